@@ -1,0 +1,1 @@
+//! Measures stages, cables and whole gateways.

@@ -1,0 +1,1 @@
+//! Cables and lanes: the tunnels between gateways.

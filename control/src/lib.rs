@@ -1,0 +1,1 @@
+//! API types, object store, broker sync, and the trieste command.

@@ -1,0 +1,1 @@
+//! The gateway: workers, wiring, configuration, metrics, admin socket.

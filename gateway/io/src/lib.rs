@@ -1,0 +1,1 @@
+//! TUN and UDP with segmentation offload.

@@ -1,0 +1,1 @@
+//! The packet path between TUN and cables, without IO.

@@ -1,0 +1,1 @@
+//! What a packet is: buffers, batches, wire formats, flow keys, drop reasons.

@@ -1,0 +1,1 @@
+//! Programs routes and rules on every node.

@@ -1,0 +1,1 @@
+//! The lab: clusters as network namespaces; demo, peers, end-to-end tests.
