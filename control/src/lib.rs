@@ -1,1 +1,23 @@
-//! API types, object store, broker sync, and the trieste command.
+//! The control plane's shared ground: API types, object store, broker sync, admin API, and the `trieste` command.
+//!
+//! ```text
+//!   daemon ──publish──▶ local Store ◀──sync──▶ broker's Store ◀──sync──▶ other clusters' local Stores
+//!                          │
+//!                          └──list_watch──▶ daemon (tables), route agent (routes), CLI (tables)
+//! ```
+//!
+//! * [`api`] — the objects of `submariner.io/v1`: names, labels, equality, unknown fields kept.
+//! * [`store`] — where objects live: the [`store::Store`] trait and its directory implementation.
+//! * [`sync`] — the broker, seen as a syncer between two stores.
+//! * [`publish`] — what a gateway writes about itself, and when.
+//! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
+//! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
+//! * [`cli`] — the command `trieste`.
+//!
+//! This crate is not the packet path and programs no kernel.
+
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod api;
+pub mod store;

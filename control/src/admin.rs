@@ -1,0 +1,487 @@
+//! The documents of the gateway's admin socket: HTTP/1.1 over a unix socket, shared by the gateway and the command.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/status` | [`GatewayStatus`] as JSON |
+//! | `GET /v1/gateway` | the Gateway object ([`crate::api::Gateway`]) as JSON |
+//! | `GET /v1/capture?…` | pcapng until the client closes; the query is a [`CaptureRequest`] |
+//! | `GET /metrics` | Prometheus text |
+//!
+//! A request that cannot be served is answered with a 4xx or 5xx status and an [`ErrorBody`]. Readers must accept
+//! unknown fields: a gateway may be newer than the command.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Connection, EndpointSpec, HaStatus};
+
+/// Where the gateway's admin socket is unless configured otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/trieste/gateway.sock";
+
+/// Path of the status document.
+pub const STATUS_PATH: &str = "/v1/status";
+/// Path of the Gateway object.
+pub const GATEWAY_PATH: &str = "/v1/gateway";
+/// Path of the capture stream.
+pub const CAPTURE_PATH: &str = "/v1/capture";
+/// Path of the metrics page.
+pub const METRICS_PATH: &str = "/metrics";
+/// Content type of the capture stream.
+pub const PCAPNG_CONTENT_TYPE: &str = "application/x-pcapng";
+
+/// One gateway in detail.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GatewayStatus {
+    /// The gateway's version.
+    pub version: String,
+    /// Its process ID.
+    pub pid: u32,
+    /// When it started.
+    pub started: Timestamp,
+    /// Its cluster's ID.
+    pub cluster: String,
+    /// Its host name.
+    pub hostname: String,
+    /// Whether it carries traffic.
+    #[serde(rename = "haStatus")]
+    pub ha_status: HaStatus,
+    /// Why it cannot work; empty if it can.
+    #[serde(default)]
+    pub failure: String,
+    /// One entry per worker, by ID.
+    #[serde(default)]
+    pub workers: Vec<WorkerStatus>,
+    /// What the kernel offered for packet I/O, and what was done without.
+    #[serde(default)]
+    pub io: Vec<IoCapability>,
+    /// The gateway's own endpoint, as published.
+    pub endpoint: EndpointSpec,
+    /// One entry per cable.
+    #[serde(default)]
+    pub connections: Vec<CableStatus>,
+    /// Dropped packets, by reason, cable and worker. Entries of no packets are left out.
+    #[serde(default)]
+    pub drops: Vec<DropCount>,
+    /// Clusters that are not connected to, and why.
+    #[serde(default)]
+    pub refused: Vec<RefusedCluster>,
+    /// The state of the broker.
+    #[serde(default)]
+    pub broker: BrokerStatus,
+    /// Where every packet went.
+    #[serde(default)]
+    pub conservation: Conservation,
+}
+
+/// A worker: one thread with its own queues.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// The worker's number, from 0.
+    pub id: u32,
+    /// The CPU it is pinned to; `None` when it is not pinned.
+    pub cpu: Option<u32>,
+    /// What it does.
+    pub state: WorkerState,
+    /// Packets taken in since start, both directions; a segment of a train counts as one.
+    pub packets: u64,
+    /// How often it was restarted after a panic.
+    pub restarts: u64,
+    /// The newest panic's message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+/// What a worker does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// It is being set up.
+    #[default]
+    Starting,
+    /// It carries packets.
+    Running,
+    /// It panicked and is being set up again.
+    Restarting,
+    /// It has ended.
+    Stopped,
+}
+
+impl WorkerState {
+    /// The word in the document.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Restarting => "restarting",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// A feature of packet I/O.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoCapability {
+    /// Its name, such as `tun-uso` or `udp-gro`.
+    pub feature: String,
+    /// Whether it is in use.
+    pub state: FeatureState,
+    /// Why it is off; empty when it is on.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// Whether a feature is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeatureState {
+    /// In use.
+    On,
+    /// Not offered, or switched off; the fallback works.
+    Off,
+}
+
+/// A cable: what is published in the Gateway object, and its lane.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CableStatus {
+    /// As in `Gateway.status.connections`, in upstream's field names.
+    #[serde(flatten)]
+    pub connection: Connection,
+    /// What upstream's object has no room for.
+    pub lane: LaneStatus,
+}
+
+/// A lane's counters. Counters start at 0 when the cable is made and never go back while it exists.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LaneStatus {
+    /// The peer's outer address, `address:port`, as last authenticated; absent until known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outer_address: Option<std::net::SocketAddr>,
+    /// The worker that owns the lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<u32>,
+    /// Age of the newest handshake in seconds; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handshake_age_s: Option<f64>,
+    /// Bytes received over the cable.
+    pub rx_bytes: u64,
+    /// Bytes sent over the cable.
+    pub tx_bytes: u64,
+    /// Packets received over the cable.
+    #[serde(default)]
+    pub rx_packets: u64,
+    /// Packets sent over the cable.
+    #[serde(default)]
+    pub tx_packets: u64,
+    /// Largest inner packet that fits, in bytes; absent until known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_mtu_bytes: Option<u32>,
+    /// Packets held at this moment, awaiting keys.
+    #[serde(default)]
+    pub held_packets: u64,
+}
+
+/// Dropped packets of one reason, cable and worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropCount {
+    /// The reason, as in the metrics.
+    pub reason: String,
+    /// The cable's name; absent where no cable was found for the packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cable: Option<String>,
+    /// The worker.
+    pub worker: u32,
+    /// How many.
+    pub packets: u64,
+}
+
+/// A cluster that is not connected to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedCluster {
+    /// The cluster's ID.
+    pub cluster: String,
+    /// The Endpoint object's name; absent when the whole cluster is meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Why.
+    pub reason: String,
+}
+
+/// The state of the broker.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokerStatus {
+    /// Whether it answers.
+    pub state: BrokerLink,
+    /// Since when that has been so; absent without a broker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Why it is away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// When it will be tried next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<Timestamp>,
+}
+
+/// Whether the broker answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum BrokerLink {
+    /// No broker is configured.
+    #[default]
+    None,
+    /// Not yet reached.
+    Connecting,
+    /// Both stores agree.
+    Synced,
+    /// It does not answer; cables stay up with what is known.
+    Away,
+}
+
+impl BrokerLink {
+    /// The word in the document.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Connecting => "connecting",
+            Self::Synced => "synced",
+            Self::Away => "away",
+        }
+    }
+}
+
+/// Where every packet went: `in + made == out + held + dropped`. All in packets since start, but `held`, which is now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conservation {
+    /// Packets received, from TUN and from peers.
+    #[serde(rename = "in")]
+    pub received: u64,
+    /// Packets made here: ICMP errors.
+    pub made: u64,
+    /// Packets sent, to TUN and to peers.
+    pub out: u64,
+    /// Packets in a bounded queue at this moment.
+    pub held: u64,
+    /// Packets dropped, for all reasons.
+    pub dropped: u64,
+}
+
+impl Conservation {
+    /// Whether no packet is unaccounted for.
+    pub fn holds(&self) -> bool {
+        u128::from(self.received) + u128::from(self.made)
+            == u128::from(self.out) + u128::from(self.held) + u128::from(self.dropped)
+    }
+}
+
+/// The body of a refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What is wrong and what to do.
+    pub error: String,
+}
+
+/// The query of a capture: which packets, where on the line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureRequest {
+    /// Points on the line, separated by commas; absent means all. See [`CapturePoint`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<String>,
+    /// Only packets from or to this address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<IpAddr>,
+    /// Only packets from or to this TCP or UDP port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Only packets of this protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proto: Option<CaptureProtocol>,
+    /// Bytes kept of each packet; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snaplen: Option<u32>,
+}
+
+impl CaptureRequest {
+    /// The points asked for; all of them when none is named.
+    ///
+    /// # Errors
+    /// The first name that is no point.
+    pub fn points(&self) -> Result<Vec<CapturePoint>, UnknownWord> {
+        match &self.point {
+            None => Ok(CapturePoint::ALL.to_vec()),
+            Some(list) => list.split(',').map(|name| name.trim().parse()).collect(),
+        }
+    }
+
+    /// The query string, without `?`. Empty when everything is asked for.
+    pub fn to_query(&self) -> String {
+        let Self { point, host, port, proto, snaplen } = self;
+        [
+            point.as_ref().map(|v| format!("point={v}")),
+            // The colons of IPv6 may stand in a query as they are (RFC 3986 section 3.4).
+            host.map(|v| format!("host={v}")),
+            port.map(|v| format!("port={v}")),
+            proto.map(|v| format!("proto={}", v.as_str())),
+            snaplen.map(|v| format!("snaplen={v}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("&")
+    }
+}
+
+/// A word that is none of those that are known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{word}` is none of {known}")]
+pub struct UnknownWord {
+    /// The word.
+    pub word: String,
+    /// Those that are known, separated by commas.
+    pub known: String,
+}
+
+/// A place on the line where packets can be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapturePoint {
+    /// Datagrams from peers, before anything else.
+    OuterRx,
+    /// Packets that a cable has opened and that passed its checks.
+    Opened,
+    /// Packets about to be written to the TUN device.
+    InnerTx,
+    /// Packets read from the TUN device.
+    InnerRx,
+    /// Datagrams that a cable has sealed, before they are handed to the socket.
+    Sealed,
+    /// Datagrams that the socket took.
+    OuterTx,
+    /// Dropped packets, with the reason as comment.
+    Drops,
+}
+
+impl CapturePoint {
+    /// Every point, in the order in which a packet meets them: inbound, outbound, drops.
+    pub const ALL: [Self; 7] =
+        [Self::OuterRx, Self::Opened, Self::InnerTx, Self::InnerRx, Self::Sealed, Self::OuterTx, Self::Drops];
+
+    /// The word in queries, and the interface's name in captures.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OuterRx => "outer-rx",
+            Self::Opened => "opened",
+            Self::InnerTx => "inner-tx",
+            Self::InnerRx => "inner-rx",
+            Self::Sealed => "sealed",
+            Self::OuterTx => "outer-tx",
+            Self::Drops => "drops",
+        }
+    }
+}
+
+impl fmt::Display for CapturePoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for CapturePoint {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|point| point.as_str() == text).ok_or_else(|| UnknownWord {
+            word: text.to_owned(),
+            known: Self::ALL.map(Self::as_str).join(", "),
+        })
+    }
+}
+
+/// A protocol to capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaptureProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// ICMP and ICMPv6.
+    Icmp,
+}
+
+impl CaptureProtocol {
+    /// Every protocol.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Icmp];
+
+    /// The word in queries.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Icmp => "icmp",
+        }
+    }
+}
+
+impl FromStr for CaptureProtocol {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|protocol| protocol.as_str() == text).ok_or_else(|| UnknownWord {
+            word: text.to_owned(),
+            known: Self::ALL.map(Self::as_str).join(", "),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_query_names_what_is_asked_for_and_nothing_else() {
+        assert_eq!(CaptureRequest::default().to_query(), "");
+        let request = CaptureRequest {
+            point: Some("opened,drops".to_owned()),
+            host: Some("fd00::1".parse().unwrap()),
+            port: Some(53),
+            proto: Some(CaptureProtocol::Udp),
+            snaplen: Some(96),
+        };
+        assert_eq!(request.to_query(), "point=opened,drops&host=fd00::1&port=53&proto=udp&snaplen=96");
+        assert_eq!(request.points(), Ok(vec![CapturePoint::Opened, CapturePoint::Drops]));
+    }
+
+    #[test]
+    fn an_unknown_point_is_answered_with_the_known_ones() {
+        let request =
+            CaptureRequest { point: Some("opened,nowhere".to_owned()), ..CaptureRequest::default() };
+        let error = request.points().unwrap_err().to_string();
+        assert!(error.contains("nowhere") && error.contains("outer-rx"), "{error}");
+    }
+
+    #[test]
+    fn conservation_is_exact() {
+        let mut sum = Conservation { received: 10, made: 1, out: 8, held: 1, dropped: 2 };
+        assert!(sum.holds());
+        sum.dropped = 3;
+        assert!(!sum.holds());
+        assert!(serde_json::to_string(&sum).unwrap().starts_with(r#"{"in":10,"made":1"#));
+    }
+
+    #[test]
+    fn the_smallest_status_document_is_read() {
+        let text = r#"{"version":"1","pid":7,"started":"2026-11-21T05:48:28Z","cluster":"a","hostname":"h",
+            "haStatus":"active","from_the_future":1,"endpoint":{"cluster_id":"a","cable_name":"c","hostname":"h",
+            "subnets":[],"private_ip":"10.0.0.1","backend":"wireguard"}}"#;
+        let status: GatewayStatus = serde_json::from_str(text).unwrap();
+        assert_eq!(status.broker.state, BrokerLink::None);
+        let again: GatewayStatus = serde_json::from_value(serde_json::to_value(&status).unwrap()).unwrap();
+        assert_eq!(again, status);
+    }
+}

@@ -1,0 +1,52 @@
+//! What can be wrong with an object.
+
+use super::Kind;
+
+/// An object does not have the shape or the values of its kind. Always the writer's fault, never the reader's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApiError {
+    /// A field is missing, has the wrong type, or a value that cannot be.
+    #[error("field `{field}`: {reason}")]
+    Field {
+        /// Path from the object's root, such as `spec.subnets[1]`.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The object is of another kind than the one asked for.
+    #[error("expected kind {expected}, found {found}")]
+    WrongKind {
+        /// The kind asked for.
+        expected: Kind,
+        /// The object's kind.
+        found: Kind,
+    },
+}
+
+impl ApiError {
+    /// A field error. `field` is a path from the object's root.
+    pub fn field(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Field { field: field.into(), reason: reason.into() }
+    }
+
+    /// The path of the field at fault, if one is.
+    pub fn field_path(&self) -> Option<&str> {
+        match self {
+            Self::Field { field, .. } => Some(field),
+            Self::WrongKind { .. } => None,
+        }
+    }
+
+    /// Turns a deserialisation error into one that names the field, a missing field included.
+    pub(crate) fn from_serde(error: &serde_path_to_error::Error<serde_json::Error>) -> Self {
+        let path = error.path().to_string();
+        let reason = error.inner().to_string();
+        // serde reports a missing field at its parent; a reader wants the field itself.
+        if let Some(name) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+            let field = if path == "." { name.to_owned() } else { format!("{path}.{name}") };
+            return Self::Field { field, reason: "is missing".to_owned() };
+        }
+        Self::Field { field: path, reason }
+    }
+}

@@ -1,0 +1,196 @@
+//! Gateway: what a gateway says about its state and its connections, every five seconds.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::lenient::null_as_default;
+use super::{
+    ApiError, EndpointSpec, GoDuration, Kind, ObjectMeta, Resource, annotation, check_object_name,
+    ensure_valid_name,
+};
+
+/// One gateway's published status. The object's name is the host name, made valid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gateway {
+    /// Metadata, with the annotation [`annotation::UPDATE_TIMESTAMP`].
+    pub metadata: ObjectMeta,
+    /// The status.
+    pub status: PublishedStatus,
+    /// Unknown top-level fields, kept.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl Gateway {
+    /// A new Gateway object in `namespace`, named after the host.
+    ///
+    /// # Errors
+    /// [`ApiError::Field`] when no object name can be made of the host name.
+    pub fn new(namespace: &str, hostname: &str, status: PublishedStatus) -> Result<Self, ApiError> {
+        let name = ensure_valid_name(hostname);
+        check_object_name(&name).map_err(|error| ApiError::field("metadata.name", error.to_string()))?;
+        Ok(Self { metadata: ObjectMeta::new(namespace, name), status, extra: Map::new() })
+    }
+
+    /// When the gateway last wrote this object; `None` when the annotation is missing or no number.
+    pub fn updated(&self) -> Option<Timestamp> {
+        let seconds = self.metadata.annotations.get(annotation::UPDATE_TIMESTAMP)?.parse().ok()?;
+        Timestamp::from_second(seconds).ok()
+    }
+}
+
+impl Resource for Gateway {
+    const KIND: Kind = Kind::Gateway;
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+/// `Gateway.status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PublishedStatus {
+    /// The gateway's software version.
+    pub version: String,
+    /// Whether this gateway carries traffic.
+    pub ha_status: HaStatus,
+    /// The gateway's own endpoint.
+    pub local_endpoint: EndpointSpec,
+    /// Why the gateway cannot work; empty if it can.
+    pub status_failure: String,
+    /// One entry per cable; empty on a passive gateway, never absent.
+    #[serde(deserialize_with = "null_as_default")]
+    pub connections: Vec<Connection>,
+    /// Unknown fields, kept.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// Whether a gateway carries traffic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum HaStatus {
+    /// It does.
+    Active,
+    /// It stands by.
+    #[default]
+    Passive,
+}
+
+impl HaStatus {
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Passive => "passive",
+        }
+    }
+}
+
+impl fmt::Display for HaStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A cable, as its owner sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Connection {
+    /// The state.
+    pub status: ConnectionStatus,
+    /// Why, for people; may be empty.
+    pub status_message: String,
+    /// The other end.
+    pub endpoint: EndpointSpec,
+    /// The address in use towards the other end; absent until one is chosen.
+    #[serde(rename = "usingIP", default, skip_serializing_if = "String::is_empty")]
+    pub using_ip: String,
+    /// Whether that address is behind NAT; absent when false.
+    #[serde(rename = "usingNAT", default, skip_serializing_if = "std::ops::Not::not")]
+    pub using_nat: bool,
+    /// Round trips of the health check, if there is one.
+    #[serde(rename = "latencyRTT", default, skip_serializing_if = "Option::is_none")]
+    pub latency_rtt: Option<LatencyRtt>,
+    /// Unknown fields, kept.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// The state of a cable.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ConnectionStatus {
+    /// Packets go through.
+    Connected,
+    /// Being set up.
+    #[default]
+    Connecting,
+    /// Set up, and packets do not go through.
+    Error,
+    /// Not judged.
+    None,
+}
+
+impl ConnectionStatus {
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Connecting => "connecting",
+            Self::Error => "error",
+            Self::None => "none",
+        }
+    }
+}
+
+impl fmt::Display for ConnectionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Round-trip times over the health check's window, each in Go's duration text (see [`GoDuration`]).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LatencyRtt {
+    /// The newest.
+    pub last: String,
+    /// The shortest.
+    pub min: String,
+    /// The mean.
+    pub average: String,
+    /// The longest.
+    pub max: String,
+    /// The standard deviation.
+    pub std_dev: String,
+    /// Unknown fields, kept.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl LatencyRtt {
+    /// Round-trip times from durations.
+    pub fn new(
+        last: GoDuration,
+        min: GoDuration,
+        average: GoDuration,
+        max: GoDuration,
+        std_dev: GoDuration,
+    ) -> Self {
+        Self {
+            last: last.to_string(),
+            min: min.to_string(),
+            average: average.to_string(),
+            max: max.to_string(),
+            std_dev: std_dev.to_string(),
+            extra: Map::new(),
+        }
+    }
+}

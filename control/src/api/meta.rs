@@ -1,0 +1,74 @@
+//! Object metadata, and the labels and annotations that mean something to us.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::lenient::null_as_default;
+
+/// Label keys.
+pub mod label {
+    /// Which cluster an object came from. Present on the broker's copies and on imported copies, never on originals.
+    /// Written with a dash after `submariner`, as upstream does.
+    pub const CLUSTER_ID: &str = "submariner-io/clusterID";
+    /// The namespace an object had in its own cluster, where the copy's namespace differs by design.
+    pub const ORIGINATING_NAMESPACE: &str = "submariner-io/originatingNamespace";
+}
+
+/// Annotation keys.
+pub mod annotation {
+    /// When a Gateway object was last written: Unix seconds, decimal. 15 s without a newer one means a dead gateway.
+    pub const UPDATE_TIMESTAMP: &str = "update-timestamp";
+    /// The node's global IP, written by globalnet onto the Gateway object.
+    pub const GLOBAL_IP: &str = "submariner.io/globalIp";
+}
+
+/// An object's metadata. What is not named here is kept in [`ObjectMeta::extra`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectMeta {
+    /// Name, unique per kind and namespace.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Prefix from which the store makes a name. Kept in copies; our own objects are always named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generate_name: Option<String>,
+    /// Namespace.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Labels, for selection.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations, for everything else.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// When the store created the object, to the second. Set by the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<Timestamp>,
+    /// Opaque version for compare-and-swap: equal means unchanged, nothing else follows. Set by the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+    /// Identity of this incarnation: a re-created object has another one. Set by the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Counts changes of everything but metadata, from 1. Set by the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// Everything else, untouched: finalizers, owner references, managed fields.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl ObjectMeta {
+    /// Metadata of a new object.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { name: name.into(), namespace: namespace.into(), ..Self::default() }
+    }
+
+    /// The cluster that this object was copied from, by its label. `None` on an original.
+    pub fn origin(&self) -> Option<&str> {
+        self.labels.get(label::CLUSTER_ID).map(String::as_str)
+    }
+}

@@ -1,0 +1,131 @@
+//! Any kind of object, its body left as JSON, and the bridge to the typed kinds.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{API_VERSION, ApiError, Cluster, Endpoint, Gateway, Kind, ObjectMeta};
+
+/// What names an object: kind, namespace, name. Ordered, so that walks over objects are deterministic.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Kind.
+    pub kind: Kind,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// A key of these three parts.
+    pub fn new(kind: Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { kind, namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// An object of any kind: typed metadata, and a body (`spec`, `status`, …) that nobody has interpreted yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Group and version, [`API_VERSION`] for all our kinds.
+    #[serde(rename = "apiVersion")]
+    pub api_version: String,
+    /// Kind.
+    pub kind: Kind,
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// Every other top-level field.
+    #[serde(flatten)]
+    pub body: Map<String, Value>,
+}
+
+impl Object {
+    /// An object without a body.
+    pub fn new(kind: Kind, metadata: ObjectMeta) -> Self {
+        Self { api_version: API_VERSION.to_owned(), kind, metadata, body: Map::new() }
+    }
+
+    /// What names this object.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(self.kind, &self.metadata.namespace, &self.metadata.name)
+    }
+
+    /// Reads an object from a JSON document.
+    ///
+    /// # Errors
+    /// [`ApiError::Field`] when apiVersion, kind or metadata are missing or of the wrong type. The body is not looked
+    /// at: [`Object::check_shape`] does that.
+    pub fn from_value(value: Value) -> Result<Self, ApiError> {
+        let object: Self =
+            serde_path_to_error::deserialize(value).map_err(|error| ApiError::from_serde(&error))?;
+        if object.api_version != API_VERSION {
+            let reason = format!("is `{}`, expected `{API_VERSION}`", object.api_version);
+            return Err(ApiError::field("apiVersion", reason));
+        }
+        Ok(object)
+    }
+
+    /// The object as one JSON document.
+    pub fn to_value(&self) -> Value {
+        serde_json::to_value(self).expect("keys are strings and values are JSON already")
+    }
+
+    /// Checks that the body has the required fields of its kind, each of the right type: what an API server's schema
+    /// checks. Values (is this a CIDR?) are left to those who use them.
+    ///
+    /// # Errors
+    /// [`ApiError::Field`], naming the first field at fault.
+    pub fn check_shape(&self) -> Result<(), ApiError> {
+        match self.kind {
+            Kind::Cluster => Cluster::from_object(self).and_then(|cluster| cluster.spec.check_shape()),
+            Kind::Endpoint => Endpoint::from_object(self).and_then(|endpoint| endpoint.spec.check_shape()),
+            Kind::Gateway => Gateway::from_object(self).map(drop),
+        }
+    }
+
+    /// Whether two objects say the same: body, labels and annotations. Names, versions and times are not compared.
+    pub fn same_content(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && self.body == other.body
+            && self.metadata.labels == other.metadata.labels
+            && self.metadata.annotations == other.metadata.annotations
+    }
+}
+
+/// A typed kind.
+pub trait Resource: Serialize + DeserializeOwned {
+    /// Its kind.
+    const KIND: Kind;
+
+    /// Its metadata.
+    fn metadata(&self) -> &ObjectMeta;
+
+    /// Reads the typed kind out of an object.
+    ///
+    /// # Errors
+    /// [`ApiError`] when the object is of another kind, or a field is missing or of the wrong type.
+    fn from_object(object: &Object) -> Result<Self, ApiError> {
+        if object.kind != Self::KIND {
+            return Err(ApiError::WrongKind { expected: Self::KIND, found: object.kind });
+        }
+        serde_path_to_error::deserialize(object.to_value()).map_err(|error| ApiError::from_serde(&error))
+    }
+
+    /// The object that says the same.
+    fn to_object(&self) -> Object {
+        let mut value = serde_json::to_value(self).expect("keys are strings and values are JSON");
+        if let Value::Object(fields) = &mut value {
+            fields.insert("apiVersion".to_owned(), Value::from(API_VERSION));
+            fields.insert("kind".to_owned(), Value::from(Self::KIND.as_str()));
+        }
+        Object::from_value(value).expect("a typed kind has kind and metadata")
+    }
+}

@@ -1,0 +1,2 @@
+//! The trieste command.
+fn main() {}
