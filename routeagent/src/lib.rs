@@ -1,1 +1,29 @@
-//! Programs routes and rules on every node.
+//! The route agent: programs routes, rules and packet filter on every node of a cluster.
+//!
+//! Level-driven: every pass computes what the node should look like from the whole cluster state, reads what it does
+//! look like, and applies the difference. A second pass plans nothing; a restart repairs whatever drifted.
+//!
+//! ```text
+//!   store ──▶ source ──▶ ClusterState ──▶ driver ──▶ HostNet ─┐
+//!                             ▲                               ├─▶ plan ──▶ changes ──▶ port (kernel)
+//!                             └─ addresses ◀── Observed ──────┘                          │
+//!                                                 ▲──────────────────────────────────────┘
+//! ```
+//!
+//! Everything left of `port` is pure. Failing closed is part of the wanted state: traffic for a remote cluster is
+//! refused, never sent in clear, while the gateway process is dead, and while this process is. What is written to a
+//! node, and how to remove it by hand, is in `docs/packet-filter.md`.
+
+#![forbid(unsafe_code)]
+
+pub mod admit;
+pub mod condition;
+pub mod driver;
+pub mod guard;
+pub mod hostnet;
+pub mod observed;
+pub mod pace;
+pub mod plan;
+pub mod port;
+pub mod reconcile;
+pub mod state;

@@ -1,0 +1,167 @@
+//! What an operator should know about a node: everything that is not as wanted, and why.
+//!
+//! Conditions are a set that is computed anew in every pass. The shell logs each once when it appears and once when
+//! it is gone; `--dry-run` prints them.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::hostnet::{Family, Route};
+use crate::state::DeviceAddress;
+
+/// Why a network of a remote cluster is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// It is a default route.
+    Everything,
+    /// It overlaps addresses with a meaning of their own.
+    Reserved(&'static str),
+    /// It overlaps a network of the own cluster.
+    Local(IpNet),
+    /// It overlaps a network of a cluster that was there before.
+    Taken {
+        /// The network that was accepted.
+        network: IpNet,
+        /// Its cluster.
+        cluster: String,
+    },
+    /// It would cut this node off from its own network.
+    Node(DeviceAddress),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everything => f.write_str("it covers every address; publish the cluster's real networks"),
+            Self::Reserved(name) => write!(f, "it overlaps {name}"),
+            Self::Local(net) => {
+                write!(
+                    f,
+                    "it overlaps {net} of this cluster; give the clusters different networks or use globalnet"
+                )
+            }
+            Self::Taken { network, cluster } => write!(
+                f,
+                "it overlaps {network} of cluster {cluster}, which joined earlier; give the clusters different \
+                 networks or use globalnet"
+            ),
+            Self::Node(own) => {
+                write!(f, "it contains this node's own address {} on {}", own.network, own.device)
+            }
+        }
+    }
+}
+
+/// One thing that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Condition {
+    /// A remote network is not routed.
+    Refused {
+        /// The cluster that claims it.
+        cluster: String,
+        /// The network.
+        network: IpNet,
+        /// The reason.
+        why: Refusal,
+    },
+    /// An object of the store cannot be used, in whole or in part.
+    BadObject {
+        /// Kind and name of the object.
+        object: String,
+        /// Which field, and what is wrong with it.
+        problem: String,
+    },
+    /// The device that routes lead to does not exist or is down; traffic for remote clusters is refused meanwhile.
+    NoDevice {
+        /// Its name.
+        device: String,
+        /// Whether it exists, but is administratively down.
+        exists: bool,
+    },
+    /// The health-check address is not an address of this node, so routes carry no source address.
+    NoSource(IpAddr),
+    /// The node does not forward packets.
+    ForwardingOff(Family),
+    /// Strict reverse-path filtering on all devices would drop packets of remote clusters.
+    StrictReversePath,
+    /// A route of someone else occupies the place of one of ours.
+    Occupied(Route),
+    /// The `nft` command is missing, so the source guard is not in place.
+    NoNft,
+    /// Observing part of the kernel's state failed.
+    CannotRead {
+        /// What was read.
+        what: &'static str,
+        /// The error.
+        error: String,
+    },
+    /// A change could not be applied and is retried.
+    Failed {
+        /// The change.
+        change: String,
+        /// The error.
+        error: String,
+    },
+    /// The same changes are needed again and again: something else on the node undoes them.
+    Contended {
+        /// One of the changes.
+        change: String,
+    },
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { cluster, network, why } => {
+                write!(f, "network {network} of cluster {cluster} is refused: {why}")
+            }
+            Self::BadObject { object, problem } => write!(f, "{object}: {problem}"),
+            Self::NoDevice { device, exists: false } => write!(
+                f,
+                "device {device} does not exist: is trieste-gateway running? Traffic for remote clusters is refused \
+                 until it appears"
+            ),
+            Self::NoDevice { device, exists: true } => write!(
+                f,
+                "device {device} is down; run `ip link set {device} up` or restart trieste-gateway. Traffic for \
+                 remote clusters is refused meanwhile"
+            ),
+            Self::NoSource(address) => write!(
+                f,
+                "health-check address {address} is not an address of this node; the node's own packets to remote \
+                 clusters use whatever source the kernel picks"
+            ),
+            Self::ForwardingOff(family) => {
+                let key = match family {
+                    Family::V4 => "net.ipv4.ip_forward",
+                    Family::V6 => "net.ipv6.conf.all.forwarding",
+                };
+                write!(f, "{family} forwarding is off, pods cannot reach remote clusters; run `sysctl -w {key}=1`")
+            }
+            Self::StrictReversePath => f.write_str(
+                "net.ipv4.conf.all.rp_filter is 1 (strict) and applies to every device not set to 2, which drops \
+                 packets of remote clusters; run `sysctl -w net.ipv4.conf.all.rp_filter=0` or 2",
+            ),
+            Self::Occupied(route) => write!(
+                f,
+                "cannot install `{route}`: someone else's route has this destination, table and metric; see \
+                 `ip route show table {}` and remove or renumber it",
+                route.table
+            ),
+            Self::NoNft => f.write_str(
+                "the nft command is missing, so packets with forged sources of remote clusters are not dropped; \
+                 install the package nftables",
+            ),
+            Self::CannotRead { what, error } => write!(f, "cannot read {what}: {error}"),
+            Self::Failed { change, error } => write!(f, "cannot apply `{change}`: {error}"),
+            Self::Contended { change } => write!(
+                f,
+                "`{change}` is undone as often as it is made: another program manages the same routes, rules or \
+                 nftables table; find it with `ip monitor` or `nft monitor`. Repairs are slowed down meanwhile"
+            ),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+use super::*;
+
+#[test]
+fn a_table_that_was_built_is_read_back_as_it_was_meant() {
+    assert_eq!(read(&listing(&guard())), ObservedGuard::Present(guard()));
+}
+
+#[test]
+fn counters_handles_and_the_order_of_sets_do_not_matter() {
+    let mut listing = listing(&guard());
+    let objects = listing["nftables"].as_array_mut().unwrap();
+    objects.swap(2, 5);
+    for object in objects.iter_mut().flat_map(|object| object.as_object_mut().unwrap().values_mut()) {
+        object["handle"] = json!(7);
+        object["packets"] = json!(99);
+    }
+    assert_eq!(read(&listing), ObservedGuard::Present(guard()));
+}
+
+#[test]
+fn a_rule_that_was_changed_added_removed_or_moved_is_noticed() {
+    let written = listing(&guard());
+    let first_rule =
+        written["nftables"].as_array().unwrap().iter().position(|o| o.get("rule").is_some()).unwrap();
+    let alter = |change: &dyn Fn(&mut Vec<Value>)| {
+        let mut listing = written.clone();
+        change(listing["nftables"].as_array_mut().unwrap());
+        read(&listing)
+    };
+    assert_eq!(alter(&|all| drop(all.pop())), ObservedGuard::Altered);
+    assert_eq!(alter(&|all| all.swap(first_rule, first_rule + 1)), ObservedGuard::Altered);
+    assert_eq!(alter(&|all| all.push(all[first_rule].clone())), ObservedGuard::Altered);
+    assert_eq!(
+        alter(&|all| all[first_rule]["rule"]["expr"][1] = json!({"drop": null})),
+        ObservedGuard::Altered
+    );
+}
+
+#[test]
+fn an_element_that_we_would_never_write_makes_the_table_altered() {
+    let mut listing = listing(&guard());
+    for object in listing["nftables"].as_array_mut().unwrap() {
+        if object["set"]["name"] == "remote4" {
+            object["set"]["elem"] = json!([{"range": ["10.0.0.1", "10.0.0.9"]}]);
+        }
+    }
+    assert_eq!(read(&listing), ObservedGuard::Altered);
+}
+
+#[test]
+fn a_new_network_touches_only_its_set() {
+    let mut desired = guard();
+    desired.remote.insert("10.9.0.0/16".parse().unwrap());
+    desired.remote.remove(&"100.2.0.0/16".parse().unwrap());
+    let change = guard_change(Some(&desired), &ObservedGuard::Present(guard())).unwrap();
+    assert_eq!(
+        change.to_string(),
+        "update nftables table inet trieste: remote4-100.2.0.0/16 remote4+10.9.0.0/16"
+    );
+    let commands = render(&change);
+    assert_eq!(
+        commands["nftables"][2],
+        json!({"add": {"element": {"family": "inet", "table": "trieste", "name": "remote4",
+                                   "elem": [{"prefix": {"addr": "10.9.0.0", "len": 16}}]}}})
+    );
+}
+
+#[test]
+fn a_table_that_could_not_be_read_is_left_alone() {
+    assert_eq!(guard_change(Some(&guard()), &ObservedGuard::Unknown), None);
+    assert_eq!(guard_change(None, &ObservedGuard::Unknown), None);
+}
+
+#[test]
+fn every_command_names_our_table() {
+    for change in [GuardChange::Build(guard()), GuardChange::Remove] {
+        for command in &render(&change)["nftables"].as_array().unwrap()[1..] {
+            let text = command.to_string();
+            assert!(text.contains(r#""inet""#) && text.contains(r#""trieste""#), "{text}");
+        }
+    }
+}
+
+fn guard() -> Guard {
+    Guard {
+        inlets: ["lo", "submariner", "vx-submariner"].map(str::to_owned).into(),
+        remote: ["10.2.0.0/16", "100.2.0.0/16", "10.7.7.7/32", "fd00:2::/48"]
+            .map(|t| t.parse().unwrap())
+            .into(),
+        node: ["10.2.3.0/24".parse().unwrap()].into(),
+        gateways: ["10.2.0.21".parse().unwrap(), "fd00:2::21".parse().unwrap()].into(),
+        ports: [4490, 4500].into(),
+    }
+}
+
+/// What `nft -j list table` would say of a table that holds exactly this guard.
+fn listing(guard: &Guard) -> Value {
+    let elements = elements(guard);
+    let mut objects = structure();
+    for object in &mut objects {
+        let name = object["set"]["name"].as_str().map(str::to_owned);
+        if let Some(all) = name.and_then(|name| elements.get(name.as_str())).filter(|all| !all.is_empty()) {
+            object["set"]["elem"] = all.iter().map(Element::to_json).collect();
+        }
+    }
+    objects.insert(0, json!({"metainfo": {"version": "1.0.6"}}));
+    json!({"nftables": objects})
+}

@@ -1,0 +1,298 @@
+//! What a node's network stack should hold: the vocabulary shared by drivers, plan and port.
+//!
+//! A [`HostNet`] is a value, computed from the cluster's state and compared with what the kernel reports. It names
+//! devices by name, never by index, so that a device that was removed and made again needs no special case.
+//! Not here: how any of it is read or written (`port/`), and how the difference is found (`plan.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+// --- from the specification: numbers every Submariner-compatible node uses -----------------------------------
+
+/// Routing table of a gateway node's routes to remote clusters.
+pub const TABLE_GATEWAY: u32 = 150;
+/// Priority of the rule that looks up [`TABLE_GATEWAY`]; upstream makes priority and table id equal.
+pub const PRIORITY_GATEWAY: u32 = 150;
+/// The kernel's main routing table (`RT_TABLE_MAIN`).
+pub const TABLE_MAIN: u32 = 254;
+/// Route protocol of everything written here (`RTPROT_STATIC`), as upstream.
+pub const PROTOCOL: u8 = 4;
+/// The intra-cluster VXLAN device between a gateway node and the other nodes.
+pub const VX_DEVICE: &str = "vx-submariner";
+/// Addresses of the intra-cluster VXLAN; never a remote subnet.
+pub const VX_PREFIX: &str = "240.0.0.0/8";
+/// Port a gateway's cables use when its Endpoint names none.
+pub const DEFAULT_CABLE_PORT: u16 = 4500;
+/// Port of NAT discovery when an Endpoint names none.
+pub const DEFAULT_NATT_PORT: u16 = 4490;
+
+// --- ours ----------------------------------------------------------------------------------------------------
+
+/// Priority of the rule that keeps marked sockets out of every cluster-set table: before upstream's 100 (VXLAN
+/// cable), 149 (OVN) and 150, after the kernel's local table at 0.
+pub const PRIORITY_MARK: u32 = 90;
+/// Mark on the sockets of cables, probes and discovery.
+pub const MARK: u32 = 0x0054_0000;
+/// Bits of a packet's mark that [`MARK`] occupies.
+pub const MARK_MASK: u32 = 0x00ff_0000;
+/// Metric of the fail-closed routes: FRRouting reads the upper byte as an administrative distance, and 255 there
+/// means "never use, never redistribute", so a routing daemon on the node cannot prefer or announce them.
+pub const METRIC_FAIL_CLOSED: u32 = 0xff00_2000;
+/// Metric of an IPv6 route that is added without one (`IP6_RT_PRIO_USER`); IPv4 routes have 0.
+pub const METRIC_IPV6_DEFAULT: u32 = 1024;
+
+/// An address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both families, in the order they are written.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// Returns the family of an address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// Returns the family of a network.
+    #[must_use]
+    pub fn of_net(net: &IpNet) -> Self {
+        Self::of(net.addr())
+    }
+
+    /// Returns `ipv4` or `ipv6`, the name of the family's directory below `/proc/sys/net`.
+    #[must_use]
+    pub fn sysctl_name(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
+
+    /// Returns `4` or `6`, the suffix of the family's nftables sets.
+    #[must_use]
+    pub fn digit(self) -> char {
+        match self {
+            Self::V4 => '4',
+            Self::V6 => '6',
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// A policy-routing rule: `[fwmark M/m] lookup TABLE` at a priority, without any other selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rule {
+    /// Lower is looked at first. The field comes first, so that rules sort in the order the kernel reads them.
+    pub priority: u32,
+    /// The family the rule applies to.
+    pub family: Family,
+    /// Mark and mask that a packet or socket has to carry; `None` selects everything.
+    pub mark: Option<(u32, u32)>,
+    /// Table to look up.
+    pub table: u32,
+}
+
+impl Rule {
+    /// Sends everything to the gateway table.
+    #[must_use]
+    pub const fn gateway(family: Family) -> Self {
+        Self { priority: PRIORITY_GATEWAY, family, mark: None, table: TABLE_GATEWAY }
+    }
+
+    /// Keeps our own sockets in the main table, whatever a remote cluster claims.
+    #[must_use]
+    pub const fn mark(family: Family) -> Self {
+        Self { priority: PRIORITY_MARK, family, mark: Some((MARK, MARK_MASK)), table: TABLE_MAIN }
+    }
+
+    /// Says whether this is exactly a rule that the route agent writes; any other rule belongs to someone else.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        *self == Self::gateway(self.family) || *self == Self::mark(self.family)
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rule pref {}", self.family, self.priority)?;
+        if let Some((mark, mask)) = self.mark {
+            write!(f, " fwmark {mark:#x}/{mask:#x}")?;
+        }
+        write!(f, " lookup {}", table_name(self.table))
+    }
+}
+
+/// Where a route leads.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hop {
+    /// Ends the lookup in this table; the next rule decides. Used for networks of the node itself that lie inside
+    /// a remote subnet.
+    Throw,
+    /// Straight out of a device.
+    Device {
+        /// Name of the device.
+        name: String,
+        /// Source address for the node's own packets, of the route's family.
+        source: Option<IpAddr>,
+    },
+    /// Refuses with an ICMP error: the fail-closed end of the line.
+    Unreachable,
+}
+
+/// A route as the route agent writes it: protocol static, no type of service, no gateway address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Route {
+    /// Routing table.
+    pub table: u32,
+    /// Destination, host bits zero.
+    pub destination: IpNet,
+    /// Lower wins among routes to the same destination.
+    pub metric: u32,
+    /// Where it leads.
+    pub hop: Hop,
+}
+
+impl Route {
+    /// The fail-closed route for a remote network.
+    #[must_use]
+    pub fn unreachable(table: u32, destination: IpNet) -> Self {
+        Self { table, destination, metric: METRIC_FAIL_CLOSED, hop: Hop::Unreachable }
+    }
+
+    /// A gateway's route for a remote network, at the metric the kernel gives a route that names none.
+    #[must_use]
+    pub fn gateway(destination: IpNet, hop: Hop) -> Self {
+        let metric = match Family::of_net(&destination) {
+            Family::V4 => 0,
+            Family::V6 => METRIC_IPV6_DEFAULT,
+        };
+        Self { table: TABLE_GATEWAY, destination, metric, hop }
+    }
+
+    /// The family of the destination.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        Family::of_net(&self.destination)
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hop {
+            Hop::Throw => write!(f, "throw {}", self.destination)?,
+            Hop::Unreachable => write!(f, "unreachable {}", self.destination)?,
+            Hop::Device { name, source } => {
+                write!(f, "{} dev {name}", self.destination)?;
+                if let Some(source) = source {
+                    write!(f, " src {source}")?;
+                }
+            }
+        }
+        write!(f, " table {}", table_name(self.table))?;
+        if self.metric != 0 && self.metric != METRIC_IPV6_DEFAULT {
+            write!(f, " metric {}", self.metric)?;
+        }
+        Ok(())
+    }
+}
+
+/// A setting of one device below `/proc/sys/net/<family>/conf/<device>/`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sysctl {
+    /// The family it belongs to.
+    pub family: Family,
+    /// Name of the device, or `all`.
+    pub device: String,
+    /// Name of the setting.
+    pub key: &'static str,
+}
+
+impl Sysctl {
+    /// Names a setting of a device.
+    #[must_use]
+    pub fn of(family: Family, device: &str, key: &'static str) -> Self {
+        Self { family, device: device.to_owned(), key }
+    }
+}
+
+impl fmt::Display for Sysctl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Slashes, because a device name may contain dots; sysctl(8) reads both.
+        write!(f, "net/{}/conf/{}/{}", self.family.sysctl_name(), self.device, self.key)
+    }
+}
+
+/// The inbound source guard: which sources may enter by which devices. Its chain is fixed, only its sets change.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Guard {
+    /// Devices by which packets of remote clusters legitimately enter.
+    pub inlets: BTreeSet<String>,
+    /// Networks of remote clusters, disjoint.
+    pub remote: BTreeSet<IpNet>,
+    /// Networks of this node that lie inside a remote network and stay usable, disjoint.
+    pub node: BTreeSet<IpNet>,
+    /// Addresses of remote gateways that lie inside a remote network: their cable packets come from outside.
+    pub gateways: BTreeSet<IpAddr>,
+    /// Local UDP ports to which those gateways may send.
+    pub ports: BTreeSet<u16>,
+}
+
+/// Everything the route agent wants of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostNet {
+    /// Device settings. Written only while the device exists.
+    pub sysctls: BTreeMap<Sysctl, u32>,
+    /// Policy-routing rules.
+    pub rules: BTreeSet<Rule>,
+    /// Routes of all tables.
+    pub routes: BTreeSet<Route>,
+    /// The source guard; `None` removes its nftables table.
+    pub guard: Option<Guard>,
+}
+
+/// Returns `main` for the main table and the number for any other.
+pub(crate) fn table_name(table: u32) -> String {
+    if table == TABLE_MAIN { "main".to_owned() } else { table.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_exact_rules_are_ours() {
+        assert!(Rule::gateway(Family::V6).is_ours());
+        assert!(Rule::mark(Family::V4).is_ours());
+        assert!(!Rule { table: 149, ..Rule::gateway(Family::V4) }.is_ours());
+        assert!(!Rule { mark: None, ..Rule::mark(Family::V4) }.is_ours());
+    }
+
+    #[test]
+    fn routes_read_like_the_ip_command() {
+        let net: IpNet = "10.2.0.0/16".parse().unwrap();
+        let hop = Hop::Device { name: "submariner".into(), source: Some("10.1.1.1".parse().unwrap()) };
+        assert_eq!(Route::gateway(net, hop).to_string(), "10.2.0.0/16 dev submariner src 10.1.1.1 table 150");
+        assert_eq!(
+            Route::unreachable(TABLE_MAIN, net).to_string(),
+            "unreachable 10.2.0.0/16 table main metric 4278198272"
+        );
+    }
+}

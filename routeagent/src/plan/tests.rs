@@ -1,0 +1,332 @@
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+
+use super::*;
+use crate::hostnet::{Guard, METRIC_FAIL_CLOSED, TABLE_GATEWAY, TABLE_MAIN};
+use crate::observed::{Link, ObservedGuard, RouteKind};
+
+#[test]
+fn an_empty_node_is_closed_before_it_is_opened() {
+    let plan = plan(&desired(), &live());
+    let steps: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        steps,
+        [
+            "add unreachable 10.2.0.0/16 table 150 metric 4278198272",
+            "add unreachable 10.2.0.0/16 table main metric 4278198272",
+            "build nftables table inet trieste guarding 0 networks",
+            "add 10.2.0.0/16 dev submariner table 150",
+            "add IPv4 rule pref 90 fwmark 0x540000/0xff0000 lookup main",
+            "add IPv4 rule pref 150 lookup 150",
+        ]
+    );
+}
+
+#[test]
+fn uninstalling_removes_what_leads_somewhere_before_what_refuses() {
+    let observed = model::apply(live(), &plan(&desired(), &live()));
+    let steps: Vec<String> =
+        plan(&HostNet::default(), &observed).changes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        steps,
+        [
+            "remove IPv4 rule pref 150 lookup 150",
+            "remove IPv4 rule pref 90 fwmark 0x540000/0xff0000 lookup main",
+            "remove nftables table inet trieste",
+            "remove 10.2.0.0/16 table 150 dev submariner metric 0",
+            "remove 10.2.0.0/16 table 150 metric 4278198272",
+            "remove 10.2.0.0/16 table main metric 4278198272",
+        ]
+    );
+}
+
+#[test]
+fn without_the_device_only_the_refusals_are_installed() {
+    let plan = plan(&desired(), &Observed::default());
+    assert!(!plan.changes.iter().any(|change| change.to_string().contains("submariner")));
+    assert_eq!(plan.conditions, [Condition::NoDevice { device: "submariner".into(), exists: false }].into());
+}
+
+#[test]
+fn a_route_of_someone_else_is_neither_replaced_nor_removed() {
+    let mut observed = live();
+    let wanted = Route::gateway(net("10.2.0.0/16"), device("submariner"));
+    let mut foreign = ObservedRoute::from_route(&Route::gateway(net("10.2.0.0/16"), device("eth0")));
+    foreign.protocol = 3;
+    observed.routes.push(foreign);
+    let plan = plan(&desired(), &observed);
+    assert!(plan.conditions.contains(&Condition::Occupied(wanted.clone())));
+    assert!(!plan.changes.contains(&Change::AddRoute(wanted.clone())));
+    assert!(!plan.changes.contains(&Change::ReplaceRoute(wanted)));
+}
+
+#[test]
+fn a_route_of_ours_that_leads_elsewhere_is_replaced_in_one_step() {
+    let mut observed = live();
+    let wanted = Route::gateway(net("10.2.0.0/16"), device("submariner"));
+    observed.routes.push(ObservedRoute::from_route(&Route::gateway(net("10.2.0.0/16"), device("eth0"))));
+    let plan = plan(&desired(), &observed);
+    assert!(plan.changes.contains(&Change::ReplaceRoute(wanted)));
+}
+
+#[test]
+fn a_double_rule_is_reduced_to_one() {
+    let mut observed = model::apply(live(), &plan(&desired(), &live()));
+    observed.rules.push(Rule::gateway(Family::V4));
+    assert_eq!(plan(&desired(), &observed).changes, [Change::RemoveRule(Rule::gateway(Family::V4))]);
+}
+
+#[test]
+fn a_kernel_without_ipv6_is_not_asked_for_it() {
+    let mut observed = live();
+    observed.families = [Family::V4].into();
+    let mut desired = desired();
+    desired.routes.insert(Route::unreachable(TABLE_MAIN, net("fd00:2::/48")));
+    desired.rules.insert(Rule::gateway(Family::V6));
+    let plan = plan(&desired, &observed);
+    assert!(!plan.changes.iter().any(|change| change.to_string().contains("fd00")));
+    assert!(!plan.changes.contains(&Change::AddRule(Rule::gateway(Family::V6))));
+}
+
+#[test]
+fn settings_are_written_only_where_they_differ() {
+    let mut desired = HostNet::default();
+    for (key, value) in [("rp_filter", 2), ("accept_local", 1), ("forwarding", 1)] {
+        desired.sysctls.insert(Sysctl::of(Family::V4, "submariner", key), value);
+    }
+    let mut observed = live();
+    observed.sysctls.insert(Sysctl::of(Family::V4, "submariner", "rp_filter"), 0);
+    observed.sysctls.insert(Sysctl::of(Family::V4, "submariner", "accept_local"), 1);
+    let plan = plan(&desired, &observed);
+    assert_eq!(plan.changes, [Change::Set(Sysctl::of(Family::V4, "submariner", "rp_filter"), 2)]);
+}
+
+#[test]
+fn a_node_that_does_not_forward_is_told_so() {
+    let mut observed = live();
+    observed.sysctls.insert(forwarding(Family::V4), 0);
+    observed.sysctls.insert(reverse_path(), 1);
+    assert_eq!(
+        host_conditions(&desired(), &observed),
+        [Condition::ForwardingOff(Family::V4), Condition::StrictReversePath].into()
+    );
+    assert!(host_conditions(&HostNet::default(), &observed).is_empty());
+}
+
+proptest! {
+    #[test]
+    fn a_plan_applied_leaves_nothing_to_plan(desired in hostnets(), observed in observations()) {
+        let after = model::apply(observed.clone(), &plan(&desired, &observed));
+        let again = plan(&desired, &after);
+        prop_assert_eq!(again.changes, vec![]);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_untouched(desired in hostnets(), observed in observations()) {
+        let foreign = |o: &Observed| {
+            let mut routes: Vec<_> = o.routes.iter().filter(|r| !r.is_ours()).cloned().collect();
+            let mut rules: Vec<_> = o.rules.iter().filter(|r| !r.is_ours()).copied().collect();
+            routes.sort();
+            rules.sort();
+            (routes, rules)
+        };
+        let after = model::apply(observed.clone(), &plan(&desired, &observed));
+        prop_assert_eq!(foreign(&observed), foreign(&after));
+    }
+
+    #[test]
+    fn uninstalling_leaves_only_what_is_not_ours(observed in observations()) {
+        let after = model::apply(observed.clone(), &plan(&HostNet::default(), &observed));
+        prop_assert!(!after.routes.iter().any(ObservedRoute::is_ours));
+        prop_assert!(!after.rules.iter().any(Rule::is_ours));
+        prop_assert!(matches!(after.guard, ObservedGuard::Absent | ObservedGuard::Unknown));
+    }
+
+    #[test]
+    fn at_every_step_a_network_that_was_refused_or_routed_stays_so(desired in hostnets(), observed in observations()) {
+        let whole = plan(&desired, &observed);
+        let covered = |o: &Observed| -> BTreeSet<IpNet> {
+            o.routes.iter().filter(|r| r.is_ours() && r.table == TABLE_GATEWAY).map(|r| r.destination).collect()
+        };
+        let end: BTreeSet<IpNet> = covered(&model::apply(observed.clone(), &whole));
+        let kept: BTreeSet<IpNet> = covered(&observed).intersection(&end).copied().collect();
+        let mut now = observed;
+        for change in &whole.changes {
+            now = model::apply(now, &Plan { changes: vec![change.clone()], ..Plan::default() });
+            prop_assert!(kept.is_subset(&covered(&now)), "uncovered by {}", change);
+        }
+    }
+}
+
+/// What the kernel would do with a plan.
+mod model {
+    use super::*;
+    use crate::guard::GuardChange;
+
+    pub(super) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
+        for change in &plan.changes {
+            match change {
+                Change::Set(sysctl, value) => {
+                    observed.sysctls.insert(sysctl.clone(), *value);
+                }
+                Change::AddRoute(route) => {
+                    assert!(
+                        !observed.routes.iter().any(|there| there.is_in_the_place_of(route)),
+                        "EEXIST: {route}"
+                    );
+                    observed.routes.push(ObservedRoute::from_route(route));
+                }
+                Change::ReplaceRoute(route) => {
+                    let first =
+                        observed.routes.iter_mut().find(|there| there.is_in_the_place_of(route)).unwrap();
+                    *first = ObservedRoute::from_route(route);
+                }
+                Change::RemoveRoute(route) => {
+                    let at = observed.routes.iter().position(|there| there == route).expect("ESRCH");
+                    observed.routes.remove(at);
+                }
+                Change::AddRule(rule) => {
+                    assert!(!observed.rules.contains(rule), "EEXIST: {rule}");
+                    observed.rules.push(*rule);
+                }
+                Change::RemoveRule(rule) => {
+                    let at = observed.rules.iter().position(|there| there == rule).expect("ENOENT");
+                    observed.rules.remove(at);
+                }
+                Change::Guard(change) => observed.guard = guard(observed.guard, change),
+            }
+        }
+        observed
+    }
+
+    fn guard(there: ObservedGuard, change: &GuardChange) -> ObservedGuard {
+        match (change, there) {
+            (GuardChange::Remove, _) => ObservedGuard::Absent,
+            (GuardChange::Build(guard), _) => ObservedGuard::Present(guard.clone()),
+            (GuardChange::Update { add, remove }, ObservedGuard::Present(there)) => {
+                ObservedGuard::Present(crate::guard::updated(&there, add, remove))
+            }
+            (GuardChange::Update { .. }, _) => panic!("an update needs a table"),
+        }
+    }
+}
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn device(name: &str) -> Hop {
+    Hop::Device { name: name.into(), source: None }
+}
+
+/// A node with eth0 and a TUN.
+fn live() -> Observed {
+    let link = |index| Link { index, is_up: true };
+    Observed {
+        links: BTreeMap::from([("eth0".into(), link(2)), ("submariner".into(), link(3))]),
+        ..Observed::default()
+    }
+}
+
+fn desired() -> HostNet {
+    let network = net("10.2.0.0/16");
+    HostNet {
+        rules: [Rule::mark(Family::V4), Rule::gateway(Family::V4)].into(),
+        routes: [
+            Route::gateway(network, device("submariner")),
+            Route::unreachable(TABLE_GATEWAY, network),
+            Route::unreachable(TABLE_MAIN, network),
+        ]
+        .into(),
+        guard: Some(Guard::default()),
+        ..HostNet::default()
+    }
+}
+
+/// A few networks, so that wanted and present ones meet.
+fn networks() -> impl Strategy<Value = IpNet> {
+    prop::sample::select(vec![net("10.2.0.0/16"), net("10.3.0.0/16"), net("10.3.4.0/24"), net("fd00:2::/48")])
+}
+
+fn hops() -> impl Strategy<Value = Hop> {
+    prop_oneof![Just(Hop::Throw), Just(device("submariner")), Just(device("eth0")), Just(device("gone"))]
+}
+
+fn wanted_routes() -> impl Strategy<Value = Route> {
+    prop_oneof![
+        (networks(), prop::sample::select(vec![TABLE_GATEWAY, TABLE_MAIN]))
+            .prop_map(|(network, table)| Route::unreachable(table, network)),
+        (networks(), hops()).prop_map(|(network, hop)| Route::gateway(network, hop)),
+    ]
+}
+
+fn guards() -> impl Strategy<Value = Guard> {
+    (btree_set(networks(), 0..3), btree_set(1_u16..4, 0..3)).prop_map(|(remote, ports)| Guard {
+        remote,
+        ports,
+        inlets: ["lo".to_owned()].into(),
+        ..Guard::default()
+    })
+}
+
+fn our_rules() -> impl Strategy<Value = Rule> {
+    let ours = Family::ALL.iter().flat_map(|family| [Rule::mark(*family), Rule::gateway(*family)]);
+    prop::sample::select(ours.collect::<Vec<_>>())
+}
+
+fn hostnets() -> impl Strategy<Value = HostNet> {
+    let routes = vec(wanted_routes(), 0..6).prop_map(|routes| {
+        // A driver never wants two routes in one place.
+        let by_place: BTreeMap<_, _> =
+            routes.into_iter().map(|r| ((r.table, r.destination, r.metric), r)).collect();
+        by_place.into_values().collect::<BTreeSet<Route>>()
+    });
+    (routes, btree_set(our_rules(), 0..4), prop::option::of(guards()))
+        .prop_map(|(routes, rules, guard)| HostNet { sysctls: BTreeMap::new(), rules, routes, guard })
+}
+
+fn observed_routes() -> impl Strategy<Value = ObservedRoute> {
+    let metrics = prop::sample::select(vec![0, 1024, METRIC_FAIL_CLOSED, 7]);
+    let kinds = prop::sample::select(vec![
+        RouteKind::Unicast,
+        RouteKind::Unreachable,
+        RouteKind::Throw,
+        RouteKind::Other(6),
+    ]);
+    let tables = prop::sample::select(vec![TABLE_GATEWAY, TABLE_MAIN]);
+    let protocols = prop::sample::select(vec![4_u8, 3, 186]);
+    (networks(), tables, metrics, kinds, protocols, 0..2_u8, any::<bool>()).prop_map(
+        |(destination, table, metric, kind, protocol, tos, has_extras)| ObservedRoute {
+            table,
+            destination,
+            metric,
+            tos,
+            protocol,
+            scope: 0,
+            kind,
+            device: (kind == RouteKind::Unicast).then(|| "eth0".to_owned()),
+            source: None,
+            has_extras,
+        },
+    )
+}
+
+fn observations() -> impl Strategy<Value = Observed> {
+    let foreign_rule = Rule { priority: 100, family: Family::V4, mark: None, table: 100 };
+    let rules = vec(prop_oneof![our_rules(), Just(foreign_rule)], 0..5);
+    let guard = prop_oneof![
+        Just(ObservedGuard::Absent),
+        Just(ObservedGuard::Altered),
+        Just(ObservedGuard::Unknown),
+        guards().prop_map(ObservedGuard::Present)
+    ];
+    (btree_set(observed_routes(), 0..8), rules, guard).prop_map(|(routes, rules, guard)| Observed {
+        rules,
+        routes: routes.into_iter().collect(),
+        guard,
+        ..live()
+    })
+}

@@ -1,0 +1,85 @@
+//! The kernel behind a trait: everything that reads or writes the node's network.
+//!
+//! [`Kernel`] talks rtnetlink, `/proc/sys` and `nft`; tests put a model in its place. Nothing here decides anything.
+
+mod netlink;
+mod nft;
+mod sysctl;
+mod watch;
+
+use std::collections::BTreeSet;
+
+pub use netlink::Kernel;
+pub use watch::Changes;
+
+use crate::hostnet::Sysctl;
+use crate::observed::Observed;
+use crate::plan::Change;
+
+/// A failure of the kernel's interfaces.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// The netlink socket could not be opened or watched.
+    #[error("cannot open a netlink socket: {0}")]
+    Socket(#[source] std::io::Error),
+    /// The kernel refused a request.
+    #[error("{hint}{source}", hint = hint(.source))]
+    Refused {
+        /// The errno.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The netlink connection broke or answered nonsense.
+    #[error("netlink: {0}")]
+    Netlink(String),
+    /// The device a route leads to is gone; the next pass sees that.
+    #[error("device {0} has disappeared")]
+    NoDevice(String),
+    /// A file below `/proc/sys` could not be written.
+    #[error("cannot write /proc/sys/{path}: {source}")]
+    Sysctl {
+        /// The path.
+        path: String,
+        /// The errno.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The `nft` command does not exist.
+    #[error("the nft command is missing; install the package nftables")]
+    NoNft,
+    /// The `nft` command could not be run.
+    #[error("cannot run nft: {0}")]
+    NftStart(#[source] std::io::Error),
+    /// The `nft` command failed.
+    #[error("nft: {0}")]
+    Nft(String),
+}
+
+/// Says what an errno of rtnetlink means here, where that is not obvious.
+fn hint(error: &std::io::Error) -> &'static str {
+    if error.kind() == std::io::ErrorKind::PermissionDenied {
+        "needs CAP_NET_ADMIN: "
+    } else if error.kind() == std::io::ErrorKind::AlreadyExists {
+        "something of the same key appeared meanwhile: "
+    } else {
+        ""
+    }
+}
+
+/// A node's network, readable and writable.
+pub trait Host {
+    /// Reads everything a plan needs, and the given settings.
+    ///
+    /// # Errors
+    ///
+    /// Netlink could not be read at all. A missing `nft` or setting is no error, but part of the result.
+    fn observe(&self, sysctls: &BTreeSet<Sysctl>) -> impl Future<Output = Result<Observed, PortError>>;
+
+    /// Applies one change.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refused, or the tool for it is missing. Nothing is half done then.
+    fn apply(&self, change: &Change) -> impl Future<Output = Result<(), PortError>>;
+}

@@ -1,0 +1,250 @@
+//! Links, addresses, rules and routes over rtnetlink.
+
+mod parse;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use futures::{Stream, TryStreamExt};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::{Handle, IpVersion};
+
+use super::{Host, PortError, nft, sysctl};
+use crate::condition::Condition;
+use crate::hostnet::{Family, PROTOCOL, Route, Rule, Sysctl, TABLE_GATEWAY, TABLE_MAIN};
+use crate::observed::{Link, Observed, ObservedGuard, ObservedRoute};
+use crate::plan::Change;
+use crate::state::DeviceAddress;
+
+/// The network namespace that this process is in.
+pub struct Kernel {
+    handle: Handle,
+}
+
+impl Kernel {
+    /// Opens a netlink socket. Needs a tokio runtime, on which the socket is served.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no rtnetlink, or no strict checking of requests (Linux 4.20).
+    pub fn open() -> Result<Self, PortError> {
+        // Strict checking is what makes dumps honour their filters: a node may have a full BGP table in `main`.
+        let (connection, handle, _) =
+            rtnetlink::new_connection_with_strict_check().map_err(PortError::Socket)?;
+        tokio::spawn(connection);
+        Ok(Self { handle })
+    }
+
+    async fn links(&self) -> Result<BTreeMap<String, Link>, PortError> {
+        let messages = collect(self.handle.link().get().execute()).await?;
+        Ok(messages.iter().filter_map(link).collect())
+    }
+
+    async fn addresses(&self, names: &BTreeMap<u32, &str>) -> Result<BTreeSet<DeviceAddress>, PortError> {
+        let messages = collect(self.handle.address().get().execute()).await?;
+        Ok(messages.iter().filter_map(|message| address(message, names)).collect())
+    }
+
+    async fn rules(&self, family: Family) -> Result<Vec<Rule>, PortError> {
+        let messages = collect(self.handle.rule().get(version(family)).execute()).await?;
+        Ok(messages.iter().filter_map(parse::rule).collect())
+    }
+
+    /// Reads the routes that could be ours or in the way: all of the gateway table, and of the main table those of
+    /// our kind and protocol.
+    async fn routes(
+        &self,
+        family: Family,
+        names: &BTreeMap<u32, &str>,
+    ) -> Result<Vec<ObservedRoute>, PortError> {
+        let mut gateway = RouteMessage::default();
+        gateway.header.address_family = address_family(family);
+        gateway.header.table = header_table(TABLE_GATEWAY);
+        let mut main = gateway.clone();
+        main.header.table = header_table(TABLE_MAIN);
+        main.header.protocol = RouteProtocol::from(PROTOCOL);
+        main.header.kind = RouteType::Unreachable;
+        let mut routes = Vec::new();
+        for filter in [gateway, main] {
+            let messages = match collect(self.handle.route().get(filter).execute()).await {
+                Ok(messages) => messages,
+                // A table that was never written to does not exist.
+                Err(error) if is_not_found(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            routes.extend(messages.iter().filter_map(|message| parse::route(message, names)));
+        }
+        // A dump that is changed under way can report a route twice.
+        routes.sort();
+        routes.dedup();
+        Ok(routes)
+    }
+
+    async fn index_of(&self, device: &str) -> Result<u32, PortError> {
+        let request = self.handle.link().get().match_name(device);
+        match collect(request.execute()).await {
+            Ok(messages) => messages.first().map(|message| message.header.index),
+            Err(_) => None,
+        }
+        .ok_or_else(|| PortError::NoDevice(device.to_owned()))
+    }
+
+    async fn message(&self, route: &ObservedRoute) -> Result<RouteMessage, PortError> {
+        let device = match &route.device {
+            Some(name) => Some(self.index_of(name).await?),
+            None => None,
+        };
+        Ok(route_message(route, device))
+    }
+
+    async fn write(&self, route: &Route, replace: bool) -> Result<(), PortError> {
+        let request = self.handle.route().add(self.message(&ObservedRoute::from_route(route)).await?);
+        let request = if replace { request.replace() } else { request };
+        request.execute().await.map_err(refused)
+    }
+}
+
+impl Host for Kernel {
+    async fn observe(&self, sysctls: &BTreeSet<Sysctl>) -> Result<Observed, PortError> {
+        let links = self.links().await?;
+        let names = links.iter().map(|(name, link)| (link.index, name.as_str())).collect();
+        let addresses = self.addresses(&names).await?;
+        let mut observed = Observed { addresses, sysctls: sysctl::read(sysctls), ..Observed::default() };
+        observed.families.retain(|family| sysctl::has_family(*family));
+        for family in observed.families.clone() {
+            observed.rules.extend(self.rules(family).await?);
+            observed.routes.extend(self.routes(family, &names).await?);
+        }
+        observed.links = links;
+        observed.guard = match nft::observe().await {
+            Ok(guard) => guard,
+            Err(error) => {
+                observed.conditions.insert(if matches!(error, PortError::NoNft) {
+                    Condition::NoNft
+                } else {
+                    Condition::CannotRead { what: "the source guard", error: error.to_string() }
+                });
+                ObservedGuard::Unknown
+            }
+        };
+        Ok(observed)
+    }
+
+    async fn apply(&self, change: &Change) -> Result<(), PortError> {
+        match change {
+            Change::Set(setting, value) => sysctl::write(setting, *value),
+            Change::AddRoute(route) => self.write(route, false).await,
+            Change::ReplaceRoute(route) => self.write(route, true).await,
+            Change::RemoveRoute(route) => {
+                let message = self.message(route).await?;
+                self.handle.route().del(message).execute().await.map_err(refused)
+            }
+            Change::AddRule(rule) => {
+                let mut request = self.handle.rule().add();
+                *request.message_mut() = rule_message(rule);
+                request.execute().await.map_err(refused)
+            }
+            Change::RemoveRule(rule) => {
+                self.handle.rule().del(rule_message(rule)).execute().await.map_err(refused)
+            }
+            Change::Guard(change) => nft::apply(change).await,
+        }
+    }
+}
+
+async fn collect<T>(stream: impl Stream<Item = Result<T, rtnetlink::Error>>) -> Result<Vec<T>, PortError> {
+    stream.try_collect().await.map_err(refused)
+}
+
+fn refused(error: rtnetlink::Error) -> PortError {
+    if let rtnetlink::Error::NetlinkError(message) = error {
+        return PortError::Refused { source: message.to_io() };
+    }
+    PortError::Netlink(error.to_string())
+}
+
+fn is_not_found(error: &PortError) -> bool {
+    matches!(error, PortError::Refused { source } if source.kind() == std::io::ErrorKind::NotFound)
+}
+
+fn link(message: &LinkMessage) -> Option<(String, Link)> {
+    let name = message.attributes.iter().find_map(|attribute| {
+        if let LinkAttribute::IfName(name) = attribute { Some(name.clone()) } else { None }
+    })?;
+    let is_up = message.header.flags.contains(LinkFlags::Up);
+    Some((name, Link { index: message.header.index, is_up }))
+}
+
+fn address(message: &AddressMessage, names: &BTreeMap<u32, &str>) -> Option<DeviceAddress> {
+    // `Local` is the device's own address; `Address` is the far end of a point-to-point device.
+    let local = message.attributes.iter().find_map(|attribute| {
+        if let AddressAttribute::Local(address) = attribute { Some(*address) } else { None }
+    });
+    let address = message.attributes.iter().find_map(|attribute| {
+        if let AddressAttribute::Address(address) = attribute { Some(*address) } else { None }
+    });
+    let address: IpAddr = local.or(address)?;
+    let device = (*names.get(&message.header.index)?).to_owned();
+    let network = ipnet::IpNet::new(address, message.header.prefix_len).ok()?;
+    Some(DeviceAddress { device, network })
+}
+
+fn version(family: Family) -> IpVersion {
+    match family {
+        Family::V4 => IpVersion::V4,
+        Family::V6 => IpVersion::V6,
+    }
+}
+
+fn address_family(family: Family) -> AddressFamily {
+    match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    }
+}
+
+/// Returns a table's number for a message's header, which has eight bits for it; ours all fit.
+fn header_table(table: u32) -> u8 {
+    u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC)
+}
+
+fn rule_message(rule: &Rule) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = address_family(rule.family);
+    message.header.table = header_table(rule.table);
+    message.header.action = RuleAction::ToTable;
+    message.attributes.push(RuleAttribute::Priority(rule.priority));
+    message.attributes.push(RuleAttribute::Table(rule.table));
+    if let Some((mark, mask)) = rule.mark {
+        message.attributes.push(RuleAttribute::FwMark(mark));
+        message.attributes.push(RuleAttribute::FwMask(mask));
+    }
+    message
+}
+
+/// Describes a route for the kernel, fully enough to remove exactly it.
+fn route_message(route: &ObservedRoute, device: Option<u32>) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    let header = &mut message.header;
+    header.address_family = address_family(Family::of_net(&route.destination));
+    header.destination_prefix_length = route.destination.prefix_len();
+    header.tos = route.tos;
+    header.table = header_table(route.table);
+    header.protocol = RouteProtocol::from(route.protocol);
+    header.scope = RouteScope::from(route.scope);
+    header.kind = parse::route_type(route.kind);
+    message.attributes.extend([
+        RouteAttribute::Destination(RouteAddress::from(route.destination.addr())),
+        RouteAttribute::Table(route.table),
+        RouteAttribute::Priority(route.metric),
+    ]);
+    message.attributes.extend(device.map(RouteAttribute::Oif));
+    message.attributes.extend(route.source.map(|source| RouteAttribute::PrefSource(source.into())));
+    message
+}

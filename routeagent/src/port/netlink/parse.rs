@@ -1,0 +1,133 @@
+//! Kernel messages to [`ObservedRoute`] and [`Rule`].
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+
+use crate::hostnet::{Family, Rule};
+use crate::observed::{ObservedRoute, RouteKind};
+
+/// "No suppression", in the two attributes that the kernel reports with every rule.
+const NOT_SUPPRESSED: u32 = u32::MAX;
+
+/// Reads a rule of the shape that the route agent writes; `None` for any other, which is then someone else's.
+pub(super) fn rule(message: &RuleMessage) -> Option<Rule> {
+    let header = &message.header;
+    let family = family(header.family)?;
+    let is_plain = header.action == RuleAction::ToTable
+        && (header.dst_len, header.src_len, header.tos) == (0, 0, 0)
+        && !header.flags.contains(RuleFlags::Invert);
+    if !is_plain {
+        return None;
+    }
+    let mut rule = Rule { priority: 0, family, mark: None, table: u32::from(header.table) };
+    let (mut mark, mut mask) = (None, None);
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whatever is not named makes the rule someone else's")]
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(priority) => rule.priority = *priority,
+            RuleAttribute::Table(table) => rule.table = *table,
+            RuleAttribute::FwMark(value) => mark = Some(*value),
+            RuleAttribute::FwMask(value) => mask = Some(*value),
+            // Who wrote it says nothing: upstream's rules carry no protocol, and neither do ours.
+            RuleAttribute::Protocol(_) => {}
+            RuleAttribute::SuppressPrefixLen(NOT_SUPPRESSED)
+            | RuleAttribute::SuppressIfGroup(NOT_SUPPRESSED) => {}
+            // A selector, or a part of a rule that this program does not know.
+            _ => return None,
+        }
+    }
+    rule.mark = match (mark.unwrap_or(0), mask.unwrap_or(0)) {
+        (0, 0) => None,
+        selector => Some(selector),
+    };
+    Some(rule)
+}
+
+/// Reads a route; `None` for what cannot be a route of a table, such as a multicast one.
+pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Option<ObservedRoute> {
+    let header = &message.header;
+    let family = family(header.address_family)?;
+    let mut route = ObservedRoute {
+        table: u32::from(header.table),
+        destination: default_route(family),
+        metric: 0,
+        tos: header.tos,
+        protocol: u8::from(header.protocol),
+        scope: u8::from(header.scope),
+        kind: kind(header.kind),
+        device: None,
+        source: None,
+        has_extras: header.source_prefix_length != 0,
+    };
+    let mut device = None;
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whatever is not named was not written by us")]
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => {
+                route.destination = IpNet::new(ip(address)?, header.destination_prefix_length).ok()?;
+            }
+            RouteAttribute::Table(table) => route.table = *table,
+            RouteAttribute::Priority(metric) => route.metric = *metric,
+            RouteAttribute::PrefSource(address) => route.source = ip(address),
+            RouteAttribute::Oif(index) => device = Some(*index),
+            // Bookkeeping of the kernel.
+            RouteAttribute::CacheInfo(_) | RouteAttribute::Preference(_) => {}
+            _ => route.has_extras = true,
+        }
+    }
+    // An IPv6 refusal is tied to the loopback device; that is no part of what was asked for.
+    if route.kind == RouteKind::Unicast {
+        route.device =
+            device.map(|index| names.get(&index).map_or_else(|| format!("#{index}"), |n| (*n).to_owned()));
+    }
+    Some(route)
+}
+
+fn family(family: AddressFamily) -> Option<Family> {
+    if family == AddressFamily::Inet {
+        Some(Family::V4)
+    } else if family == AddressFamily::Inet6 {
+        Some(Family::V6)
+    } else {
+        None
+    }
+}
+
+fn default_route(family: Family) -> IpNet {
+    match family {
+        Family::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
+        Family::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
+    }
+}
+
+fn kind(kind: RouteType) -> RouteKind {
+    [RouteKind::Unicast, RouteKind::Unreachable, RouteKind::Throw]
+        .into_iter()
+        .find(|known| route_type(*known) == kind)
+        .unwrap_or_else(|| RouteKind::Other(u8::from(kind)))
+}
+
+/// Returns the number that stands for a kind of route.
+pub(super) fn route_type(kind: RouteKind) -> RouteType {
+    match kind {
+        RouteKind::Unicast => RouteType::Unicast,
+        RouteKind::Unreachable => RouteType::Unreachable,
+        RouteKind::Throw => RouteType::Throw,
+        RouteKind::Other(kind) => RouteType::from(kind),
+    }
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    if let RouteAddress::Inet(address) = address {
+        return Some(IpAddr::V4(*address));
+    }
+    if let RouteAddress::Inet6(address) = address { Some(IpAddr::V6(*address)) } else { None }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! One pass: observe, compute, plan, apply. The shell around the pure parts; it decides nothing about policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tracing::{debug, info, warn};
+
+use crate::condition::Condition;
+use crate::driver::{Desired, Driver};
+use crate::hostnet::{Family, HostNet, Sysctl};
+use crate::observed::Observed;
+use crate::pace::Outcome;
+use crate::plan::{Change, Plan, forwarding, host_conditions, plan, reverse_path};
+use crate::port::{Host, PortError};
+use crate::state::{Cluster, ClusterState, Endpoint, Node};
+
+/// The objects of the store, parsed: everything a driver needs but the node itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterView {
+    /// Endpoints of all clusters.
+    pub endpoints: Vec<Endpoint>,
+    /// Clusters of the set.
+    pub clusters: Vec<Cluster>,
+    /// What could not be used.
+    pub conditions: BTreeSet<Condition>,
+}
+
+/// The result of a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pass {
+    /// What was planned.
+    pub changes: Vec<Change>,
+    /// Everything that is not as wanted, failed changes included.
+    pub conditions: BTreeSet<Condition>,
+    /// How it went.
+    pub outcome: Outcome,
+}
+
+/// Brings one node to what its driver wants, again and again.
+pub struct Reconciler<H, D> {
+    host: H,
+    driver: D,
+    node: Node,
+    last_changes: Vec<Change>,
+    last_conditions: BTreeSet<Condition>,
+}
+
+impl<H: Host, D: Driver> Reconciler<H, D> {
+    /// Makes a reconciler for a node; does nothing yet.
+    pub fn new(host: H, driver: D, node: Node) -> Self {
+        Self { host, driver, node, last_changes: Vec::new(), last_conditions: BTreeSet::new() }
+    }
+
+    /// Says what a pass would do, without doing it.
+    ///
+    /// # Errors
+    ///
+    /// The host could not be observed.
+    pub async fn dry_run(&self, view: &ClusterView) -> Result<Plan, PortError> {
+        Ok(self.prepare(view).await?.0)
+    }
+
+    /// Makes one pass.
+    ///
+    /// # Errors
+    ///
+    /// The host could not be observed. That a change failed is part of the result.
+    pub async fn pass(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
+        let (plan, mut conditions) = self.prepare(view).await?;
+        let failed = self.apply(&plan, &mut conditions).await;
+        let outcome = match (failed, plan.changes.is_empty()) {
+            (true, _) => Outcome::Failed,
+            (false, true) => Outcome::Settled,
+            (false, false) if plan.changes == self.last_changes => Outcome::Repeated,
+            (false, false) => Outcome::Changed,
+        };
+        self.last_changes.clone_from(&plan.changes);
+        Ok(Pass { changes: plan.changes, conditions, outcome })
+    }
+
+    /// Removes everything of ours from the node.
+    ///
+    /// # Errors
+    ///
+    /// The host could not be observed. That a change failed is part of the result.
+    pub async fn uninstall(&mut self) -> Result<Pass, PortError> {
+        let observed = self.host.observe(&BTreeSet::new()).await?;
+        let plan = plan(&HostNet::default(), &observed);
+        let mut conditions = observed.conditions;
+        let outcome =
+            if self.apply(&plan, &mut conditions).await { Outcome::Failed } else { Outcome::Changed };
+        Ok(Pass { changes: plan.changes, conditions, outcome })
+    }
+
+    /// Logs each condition once when it appears and once when it is gone.
+    pub fn report(&mut self, conditions: BTreeSet<Condition>) {
+        for new in conditions.difference(&self.last_conditions) {
+            warn!("{new}");
+        }
+        for gone in self.last_conditions.difference(&conditions) {
+            info!("resolved: {gone}");
+        }
+        self.last_conditions = conditions;
+    }
+
+    async fn prepare(&self, view: &ClusterView) -> Result<(Plan, BTreeSet<Condition>), PortError> {
+        // The settings to read follow from the device names, those from the view alone.
+        let wishes = self.driver.desired(&self.state(view, &Observed::default()));
+        let observed = self.host.observe(&settings(&wishes.hostnet)).await?;
+        let Desired { hostnet, conditions } = self.driver.desired(&self.state(view, &observed));
+        let mut plan = plan(&hostnet, &observed);
+        plan.conditions.extend(conditions);
+        plan.conditions.extend(host_conditions(&hostnet, &observed));
+        plan.conditions.extend(view.conditions.iter().cloned());
+        plan.conditions.extend(observed.conditions);
+        let conditions = plan.conditions.clone();
+        Ok((plan, conditions))
+    }
+
+    fn state(&self, view: &ClusterView, observed: &Observed) -> ClusterState {
+        ClusterState {
+            node: self.node.clone(),
+            endpoints: view.endpoints.clone(),
+            clusters: view.clusters.clone(),
+            addresses: observed.addresses.clone(),
+        }
+    }
+
+    /// Applies what can be applied; says whether anything failed.
+    async fn apply(&self, plan: &Plan, conditions: &mut BTreeSet<Condition>) -> bool {
+        let mut failures: BTreeMap<String, PortError> = BTreeMap::new();
+        for change in &plan.changes {
+            match self.host.apply(change).await {
+                Ok(()) => info!(driver = self.driver.name(), "{change}"),
+                Err(PortError::NoNft) => {
+                    conditions.insert(Condition::NoNft);
+                }
+                Err(error) => {
+                    debug!("{change}: {error}");
+                    failures.insert(change.to_string(), error);
+                }
+            }
+        }
+        let failed = !failures.is_empty();
+        conditions.extend(
+            failures
+                .into_iter()
+                .map(|(change, error)| Condition::Failed { change, error: error.to_string() }),
+        );
+        failed
+    }
+}
+
+/// Returns every setting that a pass looks at.
+fn settings(hostnet: &HostNet) -> BTreeSet<Sysctl> {
+    let node_wide = Family::ALL.map(forwarding).into_iter().chain([reverse_path()]);
+    hostnet.sysctls.keys().cloned().chain(node_wide).collect()
+}
+
+#[cfg(test)]
+mod tests;

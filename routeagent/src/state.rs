@@ -1,0 +1,137 @@
+//! The input of every driver: what the cluster set looks like and what this node is.
+//!
+//! Endpoints and Clusters of the store are parsed into these types once (`source.rs`); from here on a network is a
+//! network and cannot be malformed.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, VX_DEVICE};
+
+/// Who this node is. Fixed for the life of the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Own cluster.
+    pub cluster: String,
+    /// Host name, compared with an Endpoint's to find out whether this node is a gateway.
+    pub hostname: String,
+    /// Pod and service networks of the own cluster.
+    pub local_networks: Vec<IpNet>,
+    /// Name of the gateway's TUN device when the own Endpoint does not publish one.
+    pub tun: String,
+}
+
+/// One gateway of some cluster, from an Endpoint object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Name of the object, for messages.
+    pub name: String,
+    /// Cluster the gateway belongs to.
+    pub cluster: String,
+    /// Host name of the gateway node.
+    pub hostname: String,
+    /// Creation time of the object, seconds since the Unix epoch.
+    pub created: i64,
+    /// Networks reachable behind it, host bits zero.
+    pub subnets: Vec<IpNet>,
+    /// Its private and public addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The address its health check answers on; inside the cluster's networks.
+    pub health_check: Option<IpAddr>,
+    /// Device that its packets enter and leave by.
+    pub interface: Option<String>,
+    /// Port of its cables.
+    pub cable_port: u16,
+    /// Port of its NAT discovery.
+    pub natt_port: u16,
+}
+
+impl Endpoint {
+    /// Makes an Endpoint without addresses or networks, with the default ports.
+    #[must_use]
+    pub fn new(name: &str, cluster: &str, hostname: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            cluster: cluster.to_owned(),
+            hostname: hostname.to_owned(),
+            created: 0,
+            subnets: Vec::new(),
+            addresses: Vec::new(),
+            health_check: None,
+            interface: None,
+            cable_port: DEFAULT_CABLE_PORT,
+            natt_port: DEFAULT_NATT_PORT,
+        }
+    }
+}
+
+/// A member of the cluster set, from a Cluster object. It outlives its Endpoints: while a gateway fails over its
+/// cluster has none for a moment, and the fail-closed routes must not go with them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// Its id.
+    pub id: String,
+    /// Creation time of the object, seconds since the Unix epoch.
+    pub created: i64,
+    /// The networks under which other clusters reach it.
+    pub networks: Vec<IpNet>,
+}
+
+/// An address of a device of this node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceAddress {
+    /// Name of the device.
+    pub device: String,
+    /// Address and prefix length, host bits kept.
+    pub network: IpNet,
+}
+
+/// The whole state a driver computes its wishes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterState {
+    /// This node.
+    pub node: Node,
+    /// Endpoints of all clusters, the own one included.
+    pub endpoints: Vec<Endpoint>,
+    /// Clusters of the set, the own one included.
+    pub clusters: Vec<Cluster>,
+    /// Addresses of this node's devices.
+    pub addresses: BTreeSet<DeviceAddress>,
+}
+
+impl ClusterState {
+    /// Returns this node's own Endpoint, the newest if there are several; `None` unless the node is a gateway.
+    #[must_use]
+    pub fn own_endpoint(&self) -> Option<&Endpoint> {
+        self.endpoints
+            .iter()
+            .filter(|e| e.cluster == self.node.cluster && e.hostname == self.node.hostname)
+            .max_by_key(|e| (e.created, &e.name))
+    }
+
+    /// Returns the Endpoints of other clusters.
+    pub fn remote_endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.endpoints.iter().filter(|e| e.cluster != self.node.cluster)
+    }
+
+    /// Returns the device by which this node's gateway sends and receives, whether or not the node is a gateway.
+    #[must_use]
+    pub fn tun(&self) -> &str {
+        self.own_endpoint().and_then(|e| e.interface.as_deref()).unwrap_or(&self.node.tun)
+    }
+
+    /// Returns the node's own networks: addresses of all devices but loopback and the ones that lead to remote
+    /// clusters.
+    pub fn own_networks(&self) -> impl Iterator<Item = &DeviceAddress> {
+        let tun = self.tun();
+        self.addresses.iter().filter(move |a| a.device != "lo" && a.device != VX_DEVICE && a.device != tun)
+    }
+
+    /// Says whether an address belongs to this node.
+    #[must_use]
+    pub fn is_own_address(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|a| a.network.addr() == address)
+    }
+}
