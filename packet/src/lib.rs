@@ -1,1 +1,32 @@
-//! What a packet is: buffers, batches, wire formats, flow keys, drop reasons.
+//! What a packet is, and nothing about where it goes.
+//!
+//! ```text
+//!  Pool ──alloc──▶ PacketBuf ──wrapped by──▶ Packet { bytes, layout, checksum, outer, decision }
+//!   ▲                                            │ many
+//!   └───────── dropped or recycled ──────────────┴──▶ Batch, the unit every stage works on
+//! ```
+//!
+//! A [`Packet`] may be a *train*: one header followed by many segments, as the kernel hands them over with
+//! segmentation offload. Decisions are taken once per train; [`segment`] cuts it into segments and
+//! [`coalesce`] builds it again. Nothing here opens a socket, reads a clock or draws randomness.
+
+pub mod checksum;
+pub mod coalesce;
+mod drop_reason;
+mod flow;
+pub mod fragment;
+pub mod icmp;
+mod packet;
+pub mod pool;
+pub mod segment;
+pub mod wire;
+
+mod batch;
+
+pub use batch::{Batch, MAX_BATCH};
+pub use drop_reason::{DropReason, Drops};
+pub use flow::FlowKey;
+pub use packet::{
+    CableId, Checksum, ClusterId, Decision, LaneId, Layout, LayoutKind, Outer, Packet, PathId, WorkerId,
+};
+pub use pool::{PacketBuf, Pool, PoolConfig};

@@ -1,0 +1,109 @@
+//! Packets handled together.
+
+use crate::packet::Packet;
+
+/// Most packets (or trains) in a batch that comes from a device.
+pub const MAX_BATCH: usize = 64;
+
+/// The unit that every stage works on: packets in the order they came, up to a limit. Its memory is allocated
+/// once.
+#[derive(Debug)]
+pub struct Batch {
+    packets: Vec<Packet>,
+    limit: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Batch {
+    /// An empty batch of up to [`MAX_BATCH`] packets.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_limit(MAX_BATCH)
+    }
+
+    /// An empty batch of up to `limit` packets.
+    #[must_use]
+    pub fn with_limit(limit: usize) -> Self {
+        Self { packets: Vec::with_capacity(limit), limit }
+    }
+
+    /// How many more packets fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.limit - self.packets.len()
+    }
+
+    /// Number of packets (a train counts once).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Whether no more fit.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.packets.len() >= self.limit
+    }
+
+    /// Appends a packet.
+    ///
+    /// # Errors
+    /// Hands the packet back when the batch is full.
+    #[expect(
+        clippy::result_large_err,
+        reason = "a full batch hands the packet back; boxing it would allocate per packet"
+    )]
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.is_full() {
+            return Err(packet);
+        }
+        self.packets.push(packet);
+        Ok(())
+    }
+
+    /// The packets.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Packet] {
+        &self.packets
+    }
+
+    /// The packets, writable.
+    pub fn as_mut_slice(&mut self) -> &mut [Packet] {
+        &mut self.packets
+    }
+
+    /// Keeps the packets for which `keep` says so, in order; the others are dropped by whoever `keep` asked to count them.
+    pub fn retain(&mut self, keep: impl FnMut(&mut Packet) -> bool) {
+        self.packets.retain_mut(keep);
+    }
+
+    /// Takes all packets out, in order; the batch keeps its memory.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Packet> {
+        self.packets.drain(..)
+    }
+
+    /// Takes the first `count` packets out, in order.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn drain_front(&mut self, count: usize) -> std::vec::Drain<'_, Packet> {
+        self.packets.drain(..count)
+    }
+
+    /// Number of packets on the wire, trains counted by their segments.
+    #[must_use]
+    pub fn segments(&self) -> u64 {
+        self.packets.iter().map(Packet::segments).sum()
+    }
+}

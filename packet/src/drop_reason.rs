@@ -1,0 +1,141 @@
+//! Why packets are dropped.
+
+use crate::packet::CableId;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
+        /// A packet's fate when it is neither sent, delivered nor held. One counter per reason, cable and worker.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The reason as a metric label and as a packet comment in captures.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Too short for the headers it announces, a bad header length, or an impossible total length.
+    MalformedHeader = "malformed_header",
+    /// Neither IPv4 nor IPv6.
+    NotIp = "not_ip",
+    /// The IPv6 extension header chain is too long or broken.
+    ExtensionHeaders = "extension_headers",
+    /// The inner destination is multicast or broadcast; only unicast crosses clusters.
+    NotUnicast = "not_unicast",
+    /// Outbound: no remote cluster has the destination.
+    NoRoute = "no_route",
+    /// Outbound: the source is in none of our published subnets, so the peer would refuse it.
+    SourceNotLocal = "source_not_local",
+    /// Inbound: the source is in none of the peer's subnets (cryptokey routing).
+    SourceNotAllowed = "source_not_allowed",
+    /// Inbound: the destination is in none of our subnets.
+    DestinationNotLocal = "destination_not_local",
+    /// Inbound: the destination belongs to a remote cluster; sending it on could go round for ever.
+    Loop = "loop",
+    /// The path's lane does not exist (any more).
+    NoLane = "no_lane",
+    /// Held for a handshake, and pushed out by a newer packet.
+    HeldOverflow = "held_overflow",
+    /// Held for a handshake that did not come about.
+    HeldExpired = "held_expired",
+    /// Too big for the path with DF set; the source was told by ICMP.
+    TooBig = "too_big",
+    /// Fragmenting failed: header options or size do not allow it.
+    CannotFragment = "cannot_fragment",
+    /// The sealing cable refused the packet.
+    SealFailed = "seal_failed",
+    /// A datagram that is no message of any cable on this port.
+    UnknownDatagram = "unknown_datagram",
+    /// A message for a receiver index that no lane has.
+    UnknownReceiver = "unknown_receiver",
+    /// A handshake message that did not verify or was out of order.
+    BadHandshake = "bad_handshake",
+    /// A handshake from a key that no Endpoint announced.
+    UnknownPeer = "unknown_peer",
+    /// Handshake messages above the limit, without a valid cookie or above the source's share.
+    HandshakeLimit = "handshake_limit",
+    /// The message number was seen before, or is too old for the window.
+    Replay = "replay",
+    /// Authentication failed.
+    BadTag = "bad_tag",
+    /// A message for a session that has expired or never was.
+    NoSession = "no_session",
+    /// The opened packet is not a valid IP packet.
+    BadInner = "bad_inner",
+    /// Outer congestion mark on a packet that cannot carry it (RFC 6040).
+    EcnNotCapable = "ecn_not_capable",
+    /// No buffer was free.
+    NoBuffer = "no_buffer",
+    /// The queue to the owning worker was full.
+    HandoffFull = "handoff_full",
+    /// The TUN device refused the packet.
+    TunWrite = "tun_write",
+    /// The TUN queue was full.
+    TunFull = "tun_full",
+    /// The socket refused the datagram.
+    SocketWrite = "socket_write",
+    /// The socket's send buffer was full.
+    SocketFull = "socket_full",
+    /// In the hands of a worker when it panicked.
+    WorkerPanic = "worker_panic",
+    /// Left in a queue when the gateway stopped.
+    Stopped = "stopped",
+    /// An ICMP error that would have been made for this packet is over the limit, or may not be made for it.
+    IcmpLimit = "icmp_limit",
+}
+
+const REASONS: usize = DropReason::ALL.len();
+
+/// Drop counters of one worker: packets (segments of trains) per cable and reason.
+#[derive(Debug, Clone, Default)]
+pub struct Drops {
+    by_cable: Vec<[u64; REASONS]>,
+    total: u64,
+}
+
+impl Drops {
+    /// Counts `packets` dropped for `reason` on `cable` (`CableId(0)` where no cable is known).
+    pub fn count(&mut self, cable: CableId, reason: DropReason, packets: u64) {
+        let row = usize::from(cable.0);
+        if row >= self.by_cable.len() {
+            // Once per cable ever seen by this worker.
+            self.by_cable.resize(row + 1, [0; REASONS]);
+        }
+        self.by_cable[row][reason as usize] += packets;
+        self.total += packets;
+    }
+
+    /// Packets dropped in all.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Packets dropped for `reason` on all cables.
+    #[must_use]
+    pub fn of(&self, reason: DropReason) -> u64 {
+        self.by_cable.iter().map(|row| row[reason as usize]).sum()
+    }
+
+    /// All counters above zero.
+    pub fn iter(&self) -> impl Iterator<Item = (CableId, DropReason, u64)> + '_ {
+        self.by_cable.iter().enumerate().flat_map(|(cable, row)| {
+            let cable = CableId(u16::try_from(cable).unwrap_or(u16::MAX));
+            DropReason::ALL
+                .iter()
+                .map(move |&reason| (cable, reason, row[reason as usize]))
+                .filter(|&(_, _, packets)| packets > 0)
+        })
+    }
+}

@@ -1,0 +1,431 @@
+//! Buffers and who owns them.
+//!
+//! A [`Region`] is one piece of memory cut into slots of equal size. A [`Pool`] hands slots out as
+//! [`PacketBuf`]s and belongs to one worker; buffers may travel to another worker and come back by being
+//! dropped there. The region does not care who made its memory ([`Memory`]), so that memory shared with a
+//! device can be adopted later.
+//!
+//! ```text
+//!  slot: | headroom | packet bytes … | tailroom |
+//!        lo         start            end        hi
+//! ```
+//!
+//! This module is the only one of the crate with `unsafe`. Its invariant stands on [`Region`].
+#![expect(
+    unsafe_code,
+    reason = "buffers of one slot alias one region; the invariant on `Region` keeps them disjoint"
+)]
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use crossbeam::queue::ArrayQueue;
+
+/// Bytes left free in front of a fresh packet: room for the largest outer header and a device's own header.
+pub const HEADROOM: usize = 128;
+
+/// Bytes per slot of the default pool: a 64 KiB super-packet, headroom, and an odd number of cache lines,
+/// so that the headers of successive slots do not fall into the same cache sets.
+pub const TRAIN_SLOT_BYTES: usize = 1061 * 64;
+
+/// Memory that a region lives in.
+///
+/// # Safety
+/// `as_ptr` must return the same pointer every time, valid for reads and writes of `len` bytes until the value
+/// is dropped, and nothing else may access those bytes while the value lives.
+pub unsafe trait Memory: Send + Sync {
+    /// Start of the memory.
+    fn as_ptr(&self) -> NonNull<u8>;
+    /// Length in bytes.
+    fn len(&self) -> usize;
+    /// Whether there is no memory at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Zeroed heap memory; pages become resident when they are first written.
+struct Heap {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Heap {
+    fn new(len: usize) -> Self {
+        let memory: &'static mut [u8] = Box::leak(vec![0u8; len].into_boxed_slice());
+        Self { base: NonNull::from(&mut *memory).cast(), len }
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        let slice = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.len);
+        // SAFETY: `base` and `len` came from `Box::leak` in `new`, and this value owned them alone since.
+        drop(unsafe { Box::from_raw(slice) });
+    }
+}
+
+// SAFETY: `Heap` owns its allocation alone, for as long as it lives, at a fixed address.
+unsafe impl Memory for Heap {
+    fn as_ptr(&self) -> NonNull<u8> {
+        self.base
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+// SAFETY: the pointer is to owned heap memory without thread affinity; access goes through `Region`.
+unsafe impl Send for Heap {}
+// SAFETY: as above; a shared `Heap` gives out only its address.
+unsafe impl Sync for Heap {}
+
+/// Memory cut into slots.
+///
+/// Invariant: the index of a slot is either in exactly one free list (the region's or a pool's), or the slot is
+/// covered by `references[slot]` live [`PacketBuf`]s whose ranges `lo..hi` do not overlap. A buffer touches no
+/// byte outside its range.
+pub struct Region {
+    memory: Box<dyn Memory>,
+    slot_bytes: usize,
+    references: Box<[AtomicU32]>,
+    returned: ArrayQueue<u32>,
+}
+
+impl Region {
+    fn new(memory: Box<dyn Memory>, slot_bytes: usize) -> Self {
+        let slots = memory.len() / slot_bytes;
+        let references = (0..slots).map(|_| AtomicU32::new(0)).collect();
+        let returned = ArrayQueue::new(slots.max(1));
+        for slot in 0..slots {
+            let slot = u32::try_from(slot).expect("a region holds fewer than 2^32 slots");
+            returned.push(slot).expect("the queue holds every slot");
+        }
+        Self { memory, slot_bytes, references, returned }
+    }
+
+    fn slot_ptr(&self, slot: u32) -> *mut u8 {
+        let offset = slot as usize * self.slot_bytes;
+        debug_assert!(offset + self.slot_bytes <= self.memory.len());
+        // SAFETY: `slot` is below the number of slots, so the offset lies inside the memory.
+        unsafe { self.memory.as_ptr().as_ptr().add(offset) }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("slots", &self.references.len())
+            .field("slot_bytes", &self.slot_bytes)
+            .finish()
+    }
+}
+
+/// Size of a pool.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolConfig {
+    /// Number of slots.
+    pub slots: usize,
+    /// Bytes per slot, headroom and tailroom included.
+    pub slot_bytes: usize,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self { slots: 384, slot_bytes: TRAIN_SLOT_BYTES }
+    }
+}
+
+/// A worker's buffers. Allocation takes no lock and, while buffers are recycled, no atomic on a shared line.
+#[derive(Debug)]
+pub struct Pool {
+    region: Arc<Region>,
+    free: Vec<u32>,
+}
+
+impl Pool {
+    /// Makes a pool on fresh memory.
+    #[must_use]
+    pub fn new(config: PoolConfig) -> Self {
+        Self::adopt(Box::new(Heap::new(config.slots * config.slot_bytes)), config.slot_bytes)
+    }
+
+    /// Makes a pool on memory made elsewhere, cut into slots of `slot_bytes`.
+    ///
+    /// # Panics
+    /// When `slot_bytes` does not exceed [`HEADROOM`].
+    #[must_use]
+    pub fn adopt(memory: Box<dyn Memory>, slot_bytes: usize) -> Self {
+        assert!(
+            slot_bytes > HEADROOM && u32::try_from(slot_bytes).is_ok(),
+            "a slot holds headroom and a packet"
+        );
+        let region = Arc::new(Region::new(memory, slot_bytes));
+        let free = Vec::with_capacity(region.references.len());
+        Self { region, free }
+    }
+
+    /// Takes an empty buffer with [`HEADROOM`] bytes in front, or `None` when all are out.
+    pub fn alloc(&mut self) -> Option<PacketBuf> {
+        if self.free.is_empty() {
+            while let Some(slot) = self.region.returned.pop() {
+                self.free.push(slot);
+            }
+        }
+        let slot = self.free.pop()?;
+        self.region.references[slot as usize].store(1, Ordering::Relaxed);
+        let hi = u32::try_from(self.region.slot_bytes).expect("checked in `adopt`");
+        let start = u32::try_from(HEADROOM).expect("a small constant");
+        Some(PacketBuf { region: Arc::clone(&self.region), slot, lo: 0, hi, start, end: start })
+    }
+
+    /// Takes a buffer that holds a copy of `bytes`, or `None` when all are out or `bytes` do not fit.
+    pub fn alloc_copy(&mut self, bytes: &[u8]) -> Option<PacketBuf> {
+        let mut buf = self.alloc()?;
+        if buf.tailroom() < bytes.len() {
+            return None;
+        }
+        buf.extend(bytes.len()).copy_from_slice(bytes);
+        Some(buf)
+    }
+
+    /// Puts a buffer back; the same as dropping it, without the detour over the shared queue.
+    pub fn recycle(&mut self, buf: PacketBuf) {
+        if Arc::ptr_eq(&self.region, &buf.region)
+            && self.region.references[buf.slot as usize].load(Ordering::Acquire) == 1
+        {
+            self.free.push(buf.slot);
+            buf.forget();
+        }
+    }
+
+    /// Buffers that could be taken now, not counting those that other workers give back meanwhile.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.free.len() + self.region.returned.len()
+    }
+
+    /// Number of slots in all.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.region.references.len()
+    }
+
+    /// Bytes that a fresh buffer can hold behind its headroom.
+    #[must_use]
+    pub fn packet_capacity(&self) -> usize {
+        self.region.slot_bytes - HEADROOM
+    }
+}
+
+/// Bytes of a packet inside a slot: region, offset and length, and the part of the slot that is its own.
+pub struct PacketBuf {
+    region: Arc<Region>,
+    slot: u32,
+    lo: u32,
+    hi: u32,
+    start: u32,
+    end: u32,
+}
+
+impl PacketBuf {
+    /// Number of packet bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Whether there are no packet bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Free bytes in front of the packet.
+    #[must_use]
+    pub fn headroom(&self) -> usize {
+        (self.start - self.lo) as usize
+    }
+
+    /// Free bytes behind the packet.
+    #[must_use]
+    pub fn tailroom(&self) -> usize {
+        (self.hi - self.end) as usize
+    }
+
+    /// The packet's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `start..end` lies in `lo..hi`, which by the invariant is this buffer's alone.
+        unsafe {
+            std::slice::from_raw_parts(self.region.slot_ptr(self.slot).add(self.start as usize), self.len())
+        }
+    }
+
+    /// The packet's bytes, writable.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let len = self.len();
+        // SAFETY: as in `bytes`, and `&mut self` makes this the only borrow.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.region.slot_ptr(self.slot).add(self.start as usize), len)
+        }
+    }
+
+    /// Grows the packet by `count` bytes at its end and returns them, with whatever they held before.
+    ///
+    /// # Panics
+    /// When the tailroom is shorter.
+    pub fn extend(&mut self, count: usize) -> &mut [u8] {
+        assert!(count <= self.tailroom(), "extend by {count} with tailroom {}", self.tailroom());
+        let old = self.len();
+        self.end += Self::offset(count);
+        &mut self.bytes_mut()[old..]
+    }
+
+    /// Grows the packet by `count` bytes at its front and returns them.
+    ///
+    /// # Panics
+    /// When the headroom is shorter.
+    pub fn prepend(&mut self, count: usize) -> &mut [u8] {
+        assert!(count <= self.headroom(), "prepend {count} with headroom {}", self.headroom());
+        self.start -= Self::offset(count);
+        &mut self.bytes_mut()[..count]
+    }
+
+    /// Removes `count` bytes from the front; they become headroom.
+    ///
+    /// # Panics
+    /// When the packet is shorter.
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= self.len(), "advance {count} of {}", self.len());
+        self.start += Self::offset(count);
+    }
+
+    /// Shortens the packet to `len` bytes; longer values change nothing.
+    pub fn truncate(&mut self, len: usize) {
+        if len < self.len() {
+            self.end = self.start + Self::offset(len);
+        }
+    }
+
+    /// Splits the first `at` bytes off. Headroom goes with the front, tailroom stays here.
+    ///
+    /// # Panics
+    /// When the packet is shorter than `at`.
+    #[must_use]
+    pub fn split_to(&mut self, at: usize) -> Self {
+        assert!(at <= self.len(), "split at {at} of {}", self.len());
+        // Relaxed suffices: a buffer exists already, so the count cannot reach zero meanwhile (as in `Arc`).
+        self.region.references[self.slot as usize].fetch_add(1, Ordering::Relaxed);
+        let cut = self.start + Self::offset(at);
+        let front = Self {
+            region: Arc::clone(&self.region),
+            slot: self.slot,
+            lo: self.lo,
+            hi: cut,
+            start: self.start,
+            end: cut,
+        };
+        self.lo = cut;
+        self.start = cut;
+        front
+    }
+
+    fn offset(count: usize) -> u32 {
+        u32::try_from(count).expect("checked against a slot, which is smaller than 4 GiB")
+    }
+
+    /// Ends this buffer without giving the slot back: its index has been put into a free list.
+    fn forget(self) {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped, so the field is read out exactly once.
+        drop(unsafe { std::ptr::read(&raw const this.region) });
+    }
+}
+
+impl Drop for PacketBuf {
+    fn drop(&mut self) {
+        if self.region.references[self.slot as usize].fetch_sub(1, Ordering::Release) == 1 {
+            // The next owner of the slot must see all writes of those who shared it.
+            fence(Ordering::Acquire);
+            let returned = self.region.returned.push(self.slot);
+            debug_assert!(returned.is_ok(), "the queue holds every slot once");
+        }
+    }
+}
+
+impl fmt::Debug for PacketBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketBuf")
+            .field("slot", &self.slot)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> Pool {
+        Pool::new(PoolConfig { slots: 2, slot_bytes: 256 })
+    }
+
+    #[test]
+    fn buffers_come_back_when_dropped_or_recycled() {
+        let mut pool = small();
+        let a = pool.alloc().unwrap();
+        let b = pool.alloc().unwrap();
+        assert!(pool.alloc().is_none());
+        drop(a);
+        pool.recycle(b);
+        assert_eq!(pool.available(), 2);
+        assert!(pool.alloc().is_some());
+    }
+
+    #[test]
+    fn split_parts_share_a_slot_until_the_last_is_gone() {
+        let mut pool = small();
+        let mut back = pool.alloc_copy(b"headpayload").unwrap();
+        let mut front = back.split_to(4);
+        front.bytes_mut()[0] = b'H';
+        assert_eq!((front.bytes(), back.bytes()), (&b"Head"[..], &b"payload"[..]));
+        assert_eq!((front.tailroom(), back.headroom()), (0, 0));
+        pool.recycle(front);
+        assert_eq!(pool.available(), 1);
+        pool.recycle(back);
+        assert_eq!(pool.available(), 2);
+    }
+
+    #[test]
+    fn room_is_moved_between_packet_and_ends() {
+        let mut pool = small();
+        let mut buf = pool.alloc_copy(b"abc").unwrap();
+        buf.prepend(2).copy_from_slice(b"__");
+        assert_eq!(buf.bytes(), b"__abc");
+        buf.advance(3);
+        buf.truncate(1);
+        assert_eq!(buf.bytes(), b"b");
+        assert_eq!(buf.headroom(), HEADROOM + 1);
+        assert_eq!(buf.headroom() + buf.len() + buf.tailroom(), 256);
+    }
+
+    #[test]
+    fn buffers_return_from_other_threads() {
+        let mut pool = Pool::new(PoolConfig { slots: 64, slot_bytes: 256 });
+        let all: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
+        assert_eq!(all.len(), 64);
+        std::thread::spawn(move || drop(all)).join().unwrap();
+        assert_eq!(pool.available(), 64);
+        let again: Vec<_> = std::iter::from_fn(|| pool.alloc_copy(b"x")).collect();
+        assert_eq!(again.len(), 64);
+    }
+
+    #[test]
+    fn packets_larger_than_a_slot_are_refused() {
+        let mut pool = small();
+        assert!(pool.alloc_copy(&[0; 256]).is_none());
+        assert_eq!(pool.available(), 2);
+    }
+}
