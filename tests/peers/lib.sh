@@ -87,14 +87,14 @@ host_port() {
 
 # wireguard_up — what every userspace WireGuard needs once its device and its UAPI socket exist.
 wireguard_up() {
-    require PEER_ADDRESSES PEER_SUBNETS PEER_PRIVATE_KEY_FILE PEER_REMOTE_PUBLIC_KEY
+    require PEER_SUBNETS PEER_PRIVATE_KEY_FILE PEER_REMOTE_PUBLIC_KEY
     set -- listen-port "${PEER_PORT:-4500}" private-key "$PEER_PRIVATE_KEY_FILE" peer "$PEER_REMOTE_PUBLIC_KEY" \
         allowed-ips "$(echo "$PEER_SUBNETS" | tr ' ' ',')"
     [ -z "${PEER_PSK_FILE:-}" ] || set -- "$@" preshared-key "$PEER_PSK_FILE"
     [ -z "${PEER_REMOTE:-}" ] || set -- "$@" endpoint "$(host_port "$PEER_REMOTE" "${PEER_REMOTE_PORT:-4500}")"
     [ -z "${PEER_KEEPALIVE:-}" ] || set -- "$@" persistent-keepalive "$PEER_KEEPALIVE"
     in_ns wg set "$PEER_IF" "$@"
-    for address in $PEER_ADDRESSES; do
+    for address in ${PEER_ADDRESSES:-}; do
         case $address in
         *:*) ip -n "$PEER_NS" addr add "$address" dev "$PEER_IF" nodad ;;
         *) ip -n "$PEER_NS" addr add "$address" dev "$PEER_IF" ;;

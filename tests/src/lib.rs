@@ -1,1 +1,35 @@
-//! The lab: clusters as network namespaces; demo, peers, end-to-end tests.
+//! The lab: clusters as network namespaces, gateways as real processes, on one machine.
+//!
+//! ```text
+//!  tl3f9a2c-east-gw1-pod1 ─┐ cni0            eth0 ┌────────────┐ eth0            cni0 ┌─ tl3f9a2c-west-gw1-pod1
+//!                          ├── tl3f9a2c-east-gw1 ─┤ tl3f9a2c-wan ├─ tl3f9a2c-west-gw1 ──┤
+//!  tl3f9a2c-east-gw1-pod2 ─┘   (gateway node)     └────bridge────┘   (gateway node)     └─ tl3f9a2c-west-gw1-pod2
+//! ```
+//!
+//! * [`topology`] says which namespaces and addresses there are (pure); [`lab`] makes and removes them.
+//! * [`registry`] remembers on disk what a lab made, so that a later run can tidy up after a crash.
+//! * [`command`], [`daemon`], [`wait`] run things in namespaces, bounded in time.
+//! * [`cluster`] starts a cluster's gateway and route agent; [`peer`] starts a foreign gateway instead.
+//! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it.
+//! * [`demo`] is `./dev demo`.
+//!
+//! Everything needs root. Nothing here leaves the namespaces that it made.
+#![forbid(unsafe_code)]
+
+pub mod capture;
+pub mod cluster;
+pub mod command;
+pub mod daemon;
+pub mod demo;
+pub mod fault;
+pub mod guard;
+pub mod interrupt;
+pub mod lab;
+pub mod netns;
+pub mod peer;
+pub mod process;
+pub mod programs;
+pub mod registry;
+pub mod topology;
+pub mod traffic;
+pub mod wait;

@@ -1,0 +1,218 @@
+//! Looking at the wire with tcpdump, an independent witness.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use pcap_file::pcap::PcapReader;
+
+use crate::command::Run;
+use crate::daemon::Daemon;
+use crate::lab::Lab;
+use crate::netns::Namespace;
+
+static NUMBER: AtomicUsize = AtomicUsize::new(1);
+
+/// A running capture.
+#[derive(Debug)]
+pub struct Capture {
+    tcpdump: Daemon,
+    file: PathBuf,
+}
+
+/// What was captured: whole frames, as on the wire.
+#[derive(Debug, Clone)]
+pub struct Frames {
+    /// The frames in order.
+    pub frames: Vec<Vec<u8>>,
+    /// The file they were read from; gone with the lab.
+    pub file: PathBuf,
+}
+
+impl Capture {
+    /// Starts to capture on a device, with a filter in tcpdump's language ("" for everything); returns once packets
+    /// are seen. On a bridge, everything that crosses it is seen once.
+    ///
+    /// # Errors
+    /// If tcpdump does not start.
+    pub fn start(lab: &Lab, namespace: &Namespace, device: &str, filter: &str) -> anyhow::Result<Self> {
+        let name = format!("capture-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let file = lab.directory().join(format!("{name}.pcap"));
+        let run = namespace
+            .run("tcpdump")
+            .args([
+                "--immediate-mode",
+                "-U",
+                "-n",
+                "-Z",
+                "root",
+                "-s",
+                "0",
+                "-B",
+                "16384",
+                "-i",
+                device,
+                "-w",
+            ])
+            .arg(&file)
+            .arg(filter);
+        let tcpdump = Daemon::start(lab, &name, &run)?;
+        tcpdump.wait_log("listening on", Duration::from_secs(10))?;
+        Ok(Self { tcpdump, file })
+    }
+
+    /// Ends it and reads what it saw.
+    ///
+    /// # Errors
+    /// If tcpdump failed, or lost packets: then nothing could be concluded from a packet that is not there.
+    pub fn finish(self) -> anyhow::Result<Frames> {
+        let log = self.tcpdump.log().to_owned();
+        self.tcpdump.stop()?;
+        let told = std::fs::read_to_string(&log)?;
+        let lost = told.lines().find(|line| line.ends_with("dropped by kernel"));
+        anyhow::ensure!(
+            lost.is_some_and(|line| line.starts_with("0 ")),
+            "tcpdump lost packets or did not finish:\n{told}"
+        );
+        Frames::read(&self.file)
+    }
+}
+
+impl Frames {
+    /// Reads a capture file.
+    ///
+    /// # Errors
+    /// If it is no pcap file.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+        let mut reader = PcapReader::new(file).with_context(|| format!("reading {}", path.display()))?;
+        let mut frames = Vec::new();
+        while let Some(packet) = reader.next_packet() {
+            frames.push(packet?.data().to_vec());
+        }
+        Ok(Self { frames, file: path.to_owned() })
+    }
+
+    /// How many frames hold these bytes.
+    pub fn count_with(&self, needle: &[u8]) -> usize {
+        let holds = |frame: &&Vec<u8>| frame.windows(needle.len()).any(|window| window == needle);
+        self.frames.iter().filter(holds).count()
+    }
+
+    /// How many frames match a filter in tcpdump's language.
+    ///
+    /// # Errors
+    /// If tcpdump does not understand the filter.
+    pub fn count(&self, filter: &str) -> anyhow::Result<usize> {
+        let run =
+            Run::new("tcpdump").args(["-n", "-t", "-q", "-Z", "root", "-r"]).arg(&self.file).arg(filter);
+        Ok(run.stdout()?.lines().filter(|line| !line.starts_with([' ', '\t'])).count())
+    }
+
+    /// Bytes captured, link-layer headers included.
+    pub fn bytes(&self) -> usize {
+        self.frames.iter().map(Vec::len).sum()
+    }
+}
+
+/// What a frame on the underlay is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameKind {
+    /// WireGuard over UDP: one of its four message types, to or from the port given.
+    WireGuard,
+    /// How nodes find each other on a link: ARP, neighbour and multicast listener discovery.
+    Neighbour,
+    /// Anything else.
+    Other,
+}
+
+impl Frames {
+    /// How many frames are WireGuard on this UDP port, how many are neighbour discovery, how many are anything else.
+    pub fn kinds(&self, port: u16) -> (usize, usize, usize) {
+        let count = |kind| self.frames.iter().filter(|frame| classify(frame, port) == kind).count();
+        (count(FrameKind::WireGuard), count(FrameKind::Neighbour), count(FrameKind::Other))
+    }
+}
+
+/// Tells what an Ethernet frame is.
+pub fn classify(frame: &[u8], port: u16) -> FrameKind {
+    let Some((header, packet)) = frame.split_at_checked(14) else { return FrameKind::Other };
+    let (protocol, payload) = match (header[12], header[13]) {
+        (0x08, 0x06) => return FrameKind::Neighbour,
+        (0x08, 0x00) => {
+            let header_bytes = packet.first().map_or(0, |first| usize::from(first & 15) * 4);
+            (packet.get(9), packet.get(header_bytes..))
+        }
+        (0x86, 0xdd) => match packet.get(6) {
+            // A hop-by-hop header stands in front of multicast listener reports.
+            Some(0) => (packet.get(40), packet.get(48..)),
+            next => (next, packet.get(40..)),
+        },
+        _ => return FrameKind::Other,
+    };
+    let payload = payload.unwrap_or_default();
+    match protocol {
+        Some(17) if is_wireguard(payload, port) => FrameKind::WireGuard,
+        Some(58) if payload.first().is_some_and(|kind| matches!(kind, 130..=137 | 143)) => {
+            FrameKind::Neighbour
+        }
+        _ => FrameKind::Other,
+    }
+}
+
+fn is_wireguard(datagram: &[u8], port: u16) -> bool {
+    let [s0, s1, d0, d1, _, _, _, _, kind @ 1..=4, 0, 0, 0, ..] = datagram else { return false };
+    let ports = [u16::from_be_bytes([*s0, *s1]), u16::from_be_bytes([*d0, *d1])];
+    let minimum = match kind {
+        1 => 148,
+        2 => 92,
+        3 => 64,
+        _ => 32,
+    };
+    ports.contains(&port) && datagram.len() - 8 >= minimum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(ether_type: u16, packet: &[u8]) -> Vec<u8> {
+        [&[0; 12], &ether_type.to_be_bytes()[..], packet].concat()
+    }
+
+    fn ipv4_udp(port: u16, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet.extend([port.to_be_bytes(), 4500_u16.to_be_bytes(), [0, 0], [0, 0]].concat());
+        packet.extend(payload);
+        frame(0x0800, &packet)
+    }
+
+    #[test]
+    fn wireguard_is_told_from_other_datagrams_on_its_port() {
+        let transport = [&[4, 0, 0, 0][..], &[7; 28]].concat();
+
+        assert_eq!(classify(&ipv4_udp(999, &transport), 4500), FrameKind::WireGuard);
+        assert_eq!(classify(&ipv4_udp(999, &transport), 51820), FrameKind::Other);
+        assert_eq!(
+            classify(&ipv4_udp(999, b"in clear, and long enough to be a message"), 4500),
+            FrameKind::Other
+        );
+        assert_eq!(classify(&ipv4_udp(999, &transport[..20]), 4500), FrameKind::Other);
+    }
+
+    #[test]
+    fn neighbour_discovery_is_no_leak_but_ping_is() {
+        let mut solicitation = vec![0x60, 0, 0, 0, 0, 24, 58, 255];
+        solicitation.extend([0; 32]);
+        solicitation.extend([135, 0, 0, 0]);
+        let mut echo = solicitation.clone();
+        echo[40] = 128;
+
+        assert_eq!(classify(&frame(0x0806, &[]), 4500), FrameKind::Neighbour);
+        assert_eq!(classify(&frame(0x86dd, &solicitation), 4500), FrameKind::Neighbour);
+        assert_eq!(classify(&frame(0x86dd, &echo), 4500), FrameKind::Other);
+        assert_eq!(classify(&[0; 5], 4500), FrameKind::Other);
+    }
+}

@@ -1,0 +1,248 @@
+//! A cluster under test: its gateway and its route agent, as real processes on its gateway node.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use trieste_control::admin::{self, GatewayStatus};
+
+use crate::command::Run;
+use crate::daemon::Daemon;
+use crate::lab::Lab;
+use crate::programs;
+use crate::topology::{ClusterPlan, NodePlan};
+use crate::wait::eventually;
+
+/// The namespace of a cluster's own objects.
+pub const NAMESPACE: &str = "submariner-operator";
+/// The namespace of the objects on the broker.
+pub const BROKER_NAMESPACE: &str = "submariner-k8s-broker";
+/// The text from which every gateway of a lab makes its preshared key.
+pub const PSK: &str = "the lab's preshared key";
+
+/// How a lab's gateways are set up, beyond what the topology says.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The broker's directory; `None` to run without a broker.
+    pub broker: Option<PathBuf>,
+    /// UDP port of the cable.
+    pub udp_port: u16,
+    /// Further lines for the gateway's configuration file.
+    pub extra: Vec<String>,
+}
+
+impl Settings {
+    /// Every cluster of the lab on one broker, a directory of the lab.
+    pub fn of(lab: &Lab) -> Self {
+        Self { broker: Some(lab.directory().join("broker")), udp_port: 4500, extra: Vec::new() }
+    }
+}
+
+/// A cluster whose gateway and route agent run.
+#[derive(Debug)]
+pub struct Cluster {
+    plan: ClusterPlan,
+    lab: Lab,
+    directory: PathBuf,
+    gateway: Option<Daemon>,
+    route_agent: Option<Daemon>,
+}
+
+impl Cluster {
+    /// Writes the configuration, and starts the route agent and the gateway.
+    ///
+    /// # Errors
+    /// If a program is not built or cannot start.
+    pub fn start(lab: &Lab, plan: &ClusterPlan, settings: &Settings) -> anyhow::Result<Self> {
+        let directory = lab.directory().join(&plan.id);
+        std::fs::create_dir_all(&directory)?;
+        if let Some(broker) = &settings.broker {
+            std::fs::create_dir_all(broker)?;
+        }
+        let mut cluster =
+            Self { plan: plan.clone(), lab: lab.clone(), directory, gateway: None, route_agent: None };
+        let config = cluster.config(settings);
+        std::fs::write(cluster.config_path(), config)?;
+        std::fs::create_dir_all(cluster.store())?;
+        cluster.start_route_agent()?;
+        cluster.start_gateway()?;
+        Ok(cluster)
+    }
+
+    /// Starts the gateway, for the first time or after [`Cluster::kill_gateway`].
+    ///
+    /// # Errors
+    /// If it cannot start.
+    pub fn start_gateway(&mut self) -> anyhow::Result<()> {
+        let run = self
+            .node()
+            .namespace
+            .run(&programs::path("trieste-gateway")?.to_string_lossy())
+            .arg("--config")
+            .arg(self.config_path());
+        self.gateway = Some(Daemon::start(&self.lab, &format!("{}-gateway", self.plan.id), &run)?);
+        Ok(())
+    }
+
+    fn start_route_agent(&mut self) -> anyhow::Result<()> {
+        let run = self.route_agent_command()?;
+        self.route_agent = Some(Daemon::start(&self.lab, &format!("{}-routeagent", self.plan.id), &run)?);
+        Ok(())
+    }
+
+    /// The route agent's command line on the gateway node; tests add `--once` or `--uninstall`.
+    ///
+    /// # Errors
+    /// If it is not built.
+    pub fn route_agent_command(&self) -> anyhow::Result<Run> {
+        let run = self
+            .node()
+            .namespace
+            .run(&programs::path("trieste-routeagent")?.to_string_lossy())
+            .args(["--store", &format!("dir:{}", self.store().display())])
+            .args(["--namespace", NAMESPACE, "--cluster-id", &self.plan.id, "--hostname", &self.node().name])
+            .args(["--cluster-cidrs", &list(&self.plan.pod_cidrs)])
+            .args(["--service-cidrs", &list(&self.plan.service_cidrs)]);
+        Ok(run)
+    }
+
+    /// Ends the gateway as a crash would.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn kill_gateway(&mut self) -> anyhow::Result<()> {
+        self.gateway.take().context("the gateway does not run")?.kill()
+    }
+
+    /// The gateway's process.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn gateway(&self) -> anyhow::Result<&Daemon> {
+        self.gateway.as_ref().context("the gateway does not run")
+    }
+
+    /// The node that it runs on.
+    pub fn node(&self) -> &NodePlan {
+        self.plan.gateway()
+    }
+
+    /// Its addresses and names.
+    pub fn plan(&self) -> &ClusterPlan {
+        &self.plan
+    }
+
+    /// The directory of its own objects.
+    pub fn store(&self) -> PathBuf {
+        self.directory.join("state/store")
+    }
+
+    /// The gateway's admin socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("gateway.sock")
+    }
+
+    /// The gateway's configuration file.
+    pub fn config_path(&self) -> PathBuf {
+        self.directory.join("gateway.yaml")
+    }
+
+    /// Asks the gateway for its status.
+    ///
+    /// # Errors
+    /// If it does not answer, or in a way that is not understood.
+    pub fn status(&self) -> anyhow::Result<GatewayStatus> {
+        if let Some(gateway) = &self.gateway {
+            gateway.check()?;
+        }
+        let body = get(&self.socket(), admin::STATUS_PATH)?;
+        serde_json::from_str(&body).context("the status document")
+    }
+
+    /// Waits until every connection is up and there are at least `count`.
+    ///
+    /// # Errors
+    /// If that does not happen within `timeout`; the error shows how far it got.
+    pub fn wait_connected(&self, count: usize, timeout: Duration) -> anyhow::Result<GatewayStatus> {
+        eventually(&format!("{} to be connected", self.plan.id), timeout, || {
+            let status = self.status()?;
+            let states: Vec<_> = status
+                .connections
+                .iter()
+                .map(|cable| {
+                    let connection = &cable.connection;
+                    format!(
+                        "{} {:?} {}",
+                        connection.endpoint.cluster_id, connection.status, connection.status_message
+                    )
+                })
+                .collect();
+            let connected = status.connections.iter().filter(|cable| is_connected(cable)).count();
+            anyhow::ensure!(
+                connected >= count && connected == status.connections.len(),
+                "{connected} of {count} connections are up {states:?}; refused: {:?}",
+                status.refused
+            );
+            Ok(status)
+        })
+    }
+
+    /// A run of the command `trieste` against this gateway.
+    ///
+    /// # Errors
+    /// If it is not built.
+    pub fn trieste(&self, words: &[&str]) -> anyhow::Result<Run> {
+        Ok(Run::new(programs::path("trieste")?).args(words).arg("--socket").arg(self.socket()))
+    }
+
+    fn config(&self, settings: &Settings) -> String {
+        let quote = |nets: &[ipnet::IpNet]| {
+            nets.iter().map(|net| format!("\"{net}\"")).collect::<Vec<_>>().join(", ")
+        };
+        let state = self.directory.join("state");
+        let mut lines = vec![
+            format!("cluster-id: {}", self.plan.id),
+            format!("cluster-cidrs: [{}]", quote(&self.plan.pod_cidrs)),
+            format!("service-cidrs: [{}]", quote(&self.plan.service_cidrs)),
+            format!("namespace: {NAMESPACE}"),
+            format!("hostname: {}", self.node().name),
+            format!("private-ip: \"{}\"", self.node().underlay_address()),
+            format!("udp-port: {}", settings.udp_port),
+            format!("psk: \"{PSK}\""),
+            format!("state-dir: {}", state.display()),
+            format!("store: dir:{}", self.store().display()),
+            format!("admin-socket: {}", self.socket().display()),
+        ];
+        if let Some(broker) = &settings.broker {
+            lines.push(format!("broker: dir:{}", broker.display()));
+            lines.push(format!("broker-namespace: {BROKER_NAMESPACE}"));
+        }
+        lines.extend(settings.extra.iter().cloned());
+        lines.join("\n") + "\n"
+    }
+}
+
+fn is_connected(cable: &admin::CableStatus) -> bool {
+    cable.connection.status == trieste_control::api::ConnectionStatus::Connected
+}
+
+fn list(nets: &[ipnet::IpNet]) -> String {
+    nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// One request over a unix socket: the body of the answer.
+fn get(socket: &Path, path: &str) -> anyhow::Result<String> {
+    let mut stream =
+        UnixStream::connect(socket).with_context(|| format!("connecting to {}", socket.display()))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    // HTTP/1.0: the answer ends with the connection and is never chunked.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: gateway\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).with_context(|| format!("reading the answer to {path}"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+    let status = head.lines().next().unwrap_or_default();
+    anyhow::ensure!(status.contains(" 200 "), "{path}: {status}: {body}");
+    Ok(body.to_owned())
+}

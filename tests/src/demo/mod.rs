@@ -1,0 +1,253 @@
+//! `./dev demo`: two clusters join through an encrypted cable, and every claim is shown rather than stated.
+
+pub mod screen;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::capture::Capture;
+use crate::cluster::{Cluster, Settings};
+use crate::command::Run;
+use crate::lab::Lab;
+use crate::programs;
+use crate::registry;
+use crate::topology::{Plan, PodPlan, Topology};
+use crate::traffic::{self, Responder};
+
+use screen::Screen;
+
+/// What the pods say to each other: easy to find on a wire that is not encrypted.
+const MARKER: &[u8] = b"the-harbour-of-trieste-is-windy-today";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+const TRAFFIC_TIMEOUT: Duration = Duration::from_secs(10);
+const IPERF_SECONDS: u32 = 3;
+
+/// How to run the demo.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Leave everything up at the end, and print what to try and how to remove it.
+    #[arg(long)]
+    pub keep: bool,
+    /// The cable between the clusters.
+    #[arg(long, value_parser = ["wireguard"], default_value = "wireguard")]
+    pub cable: String,
+}
+
+/// Runs the demo from beginning to end.
+///
+/// # Errors
+/// The first step that fails; the lab is gone then, unless it was to be kept.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let screen = Screen::default();
+    for program in ["trieste-gateway", "trieste-routeagent", "trieste"] {
+        programs::path(program)?;
+    }
+    remove_crashed(&screen)?;
+
+    let lab = Lab::new()?;
+    screen.heading(&format!("Two clusters, one encrypted cable (lab {})", lab.id()));
+    let plan = screen.step_with("network namespaces: a WAN, two gateway nodes, four pods", || {
+        let plan = lab.build(&Topology::two_clusters())?;
+        Ok((plan.clusters.iter().map(describe).collect(), plan))
+    })?;
+    let (east, west) = start(&screen, &lab, &plan, options)?;
+
+    screen.heading("Traffic from pod to pod");
+    show_traffic(&screen, &lab, &plan)?;
+    screen.heading("Throughput (iperf3, TCP, this machine's cores shared by everything)");
+    show_throughput(&screen, &lab, &plan)?;
+    screen.heading("What each gateway says");
+    for cluster in [&east, &west] {
+        let words = ["show", "all"];
+        screen.line(&format!("$ trieste show all --socket {}", cluster.socket().display()));
+        screen.quote(&cluster.trieste(&words)?.stdout()?);
+    }
+    screen.heading("Inside east's gateway: packets as they left the cable");
+    show_capture(&screen, &plan, &east)?;
+
+    if options.keep {
+        lab.keep()?;
+        screen.heading("Left up. Things to try:");
+        for line in suggestions(&lab, &plan, &east)? {
+            screen.line(&line);
+        }
+        return Ok(());
+    }
+    let stopped = screen.step_with("everything removed again", || {
+        drop((east, west));
+        let removed = lab.remove()?;
+        Ok((vec![], removed))
+    })?;
+    screen.heading(&format!(
+        "Done in {:.0} s; {} namespaces removed, nothing left behind.",
+        screen.elapsed_seconds(),
+        stopped.namespaces
+    ));
+    Ok(())
+}
+
+fn remove_crashed(screen: &Screen) -> anyhow::Result<()> {
+    for claim in registry::abandoned()?.into_iter().filter(|claim| !claim.record().kept) {
+        let id = claim.record().id.clone();
+        let removed = claim.remove()?;
+        screen.line(&format!(
+            "removed lab {id} of a run that crashed: {} processes, {} namespaces",
+            removed.processes, removed.namespaces
+        ));
+    }
+    Ok(())
+}
+
+fn describe(cluster: &crate::topology::ClusterPlan) -> String {
+    let pods: Vec<_> = cluster.pod_cidrs.iter().map(ToString::to_string).collect();
+    format!("{:<5} gateway {:<11} pods {}", cluster.id, cluster.gateway().underlay_address(), pods.join(", "))
+}
+
+fn start(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> anyhow::Result<(Cluster, Cluster)> {
+    let mut settings = Settings::of(lab);
+    settings.extra.push(format!("cable-driver: {}", options.cable));
+    let start_one = |id: &str| Cluster::start(lab, plan.cluster(id), &settings);
+    let clusters =
+        screen.step_with("trieste-gateway and trieste-routeagent started in each cluster", || {
+            let clusters = (start_one("east")?, start_one("west")?);
+            Ok((vec!["they know of each other only through the broker, a directory".to_owned()], clusters))
+        })?;
+    screen.step("the clusters find each other and shake hands", || {
+        let mut lines = Vec::new();
+        for cluster in [&clusters.0, &clusters.1] {
+            let status = cluster.wait_connected(1, CONNECT_TIMEOUT)?;
+            for cable in &status.connections {
+                lines.push(format!(
+                    "{} → {}: {} over {} at {}",
+                    status.cluster,
+                    cable.connection.endpoint.cluster_id,
+                    cable.connection.status.as_str(),
+                    cable.connection.endpoint.backend,
+                    cable.lane.outer_address.map_or_else(|| "?".to_owned(), |address| address.to_string()),
+                ));
+            }
+        }
+        Ok(lines)
+    })?;
+    Ok(clusters)
+}
+
+fn show_traffic(screen: &Screen, lab: &Lab, plan: &Plan) -> anyhow::Result<()> {
+    let (east, west) = (plan.cluster("east").pod(0), plan.cluster("west").pod(0));
+    let wire = Capture::start(lab, &plan.wan, "br0", "")?;
+    for (from, to) in [(east, west), (west, east)] {
+        screen.step(&format!("ping {} → {}", from.name, to.name), || {
+            to.ips().into_iter().map(|address| ping(from, address)).collect()
+        })?;
+    }
+    let responder = Responder::start(&west.namespace)?;
+    screen.step(
+        &format!("TCP {} → {}: 4 MiB each, with the source address kept", east.name, west.name),
+        || {
+            let bytes = MARKER.repeat((4 << 20) / MARKER.len());
+            west.ips()
+                .into_iter()
+                .map(|address| tcp(east, SocketAddr::new(address, responder.port()), &bytes))
+                .collect()
+        },
+    )?;
+    screen.step(&format!("UDP {} → {}: 1200 bytes each", east.name, west.name), || {
+        let bytes = MARKER.repeat(1200 / MARKER.len());
+        west.ips()
+            .into_iter()
+            .map(|address| udp(east, SocketAddr::new(address, responder.port()), &bytes))
+            .collect()
+    })?;
+    screen.step("meanwhile on the wire between the clusters (tcpdump on the WAN bridge)", || {
+        let frames = wire.finish()?;
+        let (wireguard, neighbour, other) = frames.kinds(4500);
+        let leaked = frames.count_with(&MARKER[..16]);
+        anyhow::ensure!(
+            other == 0 && leaked == 0,
+            "{other} frames are not WireGuard, {leaked} hold what the pods said"
+        );
+        Ok(vec![
+            format!(
+                "{wireguard} frames, {:.1} MB, every one a WireGuard message",
+                frames.bytes() as f64 / 1e6
+            ),
+            format!("(and {neighbour} of ARP and neighbour discovery between the nodes)"),
+            format!("what the pods said (\"{}\") is in none of them", String::from_utf8_lossy(MARKER)),
+        ])
+    })
+}
+
+fn ping(from: &PodPlan, to: IpAddr) -> anyhow::Result<String> {
+    let ping = traffic::ping(&from.namespace, to, 5, &[])?;
+    anyhow::ensure!(ping.received == ping.sent, "{to}: {} of {} answered", ping.received, ping.sent);
+    let average = ping.average_ms.unwrap_or_default();
+    Ok(format!("{to:<12} {} of {} answered, {average:.2} ms on average", ping.received, ping.sent))
+}
+
+fn tcp(from: &PodPlan, to: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
+    let receipt = traffic::send_tcp(&from.namespace, to, bytes, TRAFFIC_TIMEOUT)?;
+    receipt.check(bytes)?;
+    Ok(format!("{} bytes arrived unchanged; the server saw {}", receipt.bytes, receipt.seen_as))
+}
+
+fn udp(from: &PodPlan, to: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
+    let receipt = traffic::send_udp(&from.namespace, to, bytes, TRAFFIC_TIMEOUT)?;
+    receipt.check(bytes)?;
+    Ok(format!("{} bytes arrived unchanged; the server saw {}", receipt.bytes, receipt.seen_as))
+}
+
+fn show_throughput(screen: &Screen, lab: &Lab, plan: &Plan) -> anyhow::Result<()> {
+    let (east, west) = (plan.cluster("east").pod(0), plan.cluster("west").pod(0));
+    for (title, extra) in [("east → west", &[][..]), ("west → east", &["-R"][..])] {
+        screen.step(title, || {
+            let target = (&west.namespace, west.v4().context("the demo's pods have IPv4")?);
+            let gbit_s = traffic::iperf3(lab, &east.namespace, target, IPERF_SECONDS, extra)?;
+            Ok(vec![format!("{gbit_s:.2} Gbit/s, encrypted and decrypted by two gateways on this machine")])
+        })?;
+    }
+    Ok(())
+}
+
+fn show_capture(screen: &Screen, plan: &Plan, east: &Cluster) -> anyhow::Result<()> {
+    let (from, to) = (plan.cluster("east").pod(1), plan.cluster("west").pod(1));
+    let (trieste, socket) = (programs::path("trieste")?, east.socket());
+    let command = "capture --point inner-rx,opened --proto icmp";
+    screen.line(&format!("$ trieste {command} -w - | tcpdump -n -r -"));
+    let pipeline = format!(
+        "'{}' {command} --socket '{}' -w - | tcpdump -n -l -c 4 -r - 2>/dev/null",
+        trieste.display(),
+        socket.display()
+    );
+    let run = Run::new("sh").args(["-c", &pipeline]).timeout(Duration::from_secs(10));
+    let target = to.v4().context("the demo's pods have IPv4")?;
+    let (captured, pinged) = std::thread::scope(|scope| {
+        let captured = scope.spawn(|| run.stdout());
+        let pinged = traffic::ping(&from.namespace, target, 40, &[]);
+        (captured.join().expect("running a command does not panic"), pinged)
+    });
+    pinged?;
+    let captured = captured?;
+    anyhow::ensure!(captured.lines().count() >= 4, "the capture shows too little:\n{captured}");
+    screen.quote(&captured);
+    Ok(())
+}
+
+fn suggestions(lab: &Lab, plan: &Plan, east: &Cluster) -> anyhow::Result<Vec<String>> {
+    let (pod, target) = (plan.cluster("east").pod(0), plan.cluster("west").pod(0));
+    let trieste = programs::path("trieste")?;
+    let (trieste, socket) = (trieste.display(), east.socket());
+    let socket = socket.display();
+    let address = target.v4().context("the demo's pods have IPv4")?;
+    Ok(vec![
+        format!("ip netns exec {} ping {address}", pod.namespace.name()),
+        format!("{trieste} show all --socket {socket}"),
+        format!("{trieste} status --socket {socket}"),
+        format!("{trieste} capture --socket {socket} -w - | tcpdump -n -r -"),
+        format!("ip netns exec {} tcpdump -n -i br0      (the wire between the clusters)", plan.wan.name()),
+        format!("tail -f {}/*.log", lab.directory().join("logs").display()),
+        String::new(),
+        "./dev clean      removes it all".to_owned(),
+    ])
+}

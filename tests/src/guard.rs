@@ -1,0 +1,50 @@
+//! Who may run a test that needs root, and when.
+
+use std::fs::File;
+use std::io::Write;
+
+use anyhow::Context;
+
+/// Two labs at once would share two cores: these tests wait for one another, also across processes.
+const TURN: &str = "/run/trieste-lab.turn";
+
+/// The right to use the machine; the next test gets it when this is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    _lock: File,
+}
+
+/// Waits for this test's turn. `None` if it has to be skipped: there is no root, and `TRIESTE_NO_ROOT=1` says that
+/// this is known. The skip is printed, and added to the file that `TRIESTE_SKIPPED` names, which `./dev test` counts.
+///
+/// # Panics
+/// If this is not root and nobody said so, or the lock cannot be taken.
+pub fn root_test(name: &str) -> Option<Turn> {
+    if !rustix::process::geteuid().is_root() {
+        let is_known = std::env::var_os("TRIESTE_NO_ROOT").is_some_and(|value| value == "1");
+        assert!(
+            is_known,
+            "{name} makes network namespaces: run it as root, or set TRIESTE_NO_ROOT=1 to skip it"
+        );
+        skip(name, "it needs root");
+        return None;
+    }
+    Some(turn().expect("/run is writable for root"))
+}
+
+/// Notes that a test did not run, and why.
+pub fn skip(name: &str, why: &str) {
+    let line = format!("{name}: {why}\n");
+    eprint!("skipped: {line}");
+    if let Some(path) = std::env::var_os("TRIESTE_SKIPPED")
+        && let Ok(mut file) = File::options().append(true).create(true).open(path)
+    {
+        let _ = file.write_all(line.as_bytes());
+    }
+}
+
+fn turn() -> anyhow::Result<Turn> {
+    let lock = File::options().create(true).write(true).truncate(false).open(TURN).context(TURN)?;
+    lock.lock().context(TURN)?;
+    Ok(Turn { _lock: lock })
+}

@@ -1,0 +1,193 @@
+//! A lab: the owner of everything that a run makes. What it made is gone when it is dropped.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+
+use crate::command::Run;
+use crate::interrupt;
+use crate::netns::{self, Namespace};
+use crate::process::ProcessId;
+use crate::registry::{Claim, Record, Removed};
+use crate::topology::{Plan, Topology};
+
+/// How much of each log a failed test shows, in lines.
+const LOG_TAIL_LINES: usize = 40;
+
+/// Owns namespaces, processes and files. Cheap to clone; the last clone dropped removes them all.
+#[derive(Debug, Clone)]
+pub struct Lab {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    id: String,
+    directory: PathBuf,
+    claim: Mutex<Option<Claim>>,
+    is_kept: AtomicBool,
+}
+
+impl Lab {
+    /// An empty lab with a fresh name and directory. Watches for Ctrl-C from here on.
+    ///
+    /// # Errors
+    /// If this is not root, or the record cannot be written.
+    pub fn new() -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            rustix::process::geteuid().is_root(),
+            "the lab makes network namespaces: run it as root"
+        );
+        interrupt::watch();
+        let id = random_id()?;
+        let directory = std::env::temp_dir().join(&id);
+        let claim = Claim::new(&id, &directory)?;
+        std::fs::create_dir(&directory).with_context(|| format!("making {}", directory.display()))?;
+        std::fs::create_dir(directory.join("logs"))?;
+        let shared =
+            Shared { id, directory, claim: Mutex::new(Some(claim)), is_kept: AtomicBool::new(false) };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The prefix of every name that this lab makes: `tl` and six hexadecimal digits.
+    pub fn id(&self) -> &str {
+        &self.shared.id
+    }
+
+    /// Its files; removed with it.
+    pub fn directory(&self) -> &Path {
+        &self.shared.directory
+    }
+
+    /// Makes a namespace `ID-SUFFIX` with loopback up and without duplicate address detection.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or after an interruption.
+    pub fn namespace(&self, suffix: &str) -> anyhow::Result<Namespace> {
+        let name = format!("{}-{suffix}", self.id());
+        self.record(|record| record.namespaces.push(name.clone()))?;
+        Run::new("ip").args(["netns", "add", &name]).stdout()?;
+        let namespace = Namespace::named(name);
+        namespace.sysctl(&[
+            ("ipv6/conf/all/accept_dad", "0"),
+            ("ipv6/conf/default/accept_dad", "0"),
+            ("ipv6/conf/default/router_solicitations", "0"),
+        ])?;
+        namespace.ip("link set lo up")?;
+        Ok(namespace)
+    }
+
+    /// Makes the namespaces, links and addresses of a topology.
+    ///
+    /// # Errors
+    /// If the topology is impossible, the kernel refuses, or after an interruption.
+    pub fn build(&self, topology: &Topology) -> anyhow::Result<Plan> {
+        let plan = Plan::new(self.id(), topology)?;
+        for suffix in plan.namespace_suffixes() {
+            self.namespace(&suffix)?;
+        }
+        for (namespace, parameters) in plan.sysctls() {
+            namespace.sysctl(&parameters)?;
+        }
+        netns::ip(&plan.links())?;
+        for (namespace, lines) in plan.addresses() {
+            namespace.ip(&lines)?;
+        }
+        Ok(plan)
+    }
+
+    /// Notes a process, to be ended with the lab.
+    pub(crate) fn adopt_process(&self, process: ProcessId) -> anyhow::Result<()> {
+        self.record(|record| {
+            record.processes.retain(|other| other.is_running());
+            record.processes.push(process);
+        })
+    }
+
+    /// Notes a file outside of the lab's directory, to be removed with the lab.
+    ///
+    /// # Errors
+    /// If the record cannot be written.
+    pub fn adopt_file(&self, path: &Path) -> anyhow::Result<()> {
+        self.record(|record| record.files.push(path.to_owned()))
+    }
+
+    /// From here on, nothing is removed when the lab is dropped; `trieste-lab clean` does it.
+    ///
+    /// # Errors
+    /// If the record cannot be written.
+    pub fn keep(&self) -> anyhow::Result<()> {
+        self.record(|record| record.kept = true)?;
+        self.shared.is_kept.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether what was made stays.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.shared.is_kept.load(Ordering::Relaxed)
+    }
+
+    /// Removes everything now, and says how much there was.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn remove(self) -> anyhow::Result<Removed> {
+        self.shared.remove()
+    }
+
+    /// Where the daemon of this name writes its log.
+    pub fn log_path(&self, name: &str) -> PathBuf {
+        self.directory().join("logs").join(format!("{name}.log"))
+    }
+
+    fn record(&self, change: impl FnOnce(&mut Record)) -> anyhow::Result<()> {
+        let mut claim = self.shared.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        claim.as_mut().context("the lab has been removed")?.change(change)
+    }
+}
+
+impl Shared {
+    fn remove(&self) -> anyhow::Result<Removed> {
+        let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner).take();
+        claim.map_or(Ok(Removed::default()), Claim::remove)
+    }
+
+    /// The logs go away with the lab: a failed test shows their ends first.
+    fn show_logs(&self) {
+        let Ok(entries) = std::fs::read_dir(self.directory.join("logs")) else { return };
+        let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.sort();
+        for path in paths {
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes);
+            let lines: Vec<_> = text.lines().collect();
+            eprintln!("--- the end of {}", path.display());
+            for line in lines.iter().skip(lines.len().saturating_sub(LOG_TAIL_LINES)) {
+                eprintln!("{line}");
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !interrupt::is_interrupted() {
+            self.show_logs();
+        }
+        if self.is_kept.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.remove() {
+            eprintln!("removing lab {}: {error:#}", self.id);
+        }
+    }
+}
+
+fn random_id() -> anyhow::Result<String> {
+    let mut bytes = [0; 3];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("tl{:02x}{:02x}{:02x}", bytes[0], bytes[1], bytes[2]))
+}
