@@ -1,1 +1,125 @@
-//! Where objects live.
+//! Where objects live: the [`Store`] trait, what its users need around it, and the directory implementation.
+//!
+//! A store keeps objects by kind, namespace and name, gives each a version, and refuses a write that was not based
+//! on the newest one. Readers follow it with [`Store::list_watch`]. Who decides what to write is not here: see
+//! [`crate::publish`] and [`crate::sync`].
+
+pub mod conformance;
+pub mod dir;
+mod error;
+mod location;
+mod mirror;
+mod write;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures::Stream;
+
+pub use dir::{DirOptions, DirStore, FileProblem};
+pub use error::StoreError;
+pub use location::{Location, LocationError};
+pub use mirror::Mirror;
+pub use write::{delete_if_exists, modify, upsert};
+
+use crate::api::{Kind, Object, ObjectKey};
+
+/// Objects with namespaces, labels, annotations and versions.
+///
+/// Implementations agree on what [`conformance::run`] checks. In particular the store sets `resourceVersion` (opaque,
+/// equal means unchanged), `uid` (another one after re-creation), `creationTimestamp` (to the second) and
+/// `generation`; whatever the caller put there on creation is ignored.
+pub trait Store: Send + Sync + 'static {
+    /// Follows the objects of one kind in one namespace, for ever. The first event is a [`StoreEvent::Listed`] (or
+    /// [`StoreEvent::Unavailable`] until there is one), and so is the first after every gap: a consumer that
+    /// recomputes from what it knows cannot miss a change. Changes in quick succession may arrive as one event.
+    fn list_watch(
+        &self,
+        kind: Kind,
+        namespace: &str,
+    ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<Self>;
+
+    /// Creates an object; gives it back as stored.
+    ///
+    /// # Errors
+    /// [`StoreError::AlreadyExists`], [`StoreError::Invalid`], or that the store cannot be reached.
+    fn create(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send;
+
+    /// Replaces an object; gives it back as stored. An update that changes nothing keeps the version.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when its `resourceVersion` is not the newest, [`StoreError::NotFound`],
+    /// [`StoreError::Invalid`] (also without a version), or that the store cannot be reached.
+    fn update(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send;
+
+    /// Deletes an object, whatever its version.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Invalid`] for an impossible name, or that the store cannot be reached.
+    fn delete(&self, key: &ObjectKey) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The newest state of one object, `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for an impossible name, or that the store cannot be reached.
+    fn get(&self, key: &ObjectKey) -> impl Future<Output = Result<Option<Object>, StoreError>> + Send;
+
+    /// Every object of one kind in one namespace, by name.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for an impossible namespace, or that the store cannot be reached.
+    fn list(
+        &self,
+        kind: Kind,
+        namespace: &str,
+    ) -> impl Future<Output = Result<Vec<Object>, StoreError>> + Send;
+}
+
+/// What happened in a store.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StoreEvent {
+    /// These are all the objects there are, by name; whatever else was known is gone.
+    Listed(Vec<Object>),
+    /// This object was created or changed, or deleted and re-created (then its `uid` is another one).
+    Applied(Object),
+    /// This object is gone; its last known state.
+    Deleted(Object),
+    /// The store cannot be read. What was known may be old but is the best there is; a [`StoreEvent::Listed`] follows
+    /// when it can be read again. Not repeated while the reason stays the same.
+    Unavailable(StoreError),
+}
+
+impl<S: Store> Store for Arc<S> {
+    fn list_watch(
+        &self,
+        kind: Kind,
+        namespace: &str,
+    ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<S> {
+        S::list_watch(self, kind, namespace)
+    }
+
+    fn create(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send {
+        S::create(self, object)
+    }
+
+    fn update(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send {
+        S::update(self, object)
+    }
+
+    fn delete(&self, key: &ObjectKey) -> impl Future<Output = Result<(), StoreError>> + Send {
+        S::delete(self, key)
+    }
+
+    fn get(&self, key: &ObjectKey) -> impl Future<Output = Result<Option<Object>, StoreError>> + Send {
+        S::get(self, key)
+    }
+
+    fn list(
+        &self,
+        kind: Kind,
+        namespace: &str,
+    ) -> impl Future<Output = Result<Vec<Object>, StoreError>> + Send {
+        S::list(self, kind, namespace)
+    }
+}

@@ -1,0 +1,243 @@
+//! What every store must do, as one function to run against any of them.
+//!
+//! It is part of the library so that each implementation's tests can run it. It panics, with a sentence, at the first
+//! thing that a store does differently.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde_json::json;
+
+use super::{Mirror, Store, StoreError, StoreEvent, modify, upsert};
+use crate::api::{Kind, Object, ObjectKey, ObjectMeta, label};
+
+/// How long a change may take to be seen by a watcher.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs every check against `store`. `namespace` must be empty, and is empty afterwards; `other` likewise.
+///
+/// # Panics
+/// When the store does something differently.
+pub async fn run<S: Store>(store: &S, namespace: &str, other: &str) {
+    a_new_namespace_is_empty(store, namespace).await;
+    creation_sets_what_is_the_stores(store, namespace).await;
+    updates_are_compare_and_swap(store, namespace).await;
+    an_update_of_nothing_changes_nothing(store, namespace).await;
+    deletion_is_final(store, namespace).await;
+    impossible_objects_are_refused(store, namespace).await;
+    unknown_fields_and_awkward_texts_survive(store, namespace).await;
+    namespaces_and_kinds_are_apart(store, namespace, other).await;
+    a_watcher_sees_every_change(store, namespace).await;
+    concurrent_writers_lose_nothing(store, namespace).await;
+    a_new_namespace_is_empty(store, namespace).await;
+    a_new_namespace_is_empty(store, other).await;
+}
+
+/// A Cluster object that every schema accepts.
+pub fn sample(namespace: &str, name: &str) -> Object {
+    let mut object = Object::new(Kind::Cluster, ObjectMeta::new(namespace, name));
+    let spec = json!({"cluster_id": name, "color_codes": ["blue"], "service_cidr": ["100.1.0.0/16"],
+        "cluster_cidr": ["10.1.0.0/16"], "global_cidr": []});
+    object.body.insert("spec".to_owned(), spec);
+    object
+}
+
+async fn a_new_namespace_is_empty<S: Store>(store: &S, namespace: &str) {
+    for kind in Kind::ALL {
+        let objects = store.list(kind, namespace).await.expect("an empty namespace can be listed");
+        assert!(objects.is_empty(), "{namespace} has {objects:?}");
+    }
+    let key = ObjectKey::new(Kind::Cluster, namespace, "nobody");
+    assert_eq!(store.get(&key).await.expect("a missing object is no error"), None);
+}
+
+async fn creation_sets_what_is_the_stores<S: Store>(store: &S, namespace: &str) {
+    let mut wanted = sample(namespace, "made");
+    wanted.metadata.uid = Some("mine".to_owned());
+    wanted.metadata.generation = Some(77);
+    wanted.metadata.labels.insert(label::CLUSTER_ID.to_owned(), "elsewhere".to_owned());
+    let made = store.create(wanted.clone()).await.expect("a sample can be created");
+    assert!(made.same_content(&wanted), "creation changed the content: {made:?}");
+    let metadata = &made.metadata;
+    assert!(metadata.uid.as_deref().is_some_and(|uid| uid != "mine"), "the uid is the store's");
+    assert!(metadata.resource_version.is_some() && metadata.creation_timestamp.is_some());
+    assert_eq!(metadata.creation_timestamp.map(|time| time.subsec_nanosecond()), Some(0), "whole seconds");
+    assert_eq!(metadata.generation, Some(1));
+    assert_eq!(store.get(&made.key()).await.expect("it can be read"), Some(made.clone()));
+    let listed = store.list(Kind::Cluster, namespace).await.expect("it can be listed");
+    assert_eq!(listed, std::slice::from_ref(&made));
+
+    let again = store.create(wanted).await;
+    assert!(matches!(again, Err(StoreError::AlreadyExists(_))), "creating it again gave {again:?}");
+    store.delete(&made.key()).await.expect("it can be deleted");
+    let second = store.create(sample(namespace, "made")).await.expect("it can be created again");
+    assert_ne!(second.metadata.uid, made.metadata.uid, "another incarnation has another uid");
+    store.delete(&made.key()).await.expect("it can be deleted again");
+}
+
+async fn updates_are_compare_and_swap<S: Store>(store: &S, namespace: &str) {
+    let first = store.create(sample(namespace, "swap")).await.expect("created");
+    let mut second = first.clone();
+    second.body["spec"]["global_cidr"] = json!(["242.0.0.0/16"]);
+    second.metadata.uid = Some("forged".to_owned());
+    second.metadata.creation_timestamp = None;
+    let second = store.update(second).await.expect("updated");
+    assert_ne!(second.metadata.resource_version, first.metadata.resource_version);
+    assert_eq!(second.metadata.uid, first.metadata.uid, "an update cannot change the uid");
+    assert_eq!(second.metadata.creation_timestamp, first.metadata.creation_timestamp);
+    assert_eq!(second.metadata.generation, Some(2), "a changed spec is a new generation");
+
+    let late = store.update(first.clone()).await;
+    assert!(matches!(late, Err(StoreError::Conflict { .. })), "an update of an old version gave {late:?}");
+    let mut blind = first.clone();
+    blind.metadata.resource_version = None;
+    let blind = store.update(blind).await;
+    assert!(matches!(blind, Err(StoreError::Invalid { .. })), "an update without version gave {blind:?}");
+
+    let mut third = second.clone();
+    third.metadata.annotations.insert("a".to_owned(), "1".to_owned());
+    let third = store.update(third).await.expect("updated");
+    assert_ne!(third.metadata.resource_version, second.metadata.resource_version);
+    assert_eq!(third.metadata.generation, Some(2), "metadata is not a new generation");
+    store.delete(&first.key()).await.expect("deleted");
+    let gone = store.update(third).await;
+    assert!(matches!(gone, Err(StoreError::NotFound(_))), "an update of a deleted object gave {gone:?}");
+}
+
+async fn an_update_of_nothing_changes_nothing<S: Store>(store: &S, namespace: &str) {
+    let made = store.create(sample(namespace, "still")).await.expect("created");
+    let same = store.update(made.clone()).await.expect("updated");
+    assert_eq!(same, made, "an update of nothing must keep the version");
+    store.delete(&made.key()).await.expect("deleted");
+}
+
+async fn deletion_is_final<S: Store>(store: &S, namespace: &str) {
+    let made = store.create(sample(namespace, "mortal")).await.expect("created");
+    store.delete(&made.key()).await.expect("deleted");
+    assert_eq!(store.get(&made.key()).await.expect("read"), None);
+    let again = store.delete(&made.key()).await;
+    assert!(matches!(again, Err(StoreError::NotFound(_))), "deleting it again gave {again:?}");
+}
+
+async fn impossible_objects_are_refused<S: Store>(store: &S, namespace: &str) {
+    for name in ["", "..", "../up", "a/b", "/abs", "Upper", "white space", "-dash", "nul\0"] {
+        let outcome = store.create(sample(namespace, name)).await;
+        assert!(matches!(outcome, Err(StoreError::Invalid { .. })), "creating {name:?} gave {outcome:?}");
+        let outcome = store.delete(&ObjectKey::new(Kind::Cluster, namespace, name)).await;
+        assert!(matches!(outcome, Err(StoreError::Invalid { .. })), "deleting {name:?} gave {outcome:?}");
+    }
+    for elsewhere in ["", "..", "a/b", "../x"] {
+        let outcome = store.create(sample(elsewhere, "c")).await;
+        assert!(
+            matches!(outcome, Err(StoreError::Invalid { .. })),
+            "namespace {elsewhere:?} gave {outcome:?}"
+        );
+        let outcome = store.list(Kind::Cluster, elsewhere).await;
+        assert!(outcome.is_err(), "listing namespace {elsewhere:?} gave {outcome:?}");
+    }
+    let mut shapeless = sample(namespace, "shapeless");
+    shapeless.body["spec"]["cluster_cidr"] = json!("10.0.0.0/8");
+    let outcome = store.create(shapeless).await;
+    assert!(matches!(outcome, Err(StoreError::Invalid { .. })), "a field of the wrong type gave {outcome:?}");
+}
+
+async fn unknown_fields_and_awkward_texts_survive<S: Store>(store: &S, namespace: &str) {
+    let mut wanted = sample(namespace, "awkward.name-1");
+    let texts = [
+        "",
+        "yes",
+        "null",
+        "4490",
+        "1e3",
+        "0x1f",
+        " lead",
+        "a: b",
+        "#",
+        "- x",
+        "two\nlines\n",
+        "µs",
+        "\u{7}",
+    ];
+    for (index, text) in texts.into_iter().enumerate() {
+        wanted.metadata.annotations.insert(format!("trieste.io/t{index}"), text.to_owned());
+    }
+    let made = store.create(wanted.clone()).await.expect("created");
+    assert!(made.same_content(&wanted), "texts were changed: {made:?}");
+    assert_eq!(store.get(&made.key()).await.expect("read"), Some(made.clone()));
+    store.delete(&made.key()).await.expect("deleted");
+}
+
+async fn namespaces_and_kinds_are_apart<S: Store>(store: &S, namespace: &str, other: &str) {
+    let here = store.create(sample(namespace, "twin")).await.expect("created here");
+    let there = store.create(sample(other, "twin")).await.expect("created there");
+    assert!(store.list(Kind::Endpoint, namespace).await.expect("listed").is_empty());
+    store.delete(&here.key()).await.expect("deleted here");
+    assert_eq!(store.get(&there.key()).await.expect("read"), Some(there.clone()));
+    store.delete(&there.key()).await.expect("deleted there");
+}
+
+async fn a_watcher_sees_every_change<S: Store>(store: &S, namespace: &str) {
+    let mut events = store.list_watch(Kind::Cluster, namespace);
+    let mut mirror = Mirror::new();
+    let first = next(&mut events).await;
+    assert!(
+        matches!(&first, StoreEvent::Listed(objects) if objects.is_empty()),
+        "a watch began with {first:?}"
+    );
+    let made = store.create(sample(namespace, "seen")).await.expect("created");
+    follow(&mut events, &mut mirror, |mirror| mirror.get("seen") == Some(&made)).await;
+    let mut changed = made.clone();
+    changed.metadata.annotations.insert("a".to_owned(), "1".to_owned());
+    let changed = store.update(changed).await.expect("updated");
+    follow(&mut events, &mut mirror, |mirror| mirror.get("seen") == Some(&changed)).await;
+
+    let mut second = store.list_watch(Kind::Cluster, namespace);
+    let first = next(&mut second).await;
+    let is_whole =
+        matches!(&first, StoreEvent::Listed(objects) if *objects == std::slice::from_ref(&changed));
+    assert!(is_whole, "a later watch began with {first:?}");
+    store.delete(&made.key()).await.expect("deleted");
+    follow(&mut events, &mut mirror, |mirror| mirror.get("seen").is_none()).await;
+    let last = next(&mut second).await;
+    let is_seen = matches!(&last, StoreEvent::Deleted(object) if object.metadata.uid == made.metadata.uid);
+    assert!(is_seen, "the second watch saw {last:?} instead of the deletion");
+}
+
+async fn concurrent_writers_lose_nothing<S: Store>(store: &S, namespace: &str) {
+    const WRITERS: usize = 4;
+    const ROUNDS: usize = 5;
+    let count = |object: &mut Object| {
+        let entry = object.metadata.annotations.entry("count".to_owned()).or_insert_with(|| "0".to_owned());
+        let value: usize = entry.parse().expect("only we write it");
+        *entry = (value + 1).to_string();
+    };
+    let writer = || async {
+        for _ in 0..ROUNDS {
+            let mut wanted = sample(namespace, "counted");
+            count(&mut wanted);
+            upsert(store, wanted, |object, _| count(object)).await.expect("counted");
+        }
+    };
+    futures::future::join_all((0..WRITERS).map(|_| writer())).await;
+    let key = ObjectKey::new(Kind::Cluster, namespace, "counted");
+    let object = modify(store, &key, |_| {}).await.expect("read");
+    assert_eq!(object.metadata.annotations["count"], (WRITERS * ROUNDS).to_string(), "updates were lost");
+    store.delete(&key).await.expect("deleted");
+}
+
+async fn next(events: &mut (impl futures::Stream<Item = StoreEvent> + Unpin)) -> StoreEvent {
+    let next = tokio::time::timeout(PATIENCE, events.next()).await;
+    next.expect("the watcher should have seen something").expect("a watch never ends")
+}
+
+/// Takes in events until the mirror shows what is expected.
+async fn follow(
+    events: &mut (impl futures::Stream<Item = StoreEvent> + Unpin),
+    mirror: &mut Mirror,
+    is_expected: impl Fn(&Mirror) -> bool,
+) {
+    while !is_expected(mirror) {
+        let event = next(events).await;
+        mirror.apply(&event);
+    }
+}

@@ -1,0 +1,188 @@
+//! One file: bytes to object and back, and replacing it in one step.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use jiff::Timestamp;
+use rand_core::RngCore;
+use rustix::fs::OFlags;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::layout::{FILE_MODE, KindDir, TEMP_PREFIX};
+use super::lock::flags;
+use crate::api::{API_VERSION, ApiError, Object, check_object_name};
+
+/// Largest file that is read, in bytes. Ours: etcd's limit for an object is 1.5 MiB, and ours are under 10 KiB.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// What tells one state of a file from another without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    inode: u64,
+    size: u64,
+    modified_ns: i128,
+    changed_ns: i128,
+}
+
+impl Stamp {
+    pub(super) fn of(found: &Metadata) -> Self {
+        let nanos = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+        Self {
+            inode: found.ino(),
+            size: found.size(),
+            modified_ns: nanos(found.mtime(), found.mtime_nsec()),
+            changed_ns: nanos(found.ctime(), found.ctime_nsec()),
+        }
+    }
+
+    /// Whether the file may have changed once more without a new stamp: file times have a granularity of some
+    /// milliseconds, so a very young file is read again.
+    pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
+        const YOUNG_NS: i128 = 100_000_000;
+        now.as_nanosecond() - self.modified_ns.max(self.changed_ns) < YOUNG_NS
+    }
+}
+
+/// A file that is no object of its directory: the field at fault, if one is, and the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BadFile {
+    pub(super) field: Option<String>,
+    pub(super) reason: String,
+}
+
+impl BadFile {
+    pub(super) fn whole(reason: impl Into<String>) -> Self {
+        Self { field: None, reason: reason.into() }
+    }
+
+    fn field(field: &str, reason: impl Into<String>) -> Self {
+        Self { field: Some(field.to_owned()), reason: reason.into() }
+    }
+}
+
+/// Reads a file that should hold an object of this directory.
+///
+/// # Errors
+/// [`io::Error`] when the file cannot be opened or read; the inner error when it holds something else.
+pub(super) fn read(path: &Path, dir: &KindDir) -> io::Result<(Stamp, Result<Object, BadFile>)> {
+    // Not following links keeps reads inside the store; not blocking keeps a pipe from stopping us.
+    let file =
+        OpenOptions::new().read(true).custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK)).open(path)?;
+    let found = file.metadata()?;
+    let stamp = Stamp::of(&found);
+    if !found.is_file() {
+        return Ok((stamp, Err(BadFile::whole("is not a regular file"))));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok((stamp, parse(&bytes, dir, found.mtime())))
+}
+
+/// Reads an object of this directory out of a file's bytes. `modified` is the file's age mark, in Unix seconds: it
+/// stands in for the creation time of an object that was written by hand.
+fn parse(bytes: &[u8], dir: &KindDir, modified: i64) -> Result<Object, BadFile> {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(BadFile::whole(format!("is larger than {MAX_FILE_BYTES} bytes")));
+    }
+    let text =
+        std::str::from_utf8(bytes).map_err(|error| BadFile::whole(format!("is not UTF-8: {error}")))?;
+    let value: Value = serde_saphyr::from_str(text)
+        .map_err(|error| BadFile::whole(format!("is not YAML: {}", one_line(&error.without_snippet()))))?;
+    check_kind(&value, dir)?;
+    let mut object =
+        Object::from_value(value).and_then(|object| object.check_shape().map(|()| object)).map_err(
+            |error| BadFile { field: error.field_path().map(str::to_owned), reason: reason_of(&error) },
+        )?;
+    let metadata = &mut object.metadata;
+    check_object_name(&metadata.name).map_err(|error| BadFile::field("metadata.name", error.to_string()))?;
+    if metadata.namespace.is_empty() {
+        metadata.namespace.clone_from(&dir.namespace);
+    }
+    if metadata.namespace != dir.namespace {
+        let reason = format!("is `{}` in the directory of `{}`", metadata.namespace, dir.namespace);
+        return Err(BadFile::field("metadata.namespace", reason));
+    }
+    if metadata.creation_timestamp.is_none() {
+        metadata.creation_timestamp = Timestamp::from_second(modified).ok();
+    }
+    metadata.resource_version = Some(version_of(bytes));
+    Ok(object)
+}
+
+/// Tells a foreign document from a broken one of ours, before its fields are judged.
+fn check_kind(value: &Value, dir: &KindDir) -> Result<(), BadFile> {
+    let Value::Object(fields) = value else {
+        let what = if value.is_null() { "is empty" } else { "is not a YAML mapping" };
+        return Err(BadFile::whole(what));
+    };
+    let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("apiVersion") != API_VERSION {
+        let reason = format!("is `{}`, expected `{API_VERSION}`", text("apiVersion").escape_debug());
+        return Err(BadFile::field("apiVersion", reason));
+    }
+    if text("kind") != dir.kind.as_str() {
+        let reason = format!("is `{}` in the directory of `{}`", text("kind").escape_debug(), dir.kind);
+        return Err(BadFile::field("kind", reason));
+    }
+    Ok(())
+}
+
+/// An error without its field, which is told separately.
+fn reason_of(error: &ApiError) -> String {
+    match error {
+        ApiError::Field { reason, .. } => one_line(reason),
+        ApiError::WrongKind { .. } => one_line(error),
+    }
+}
+
+fn one_line(error: &impl ToString) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A version: 64 bits of the digest of a file's bytes, in hexadecimal.
+fn version_of(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(8).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// An object's file: without the version, which is the digest of what is left.
+pub(super) fn emit(object: &Object) -> io::Result<Vec<u8>> {
+    let mut stored = object.clone();
+    stored.metadata.resource_version = None;
+    let text = serde_saphyr::to_string(&stored.to_value()).map_err(io::Error::other)?;
+    Ok(text.into_bytes())
+}
+
+/// Replaces (or makes) a file so that a reader, and a machine that loses power, sees all of it or none of it. Gives
+/// its version. The caller holds the lock.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<String> {
+    let dir = path.parent().ok_or_else(|| io::Error::other("a file of the store has a directory"))?;
+    let temp = dir.join(format!("{TEMP_PREFIX}{}-{:08x}", std::process::id(), rand_core::OsRng.next_u32()));
+    let outcome = write_synced(&temp, bytes).and_then(|()| fs::rename(&temp, path));
+    if let Err(error) = outcome {
+        // The name is ours alone, and nobody misses a file that was never renamed.
+        let _ = fs::remove_file(&temp);
+        return Err(error);
+    }
+    sync_dir(dir)?;
+    Ok(version_of(bytes))
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
+    // The process's umask must not decide who can read the store.
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Makes renames and removals in a directory last.
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}

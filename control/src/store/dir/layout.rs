@@ -1,0 +1,127 @@
+//! Which path is whose, and the directories on the way.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::api::{Kind, ObjectKey, check_namespace, check_object_name};
+use crate::store::StoreError;
+
+/// Read by everyone, written by the owner.
+pub(super) const FILE_MODE: u32 = 0o644;
+const DIR_MODE: u32 = 0o755;
+
+/// Start of the name of a file that is being written. Found under the lock, it is a crashed writer's.
+pub(super) const TEMP_PREFIX: &str = ".trieste-tmp-";
+
+/// Part of the name of a file that was in the way of a write.
+pub(super) const ASIDE_MARK: &str = ".aside-";
+
+/// The directory of one kind in one namespace.
+#[derive(Debug, Clone)]
+pub(super) struct KindDir {
+    pub(super) root: PathBuf,
+    pub(super) namespace_path: PathBuf,
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+    pub(super) namespace: String,
+}
+
+impl KindDir {
+    /// # Errors
+    /// [`StoreError::Invalid`] when the namespace cannot be a directory's name.
+    pub(super) fn new(root: &Path, kind: Kind, namespace: &str) -> Result<Self, StoreError> {
+        check_namespace(namespace).map_err(|error| {
+            let key = ObjectKey::new(kind, namespace.escape_debug().to_string(), "*");
+            StoreError::invalid(&key, "metadata.namespace", error.to_string())
+        })?;
+        let namespace_path = root.join(namespace);
+        let path = namespace_path.join(kind.plural());
+        Ok(Self { root: root.to_owned(), namespace_path, path, kind, namespace: namespace.to_owned() })
+    }
+
+    /// Where an object of this (checked) name is written, unless it was found elsewhere.
+    pub(super) fn file_of(&self, name: &str) -> PathBuf {
+        self.path.join(format!("{name}.yaml"))
+    }
+
+    /// Whether the directory is there; `false` means that there are no such objects yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the root is missing, or a part of the path is no directory of its own.
+    pub(super) fn exists(&self) -> Result<bool, StoreError> {
+        check_root(&self.root)?;
+        Ok(is_real_dir(&self.namespace_path)? && is_real_dir(&self.path)?)
+    }
+
+    /// Makes the directory below an existing root.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`], as [`KindDir::exists`], and when it cannot be made.
+    pub(super) fn make(&self) -> Result<(), StoreError> {
+        check_root(&self.root)?;
+        for path in [&self.namespace_path, &self.path] {
+            if !is_real_dir(path)? {
+                make_dir(path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks that a key's name and namespace can be file names.
+pub(super) fn check_key(key: &ObjectKey) -> Result<(), StoreError> {
+    let named = ObjectKey::new(
+        key.kind,
+        key.namespace.escape_debug().to_string(),
+        key.name.escape_debug().to_string(),
+    );
+    check_namespace(&key.namespace)
+        .map_err(|error| StoreError::invalid(&named, "metadata.namespace", error.to_string()))?;
+    check_object_name(&key.name)
+        .map_err(|error| StoreError::invalid(&named, "metadata.name", error.to_string()))
+}
+
+/// Makes the root, and what leads there, if it is missing.
+pub(super) fn make_root(root: &Path) -> Result<(), StoreError> {
+    let made = DirBuilder::new().recursive(true).mode(DIR_MODE).create(root);
+    made.map_err(|source| unavailable("make directory", root, source))?;
+    check_root(root)
+}
+
+/// The root may be a symbolic link; the operator chose it.
+fn check_root(root: &Path) -> Result<(), StoreError> {
+    let found = fs::metadata(root).map_err(|source| unavailable("open the store", root, source))?;
+    if found.is_dir() {
+        return Ok(());
+    }
+    Err(unavailable("open the store", root, io::Error::from(io::ErrorKind::NotADirectory)))
+}
+
+/// Below the root, a symbolic link could lead anywhere; it is refused.
+fn is_real_dir(path: &Path) -> Result<bool, StoreError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Ok(true),
+        Ok(_) => {
+            let source = io::Error::other("is not a directory (symbolic links are not followed)");
+            Err(unavailable("use", path, source))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(unavailable("look at", path, source)),
+    }
+}
+
+fn make_dir(path: &Path) -> Result<(), StoreError> {
+    match DirBuilder::new().mode(DIR_MODE).create(path) {
+        // The process's umask must not decide who can read the store.
+        Ok(()) => fs::set_permissions(path, Permissions::from_mode(DIR_MODE))
+            .map_err(|source| unavailable("set the mode of", path, source)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(source) => Err(unavailable("make directory", path, source)),
+    }
+}
+
+pub(super) fn unavailable(doing: &str, path: &Path, source: io::Error) -> StoreError {
+    StoreError::Unavailable { doing: format!("{doing} {}", path.display()), source }
+}

@@ -1,0 +1,192 @@
+//! A store in a directory: one YAML file per object. The embedded default, the lab's broker, and a gateway's cache.
+//!
+//! ```text
+//!   ROOT/.lock                                        held (flock) while writing
+//!   ROOT/submariner-operator/endpoints/NAME.yaml      one object, replaced by rename
+//! ```
+//!
+//! * **Versions** are digests of a file's bytes, so that an edit by hand is a new version too, and nobody's write goes
+//!   over it unseen. Writers hold the lock, compare, write a temporary file, sync it, and rename it.
+//! * **Readers** take no lock. [`Store::list_watch`] is told by inotify that something happened, waits for the dust to
+//!   settle, and reads the directory again; it also does so from time to time, and when inotify says that it lost
+//!   events. Files that did not change are not read again.
+//! * **Bad files** (half-written, corrupt, of another kind or type, claiming another file's object) are reported once
+//!   per change, with file and field, and hide only themselves. While a file that could be read before cannot be,
+//!   its last good state counts. No such file is ever deleted: a write that needs its name sets it aside.
+//! * **Nothing outside the root** is read or written: names are checked, symbolic links below the root not followed.
+//! * **A missing root** is a store that is away, not an empty one, and is never made by a write.
+
+mod cache;
+mod file;
+mod layout;
+mod lock;
+mod problem;
+mod scan;
+mod watch;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::Stream;
+use jiff::Timestamp;
+
+pub use problem::FileProblem;
+
+use super::{Store, StoreError, StoreEvent};
+use crate::api::{Kind, Object, ObjectKey};
+use cache::FileCache;
+use layout::KindDir;
+
+/// A store in a directory. Cheap to clone; clones share what they have read.
+#[derive(Debug, Clone)]
+pub struct DirStore {
+    inner: Arc<Inner>,
+}
+
+/// A directory store's times and clock.
+#[derive(Debug, Clone)]
+pub struct DirOptions {
+    /// How long to let changes settle before reading them. Ours: an editor's truncate and write are one change.
+    pub debounce: Duration,
+    /// How long to go without reading when nothing is heard. Ours: bounds the effect of a lost event.
+    pub resync: Duration,
+    /// How long to wait for another writer.
+    pub lock_timeout: Duration,
+    /// Tells the time, for `creationTimestamp`.
+    pub clock: fn() -> Timestamp,
+}
+
+impl Default for DirOptions {
+    fn default() -> Self {
+        Self {
+            debounce: Duration::from_millis(100),
+            resync: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(10),
+            clock: Timestamp::now,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    options: DirOptions,
+    /// What was read, by path. Held while a directory is read, never while waiting for a writer.
+    cache: Mutex<FileCache>,
+    /// Lets this process's writers queue up before they compete for the lock file.
+    writers: Mutex<()>,
+}
+
+impl DirStore {
+    /// Opens the store at `root`, making the directory if it is missing.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the directory cannot be made or is none.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        Self::open_with(root, DirOptions::default())
+    }
+
+    /// As [`DirStore::open`], with other times than the defaults.
+    ///
+    /// # Errors
+    /// As [`DirStore::open`].
+    pub fn open_with(root: impl Into<PathBuf>, options: DirOptions) -> Result<Self, StoreError> {
+        let store = Self::attach_with(root, options);
+        layout::make_root(&store.inner.root)?;
+        Ok(store)
+    }
+
+    /// Attaches to a store that somebody else makes and keeps, such as a broker's. Touches nothing: while there is no
+    /// directory the store is unavailable, and is not taken for an empty one.
+    pub fn attach(root: impl Into<PathBuf>) -> Self {
+        Self::attach_with(root, DirOptions::default())
+    }
+
+    /// As [`DirStore::attach`], with other times than the defaults.
+    pub fn attach_with(root: impl Into<PathBuf>, options: DirOptions) -> Self {
+        let inner = Inner { root: root.into(), options, cache: Mutex::default(), writers: Mutex::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The store's directory.
+    pub fn root(&self) -> &Path {
+        &self.inner.root
+    }
+
+    /// The files below the root that the last reads could not use, by path.
+    pub fn problems(&self) -> Vec<FileProblem> {
+        self.inner.lock_cache().problems()
+    }
+
+    /// Runs file operations where they may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let inner = Arc::clone(&self.inner);
+        tokio::task::spawn_blocking(move || work(&inner)).await.unwrap_or_else(|error| {
+            Err(StoreError::Unavailable {
+                doing: "finish a file operation".to_owned(),
+                source: std::io::Error::other(error),
+            })
+        })
+    }
+}
+
+impl Inner {
+    fn kind_dir(&self, kind: Kind, namespace: &str) -> Result<KindDir, StoreError> {
+        KindDir::new(&self.root, kind, namespace)
+    }
+
+    fn lock_cache(&self) -> std::sync::MutexGuard<'_, FileCache> {
+        // The cache only speeds up reading; what a panicking reader left in it is still true of the files.
+        self.cache.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Every object of a directory, by name.
+    fn list(&self, dir: &KindDir) -> Result<Vec<Object>, StoreError> {
+        let scan = scan::scan(dir, &mut self.lock_cache())?;
+        Ok(scan.objects.into_values().map(|claim| claim.object).collect())
+    }
+}
+
+impl Store for DirStore {
+    fn list_watch(
+        &self,
+        kind: Kind,
+        namespace: &str,
+    ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
+        watch::stream(self.clone(), kind, namespace.to_owned())
+    }
+
+    async fn create(&self, object: Object) -> Result<Object, StoreError> {
+        self.blocking(move |inner| inner.create(object)).await
+    }
+
+    async fn update(&self, object: Object) -> Result<Object, StoreError> {
+        self.blocking(move |inner| inner.update(object)).await
+    }
+
+    async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        let key = key.clone();
+        self.blocking(move |inner| inner.delete(&key)).await
+    }
+
+    async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, StoreError> {
+        let key = key.clone();
+        self.blocking(move |inner| {
+            layout::check_key(&key)?;
+            let dir = inner.kind_dir(key.kind, &key.namespace)?;
+            let mut scan = scan::scan(&dir, &mut inner.lock_cache())?;
+            Ok(scan.objects.remove(&key.name).map(|claim| claim.object))
+        })
+        .await
+    }
+
+    async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
+        let namespace = namespace.to_owned();
+        self.blocking(move |inner| inner.list(&inner.kind_dir(kind, &namespace)?)).await
+    }
+}

@@ -1,0 +1,142 @@
+//! Reading a directory: which objects there are, and which file each of them lives in.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::cache::FileCache;
+use super::file::{self, BadFile, Stamp};
+use super::layout::{ASIDE_MARK, KindDir, TEMP_PREFIX, unavailable};
+use super::problem::FileProblem;
+use crate::api::Object;
+use crate::store::StoreError;
+
+/// A directory's contents.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Every object, by name.
+    pub(super) objects: BTreeMap<String, Claim>,
+    /// Files of writers that did not finish.
+    pub(super) leftovers: Vec<PathBuf>,
+}
+
+/// An object and the files that claim to be it.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) object: Object,
+    /// The file that was believed.
+    pub(super) path: PathBuf,
+    /// Whether that file cannot be read at present, and `object` is what it last said.
+    pub(super) is_stale: bool,
+    /// Other files that claim the same object.
+    pub(super) duplicates: Vec<PathBuf>,
+}
+
+/// Reads a directory. Bad files are noted in the cache and left out; a directory that is not there has no objects.
+///
+/// # Errors
+/// [`StoreError::Unavailable`] when the root is missing or the directory cannot be read.
+pub(super) fn scan(dir: &KindDir, cache: &mut FileCache) -> Result<Scan, StoreError> {
+    let mut scan = Scan::default();
+    let paths = if dir.exists()? { files_of(dir, &mut scan)? } else { Vec::new() };
+    cache.retain_dir(&dir.path, |path| paths.binary_search_by(|there| there.as_path().cmp(path)).is_ok());
+    let mut claims: BTreeMap<String, Vec<(PathBuf, Object)>> = BTreeMap::new();
+    for path in paths {
+        refresh(&path, dir, cache);
+        match claim_of(&path, cache) {
+            Some(object) => claims.entry(object.metadata.name.clone()).or_default().push((path, object)),
+            None => judge(&path, None, cache),
+        }
+    }
+    scan.objects =
+        claims.into_iter().map(|(name, claims)| (name.clone(), settle(&name, claims, dir, cache))).collect();
+    Ok(scan)
+}
+
+/// The directory's files that are meant as objects, by name, so that every reader settles duplicates alike.
+fn files_of(dir: &KindDir, scan: &mut Scan) -> Result<Vec<PathBuf>, StoreError> {
+    let failed = |source| unavailable("read directory", &dir.path, source);
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(&dir.path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        match entry.file_name().to_str() {
+            Some(name) if name.starts_with(TEMP_PREFIX) => scan.leftovers.push(entry.path()),
+            Some(name) if is_editors_or_ours(name) => {}
+            Some(_) | None => paths.push(entry.path()),
+        }
+    }
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+/// Hidden files, editors' backups, and what was set aside: no news to anyone.
+fn is_editors_or_ours(name: &str) -> bool {
+    name.starts_with('.') || name.starts_with('#') || name.ends_with('~') || name.contains(ASIDE_MARK)
+}
+
+/// Brings the cache's entry for this file up to date.
+fn refresh(path: &Path, dir: &KindDir, cache: &mut FileCache) {
+    let Ok(found) = fs::symlink_metadata(path) else { return };
+    let stamp = Stamp::of(&found);
+    if cache.unchanged(path, stamp).is_some() {
+        return;
+    }
+    let now = Timestamp::now();
+    let (stamp, outcome) = if !is_yaml(path) {
+        (stamp, Err(BadFile::whole("is not a YAML file (NAME.yaml)")))
+    } else if found.is_symlink() {
+        (stamp, Err(BadFile::whole("is a symbolic link, which is not followed")))
+    } else if !found.is_file() {
+        (stamp, Err(BadFile::whole("is not a regular file")))
+    } else {
+        match file::read(path, dir) {
+            Ok(reading) => reading,
+            // It went away since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return;
+            }
+            Err(error) => (stamp, Err(BadFile::whole(format!("cannot be read: {error}")))),
+        }
+    };
+    cache.store(path, stamp, stamp.is_fresh(now), outcome);
+}
+
+fn is_yaml(path: &Path) -> bool {
+    matches!(path.extension().and_then(OsStr::to_str), Some("yaml" | "yml"))
+}
+
+/// What a file claims to be: by its newest readable state.
+fn claim_of(path: &Path, cache: &FileCache) -> Option<Object> {
+    let file = cache.get(path)?;
+    file.outcome.as_ref().ok().or(file.last_good.as_ref()).cloned()
+}
+
+/// Of several files that claim one object the one named after it is believed, or else the first.
+fn settle(name: &str, mut claims: Vec<(PathBuf, Object)>, dir: &KindDir, cache: &mut FileCache) -> Claim {
+    let canonical = dir.file_of(name);
+    let winner = claims.iter().position(|(path, _)| *path == canonical).unwrap_or(0);
+    let (path, object) = claims.remove(winner);
+    let duplicates: Vec<PathBuf> = claims.into_iter().map(|(path, _)| path).collect();
+    judge(&path, None, cache);
+    for duplicate in &duplicates {
+        let reason = format!("is `{name}`, which {} already is", path.display());
+        judge(duplicate, Some(BadFile { field: Some("metadata.name".to_owned()), reason }), cache);
+    }
+    let is_stale = cache.get(&path).is_some_and(|file| file.outcome.is_err());
+    Claim { object, path, is_stale, duplicates }
+}
+
+/// Complains of a file once, or takes the complaint back. A file's own fault counts before `other`.
+fn judge(path: &Path, other: Option<BadFile>, cache: &mut FileCache) {
+    let own = cache.get(path).and_then(|file| file.outcome.as_ref().err().cloned());
+    match own.or(other) {
+        Some(bad) => {
+            cache.complain(FileProblem { path: path.to_owned(), field: bad.field, reason: bad.reason });
+        }
+        None => cache.absolve(path),
+    }
+}

@@ -1,0 +1,71 @@
+//! Why a store did not do what it was asked.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::api::{ApiError, ObjectKey};
+
+/// A store's refusal or failure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no such object.
+    #[error("{0} does not exist")]
+    NotFound(ObjectKey),
+    /// There is such an object already.
+    #[error("{0} exists already")]
+    AlreadyExists(ObjectKey),
+    /// Somebody else wrote first: read it again, and decide again.
+    #[error("{key} has changed: version {expected} was expected, {found} was found")]
+    Conflict {
+        /// The object.
+        key: ObjectKey,
+        /// The version that the write was based on.
+        expected: String,
+        /// The newest version.
+        found: String,
+    },
+    /// The object or its name is not allowed; the caller's fault.
+    #[error("{key} is not valid: {source}")]
+    Invalid {
+        /// The object.
+        key: ObjectKey,
+        /// What is wrong with it.
+        #[source]
+        source: ApiError,
+    },
+    /// Another process holds the store's lock and does not let go. Is it stopped?
+    #[error("{} has been locked by another process for {waited:?}", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// The store cannot be reached, read or written.
+    #[error("cannot {doing}: {source}")]
+    Unavailable {
+        /// What was being done, for people: verb and object, such as `read directory /x`.
+        doing: String,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    /// Whether the store, and not the request, is at fault: worth another try later.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Locked { .. })
+    }
+
+    /// Whether reading again and deciding again is the answer.
+    pub fn is_race(&self) -> bool {
+        matches!(self, Self::Conflict { .. } | Self::AlreadyExists(_) | Self::NotFound(_))
+    }
+
+    pub(crate) fn invalid(key: &ObjectKey, field: &str, reason: impl Into<String>) -> Self {
+        Self::Invalid { key: key.clone(), source: ApiError::field(field, reason) }
+    }
+}

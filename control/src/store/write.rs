@@ -1,0 +1,65 @@
+//! Writes that read first: how to change an object that others change too.
+
+use super::{Store, StoreError};
+use crate::api::{Object, ObjectKey};
+
+/// How often a race is run again. Each lost race means that another writer won, so this many in a row is a bug there.
+const MAX_RACES: usize = 32;
+
+/// Changes an existing object: reads it, lets `change` edit it, writes it; again when another writer was faster.
+///
+/// # Errors
+/// As [`Store::update`]; [`StoreError::Conflict`] only after 32 lost races in a row.
+pub async fn modify<S: Store>(
+    store: &S,
+    key: &ObjectKey,
+    mut change: impl FnMut(&mut Object) + Send,
+) -> Result<Object, StoreError> {
+    let mut races = 0;
+    loop {
+        let mut object = store.get(key).await?.ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        change(&mut object);
+        match store.update(object).await {
+            Err(StoreError::Conflict { .. }) if races < MAX_RACES => races += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Creates `wanted`, or, when there is such an object already, lets `merge` edit the existing one into what is wanted.
+///
+/// # Errors
+/// As [`Store::create`] and [`Store::update`], except for races: these are run again, up to 32 times.
+pub async fn upsert<S: Store>(
+    store: &S,
+    wanted: Object,
+    mut merge: impl FnMut(&mut Object, &Object) + Send,
+) -> Result<Object, StoreError> {
+    let key = wanted.key();
+    let mut races = 0;
+    loop {
+        let outcome = match store.get(&key).await? {
+            None => store.create(wanted.clone()).await,
+            Some(mut object) => {
+                merge(&mut object, &wanted);
+                store.update(object).await
+            }
+        };
+        match outcome {
+            Err(error) if error.is_race() && races < MAX_RACES => races += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Deletes an object; gives `false` if there was none.
+///
+/// # Errors
+/// As [`Store::delete`], but for [`StoreError::NotFound`].
+pub async fn delete_if_exists<S: Store>(store: &S, key: &ObjectKey) -> Result<bool, StoreError> {
+    match store.delete(key).await {
+        Ok(()) => Ok(true),
+        Err(StoreError::NotFound(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
