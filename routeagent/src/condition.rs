@@ -74,6 +74,11 @@ pub enum Condition {
         /// Which field, and what is wrong with it.
         problem: String,
     },
+    /// The store cannot be read; what was known before stays in force.
+    StoreAway {
+        /// The error.
+        error: String,
+    },
     /// The device that routes lead to does not exist or is down; traffic for remote clusters is refused meanwhile.
     NoDevice {
         /// Its name.
@@ -119,6 +124,9 @@ impl fmt::Display for Condition {
                 write!(f, "network {network} of cluster {cluster} is refused: {why}")
             }
             Self::BadObject { object, problem } => write!(f, "{object}: {problem}"),
+            Self::StoreAway { error } => {
+                write!(f, "the store is away, what is known of it stays in force: {error}")
+            }
             Self::NoDevice { device, exists: false } => write!(
                 f,
                 "device {device} does not exist: is trieste-gateway running? Traffic for remote clusters is refused \

@@ -97,7 +97,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// A policy-routing rule: `[fwmark M/m] lookup TABLE` at a priority, without any other selector.
+/// A policy-routing rule: `[fwmark M/m] [iif lo] lookup TABLE` at a priority, without any other selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// Lower is looked at first. The field comes first, so that rules sort in the order the kernel reads them.
@@ -106,6 +106,8 @@ pub struct Rule {
     pub family: Family,
     /// Mark and mask that a packet or socket has to carry; `None` selects everything.
     pub mark: Option<(u32, u32)>,
+    /// Whether only packets that originate on this node are selected (`iif lo`).
+    pub local_only: bool,
     /// Table to look up.
     pub table: u32,
 }
@@ -114,13 +116,20 @@ impl Rule {
     /// Sends everything to the gateway table.
     #[must_use]
     pub const fn gateway(family: Family) -> Self {
-        Self { priority: PRIORITY_GATEWAY, family, mark: None, table: TABLE_GATEWAY }
+        Self { priority: PRIORITY_GATEWAY, family, mark: None, local_only: false, table: TABLE_GATEWAY }
     }
 
-    /// Keeps our own sockets in the main table, whatever a remote cluster claims.
+    /// Keeps our own sockets in the main table, whatever a remote cluster claims. Only sockets: a network plugin may
+    /// put any mark on packets that it forwards, and those must not get past the gateway table.
     #[must_use]
     pub const fn mark(family: Family) -> Self {
-        Self { priority: PRIORITY_MARK, family, mark: Some((MARK, MARK_MASK)), table: TABLE_MAIN }
+        Self {
+            priority: PRIORITY_MARK,
+            family,
+            mark: Some((MARK, MARK_MASK)),
+            local_only: true,
+            table: TABLE_MAIN,
+        }
     }
 
     /// Says whether this is exactly a rule that the route agent writes; any other rule belongs to someone else.
@@ -135,6 +144,9 @@ impl fmt::Display for Rule {
         write!(f, "{} rule pref {}", self.family, self.priority)?;
         if let Some((mark, mask)) = self.mark {
             write!(f, " fwmark {mark:#x}/{mask:#x}")?;
+        }
+        if self.local_only {
+            f.write_str(" iif lo")?;
         }
         write!(f, " lookup {}", table_name(self.table))
     }

@@ -17,7 +17,9 @@
 #![forbid(unsafe_code)]
 
 pub mod admit;
+pub mod agent;
 pub mod condition;
+pub mod config;
 pub mod driver;
 pub mod guard;
 pub mod hostnet;
@@ -26,4 +28,5 @@ pub mod pace;
 pub mod plan;
 pub mod port;
 pub mod reconcile;
+pub mod source;
 pub mod state;

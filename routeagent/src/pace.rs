@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Longest time between two passes without any event: what no event announced is repaired by then.
 const RESYNC: Duration = Duration::from_secs(10);
 /// How long a burst of events may grow before it is acted upon.
-const DEBOUNCE: Duration = Duration::from_millis(100);
+pub const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Wait after the first failure; doubled with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 /// Longest wait after failures.

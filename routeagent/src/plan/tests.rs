@@ -19,7 +19,7 @@ fn an_empty_node_is_closed_before_it_is_opened() {
             "add unreachable 10.2.0.0/16 table main metric 4278198272",
             "build nftables table inet trieste guarding 0 networks",
             "add 10.2.0.0/16 dev submariner table 150",
-            "add IPv4 rule pref 90 fwmark 0x540000/0xff0000 lookup main",
+            "add IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
             "add IPv4 rule pref 150 lookup 150",
         ]
     );
@@ -34,7 +34,7 @@ fn uninstalling_removes_what_leads_somewhere_before_what_refuses() {
         steps,
         [
             "remove IPv4 rule pref 150 lookup 150",
-            "remove IPv4 rule pref 90 fwmark 0x540000/0xff0000 lookup main",
+            "remove IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
             "remove nftables table inet trieste",
             "remove 10.2.0.0/16 table 150 dev submariner metric 0",
             "remove 10.2.0.0/16 table 150 metric 4278198272",
@@ -315,7 +315,7 @@ fn observed_routes() -> impl Strategy<Value = ObservedRoute> {
 }
 
 fn observations() -> impl Strategy<Value = Observed> {
-    let foreign_rule = Rule { priority: 100, family: Family::V4, mark: None, table: 100 };
+    let foreign_rule = Rule { priority: 100, family: Family::V4, mark: None, local_only: false, table: 100 };
     let rules = vec(prop_oneof![our_rules(), Just(foreign_rule)], 0..5);
     let guard = prop_oneof![
         Just(ObservedGuard::Absent),

@@ -2,6 +2,7 @@
 
 mod parse;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -24,7 +25,7 @@ use crate::state::DeviceAddress;
 
 /// The network namespace that this process is in.
 pub struct Kernel {
-    handle: Handle,
+    handle: RefCell<Handle>,
 }
 
 impl Kernel {
@@ -34,25 +35,25 @@ impl Kernel {
     ///
     /// The kernel has no rtnetlink, or no strict checking of requests (Linux 4.20).
     pub fn open() -> Result<Self, PortError> {
-        // Strict checking is what makes dumps honour their filters: a node may have a full BGP table in `main`.
-        let (connection, handle, _) =
-            rtnetlink::new_connection_with_strict_check().map_err(PortError::Socket)?;
-        tokio::spawn(connection);
-        Ok(Self { handle })
+        Ok(Self { handle: RefCell::new(connect()?) })
+    }
+
+    fn handle(&self) -> Handle {
+        self.handle.borrow().clone()
     }
 
     async fn links(&self) -> Result<BTreeMap<String, Link>, PortError> {
-        let messages = collect(self.handle.link().get().execute()).await?;
+        let messages = collect(self.handle().link().get().execute()).await?;
         Ok(messages.iter().filter_map(link).collect())
     }
 
     async fn addresses(&self, names: &BTreeMap<u32, &str>) -> Result<BTreeSet<DeviceAddress>, PortError> {
-        let messages = collect(self.handle.address().get().execute()).await?;
+        let messages = collect(self.handle().address().get().execute()).await?;
         Ok(messages.iter().filter_map(|message| address(message, names)).collect())
     }
 
     async fn rules(&self, family: Family) -> Result<Vec<Rule>, PortError> {
-        let messages = collect(self.handle.rule().get(version(family)).execute()).await?;
+        let messages = collect(self.handle().rule().get(version(family)).execute()).await?;
         Ok(messages.iter().filter_map(parse::rule).collect())
     }
 
@@ -72,7 +73,7 @@ impl Kernel {
         main.header.kind = RouteType::Unreachable;
         let mut routes = Vec::new();
         for filter in [gateway, main] {
-            let messages = match collect(self.handle.route().get(filter).execute()).await {
+            let messages = match collect(self.handle().route().get(filter).execute()).await {
                 Ok(messages) => messages,
                 // A table that was never written to does not exist.
                 Err(error) if is_not_found(&error) => continue,
@@ -87,7 +88,7 @@ impl Kernel {
     }
 
     async fn index_of(&self, device: &str) -> Result<u32, PortError> {
-        let request = self.handle.link().get().match_name(device);
+        let request = self.handle().link().get().match_name(device);
         match collect(request.execute()).await {
             Ok(messages) => messages.first().map(|message| message.header.index),
             Err(_) => None,
@@ -104,7 +105,7 @@ impl Kernel {
     }
 
     async fn write(&self, route: &Route, replace: bool) -> Result<(), PortError> {
-        let request = self.handle.route().add(self.message(&ObservedRoute::from_route(route)).await?);
+        let request = self.handle().route().add(self.message(&ObservedRoute::from_route(route)).await?);
         let request = if replace { request.replace() } else { request };
         request.execute().await.map_err(refused)
     }
@@ -112,6 +113,9 @@ impl Kernel {
 
 impl Host for Kernel {
     async fn observe(&self, sysctls: &BTreeSet<Sysctl>) -> Result<Observed, PortError> {
+        // A socket per pass: one that broke costs no more than that pass.
+        let handle = connect()?;
+        self.handle.replace(handle);
         let links = self.links().await?;
         let names = links.iter().map(|(name, link)| (link.index, name.as_str())).collect();
         let addresses = self.addresses(&names).await?;
@@ -143,19 +147,26 @@ impl Host for Kernel {
             Change::ReplaceRoute(route) => self.write(route, true).await,
             Change::RemoveRoute(route) => {
                 let message = self.message(route).await?;
-                self.handle.route().del(message).execute().await.map_err(refused)
+                self.handle().route().del(message).execute().await.map_err(refused)
             }
             Change::AddRule(rule) => {
-                let mut request = self.handle.rule().add();
+                let mut request = self.handle().rule().add();
                 *request.message_mut() = rule_message(rule);
                 request.execute().await.map_err(refused)
             }
             Change::RemoveRule(rule) => {
-                self.handle.rule().del(rule_message(rule)).execute().await.map_err(refused)
+                self.handle().rule().del(rule_message(rule)).execute().await.map_err(refused)
             }
             Change::Guard(change) => nft::apply(change).await,
         }
     }
+}
+
+fn connect() -> Result<Handle, PortError> {
+    // Strict checking is what makes dumps honour their filters: a node may have a full BGP table in `main`.
+    let (connection, handle, _) = rtnetlink::new_connection_with_strict_check().map_err(PortError::Socket)?;
+    tokio::spawn(connection);
+    Ok(handle)
 }
 
 async fn collect<T>(stream: impl Stream<Item = Result<T, rtnetlink::Error>>) -> Result<Vec<T>, PortError> {
@@ -221,6 +232,9 @@ fn rule_message(rule: &Rule) -> RuleMessage {
     message.header.action = RuleAction::ToTable;
     message.attributes.push(RuleAttribute::Priority(rule.priority));
     message.attributes.push(RuleAttribute::Table(rule.table));
+    if rule.local_only {
+        message.attributes.push(RuleAttribute::Iifname("lo".to_owned()));
+    }
     if let Some((mark, mask)) = rule.mark {
         message.attributes.push(RuleAttribute::FwMark(mark));
         message.attributes.push(RuleAttribute::FwMask(mask));

@@ -1,1 +1,126 @@
+use std::cell::RefCell;
+use std::io::ErrorKind;
 
+use super::*;
+use crate::driver::KubeProxy;
+use crate::observed::{Link, ObservedGuard, ObservedRoute};
+
+#[tokio::test]
+async fn the_second_pass_changes_nothing() {
+    let mut reconciler = reconciler(Fake::new());
+    assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, Outcome::Changed);
+    assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, Outcome::Settled);
+}
+
+#[tokio::test]
+async fn a_change_that_fails_does_not_stop_the_others_and_is_shown() {
+    let mut host = Fake::new();
+    host.refuses = Some("add unreachable 10.2.0.0/16 table main");
+    let mut reconciler = reconciler(host);
+    let pass = reconciler.pass(&view()).await.unwrap();
+    assert_eq!(pass.outcome, Outcome::Failed);
+    assert!(pass.conditions.iter().any(|c| matches!(c, Condition::Failed { .. })), "{:?}", pass.conditions);
+    let observed = reconciler.host.observed.borrow();
+    assert_eq!(observed.routes.len(), 2);
+    assert_eq!(observed.rules.len(), 4);
+}
+
+#[tokio::test]
+async fn without_nft_everything_else_is_applied_and_the_package_is_named() {
+    let mut host = Fake::new();
+    host.observed.get_mut().guard = ObservedGuard::Unknown;
+    host.observed.get_mut().conditions.insert(Condition::NoNft);
+    let mut reconciler = reconciler(host);
+    let pass = reconciler.pass(&view()).await.unwrap();
+    assert_eq!(pass.outcome, Outcome::Changed);
+    assert!(pass.conditions.iter().any(|c| c.to_string().contains("package nftables")));
+    assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, Outcome::Settled);
+}
+
+#[tokio::test]
+async fn changes_that_someone_undoes_are_told_from_new_ones() {
+    let mut reconciler = reconciler(Fake::new());
+    reconciler.pass(&view()).await.unwrap();
+    for expected in [Outcome::Changed, Outcome::Repeated, Outcome::Repeated] {
+        reconciler.host.observed.borrow_mut().rules.clear();
+        assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing() {
+    let reconciler = reconciler(Fake::new());
+    let plan = reconciler.dry_run(&view()).await.unwrap();
+    assert!(!plan.changes.is_empty());
+    assert!(reconciler.host.observed.borrow().routes.is_empty());
+}
+
+#[tokio::test]
+async fn uninstalling_needs_no_store_and_leaves_nothing() {
+    let mut reconciler = reconciler(Fake::new());
+    reconciler.pass(&view()).await.unwrap();
+    reconciler.uninstall().await.unwrap();
+    let observed = reconciler.host.observed.borrow();
+    assert!(observed.routes.is_empty() && observed.rules.is_empty());
+    assert_eq!(observed.guard, ObservedGuard::Absent);
+}
+
+/// A host in memory.
+struct Fake {
+    observed: RefCell<Observed>,
+    refuses: Option<&'static str>,
+}
+
+impl Fake {
+    fn new() -> Self {
+        let link = Link { index: 2, is_up: true };
+        let observed = Observed { links: [("submariner".into(), link)].into(), ..Observed::default() };
+        Self { observed: RefCell::new(observed), refuses: None }
+    }
+}
+
+impl Host for Fake {
+    async fn observe(&self, _: &BTreeSet<Sysctl>) -> Result<Observed, PortError> {
+        Ok(self.observed.borrow().clone())
+    }
+
+    async fn apply(&self, change: &Change) -> Result<(), PortError> {
+        if self.refuses.is_some_and(|refused| change.to_string().starts_with(refused)) {
+            return Err(PortError::Refused { source: ErrorKind::PermissionDenied.into() });
+        }
+        let mut observed = self.observed.borrow_mut();
+        match change {
+            Change::AddRoute(route) | Change::ReplaceRoute(route) => {
+                observed.routes.push(ObservedRoute::from_route(route));
+            }
+            Change::RemoveRoute(route) => observed.routes.retain(|there| there != route),
+            Change::AddRule(rule) => observed.rules.push(*rule),
+            Change::RemoveRule(rule) => observed.rules.retain(|there| there != rule),
+            Change::Set(sysctl, value) => {
+                observed.sysctls.insert(sysctl.clone(), *value);
+            }
+            Change::Guard(crate::guard::GuardChange::Build(guard)) => {
+                observed.guard = ObservedGuard::Present(guard.clone());
+            }
+            Change::Guard(_) => observed.guard = ObservedGuard::Absent,
+        }
+        Ok(())
+    }
+}
+
+fn reconciler(host: Fake) -> Reconciler<Fake, KubeProxy> {
+    let node = Node {
+        cluster: "a".into(),
+        hostname: "a-gw1".into(),
+        local_networks: vec!["10.1.0.0/16".parse().unwrap()],
+        tun: "submariner".into(),
+    };
+    Reconciler::new(host, KubeProxy, node)
+}
+
+fn view() -> ClusterView {
+    let mut other = Endpoint::new("b-cable", "b", "b-gw1");
+    other.subnets = vec!["10.2.0.0/16".parse().unwrap()];
+    let endpoints = vec![Endpoint::new("a-cable", "a", "a-gw1"), other];
+    ClusterView { endpoints, ..ClusterView::default() }
+}

@@ -24,13 +24,15 @@ pub(super) fn rule(message: &RuleMessage) -> Option<Rule> {
     if !is_plain {
         return None;
     }
-    let mut rule = Rule { priority: 0, family, mark: None, table: u32::from(header.table) };
+    let mut rule =
+        Rule { priority: 0, family, mark: None, local_only: false, table: u32::from(header.table) };
     let (mut mark, mut mask) = (None, None);
     #[expect(clippy::wildcard_enum_match_arm, reason = "whatever is not named makes the rule someone else's")]
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
             RuleAttribute::Table(table) => rule.table = *table,
+            RuleAttribute::Iifname(name) if name == "lo" => rule.local_only = true,
             RuleAttribute::FwMark(value) => mark = Some(*value),
             RuleAttribute::FwMask(value) => mask = Some(*value),
             // Who wrote it says nothing: upstream's rules carry no protocol, and neither do ours.

@@ -1,0 +1,106 @@
+//! The loop: a pass whenever the cluster set or the kernel's state changed, and every few seconds anyway.
+
+use std::time::Duration;
+
+use futures::future::pending;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+
+use crate::condition::Condition;
+use crate::driver::Driver;
+use crate::pace::{DEBOUNCE, Outcome, Pace};
+use crate::port::{Changes, Host};
+use crate::reconcile::{ClusterView, Reconciler};
+
+/// Reconciles until `stop` is ready. Leaves everything in place then: a node without its route agent stays closed.
+///
+/// `views` holds `None` until the store was read for the first time; nothing is done before that, since an empty
+/// cluster set would remove what a previous run installed.
+pub async fn run<H: Host, D: Driver>(
+    reconciler: &mut Reconciler<H, D>,
+    mut views: watch::Receiver<Option<ClusterView>>,
+    stop: impl Future<Output = ()>,
+) {
+    tokio::pin!(stop);
+    tokio::select! {
+        () = &mut stop => return,
+        first = views.wait_for(Option::is_some) => if first.is_err() { return },
+    }
+    let mut pace = Pace::default();
+    let mut kernel = None;
+    loop {
+        if kernel.is_none() {
+            kernel = subscribe();
+        }
+        let view = views.borrow_and_update().clone().unwrap_or_default();
+        one_pass(reconciler, &view, &mut pace).await;
+
+        let (earliest, latest) = (Instant::now() + pace.at_least(), Instant::now() + pace.at_most());
+        let woken = tokio::select! {
+            () = &mut stop => return,
+            () = sleep_until(latest) => false,
+            // A closed channel means that the store's reader ended; the periodic pass goes on.
+            () = changed(&mut views) => true,
+            alive = kernel_changed(kernel.as_mut()) => {
+                if !alive { kernel = None; }
+                true
+            }
+        };
+        if woken {
+            tokio::select! {
+                () = &mut stop => return,
+                () = sleep_until(earliest.max(Instant::now() + DEBOUNCE)) => {}
+            }
+        }
+    }
+}
+
+async fn one_pass<H: Host, D: Driver>(
+    reconciler: &mut Reconciler<H, D>,
+    view: &ClusterView,
+    pace: &mut Pace,
+) {
+    let started = Instant::now();
+    match reconciler.pass(view).await {
+        Ok(pass) => {
+            pace.record(pass.outcome);
+            let mut conditions = pass.conditions;
+            if let (true, Some(change)) = (pace.is_contended(), pass.changes.first()) {
+                conditions.insert(Condition::Contended { change: change.to_string() });
+            }
+            reconciler.report(conditions);
+        }
+        Err(error) => {
+            pace.record(Outcome::Failed);
+            let unread = Condition::CannotRead { what: "the node's network", error: error.to_string() };
+            reconciler.report([unread].into());
+        }
+    }
+    debug!(took_ms = elapsed_ms(started), "pass");
+}
+
+fn elapsed_ms(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().min(Duration::from_secs(3600)).as_millis()).unwrap_or(u64::MAX)
+}
+
+fn subscribe() -> Option<Changes> {
+    Changes::subscribe()
+        .inspect_err(|error| {
+            warn!("{error}; changes of the kernel's state are noticed by the periodic pass only")
+        })
+        .ok()
+}
+
+async fn changed(views: &mut watch::Receiver<Option<ClusterView>>) {
+    if views.changed().await.is_err() {
+        pending::<()>().await;
+    }
+}
+
+async fn kernel_changed(kernel: Option<&mut Changes>) -> bool {
+    match kernel {
+        Some(kernel) => kernel.changed().await,
+        None => pending().await,
+    }
+}
