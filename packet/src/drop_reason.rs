@@ -1,6 +1,9 @@
 //! Why packets are dropped.
 
-use crate::packet::CableId;
+use std::fmt;
+
+use crate::packet::{CableId, Packet};
+use crate::pool::Pool;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
@@ -97,11 +100,24 @@ reasons! {
 
 const REASONS: usize = DropReason::ALL.len();
 
+/// Somebody who wants to see what is dropped; there only while a capture runs.
+pub trait Witness: Send {
+    /// A packet is dropped; `bytes` are what is left of it (an IP packet, or a datagram's payload).
+    fn dropped(&mut self, cable: CableId, reason: DropReason, bytes: &[u8]);
+}
+
 /// Drop counters of one worker: packets (segments of trains) per cable and reason.
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 pub struct Drops {
     by_cable: Vec<[u64; REASONS]>,
     total: u64,
+    witness: Option<Box<dyn Witness>>,
+}
+
+impl fmt::Debug for Drops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 impl Drops {
@@ -114,6 +130,28 @@ impl Drops {
         }
         self.by_cable[row][reason as usize] += packets;
         self.total += packets;
+    }
+
+    /// Counts one packet and shows its bytes to the witness, if there is one.
+    pub fn lose(&mut self, cable: CableId, reason: DropReason, bytes: &[u8]) {
+        self.count(cable, reason, 1);
+        if let Some(witness) = self.witness.as_mut() {
+            witness.dropped(cable, reason, bytes);
+        }
+    }
+
+    /// Counts all segments of a packet, shows it to the witness, and gives its buffer back.
+    pub fn discard(&mut self, packet: Packet, reason: DropReason, pool: &mut Pool) {
+        self.count(packet.decision.cable, reason, packet.segments());
+        if let Some(witness) = self.witness.as_mut() {
+            witness.dropped(packet.decision.cable, reason, packet.bytes());
+        }
+        pool.recycle(packet.buf);
+    }
+
+    /// Sets or removes the witness.
+    pub fn set_witness(&mut self, witness: Option<Box<dyn Witness>>) {
+        self.witness = witness;
     }
 
     /// Packets dropped in all.

@@ -119,7 +119,7 @@ mod tests {
             let whole = packet(&payload, options, 0);
             let mut fragments = Vec::new();
             let count = fragment_v4(&whole, mtu, &mut pool, |buf| fragments.push(buf.bytes().to_vec())).unwrap();
-            prop_assert_eq!(count as usize, fragments.len());
+            prop_assert_eq!(usize::try_from(count).unwrap(), fragments.len());
             let mut joined: Vec<u8> = Vec::new();
             for (index, fragment) in fragments.iter().enumerate() {
                 let header = usize::from(fragment[0] & 15) * 4;

@@ -24,7 +24,7 @@ pub mod wire;
 mod batch;
 
 pub use batch::{Batch, MAX_BATCH};
-pub use drop_reason::{DropReason, Drops};
+pub use drop_reason::{DropReason, Drops, Witness};
 pub use flow::FlowKey;
 pub use packet::{
     CableId, Checksum, ClusterId, Decision, LaneId, Layout, LayoutKind, Outer, Packet, PathId, WorkerId,

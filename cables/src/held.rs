@@ -1,0 +1,115 @@
+//! Packets that wait for keys.
+
+use std::collections::VecDeque;
+
+use trieste_packet::{CableId, Checksum, DropReason, Drops, Layout, Packet, Pool};
+
+/// Most packets (segments of trains) held per lane. Ours: what the kernel's WireGuard stages.
+pub const HELD_PACKETS: u64 = 128;
+/// Most bytes held per lane.
+pub const HELD_BYTES: usize = 256 * 1024;
+
+/// A bounded queue of packets awaiting keys. The oldest is pushed out by the newest: what is freshest is most
+/// likely still wanted. Packets are copied out of the pool, so that a peer that is away cannot empty it.
+#[derive(Debug, Default)]
+pub struct Held {
+    queue: VecDeque<HeldPacket>,
+    packets: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct HeldPacket {
+    bytes: Box<[u8]>,
+    layout: Layout,
+    checksum: Checksum,
+    segments: u64,
+}
+
+impl Held {
+    /// Number of packets held.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Whether none is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Adds a packet at the end, and drops from the front what is over the limits.
+    pub fn push(&mut self, packet: Packet, pool: &mut Pool, cable: CableId, drops: &mut Drops) {
+        let held = HeldPacket {
+            bytes: packet.bytes().into(),
+            layout: packet.layout,
+            checksum: packet.checksum,
+            segments: packet.segments(),
+        };
+        pool.recycle(packet.buf);
+        self.packets += held.segments;
+        self.bytes += held.bytes.len();
+        self.queue.push_back(held);
+        while (self.packets > HELD_PACKETS || self.bytes > HELD_BYTES) && self.queue.len() > 1 {
+            self.drop_front(cable, DropReason::HeldOverflow, drops);
+        }
+    }
+
+    /// Takes the oldest packet back into a pool buffer; `None` when there is none. Without a free buffer the
+    /// packet is dropped.
+    pub fn pop(&mut self, pool: &mut Pool, cable: CableId, drops: &mut Drops) -> Option<Packet> {
+        loop {
+            let held = self.queue.pop_front()?;
+            self.packets -= held.segments;
+            self.bytes -= held.bytes.len();
+            let Some(buf) = pool.alloc_copy(&held.bytes) else {
+                drops.count(cable, DropReason::NoBuffer, held.segments);
+                continue;
+            };
+            let mut packet = Packet::new(buf);
+            packet.layout = held.layout;
+            packet.checksum = held.checksum;
+            return Some(packet);
+        }
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self, cable: CableId, reason: DropReason, drops: &mut Drops) {
+        while !self.queue.is_empty() {
+            self.drop_front(cable, reason, drops);
+        }
+    }
+
+    fn drop_front(&mut self, cable: CableId, reason: DropReason, drops: &mut Drops) {
+        if let Some(held) = self.queue.pop_front() {
+            self.packets -= held.segments;
+            self.bytes -= held.bytes.len();
+            drops.count(cable, reason, held.segments);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trieste_packet::PoolConfig;
+
+    #[test]
+    fn the_oldest_makes_room_and_every_packet_is_accounted_for() {
+        let mut pool = Pool::new(PoolConfig { slots: 2, slot_bytes: 2048 });
+        let mut drops = Drops::default();
+        let mut held = Held::default();
+        for number in 0..200u8 {
+            let packet = Packet::new(pool.alloc_copy(&[number; 100]).unwrap());
+            held.push(packet, &mut pool, CableId(1), &mut drops);
+        }
+        assert_eq!(held.packets() + drops.of(DropReason::HeldOverflow), 200);
+        assert_eq!(held.packets(), HELD_PACKETS);
+        let first = held.pop(&mut pool, CableId(1), &mut drops).unwrap();
+        assert_eq!(first.bytes()[0], 72);
+        held.clear(CableId(1), DropReason::HeldExpired, &mut drops);
+        assert_eq!(drops.total(), 199);
+        assert!(held.is_empty() && held.packets() == 0 && held.bytes == 0);
+    }
+}

@@ -1,0 +1,115 @@
+//! Who may make us do Diffie-Hellman: the first checks of handshake messages (WireGuard paper, section 5.3).
+//!
+//! A message must carry a right first MAC, which proves that its sender knows our public key. Above
+//! [`LIMIT_PER_SECOND`] messages it must also carry a right second MAC, which proves that it owns its source address; otherwise
+//! a cookie is sent back. Above the limit every source has a small share of its own, so that one that owns its
+//! address cannot take all.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use boringtun::noise::handshake::parse_handshake_anon;
+use boringtun::noise::rate_limiter::RateLimiter;
+use boringtun::noise::{Packet, Tunn, TunnResult};
+use boringtun::x25519::{PublicKey, StaticSecret};
+use trieste_packet::DropReason;
+
+use super::message;
+use crate::boundary::{Admission, Gate, Message};
+
+/// Handshake messages per second and gateway that are taken without a cookie. Ours: each costs up to 0.2 ms, so
+/// this bounds a flood to 2 % of a core, and is above what a cluster set that starts at once sends.
+pub const LIMIT_PER_SECOND: u64 = 100;
+/// Handshake messages per second that one source address may send (the kernel's value, `ratelimiter.c`).
+pub const SHARE_PER_SECOND: u32 = 20;
+/// Sources whose share is tracked at a time; a flood from more is what cookies are for.
+const SOURCES: usize = 1024;
+
+/// The gate of one worker. The limiter is shared by all workers of a gateway.
+pub struct WireguardGate {
+    private: StaticSecret,
+    public: PublicKey,
+    limiter: Arc<RateLimiter>,
+    shares: Vec<Share>,
+    started: Instant,
+    reset: Instant,
+}
+
+/// What one source has sent in the current second.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    source: Option<IpAddr>,
+    second: u64,
+    count: u32,
+}
+
+impl WireguardGate {
+    /// A gate for the owner of `private`.
+    #[must_use]
+    pub fn new(private: StaticSecret, limiter: Arc<RateLimiter>, now: Instant) -> Self {
+        let public = PublicKey::from(&private);
+        let shares = vec![Share { source: None, second: 0, count: 0 }; SOURCES];
+        Self { private, public, limiter, shares, started: now, reset: now }
+    }
+
+    /// Counts a message of `source` and says whether it is within its share. Sources that fall into one slot push
+    /// each other out, which errs on the side of letting pass.
+    fn is_within_share(&mut self, source: IpAddr, now: Instant) -> bool {
+        let second = now.saturating_duration_since(self.started).as_secs();
+        let slot = match source {
+            IpAddr::V4(v4) => usize::from(v4.octets()[3]) | usize::from(v4.octets()[2] & 3) << 8,
+            IpAddr::V6(v6) => {
+                usize::from(v6.octets()[15] ^ v6.octets()[7]) | usize::from(v6.octets()[14] & 3) << 8
+            }
+        };
+        let share = &mut self.shares[slot % SOURCES];
+        if share.source != Some(source) || share.second != second {
+            *share = Share { source: Some(source), second, count: 0 };
+        }
+        share.count += 1;
+        share.count <= SHARE_PER_SECOND
+    }
+}
+
+impl Gate for WireguardGate {
+    fn classify(&self, datagram: &[u8]) -> Message {
+        message::classify(datagram)
+    }
+
+    fn admit(&mut self, datagram: &[u8], from: IpAddr, now: Instant) -> Admission {
+        if !self.is_within_share(from, now) {
+            return Admission::Refuse(DropReason::HandshakeLimit);
+        }
+        let mut reply = [0u8; message::COOKIE_BYTES];
+        let packet = match self.limiter.verify_packet(Some(from), datagram, &mut reply) {
+            Ok(packet) => packet,
+            Err(TunnResult::WriteToNetwork(cookie)) => return Admission::Reply(cookie.to_vec()),
+            Err(_) => return Admission::Refuse(DropReason::BadHandshake),
+        };
+        let Packet::HandshakeInit(initiation) = packet else { return Admission::Pass(None) };
+        match parse_handshake_anon(&self.private, &self.public, &initiation) {
+            Ok(half) => Admission::Pass(Some(half.peer_static_public)),
+            Err(_) => Admission::Refuse(DropReason::BadHandshake),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.reset) >= Duration::from_secs(1) {
+            self.reset = now;
+            self.limiter.reset_count();
+        }
+    }
+}
+
+/// A limiter that never limits, for `Tunn`s behind the gate: they would count every message a second time.
+#[must_use]
+pub fn open_limiter(public: &PublicKey) -> Arc<RateLimiter> {
+    Arc::new(RateLimiter::new(public, u64::MAX))
+}
+
+/// Whether `datagram` is a well-formed WireGuard message at all.
+#[must_use]
+pub fn is_message(datagram: &[u8]) -> bool {
+    Tunn::parse_incoming_packet(datagram).is_ok()
+}

@@ -1,0 +1,115 @@
+//! WireGuard as a kind of cable: our keys, and what Endpoints say of theirs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use boringtun::noise::Tunn;
+use boringtun::noise::rate_limiter::RateLimiter;
+use boringtun::x25519::{PublicKey, StaticSecret};
+use zeroize::Zeroizing;
+
+use super::cable::WireguardCable;
+use super::gate::{LIMIT_PER_SECOND, WireguardGate, open_limiter};
+use super::message::OVERHEAD_BYTES;
+use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Tunnel};
+use crate::keys::{self, Secret};
+
+/// Seconds between keepalives (wireformat §3).
+pub const PERSISTENT_KEEPALIVE_SECONDS: u16 = 10;
+/// Key of `backend_config` that carries the public key.
+const PUBLIC_KEY: &str = "publicKey";
+/// Key of `backend_config` that names the interface for host routes.
+const INTERFACE_NAME: &str = "interface-name";
+
+/// The WireGuard driver of one gateway.
+pub struct WireguardKind {
+    private: Zeroizing<[u8; 32]>,
+    public: PublicKey,
+    preshared: Secret,
+    interface: String,
+    gate_limiter: Arc<RateLimiter>,
+    open_limiter: Arc<RateLimiter>,
+    started: Instant,
+}
+
+impl fmt::Debug for WireguardKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WireguardKind")
+            .field("public", &keys::emit(self.public.as_bytes()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl WireguardKind {
+    /// The driver for the node's private key, the cluster set's PSK text and the TUN device's name.
+    #[must_use]
+    pub fn new(private: Secret, psk_text: &str, interface: &str, now: Instant) -> Self {
+        let public = PublicKey::from(&StaticSecret::from(*private));
+        Self {
+            private,
+            public,
+            preshared: keys::preshared_key(psk_text),
+            interface: interface.to_owned(),
+            gate_limiter: Arc::new(RateLimiter::new(&public, LIMIT_PER_SECOND)),
+            open_limiter: open_limiter(&public),
+            started: now,
+        }
+    }
+
+    /// A fresh private key from the system's randomness.
+    #[must_use]
+    pub fn generate_private_key() -> Secret {
+        Zeroizing::new(StaticSecret::random_from_rng(rand_core::OsRng).to_bytes())
+    }
+
+    /// Our public key, base64.
+    #[must_use]
+    pub fn public_key(&self) -> String {
+        keys::emit(self.public.as_bytes())
+    }
+}
+
+impl CableKind for WireguardKind {
+    fn name(&self) -> &'static str {
+        "wireguard"
+    }
+
+    fn backend_config(&self) -> BTreeMap<String, String> {
+        [(PUBLIC_KEY, self.public_key()), (INTERFACE_NAME, self.interface.clone())]
+            .map(|(key, value)| (key.to_owned(), value))
+            .into()
+    }
+
+    fn identity(&self, backend_config: &BTreeMap<String, String>) -> Result<[u8; 32], CableError> {
+        let text = backend_config.get(PUBLIC_KEY).ok_or(CableError::Missing(PUBLIC_KEY))?;
+        let key = keys::parse(text).map_err(|problem| CableError::Malformed { key: PUBLIC_KEY, problem })?;
+        if *key == *self.public.as_bytes() {
+            return Err(CableError::OwnKey);
+        }
+        Ok(*key)
+    }
+
+    fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError> {
+        let identity = self.identity(&config.backend_config)?;
+        let tunn = Tunn::new(
+            StaticSecret::from(*self.private),
+            PublicKey::from(identity),
+            Some(*self.preshared),
+            Some(PERSISTENT_KEEPALIVE_SECONDS),
+            config.lane.0,
+            Some(Arc::clone(&self.open_limiter)),
+        );
+        Ok(Box::new(WireguardCable::new(tunn, config.cable, config.peer, now)))
+    }
+
+    fn gate(&self) -> Box<dyn Gate> {
+        let private = StaticSecret::from(*self.private);
+        Box::new(WireguardGate::new(private, Arc::clone(&self.gate_limiter), self.started))
+    }
+
+    fn overhead(&self) -> Overhead {
+        Overhead { message_bytes: u16::try_from(OVERHEAD_BYTES).expect("32") }
+    }
+}
