@@ -22,6 +22,13 @@ pub const BROKER_NAMESPACE: &str = "submariner-k8s-broker";
 /// The text from which every gateway of a lab makes its preshared key.
 pub const PSK: &str = "the lab's preshared key";
 
+/// The 32 bytes that a gateway makes of [`PSK`], base64: what a foreign peer is told.
+pub fn psk_base64() -> String {
+    use base64::Engine as _;
+    use sha2::Digest as _;
+    base64::engine::general_purpose::STANDARD.encode(sha2::Sha256::digest(PSK))
+}
+
 /// How a lab's gateways are set up, beyond what the topology says.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -86,7 +93,11 @@ impl Cluster {
         Ok(())
     }
 
-    fn start_route_agent(&mut self) -> anyhow::Result<()> {
+    /// Starts the route agent, for the first time or after [`Cluster::kill_route_agent`].
+    ///
+    /// # Errors
+    /// If it cannot start.
+    pub fn start_route_agent(&mut self) -> anyhow::Result<()> {
         let run = self.route_agent_command()?;
         self.route_agent = Some(Daemon::start(&self.lab, &format!("{}-routeagent", self.plan.id), &run)?);
         Ok(())
@@ -114,6 +125,38 @@ impl Cluster {
     /// If it does not run.
     pub fn kill_gateway(&mut self) -> anyhow::Result<()> {
         self.gateway.take().context("the gateway does not run")?.kill()
+    }
+
+    /// Ends the route agent as a crash would.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn kill_route_agent(&mut self) -> anyhow::Result<()> {
+        self.route_agent.take().context("the route agent does not run")?.kill()
+    }
+
+    /// Ends both as an operator would, and fails unless both end by themselves and without complaint.
+    ///
+    /// # Errors
+    /// If one of them does not.
+    pub fn stop(&mut self) -> anyhow::Result<()> {
+        for (daemon, name) in [(self.gateway.take(), "gateway"), (self.route_agent.take(), "route agent")] {
+            let ended = daemon.with_context(|| format!("the {name} does not run"))?.stop()?;
+            anyhow::ensure!(ended, "the {name} did not end by itself with exit status 0 when asked to");
+        }
+        Ok(())
+    }
+
+    /// Removes both from the node, as an operator would: each program with `--uninstall`.
+    ///
+    /// # Errors
+    /// If one of them fails.
+    pub fn uninstall(&self) -> anyhow::Result<()> {
+        self.route_agent_command()?.arg("--uninstall").stdout()?;
+        let gateway = programs::path("trieste-gateway")?;
+        let run = self.node().namespace.run(&gateway.to_string_lossy());
+        run.arg("--config").arg(self.config_path()).arg("--uninstall").stdout()?;
+        Ok(())
     }
 
     /// The gateway's process.

@@ -143,6 +143,11 @@ impl Lab {
         self.directory().join("logs").join(format!("{name}.log"))
     }
 
+    /// Prints the end of every log to standard error.
+    pub fn show_logs(&self) {
+        self.shared.show_logs();
+    }
+
     fn record(&self, change: impl FnOnce(&mut Record)) -> anyhow::Result<()> {
         let mut claim = self.shared.claim.lock().unwrap_or_else(PoisonError::into_inner);
         claim.as_mut().context("the lab has been removed")?.change(change)

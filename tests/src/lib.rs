@@ -9,13 +9,14 @@
 //! * [`topology`] says which namespaces and addresses there are (pure); [`lab`] makes and removes them.
 //! * [`registry`] remembers on disk what a lab made, so that a later run can tidy up after a crash.
 //! * [`command`], [`daemon`], [`wait`] run things in namespaces, bounded in time.
-//! * [`cluster`] starts a cluster's gateway and route agent; [`peer`] starts a foreign gateway instead.
+//! * [`broker`] plays another member on the broker; [`cluster`] starts a cluster's gateway and route agent, [`pair`] two of them; [`peer`] starts a foreign gateway instead.
 //! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it.
 //! * [`demo`] is `./dev demo`.
 //!
 //! Everything needs root. Nothing here leaves the namespaces that it made.
 #![forbid(unsafe_code)]
 
+pub mod broker;
 pub mod capture;
 pub mod cluster;
 pub mod command;
@@ -26,6 +27,7 @@ pub mod guard;
 pub mod interrupt;
 pub mod lab;
 pub mod netns;
+pub mod pair;
 pub mod peer;
 pub mod process;
 pub mod programs;

@@ -90,6 +90,20 @@ impl ProcessId {
         anyhow::ensure!(stat.started == self.started, "process {} is gone", self.pid);
         Ok(stat.cpu_ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
+
+    /// Resident memory in bytes.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub fn resident_bytes(self) -> anyhow::Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid))
+            .with_context(|| format!("process {} is gone", self.pid))?;
+        let kibibytes = text.lines().find_map(|line| {
+            let (_, value) = line.split_once("VmRSS:")?;
+            value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        });
+        Ok(kibibytes.context("no VmRSS")? * 1024)
+    }
 }
 
 /// What is needed of `/proc/PID/stat`.

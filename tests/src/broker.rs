@@ -1,0 +1,101 @@
+//! The lab's broker, written to as another implementation would: files put into the directory by hand.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use ipnet::IpNet;
+
+use crate::cluster::BROKER_NAMESPACE;
+
+/// A foreign gateway's announcement.
+#[derive(Debug, Clone)]
+pub struct ForeignEndpoint {
+    /// Its cluster's ID.
+    pub cluster_id: String,
+    /// Its node's name.
+    pub hostname: String,
+    /// Its underlay address.
+    pub private_ip: std::net::IpAddr,
+    /// UDP port of its cable.
+    pub udp_port: u16,
+    /// Its WireGuard public key, base64.
+    pub public_key: String,
+    /// What is reachable behind it.
+    pub subnets: Vec<IpNet>,
+}
+
+impl ForeignEndpoint {
+    /// Puts it on the broker, complete or not at all; returns the file.
+    ///
+    /// # Errors
+    /// If the broker's directory cannot be written.
+    pub fn publish(&self, broker: &Path) -> anyhow::Result<PathBuf> {
+        let folder = broker.join(BROKER_NAMESPACE).join("endpoints");
+        std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let name = format!("{}-{}", self.cluster_id, self.cable_name());
+        let file = folder.join(format!("{name}.yaml"));
+        let partial = folder.join(format!(".{name}.partial"));
+        std::fs::write(&partial, self.yaml(&name))?;
+        std::fs::rename(&partial, &file)?;
+        Ok(file)
+    }
+
+    fn cable_name(&self) -> String {
+        let address = self.private_ip.to_string().replace(['.', ':'], "-");
+        format!("submariner-cable-{}-{}", self.cluster_id, address.trim_matches('-'))
+    }
+
+    fn yaml(&self, name: &str) -> String {
+        let subnets: String = self.subnets.iter().map(|net| format!("    - \"{net}\"\n")).collect();
+        format!(
+            "apiVersion: submariner.io/v1\n\
+             kind: Endpoint\n\
+             metadata:\n\
+             \x20 name: {name}\n\
+             \x20 namespace: {BROKER_NAMESPACE}\n\
+             \x20 labels:\n\
+             \x20   submariner-io/clusterID: {cluster}\n\
+             spec:\n\
+             \x20 cluster_id: {cluster}\n\
+             \x20 cable_name: {cable}\n\
+             \x20 hostname: {hostname}\n\
+             \x20 private_ip: \"{address}\"\n\
+             \x20 public_ip: \"\"\n\
+             \x20 nat_enabled: false\n\
+             \x20 backend: wireguard\n\
+             \x20 backend_config:\n\
+             \x20   publicKey: \"{key}\"\n\
+             \x20   udp-port: \"{port}\"\n\
+             \x20 subnets:\n{subnets}",
+            cluster = self.cluster_id,
+            cable = self.cable_name(),
+            hostname = self.hostname,
+            address = self.private_ip,
+            key = self.public_key,
+            port = self.udp_port,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_is_read_as_an_endpoint() {
+        let foreign = ForeignEndpoint {
+            cluster_id: "west".to_owned(),
+            hostname: "west-gw1".to_owned(),
+            private_ip: "fd00:31::2:1".parse().unwrap(),
+            udp_port: 4500,
+            public_key: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned(),
+            subnets: vec!["10.2.0.0/16".parse().unwrap()],
+        };
+
+        let text = foreign.yaml("west-submariner-cable-west-fd00-31--2-1");
+
+        for line in ["  cluster_id: west", "  private_ip: \"fd00:31::2:1\"", "    - \"10.2.0.0/16\""] {
+            assert!(text.lines().any(|other| other == line), "{text}");
+        }
+    }
+}
