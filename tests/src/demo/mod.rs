@@ -10,6 +10,7 @@ use anyhow::Context;
 use crate::capture::Capture;
 use crate::cluster::{Cluster, Settings};
 use crate::command::Run;
+use crate::interrupt;
 use crate::lab::Lab;
 use crate::programs;
 use crate::registry;
@@ -47,17 +48,25 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     remove_crashed(&screen)?;
 
     let lab = Lab::new()?;
+    let result = run_in(&lab, &screen, options);
+    if result.is_err() && !interrupt::is_interrupted() {
+        lab.show_logs();
+    }
+    result
+}
+
+fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
     screen.heading(&format!("Two clusters, one encrypted cable (lab {})", lab.id()));
     let plan = screen.step_with("network namespaces: a WAN, two gateway nodes, four pods", || {
         let plan = lab.build(&Topology::two_clusters())?;
         Ok((plan.clusters.iter().map(describe).collect(), plan))
     })?;
-    let (east, west) = start(&screen, &lab, &plan, options)?;
+    let (east, west) = start(screen, lab, &plan, options)?;
 
     screen.heading("Traffic from pod to pod");
-    show_traffic(&screen, &lab, &plan)?;
+    show_traffic(screen, lab, &plan)?;
     screen.heading("Throughput (iperf3, TCP, this machine's cores shared by everything)");
-    show_throughput(&screen, &lab, &plan)?;
+    show_throughput(screen, lab, &plan)?;
     screen.heading("What each gateway says");
     for cluster in [&east, &west] {
         let words = ["show", "all"];
@@ -65,19 +74,19 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         screen.quote(&cluster.trieste(&words)?.stdout()?);
     }
     screen.heading("Inside east's gateway: packets as they left the cable");
-    show_capture(&screen, &plan, &east)?;
+    show_capture(screen, &plan, &east)?;
 
     if options.keep {
         lab.keep()?;
         screen.heading("Left up. Things to try:");
-        for line in suggestions(&lab, &plan, &east)? {
+        for line in suggestions(lab, &plan, &east)? {
             screen.line(&line);
         }
         return Ok(());
     }
     let stopped = screen.step_with("everything removed again", || {
         drop((east, west));
-        let removed = lab.remove()?;
+        let removed = lab.clone().remove()?;
         Ok((vec![], removed))
     })?;
     screen.heading(&format!(
