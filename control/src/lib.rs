@@ -20,4 +20,8 @@
 
 pub mod admin;
 pub mod api;
+pub mod cli;
+pub mod connection_status;
+pub mod publish;
 pub mod store;
+pub mod sync;
