@@ -1,5 +1,7 @@
 //! Packets handled together.
 
+use std::cell::Cell;
+
 use crate::packet::Packet;
 
 /// Most packets (or trains) in a batch that comes from a device.
@@ -83,9 +85,25 @@ impl Batch {
         &mut self.packets
     }
 
-    /// Keeps the packets for which `keep` says so, in order; the others are dropped by whoever `keep` asked to count them.
-    pub fn retain(&mut self, keep: impl FnMut(&mut Packet) -> bool) {
-        self.packets.retain_mut(keep);
+    /// Keeps the packets that `check` accepts, in order, and hands the others to `lose` with the reason.
+    pub fn retain_or<E>(
+        &mut self,
+        mut check: impl FnMut(&mut Packet) -> Result<(), E>,
+        mut lose: impl FnMut(Packet, E),
+    ) {
+        let reason = Cell::new(None);
+        let lost = self.packets.extract_if(.., |packet| match check(packet) {
+            Ok(()) => false,
+            Err(error) => {
+                reason.set(Some(error));
+                true
+            }
+        });
+        for packet in lost {
+            if let Some(error) = reason.take() {
+                lose(packet, error);
+            }
+        }
     }
 
     /// Takes all packets out, in order; the batch keeps its memory.

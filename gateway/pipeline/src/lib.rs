@@ -1,1 +1,38 @@
 //! The packet path between TUN and cables, without IO.
+//!
+//! ```text
+//!  from TUN ─▶ outbound: parse ▸ classify ▸ clamp MSS ▸ fit MTU ▸ owner ▸ seal ─▶ to the wire
+//!  to TUN ◀─ inbound: ECN ◂ clamp MSS ◂ classify (source check) ◂ coalesce ◂ open ◂ demux ◀─ from the wire
+//! ```
+//!
+//! A [`Pipeline`] belongs to one worker. It takes batches, the time of the batch, and the immutable [`Tables`];
+//! it leaves packets in its output batches. It opens no socket, reads no clock and takes no lock.
+//!
+//! TTL: the host's stack forwards a packet once on each side of the cable and decrements there; the pipeline is
+//! part of that hop and leaves the inner TTL alone. The outer TTL is the host's default (RFC 2003 section 3.1).
+
+#![forbid(unsafe_code)]
+
+mod classify;
+mod counters;
+mod demux;
+mod ecn;
+mod flow;
+mod inbound;
+mod lanes;
+mod mtu;
+mod outbound;
+mod owner;
+mod pipeline;
+mod seal;
+mod steer;
+mod tables;
+mod tap;
+
+pub use counters::{Conservation, Counters};
+pub use ecn::decapsulate as ecn_decapsulate;
+pub use lanes::{LaneCommand, LaneReport};
+pub use owner::{Handoff, HandoffKind};
+pub use pipeline::{Config, Pipeline};
+pub use tables::{LaneInfo, Path, RemoteCluster, Selection, Tables, TablesBuilder, TablesError, owner_of};
+pub use tap::{Point, Tap};

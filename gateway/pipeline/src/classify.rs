@@ -1,0 +1,147 @@
+//! Headers and verdicts: who a packet is from, whom it is for, and whether it may go there.
+
+use std::net::IpAddr;
+
+use trieste_packet::wire::Inner;
+use trieste_packet::{Batch, ClusterId, Decision, DropReason, Drops, LayoutKind, Packet, Pool};
+
+use crate::flow::{Flows, Verdict};
+use crate::steer;
+use crate::tables::{Selection, Tables};
+
+/// Reads the headers of every packet of the batch into `headers`, side by side. Packets that are not valid leave
+/// the batch.
+pub(crate) fn parse(batch: &mut Batch, headers: &mut Vec<Inner>, pool: &mut Pool, drops: &mut Drops) {
+    headers.clear();
+    filter(batch, pool, drops, |packet| {
+        headers.push(parse_packet(packet)?);
+        Ok(())
+    });
+}
+
+fn parse_packet(packet: &mut Packet) -> Result<Inner, DropReason> {
+    let inner = Inner::parse(packet.bytes())?;
+    if packet.layout.kind == LayoutKind::Single {
+        // What is behind the packet's own length is padding.
+        packet.buf.truncate(usize::from(inner.total_bytes));
+    }
+    if is_unicast(inner.flow.destination()) { Ok(inner) } else { Err(DropReason::NotUnicast) }
+}
+
+fn is_unicast(destination: IpAddr) -> bool {
+    match destination {
+        IpAddr::V4(v4) => !(v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified()),
+        IpAddr::V6(v6) => !(v6.is_multicast() || v6.is_unspecified()),
+    }
+}
+
+/// Gives every outbound packet its decision. Packets without one leave the batch, and `headers` with it.
+pub(crate) fn outbound(
+    batch: &mut Batch,
+    headers: &mut Vec<Inner>,
+    tables: &Tables,
+    flows: &mut Flows,
+    pool: &mut Pool,
+    drops: &mut Drops,
+) {
+    filter_both(batch, headers, pool, drops, |packet, inner| {
+        let verdict = flows.lookup(&inner.flow, tables.epoch()).unwrap_or_else(|| {
+            let verdict = decide_outbound(inner, tables);
+            flows.learn(inner.flow, tables.epoch(), verdict);
+            verdict
+        });
+        match verdict {
+            Verdict::Take(decision) => {
+                packet.decision = decision;
+                Ok(())
+            }
+            Verdict::Refuse(reason) => Err(reason),
+            Verdict::Accept(_) => Err(DropReason::NoRoute),
+        }
+    });
+}
+
+fn decide_outbound(inner: &Inner, tables: &Tables) -> Verdict {
+    let paths = match tables.select(inner.flow.source(), inner.flow.destination()) {
+        Selection::Paths(paths) => paths,
+        Selection::NoRoute => return Verdict::Refuse(DropReason::NoRoute),
+        Selection::SourceNotLocal => return Verdict::Refuse(DropReason::SourceNotLocal),
+    };
+    let Some(path) = steer::decide(&inner.flow, paths).and_then(|id| tables.path(id)) else {
+        return Verdict::Refuse(DropReason::NoLane);
+    };
+    Verdict::Take(Decision {
+        path: path.id,
+        lane: path.lane,
+        cable: path.cable,
+        owner: path.owner,
+        mtu_bytes: path.mtu_bytes,
+    })
+}
+
+/// Lets only those inbound packets stay whose source belongs to the peer that sealed them and whose destination is
+/// ours.
+pub(crate) fn inbound(
+    batch: &mut Batch,
+    headers: &mut Vec<Inner>,
+    tables: &Tables,
+    flows: &mut Flows,
+    pool: &mut Pool,
+    drops: &mut Drops,
+) {
+    filter_both(batch, headers, pool, drops, |packet, inner| {
+        let lane = tables.lane(packet.decision.lane).ok_or(DropReason::NoLane)?;
+        packet.decision.mtu_bytes = lane.mtu_bytes;
+        let known = flows.lookup(&inner.flow, tables.epoch());
+        if known == Some(Verdict::Accept(lane.cluster)) {
+            return Ok(());
+        }
+        decide_inbound(inner, lane.cluster, tables)?;
+        flows.learn(inner.flow, tables.epoch(), Verdict::Accept(lane.cluster));
+        Ok(())
+    });
+}
+
+fn decide_inbound(inner: &Inner, from: ClusterId, tables: &Tables) -> Result<(), DropReason> {
+    if tables.cluster_of(inner.flow.source()) != Some(from) {
+        return Err(DropReason::SourceNotAllowed);
+    }
+    let destination = inner.flow.destination();
+    if tables.is_local(destination) {
+        return Ok(());
+    }
+    if tables.cluster_of(destination).is_some() {
+        return Err(DropReason::Loop);
+    }
+    Err(DropReason::DestinationNotLocal)
+}
+
+/// Keeps the packets that `check` accepts; counts the others.
+pub(crate) fn filter(
+    batch: &mut Batch,
+    pool: &mut Pool,
+    drops: &mut Drops,
+    check: impl FnMut(&mut Packet) -> Result<(), DropReason>,
+) {
+    batch.retain_or(check, |packet, reason| drops.discard(packet, reason, pool));
+}
+
+/// The same for packets and their headers side by side.
+pub(crate) fn filter_both(
+    batch: &mut Batch,
+    headers: &mut Vec<Inner>,
+    pool: &mut Pool,
+    drops: &mut Drops,
+    mut check: impl FnMut(&mut Packet, &Inner) -> Result<(), DropReason>,
+) {
+    let (mut read, mut kept) = (0, 0);
+    filter(batch, pool, drops, |packet| {
+        let inner = headers[read];
+        read += 1;
+        check(packet, &inner)?;
+        headers[kept] = inner;
+        kept += 1;
+        Ok(())
+    });
+    headers.truncate(kept);
+}

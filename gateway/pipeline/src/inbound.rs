@@ -1,0 +1,99 @@
+//! From the peers to the cluster: the table of contents, one call per stage.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use trieste_packet::coalesce::coalesce;
+use trieste_packet::wire::{self, Inner};
+use trieste_packet::{Batch, DropReason, Drops, Pool};
+
+use crate::classify;
+use crate::ecn;
+use crate::mtu;
+use crate::owner::{Handoff, HandoffKind};
+use crate::pipeline::Pipeline;
+use crate::tap::Point;
+
+impl Pipeline {
+    /// Carries one batch of datagrams from the wire to the cluster.
+    pub fn inbound(&mut self, batch: &mut Batch, now: Instant) {
+        let tables = Arc::clone(self.tables.load());
+        self.counters.wire_in += batch.segments();
+        Self::look(&mut self.tap, Point::OuterRx, batch.as_slice(), now);
+        for packet in batch.drain() {
+            self.demux(packet, &tables, now);
+        }
+        self.open_group(now);
+        self.deliver(now);
+    }
+
+    /// Takes a packet that another worker handed over.
+    pub fn handed_over(&mut self, handoff: Handoff, now: Instant) {
+        self.counters.handed_in += handoff.packet.segments();
+        match handoff.kind {
+            HandoffKind::Seal => {
+                self.ready.push(handoff.packet);
+                self.seal_ready(now);
+            }
+            HandoffKind::Open => {
+                self.group.push(handoff.packet);
+                self.open_group(now);
+                self.deliver(now);
+            }
+            HandoffKind::Control(lane) => self.deliver_control(handoff.packet, lane, now),
+        }
+    }
+
+    /// Carries what has been opened to the TUN device.
+    fn deliver(&mut self, now: Instant) {
+        if self.opened.is_empty() {
+            return;
+        }
+        let tables = Arc::clone(self.tables.load());
+        Self::look(&mut self.tap, Point::Opened, self.opened.as_slice(), now);
+        build_trains(&mut self.opened, &mut self.inner, &mut self.pool, &mut self.drops);
+        classify::parse(&mut self.inner, &mut self.headers, &mut self.pool, &mut self.drops);
+        classify::inbound(
+            &mut self.inner,
+            &mut self.headers,
+            &tables,
+            &mut self.flows,
+            &mut self.pool,
+            &mut self.drops,
+        );
+        mark_congestion(&mut self.inner, &mut self.headers, &mut self.pool, &mut self.drops);
+        mtu::clamp_mss(&mut self.inner, &self.headers, &mut self.counters);
+        Self::look(&mut self.tap, Point::InnerTx, self.inner.as_slice(), now);
+        for packet in self.inner.drain() {
+            if let Err(packet) = self.to_tun.push(packet) {
+                self.drops.discard(packet, DropReason::TunFull, &mut self.pool);
+            }
+        }
+    }
+}
+
+fn build_trains(opened: &mut Batch, inner: &mut Batch, pool: &mut Pool, drops: &mut Drops) {
+    for packet in opened.drain() {
+        coalesce(packet, |packet| {
+            if let Err(packet) = inner.push(packet) {
+                drops.discard(packet, DropReason::NoBuffer, pool);
+            }
+        });
+    }
+}
+
+/// Carries the outer header's congestion mark into the inner one (RFC 6040).
+fn mark_congestion(batch: &mut Batch, headers: &mut Vec<Inner>, pool: &mut Pool, drops: &mut Drops) {
+    classify::filter_both(batch, headers, pool, drops, |packet, _| {
+        let outer = packet.outer.tos & 3;
+        if outer == 0 {
+            return Ok(());
+        }
+        let inner = wire::tos(packet.bytes()) & 3;
+        let marked = ecn::decapsulate(inner, outer).ok_or(DropReason::EcnNotCapable)?;
+        if marked != inner {
+            wire::set_ecn(packet.buf.bytes_mut(), marked);
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,139 @@
+//! The lanes of one worker.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use trieste_cables::{CableStats, Tunnel};
+use trieste_packet::{CableId, LaneId};
+
+/// What the control plane tells a worker about its lanes. Traffic goes on meanwhile.
+pub enum LaneCommand {
+    /// Adds a lane.
+    Add {
+        /// Its id; the worker is its owner.
+        lane: LaneId,
+        /// For counters.
+        cable: CableId,
+        /// Both halves.
+        tunnel: Box<dyn Tunnel>,
+    },
+    /// Lets a lane open what still arrives until `until`, and removes it then. The tables stop sealing with it.
+    Drain {
+        /// The lane.
+        lane: LaneId,
+        /// When it ends.
+        until: Instant,
+    },
+    /// The peer's Endpoint has a new address.
+    SetPeer {
+        /// The lane.
+        lane: LaneId,
+        /// The address.
+        peer: Option<SocketAddr>,
+    },
+    /// Begins a handshake now.
+    Rekey {
+        /// The lane.
+        lane: LaneId,
+    },
+}
+
+impl std::fmt::Debug for LaneCommand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (name, lane) = match self {
+            Self::Add { lane, .. } => ("Add", lane),
+            Self::Drain { lane, .. } => ("Drain", lane),
+            Self::SetPeer { lane, .. } => ("SetPeer", lane),
+            Self::Rekey { lane } => ("Rekey", lane),
+        };
+        write!(f, "{name}({lane:?})")
+    }
+}
+
+/// A lane's state, for status and metrics.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneReport {
+    /// Its id.
+    pub lane: LaneId,
+    /// Its cable.
+    pub cable: CableId,
+    /// What is known of the tunnel.
+    pub stats: CableStats,
+    /// Whether it only opens any more.
+    pub is_draining: bool,
+}
+
+/// One lane.
+pub(crate) struct Slot {
+    pub(crate) lane: LaneId,
+    pub(crate) cable: CableId,
+    pub(crate) tunnel: Box<dyn Tunnel>,
+    pub(crate) ends: Option<Instant>,
+}
+
+/// All lanes of a worker, sorted by id. There are as many as peers: few.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    slots: Vec<Slot>,
+}
+
+impl Lanes {
+    pub(crate) fn find(&mut self, lane: LaneId) -> Option<&mut Slot> {
+        let index = self.slots.binary_search_by_key(&lane, |slot| slot.lane).ok()?;
+        Some(&mut self.slots[index])
+    }
+
+    pub(crate) fn contains(&self, lane: LaneId) -> bool {
+        self.slots.binary_search_by_key(&lane, |slot| slot.lane).is_ok()
+    }
+
+    /// Adds or replaces; a replaced slot is returned, so that what it holds can be counted.
+    pub(crate) fn insert(&mut self, slot: Slot) -> Option<Slot> {
+        match self.slots.binary_search_by_key(&slot.lane, |other| other.lane) {
+            Ok(index) => Some(std::mem::replace(&mut self.slots[index], slot)),
+            Err(index) => {
+                self.slots.insert(index, slot);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, lane: LaneId) -> Option<Slot> {
+        let index = self.slots.binary_search_by_key(&lane, |slot| slot.lane).ok()?;
+        Some(self.slots.remove(index))
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = LaneId> + '_ {
+        self.slots.iter().map(|slot| slot.lane)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut()
+    }
+
+    /// When the first lane wants attention.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.slots.iter().filter_map(|slot| earliest(slot.tunnel.poll_timeout(), slot.ends)).min()
+    }
+
+    /// Packets that await keys.
+    pub(crate) fn held(&self, now: Instant) -> u64 {
+        self.slots.iter().map(|slot| slot.tunnel.stats(now).held).sum()
+    }
+
+    pub(crate) fn reports(&self, now: Instant) -> impl Iterator<Item = LaneReport> + '_ {
+        self.slots.iter().map(move |slot| LaneReport {
+            lane: slot.lane,
+            cable: slot.cable,
+            stats: slot.tunnel.stats(now),
+            is_draining: slot.ends.is_some(),
+        })
+    }
+}
+
+fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

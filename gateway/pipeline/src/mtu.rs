@@ -1,0 +1,166 @@
+//! Packets and the size of the path: MSS clamped, too-big packets answered or fragmented.
+
+use std::time::{Duration, Instant};
+
+use trieste_packet::fragment::fragment_v4;
+use trieste_packet::segment::Segmenter;
+use trieste_packet::wire::{Inner, Transport, tcp, version};
+use trieste_packet::{Batch, Checksum, DropReason, Drops, Packet, Pool, icmp};
+
+use crate::counters::Counters;
+use crate::tables::Tables;
+
+/// Bytes of IPv4 and TCP headers without options.
+const TCP4_HEADER_BYTES: u16 = 40;
+/// Bytes of IPv6 and TCP headers without options.
+const TCP6_HEADER_BYTES: u16 = 60;
+
+/// ICMP errors per second and worker (the kernel's `icmp_msgs_per_sec`).
+const ICMP_PER_SECOND: u32 = 1000;
+/// ICMP errors at once (the kernel's `icmp_msgs_burst` is 50; one batch of a scan fits here).
+const ICMP_BURST: u32 = 64;
+
+/// Lowers the MSS in every SYN to what fits the path, in either direction.
+pub(crate) fn clamp_mss(batch: &mut Batch, headers: &[Inner], counters: &mut Counters) {
+    for (packet, inner) in batch.as_mut_slice().iter_mut().zip(headers) {
+        let Transport::Tcp { flags, .. } = inner.transport else { continue };
+        if flags & tcp::SYN == 0 || packet.layout.is_train() {
+            continue;
+        }
+        let headers = if inner.flow.is_ipv4() { TCP4_HEADER_BYTES } else { TCP6_HEADER_BYTES };
+        let limit = packet.decision.mtu_bytes.saturating_sub(headers);
+        let has_full_checksum = !matches!(packet.checksum, Checksum::Partial { .. });
+        let segment = &mut packet.buf.bytes_mut()[usize::from(inner.transport_offset)..];
+        if tcp::clamp_mss(segment, limit, has_full_checksum) {
+            counters.mss_clamped += 1;
+        }
+    }
+}
+
+/// Limits the ICMP errors made here.
+#[derive(Debug)]
+pub(crate) struct IcmpLimiter {
+    tokens: u32,
+    refilled: Instant,
+}
+
+impl IcmpLimiter {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { tokens: ICMP_BURST, refilled: now }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let elapsed = now.saturating_duration_since(self.refilled);
+        let step = Duration::from_secs(1) / ICMP_PER_SECOND;
+        let earned = u32::try_from(elapsed.as_nanos() / step.as_nanos()).unwrap_or(u32::MAX);
+        if earned > 0 {
+            self.tokens = self.tokens.saturating_add(earned).min(ICMP_BURST);
+            self.refilled = now;
+        }
+        let is_allowed = self.tokens > 0;
+        self.tokens = self.tokens.saturating_sub(1);
+        is_allowed
+    }
+}
+
+/// What fitting needs besides the packets.
+pub(crate) struct Fit<'a> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) to_tun: &'a mut Batch,
+    pub(crate) limiter: &'a mut IcmpLimiter,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) drops: &'a mut Drops,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) now: Instant,
+}
+
+impl Fit<'_> {
+    /// Moves every packet that fits its path to `ready`, in order. Too big ones are fragmented where the sender
+    /// allows it, and answered where not.
+    pub(crate) fn run(&mut self, batch: &mut Batch, headers: &[Inner], ready: &mut Vec<Packet>) {
+        for (packet, inner) in batch.drain().zip(headers) {
+            if packet.largest_packet_bytes() <= usize::from(packet.decision.mtu_bytes) {
+                ready.push(packet);
+            } else if inner.dont_fragment {
+                self.refuse(packet, inner);
+            } else {
+                self.fragment(packet, ready);
+            }
+        }
+    }
+
+    fn refuse(&mut self, packet: Packet, inner: &Inner) {
+        let mtu = packet.decision.mtu_bytes;
+        let source = self.tables.icmp_source(inner.flow.source());
+        if let Some(source) = source
+            && icmp::may_answer(packet.bytes(), inner)
+            && self.limiter.take(self.now)
+            && let Some(mut buf) = self.pool.alloc()
+        {
+            // The quoted header is that of the packet as it would have been sent; for a train, its first segment's
+            // fields are those of the train but for the length, which senders do not look at.
+            if icmp::too_big(packet.bytes(), inner, source, mtu, &mut buf) {
+                let mut error = Packet::new(buf);
+                error.decision = packet.decision;
+                error.checksum = Checksum::Verified;
+                match self.to_tun.push(error) {
+                    Ok(()) => {
+                        self.counters.made += 1;
+                        self.counters.too_big += 1;
+                    }
+                    Err(error) => self.pool.recycle(error.buf),
+                }
+            } else {
+                self.pool.recycle(buf);
+            }
+        }
+        self.drops.discard(packet, DropReason::TooBig, self.pool);
+    }
+
+    fn fragment(&mut self, mut packet: Packet, ready: &mut Vec<Packet>) {
+        let decision = packet.decision;
+        let segments = packet.segments();
+        let mut done = 0;
+        // Whole segments first: fragments are cut from packets with finished checksums.
+        match Segmenter::new(&mut packet) {
+            Ok(mut segmenter) => {
+                while let Some(segment) = segmenter.next_segment() {
+                    done += 1;
+                    self.fragment_one(segment, decision.mtu_bytes, |mut fragment| {
+                        fragment.decision = decision;
+                        ready.push(fragment);
+                    });
+                }
+            }
+            Err(reason) => {
+                self.drops.discard(packet, reason, self.pool);
+                return;
+            }
+        }
+        debug_assert_eq!(done, segments, "a train yields as many packets as it says");
+        self.pool.recycle(packet.buf);
+    }
+
+    fn fragment_one(&mut self, bytes: &[u8], mtu: u16, mut emit: impl FnMut(Packet)) {
+        if version(bytes) != 4 {
+            self.drops.lose(trieste_packet::CableId(0), DropReason::CannotFragment, bytes);
+            return;
+        }
+        let mut count = 0;
+        let result = fragment_v4(bytes, mtu, self.pool, |buf| {
+            count += 1;
+            emit(Packet::new(buf));
+        });
+        // One packet came in; `count` go on.
+        match result {
+            Ok(_) => {
+                self.counters.made += count - 1;
+                self.counters.fragmented += u64::from(count > 1);
+            }
+            Err(reason) => {
+                self.counters.made += count;
+                self.drops.lose(trieste_packet::CableId(0), reason, bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! One worker's packet path: its state and what drives it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use trieste_cables::{CableEvent, Gate, Jobs, Transmit};
+use trieste_packet::wire::Inner;
+use trieste_packet::{Batch, CableId, DropReason, Drops, LaneId, Packet, Pool, PoolConfig, WorkerId};
+
+use crate::counters::Counters;
+use crate::flow::Flows;
+use crate::lanes::{LaneCommand, LaneReport, Lanes, Slot};
+use crate::mtu::IcmpLimiter;
+use crate::owner::Handoff;
+use crate::tables::Tables;
+use crate::tap::{Point, Tap};
+
+/// Most packets that one inbound batch can become: 16 received trains of 64 segments, with room for errors made.
+const OUTPUT_LIMIT: usize = 2048;
+/// Most events kept for the control plane; a newer one pushes the oldest out.
+const EVENT_LIMIT: usize = 256;
+
+/// What a pipeline is made of.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// This worker.
+    pub worker: WorkerId,
+    /// Number of workers; lanes that name others do not exist.
+    pub workers: u16,
+    /// Buffers.
+    pub pool: PoolConfig,
+    /// Keys the hash of the flow table. Random, and not known outside.
+    pub seed: u64,
+}
+
+/// The packet path of one worker. Drive it with [`Self::outbound`], [`Self::inbound`], [`Self::handed_over`] and
+/// [`Self::handle_timeout`], and send what is in [`Self::to_wire`], [`Self::to_tun`] and [`Self::to_workers`] after
+/// each of them.
+pub struct Pipeline {
+    pub(crate) config: Config,
+    pub(crate) tables: Cache<Arc<ArcSwap<Tables>>, Arc<Tables>>,
+    pub(crate) flows: Flows,
+    pub(crate) lanes: Lanes,
+    pub(crate) gate: Box<dyn Gate>,
+    pub(crate) limiter: IcmpLimiter,
+    pub(crate) tap: Option<Box<dyn Tap>>,
+    pub(crate) events: Vec<(LaneId, CableEvent)>,
+    pub(crate) headers: Vec<Inner>,
+    pub(crate) ready: Vec<Packet>,
+    pub(crate) group: Vec<Packet>,
+    pub(crate) opened: Batch,
+    pub(crate) inner: Batch,
+    /// Buffers of this worker.
+    pub pool: Pool,
+    /// Drop counters.
+    pub drops: Drops,
+    /// The other counters.
+    pub counters: Counters,
+    /// Datagrams to send.
+    pub to_wire: Batch,
+    /// Packets to deliver.
+    pub to_tun: Batch,
+    /// Packets that other workers own.
+    pub to_workers: Vec<Handoff>,
+}
+
+impl Pipeline {
+    /// A pipeline without lanes.
+    #[must_use]
+    pub fn new(config: Config, tables: Arc<ArcSwap<Tables>>, gate: Box<dyn Gate>, now: Instant) -> Self {
+        Self {
+            flows: Flows::new(config.seed),
+            pool: Pool::new(config.pool),
+            config,
+            tables: Cache::new(tables),
+            lanes: Lanes::default(),
+            gate,
+            limiter: IcmpLimiter::new(now),
+            tap: None,
+            events: Vec::with_capacity(EVENT_LIMIT),
+            headers: Vec::with_capacity(OUTPUT_LIMIT),
+            ready: Vec::with_capacity(OUTPUT_LIMIT),
+            group: Vec::with_capacity(OUTPUT_LIMIT),
+            opened: Batch::with_limit(OUTPUT_LIMIT),
+            inner: Batch::with_limit(OUTPUT_LIMIT),
+            drops: Drops::default(),
+            counters: Counters::default(),
+            to_wire: Batch::with_limit(OUTPUT_LIMIT),
+            to_tun: Batch::with_limit(OUTPUT_LIMIT),
+            to_workers: Vec::with_capacity(OUTPUT_LIMIT),
+        }
+    }
+
+    /// Does what the control plane says about lanes.
+    pub fn command(&mut self, command: LaneCommand, now: Instant) {
+        match command {
+            LaneCommand::Add { lane, cable, tunnel } => {
+                if let Some(replaced) = self.lanes.insert(Slot { lane, cable, tunnel, ends: None }) {
+                    self.retire(&replaced, now);
+                }
+                self.service(lane, now);
+            }
+            LaneCommand::Drain { lane, until } => {
+                if let Some(slot) = self.lanes.find(lane) {
+                    slot.ends = Some(until);
+                }
+            }
+            LaneCommand::SetPeer { lane, peer } => {
+                if let Some(slot) = self.lanes.find(lane) {
+                    slot.tunnel.set_peer(peer, now);
+                    self.service(lane, now);
+                }
+            }
+            LaneCommand::Rekey { lane } => {
+                if let Some(slot) = self.lanes.find(lane) {
+                    slot.tunnel.rekey(now);
+                    self.service(lane, now);
+                }
+            }
+        }
+    }
+
+    /// Does what is due: timers of lanes and gate, lanes whose time is over.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.gate.handle_timeout(now);
+        let mut ended = None;
+        for slot in self.lanes.iter_mut() {
+            slot.tunnel.handle_timeout(now, &mut self.drops);
+            if slot.ends.is_some_and(|ends| ends <= now) {
+                // One a call is enough: calls come a few times a second.
+                ended = Some(slot.lane);
+            }
+        }
+        if let Some(slot) = ended.and_then(|lane| self.lanes.remove(lane)) {
+            self.retire(&slot, now);
+        }
+        for index in 0.. {
+            let Some(lane) = self.lanes.ids().nth(index) else { break };
+            self.service(lane, now);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.lanes.poll_timeout()
+    }
+
+    /// The next event of a lane, for the control plane.
+    pub fn poll_event(&mut self) -> Option<(LaneId, CableEvent)> {
+        (!self.events.is_empty()).then(|| self.events.remove(0))
+    }
+
+    /// The state of all lanes.
+    pub fn reports(&self, now: Instant) -> impl Iterator<Item = LaneReport> + '_ {
+        self.lanes.reports(now)
+    }
+
+    /// The counters, with what is held at present.
+    #[must_use]
+    pub fn snapshot(&self, now: Instant) -> Counters {
+        let queued = self.to_wire.segments() + self.to_tun.segments();
+        Counters {
+            dropped: self.drops.total(),
+            held: self.lanes.held(now) + queued,
+            flows: self.flows.len() as u64,
+            ..self.counters
+        }
+    }
+
+    /// Begins or ends a capture.
+    pub fn set_tap(&mut self, tap: Option<Box<dyn Tap>>) {
+        self.tap = tap;
+    }
+
+    /// Comes back after a panic somewhere in the line: what was in the hands of a stage is dropped and counted,
+    /// the flow cache is emptied, and lanes keep their keys.
+    pub fn recover(&mut self, now: Instant) {
+        self.headers.clear();
+        self.ready.clear();
+        self.group.clear();
+        self.opened.drain();
+        self.inner.drain();
+        self.flows.clear();
+        let balance = self.snapshot(now).conservation();
+        let lost =
+            (balance.input + balance.made).saturating_sub(balance.output + balance.held + balance.dropped);
+        self.drops.count(CableId(0), DropReason::WorkerPanic, lost);
+    }
+
+    /// Counts what goes with a lane that ends.
+    fn retire(&mut self, slot: &Slot, now: Instant) {
+        let held = slot.tunnel.stats(now).held;
+        self.drops.count(slot.cable, DropReason::HeldExpired, held);
+    }
+
+    /// Takes out of a lane's slow half what it wants sent, and seals what waited when its keys have come.
+    pub(crate) fn service(&mut self, lane: LaneId, now: Instant) {
+        let Some(slot) = self.lanes.find(lane) else { return };
+        let cable = slot.cable;
+        let mut is_up = false;
+        while let Some(event) = slot.tunnel.poll_event() {
+            is_up |= event == CableEvent::LaneUp;
+            if self.events.len() == EVENT_LIMIT {
+                self.events.remove(0);
+            }
+            self.events.push((lane, event));
+        }
+        while let Some(transmit) = slot.tunnel.poll_transmit() {
+            let Transmit { payload, outer } = transmit;
+            self.counters.made += 1;
+            self.counters.control_out += 1;
+            send_control(&payload, outer, cable, &mut self.to_wire, &mut self.pool, &mut self.drops);
+        }
+        if is_up {
+            let mut jobs = Jobs {
+                input: &mut self.group,
+                output: &mut self.to_wire,
+                pool: &mut self.pool,
+                drops: &mut self.drops,
+                consumed: &mut self.counters.control_in,
+            };
+            slot.tunnel.seal(&mut jobs, now);
+        }
+    }
+
+    /// Shows a batch to the capture, if there is one.
+    pub(crate) fn look(tap: &mut Option<Box<dyn Tap>>, point: Point, packets: &[Packet], now: Instant) {
+        if let Some(tap) = tap {
+            for packet in packets {
+                let outer = matches!(point, Point::OuterRx | Point::OuterTx).then_some(&packet.outer);
+                tap.see(point, packet, outer, now);
+            }
+        }
+    }
+}
+
+/// Queues a control datagram.
+pub(crate) fn send_control(
+    payload: &[u8],
+    outer: trieste_packet::Outer,
+    cable: CableId,
+    to_wire: &mut Batch,
+    pool: &mut Pool,
+    drops: &mut Drops,
+) {
+    let Some(buf) = pool.alloc_copy(payload) else {
+        drops.count(cable, DropReason::NoBuffer, 1);
+        return;
+    };
+    let mut packet = Packet::new(buf);
+    packet.outer = outer;
+    packet.decision.cable = cable;
+    if let Err(packet) = to_wire.push(packet) {
+        drops.discard(packet, DropReason::SocketFull, pool);
+    }
+}

@@ -1,0 +1,371 @@
+//! What the pipeline decides by: an immutable snapshot, swapped in whole.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use prefix_trie::PrefixMap;
+use trieste_packet::{CableId, ClusterId, LaneId, PathId, WorkerId};
+
+/// One way to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// Its index.
+    pub id: PathId,
+    /// Where it leads.
+    pub cluster: ClusterId,
+    /// The lane that seals for it.
+    pub lane: LaneId,
+    /// The cable, for counters.
+    pub cable: CableId,
+    /// The worker that owns the lane.
+    pub owner: WorkerId,
+    /// Largest inner IP packet, in bytes.
+    pub mtu_bytes: u16,
+}
+
+/// A remote cluster: its subnets and the paths to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteCluster {
+    /// Its index.
+    pub id: ClusterId,
+    /// Its name, for people.
+    pub name: String,
+    /// What may come from it and goes to it.
+    pub subnets: Vec<IpNet>,
+    /// All paths, healthy or not steered around yet.
+    pub paths: Vec<PathId>,
+}
+
+/// What a packet that was opened by a lane may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneInfo {
+    /// The cluster at its far end.
+    pub cluster: ClusterId,
+    /// Largest inner IP packet of its path, in bytes.
+    pub mtu_bytes: u16,
+}
+
+/// Why tables could not be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TablesError {
+    /// A subnet of a remote cluster overlaps one of ours.
+    #[error("subnet {theirs} of cluster {cluster:?} overlaps our own {ours}")]
+    OverlapsLocal {
+        /// The remote cluster.
+        cluster: String,
+        /// Its subnet.
+        theirs: IpNet,
+        /// Our subnet.
+        ours: IpNet,
+    },
+    /// Subnets of two remote clusters overlap.
+    #[error(
+        "subnet {subnet} of cluster {cluster:?} overlaps {other} of cluster {other_cluster:?}, which was there first"
+    )]
+    OverlapsRemote {
+        /// The cluster that came later.
+        cluster: String,
+        /// Its subnet.
+        subnet: IpNet,
+        /// The cluster that was there first.
+        other_cluster: String,
+        /// Its subnet.
+        other: IpNet,
+    },
+    /// More clusters or paths than indices.
+    #[error("more than 65535 {0}")]
+    TooMany(&'static str),
+}
+
+/// A trie for each address family.
+#[derive(Debug, Clone)]
+struct Lpm<T> {
+    v4: PrefixMap<Ipv4Net, T>,
+    v6: PrefixMap<Ipv6Net, T>,
+}
+
+impl<T> Default for Lpm<T> {
+    fn default() -> Self {
+        Self { v4: PrefixMap::new(), v6: PrefixMap::new() }
+    }
+}
+
+impl<T> Lpm<T> {
+    fn insert(&mut self, prefix: IpNet, value: T) {
+        match prefix {
+            IpNet::V4(v4) => self.v4.insert(v4.trunc(), value),
+            IpNet::V6(v6) => self.v6.insert(v6.trunc(), value),
+        };
+    }
+
+    fn longest(&self, address: IpAddr) -> Option<&T> {
+        match address {
+            IpAddr::V4(v4) => {
+                let host = Ipv4Net::new(v4, 32).expect("32 is a valid length");
+                self.v4.get_lpm(&host).map(|(_, value)| value)
+            }
+            IpAddr::V6(v6) => {
+                let host = Ipv6Net::new(v6, 128).expect("128 is a valid length");
+                self.v6.get_lpm(&host).map(|(_, value)| value)
+            }
+        }
+    }
+}
+
+/// The snapshot. Holds ids only: lanes, counters and keys are the workers'.
+#[derive(Debug, Clone, Default)]
+pub struct Tables {
+    epoch: u64,
+    local: Lpm<()>,
+    remote: Lpm<ClusterId>,
+    clusters: Vec<RemoteCluster>,
+    paths: Vec<Path>,
+    lanes: Vec<(LaneId, LaneInfo)>,
+    identities: Vec<([u8; 32], LaneId)>,
+    icmp_v4: Option<Ipv4Addr>,
+    icmp_v6: Option<Ipv6Addr>,
+}
+
+impl Tables {
+    /// Number of the snapshot; grows with every change.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether the address is in one of our published subnets.
+    #[must_use]
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        self.local.longest(address).is_some()
+    }
+
+    /// The remote cluster that has the address.
+    #[must_use]
+    pub fn cluster_of(&self, address: IpAddr) -> Option<ClusterId> {
+        self.remote.longest(address).copied()
+    }
+
+    /// A remote cluster by its index.
+    #[must_use]
+    pub fn cluster(&self, id: ClusterId) -> Option<&RemoteCluster> {
+        self.clusters.get(usize::from(id.0))
+    }
+
+    /// All remote clusters.
+    #[must_use]
+    pub fn clusters(&self) -> &[RemoteCluster] {
+        &self.clusters
+    }
+
+    /// A path by its index.
+    #[must_use]
+    pub fn path(&self, id: PathId) -> Option<&Path> {
+        self.paths.get(usize::from(id.0))
+    }
+
+    /// All paths.
+    #[must_use]
+    pub fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+
+    /// The set of paths for a packet from `source` to `destination`: empty when its source is not ours to send
+    /// from, or its destination is nobody's.
+    #[must_use]
+    pub fn select(&self, source: IpAddr, destination: IpAddr) -> Selection<'_> {
+        let Some(cluster) = self.cluster_of(destination).and_then(|id| self.cluster(id)) else {
+            return Selection::NoRoute;
+        };
+        if !self.is_local(source) {
+            return Selection::SourceNotLocal;
+        }
+        Selection::Paths(&cluster.paths)
+    }
+
+    /// What is at the far end of a lane.
+    #[must_use]
+    pub fn lane(&self, lane: LaneId) -> Option<LaneInfo> {
+        let index = self.lanes.binary_search_by_key(&lane, |entry| entry.0).ok()?;
+        Some(self.lanes[index].1)
+    }
+
+    /// The lane that belongs to a peer's identity (its public key).
+    #[must_use]
+    pub fn lane_of_identity(&self, identity: &[u8; 32]) -> Option<LaneId> {
+        let index = self.identities.binary_search_by(|entry| entry.0.cmp(identity)).ok()?;
+        Some(self.identities[index].1)
+    }
+
+    /// Our address for ICMP errors to a source of the same family: one inside the published subnets.
+    #[must_use]
+    pub fn icmp_source(&self, to: IpAddr) -> Option<IpAddr> {
+        if to.is_ipv4() { self.icmp_v4.map(IpAddr::V4) } else { self.icmp_v6.map(IpAddr::V6) }
+    }
+}
+
+/// What classification found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Selection<'a> {
+    /// The paths to choose from; may be empty when the cluster has none at present.
+    Paths(&'a [PathId]),
+    /// No remote cluster has the destination.
+    NoRoute,
+    /// The source is in none of our subnets.
+    SourceNotLocal,
+}
+
+/// Builds a snapshot. Clusters that were added first win over later ones that overlap them.
+#[derive(Debug, Default)]
+pub struct TablesBuilder {
+    tables: Tables,
+    local: Vec<IpNet>,
+}
+
+impl TablesBuilder {
+    /// Begins with our own subnets and the addresses that ICMP errors carry as their source.
+    #[must_use]
+    pub fn new(epoch: u64, local: &[IpNet], icmp_sources: &[IpAddr]) -> Self {
+        let mut builder = Self { tables: Tables { epoch, ..Tables::default() }, local: local.to_vec() };
+        for &subnet in local {
+            builder.tables.local.insert(subnet, ());
+        }
+        for source in icmp_sources {
+            match source {
+                IpAddr::V4(v4) => builder.tables.icmp_v4 = Some(*v4),
+                IpAddr::V6(v6) => builder.tables.icmp_v6 = Some(*v6),
+            }
+        }
+        builder
+    }
+
+    /// Adds a remote cluster.
+    ///
+    /// # Errors
+    /// [`TablesError`] when one of its subnets overlaps ours or those of an earlier cluster; nothing of it is
+    /// added then.
+    pub fn cluster(&mut self, name: &str, subnets: &[IpNet]) -> Result<ClusterId, TablesError> {
+        for &subnet in subnets {
+            if let Some(&ours) = self.local.iter().find(|ours| overlap(ours, &subnet)) {
+                return Err(TablesError::OverlapsLocal { cluster: name.to_owned(), theirs: subnet, ours });
+            }
+            for earlier in &self.tables.clusters {
+                if let Some(&other) = earlier.subnets.iter().find(|other| overlap(other, &subnet)) {
+                    let (cluster, other_cluster) = (name.to_owned(), earlier.name.clone());
+                    return Err(TablesError::OverlapsRemote { cluster, subnet, other_cluster, other });
+                }
+            }
+        }
+        let index =
+            u16::try_from(self.tables.clusters.len()).map_err(|_| TablesError::TooMany("clusters"))?;
+        let id = ClusterId(index);
+        for &subnet in subnets {
+            self.tables.remote.insert(subnet, id);
+        }
+        let cluster =
+            RemoteCluster { id, name: name.to_owned(), subnets: subnets.to_vec(), paths: Vec::new() };
+        self.tables.clusters.push(cluster);
+        Ok(id)
+    }
+
+    /// Adds a path to a cluster that was added before, and the lane behind it.
+    ///
+    /// # Errors
+    /// [`TablesError::TooMany`].
+    pub fn path(
+        &mut self,
+        cluster: ClusterId,
+        lane: LaneId,
+        cable: CableId,
+        mtu_bytes: u16,
+    ) -> Result<PathId, TablesError> {
+        let index = u16::try_from(self.tables.paths.len()).map_err(|_| TablesError::TooMany("paths"))?;
+        let id = PathId(index);
+        self.tables.paths.push(Path { id, cluster, lane, cable, owner: owner_of(lane), mtu_bytes });
+        if let Some(entry) = self.tables.clusters.get_mut(usize::from(cluster.0)) {
+            entry.paths.push(id);
+        }
+        self.lane(lane, LaneInfo { cluster, mtu_bytes });
+        Ok(id)
+    }
+
+    /// Adds a lane that only opens (any more): what it opens still belongs to its cluster.
+    pub fn lane(&mut self, lane: LaneId, info: LaneInfo) {
+        self.tables.lanes.push((lane, info));
+    }
+
+    /// Says whose greetings belong to a lane.
+    pub fn identity(&mut self, identity: [u8; 32], lane: LaneId) {
+        self.tables.identities.push((identity, lane));
+    }
+
+    /// The finished snapshot.
+    #[must_use]
+    pub fn build(mut self) -> Tables {
+        self.tables.lanes.sort_by_key(|entry| entry.0);
+        self.tables.identities.sort_by_key(|entry| entry.0);
+        self.tables
+    }
+}
+
+/// The worker that owns a lane: the low eight of its 24 bits.
+#[must_use]
+pub fn owner_of(lane: LaneId) -> WorkerId {
+    WorkerId(u16::from(lane.0.to_le_bytes()[0]))
+}
+
+/// Whether two prefixes share an address. Prefixes nest or are disjoint.
+fn overlap(a: &IpNet, b: &IpNet) -> bool {
+    a.contains(b) || b.contains(a)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(text: &str) -> IpNet {
+        text.parse().unwrap()
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn selection_looks_at_both_ends() {
+        let mut builder = TablesBuilder::new(1, &[net("10.1.0.0/16"), net("fd01::/64")], &[]);
+        let cluster = builder.cluster("b", &[net("10.2.0.0/16"), net("fd02::/64")]).unwrap();
+        let path = builder.path(cluster, LaneId(0x0102), CableId(1), 1420).unwrap();
+        let tables = builder.build();
+        let paths = [path];
+        assert_eq!(tables.select(ip("10.1.2.3"), ip("10.2.9.9")), Selection::Paths(&paths));
+        assert_eq!(tables.select(ip("fd01::1"), ip("fd02::1")), Selection::Paths(&paths));
+        assert_eq!(tables.select(ip("192.0.2.1"), ip("10.2.9.9")), Selection::SourceNotLocal);
+        assert_eq!(tables.select(ip("10.1.2.3"), ip("10.3.0.1")), Selection::NoRoute);
+        assert_eq!(tables.path(path).unwrap().owner, WorkerId(2));
+        assert_eq!(tables.lane(LaneId(0x0102)).unwrap().cluster, cluster);
+    }
+
+    #[test]
+    fn the_later_cluster_loses_an_overlap() {
+        let mut builder = TablesBuilder::new(1, &[net("10.1.0.0/16")], &[]);
+        builder.cluster("b", &[net("10.2.0.0/16")]).unwrap();
+        assert!(matches!(
+            builder.cluster("c", &[net("10.2.128.0/24")]),
+            Err(TablesError::OverlapsRemote { .. })
+        ));
+        assert!(matches!(builder.cluster("d", &[net("10.0.0.0/8")]), Err(TablesError::OverlapsLocal { .. })));
+        let tables = builder.build();
+        assert_eq!(tables.clusters().len(), 1);
+        assert_eq!(tables.cluster_of(ip("10.2.128.1")), Some(ClusterId(0)));
+    }
+
+    #[test]
+    fn prefixes_are_cut_to_their_length() {
+        let mut builder = TablesBuilder::new(1, &[net("10.1.0.7/16")], &[]);
+        builder.cluster("b", &[net("10.2.3.4/16")]).unwrap();
+        let tables = builder.build();
+        assert!(tables.is_local(ip("10.1.200.1")));
+        assert_eq!(tables.cluster_of(ip("10.2.200.1")), Some(ClusterId(0)));
+    }
+}
