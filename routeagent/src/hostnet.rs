@@ -34,6 +34,10 @@ pub const DEFAULT_NATT_PORT: u16 = 4490;
 /// Priority of the rule that keeps marked sockets out of every cluster-set table: before upstream's 100 (VXLAN
 /// cable), 149 (OVN) and 150, after the kernel's local table at 0.
 pub const PRIORITY_MARK: u32 = 90;
+/// Protocol of our rules. A number of our own, because the kernel removes the first rule that has what the request
+/// names, whatever else it selects by; with this in the request it can only be one of ours. 4 would not do:
+/// systemd-networkd gives it to every rule.
+pub const RULE_PROTOCOL: u8 = 150;
 /// Mark on the sockets of cables, probes and discovery.
 pub const MARK: u32 = 0x0054_0000;
 /// Bits of a packet's mark that [`MARK`] occupies.
@@ -132,9 +136,9 @@ impl Rule {
         }
     }
 
-    /// Says whether this is exactly a rule that the route agent writes; any other rule belongs to someone else.
+    /// Says whether the route agent writes rules like this one.
     #[must_use]
-    pub fn is_ours(&self) -> bool {
+    pub fn is_of_our_kind(&self) -> bool {
         *self == Self::gateway(self.family) || *self == Self::mark(self.family)
     }
 }
@@ -290,11 +294,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_exact_rules_are_ours() {
-        assert!(Rule::gateway(Family::V6).is_ours());
-        assert!(Rule::mark(Family::V4).is_ours());
-        assert!(!Rule { table: 149, ..Rule::gateway(Family::V4) }.is_ours());
-        assert!(!Rule { mark: None, ..Rule::mark(Family::V4) }.is_ours());
+    fn only_the_exact_rules_are_of_our_kind() {
+        assert!(Rule::gateway(Family::V6).is_of_our_kind());
+        assert!(Rule::mark(Family::V4).is_of_our_kind());
+        assert!(!Rule { table: 149, ..Rule::gateway(Family::V4) }.is_of_our_kind());
+        assert!(!Rule { mark: None, ..Rule::mark(Family::V4) }.is_of_our_kind());
     }
 
     #[test]

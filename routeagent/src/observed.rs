@@ -1,7 +1,7 @@
 //! What the kernel reports: the other input of `plan.rs`.
 //!
 //! Routes and rules arrive here as far as they could be ours; whether one is, is decided in one place,
-//! [`ObservedRoute::is_ours`] and [`Rule::is_ours`]. What is not ours is never part of a plan.
+//! [`ObservedRoute::is_ours`] and [`ObservedRule::is_ours`]. What is not ours is never part of a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,7 +10,8 @@ use ipnet::IpNet;
 
 use crate::condition::Condition;
 use crate::hostnet::{
-    Family, Guard, Hop, METRIC_FAIL_CLOSED, PROTOCOL, Route, Rule, Sysctl, TABLE_GATEWAY, TABLE_MAIN,
+    Family, Guard, Hop, METRIC_FAIL_CLOSED, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_GATEWAY,
+    TABLE_MAIN,
 };
 use crate::state::DeviceAddress;
 
@@ -130,6 +131,24 @@ pub(crate) fn device_scope(destination: &IpNet) -> u8 {
     }
 }
 
+/// A rule of the shape that the route agent writes, as the kernel reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObservedRule {
+    /// What it says.
+    pub rule: Rule,
+    /// Who wrote it (`RTPROT_*`).
+    pub protocol: u8,
+}
+
+impl ObservedRule {
+    /// Says whether the route agent wrote this rule. One of the same content by someone else, such as upstream's
+    /// route agent, serves as well, but is not ours to remove; the kernel does not let both exist.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.protocol == RULE_PROTOCOL && self.rule.is_of_our_kind()
+    }
+}
+
 /// A network device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
@@ -160,7 +179,7 @@ pub struct Observed {
     /// Addresses of devices.
     pub addresses: BTreeSet<DeviceAddress>,
     /// Rules of the shape that the route agent writes, doubles included.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ObservedRule>,
     /// Routes of the gateway table, and `unreachable` routes of the main table with our protocol.
     pub routes: Vec<ObservedRoute>,
     /// The source guard.

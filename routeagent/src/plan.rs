@@ -135,7 +135,7 @@ fn remove_routes(wanted: &BTreeSet<&Route>, observed: &Observed, plan: &mut Plan
 
 fn add_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
     for rule in desired.rules.iter().filter(|rule| observed.families.contains(&rule.family)) {
-        if !observed.rules.contains(rule) {
+        if !observed.rules.iter().any(|there| there.rule == *rule) {
             plan.changes.push(Change::AddRule(*rule));
         }
     }
@@ -145,11 +145,12 @@ fn add_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
 fn remove_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
     let mut kept = BTreeSet::new();
     // Backwards: the lookup of the gateway table goes before the exception from it.
-    let mut there: Vec<&Rule> = observed.rules.iter().filter(|rule| rule.is_ours()).collect();
-    there.sort();
-    for rule in there.into_iter().rev() {
-        if !(desired.rules.contains(rule) && kept.insert(*rule)) {
-            plan.changes.push(Change::RemoveRule(*rule));
+    let mut ours: Vec<Rule> =
+        observed.rules.iter().filter(|there| there.is_ours()).map(|there| there.rule).collect();
+    ours.sort();
+    for rule in ours.into_iter().rev() {
+        if !(desired.rules.contains(&rule) && kept.insert(rule)) {
+            plan.changes.push(Change::RemoveRule(rule));
         }
     }
 }

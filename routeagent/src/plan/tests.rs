@@ -5,8 +5,8 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::hostnet::{Guard, METRIC_FAIL_CLOSED, TABLE_GATEWAY, TABLE_MAIN};
-use crate::observed::{Link, ObservedGuard, RouteKind};
+use crate::hostnet::{Guard, METRIC_FAIL_CLOSED, RULE_PROTOCOL, TABLE_GATEWAY, TABLE_MAIN};
+use crate::observed::{Link, ObservedGuard, ObservedRule, RouteKind};
 
 #[test]
 fn an_empty_node_is_closed_before_it_is_opened() {
@@ -75,8 +75,18 @@ fn a_route_of_ours_that_leads_elsewhere_is_replaced_in_one_step() {
 #[test]
 fn a_double_rule_is_reduced_to_one() {
     let mut observed = model::apply(live(), &plan(&desired(), &live()));
-    observed.rules.push(Rule::gateway(Family::V4));
+    observed.rules.push(ours(Rule::gateway(Family::V4)));
     assert_eq!(plan(&desired(), &observed).changes, [Change::RemoveRule(Rule::gateway(Family::V4))]);
+}
+
+#[test]
+fn a_rule_that_upstream_left_serves_and_is_not_removed() {
+    let upstreams = ObservedRule { rule: Rule::gateway(Family::V4), protocol: 0 };
+    let mut observed = live();
+    observed.rules.push(upstreams);
+    assert!(!plan(&desired(), &observed).changes.contains(&Change::AddRule(upstreams.rule)));
+    let after = model::apply(observed.clone(), &plan(&HostNet::default(), &observed));
+    assert_eq!(after.rules, [upstreams]);
 }
 
 #[test]
@@ -141,7 +151,7 @@ proptest! {
     fn uninstalling_leaves_only_what_is_not_ours(observed in observations()) {
         let after = model::apply(observed.clone(), &plan(&HostNet::default(), &observed));
         prop_assert!(!after.routes.iter().any(ObservedRoute::is_ours));
-        prop_assert!(!after.rules.iter().any(Rule::is_ours));
+        prop_assert!(!after.rules.iter().any(ObservedRule::is_ours));
         prop_assert!(matches!(after.guard, ObservedGuard::Absent | ObservedGuard::Unknown));
     }
 
@@ -189,11 +199,11 @@ mod model {
                     observed.routes.remove(at);
                 }
                 Change::AddRule(rule) => {
-                    assert!(!observed.rules.contains(rule), "EEXIST: {rule}");
-                    observed.rules.push(*rule);
+                    assert!(!observed.rules.iter().any(|there| there.rule == *rule), "EEXIST: {rule}");
+                    observed.rules.push(ours(*rule));
                 }
                 Change::RemoveRule(rule) => {
-                    let at = observed.rules.iter().position(|there| there == rule).expect("ENOENT");
+                    let at = observed.rules.iter().position(|there| *there == ours(*rule)).expect("ENOENT");
                     observed.rules.remove(at);
                 }
                 Change::Guard(change) => observed.guard = guard(observed.guard, change),
@@ -277,6 +287,10 @@ fn our_rules() -> impl Strategy<Value = Rule> {
     prop::sample::select(ours.collect::<Vec<_>>())
 }
 
+fn ours(rule: Rule) -> ObservedRule {
+    ObservedRule { rule, protocol: RULE_PROTOCOL }
+}
+
 fn hostnets() -> impl Strategy<Value = HostNet> {
     let routes = vec(wanted_routes(), 0..6).prop_map(|routes| {
         // A driver never wants two routes in one place.
@@ -316,7 +330,10 @@ fn observed_routes() -> impl Strategy<Value = ObservedRoute> {
 
 fn observations() -> impl Strategy<Value = Observed> {
     let foreign_rule = Rule { priority: 100, family: Family::V4, mark: None, local_only: false, table: 100 };
-    let rules = vec(prop_oneof![our_rules(), Just(foreign_rule)], 0..5);
+    let protocols = prop::sample::select(vec![RULE_PROTOCOL, 0, 4]);
+    let rules = (prop_oneof![our_rules(), Just(foreign_rule)], protocols)
+        .prop_map(|(rule, protocol)| ObservedRule { rule, protocol });
+    let rules = vec(rules, 0..5);
     let guard = prop_oneof![
         Just(ObservedGuard::Absent),
         Just(ObservedGuard::Altered),

@@ -18,8 +18,8 @@ use rtnetlink::{Handle, IpVersion};
 
 use super::{Host, PortError, nft, sysctl};
 use crate::condition::Condition;
-use crate::hostnet::{Family, PROTOCOL, Route, Rule, Sysctl, TABLE_GATEWAY, TABLE_MAIN};
-use crate::observed::{Link, Observed, ObservedGuard, ObservedRoute};
+use crate::hostnet::{Family, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_GATEWAY, TABLE_MAIN};
+use crate::observed::{Link, Observed, ObservedGuard, ObservedRoute, ObservedRule};
 use crate::plan::Change;
 use crate::state::DeviceAddress;
 
@@ -52,7 +52,7 @@ impl Kernel {
         Ok(messages.iter().filter_map(|message| address(message, names)).collect())
     }
 
-    async fn rules(&self, family: Family) -> Result<Vec<Rule>, PortError> {
+    async fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, PortError> {
         let messages = collect(self.handle().rule().get(version(family)).execute()).await?;
         Ok(messages.iter().filter_map(parse::rule).collect())
     }
@@ -232,6 +232,7 @@ fn rule_message(rule: &Rule) -> RuleMessage {
     message.header.action = RuleAction::ToTable;
     message.attributes.push(RuleAttribute::Priority(rule.priority));
     message.attributes.push(RuleAttribute::Table(rule.table));
+    message.attributes.push(RuleAttribute::Protocol(RouteProtocol::from(RULE_PROTOCOL)));
     if rule.local_only {
         message.attributes.push(RuleAttribute::Iifname("lo".to_owned()));
     }

@@ -3,7 +3,7 @@ use std::io::ErrorKind;
 
 use super::*;
 use crate::driver::KubeProxy;
-use crate::observed::{Link, ObservedGuard, ObservedRoute};
+use crate::observed::{Link, ObservedGuard, ObservedRoute, ObservedRule};
 
 #[tokio::test]
 async fn the_second_pass_changes_nothing() {
@@ -94,8 +94,8 @@ impl Host for Fake {
                 observed.routes.push(ObservedRoute::from_route(route));
             }
             Change::RemoveRoute(route) => observed.routes.retain(|there| there != route),
-            Change::AddRule(rule) => observed.rules.push(*rule),
-            Change::RemoveRule(rule) => observed.rules.retain(|there| there != rule),
+            Change::AddRule(rule) => observed.rules.push(ours(*rule)),
+            Change::RemoveRule(rule) => observed.rules.retain(|there| there.rule != *rule),
             Change::Set(sysctl, value) => {
                 observed.sysctls.insert(sysctl.clone(), *value);
             }
@@ -106,6 +106,10 @@ impl Host for Fake {
         }
         Ok(())
     }
+}
+
+fn ours(rule: crate::hostnet::Rule) -> ObservedRule {
+    ObservedRule { rule, protocol: crate::hostnet::RULE_PROTOCOL }
 }
 
 fn reconciler(host: Fake) -> Reconciler<Fake, KubeProxy> {

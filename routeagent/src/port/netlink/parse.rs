@@ -9,13 +9,13 @@ use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, Ro
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 
 use crate::hostnet::{Family, Rule};
-use crate::observed::{ObservedRoute, RouteKind};
+use crate::observed::{ObservedRoute, ObservedRule, RouteKind};
 
 /// "No suppression", in the two attributes that the kernel reports with every rule.
 const NOT_SUPPRESSED: u32 = u32::MAX;
 
 /// Reads a rule of the shape that the route agent writes; `None` for any other, which is then someone else's.
-pub(super) fn rule(message: &RuleMessage) -> Option<Rule> {
+pub(super) fn rule(message: &RuleMessage) -> Option<ObservedRule> {
     let header = &message.header;
     let family = family(header.family)?;
     let is_plain = header.action == RuleAction::ToTable
@@ -27,6 +27,7 @@ pub(super) fn rule(message: &RuleMessage) -> Option<Rule> {
     let mut rule =
         Rule { priority: 0, family, mark: None, local_only: false, table: u32::from(header.table) };
     let (mut mark, mut mask) = (None, None);
+    let mut protocol = 0;
     #[expect(clippy::wildcard_enum_match_arm, reason = "whatever is not named makes the rule someone else's")]
     for attribute in &message.attributes {
         match attribute {
@@ -35,8 +36,7 @@ pub(super) fn rule(message: &RuleMessage) -> Option<Rule> {
             RuleAttribute::Iifname(name) if name == "lo" => rule.local_only = true,
             RuleAttribute::FwMark(value) => mark = Some(*value),
             RuleAttribute::FwMask(value) => mask = Some(*value),
-            // Who wrote it says nothing: upstream's rules carry no protocol, and neither do ours.
-            RuleAttribute::Protocol(_) => {}
+            RuleAttribute::Protocol(value) => protocol = u8::from(*value),
             RuleAttribute::SuppressPrefixLen(NOT_SUPPRESSED)
             | RuleAttribute::SuppressIfGroup(NOT_SUPPRESSED) => {}
             // A selector, or a part of a rule that this program does not know.
@@ -47,7 +47,7 @@ pub(super) fn rule(message: &RuleMessage) -> Option<Rule> {
         (0, 0) => None,
         selector => Some(selector),
     };
-    Some(rule)
+    Some(ObservedRule { rule, protocol })
 }
 
 /// Reads a route; `None` for what cannot be a route of a table, such as a multicast one.
