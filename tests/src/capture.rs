@@ -1,12 +1,10 @@
 //! Looking at the wire with tcpdump, an independent witness.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use pcap_file::pcap::PcapReader;
 
 use crate::command::Run;
 use crate::daemon::Daemon;
@@ -86,12 +84,8 @@ impl Frames {
     /// # Errors
     /// If it is no pcap file.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-        let mut reader = PcapReader::new(file).with_context(|| format!("reading {}", path.display()))?;
-        let mut frames = Vec::new();
-        while let Some(packet) = reader.next_packet() {
-            frames.push(packet?.data().to_vec());
-        }
+        let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        let frames = records(&bytes).with_context(|| format!("{} is no pcap file", path.display()))?;
         Ok(Self { frames, file: path.to_owned() })
     }
 
@@ -115,6 +109,23 @@ impl Frames {
     pub fn bytes(&self) -> usize {
         self.frames.iter().map(Vec::len).sum()
     }
+}
+
+/// The records of a pcap file as tcpdump writes it on this machine: a header of 24 bytes, then for each frame 16 bytes
+/// (the third word is the captured length) and the frame. A file that ends in the middle of one is no error: tcpdump
+/// may have been ended there.
+fn records(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut rest = bytes.get(24..)?;
+    let is_native =
+        bytes[..4] == 0xa1b2_c3d4_u32.to_ne_bytes() || bytes[..4] == 0xa1b2_3c4d_u32.to_ne_bytes();
+    let mut frames = Vec::new();
+    while let Some((header, after)) = rest.split_at_checked(16) {
+        let length = u32::from_ne_bytes(header[8..12].try_into().ok()?);
+        let Some((frame, after)) = after.split_at_checked(usize::try_from(length).ok()?) else { break };
+        frames.push(frame.to_vec());
+        rest = after;
+    }
+    is_native.then_some(frames)
 }
 
 /// What a frame on the underlay is.
@@ -200,6 +211,18 @@ mod tests {
             FrameKind::Other
         );
         assert_eq!(classify(&ipv4_udp(999, &transport[..20]), 4500), FrameKind::Other);
+    }
+
+    #[test]
+    fn a_capture_file_that_ends_in_the_middle_of_a_frame_is_read_up_to_there() {
+        let mut file = [&0xa1b2_c3d4_u32.to_ne_bytes()[..], &[0; 20]].concat();
+        for (length, frame) in [(3_u32, &b"one"[..]), (100, &b"cut off"[..])] {
+            file.extend([&[0; 8], &length.to_ne_bytes()[..], &[0; 4], frame].concat());
+        }
+
+        assert_eq!(records(&file), Some(vec![b"one".to_vec()]));
+        assert_eq!(records(&[0; 40]), None);
+        assert_eq!(records(b"short"), None);
     }
 
     #[test]
