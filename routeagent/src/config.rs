@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
+use clap::builder::FalseyValueParser;
 use ipnet::IpNet;
 use trieste_control::store::Location;
 
@@ -57,7 +58,9 @@ pub struct Options {
     pub dry_run: bool,
 
     /// Remove every route, rule and filter of ours from this node and exit. The device is left to the gateway.
-    #[arg(long, env = "SUBMARINER_UNINSTALL", conflicts_with_all = ["once", "dry_run"])]
+    ///
+    /// With --dry-run, print what would be removed.
+    #[arg(long, env = "SUBMARINER_UNINSTALL", value_parser = FalseyValueParser::new())]
     pub uninstall: bool,
 }
 

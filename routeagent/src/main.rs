@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.uninstall {
-        return uninstall().await;
+        return uninstall(options.dry_run).await;
     }
     let node = options.node()?;
     let Location::Dir(directory) = options.store() else {
@@ -59,13 +59,16 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let (sender, views) = watch::channel(None);
     let namespace = options.namespace.clone();
     let reader = tokio::spawn(async move { source::follow(&store, &namespace, sender).await });
-    agent::run(&mut reconciler, views, stop_signal()?).await;
-    reader.abort();
+    tokio::select! {
+        () = agent::run(&mut reconciler, views, stop_signal()?) => {}
+        // Never ends by itself. Going on would mean to hold on to a state that grows old.
+        ended = reader => bail!("the reader of the store ended: {ended:?}"),
+    }
     info!("route agent stopped; routes, rules and filter stay in place (--uninstall removes them)");
     Ok(ExitCode::SUCCESS)
 }
 
-async fn uninstall() -> anyhow::Result<ExitCode> {
+async fn uninstall(dry_run: bool) -> anyhow::Result<ExitCode> {
     // Who the node is does not matter for what is removed.
     let nobody = Node {
         cluster: String::new(),
@@ -74,6 +77,10 @@ async fn uninstall() -> anyhow::Result<ExitCode> {
         tun: String::new(),
     };
     let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, nobody);
+    if dry_run {
+        print_plan(&reconciler.removal().await.context("reading the node's network")?);
+        return Ok(ExitCode::SUCCESS);
+    }
     let pass = reconciler.uninstall().await.context("reading the node's network")?;
     Ok(finish(&mut reconciler, pass))
 }

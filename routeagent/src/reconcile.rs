@@ -77,15 +77,26 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         Ok(Pass { changes: plan.changes, conditions, outcome })
     }
 
+    /// Says what [`Reconciler::uninstall`] would remove.
+    ///
+    /// # Errors
+    ///
+    /// The host could not be observed.
+    pub async fn removal(&self) -> Result<Plan, PortError> {
+        let observed = self.host.observe(&BTreeSet::new()).await?;
+        let mut plan = plan(&HostNet::default(), &observed);
+        plan.conditions.extend(observed.conditions);
+        Ok(plan)
+    }
+
     /// Removes everything of ours from the node.
     ///
     /// # Errors
     ///
     /// The host could not be observed. That a change failed is part of the result.
     pub async fn uninstall(&mut self) -> Result<Pass, PortError> {
-        let observed = self.host.observe(&BTreeSet::new()).await?;
-        let plan = plan(&HostNet::default(), &observed);
-        let mut conditions = observed.conditions;
+        let plan = self.removal().await?;
+        let mut conditions = plan.conditions.clone();
         let outcome =
             if self.apply(&plan, &mut conditions).await { Outcome::Failed } else { Outcome::Changed };
         Ok(Pass { changes: plan.changes, conditions, outcome })

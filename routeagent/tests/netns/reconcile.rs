@@ -270,3 +270,19 @@ fn routed(lab: &crate::lab::Lab, network: &str) -> bool {
     // A table that was never written to does not exist, and cannot be asked for.
     lab.everything().contains(&format!("{network} dev submariner table 150"))
 }
+
+#[test]
+fn the_documented_removal_by_hand_removes_everything() {
+    let lab = lab!();
+    lab.join();
+    foreign_state(&lab);
+    let before = lab.everything();
+    lab.agent_once(&["--once"]);
+    let page = include_str!("../../../docs/packet-filter.md");
+    let (_, after_mark) = page.split_once("<!-- run by routeagent/tests/netns -->\n```sh\n").unwrap();
+    let (commands, _) = after_mark.split_once("```").unwrap();
+
+    lab.run("node", "sh", &["-ec", commands]);
+
+    assert_eq!(lab.everything(), before);
+}

@@ -1,0 +1,55 @@
+//! The command line, as a person or a pod meets it. Needs no root.
+
+use std::process::{Command, Output};
+
+#[test]
+fn a_missing_cluster_id_is_named_with_flag_and_variable() {
+    let output = agent(&[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output);
+    assert!(error.contains("--cluster-id") && error.contains("SUBMARINER_CLUSTERID"), "{error}");
+}
+
+#[test]
+fn an_uninstall_variable_that_says_no_does_not_uninstall() {
+    for no in ["false", "0", ""] {
+        let output = agent(&["--once"]).env("SUBMARINER_UNINSTALL", no).output().unwrap();
+        assert!(text(&output).contains("--cluster-id"), "{no:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_store_that_does_not_exist_is_an_error_that_names_it() {
+    let node = ["--once", "--cluster-id=a", "--cluster-cidrs=10.1.0.0/16", "--store=dir:/nonexistent/store"];
+    let output = agent(&node).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("/nonexistent/store"), "{}", text(&output));
+}
+
+#[test]
+fn help_names_every_variable_and_version_is_told() {
+    let help = text(&agent(&["--help"]).output().unwrap());
+    for variable in [
+        "SUBMARINER_CLUSTERID",
+        "SUBMARINER_CLUSTERCIDR",
+        "SUBMARINER_SERVICECIDR",
+        "SUBMARINER_NAMESPACE",
+        "SUBMARINER_UNINSTALL",
+        "NODE_NAME",
+        "TRIESTE_STORE",
+        "TRIESTE_STATE_DIR",
+    ] {
+        assert!(help.contains(variable), "{variable} is missing in {help}");
+    }
+    assert!(text(&agent(&["--version"]).output().unwrap()).starts_with("trieste-routeagent "));
+}
+
+fn agent(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trieste-routeagent"));
+    command.env_clear().args(arguments);
+    command
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8([output.stdout.clone(), output.stderr.clone()].concat()).unwrap()
+}
