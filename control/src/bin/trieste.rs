@@ -1,2 +1,9 @@
-//! The trieste command.
-fn main() {}
+//! The command `trieste`; see [`trieste_control::cli`].
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    trieste_control::cli::main()
+}

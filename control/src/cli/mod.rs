@@ -1,1 +1,184 @@
-//! The command.
+//! The command `trieste`: what a gateway does, in tables that readers of upstream's tool know.
+//!
+//! ```text
+//!   trieste show connections|endpoints|gateways|all     from a store, or from one gateway
+//!   trieste status                                      one gateway in detail
+//!   trieste capture                                     packets, as pcapng
+//! ```
+//!
+//! Answers go to standard output and nothing else does: remarks and errors go to standard error, and an error says
+//! what to do next. The exit code is 0, or 1 for every kind of failure. A reader that goes away (`| head`) is no
+//! failure.
+
+mod capture;
+mod output;
+mod pcapng;
+mod rows;
+mod show;
+mod socket;
+mod source;
+mod status;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::store::Location;
+use output::{Output, is_reader_gone};
+
+/// Looks at a Trieste gateway, or at a store of gateways.
+#[derive(Debug, Parser)]
+#[command(name = "trieste", version, propagate_version = true, arg_required_else_help = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show what gateways publish: connections, endpoints, gateways, or all of it
+    Show(ShowArgs),
+    /// Show one gateway in detail: workers, cables, drops, what it refused, and its broker
+    Status(StatusArgs),
+    /// Capture packets inside a gateway, as pcapng
+    ///
+    /// Points on the line: outer-rx, opened, inner-tx (inbound), inner-rx, sealed, outer-tx (outbound), drops (the
+    /// reason is the packet's comment). Try: trieste capture -w - | tcpdump -n -r -
+    Capture(capture::CaptureArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the version
+    Version,
+}
+
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    /// What to show
+    #[arg(value_enum)]
+    what: What,
+    #[command(flatten)]
+    source: SourceArgs,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+struct StatusArgs {
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct SourceArgs {
+    /// Read the Gateway objects of this store, such as dir:/var/lib/trieste/store
+    #[arg(long, value_name = "dir:PATH", conflicts_with = "socket")]
+    store: Option<Location>,
+    /// The namespace to read in the store
+    #[arg(long, short, env = "SUBMARINER_NAMESPACE", default_value = "submariner-operator")]
+    namespace: String,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct SocketArgs {
+    /// The gateway's admin socket [default: $TRIESTE_ADMIN_SOCKET, else /run/trieste/gateway.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// One row per cable
+    Connections,
+    /// One row per endpoint, our own and those connected to
+    Endpoints,
+    /// One row per gateway
+    Gateways,
+    /// All of these
+    All,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+}
+
+/// Runs the command with the process's arguments.
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version come this way too, and are answers.
+            let code = if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            let _ = error.print();
+            return code;
+        }
+    };
+    match run(args.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_reader_gone(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::remark(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    let mut output = Output::stdout();
+    match command {
+        Command::Show(args) => in_runtime(show::run(&args, &mut output)),
+        Command::Status(args) => in_runtime(status::run(&args, &mut output)),
+        Command::Capture(args) => in_runtime(capture::run(&args)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "trieste", &mut script);
+            output.write(&script)
+        }
+        Command::Version => {
+            output.write(concat!("trieste version: ", env!("CARGO_PKG_VERSION"), "\n").as_bytes())
+        }
+    }
+}
+
+/// Runs a future to its end. One thread does: the command waits for one gateway.
+fn in_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(work);
+    // A write to a pipe that nobody reads must not keep the command from ending.
+    runtime.shutdown_background();
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_make_sense() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_store_and_a_socket_exclude_each_other() {
+        let words = ["trieste", "show", "all", "--store", "dir:/x", "--socket", "/y"];
+        assert!(Args::try_parse_from(words).is_err());
+    }
+}

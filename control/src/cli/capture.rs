@@ -1,0 +1,165 @@
+//! `trieste capture`: packets from inside a gateway, to a file or a pipe, as they pass.
+
+use std::io::{self, IsTerminal};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use http_body_util::BodyExt;
+use hyper::body::{Bytes, Incoming};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::output::{is_reader_gone, remark};
+use super::pcapng::PacketCounter;
+use super::{SocketArgs, socket};
+use crate::admin::{CAPTURE_PATH, CapturePoint, CaptureProtocol, CaptureRequest};
+
+/// Ours: how soon it is noticed, in silence, that nobody reads any more.
+const READER_CHECK: Duration = Duration::from_millis(200);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct CaptureArgs {
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Where on the line to look, several separated by commas [default: everywhere]
+    #[arg(long, value_name = "POINT", value_delimiter = ',')]
+    point: Vec<CapturePoint>,
+    /// Only packets from or to this address
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<IpAddr>,
+    /// Only packets from or to this TCP or UDP port
+    #[arg(long)]
+    port: Option<u16>,
+    /// Only packets of this protocol: tcp, udp or icmp
+    #[arg(long, value_name = "PROTOCOL")]
+    proto: Option<CaptureProtocol>,
+    /// Bytes to keep of each packet [default: all]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    snaplen: Option<u32>,
+    /// Write to this file; - is standard output [default: -]
+    #[arg(long, short, value_name = "FILE", default_value = "-", hide_default_value = true)]
+    write: PathBuf,
+}
+
+/// Why a capture ended.
+enum End {
+    /// We were told to: Ctrl-C, or a polite kill.
+    Told,
+    /// Nobody reads what we write.
+    ReaderGone,
+    /// The gateway stopped sending.
+    GatewayGone,
+}
+
+pub(super) async fn run(args: &CaptureArgs) -> anyhow::Result<()> {
+    let is_piped = args.write.as_os_str() == "-";
+    if is_piped && io::stdout().is_terminal() {
+        bail!(
+            "a capture is binary and this is a terminal. Write to a file with -w FILE, or pipe it: \
+             trieste capture -w - | tcpdump -n -r -"
+        );
+    }
+    let socket = args.socket.path();
+    let query = args.request().to_query();
+    let path = if query.is_empty() { CAPTURE_PATH.to_owned() } else { format!("{CAPTURE_PATH}?{query}") };
+    let body = socket::open(&socket, &path).await?.into_body();
+    // Opened after the gateway has agreed: a refused capture leaves an older file alone.
+    let to: Pin<Box<dyn AsyncWrite>> =
+        if is_piped { Box::pin(tokio::io::stdout()) } else { open_file(args).await? };
+    remark(&format!("capturing from {}; Ctrl-C ends it", socket.display()));
+    let mut pump = Pump { to, is_piped, counter: PacketCounter::default(), bytes: 0 };
+    let end = pump.run(body).await;
+    remark(&format!("{} packets, {} bytes captured", pump.counter.packets(), pump.bytes));
+    match end? {
+        End::Told | End::ReaderGone => Ok(()),
+        End::GatewayGone => {
+            bail!("the gateway ended the capture; has it stopped? What was captured so far is complete")
+        }
+    }
+}
+
+async fn open_file(args: &CaptureArgs) -> anyhow::Result<Pin<Box<dyn AsyncWrite>>> {
+    let file = tokio::fs::File::create(&args.write).await;
+    Ok(Box::pin(file.with_context(|| format!("cannot write to {}", args.write.display()))?))
+}
+
+impl CaptureArgs {
+    fn request(&self) -> CaptureRequest {
+        let names: Vec<&str> = self.point.iter().map(|point| point.as_str()).collect();
+        CaptureRequest {
+            point: (!names.is_empty()).then(|| names.join(",")),
+            host: self.host,
+            port: self.port,
+            proto: self.proto,
+            snaplen: self.snaplen,
+        }
+    }
+}
+
+/// Carries the gateway's answer to where it goes.
+struct Pump {
+    to: Pin<Box<dyn AsyncWrite>>,
+    is_piped: bool,
+    counter: PacketCounter,
+    bytes: u64,
+}
+
+impl Pump {
+    async fn run(&mut self, mut body: Incoming) -> anyhow::Result<End> {
+        let (mut interrupt, mut terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut check = interval(READER_CHECK);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let frame = tokio::select! {
+                () = told(&mut interrupt, &mut terminate) => return Ok(End::Told),
+                _ = check.tick(), if self.is_piped => {
+                    if is_stdout_closed() { return Ok(End::ReaderGone) }
+                    continue;
+                }
+                frame = body.frame() => frame,
+            };
+            let Some(Ok(frame)) = frame else { return Ok(End::GatewayGone) };
+            let Ok(piece) = frame.into_data() else { continue };
+            tokio::select! {
+                // A reader that has stalled must not keep us from ending.
+                () = told(&mut interrupt, &mut terminate) => return Ok(End::Told),
+                written = self.write(&piece) => match written {
+                    Ok(()) => {}
+                    Err(error) if is_reader_gone(&error) => return Ok(End::ReaderGone),
+                    Err(error) => return Err(error.context("cannot write the capture; is the disk full?")),
+                },
+            }
+        }
+    }
+
+    /// Writes a piece, through to the reader: whoever looks at the other end looks at what happens now.
+    async fn write(&mut self, piece: &Bytes) -> anyhow::Result<()> {
+        self.to.write_all(piece).await?;
+        self.to.flush().await?;
+        self.counter.feed(piece);
+        self.bytes += piece.len() as u64;
+        Ok(())
+    }
+}
+
+/// Waits until the operator wants an end.
+async fn told(interrupt: &mut Signal, terminate: &mut Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Whether the reader of standard output has gone. Without traffic no write would tell.
+fn is_stdout_closed() -> bool {
+    let stdout = io::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    let looked = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    looked.is_ok() && fds[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
+}

@@ -1,0 +1,57 @@
+//! Standard output, whose reader may go away, and remarks beside it.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::Format;
+
+/// Where answers go.
+pub(super) struct Output {
+    to: Box<dyn Write>,
+}
+
+impl Output {
+    /// Standard output.
+    pub(super) fn stdout() -> Self {
+        Self { to: Box::new(io::stdout()) }
+    }
+
+    /// Writes an answer, or a part of one, at once.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.to.write_all(bytes)?;
+        Ok(self.to.flush()?)
+    }
+
+    /// Writes a value in a format for programs.
+    pub(super) fn write_value(&mut self, value: &impl Serialize, format: Format) -> anyhow::Result<()> {
+        // By way of JSON, so that both formats have the same fields in the same order.
+        let value = serde_json::to_value(value)?;
+        let mut text = match format {
+            Format::Yaml => serde_saphyr::to_string(&value)?,
+            Format::Json | Format::Table => serde_json::to_string_pretty(&value)?,
+        };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        self.write(text.as_bytes())
+    }
+}
+
+/// Says something beside the answer. Nobody there to listen is no failure.
+pub(super) fn remark(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Whether the reader of our answer has gone, as `head` does.
+pub(super) fn is_reader_gone(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Text from elsewhere, safe for a terminal: control characters could move its cursor or worse.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

@@ -1,0 +1,194 @@
+//! What the tables say, from Gateway objects: one type per row, shared by tables and machine formats.
+
+use serde::Serialize;
+
+use super::table::{Column, column, limited, render, yes_no};
+use crate::api::{Connection, ConnectionStatus, EndpointSpec, Gateway};
+
+/// A row that knows its table.
+pub(super) trait Row: Serialize {
+    /// The table's columns.
+    const COLUMNS: &'static [Column];
+
+    /// The row's cells, one per column.
+    fn cells(&self) -> Vec<String>;
+}
+
+/// Rows as a table.
+pub(super) fn table<R: Row>(rows: &[R]) -> String {
+    let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
+    render(R::COLUMNS, &cells)
+}
+
+/// A cable.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ConnectionRow {
+    /// The remote gateway's host name.
+    gateway: String,
+    cluster: String,
+    #[serde(rename = "remoteIP")]
+    remote_ip: String,
+    nat: bool,
+    cable_driver: String,
+    subnets: Vec<String>,
+    status: ConnectionStatus,
+    /// Not in the table.
+    status_message: String,
+    /// Mean round-trip time, in Go's duration text; empty without a health check.
+    rtt_average: String,
+}
+
+impl Row for ConnectionRow {
+    const COLUMNS: &'static [Column] = &[
+        limited("GATEWAY", 30),
+        limited("CLUSTER", 24),
+        column("REMOTE IP"),
+        column("NAT"),
+        column("CABLE DRIVER"),
+        limited("SUBNETS", 40),
+        column("STATUS"),
+        column("RTT avg."),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.gateway.clone(),
+            self.cluster.clone(),
+            self.remote_ip.clone(),
+            yes_no(self.nat),
+            self.cable_driver.clone(),
+            self.subnets.join(", "),
+            self.status.to_string(),
+            self.rtt_average.clone(),
+        ]
+    }
+}
+
+/// One row per cable of these gateways.
+pub(super) fn connections(gateways: &[Gateway]) -> Vec<ConnectionRow> {
+    let all = gateways.iter().flat_map(|gateway| &gateway.status.connections);
+    all.map(|connection| {
+        let (remote_ip, nat) = remote_address(connection);
+        let endpoint = &connection.endpoint;
+        ConnectionRow {
+            gateway: endpoint.hostname.clone(),
+            cluster: endpoint.cluster_id.clone(),
+            remote_ip,
+            nat,
+            cable_driver: endpoint.backend.clone(),
+            subnets: endpoint.subnets.clone(),
+            status: connection.status,
+            status_message: connection.status_message.clone(),
+            rtt_average: connection.latency_rtt.as_ref().map(|rtt| rtt.average.clone()).unwrap_or_default(),
+        }
+    })
+    .collect()
+}
+
+/// The address in use, and whether it is behind NAT; while none is chosen, what would be without discovery.
+fn remote_address(connection: &Connection) -> (String, bool) {
+    let endpoint = &connection.endpoint;
+    if !connection.using_ip.is_empty() {
+        (connection.using_ip.clone(), connection.using_nat)
+    } else if endpoint.nat_enabled {
+        (endpoint.public_ip.clone(), true)
+    } else {
+        (endpoint.private_ip.clone(), false)
+    }
+}
+
+/// An endpoint, our own or one that we are connected to.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EndpointRow {
+    cluster: String,
+    #[serde(rename = "endpointIP")]
+    endpoint_ip: String,
+    #[serde(rename = "publicIP")]
+    public_ip: String,
+    cable_driver: String,
+    /// `local` or `remote`.
+    r#type: &'static str,
+}
+
+impl Row for EndpointRow {
+    const COLUMNS: &'static [Column] = &[
+        limited("CLUSTER", 24),
+        column("ENDPOINT IP"),
+        column("PUBLIC IP"),
+        column("CABLE DRIVER"),
+        column("TYPE"),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.cluster.clone(),
+            self.endpoint_ip.clone(),
+            self.public_ip.clone(),
+            self.cable_driver.clone(),
+            self.r#type.to_owned(),
+        ]
+    }
+}
+
+/// One row per gateway and one per cable of it.
+pub(super) fn endpoints(gateways: &[Gateway]) -> Vec<EndpointRow> {
+    let row = |endpoint: &EndpointSpec, r#type| EndpointRow {
+        cluster: endpoint.cluster_id.clone(),
+        endpoint_ip: endpoint.private_ip.clone(),
+        public_ip: endpoint.public_ip.clone(),
+        cable_driver: endpoint.backend.clone(),
+        r#type,
+    };
+    let rows = |gateway: &Gateway| {
+        let remote = gateway.status.connections.iter().map(|connection| row(&connection.endpoint, "remote"));
+        [row(&gateway.status.local_endpoint, "local")].into_iter().chain(remote).collect::<Vec<_>>()
+    };
+    gateways.iter().flat_map(rows).collect()
+}
+
+/// A gateway.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct GatewayRow {
+    node: String,
+    ha_status: String,
+    summary: String,
+}
+
+impl Row for GatewayRow {
+    const COLUMNS: &'static [Column] = &[limited("NODE", 30), column("HA STATUS"), column("SUMMARY")];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.node.clone(), self.ha_status.clone(), self.summary.clone()]
+    }
+}
+
+/// One row per gateway.
+pub(super) fn gateways(gateways: &[Gateway]) -> Vec<GatewayRow> {
+    let row = |gateway: &Gateway| GatewayRow {
+        node: gateway.status.local_endpoint.hostname.clone(),
+        ha_status: gateway.status.ha_status.to_string(),
+        summary: summary(gateway),
+    };
+    gateways.iter().map(row).collect()
+}
+
+fn summary(gateway: &Gateway) -> String {
+    let status = &gateway.status;
+    let all = status.connections.len();
+    let up = status.connections.iter().filter(|one| one.status == ConnectionStatus::Connected).count();
+    if !status.status_failure.is_empty() {
+        status.status_failure.clone()
+    } else if all == 0 {
+        "There are no connections".to_owned()
+    } else if up == all {
+        format!("All connections ({all}) are established")
+    } else {
+        format!("{up} connections out of {all} are established")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! The tables against upstream's recorded output.
+
+use super::*;
+use crate::api::{Object, Resource};
+
+const RECORDED: &str = include_str!("../../../tests/golden/cli/show-all.txt");
+const A_GATEWAYS: &str = include_str!("../../../tests/golden/plain/a-gateways.yaml");
+
+#[test]
+fn the_tables_are_upstreams_to_the_byte() {
+    let gateways = recorded_gateways("283.485µs");
+    assert_eq!(table(&connections(&gateways)), recorded("cluster-a", "Showing Connections"));
+    assert_eq!(table(&endpoints(&gateways)), recorded("cluster-a", "Showing Endpoints"));
+    assert_eq!(table(&super::gateways(&gateways)), recorded("cluster-a", "Showing Gateways"));
+}
+
+#[test]
+fn the_address_is_the_one_in_use_and_without_one_the_one_that_would_be() {
+    let mut connection = recorded_gateways("0s").remove(0).status.connections.remove(0);
+    connection.endpoint.public_ip = "192.0.2.1".to_owned();
+    connection.endpoint.private_ip = "10.0.0.1".to_owned();
+    connection.using_ip = "203.0.113.1".to_owned();
+    connection.using_nat = true;
+    assert_eq!(remote_address(&connection), ("203.0.113.1".to_owned(), true));
+    connection.using_ip.clear();
+    connection.endpoint.nat_enabled = true;
+    assert_eq!(remote_address(&connection), ("192.0.2.1".to_owned(), true));
+    connection.endpoint.nat_enabled = false;
+    assert_eq!(remote_address(&connection), ("10.0.0.1".to_owned(), false));
+}
+
+#[test]
+fn a_summary_counts_or_names_the_failure() {
+    let mut gateway = recorded_gateways("0s").remove(0);
+    let mut second = gateway.status.connections[0].clone();
+    second.status = ConnectionStatus::Error;
+    gateway.status.connections.push(second);
+    assert_eq!(summary(&gateway), "1 connections out of 2 are established");
+    gateway.status.status_failure = "no TUN".to_owned();
+    assert_eq!(summary(&gateway), "no TUN");
+}
+
+/// The recorded Gateway objects, with the round-trip time that was current when the tables were recorded.
+fn recorded_gateways(average: &str) -> Vec<Gateway> {
+    let list: serde_json::Value = serde_saphyr::from_str(A_GATEWAYS).unwrap();
+    let parse = |item: &serde_json::Value| {
+        let mut gateway = Gateway::from_object(&Object::from_value(item.clone()).unwrap()).unwrap();
+        for connection in &mut gateway.status.connections {
+            connection.latency_rtt.as_mut().unwrap().average = average.to_owned();
+        }
+        gateway
+    };
+    list["items"].as_array().unwrap().iter().map(parse).collect()
+}
+
+/// The recorded table under a heading.
+fn recorded(cluster: &str, step: &str) -> String {
+    let after = |text: &'static str, mark: &str| text.split_once(mark).unwrap().1;
+    let block = after(after(RECORDED, &format!("Cluster \"{cluster}\"\n")), &format!(" ✓ {step}\n"));
+    let (table, _) = block.split_once("\n\n").unwrap();
+    format!("{table}\n")
+}
