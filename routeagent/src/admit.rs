@@ -106,7 +106,7 @@ fn refusal(state: &ClusterState, so_far: &Admission, cluster: &str, network: &Ip
     if let Some((_, name)) = RESERVED.iter().find(|(net, _)| overlaps(&parsed(net), network)) {
         return Some(Refusal::Reserved(name));
     }
-    if let Some(local) = state.node.local_networks.iter().find(|local| overlaps(local, network)) {
+    if let Some(local) = state.local_networks().find(|local| overlaps(local, network)) {
         return Some(Refusal::Local(*local));
     }
     let own = state.endpoints.iter().filter(|e| e.cluster == state.node.cluster).flat_map(|e| &e.subnets);

@@ -86,11 +86,11 @@ pub enum Condition {
         /// Whether it exists, but is administratively down.
         exists: bool,
     },
-    /// The health-check address is not an address of this node, so routes carry no source address.
-    NoSource(IpAddr),
+    /// The health-check address that the own gateway publishes is not an address of this node.
+    ForeignHealthCheck(IpAddr),
     /// The node does not forward packets.
     ForwardingOff(Family),
-    /// Strict reverse-path filtering on all devices would drop packets of remote clusters.
+    /// Strict reverse-path filtering on all devices drops packets that take different ways there and back.
     StrictReversePath,
     /// A route of someone else occupies the place of one of ours.
     Occupied(Route),
@@ -137,21 +137,27 @@ impl fmt::Display for Condition {
                 "device {device} is down; run `ip link set {device} up` or restart trieste-gateway. Traffic for \
                  remote clusters is refused meanwhile"
             ),
-            Self::NoSource(address) => write!(
+            Self::ForeignHealthCheck(address) => write!(
                 f,
-                "health-check address {address} is not an address of this node; the node's own packets to remote \
-                 clusters use whatever source the kernel picks"
+                "health-check address {address} is not an address of this node, so that remote gateways' health \
+                 checks cannot succeed; give trieste-gateway a health-check-ip of this node inside a pod network"
             ),
             Self::ForwardingOff(family) => {
                 let key = match family {
                     Family::V4 => "net.ipv4.ip_forward",
                     Family::V6 => "net.ipv6.conf.all.forwarding",
                 };
-                write!(f, "{family} forwarding is off, pods cannot reach remote clusters; run `sysctl -w {key}=1`")
+                write!(f, "{family} forwarding is off, pods cannot reach remote clusters; run `sysctl -w {key}=1`")?;
+                if *family == Family::V6 {
+                    // The kernel stops listening to routers otherwise.
+                    f.write_str(" (first `accept_ra=2` for devices that get their routes from router advertisements)")?;
+                }
+                Ok(())
             }
             Self::StrictReversePath => f.write_str(
-                "net.ipv4.conf.all.rp_filter is 1 (strict) and applies to every device not set to 2, which drops \
-                 packets of remote clusters; run `sysctl -w net.ipv4.conf.all.rp_filter=0` or 2",
+                "net.ipv4.conf.all.rp_filter is 1 (strict) and applies to every device that is not set to 2 itself: \
+                 packets that come by another way than the answer takes are dropped; run \
+                 `sysctl -w net.ipv4.conf.all.rp_filter=2`, or 0",
             ),
             Self::Occupied(route) => write!(
                 f,

@@ -75,14 +75,15 @@ impl Options {
         if cluster.is_empty() {
             bail!("the id of this node's cluster is missing: pass --cluster-id or set SUBMARINER_CLUSTERID");
         }
-        let mut local_networks = networks("--cluster-cidrs", &self.cluster_cidrs)?;
-        local_networks.extend(networks("--service-cidrs", &self.service_cidrs)?);
+        let pod_networks = networks("--cluster-cidrs", &self.cluster_cidrs)?;
+        let service_networks = networks("--service-cidrs", &self.service_cidrs)?;
         ensure!(
-            !local_networks.is_empty(),
+            !(pod_networks.is_empty() && service_networks.is_empty()),
             "the networks of this cluster are missing: pass --cluster-cidrs or --service-cidrs, or set \
              SUBMARINER_CLUSTERCIDR or SUBMARINER_SERVICECIDR"
         );
-        Ok(Node { cluster, hostname: self.hostname()?, local_networks, tun: device(&self.tun_name)? })
+        let (hostname, tun) = (self.hostname()?, device(&self.tun_name)?);
+        Ok(Node { cluster, hostname, pod_networks, service_networks, tun })
     }
 
     /// Returns where the store is.
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_of_both_kinds_are_local_and_empty_entries_are_ignored() {
+    fn networks_of_both_kinds_are_read_and_empty_entries_are_ignored() {
         let node = options(&[
             "--cluster-id=a",
             "--hostname=n",
@@ -142,8 +143,9 @@ mod tests {
         ])
         .node()
         .unwrap();
-        let texts: Vec<String> = node.local_networks.iter().map(ToString::to_string).collect();
-        assert_eq!(texts, ["10.1.0.0/16", "fd00:1::/48", "100.1.0.0/16"]);
+        let texts = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&node.pod_networks), ["10.1.0.0/16", "fd00:1::/48"]);
+        assert_eq!(texts(&node.service_networks), ["100.1.0.0/16"]);
     }
 
     #[test]

@@ -70,12 +70,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
 
 async fn uninstall(dry_run: bool) -> anyhow::Result<ExitCode> {
     // Who the node is does not matter for what is removed.
-    let nobody = Node {
-        cluster: String::new(),
-        hostname: String::new(),
-        local_networks: Vec::new(),
-        tun: String::new(),
-    };
+    let nobody = Node::default();
     let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, nobody);
     if dry_run {
         print_plan(&reconciler.removal().await.context("reading the node's network")?);

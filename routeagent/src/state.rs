@@ -11,14 +11,16 @@ use ipnet::IpNet;
 use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, VX_DEVICE};
 
 /// Who this node is. Fixed for the life of the process.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
     /// Own cluster.
     pub cluster: String,
     /// Host name, compared with an Endpoint's to find out whether this node is a gateway.
     pub hostname: String,
-    /// Pod and service networks of the own cluster.
-    pub local_networks: Vec<IpNet>,
+    /// Pod networks of the own cluster.
+    pub pod_networks: Vec<IpNet>,
+    /// Service networks of the own cluster.
+    pub service_networks: Vec<IpNet>,
     /// Name of the gateway's TUN device when the own Endpoint does not publish one.
     pub tun: String,
 }
@@ -127,6 +129,11 @@ impl ClusterState {
     pub fn own_networks(&self) -> impl Iterator<Item = &DeviceAddress> {
         let tun = self.tun();
         self.addresses.iter().filter(move |a| a.device != "lo" && a.device != VX_DEVICE && a.device != tun)
+    }
+
+    /// Returns the own cluster's pod and service networks.
+    pub fn local_networks(&self) -> impl Iterator<Item = &IpNet> {
+        self.node.pod_networks.iter().chain(&self.node.service_networks)
     }
 
     /// Says whether an address belongs to this node.

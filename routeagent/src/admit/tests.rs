@@ -88,7 +88,8 @@ fn state(remotes: &[Endpoint]) -> ClusterState {
         node: Node {
             cluster: "a".into(),
             hostname: "a-gw1".into(),
-            local_networks: nets(&["10.1.0.0/16"]),
+            pod_networks: nets(&["10.1.0.0/16"]),
+            service_networks: Vec::new(),
             tun: "submariner".into(),
         },
         endpoints: remotes.to_vec(),

@@ -39,8 +39,9 @@ impl Driver for KubeProxy {
             for family in Family::ALL {
                 hostnet.rules.extend([Rule::mark(family), Rule::gateway(family)]);
             }
-            let source = source(state, own, &mut conditions);
-            gateway_routes(&mut hostnet, state.tun(), &admission, source);
+            gateway_routes(&mut hostnet, state, own, &admission);
+            let unknown = own.health_check.filter(|address| !state.is_own_address(*address));
+            conditions.extend(unknown.map(Condition::ForeignHealthCheck));
         }
         Desired { hostnet, conditions }
     }
@@ -63,25 +64,26 @@ fn fail_closed(hostnet: &mut HostNet, admission: &Admission, is_gateway: bool, g
 }
 
 /// Adds what leads from a gateway node into the cables.
-fn gateway_routes(hostnet: &mut HostNet, tun: &str, admission: &Admission, source: Option<IpAddr>) {
+fn gateway_routes(hostnet: &mut HostNet, state: &ClusterState, own: &Endpoint, admission: &Admission) {
     for network in &admission.carved {
         hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
     }
     for (network, _) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
-        let source = source.filter(|s| Family::of(*s) == Family::of_net(network));
-        let hop = Hop::Device { name: tun.to_owned(), source };
+        let source = source(state, own, Family::of_net(network));
+        let hop = Hop::Device { name: state.tun().to_owned(), source };
         hostnet.routes.insert(Route::gateway(*network, hop));
     }
 }
 
-/// Returns the source address for the gateway node's own packets; the kernel refuses one that is not its own.
-fn source(state: &ClusterState, own: &Endpoint, conditions: &mut BTreeSet<Condition>) -> Option<IpAddr> {
-    let address = own.health_check?;
-    if state.is_own_address(address) {
-        return Some(address);
-    }
-    conditions.insert(Condition::NoSource(address));
-    None
+/// Returns the source address for the gateway node's own packets of a family: the health-check address, else the
+/// node's first address in a pod network, which is what the peers accept. The kernel refuses one that is not its own.
+fn source(state: &ClusterState, own: &Endpoint, family: Family) -> Option<IpAddr> {
+    let health_check = own.health_check.filter(|address| state.is_own_address(*address));
+    let in_pod_network = state
+        .own_networks()
+        .map(|own| own.network.addr())
+        .filter(|address| state.node.pod_networks.iter().any(|net| net.contains(address)));
+    health_check.into_iter().chain(in_pod_network).find(|address| Family::of(*address) == family)
 }
 
 /// Returns the settings of the TUN device. The gateway writes the first three as well; whoever comes first.

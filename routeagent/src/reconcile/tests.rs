@@ -116,7 +116,8 @@ fn reconciler(host: Fake) -> Reconciler<Fake, KubeProxy> {
     let node = Node {
         cluster: "a".into(),
         hostname: "a-gw1".into(),
-        local_networks: vec!["10.1.0.0/16".parse().unwrap()],
+        pod_networks: vec!["10.1.0.0/16".parse().unwrap()],
+        service_networks: Vec::new(),
         tun: "submariner".into(),
     };
     Reconciler::new(host, KubeProxy, node)

@@ -10,6 +10,8 @@
 //! Cluster `a` is 10.1.0.0/16, 100.1.0.0/16, fd00:1::/48; remote cluster `b` is 10.2.0.0/16, 100.2.0.0/16,
 //! fd00:2::/48.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
+
 mod fail_closed;
 mod lab;
 mod reconcile;

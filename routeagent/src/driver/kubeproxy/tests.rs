@@ -30,9 +30,15 @@ fn a_gateway_routes_every_remote_network_as_upstream_does() {
 }
 
 #[test]
-fn ipv6_networks_are_routed_without_an_ipv4_source() {
-    let desired = KubeProxy.desired(&gateway(&["fd00:2::/48"]));
-    assert_eq!(routes(&desired)[0], "fd00:2::/48 dev submariner table 150");
+fn ipv6_networks_are_routed_with_an_ipv6_source_from_the_pod_network() {
+    let mut state = gateway(&["fd00:2::/48"]);
+    assert_eq!(routes(&KubeProxy.desired(&state))[0], "fd00:2::/48 dev submariner table 150");
+    state.node.pod_networks.push("fd00:1::/48".parse().unwrap());
+    for (device, network) in [("cni0", "fd00:1::1/64"), ("eth0", "fd31::11/64")] {
+        state.addresses.insert(DeviceAddress { device: device.into(), network: network.parse().unwrap() });
+    }
+    let desired = KubeProxy.desired(&state);
+    assert_eq!(routes(&desired)[0], "fd00:2::/48 dev submariner src fd00:1::1 table 150");
     assert_eq!(desired.hostnet.sysctls[&Sysctl::of(Family::V6, "submariner", "disable_ipv6")], 0);
 }
 
@@ -78,8 +84,8 @@ fn a_health_check_address_of_another_node_is_not_used_as_source() {
     let mut state = gateway(&["10.2.0.0/16"]);
     state.endpoints[0].health_check = Some("10.1.2.1".parse().unwrap());
     let desired = KubeProxy.desired(&state);
-    assert_eq!(routes(&desired)[0], "10.2.0.0/16 dev submariner table 150");
-    assert_eq!(desired.conditions, [Condition::NoSource("10.1.2.1".parse().unwrap())].into());
+    assert_eq!(routes(&desired)[0], "10.2.0.0/16 dev submariner src 10.1.1.1 table 150");
+    assert_eq!(desired.conditions, [Condition::ForeignHealthCheck("10.1.2.1".parse().unwrap())].into());
 }
 
 #[test]
@@ -128,7 +134,8 @@ fn gateway(remote: &[&str]) -> ClusterState {
         node: Node {
             cluster: "a".into(),
             hostname: "a-gw1".into(),
-            local_networks: vec!["10.1.0.0/16".parse().unwrap()],
+            pod_networks: vec!["10.1.0.0/16".parse().unwrap()],
+            service_networks: Vec::new(),
             tun: "submariner".into(),
         },
         endpoints: vec![own, other],
