@@ -358,9 +358,8 @@ pub enum CapturePoint {
     InnerTx,
     /// Packets read from the TUN device.
     InnerRx,
-    /// Datagrams that a cable has sealed, before they are handed to the socket.
-    Sealed,
-    /// Datagrams that the socket took.
+    /// Datagrams that a cable has sealed, on their way to the socket; `sealed` is read as the same point.
+    #[serde(alias = "sealed")]
     OuterTx,
     /// Dropped packets, with the reason as comment.
     Drops,
@@ -368,8 +367,8 @@ pub enum CapturePoint {
 
 impl CapturePoint {
     /// Every point, in the order in which a packet meets them: inbound, outbound, drops.
-    pub const ALL: [Self; 7] =
-        [Self::OuterRx, Self::Opened, Self::InnerTx, Self::InnerRx, Self::Sealed, Self::OuterTx, Self::Drops];
+    pub const ALL: [Self; 6] =
+        [Self::OuterRx, Self::Opened, Self::InnerTx, Self::InnerRx, Self::OuterTx, Self::Drops];
 
     /// The word in queries, and the interface's name in captures.
     pub const fn as_str(self) -> &'static str {
@@ -378,7 +377,6 @@ impl CapturePoint {
             Self::Opened => "opened",
             Self::InnerTx => "inner-tx",
             Self::InnerRx => "inner-rx",
-            Self::Sealed => "sealed",
             Self::OuterTx => "outer-tx",
             Self::Drops => "drops",
         }
@@ -395,6 +393,9 @@ impl FromStr for CapturePoint {
     type Err = UnknownWord;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "sealed" {
+            return Ok(Self::OuterTx);
+        }
         Self::ALL.into_iter().find(|point| point.as_str() == text).ok_or_else(|| UnknownWord {
             word: text.to_owned(),
             known: Self::ALL.map(Self::as_str).join(", "),
@@ -455,6 +456,12 @@ mod tests {
         };
         assert_eq!(request.to_query(), "point=opened,drops&host=fd00::1&port=53&proto=udp&snaplen=96");
         assert_eq!(request.points(), Ok(vec![CapturePoint::Opened, CapturePoint::Drops]));
+    }
+
+    #[test]
+    fn sealed_is_another_word_for_outer_tx() {
+        assert_eq!("sealed".parse(), Ok(CapturePoint::OuterTx));
+        assert_eq!(serde_json::from_str::<CapturePoint>(r#""sealed""#).unwrap(), CapturePoint::OuterTx);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::output::{is_reader_gone, remark};
 use super::pcapng::PacketCounter;
@@ -21,6 +21,9 @@ use crate::admin::{CAPTURE_PATH, CapturePoint, CaptureProtocol, CaptureRequest};
 
 /// Ours: how soon it is noticed, in silence, that nobody reads any more.
 const READER_CHECK: Duration = Duration::from_millis(200);
+
+/// Ours: how long the write under way may take once the operator wants an end.
+const LAST_WRITE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CaptureArgs {
@@ -126,14 +129,20 @@ impl Pump {
             };
             let Some(Ok(frame)) = frame else { return Ok(End::GatewayGone) };
             let Ok(piece) = frame.into_data() else { continue };
-            tokio::select! {
-                // A reader that has stalled must not keep us from ending.
-                () = told(&mut interrupt, &mut terminate) => return Ok(End::Told),
-                written = self.write(&piece) => match written {
-                    Ok(()) => {}
-                    Err(error) if is_reader_gone(&error) => return Ok(End::ReaderGone),
-                    Err(error) => return Err(error.context("cannot write the capture; is the disk full?")),
+            let mut write = Box::pin(self.write(&piece));
+            let (written, is_told) = tokio::select! {
+                written = &mut write => (written, false),
+                // What is being written is finished, unless its reader has stalled: that must not keep us from ending.
+                () = told(&mut interrupt, &mut terminate) => match timeout(LAST_WRITE, &mut write).await {
+                    Ok(written) => (written, true),
+                    Err(_) => return Ok(End::Told),
                 },
+            };
+            match written {
+                Ok(()) if is_told => return Ok(End::Told),
+                Ok(()) => {}
+                Err(error) if is_reader_gone(&error) => return Ok(End::ReaderGone),
+                Err(error) => return Err(error.context("cannot write the capture; is the disk full?")),
             }
         }
     }
