@@ -11,9 +11,10 @@
 //! * [`command`], [`daemon`], [`wait`] run things in namespaces, bounded in time.
 //! * [`broker`] plays another member on the broker; [`cluster`] starts a cluster's gateway and route agent, [`pair`] two of them; [`peer`] starts a foreign gateway instead.
 //! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it.
+//! * [`fuzz`] feeds bytes that nobody sane would send to everything that reads bytes.
 //! * [`demo`] is `./dev demo`.
 //!
-//! Everything needs root. Nothing here leaves the namespaces that it made.
+//! Everything but `fuzz` needs root. Nothing here leaves the namespaces that it made.
 #![forbid(unsafe_code)]
 
 pub mod broker;
@@ -23,6 +24,7 @@ pub mod command;
 pub mod daemon;
 pub mod demo;
 pub mod fault;
+pub mod fuzz;
 pub mod guard;
 pub mod interrupt;
 pub mod lab;
