@@ -186,3 +186,79 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::Kind;
+    use crate::store::conformance::sample;
+
+    fn dir() -> KindDir {
+        KindDir::new(Path::new("/nowhere"), Kind::Cluster, "ns").expect("a valid namespace")
+    }
+
+    /// Any JSON that a peer could put into an object.
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+            "[ \t\n:#'\"&*!|>%@`,{}\\[\\]~=<?0-9a-zA-Z.+_-]{0,60}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::btree_map("\\PC{0,12}", inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_is_read_back(text: String, value in json()) {
+            let mut object = sample("ns", "a");
+            object.metadata.annotations.insert("text".to_owned(), text);
+            object.body.insert("extra".to_owned(), value);
+            let bytes = emit(&object).unwrap();
+            let read = parse(&bytes, &dir(), 0).unwrap();
+            prop_assert!(read.same_content(&object), "{}", String::from_utf8_lossy(&bytes));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = parse(&bytes, &dir(), 0);
+        }
+
+        /// A reader that comes while somebody writes in place sees the beginning of a file.
+        #[test]
+        fn no_beginning_of_a_file_panics_and_none_is_another_object(share in 0.0f64..1.0) {
+            let bytes = emit(&sample("ns", "a-rather-long-name")).unwrap();
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a short length")]
+            let end = (bytes.len() as f64 * share) as usize;
+            if let Ok(object) = parse(&bytes[..end], &dir(), 0) {
+                prop_assert_eq!(object.metadata.name, "a-rather-long-name");
+            }
+        }
+    }
+
+    #[test]
+    fn the_version_follows_the_bytes() {
+        let object = sample("ns", "a");
+        let read =
+            |object: &Object| parse(&emit(object).unwrap(), &dir(), 0).unwrap().metadata.resource_version;
+        let first = read(&object);
+        let mut versioned = object;
+        versioned.metadata.resource_version = first.clone();
+        assert_eq!(read(&versioned), first, "the version itself does not count");
+        versioned.body["spec"]["color_codes"] = json!([]);
+        assert_ne!(read(&versioned), first);
+    }
+}

@@ -79,7 +79,7 @@ fn is_editors_or_ours(name: &str) -> bool {
 }
 
 /// Brings the cache's entry for this file up to date.
-fn refresh(path: &Path, dir: &KindDir, cache: &mut FileCache) {
+pub(super) fn refresh(path: &Path, dir: &KindDir, cache: &mut FileCache) {
     let Ok(found) = fs::symlink_metadata(path) else { return };
     let stamp = Stamp::of(&found);
     if cache.unchanged(path, stamp).is_some() {

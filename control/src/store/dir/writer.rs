@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rand_core::RngCore;
 
 use super::layout::{ASIDE_MARK, KindDir, check_key, unavailable};
-use super::scan::{Scan, scan};
+use super::scan::{Scan, refresh, scan};
 use super::{Inner, file, lock};
 use crate::api::{Object, ObjectKey, ObjectMeta};
 use crate::store::StoreError;
@@ -24,7 +24,7 @@ impl Inner {
             object.metadata.uid = Some(new_uid());
             object.metadata.creation_timestamp = Some(self.now());
             object.metadata.generation = Some(1);
-            write(&dir.file_of(&key.name), true, object)
+            self.write(&dir, &dir.file_of(&key.name), true, object)
         })
     }
 
@@ -49,7 +49,7 @@ impl Inner {
             if object.body != current.body {
                 object.metadata.generation = Some(current.metadata.generation.unwrap_or(0).saturating_add(1));
             }
-            write(&claim.path, claim.is_stale, object)
+            self.write(&dir, &claim.path, claim.is_stale, object)
         })
     }
 
@@ -93,6 +93,25 @@ impl Inner {
         work(scan)
     }
 
+    /// Writes an object. `displace` sets aside a file that is there but cannot be read: it may be somebody's work.
+    fn write(
+        &self,
+        dir: &KindDir,
+        path: &Path,
+        displace: bool,
+        mut object: Object,
+    ) -> Result<Object, StoreError> {
+        let failed = |source| unavailable("write", path, source);
+        let bytes = file::emit(&object).map_err(failed)?;
+        if displace && fs::symlink_metadata(path).is_ok() {
+            set_aside(path).map_err(|source| unavailable("set aside", path, source))?;
+        }
+        object.metadata.resource_version = Some(file::replace(path, &bytes).map_err(failed)?);
+        // Should somebody spoil the file, what we wrote is its last good state.
+        refresh(path, dir, &mut self.lock_cache());
+        Ok(object)
+    }
+
     /// What an update cannot change.
     fn inherit(&self, metadata: &mut ObjectMeta, current: &Object) {
         let before = &current.metadata;
@@ -116,17 +135,6 @@ fn check(object: &Object) -> Result<ObjectKey, StoreError> {
     // What would not be read back must not be written.
     object.check_shape().map_err(|source| StoreError::Invalid { key: key.clone(), source })?;
     Ok(key)
-}
-
-/// Writes an object. `displace` sets aside a file that is there but cannot be read: it may be somebody's work.
-fn write(path: &Path, displace: bool, mut object: Object) -> Result<Object, StoreError> {
-    let failed = |source| unavailable("write", path, source);
-    let bytes = file::emit(&object).map_err(failed)?;
-    if displace && fs::symlink_metadata(path).is_ok() {
-        set_aside(path).map_err(|source| unavailable("set aside", path, source))?;
-    }
-    object.metadata.resource_version = Some(file::replace(path, &bytes).map_err(failed)?);
-    Ok(object)
 }
 
 /// Renames a file so that it is no longer in the way, and says so.
