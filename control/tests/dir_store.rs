@@ -178,8 +178,22 @@ async fn of_two_files_that_claim_one_object_the_one_named_after_it_counts_and_de
     assert_eq!(object.body["spec"]["service_cidr"][0], "100.1.0.0/16");
     assert_eq!(lab.store.problems()[0].path, lab.dir().join("0-first.yaml"));
 
+    lab.write("0-first.yaml", "precious: [");
     lab.store.delete(&key("a")).await.unwrap();
     assert_eq!(lab.store.get(&key("a")).await.unwrap(), None, "the duplicate came back from the dead");
+    assert_eq!(lab.set_aside().len(), 1, "the duplicate had become somebody's work, and was deleted");
+}
+
+#[tokio::test]
+async fn a_file_named_after_one_object_that_holds_another_keeps_it() {
+    let lab = Lab::new();
+    lab.write("a.yaml", &hand_written("b"));
+    lab.store.create(sample("a")).await.unwrap();
+    assert_eq!(lab.names().await, ["a", "b"]);
+    assert_eq!((lab.store.problems(), lab.set_aside()), (vec![], vec![]));
+    modify(&lab.store, &key("a"), annotate).await.unwrap();
+    lab.store.delete(&key("b")).await.unwrap();
+    assert_eq!(lab.names().await, ["a"]);
 }
 
 #[tokio::test]
@@ -218,6 +232,15 @@ async fn a_pipe_or_a_directory_in_the_place_of_a_file_stops_nobody() {
     lab.store.create(sample("a")).await.unwrap();
     assert_eq!(lab.names().await, ["a"]);
     assert_eq!(lab.store.problems().len(), 2);
+}
+
+#[tokio::test]
+async fn a_directory_in_the_place_of_a_new_objects_file_is_set_aside() {
+    let lab = Lab::new();
+    fs::create_dir_all(lab.file("a").join("full")).unwrap();
+    lab.store.create(sample("a")).await.unwrap();
+    assert_eq!(lab.names().await, ["a"]);
+    assert!(lab.set_aside()[0].join("full").exists());
 }
 
 #[tokio::test]

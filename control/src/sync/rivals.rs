@@ -12,8 +12,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Ours: this many corrections in a window are a rival.
 const TOLERATED: usize = 5;
 
-/// When we last wrote each of our objects on the broker. Bounded: at most [`TOLERATED`] times for each of the few
-/// objects that we own.
+/// When we last wrote each of our objects on the broker. Bounded: at most [`TOLERATED`] times for each object that
+/// was written within the last [`WINDOW`].
 #[derive(Debug, Default)]
 pub(super) struct Rivals {
     writes: BTreeMap<ObjectKey, Vec<Instant>>,
@@ -22,8 +22,11 @@ pub(super) struct Rivals {
 impl Rivals {
     /// Asks to write `key` at `now`. `Err` says how long not to, because it was written too often of late.
     pub(super) fn ask(&mut self, key: &ObjectKey, now: Instant) -> Result<(), Duration> {
+        self.writes.retain(|_, writes| {
+            writes.retain(|then| now.duration_since(*then) < WINDOW);
+            !writes.is_empty()
+        });
         let writes = self.writes.entry(key.clone()).or_default();
-        writes.retain(|then| now.duration_since(*then) < WINDOW);
         if writes.len() >= TOLERATED {
             let oldest = writes.first().copied().unwrap_or(now);
             return Err(WINDOW.saturating_sub(now.duration_since(oldest)));

@@ -23,8 +23,8 @@ pub(super) struct CachedFile {
     pub(super) outcome: Result<Object, BadFile>,
     /// The newest state that could be read, if the last reading failed.
     pub(super) last_good: Option<Object>,
-    /// The complaint that was made about this state of the file.
-    complaint: Option<FileProblem>,
+    /// The newest complaint that was made about the file, and about which state of it.
+    complaint: Option<(Stamp, FileProblem)>,
 }
 
 impl FileCache {
@@ -48,10 +48,7 @@ impl FileCache {
         let before = self.files.remove(path);
         let (last_good, complaint) = match before {
             None => (None, None),
-            Some(before) => {
-                let same_file = before.stamp == stamp;
-                (before.outcome.ok().or(before.last_good), before.complaint.filter(|_| same_file))
-            }
+            Some(before) => (before.outcome.ok().or(before.last_good), before.complaint),
         };
         let last_good = if outcome.is_ok() { None } else { last_good };
         self.files.insert(path.to_owned(), CachedFile { stamp, is_fresh, outcome, last_good, complaint });
@@ -65,12 +62,12 @@ impl FileCache {
     /// Notes what is wrong with a file, and logs it unless that was done for this state of the file.
     pub(super) fn complain(&mut self, problem: FileProblem) {
         let Some(file) = self.files.get_mut(&problem.path) else { return };
-        if file.complaint.as_ref() == Some(&problem) {
+        if file.complaint.as_ref().is_some_and(|(stamp, made)| *stamp == file.stamp && *made == problem) {
             return;
         }
         let kept = if file.last_good.is_some() { "; its last readable state is used" } else { "; ignored" };
         tracing::warn!(file = %problem.path.display(), field = problem.field.as_deref(), "{problem}{kept}");
-        file.complaint = Some(problem);
+        file.complaint = Some((file.stamp, problem));
     }
 
     /// Notes that nothing is wrong with a file.
@@ -84,6 +81,6 @@ impl FileCache {
 
     /// What is wrong at present, by path.
     pub(super) fn problems(&self) -> Vec<FileProblem> {
-        self.files.values().filter_map(|file| file.complaint.clone()).collect()
+        self.files.values().filter_map(|file| file.complaint.clone()).map(|(_, problem)| problem).collect()
     }
 }

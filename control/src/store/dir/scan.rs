@@ -29,11 +29,17 @@ pub(super) struct Scan {
 pub(super) struct Claim {
     pub(super) object: Object,
     /// The file that was believed.
-    pub(super) path: PathBuf,
-    /// Whether that file cannot be read at present, and `object` is what it last said.
-    pub(super) is_stale: bool,
+    pub(super) file: ClaimFile,
     /// Other files that claim the same object.
-    pub(super) duplicates: Vec<PathBuf>,
+    pub(super) duplicates: Vec<ClaimFile>,
+}
+
+/// A file that claims to be an object.
+#[derive(Debug)]
+pub(super) struct ClaimFile {
+    pub(super) path: PathBuf,
+    /// Whether it cannot be read at present, and the claim is what it last said.
+    pub(super) is_stale: bool,
 }
 
 /// Reads a directory. Bad files are noted in the cache and left out; a directory that is not there has no objects.
@@ -120,14 +126,16 @@ fn settle(name: &str, mut claims: Vec<(PathBuf, Object)>, dir: &KindDir, cache: 
     let canonical = dir.file_of(name);
     let winner = claims.iter().position(|(path, _)| *path == canonical).unwrap_or(0);
     let (path, object) = claims.remove(winner);
-    let duplicates: Vec<PathBuf> = claims.into_iter().map(|(path, _)| path).collect();
     judge(&path, None, cache);
-    for duplicate in &duplicates {
+    for (duplicate, _) in &claims {
         let reason = format!("is `{name}`, which {} already is", path.display());
         judge(duplicate, Some(BadFile { field: Some("metadata.name".to_owned()), reason }), cache);
     }
-    let is_stale = cache.get(&path).is_some_and(|file| file.outcome.is_err());
-    Claim { object, path, is_stale, duplicates }
+    let file = |path: PathBuf| {
+        let is_stale = cache.get(&path).is_some_and(|file| file.outcome.is_err());
+        ClaimFile { path, is_stale }
+    };
+    Claim { object, file: file(path), duplicates: claims.into_iter().map(|(path, _)| file(path)).collect() }
 }
 
 /// Complains of a file once, or takes the complaint back. A file's own fault counts before `other`.
@@ -138,5 +146,62 @@ fn judge(path: &Path, other: Option<BadFile>, cache: &mut FileCache) {
             cache.complain(FileProblem { path: path.to_owned(), field: bad.field, reason: bad.reason });
         }
         None => cache.absolve(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::api::Kind;
+
+    #[test]
+    fn a_bad_file_is_logged_once_per_change_with_file_and_field_and_once_more_when_it_is_repaired() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = KindDir::new(root.path(), Kind::Cluster, "ns").unwrap();
+        dir.make().unwrap();
+        let path = dir.path.join("bad.yaml");
+        let mut cache = FileCache::default();
+        let mut lines_after = |text: &str| {
+            fs::write(&path, text).unwrap();
+            logged(|| (0..3).for_each(|_| drop(scan(&dir, &mut cache).unwrap())))
+        };
+
+        let first = lines_after("apiVersion: submariner.io/v1\nkind: Pod\n");
+        assert_eq!(first.lines().count(), 1, "{first}");
+        assert!(first.contains("WARN") && first.contains("bad.yaml: field `kind`: is `Pod`"), "{first}");
+        let second = lines_after("apiVersion: submariner.io/v1\nkind: Service\n");
+        assert_eq!(second.lines().count(), 1, "{second}");
+        assert_eq!(logged(|| drop(scan(&dir, &mut FileCache::default()).unwrap())).lines().count(), 1);
+        let good = "apiVersion: submariner.io/v1\nkind: Cluster\nmetadata: {name: a}\nspec: {cluster_id: a, \
+                    service_cidr: [], cluster_cidr: [], global_cidr: []}\n";
+        let third = lines_after(good);
+        assert!(third.lines().count() == 1 && third.contains("is in order again"), "{third}");
+        assert_eq!(lines_after(&format!("{good}# comment\n")), "");
+    }
+
+    /// What is logged on this thread meanwhile.
+    fn logged(work: impl FnOnce()) -> String {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let writer = Arc::clone(&lines);
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || Writer(Arc::clone(&writer)));
+        tracing::subscriber::with_default(subscriber.finish(), work);
+        let bytes = lines.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    struct Writer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Writer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 }

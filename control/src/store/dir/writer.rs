@@ -24,7 +24,7 @@ impl Inner {
             object.metadata.uid = Some(new_uid());
             object.metadata.creation_timestamp = Some(self.now());
             object.metadata.generation = Some(1);
-            self.write(&dir, &dir.file_of(&key.name), true, object)
+            self.write(&dir, &path_for(&key.name, &dir, &scan), true, object)
         })
     }
 
@@ -43,13 +43,13 @@ impl Inner {
                 return Err(StoreError::Conflict { key, expected, found });
             }
             self.inherit(&mut object.metadata, &current);
-            if object == current && !claim.is_stale {
+            if object == current && !claim.file.is_stale {
                 return Ok(current);
             }
             if object.body != current.body {
                 object.metadata.generation = Some(current.metadata.generation.unwrap_or(0).saturating_add(1));
             }
-            self.write(&dir, &claim.path, claim.is_stale, object)
+            self.write(&dir, &claim.file.path, claim.file.is_stale, object)
         })
     }
 
@@ -59,10 +59,9 @@ impl Inner {
         self.locked(&dir, false, |mut scan| {
             let claim = scan.objects.remove(&key.name).ok_or_else(|| StoreError::NotFound(key.clone()))?;
             // A duplicate that stayed would be the object, back from the dead.
-            for path in claim.duplicates.iter().chain([&claim.path]) {
-                let is_readable = path != &claim.path || !claim.is_stale;
-                let gone = if is_readable { fs::remove_file(path) } else { set_aside(path) };
-                gone.map_err(|source| unavailable("delete", path, source))?;
+            for file in claim.duplicates.iter().chain([&claim.file]) {
+                let gone = if file.is_stale { set_aside(&file.path) } else { fs::remove_file(&file.path) };
+                gone.map_err(|source| unavailable("delete", &file.path, source))?;
             }
             file::sync_dir(&dir.path).map_err(|source| unavailable("sync", &dir.path, source))
         })
@@ -104,7 +103,7 @@ impl Inner {
         let failed = |source| unavailable("write", path, source);
         let bytes = file::emit(&object).map_err(failed)?;
         if displace && fs::symlink_metadata(path).is_ok() {
-            set_aside(path).map_err(|source| unavailable("set aside", path, source))?;
+            keep_aside(path).map_err(|source| unavailable("set aside", path, source))?;
         }
         object.metadata.resource_version = Some(file::replace(path, &bytes).map_err(failed)?);
         // Should somebody spoil the file, what we wrote is its last good state.
@@ -137,17 +136,48 @@ fn check(object: &Object) -> Result<ObjectKey, StoreError> {
     Ok(key)
 }
 
-/// Renames a file so that it is no longer in the way, and says so.
+/// Where a new object goes: into the file named after it, unless that file is another object's.
+fn path_for(name: &str, dir: &KindDir, scan: &Scan) -> PathBuf {
+    let is_taken = |path: &PathBuf| {
+        scan.objects
+            .values()
+            .flat_map(|claim| claim.duplicates.iter().chain([&claim.file]))
+            .any(|file| file.path == *path)
+    };
+    let others = (1u64..).map(|number| dir.path.join(format!("{name}.{number}.yaml")));
+    let mut candidates = std::iter::once(dir.file_of(name)).chain(others);
+    candidates.find(|path| !is_taken(path)).expect("there are fewer files than numbers")
+}
+
+/// Renames a file that cannot be read, so that it is no longer in the way, and says so.
 fn set_aside(path: &Path) -> io::Result<()> {
+    let aside = aside_of(path);
+    fs::rename(path, &aside)?;
+    tell_aside(path, &aside);
+    Ok(())
+}
+
+/// Gives a file that cannot be read a second name, before its first one is taken over. Unlike renaming it first, this
+/// leaves no moment without a file of that name. What can have no second name, such as a directory, is renamed.
+fn keep_aside(path: &Path) -> io::Result<()> {
+    let aside = aside_of(path);
+    fs::hard_link(path, &aside).or_else(|_| fs::rename(path, &aside))?;
+    tell_aside(path, &aside);
+    Ok(())
+}
+
+fn aside_of(path: &Path) -> PathBuf {
     /// Leaves room for the mark in a name of at most 255 bytes, also in characters of four bytes.
     const KEPT_CHARS: usize = 50;
     let name: String =
         path.file_name().unwrap_or_default().to_string_lossy().chars().take(KEPT_CHARS).collect();
     let random = rand_core::OsRng.next_u32();
-    let aside: PathBuf = path.with_file_name(format!("{name}{ASIDE_MARK}{random:08x}"));
-    fs::rename(path, &aside)?;
-    tracing::warn!(file = %path.display(), aside = %aside.display(), "an unreadable file was in the way and is set aside");
-    Ok(())
+    path.with_file_name(format!("{name}{ASIDE_MARK}{random:08x}"))
+}
+
+fn tell_aside(path: &Path, aside: &Path) {
+    tracing::warn!(file = %path.display(), aside = %aside.display(),
+        "{}: an unreadable file was in the way; it is kept as {}", path.display(), aside.display());
 }
 
 /// A random (version 4) UUID.
