@@ -63,6 +63,12 @@ pub(super) fn scan(dir: &KindDir, cache: &mut FileCache) -> Result<Scan, StoreEr
     Ok(scan)
 }
 
+/// Takes in a file that we have just written.
+pub(super) fn take_in(path: &Path, dir: &KindDir, cache: &mut FileCache) {
+    refresh(path, dir, cache);
+    judge(path, None, cache);
+}
+
 /// The directory's files that are meant as objects, by name, so that every reader settles duplicates alike.
 fn files_of(dir: &KindDir, scan: &mut Scan) -> Result<Vec<PathBuf>, StoreError> {
     let failed = |source| unavailable("read directory", &dir.path, source);
@@ -85,7 +91,7 @@ fn is_editors_or_ours(name: &str) -> bool {
 }
 
 /// Brings the cache's entry for this file up to date.
-pub(super) fn refresh(path: &Path, dir: &KindDir, cache: &mut FileCache) {
+fn refresh(path: &Path, dir: &KindDir, cache: &mut FileCache) {
     let Ok(found) = fs::symlink_metadata(path) else { return };
     let stamp = Stamp::of(&found);
     if cache.unchanged(path, stamp).is_some() {

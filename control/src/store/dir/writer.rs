@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rand_core::RngCore;
 
 use super::layout::{ASIDE_MARK, KindDir, check_key, unavailable};
-use super::scan::{Scan, refresh, scan};
+use super::scan::{Scan, scan, take_in};
 use super::{Inner, file, lock};
 use crate::api::{Object, ObjectKey, ObjectMeta};
 use crate::store::StoreError;
@@ -107,7 +107,7 @@ impl Inner {
         }
         object.metadata.resource_version = Some(file::replace(path, &bytes).map_err(failed)?);
         // Should somebody spoil the file, what we wrote is its last good state.
-        refresh(path, dir, &mut self.lock_cache());
+        take_in(path, dir, &mut self.lock_cache());
         Ok(object)
     }
 
