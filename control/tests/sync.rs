@@ -24,7 +24,12 @@ async fn clusters_find_each_other_through_a_broker_and_forget_who_leaves() {
     }
     for member in &members {
         wait_for(member, |endpoints| endpoints.len() == 3).await;
-        assert_eq!(member.store.list(Kind::Cluster, LOCAL_NS).await.unwrap().len(), 3);
+        bounded(async {
+            while member.store.list(Kind::Cluster, LOCAL_NS).await.unwrap().len() != 3 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
         assert!(member.sync.refused.borrow().is_empty());
     }
     assert_eq!(lab.broker().list(Kind::Endpoint, BROKER_NS).await.unwrap().len(), 3, "something echoed");
