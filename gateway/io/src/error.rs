@@ -1,0 +1,72 @@
+//! What can go wrong when devices and sockets are opened.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// A device or socket could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration names an interface as no interface can be named.
+    #[error(
+        "{0:?} is no interface name: 1 to 15 bytes without '/', '%', ':' or white space, and not '.' or '..'"
+    )]
+    InterfaceName(String),
+    /// The configuration asks for a number of queues or sockets that cannot be.
+    #[error("{what} must be between 1 and {most}, not {count}")]
+    Count {
+        /// What is counted.
+        what: &'static str,
+        /// What was asked for.
+        count: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The kernel has no TUN driver, or we cannot see it.
+    #[error("/dev/net/tun: {0}; load the module (`modprobe tun`), or give the container that device")]
+    NoTunDriver(#[source] io::Error),
+    /// An interface of that name exists and is none that we can use.
+    #[error(
+        "interface {name} exists and is no multi-queue TUN device; remove it (`ip link del {name}`) or choose another name"
+    )]
+    NotOurKind {
+        /// The interface.
+        name: String,
+    },
+    /// Somebody else holds the device.
+    #[error("interface {name} is in use by another process")]
+    DeviceBusy {
+        /// The interface.
+        name: String,
+    },
+    /// Somebody else is bound to the port.
+    #[error("UDP port {} on {} is in use by another process; `ss -ulpn` shows which", .0.port(), .0.ip())]
+    PortInUse(SocketAddr),
+    /// We may not do that.
+    #[error("{what}: not permitted; run as root or with CAP_NET_ADMIN")]
+    NotPermitted {
+        /// What we tried.
+        what: String,
+    },
+    /// An inherited descriptor is not what it should be.
+    #[error("inherited descriptor: {0}")]
+    Inherited(&'static str),
+    /// The kernel refused for another reason.
+    #[error("{what}: {source}")]
+    Kernel {
+        /// What we tried.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn kernel(what: impl Into<String>, source: io::Error) -> Self {
+        let what = what.into();
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            return Self::NotPermitted { what };
+        }
+        Self::Kernel { what, source }
+    }
+}

@@ -1,0 +1,181 @@
+//! Sending a batch: what the kernel takes, what it refuses, and what can be done about that.
+
+use std::io;
+use std::net::SocketAddr;
+
+use trieste_packet::{Batch, DropReason, Drops, LayoutKind, Packet, Pool};
+
+use super::transmit::{MAX_SEGMENTS, Piece};
+use super::{Fallback, UdpIo};
+
+/// What to do after the kernel refused a piece.
+#[derive(Debug)]
+enum Verdict {
+    /// Something was changed; ask again.
+    Again,
+    /// Send the packet segment by segment.
+    Split,
+    /// The socket's buffer is full.
+    Full,
+    /// The piece cannot be sent.
+    Lose(DropReason),
+    /// The socket is broken.
+    Broken,
+}
+
+impl UdpIo {
+    pub(super) fn send_batch(
+        &mut self,
+        batch: &mut Batch,
+        pool: &mut Pool,
+        drops: &mut Drops,
+    ) -> io::Result<usize> {
+        self.blocked = None;
+        let (mut sent, mut done, mut is_split) = (0, 0, false);
+        let mut broken = None;
+        while let Some(first) = batch.as_slice().get(done) {
+            let slot = slot_of(first);
+            let result = match &self.sockets[slot] {
+                Some(socket) if is_sendable(first) => {
+                    let segments = if socket.gso { MAX_SEGMENTS } else { 1 };
+                    let run = batch.as_slice()[done..]
+                        .iter()
+                        .take_while(|packet| slot_of(packet) == slot && is_sendable(packet));
+                    self.transmitter.send(socket, run, if is_split { 1 } else { segments }, segments)
+                }
+                _ => {
+                    lose_front(batch, &mut done, None, DropReason::SocketWrite, pool, drops);
+                    continue;
+                }
+            };
+            let error = match result {
+                Ok(taken) => {
+                    for piece in &self.transmitter.pieces()[..taken] {
+                        sent += usize::from(piece.segments);
+                        if trim(&mut batch.as_mut_slice()[done], *piece) {
+                            done += 1;
+                            is_split = false;
+                        }
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let piece = self.transmitter.pieces()[0];
+            match self.judge(slot, &error, piece, &mut batch.as_mut_slice()[done]) {
+                Verdict::Again => {}
+                Verdict::Split => is_split = true,
+                Verdict::Full => {
+                    self.blocked = Some(slot);
+                    break;
+                }
+                Verdict::Lose(reason) => {
+                    if lose_front(batch, &mut done, Some(piece), reason, pool, drops) {
+                        is_split = false;
+                    }
+                }
+                Verdict::Broken => {
+                    broken = Some(error);
+                    break;
+                }
+            }
+        }
+        recycle_front(batch, done, pool);
+        match broken {
+            Some(error) if sent == 0 => Err(error),
+            _ => Ok(sent),
+        }
+    }
+
+    /// What the kernel's refusal of `piece`, the front of `packet`, means. Every verdict but `Full` and `Broken` brings
+    /// the batch nearer to its end: a train is split once, an address is forgotten once, what is lost is gone.
+    fn judge(&mut self, slot: usize, error: &io::Error, piece: Piece, packet: &mut Packet) -> Verdict {
+        let is_train = piece.segments > 1;
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => Verdict::Full,
+            Some(libc::EINTR) => Verdict::Again,
+            Some(libc::EBADF | libc::ENOTSOCK) => Verdict::Broken,
+            // The interface cannot finish checksums, and without that the kernel cuts no train.
+            Some(libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) if is_train => {
+                self.give_up_gso(slot, error);
+                Verdict::Again
+            }
+            // One segment is larger than the path: only single datagrams may be fragmented.
+            Some(libc::EINVAL | libc::EMSGSIZE) if is_train => Verdict::Split,
+            // The address that the peer used is no longer ours; from another one it hears us at least.
+            Some(libc::EINVAL | libc::EADDRNOTAVAIL) if packet.outer.local.is_some() => {
+                packet.outer.local = None;
+                Verdict::Again
+            }
+            Some(libc::ENOBUFS | libc::ENOMEM) => Verdict::Lose(DropReason::SocketFull),
+            _ => Verdict::Lose(DropReason::SocketWrite),
+        }
+    }
+
+    fn give_up_gso(&mut self, slot: usize, error: &io::Error) {
+        let Some(socket) = self.sockets[slot].as_mut() else { return };
+        socket.gso = false;
+        let family = if slot == 0 { "IPv4" } else { "IPv6" };
+        let reason = format!("refused while sending over {family} ({error}); datagrams are sent one by one");
+        tracing::warn!(reason, "UDP segmentation offload is off");
+        self.fallbacks.push(Fallback::new("udp-gso", reason));
+    }
+}
+
+/// Takes what was sent or lost off the front of a packet. `true` when nothing is left of it.
+fn trim(packet: &mut Packet, piece: Piece) -> bool {
+    if piece.bytes >= packet.buf.len() {
+        return true;
+    }
+    packet.buf.advance(piece.bytes);
+    packet.layout.count = packet.layout.count.saturating_sub(piece.segments).max(1);
+    false
+}
+
+/// Loses `piece`, or all of the packet behind the `done` first ones; those are given back before. `true` when nothing
+/// is left of the packet.
+fn lose_front(
+    batch: &mut Batch,
+    done: &mut usize,
+    piece: Option<Piece>,
+    reason: DropReason,
+    pool: &mut Pool,
+    drops: &mut Drops,
+) -> bool {
+    recycle_front(batch, *done, pool);
+    *done = 0;
+    let packet = &mut batch.as_mut_slice()[0];
+    if let Some(piece) = piece
+        && piece.bytes < packet.buf.len()
+    {
+        let cable = packet.decision.cable;
+        drops.lose(cable, reason, &packet.bytes()[..piece.bytes]);
+        drops.count(cable, reason, u64::from(piece.segments) - 1);
+        trim(packet, piece);
+        return false;
+    }
+    for packet in batch.drain_front(1) {
+        drops.discard(packet, reason, pool);
+    }
+    true
+}
+
+fn recycle_front(batch: &mut Batch, count: usize, pool: &mut Pool) {
+    for packet in batch.drain_front(count) {
+        pool.recycle(packet.buf);
+    }
+}
+
+fn slot_of(packet: &Packet) -> usize {
+    match packet.outer.peer {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(_) => 1,
+    }
+}
+
+fn is_sendable(packet: &Packet) -> bool {
+    match packet.layout.kind {
+        LayoutKind::Single | LayoutKind::Datagrams => true,
+        LayoutKind::Tcp | LayoutKind::Udp | LayoutKind::Packets => false,
+    }
+}

@@ -1,0 +1,92 @@
+//! Which of the sockets on one port gets a datagram: the one of the worker that owns the lane.
+//!
+//! A WireGuard message names its receiver by an index that we chose; its bits from 8 up are the lane, and
+//! lane modulo workers is the worker. The kernel computes this with a classic BPF program over the UDP payload, so
+//! that a peer's packets go to one worker whatever their addresses. Initiations have no index yet: they and all that
+//! is no such message go to worker 0. A load beyond the end of the datagram also chooses 0.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::sys;
+
+/// WireGuard message types (WireGuard paper, section 5.4).
+const RESPONSE: u8 = 2;
+const COOKIE: u8 = 3;
+const DATA: u8 = 4;
+
+/// Where the receiver index of a response is; of cookies and data it is at 4.
+const RESPONSE_INDEX: u32 = 8;
+const OTHER_INDEX: u32 = 4;
+
+/// The worker that the kernel hands `datagram` to; the same function as the program's.
+#[must_use]
+pub fn worker_of(datagram: &[u8], workers: u32) -> u32 {
+    let index = match datagram.first() {
+        Some(&RESPONSE) => RESPONSE_INDEX,
+        Some(&(COOKIE | DATA)) => OTHER_INDEX,
+        _ => return 0,
+    } as usize;
+    match datagram.get(index..index + 4) {
+        Some(&[_, a, b, c]) => u32::from_le_bytes([a, b, c, 0]) % workers.max(1),
+        _ => 0,
+    }
+}
+
+/// Attaches the program to the group of sockets that `fd` belongs to. Socket *i* of the group is the *i*-th that was
+/// bound, so no socket of the group may be closed and bound again alone.
+///
+/// # Errors
+/// When the socket shares its port with no other, or the kernel does not know the option.
+pub fn attach(fd: impl AsFd, workers: u32) -> io::Result<()> {
+    sys::attach_reuseport_filter(fd, &program(workers.max(1)))
+}
+
+const fn op(code: u32, k: u32) -> libc::sock_filter {
+    jump(code, k, 0, 0)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "opcodes have eight bits")]
+const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const SHIFT_LEFT: u32 = libc::BPF_ALU | libc::BPF_LSH | libc::BPF_K;
+const OR_X: u32 = libc::BPF_ALU | libc::BPF_OR | libc::BPF_X;
+const MODULO: u32 = libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K;
+const STORE: u32 = libc::BPF_ST;
+const LOAD_X: u32 = libc::BPF_LDX | libc::BPF_MEM;
+const RETURN: u32 = libc::BPF_RET;
+
+/// Instructions that read one index and return: see `append_index`.
+const INDEX_OPS: usize = 13;
+
+fn program(workers: u32) -> Vec<libc::sock_filter> {
+    let mut ops = Vec::with_capacity(5 + 2 * INDEX_OPS);
+    ops.push(op(LOAD_BYTE, 0));
+    ops.push(jump(IF_EQUAL, DATA.into(), 3, 0));
+    ops.push(jump(IF_EQUAL, COOKIE.into(), 2, 0));
+    ops.push(jump(IF_EQUAL, RESPONSE.into(), 1 + u8::try_from(INDEX_OPS).expect("few"), 0));
+    ops.push(op(RETURN | libc::BPF_K, 0));
+    append_index(&mut ops, OTHER_INDEX, workers);
+    append_index(&mut ops, RESPONSE_INDEX, workers);
+    ops
+}
+
+/// Classic BPF loads big-endian words, the index is little-endian: its upper three bytes are put together one by one.
+fn append_index(ops: &mut Vec<libc::sock_filter>, at: u32, workers: u32) {
+    let before = ops.len();
+    ops.push(op(LOAD_BYTE, at + 3));
+    for byte in [at + 2, at + 1] {
+        ops.push(op(SHIFT_LEFT, 8));
+        ops.push(op(STORE, 0));
+        ops.push(op(LOAD_BYTE, byte));
+        ops.push(op(LOAD_X, 0));
+        ops.push(op(OR_X, 0));
+    }
+    ops.push(op(MODULO, workers));
+    ops.push(op(RETURN | libc::BPF_A, 0));
+    debug_assert_eq!(ops.len() - before, INDEX_OPS);
+}
