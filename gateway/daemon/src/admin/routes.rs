@@ -1,0 +1,123 @@
+//! What is answered to which request.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use trieste_control::admin::{
+    CAPTURE_PATH, CaptureRequest, ErrorBody, GATEWAY_PATH, GatewayStatus, METRICS_PATH, PCAPNG_CONTENT_TYPE,
+    STATUS_PATH,
+};
+
+use crate::capture::{CaptureError, CaptureHub};
+use crate::metrics::{self, MetricsExtra};
+
+/// Where answers come from. The functions are called once per request, on a thread of the control plane.
+#[derive(Clone)]
+pub struct AdminState {
+    /// The status document.
+    pub status: Arc<dyn Fn() -> GatewayStatus + Send + Sync>,
+    /// The Gateway object.
+    pub gateway: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
+    /// What metrics need beyond the status.
+    pub extra: Arc<dyn Fn() -> MetricsExtra + Send + Sync>,
+    /// Captures.
+    pub hub: Arc<CaptureHub>,
+}
+
+impl fmt::Debug for AdminState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminState").field("hub", &self.hub).finish_non_exhaustive()
+    }
+}
+
+/// Everything, for the admin socket.
+pub fn admin_router(state: AdminState) -> Router {
+    let router = Router::new()
+        .route(STATUS_PATH, get(status))
+        .route(GATEWAY_PATH, get(gateway))
+        .route(CAPTURE_PATH, get(capture))
+        .route(METRICS_PATH, get(metrics_page));
+    with_refusals(router).with_state(state)
+}
+
+/// Metrics alone, for the metrics port. `HEAD` is answered like `GET`, without the body: tools ask so.
+pub fn metrics_router(state: AdminState) -> Router {
+    with_refusals(Router::new().route(METRICS_PATH, get(metrics_page))).with_state(state)
+}
+
+fn with_refusals(router: Router<AdminState>) -> Router<AdminState> {
+    router
+        .fallback(|| async { refusal(StatusCode::NOT_FOUND, "nothing here".to_owned()) })
+        .method_not_allowed_fallback(|| async {
+            refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered".to_owned())
+        })
+}
+
+async fn status(State(state): State<AdminState>) -> Json<GatewayStatus> {
+    Json((state.status)())
+}
+
+async fn gateway(State(state): State<AdminState>) -> Json<serde_json::Value> {
+    Json((state.gateway)())
+}
+
+async fn metrics_page(State(state): State<AdminState>) -> impl IntoResponse {
+    let page = metrics::render(&(state.status)(), &(state.extra)(), state.hub.counters());
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
+}
+
+async fn capture(
+    State(state): State<AdminState>,
+    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Response {
+    let request = query.map_err(|error| error.to_string()).and_then(|query| read_capture_request(&query.0));
+    let request = match request {
+        Ok(request) => request,
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, error),
+    };
+    match state.hub.start(&request) {
+        Ok(stream) => {
+            ([(header::CONTENT_TYPE, PCAPNG_CONTENT_TYPE)], Body::from_stream(stream)).into_response()
+        }
+        Err(error) => {
+            let status = match error {
+                CaptureError::Point(_) => StatusCode::BAD_REQUEST,
+                CaptureError::TooMany | CaptureError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            refusal(status, error.to_string())
+        }
+    }
+}
+
+/// Reads a capture's query. Stricter than serde: a key that is misspelt would otherwise capture everything.
+fn read_capture_request(query: &[(String, String)]) -> Result<CaptureRequest, String> {
+    let mut request = CaptureRequest::default();
+    for (index, (key, value)) in query.iter().enumerate() {
+        if query[..index].iter().any(|(other, _)| other == key) {
+            return Err(format!("{key}: given twice"));
+        }
+        let bad = |what: &str| format!("{key}: `{value}` is not {what}");
+        match key.as_str() {
+            "point" => request.point = Some(value.clone()),
+            "host" => request.host = Some(value.parse().map_err(|_| bad("an IPv4 or IPv6 address"))?),
+            "port" => request.port = Some(value.parse().map_err(|_| bad("a port from 0 to 65535"))?),
+            "proto" => request.proto = Some(value.parse().map_err(|error| format!("proto: {error}"))?),
+            "snaplen" => request.snaplen = Some(value.parse().map_err(|_| bad("a number of bytes"))?),
+            _ => {
+                return Err(format!("`{key}` is not known; a capture has point, host, port, proto, snaplen"));
+            }
+        }
+    }
+    Ok(request)
+}
+
+fn refusal(status: StatusCode, error: String) -> Response {
+    (status, Json(ErrorBody { error })).into_response()
+}

@@ -1,0 +1,111 @@
+//! The gateway's devices: the TUN device inside, UDP sockets outside; one of each for every worker.
+
+use trieste_control::admin::IoCapability;
+use trieste_io::link::Family;
+use trieste_io::{Fallback, Offloads, PacketIo as _, Tun, TunConfig, TunQueue, UdpConfig, UdpIo};
+
+use crate::config::{Config, Offload};
+use crate::status::capability;
+
+/// Mark of everything that cables send (design §3.12), inside [`OUTER_MARK_MASK`]: outside the bits of kube-proxy
+/// (0xc000), Calico's default (0xffff0000 is configurable, 0x54 is not handed out), Cilium (0x0f00) and Globalnet
+/// (0xc0000). A rule before all of ours sends what carries it to the main table.
+pub const OUTER_MARK: u32 = 0x0054_0000;
+/// The bits of [`OUTER_MARK`].
+pub const OUTER_MARK_MASK: u32 = 0x00ff_0000;
+
+/// What the workers are given, before they are.
+#[derive(Debug)]
+pub struct Devices {
+    tuns: Vec<TunQueue>,
+    wires: Vec<UdpIo>,
+    fallbacks: Vec<Fallback>,
+}
+
+impl Devices {
+    /// Opens the sockets and the TUN device, and sets the device up.
+    ///
+    /// # Errors
+    /// What is missing or taken, and what to do about it.
+    pub fn open(config: &Config, underlay_mtu: u16) -> anyhow::Result<Self> {
+        let wires = UdpIo::open_group(&udp_config(config), usize::from(config.workers))?;
+        let tun = Tun::open(&tun_config(config, underlay_mtu))?;
+        set_sysctls(&tun);
+        tun.set_up(true)?;
+        let mut fallbacks = tun.fallbacks().to_vec();
+        for fallback in wires.iter().flat_map(|wire| wire.fallbacks()) {
+            if !fallbacks.contains(fallback) {
+                fallbacks.push(fallback.clone());
+            }
+        }
+        for fallback in &fallbacks {
+            tracing::warn!(feature = fallback.feature, reason = %fallback.reason, "doing without an offload; it works, slower");
+        }
+        Ok(Self { tuns: tun.into_queues(), wires, fallbacks })
+    }
+
+    /// What the kernel does for us, and what not and why.
+    #[must_use]
+    pub fn capabilities(&self) -> Vec<IoCapability> {
+        let tun = self.tuns.first().map_or(Offloads::NONE, |tun| tun.capabilities().offloads);
+        let udp = self.wires.first().map_or(Offloads::NONE, |wire| wire.capabilities().offloads);
+        let on = tun.with(udp).names().map(|name| capability(name, None));
+        on.chain(self.fallbacks.iter().map(|fallback| capability(fallback.feature, Some(&fallback.reason))))
+            .collect()
+    }
+
+    /// One TUN queue and one set of sockets for each worker.
+    pub fn into_pairs(self) -> impl Iterator<Item = (TunQueue, UdpIo)> {
+        self.tuns.into_iter().zip(self.wires)
+    }
+}
+
+/// Removes the TUN device.
+///
+/// # Errors
+/// What the kernel says; no device is no error.
+pub fn remove(name: &str) -> anyhow::Result<()> {
+    if trieste_io::tun::remove(name)? {
+        tracing::info!(interface = name, "TUN device removed");
+    }
+    Ok(())
+}
+
+fn udp_config(config: &Config) -> UdpConfig {
+    let mut udp = UdpConfig::new(config.udp_port);
+    udp.mark = Some(OUTER_MARK);
+    udp.gso = !config.disabled.contains(&Offload::UdpGso);
+    udp.gro = !config.disabled.contains(&Offload::UdpGro);
+    udp
+}
+
+fn tun_config(config: &Config, underlay_mtu: u16) -> TunConfig {
+    let mut tun = TunConfig::new(&config.tun_name);
+    tun.queues = usize::from(config.workers);
+    tun.mtu_bytes = Some(usize::from(config.tun_mtu.unwrap_or(underlay_mtu)));
+    for disabled in &config.disabled {
+        tun.offloads = tun.offloads.without(match disabled {
+            Offload::TunUso => Offloads::USO4.with(Offloads::USO6),
+            Offload::TunTso => Offloads::TSO4.with(Offloads::TSO6),
+            Offload::TunChecksum | Offload::TunVnetHeader => Offloads::TUN,
+            Offload::UdpGso | Offload::UdpGro => Offloads::NONE,
+        });
+    }
+    tun
+}
+
+/// ICMP errors made here carry one of the node's own addresses: the device must accept those from itself. Paths are
+/// not symmetric: reverse-path filtering must be loose.
+fn set_sysctls(tun: &Tun) {
+    let settings = [
+        (Family::Ipv4, "accept_local", "1"),
+        (Family::Ipv4, "rp_filter", "2"),
+        (Family::Ipv4, "forwarding", "1"),
+        (Family::Ipv6, "forwarding", "1"),
+    ];
+    for (family, key, value) in settings {
+        if let Err(error) = tun.set_sysctl(family, key, value) {
+            tracing::warn!(key, value, %error, "cannot set a sysctl of the TUN device; the route agent may do it");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The Prometheus page: what upstream's gateway says under upstream's names, and what is ours under `trieste_…`.
+//!
+//! A pure function of the status document and a few numbers beside it; the counters themselves belong to the
+//! workers. `docs/operations/metrics.md` describes every metric, and a test compares it with what is rendered.
+//!
+//! * [`exposition`] — the text format. * [`upstream`] — names that are API. * [`ours`] — the rest.
+
+pub mod exposition;
+pub mod process;
+
+mod ours;
+mod upstream;
+
+use std::time::Duration;
+
+use trieste_control::admin::GatewayStatus;
+use trieste_pipeline::Counters;
+
+use crate::capture::CaptureCounters;
+use exposition::Page;
+pub use process::ProcessStats;
+
+pub use exposition::CONTENT_TYPE;
+
+/// What the page says beyond the status document.
+#[derive(Debug, Clone, Default)]
+pub struct MetricsExtra {
+    /// How often the gateway has written its `Gateway` object.
+    pub sync_iterations: u64,
+    /// Per cable name, when it was last connected; time since 1970.
+    pub established: Vec<(String, Duration)>,
+    /// Per worker number, its pipeline's counters.
+    pub workers: Vec<(u32, Counters)>,
+    /// The process; see [`ProcessStats::read`].
+    pub process: Option<ProcessStats>,
+}
+
+/// Renders the page.
+#[must_use]
+pub fn render(status: &GatewayStatus, extra: &MetricsExtra, captures: CaptureCounters) -> String {
+    let mut page = Page::default();
+    upstream::render(&mut page, status, extra);
+    ours::gateway(&mut page, status);
+    ours::workers(&mut page, status, extra);
+    ours::cables(&mut page, status);
+    ours::packets(&mut page, status);
+    ours::captures(&mut page, captures);
+    if let Some(process) = &extra.process {
+        process::render(&mut page, process, status.started);
+    }
+    page.into_text()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! What every Prometheus client says about its process, so that the usual dashboards work.
+
+use std::fs;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::exposition::{Family, Kind, Page};
+
+/// The process at a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProcessStats {
+    /// CPU time of all threads, user and system.
+    pub cpu: Duration,
+    /// Bytes of memory that are resident.
+    pub resident_bytes: u64,
+    /// Bytes of address space.
+    pub virtual_bytes: u64,
+    /// Open file descriptors.
+    pub open_fds: u64,
+    /// Most file descriptors that may be open.
+    pub max_fds: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+impl ProcessStats {
+    /// Reads `/proc/self`; `None` where it cannot be read.
+    #[must_use]
+    pub fn read() -> Option<Self> {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let limits = fs::read_to_string("/proc/self/limits").ok()?;
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        Some(Self {
+            cpu: cpu_time(&stat)?,
+            resident_bytes: status_field(&status, "VmRSS:")? * 1024,
+            virtual_bytes: status_field(&status, "VmSize:")? * 1024,
+            open_fds: u64::try_from(fs::read_dir("/proc/self/fd").ok()?.count()).ok()?,
+            max_fds: max_fds(&limits)?,
+            threads: status_field(&status, "Threads:")?,
+        })
+    }
+}
+
+/// A field of `/proc/self/status`; sizes there are in KiB.
+fn status_field(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// User and system time, fields 14 and 15. The second field, the name, may contain anything, but ends with the last
+/// parenthesis.
+fn cpu_time(stat: &str) -> Option<Duration> {
+    /// The unit of these fields towards programs, on every architecture that we build for.
+    const TICKS_PER_SECOND: u64 = 100;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(Duration::from_millis((user + system) * (1000 / TICKS_PER_SECOND)))
+}
+
+fn max_fds(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let soft = line.split_whitespace().next()?;
+    if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
+}
+
+pub(super) fn render(page: &mut Page, process: &ProcessStats, started: Timestamp) {
+    let gauge = |name, help| Family::new(Kind::Gauge, name, help);
+    let cpu = Family::new(
+        Kind::Counter,
+        "process_cpu_seconds_total",
+        "Total user and system CPU time spent in seconds.",
+    );
+    page.add(cpu.with(process.cpu.as_secs_f64()));
+    page.add(gauge("process_max_fds", "Maximum number of open file descriptors.").with(process.max_fds));
+    page.add(gauge("process_open_fds", "Number of open file descriptors.").with(process.open_fds));
+    page.add(
+        gauge("process_resident_memory_bytes", "Resident memory size in bytes.").with(process.resident_bytes),
+    );
+    page.add(
+        gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.")
+            .with(started.as_duration().as_secs_f64()),
+    );
+    page.add(gauge("process_threads", "Number of OS threads.").with(process.threads));
+    page.add(
+        gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.").with(process.virtual_bytes),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_memory_threads_and_files() {
+        let stats = ProcessStats::read().unwrap();
+        assert!(stats.resident_bytes > 1 << 20 && stats.virtual_bytes >= stats.resident_bytes, "{stats:?}");
+        assert!(stats.threads >= 1 && stats.open_fds >= 3 && stats.max_fds >= stats.open_fds, "{stats:?}");
+    }
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 150 25 0 0 20 0 1 0";
+        assert_eq!(cpu_time(stat), Some(Duration::from_millis(1750)));
+    }
+}

@@ -1,0 +1,125 @@
+//! The state directory: the node's WireGuard key, mode 0600 in a directory of mode 0700.
+//!
+//! The key is made once. Upstream ignores a changed Endpoint under a known key, so the key is renewed when what
+//! peers have to learn with it changes: subnets, address or port. What it was made for is kept beside it.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use trieste_cables::keys::{self, Secret};
+use trieste_cables::wireguard::WireguardKind;
+
+const KEY_FILE: &str = "wireguard.key";
+const FACTS_FILE: &str = "wireguard.for";
+
+/// Why the state directory is of no use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The kernel refused.
+    #[error(
+        "state directory: cannot {what} {path}: {source}; set state-dir to a directory that this process may write"
+    )]
+    Io {
+        /// What we were doing.
+        what: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The key file holds something else.
+    #[error("state directory: {path} is no key ({problem}); move it away and start again to make a new one")]
+    BadKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Makes the directory if it is missing, and lets only its owner in.
+///
+/// # Errors
+/// [`StateError::Io`].
+pub fn prepare(dir: &Path) -> Result<(), StateError> {
+    let failed = |what| move |source| StateError::Io { what, path: dir.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make"))?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(failed("protect"))
+}
+
+/// The node's private key: the one on disk if it was made for the same `facts` (a text that changes when subnets,
+/// address or port do), else a new one.
+///
+/// # Errors
+/// [`StateError`].
+pub fn private_key(dir: &Path, facts: &str) -> Result<Secret, StateError> {
+    let path = dir.join(KEY_FILE);
+    let facts_path = dir.join(FACTS_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let key =
+                keys::parse(&text).map_err(|problem| StateError::BadKey { path: path.clone(), problem })?;
+            match fs::read_to_string(&facts_path) {
+                Ok(known) if known != facts => {
+                    tracing::info!("subnets, address or port changed: making a new WireGuard key");
+                }
+                _ => {
+                    write(&facts_path, facts)?;
+                    return Ok(key);
+                }
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(StateError::Io { what: "read", path, source }),
+    }
+    let key = WireguardKind::generate_private_key();
+    write(&path, &format!("{}\n", keys::emit(&key)))?;
+    write(&facts_path, facts)?;
+    Ok(key)
+}
+
+/// Writes a file whole or not at all, readable by its owner only.
+fn write(path: &Path, text: &str) -> Result<(), StateError> {
+    let temporary = path.with_extension("new");
+    let failed = |what| move |source| StateError::Io { what, path: path.to_owned(), source };
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(failed("write"))?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed("write"))?;
+    fs::rename(&temporary, path).map_err(failed("replace"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_made_once_and_renewed_with_the_facts() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("state");
+        prepare(&dir).unwrap();
+        let first = private_key(&dir, "10.1.0.0/16").unwrap();
+        assert_eq!(private_key(&dir, "10.1.0.0/16").unwrap(), first);
+        let second = private_key(&dir, "10.9.0.0/16").unwrap();
+        assert_ne!(second, first);
+        assert_eq!(private_key(&dir, "10.9.0.0/16").unwrap(), second);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&dir), mode(&dir.join(KEY_FILE))), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_broken_key_file_is_named_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(KEY_FILE), "what").unwrap();
+        let error = private_key(dir.path(), "x").unwrap_err().to_string();
+        assert!(error.contains("wireguard.key"), "{error}");
+        assert_eq!(fs::read_to_string(dir.path().join(KEY_FILE)).unwrap(), "what");
+    }
+}

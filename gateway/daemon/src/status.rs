@@ -1,0 +1,120 @@
+//! The gateway's state as one document, put together twice a second.
+
+use jiff::Timestamp;
+use trieste_control::admin::{
+    BrokerStatus, Conservation, DropCount, FeatureState, GatewayStatus, IoCapability, RefusedCluster,
+    WorkerState, WorkerStatus,
+};
+use trieste_control::api::{EndpointSpec, HaStatus, PublishedStatus};
+
+use crate::engine::Engine;
+use crate::worker::{Published, WorkerHandle};
+
+/// The version that objects and answers carry.
+pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// What does not change while the gateway runs.
+#[derive(Debug, Clone)]
+pub struct Fixed {
+    /// When it started.
+    pub started: Timestamp,
+    /// Its cluster.
+    pub cluster: String,
+    /// Its host name.
+    pub hostname: String,
+    /// Its Endpoint.
+    pub endpoint: EndpointSpec,
+    /// What the devices do by themselves.
+    pub io: Vec<IoCapability>,
+}
+
+/// Says of a feature whether it is in use.
+#[must_use]
+pub fn capability(feature: impl Into<String>, reason: Option<&str>) -> IoCapability {
+    let state = if reason.is_none() { FeatureState::On } else { FeatureState::Off };
+    IoCapability { feature: feature.into(), state, reason: reason.unwrap_or_default().to_owned() }
+}
+
+/// Puts the document together.
+#[must_use]
+pub fn document(
+    fixed: &Fixed,
+    engine: &Engine,
+    broker: BrokerStatus,
+    refused_by_sync: &[RefusedCluster],
+    failure: &str,
+    now: std::time::Instant,
+) -> GatewayStatus {
+    let published: Vec<(&WorkerHandle, Published)> =
+        engine.workers().iter().map(|worker| (worker, worker.published())).collect();
+    let unix_ms = Timestamp::now().as_millisecond();
+    let mut refused = refused_by_sync.to_vec();
+    refused.extend(engine.refused().iter().filter(|entry| !refused_by_sync.contains(entry)).cloned());
+    GatewayStatus {
+        version: VERSION.to_owned(),
+        pid: std::process::id(),
+        started: fixed.started,
+        cluster: fixed.cluster.clone(),
+        hostname: fixed.hostname.clone(),
+        ha_status: HaStatus::Active,
+        failure: failure.to_owned(),
+        workers: published.iter().map(|(handle, view)| worker(handle, view)).collect(),
+        io: fixed.io.clone(),
+        endpoint: fixed.endpoint.clone(),
+        connections: engine.connections(now, unix_ms),
+        drops: published.iter().flat_map(|(handle, view)| drops(engine, handle, view)).collect(),
+        refused,
+        broker,
+        conservation: conservation(&published),
+    }
+}
+
+fn worker(handle: &WorkerHandle, view: &Published) -> WorkerStatus {
+    let counters = &view.counters;
+    WorkerStatus {
+        id: u32::from(handle.id.0),
+        cpu: handle.cpu.and_then(|cpu| u32::try_from(cpu).ok()),
+        state: if view.is_stopped { WorkerState::Stopped } else { WorkerState::Running },
+        packets: counters.tun_in + counters.wire_in,
+        restarts: view.restarts,
+        last_error: view.last_error.clone(),
+    }
+}
+
+fn drops(engine: &Engine, handle: &WorkerHandle, view: &Published) -> Vec<DropCount> {
+    view.drops
+        .iter()
+        .map(|&(cable, reason, packets)| DropCount {
+            reason: reason.as_str().to_owned(),
+            cable: engine.cable_name(cable).map(str::to_owned),
+            worker: u32::from(handle.id.0),
+            packets,
+        })
+        .collect()
+}
+
+fn conservation(published: &[(&WorkerHandle, Published)]) -> Conservation {
+    let mut sum = Conservation::default();
+    for (_, view) in published {
+        let balance = view.counters.conservation();
+        sum.received += balance.input;
+        sum.made += balance.made;
+        sum.out += balance.output;
+        sum.held += balance.held;
+        sum.dropped += balance.dropped;
+    }
+    sum
+}
+
+/// What goes into the Gateway object.
+#[must_use]
+pub fn published(status: &GatewayStatus) -> PublishedStatus {
+    PublishedStatus {
+        version: status.version.clone(),
+        ha_status: status.ha_status,
+        local_endpoint: status.endpoint.clone(),
+        status_failure: status.failure.clone(),
+        connections: status.connections.iter().map(|cable| cable.connection.clone()).collect(),
+        extra: Default::default(),
+    }
+}

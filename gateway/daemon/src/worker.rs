@@ -1,0 +1,437 @@
+//! The worker loop: one thread, one TUN queue, one set of sockets, one pipeline; run to completion.
+//!
+//! ```text
+//!   commands ─▶┐
+//!   inbox ────▶│ turn: wire ▸ inbound ▸ TUN,  TUN ▸ outbound ▸ wire,  timers ──▶ published view
+//!   stop ─────▶┘   nothing to do: wait for a descriptor, a wake-up or the next timer
+//! ```
+//!
+//! A panic inside a turn costs the packets that were in its hands and nothing else: lanes keep their keys, the
+//! other workers do not notice, and the next turn begins at once.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, Sender};
+use trieste_cables::CableEvent;
+use trieste_io::PacketIo;
+use trieste_io::poll::{Interest, Poller, Waker};
+use trieste_packet::{Batch, CableId, DropReason, LaneId, WorkerId};
+use trieste_pipeline::{Counters, LaneCommand, LaneReport, Pipeline};
+
+use crate::capture::CaptureHub;
+use crate::handoff::Exchange;
+
+/// How often counters are published, and the longest wait.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
+/// The longest wait of an idle worker: a lane's timers are finer when there is a lane.
+const IDLE_WAIT: Duration = Duration::from_secs(1);
+/// Packets taken from the inbox per turn, so that the devices get their share.
+const INBOX_BUDGET: usize = 64;
+/// While this many trains wait for the socket, no more are taken from the TUN device.
+const BACKLOG: usize = 64;
+
+/// Tokens of the poller.
+const TUN: u8 = 0;
+const WIRE: u8 = 1;
+
+/// What a worker is told.
+#[derive(Debug)]
+pub enum Command {
+    /// About a lane.
+    Lane(LaneCommand),
+    /// To end: no more packets are taken in, and what is queued is sent.
+    Stop,
+}
+
+/// What a worker says of itself.
+#[derive(Debug, Clone, Default)]
+pub struct Published {
+    /// Counters.
+    pub counters: Counters,
+    /// Drop counters above zero.
+    pub drops: Vec<(CableId, DropReason, u64)>,
+    /// Lanes.
+    pub lanes: Vec<LaneReport>,
+    /// How often the worker came back after a panic.
+    pub restarts: u64,
+    /// The newest panic's message, or the device error that ended it.
+    pub last_error: Option<String>,
+    /// Whether it has ended.
+    pub is_stopped: bool,
+}
+
+/// The outside of a worker, shared with the control plane.
+#[derive(Debug, Clone)]
+pub struct WorkerHandle {
+    /// Its number.
+    pub id: WorkerId,
+    /// The CPU it is pinned to.
+    pub cpu: Option<usize>,
+    commands: Sender<Command>,
+    waker: Option<Waker>,
+    view: Arc<View>,
+    sent: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct View {
+    published: Mutex<Published>,
+    events: Mutex<Vec<(LaneId, CableEvent)>>,
+    handled: AtomicU64,
+}
+
+impl WorkerHandle {
+    /// Tells the worker something.
+    pub fn command(&self, command: Command) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        // A worker that has ended needs no telling.
+        let _ = self.commands.send(command);
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether all commands so far have been carried out.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let is_stopped = self.view.published.lock().unwrap_or_else(PoisonError::into_inner).is_stopped;
+        is_stopped || self.view.handled.load(Ordering::Acquire) >= self.sent.load(Ordering::Relaxed)
+    }
+
+    /// What the worker last said of itself; up to 0.1 s old while it is busy.
+    #[must_use]
+    pub fn published(&self) -> Published {
+        self.view.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What happened to its lanes since the last call.
+    #[must_use]
+    pub fn take_events(&self) -> Vec<(LaneId, CableEvent)> {
+        std::mem::take(&mut *self.view.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A worker, on its own thread once it runs.
+pub struct Worker<T, W> {
+    id: WorkerId,
+    pipeline: Pipeline,
+    tun: T,
+    wire: W,
+    exchange: Arc<Exchange>,
+    hub: Option<Arc<CaptureHub>>,
+    hub_generation: u64,
+    commands: Receiver<Command>,
+    view: Arc<View>,
+    batch: Batch,
+    next_publish: Instant,
+    next_timer: Instant,
+    restarts: u64,
+    last_error: Option<String>,
+    is_stopping: bool,
+}
+
+/// What a worker is made of.
+pub struct WorkerParts<T, W> {
+    /// Its number.
+    pub id: WorkerId,
+    /// The CPU that it will be pinned to.
+    pub cpu: Option<usize>,
+    /// The packet path.
+    pub pipeline: Pipeline,
+    /// The inside.
+    pub tun: T,
+    /// The outside.
+    pub wire: W,
+    /// The inboxes.
+    pub exchange: Arc<Exchange>,
+    /// Captures, if there can be any.
+    pub hub: Option<Arc<CaptureHub>>,
+    /// Ends its waiting.
+    pub waker: Option<Waker>,
+}
+
+impl<T: PacketIo, W: PacketIo> Worker<T, W> {
+    /// A worker and its handle.
+    #[must_use]
+    pub fn new(parts: WorkerParts<T, W>, now: Instant) -> (Self, WorkerHandle) {
+        let (commands, receiver) = crossbeam::channel::unbounded();
+        let view = Arc::new(View::default());
+        let handle = WorkerHandle {
+            id: parts.id,
+            cpu: parts.cpu,
+            commands,
+            waker: parts.waker,
+            view: Arc::clone(&view),
+            sent: Arc::default(),
+        };
+        let worker = Self {
+            id: parts.id,
+            pipeline: parts.pipeline,
+            tun: parts.tun,
+            wire: parts.wire,
+            exchange: parts.exchange,
+            hub: parts.hub,
+            hub_generation: 0,
+            commands: receiver,
+            view,
+            batch: Batch::new(),
+            next_publish: now,
+            next_timer: now,
+            restarts: 0,
+            last_error: None,
+            is_stopping: false,
+        };
+        (worker, handle)
+    }
+
+    /// Runs until told to stop, or until a device is of no use any more.
+    ///
+    /// # Errors
+    /// What the device said.
+    pub fn run(mut self, mut wait: impl FnMut(&mut Self, Duration) -> io::Result<()>) -> io::Result<()> {
+        let result = loop {
+            let now = Instant::now();
+            match self.guarded_turn(now) {
+                Ok(_) if self.is_stopping => break Ok(()),
+                Ok(true) => {}
+                Ok(false) => {
+                    let timer = self.next_timer.saturating_duration_since(now).min(IDLE_WAIT);
+                    if let Err(error) = wait(&mut self, timer) {
+                        break Err(error);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(error) = &result {
+            self.last_error = Some(error.to_string());
+        }
+        self.publish(Instant::now(), true);
+        result
+    }
+
+    /// One turn, a panic in which is caught, counted and shown. Returns whether there was anything to do.
+    ///
+    /// # Errors
+    /// What a device says that is of no use any more.
+    pub fn guarded_turn(&mut self, now: Instant) -> io::Result<bool> {
+        match catch_unwind(AssertUnwindSafe(|| self.turn(now))) {
+            Ok(result) => result,
+            Err(panic) => {
+                self.restarts += 1;
+                self.last_error = Some(panic_message(&*panic));
+                self.batch.drain();
+                self.pipeline.recover(now);
+                self.publish(now, false);
+                Ok(true)
+            }
+        }
+    }
+
+    fn turn(&mut self, now: Instant) -> io::Result<bool> {
+        let mut is_busy = self.take_commands(now);
+        self.follow_captures();
+        is_busy |= self.take_inbox(now)?;
+        is_busy |= self.take_wire(now)?;
+        is_busy |= self.take_tun(now)?;
+        if now >= self.next_timer {
+            self.pipeline.handle_timeout(now);
+            self.flush(now)?;
+            self.next_timer =
+                self.pipeline.poll_timeout().unwrap_or(now + IDLE_WAIT).max(now + Duration::from_millis(1));
+        }
+        if now >= self.next_publish {
+            self.publish(now, false);
+        }
+        Ok(is_busy)
+    }
+
+    fn take_commands(&mut self, now: Instant) -> bool {
+        let mut is_busy = false;
+        while let Ok(command) = self.commands.try_recv() {
+            is_busy = true;
+            match command {
+                Command::Lane(command) => self.pipeline.command(command, now),
+                Command::Stop => self.is_stopping = true,
+            }
+            self.next_timer = now;
+            // Released after the command took effect, so that tables may name what it added.
+            self.view.handled.fetch_add(1, Ordering::Release);
+        }
+        is_busy
+    }
+
+    fn follow_captures(&mut self) {
+        let Some(hub) = &self.hub else { return };
+        let generation = hub.generation();
+        if generation != self.hub_generation {
+            self.hub_generation = generation;
+            let (tap, witness) = hub.attach(self.id.0);
+            self.pipeline.set_tap(tap);
+            self.pipeline.drops.set_witness(witness);
+        }
+    }
+
+    fn take_inbox(&mut self, now: Instant) -> io::Result<bool> {
+        let mut is_busy = false;
+        for _ in 0..INBOX_BUDGET {
+            let Some(handoff) = self.exchange.take(self.id) else { break };
+            self.pipeline.handed_over(handoff, now);
+            is_busy = true;
+        }
+        if is_busy {
+            self.flush(now)?;
+        }
+        Ok(is_busy)
+    }
+
+    fn take_wire(&mut self, now: Instant) -> io::Result<bool> {
+        if self.is_stopping {
+            return Ok(false);
+        }
+        let pipeline = &mut self.pipeline;
+        let count = self.wire.recv(&mut pipeline.pool, &mut self.batch, &mut pipeline.drops)? as u64;
+        // What the device could not use is counted as dropped already.
+        pipeline.counters.wire_in += count.saturating_sub(self.batch.segments());
+        if self.batch.is_empty() {
+            return Ok(count > 0);
+        }
+        pipeline.inbound(&mut self.batch, now);
+        self.flush(now)?;
+        Ok(true)
+    }
+
+    fn take_tun(&mut self, now: Instant) -> io::Result<bool> {
+        // What waits for the socket is pressed back into the TUN device's queue, where TCP notices.
+        if self.is_stopping || self.pipeline.to_wire.len() >= BACKLOG {
+            return Ok(false);
+        }
+        let pipeline = &mut self.pipeline;
+        let count = self.tun.recv(&mut pipeline.pool, &mut self.batch, &mut pipeline.drops)? as u64;
+        pipeline.counters.tun_in += count.saturating_sub(self.batch.segments());
+        if self.batch.is_empty() {
+            return Ok(count > 0);
+        }
+        pipeline.outbound(&mut self.batch, now);
+        self.flush(now)?;
+        Ok(true)
+    }
+
+    /// Sends what the pipeline has left in its output batches.
+    fn flush(&mut self, now: Instant) -> io::Result<()> {
+        let Pipeline { pool, drops, to_tun, counters, .. } = &mut self.pipeline;
+        if !to_tun.is_empty() {
+            counters.tun_out += self.tun.send(to_tun, pool, drops)? as u64;
+        }
+        if !self.pipeline.to_wire.is_empty() {
+            self.pipeline.look_outgoing(now);
+            let Pipeline { pool, drops, to_wire, .. } = &mut self.pipeline;
+            let sent = self.wire.send(to_wire, pool, drops)? as u64;
+            self.pipeline.sent(sent);
+        }
+        self.hand_over();
+        Ok(())
+    }
+
+    fn hand_over(&mut self) {
+        if self.pipeline.to_workers.is_empty() {
+            return;
+        }
+        let mut to_wake = [false; 256];
+        let Pipeline { pool, drops, to_workers, counters, .. } = &mut self.pipeline;
+        for handoff in to_workers.drain(..) {
+            let (to, segments) = (handoff.to, handoff.packet.segments());
+            match self.exchange.send(handoff) {
+                Ok(()) => {
+                    counters.handed_out += segments;
+                    to_wake[usize::from(to.0) % 256] = true;
+                }
+                Err(handoff) => drops.discard(handoff.packet, DropReason::HandoffFull, pool),
+            }
+        }
+        for (worker, _) in (0..).zip(to_wake).filter(|(_, is_due)| *is_due) {
+            self.exchange.wake(WorkerId(worker));
+        }
+    }
+
+    /// Whether datagrams wait for room in the socket.
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        !self.pipeline.to_wire.is_empty()
+    }
+
+    fn publish(&mut self, now: Instant, is_stopped: bool) {
+        self.next_publish = now + PUBLISH_INTERVAL;
+        let published = Published {
+            counters: self.pipeline.snapshot(now),
+            drops: self.pipeline.drops.iter().collect(),
+            lanes: self.pipeline.reports(now).collect(),
+            restarts: self.restarts,
+            last_error: self.last_error.clone(),
+            is_stopped,
+        };
+        *self.view.published.lock().unwrap_or_else(PoisonError::into_inner) = published;
+        let mut events = self.view.events.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(event) = self.pipeline.poll_event() {
+            events.push(event);
+        }
+    }
+}
+
+/// Waits for a worker's descriptors.
+///
+/// # Errors
+/// What the kernel says when they cannot be waited for.
+pub struct DeviceWait {
+    poller: Poller,
+    is_writing: bool,
+}
+
+impl DeviceWait {
+    /// A wait for the TUN queue and the sockets of one worker.
+    ///
+    /// # Errors
+    /// What the kernel says when they cannot be waited for.
+    pub fn new(poller: Poller, tun: &trieste_io::TunQueue, wire: &trieste_io::UdpIo) -> io::Result<Self> {
+        poller.add(tun, TUN, Interest::Readable)?;
+        for socket in wire.fds() {
+            poller.add(socket, WIRE, Interest::Readable)?;
+        }
+        Ok(Self { poller, is_writing: false })
+    }
+
+    /// Waits until there is something to do, or `timeout` is over.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn wait(
+        &mut self,
+        worker: &mut Worker<trieste_io::TunQueue, trieste_io::UdpIo>,
+        timeout: Duration,
+    ) -> io::Result<()> {
+        let wants_write = worker.wants_write();
+        if wants_write != self.is_writing {
+            let interest = if wants_write { Interest::Both } else { Interest::Readable };
+            for socket in worker.wire.fds() {
+                self.poller.modify(socket, WIRE, interest)?;
+            }
+            self.is_writing = wants_write;
+        }
+        let ready = self.poller.wait(Some(timeout))?;
+        if ready.is_writable(WIRE) && wants_write {
+            worker.flush(Instant::now())?;
+        }
+        Ok(())
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "panic without a message".to_owned())
+}
