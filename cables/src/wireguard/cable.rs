@@ -18,6 +18,10 @@ use crate::seal_train::SealTrain;
 /// How often `Tunn`'s timers are looked at. It names no next time-out of its own; the finest of its timers is
 /// five seconds.
 const TIMER_INTERVAL: Duration = Duration::from_millis(250);
+/// When a first handshake that got no answer is begun again, after the one before. The specification's five seconds
+/// (Rekey-Timeout) are for peers that know each other; at a first start one end is always late to learn of the other.
+const EAGER: [Duration; 4] =
+    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// Messages are padded to a multiple of this (WireGuard paper, section 5.4.6).
 const PADDING_BYTES: usize = 16;
 /// Most datagrams waiting to be sent by the slow half; each is answered by at most one, so more never wait.
@@ -34,6 +38,8 @@ pub(super) struct WireguardCable {
     transmits: VecDeque<Transmit>,
     events: VecDeque<CableEvent>,
     next_timer: Instant,
+    /// The next of the eager attempts, while there never was a session.
+    eager: Option<(usize, Instant)>,
     is_up: bool,
     stats: CableStats,
 }
@@ -49,6 +55,7 @@ impl WireguardCable {
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             next_timer: now + TIMER_INTERVAL,
+            eager: Some((0, now + EAGER[0])),
             is_up: false,
             stats: CableStats::default(),
         };
@@ -85,8 +92,19 @@ impl WireguardCable {
         let is_up = self.tunn.time_since_last_handshake().is_some();
         if is_up && !self.is_up {
             self.events.push_back(CableEvent::LaneUp);
+            self.eager = None;
         }
         self.is_up = is_up;
+    }
+
+    /// Begins the first handshake again if its time has come.
+    fn try_again(&mut self, now: Instant) {
+        let Some((attempt, due)) = self.eager else { return };
+        if now < due {
+            return;
+        }
+        self.initiate(true);
+        self.eager = EAGER.get(attempt + 1).map(|wait| (attempt + 1, now + *wait));
     }
 
     /// Follows an authenticated message to where it came from.
@@ -261,6 +279,7 @@ impl Cable for WireguardCable {
             | TunnResult::WriteToTunnelV4(..)
             | TunnResult::WriteToTunnelV6(..) => {}
         }
+        self.try_again(now);
         self.refresh();
     }
 

@@ -1,1 +1,367 @@
+//! Two tunnels in memory, as responder and initiator, with nothing between them but vectors.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use etherparse::PacketBuilder;
+use trieste_packet::{
+    Batch, CableId, Checksum, DropReason, Drops, LaneId, Layout, LayoutKind, Outer, Packet, Pool, PoolConfig,
+};
+
+use crate::boundary::{Admission, CableKind as _, Gate, Jobs, LaneConfig, Message, Tunnel};
+use crate::keys;
+use crate::wireguard::WireguardKind;
+use crate::wireguard::gate::{LIMIT_PER_SECOND, SHARE_PER_SECOND};
+use crate::wireguard::message;
+
+/// One end of a cable.
+struct End {
+    kind: Arc<WireguardKind>,
+    gate: Box<dyn Gate>,
+    tunnel: Box<dyn Tunnel>,
+    pool: Pool,
+    drops: Drops,
+    consumed: u64,
+    address: &'static str,
+}
+
+const A: &str = "192.0.2.1:4500";
+const B: &str = "192.0.2.2:4500";
+
+fn outer(address: &str) -> Outer {
+    Outer { peer: address.parse().unwrap(), local: None, tos: 0 }
+}
+
+fn kind(psk: &str) -> Arc<WireguardKind> {
+    Arc::new(WireguardKind::new(WireguardKind::generate_private_key(), psk, "submariner", Instant::now()))
+}
+
+fn end(
+    kind: &Arc<WireguardKind>,
+    other: &WireguardKind,
+    address: &'static str,
+    peer: Option<&str>,
+    now: Instant,
+) -> End {
+    let config = LaneConfig {
+        lane: LaneId(0x0001_0200),
+        cable: CableId(1),
+        peer: peer.map(|peer| peer.parse().unwrap()),
+        backend_config: other.backend_config(),
+    };
+    End {
+        kind: Arc::clone(kind),
+        gate: kind.gate(),
+        tunnel: kind.connect(&config, now).unwrap(),
+        pool: Pool::new(PoolConfig { slots: 32, ..PoolConfig::default() }),
+        drops: Drops::default(),
+        consumed: 0,
+        address,
+    }
+}
+
+fn pair(now: Instant) -> (End, End) {
+    let (first, second) = (kind("psk"), kind("psk"));
+    (end(&first, &second, A, Some(B), now), end(&second, &first, B, None, now))
+}
+
+impl End {
+    fn seal(&mut self, packets: Vec<Packet>, now: Instant) -> Vec<Packet> {
+        let mut input = packets;
+        let mut output = Batch::with_limit(512);
+        let mut jobs = Jobs {
+            input: &mut input,
+            output: &mut output,
+            pool: &mut self.pool,
+            drops: &mut self.drops,
+            consumed: &mut self.consumed,
+        };
+        self.tunnel.seal(&mut jobs, now);
+        output.drain().collect()
+    }
+
+    fn open(&mut self, datagrams: Vec<Packet>, now: Instant) -> Vec<Packet> {
+        let mut input = datagrams;
+        let mut output = Batch::with_limit(512);
+        let mut jobs = Jobs {
+            input: &mut input,
+            output: &mut output,
+            pool: &mut self.pool,
+            drops: &mut self.drops,
+            consumed: &mut self.consumed,
+        };
+        self.tunnel.open(&mut jobs, now);
+        output.drain().collect()
+    }
+
+    /// Takes a datagram as the pipeline does: data to the lane, the rest through the gate to the slow half.
+    fn receive(&mut self, datagram: &[u8], from: &str, now: Instant) {
+        match self.gate.classify(datagram) {
+            Message::Data(_) => {
+                let packet = self.datagram(datagram, from);
+                self.open(vec![packet], now);
+            }
+            Message::Control(_) | Message::Greeting => {
+                let from = outer(from);
+                match self.gate.admit(datagram, from.peer.ip(), now) {
+                    Admission::Pass(_) => self.tunnel.handle_datagram(datagram, &from, now, &mut self.drops),
+                    Admission::Reply(_) => {}
+                    Admission::Refuse(reason) => self.drops.count(CableId(0), reason, 1),
+                }
+            }
+            Message::Unknown => self.drops.count(CableId(0), DropReason::UnknownDatagram, 1),
+        }
+    }
+
+    fn datagram(&mut self, bytes: &[u8], from: &str) -> Packet {
+        let mut packet = Packet::new(self.pool.alloc_copy(bytes).unwrap());
+        packet.outer = outer(from);
+        packet
+    }
+
+    fn inner(&mut self, payload: &[u8]) -> Packet {
+        let mut bytes = Vec::new();
+        PacketBuilder::ipv4([10, 1, 0, 1], [10, 2, 0, 1], 64).udp(1, 2).write(&mut bytes, payload).unwrap();
+        let mut packet = Packet::new(self.pool.alloc_copy(&bytes).unwrap());
+        packet.decision.mtu_bytes = 1420;
+        packet
+    }
+}
+
+/// Exchanges control messages until neither side has more to say.
+fn exchange(a: &mut End, b: &mut End, now: Instant) {
+    loop {
+        let mut is_quiet = true;
+        while let Some(transmit) = a.tunnel.poll_transmit() {
+            is_quiet = false;
+            b.receive(&transmit.payload, a.address, now);
+        }
+        while let Some(transmit) = b.tunnel.poll_transmit() {
+            is_quiet = false;
+            a.receive(&transmit.payload, b.address, now);
+        }
+        if is_quiet {
+            return;
+        }
+    }
+}
+
+fn connected(now: Instant) -> (End, End) {
+    let (mut a, mut b) = pair(now);
+    exchange(&mut a, &mut b, now);
+    assert!(a.tunnel.stats(now).is_up && b.tunnel.stats(now).is_up);
+    (a, b)
+}
+
+fn payloads(opened: &[Packet]) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for packet in opened {
+        assert_eq!(packet.layout.kind, LayoutKind::Packets);
+        for index in 0..usize::from(packet.layout.count) {
+            if packet.layout.present & (1 << index) != 0 {
+                let (start, end) = packet.segment_range(index);
+                all.push(packet.bytes()[start + 28..end - message::OVERHEAD_BYTES].to_vec());
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn a_responder_learns_where_the_initiator_is() {
+    let now = Instant::now();
+    let (a, b) = connected(now);
+    assert_eq!(b.tunnel.stats(now).peer, Some(A.parse().unwrap()));
+    assert_eq!(a.tunnel.stats(now).handshakes, 1);
+    assert_eq!((a.drops.total(), b.drops.total()), (0, 0));
+}
+
+#[test]
+fn packets_held_for_the_handshake_go_first_and_in_order() {
+    let now = Instant::now();
+    let (mut a, mut b) = pair(now);
+    let waiting: Vec<_> = (0..3).map(|number| a.inner(&[number; 20])).collect();
+    assert!(a.seal(waiting, now).is_empty());
+    assert_eq!(a.tunnel.stats(now).held, 3);
+    exchange(&mut a, &mut b, now);
+    let last = a.inner(&[3; 20]);
+    let sealed = a.seal(vec![last], now);
+    assert_eq!(a.tunnel.stats(now).held, 0);
+    let sealed = sealed.into_iter().map(|packet| b.datagram_of(&packet, A)).collect();
+    let opened = b.open(sealed, now);
+    let first: Vec<u8> = payloads(&opened).iter().map(|payload| payload[0]).collect();
+    assert_eq!(first, [0, 1, 2, 3]);
+}
+
+impl End {
+    fn datagram_of(&mut self, packet: &Packet, from: &str) -> Packet {
+        let mut copy = Packet::new(self.pool.alloc_copy(packet.bytes()).unwrap());
+        copy.layout = packet.layout;
+        copy.outer = outer(from);
+        copy
+    }
+}
+
+#[test]
+fn a_train_is_sealed_and_opened_segment_by_segment() {
+    let now = Instant::now();
+    let (mut a, mut b) = connected(now);
+    let payload: Vec<u8> = (0..60_000u32).map(|byte| (byte % 251) as u8).collect();
+    let mut bytes = Vec::new();
+    PacketBuilder::ipv4([10, 1, 0, 1], [10, 2, 0, 1], 64)
+        .tcp(1, 2, 3, 4)
+        .ack(9)
+        .write(&mut bytes, &payload)
+        .unwrap();
+    let mut train = Packet::new(a.pool.alloc_copy(&bytes).unwrap());
+    train.layout = Layout::train(LayoutKind::Tcp, 40, 1380, 44);
+    train.checksum = Checksum::Partial { start: 20, field: 36 };
+    train.decision.mtu_bytes = 1420;
+    let sealed = a.seal(vec![train], now);
+    assert_eq!(sealed.iter().map(Packet::segments).sum::<u64>(), 44);
+    let sealed = sealed.into_iter().map(|packet| b.datagram_of(&packet, A)).collect();
+    let opened = b.open(sealed, now);
+    let mut trains = Vec::new();
+    for packet in opened {
+        trieste_packet::coalesce::coalesce(packet, |packet| trains.push(packet));
+    }
+    assert_eq!(trains.len(), 1);
+    assert_eq!(trains[0].segments(), 44);
+    assert_eq!(b.tunnel.stats(now).rx_packets, 44);
+    assert_eq!(b.drops.total(), 0);
+}
+
+#[test]
+fn replayed_and_spoiled_messages_are_dropped_and_the_rest_goes_on() {
+    let now = Instant::now();
+    let (mut a, mut b) = connected(now);
+    let packets: Vec<_> = (0..3).map(|number| a.inner(&[number; 64])).collect();
+    let sealed = a.seal(packets, now).remove(0);
+    let (start, end) = sealed.segment_range(1);
+    let mut bytes = sealed.bytes().to_vec();
+    bytes[start + 40] ^= 1;
+    let mut spoiled = Packet::new(b.pool.alloc_copy(&bytes).unwrap());
+    spoiled.layout = sealed.layout;
+    spoiled.outer = outer(A);
+    assert_eq!(payloads(&b.open(vec![spoiled], now)).len(), 2);
+    assert_eq!(b.drops.of(DropReason::BadTag), 1);
+    let good = b.datagram(&sealed.bytes()[start..end], A);
+    assert_eq!(payloads(&b.open(vec![good], now)).len(), 1);
+    let again = b.datagram_of(&sealed, A);
+    assert!(b.open(vec![again], now).is_empty());
+    assert_eq!(b.drops.of(DropReason::Replay), 3);
+}
+
+#[test]
+fn counters_near_the_end_are_refused_before_boringtun_sees_them() {
+    let now = Instant::now();
+    let (mut a, mut b) = connected(now);
+    let packet = a.inner(&[0; 20]);
+    let mut bytes = a.seal(vec![packet], now).remove(0).bytes().to_vec();
+    bytes[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+    let hostile = b.datagram(&bytes, A);
+    assert!(b.open(vec![hostile], now).is_empty());
+    assert_eq!(b.drops.of(DropReason::Replay), 1);
+}
+
+#[test]
+fn the_peer_is_followed_to_a_new_address() {
+    let now = Instant::now();
+    let (mut a, mut b) = connected(now);
+    let packet = a.inner(&[0; 20]);
+    let sealed = a.seal(vec![packet], now).remove(0);
+    let moved = b.datagram(sealed.bytes(), "198.51.100.7:9999");
+    assert_eq!(b.open(vec![moved], now).len(), 1);
+    assert_eq!(b.tunnel.stats(now).peer, Some("198.51.100.7:9999".parse().unwrap()));
+    // What is not authentic moves nothing.
+    let forged = b.datagram(
+        &[4, 0, 0, 0, 0, 2, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6],
+        "203.0.113.1:1",
+    );
+    b.open(vec![forged], now);
+    assert_eq!(b.tunnel.stats(now).peer, Some("198.51.100.7:9999".parse().unwrap()));
+}
+
+#[test]
+fn single_packets_are_padded_to_sixteen_bytes() {
+    let now = Instant::now();
+    let (mut a, _b) = connected(now);
+    for (payload, expected) in
+        [(1usize, 32), (4, 32), (5, 48), (1392 - 28, 1392), (1393 - 28, 1408), (1420 - 28, 1420)]
+    {
+        let packet = a.inner(&vec![0; payload]);
+        let sealed = a.seal(vec![packet], now).remove(0);
+        assert_eq!(sealed.bytes().len(), expected + message::OVERHEAD_BYTES, "payload {payload}");
+    }
+}
+
+#[test]
+fn another_psk_or_an_unknown_key_does_not_connect() {
+    let now = Instant::now();
+    let (first, second) = (kind("psk"), kind("other"));
+    let (mut a, mut b) = (end(&first, &second, A, Some(B), now), end(&second, &first, B, Some(A), now));
+    exchange(&mut a, &mut b, now);
+    assert!(!a.tunnel.stats(now).is_up && !b.tunnel.stats(now).is_up);
+    assert!(a.drops.of(DropReason::BadHandshake) + b.drops.of(DropReason::BadHandshake) > 0);
+}
+
+#[test]
+fn a_first_handshake_that_nobody_answered_is_begun_again_soon() {
+    let now = Instant::now();
+    let (mut a, mut b) = pair(now);
+    // The peer does not know us yet.
+    while a.tunnel.poll_transmit().is_some() {}
+    a.tunnel.handle_timeout(now + Duration::from_millis(300), &mut a.drops);
+    exchange(&mut a, &mut b, now);
+    assert!(a.tunnel.stats(now).is_up);
+}
+
+#[test]
+fn a_flood_is_answered_with_cookies_and_a_source_has_only_its_share() {
+    let now = Instant::now();
+    let (mut a, mut b) = pair(now);
+    let initiation = a.tunnel.poll_transmit().unwrap().payload;
+    let (mut passed, mut cookies, mut refused) = (0u64, 0u64, 0u64);
+    for round in 0..400u64 {
+        let source = std::net::Ipv4Addr::new(203, 0, 113, u8::try_from(round % 200).unwrap());
+        match b.gate.admit(&initiation, source.into(), now) {
+            Admission::Pass(identity) => {
+                assert_eq!(keys::emit(&identity.unwrap()), a.kind.public_key());
+                passed += 1;
+            }
+            Admission::Reply(cookie) => {
+                assert_eq!(cookie.len(), message::COOKIE_BYTES);
+                cookies += 1;
+            }
+            Admission::Refuse(_) => refused += 1,
+        }
+    }
+    assert_eq!((passed, cookies + passed), (LIMIT_PER_SECOND, 400));
+    for _ in 0..2 * SHARE_PER_SECOND {
+        refused += u64::from(
+            b.gate.admit(&initiation, [192, 0, 2, 99].into(), now)
+                == Admission::Refuse(DropReason::HandshakeLimit),
+        );
+    }
+    assert_eq!(refused, u64::from(SHARE_PER_SECOND));
+    let mut spoiled = initiation.clone();
+    spoiled[100] ^= 1;
+    assert_eq!(
+        b.gate.admit(&spoiled, [192, 0, 2, 50].into(), now),
+        Admission::Refuse(DropReason::BadHandshake)
+    );
+}
+
+#[test]
+fn a_restarted_peer_is_taken_back() {
+    let now = Instant::now();
+    let (mut a, mut b) = connected(now);
+    let mut fresh = end(&b.kind, &a.kind, B, Some(A), now);
+    std::mem::swap(&mut b, &mut fresh);
+    exchange(&mut a, &mut b, now);
+    assert!(b.tunnel.stats(now).is_up);
+    let packet = a.inner(&[9; 20]);
+    let sealed = a.seal(vec![packet], now).remove(0);
+    let sealed = b.datagram_of(&sealed, A);
+    assert_eq!(payloads(&b.open(vec![sealed], now)), [vec![9; 20]]);
+}
