@@ -108,9 +108,12 @@ pub fn bind_metrics(port: u16) -> Result<TcpListener, ListenError> {
         Err(_) => listen_tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)),
         bound => bound,
     };
-    bound.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => ListenError::PortInUse(port),
-        _ => ListenError::Port { port, source },
+    bound.map_err(|source| {
+        if source.kind() == io::ErrorKind::AddrInUse {
+            ListenError::PortInUse(port)
+        } else {
+            ListenError::Port { port, source }
+        }
     })
 }
 

@@ -23,6 +23,9 @@ pub const DEFAULT_SNAP_BYTES: u32 = 262_144;
 /// Finds a cable's name for the comments of dropped packets.
 type CableName = Box<dyn Fn(CableId) -> Option<String> + Send + Sync>;
 
+/// What a worker shows its packets to: on the line, and where they are dropped. Neither without a capture there.
+pub type Watchers = (Option<Box<dyn Tap>>, Option<Box<dyn Witness>>);
+
 /// Why a capture cannot begin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -105,7 +108,7 @@ impl CaptureHub {
 
     /// What a worker has to show its packets to at present. Call it when [`Self::generation`] has changed, which
     /// was read before. Takes a lock, and memory for a train.
-    pub fn attach(&self, worker: u16) -> (Option<Box<dyn Tap>>, Option<Box<dyn Witness>>) {
+    pub fn attach(&self, worker: u16) -> Watchers {
         let captures = self.state().captures.clone();
         let looks = |at_drops: bool| {
             let is_wanted = |point: &CapturePoint| (*point == CapturePoint::Drops) == at_drops;

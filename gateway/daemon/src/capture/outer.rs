@@ -13,8 +13,8 @@ use trieste_packet::{DropReason, Outer};
 use super::pcapng::Direction;
 
 const HOPS: u8 = 64;
-/// Longest payload whose lengths fit the 16-bit fields of either family.
-const MAX_PAYLOAD_BYTES: usize = u16::MAX as usize - IPV4_HEADER_BYTES - UDP_HEADER_BYTES;
+/// Longest payload whose lengths fit the 16-bit fields of either family; ours, so that no frame is over 64 KiB.
+const MAX_PAYLOAD_BYTES: usize = u16::MAX as usize - IPV6_HEADER_BYTES - UDP_HEADER_BYTES;
 
 /// This gateway's end of every cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,33 @@
 //! Writing pcapng (draft-ietf-opsawg-pcapng), as far as captures need it. Reads nothing, opens nothing: blocks are
 //! appended to a byte vector, little-endian.
 //!
-//! tcpdump reads a file of several interfaces only if all have one link type and one snap length: every interface is
-//! [`LINKTYPE_RAW`] and the section has one snap length.
+//! tcpdump reads a file of several interfaces only if all have one link type and one snap length, so both are given
+//! once, for the whole section.
 
-/// From the specification (LINKTYPE registry): packets start with an IPv4 or IPv6 header.
-pub const LINKTYPE_RAW: u16 = 101;
+/// What every packet starts with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkType(u16);
+
+impl LinkType {
+    /// From the specification (LINKTYPE registry): an IPv4 or IPv6 header.
+    pub const RAW: Self = Self(101);
+    /// The same, by the number that Linux's and BSD's libpcap use inside (`DLT_RAW`). libpcap up to 1.10 at least
+    /// translates the first interface's type and compares it with the others' untranslated: a file of several
+    /// interfaces of type 101 is refused as having different ones. Wireshark knows both numbers.
+    pub const RAW_UNTRANSLATED: Self = Self(12);
+
+    /// The type for a file of `interfaces` interfaces of IP packets.
+    #[must_use]
+    pub const fn raw(interfaces: usize) -> Self {
+        if interfaces > 1 { Self::RAW_UNTRANSLATED } else { Self::RAW }
+    }
+
+    /// Its number in the file.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+}
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -98,9 +120,9 @@ pub fn section_header(out: &mut Vec<u8>, application: &str) {
 }
 
 /// Describes the next interface; the first is 0.
-pub fn interface(out: &mut Vec<u8>, name: &str, description: &str, snap_bytes: u32) {
+pub fn interface(out: &mut Vec<u8>, link: LinkType, name: &str, description: &str, snap_bytes: u32) {
     block(out, INTERFACE_DESCRIPTION, |out| {
-        put_u16(out, LINKTYPE_RAW);
+        put_u16(out, link.number());
         put_u16(out, 0);
         put_u32(out, snap_bytes);
         put_option(out, option::IF_NAME, name.as_bytes());
@@ -245,7 +267,7 @@ mod tests {
         let mut out = Vec::new();
         section_header(&mut out, "x");
         let first = out.len();
-        interface(&mut out, "opened", "", 262_144);
+        interface(&mut out, LinkType::RAW, "opened", "", 262_144);
         for len in [first, out.len() - first] {
             assert_eq!(len % 4, 0);
         }

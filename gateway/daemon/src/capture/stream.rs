@@ -15,7 +15,7 @@ use trieste_control::admin::CapturePoint;
 use trieste_packet::CableId;
 
 use super::hub::CaptureHub;
-use super::pcapng::{self, EnhancedPacket, Statistics};
+use super::pcapng::{self, EnhancedPacket, LinkType, Statistics};
 use super::queue::{Capture, Record};
 
 /// How often the queue is looked at. Ours: short against what a person notices, long against a wake-up's cost.
@@ -68,8 +68,9 @@ impl CaptureStream {
     fn header(&self) -> Vec<u8> {
         let mut out = Vec::new();
         pcapng::section_header(&mut out, concat!("trieste-gateway ", env!("CARGO_PKG_VERSION")));
+        let link = LinkType::raw(self.capture.points.len());
         for point in &self.capture.points {
-            pcapng::interface(&mut out, point.as_str(), description(*point), self.snap_bytes);
+            pcapng::interface(&mut out, link, point.as_str(), description(*point), self.snap_bytes);
         }
         out
     }

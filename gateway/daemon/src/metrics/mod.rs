@@ -17,10 +17,9 @@ use trieste_control::admin::GatewayStatus;
 use trieste_pipeline::Counters;
 
 use crate::capture::CaptureCounters;
+pub use exposition::CONTENT_TYPE;
 use exposition::Page;
 pub use process::ProcessStats;
-
-pub use exposition::CONTENT_TYPE;
 
 /// What the page says beyond the status document.
 #[derive(Debug, Clone, Default)]

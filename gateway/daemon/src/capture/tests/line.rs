@@ -24,10 +24,7 @@ async fn every_point_has_its_interface_and_its_direction() {
     bench.witness.as_mut().unwrap().dropped(CableId(7), DropReason::Loop, &packet);
     let capture = bench.finish().await;
     let names = ["outer-rx", "opened", "inner-tx", "inner-rx", "outer-tx", "drops"];
-    assert_eq!(
-        capture.interfaces,
-        names.map(|name| (name.to_owned(), pcapng::LINKTYPE_RAW, hub::DEFAULT_SNAP_BYTES))
-    );
+    assert_eq!(capture.interfaces, names.map(|name| (name.to_owned(), 12, hub::DEFAULT_SNAP_BYTES)));
     let seen: Vec<_> = capture.frames.iter().map(|frame| (frame.point.as_str(), frame.flags)).collect();
     assert_eq!(
         seen,

@@ -1,109 +1,20 @@
 mod line;
+mod read;
 mod tools;
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use etherparse::PacketBuilder;
 use futures::StreamExt;
-use pcap_file::pcapng::PcapNgReader;
-use pcap_file::pcapng::blocks::block_common::Block;
-use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
-use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
-use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
-use pcap_file::pcapng::blocks::opt_common::CommonOption;
 use trieste_control::admin::CaptureRequest;
 use trieste_packet::{Outer, Packet, Pool, PoolConfig, Witness};
 use trieste_pipeline::{Point, Tap};
 
+use read::Capture;
+
 use super::*;
-
-/// A frame as another implementation reads it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Frame {
-    point: String,
-    bytes: Vec<u8>,
-    original_bytes: u32,
-    timestamp_ns: u128,
-    flags: u32,
-    lost: u64,
-    comment: String,
-}
-
-/// A capture as another implementation reads it.
-#[derive(Debug, Default)]
-struct Capture {
-    interfaces: Vec<(String, u16, u32)>,
-    frames: Vec<Frame>,
-    /// Per statistics block: point, received, lost, comment.
-    statistics: Vec<(String, u64, u64, String)>,
-}
-
-impl Capture {
-    fn read(bytes: &[u8]) -> Self {
-        let mut reader = PcapNgReader::with_capacity(bytes, 1 << 20).unwrap();
-        let mut capture = Self::default();
-        while let Some(block) = reader.next_block() {
-            match block.unwrap().0 {
-                Block::InterfaceDescription(block) => {
-                    let name = block.options.iter().find_map(|option| match option {
-                        InterfaceDescriptionOption::IfName(name) => Some(name.to_string()),
-                        _ => None,
-                    });
-                    assert_eq!(block.ts_resolution().resolution(), 9);
-                    capture.interfaces.push((name.unwrap(), u32::from(block.linktype) as u16, block.snaplen));
-                }
-                Block::EnhancedPacket(block) => {
-                    let mut frame = Frame {
-                        point: capture.name(block.interface_id),
-                        bytes: block.data.into_owned(),
-                        original_bytes: block.original_len,
-                        timestamp_ns: block.timestamp.as_nanos(),
-                        ..Frame::default()
-                    };
-                    for option in block.options {
-                        match option {
-                            EnhancedPacketOption::Flags(flags) => frame.flags = flags,
-                            EnhancedPacketOption::DropCount(lost) => frame.lost = lost,
-                            EnhancedPacketOption::Common(CommonOption::Comment(text)) => {
-                                frame.comment = Cow::into_owned(text);
-                            }
-                            _ => {}
-                        }
-                    }
-                    capture.frames.push(frame);
-                }
-                Block::InterfaceStatistics(block) => {
-                    let mut statistics = (capture.name(block.interface_id), 0, 0, String::new());
-                    for option in block.options {
-                        match option {
-                            InterfaceStatisticsOption::IsbIfRecv(received) => statistics.1 = received,
-                            InterfaceStatisticsOption::IsbIfDrop(lost) => statistics.2 = lost,
-                            InterfaceStatisticsOption::Common(CommonOption::Comment(text)) => {
-                                statistics.3 = Cow::into_owned(text);
-                            }
-                            _ => {}
-                        }
-                    }
-                    capture.statistics.push(statistics);
-                }
-                Block::SectionHeader(_) => {}
-                other => panic!("a block that we do not write: {other:?}"),
-            }
-        }
-        capture
-    }
-
-    fn name(&self, interface: u32) -> String {
-        self.interfaces[interface as usize].0.clone()
-    }
-
-    fn at(&self, point: &str) -> Vec<&[u8]> {
-        self.frames.iter().filter(|frame| frame.point == point).map(|frame| &frame.bytes[..]).collect()
-    }
-}
 
 /// A hub with one capture, and the taps of one worker.
 struct Bench {
@@ -233,7 +144,7 @@ async fn an_unknown_point_is_refused_and_sealed_is_outer_tx() {
     assert!(matches!(hub().start(&request("nowhere")), Err(CaptureError::Point(_))));
     assert!(matches!(hub().start(&request("")), Err(CaptureError::Point(_))));
     let capture = Bench::at("sealed,outer-tx").finish().await;
-    assert_eq!(capture.interfaces, [("outer-tx".to_owned(), pcapng::LINKTYPE_RAW, hub::DEFAULT_SNAP_BYTES)]);
+    assert_eq!(capture.interfaces, [("outer-tx".to_owned(), 101, hub::DEFAULT_SNAP_BYTES)]);
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ async fn tcpdump_reads_every_interface() {
     if !is_installed("tcpdump") {
         return;
     }
-    let text = pipe(Command::new("tcpdump").args(["-n", "-v", "-r", "-"]), &filled().bytes().await);
+    let text = pipe(Command::new("tcpdump").args(["-n", "-v", "-S", "-r", "-"]), &filled().bytes().await);
     let count = text.lines().filter(|line| line.contains("proto ") || line.contains("next-header")).count();
     assert_eq!(count, 8, "{text}");
     assert!(
