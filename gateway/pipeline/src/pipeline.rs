@@ -52,6 +52,7 @@ pub struct Pipeline {
     pub(crate) group: Vec<Packet>,
     pub(crate) opened: Batch,
     pub(crate) inner: Batch,
+    looked: usize,
     /// Buffers of this worker.
     pub pool: Pool,
     /// Drop counters.
@@ -85,6 +86,7 @@ impl Pipeline {
             group: Vec::with_capacity(OUTPUT_LIMIT),
             opened: Batch::with_limit(OUTPUT_LIMIT),
             inner: Batch::with_limit(OUTPUT_LIMIT),
+            looked: 0,
             drops: Drops::default(),
             counters: Counters::default(),
             to_wire: Batch::with_limit(OUTPUT_LIMIT),
@@ -224,6 +226,19 @@ impl Pipeline {
             };
             slot.tunnel.seal(&mut jobs, now);
         }
+    }
+
+    /// Shows what is about to be sent to the capture. To be called before every attempt to send
+    /// [`Self::to_wire`], and followed by [`Self::sent`].
+    pub fn look_outgoing(&mut self, now: Instant) {
+        let fresh = &self.to_wire.as_slice()[self.looked..];
+        Self::look(&mut self.tap, Point::OuterTx, fresh, now);
+    }
+
+    /// Counts what has gone out of [`Self::to_wire`]; what is left in it has been looked at.
+    pub fn sent(&mut self, packets: u64) {
+        self.counters.wire_out += packets;
+        self.looked = self.to_wire.len();
     }
 
     /// Shows a batch to the capture, if there is one.

@@ -7,7 +7,6 @@ use trieste_packet::{DropReason, LaneId};
 
 use crate::owner::{Handoff, HandoffKind};
 use crate::pipeline::Pipeline;
-use crate::tap::Point;
 
 impl Pipeline {
     /// Seals what is in `ready`, one call per run of packets for the same lane.
@@ -31,7 +30,6 @@ impl Pipeline {
 
     fn seal_group(&mut self, lane: Option<LaneId>, now: Instant) {
         let Some(lane) = lane else { return };
-        let first = self.to_wire.len();
         let Some(slot) = self.lanes.find(lane) else {
             for packet in self.group.drain(..) {
                 self.drops.discard(packet, DropReason::NoLane, &mut self.pool);
@@ -46,8 +44,6 @@ impl Pipeline {
             consumed: &mut self.counters.control_in,
         };
         slot.tunnel.seal(&mut jobs, now);
-        let sealed = &self.to_wire.as_slice()[first..];
-        Self::look(&mut self.tap, Point::OuterTx, sealed, now);
         self.service(lane, now);
     }
 

@@ -344,7 +344,7 @@ fn a_flood_is_answered_with_cookies_and_a_source_has_only_its_share() {
         );
     }
     assert_eq!(refused, u64::from(SHARE_PER_SECOND));
-    let mut spoiled = initiation.clone();
+    let mut spoiled = initiation;
     spoiled[100] ^= 1;
     assert_eq!(
         b.gate.admit(&spoiled, [192, 0, 2, 50].into(), now),
