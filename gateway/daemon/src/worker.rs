@@ -365,6 +365,11 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         !self.pipeline.to_wire.is_empty()
     }
 
+    /// Gives the worker another outside and hands the old one back; what waits to be sent goes to the new one.
+    pub fn replace_wire(&mut self, wire: W) -> W {
+        std::mem::replace(&mut self.wire, wire)
+    }
+
     fn publish(&mut self, now: Instant, is_stopped: bool) {
         self.next_publish = now + PUBLISH_INTERVAL;
         let published = Published {
