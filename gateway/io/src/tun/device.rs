@@ -105,27 +105,18 @@ pub(super) fn attach(name: &str, has_header: bool) -> Result<File, Error> {
     let file = open_driver()?;
     match interface_call(&file, InterfaceCall::TunSetIff, &mut request) {
         Ok(()) => Ok(file),
-        Err(error) => Err(explain(name, has_header, error)),
+        Err(error) => Err(explain(name, error)),
     }
 }
 
-fn explain(name: &str, has_header: bool, error: io::Error) -> Error {
-    let exists = link::exists(name).unwrap_or(false);
+fn explain(name: &str, error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::EBUSY) => Error::DeviceBusy { name: name.to_owned() },
-        // With the plainest flags it is the device and not the kernel that does not fit.
-        Some(libc::EINVAL) if exists && !(has_header && is_multi_queue(name)) => {
+        Some(libc::EINVAL) if link::exists(name).unwrap_or(false) => {
             Error::NotOurKind { name: name.to_owned() }
         }
         _ => Error::kernel(format!("create or open TUN device {name}"), error),
     }
-}
-
-/// Whether the existing interface is a TUN device that takes several queues.
-fn is_multi_queue(name: &str) -> bool {
-    let Ok(text) = std::fs::read_to_string(format!("/sys/class/net/{name}/tun_flags")) else { return false };
-    let flags = c_int::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap_or(0);
-    flags & libc::IFF_MULTI_QUEUE != 0
 }
 
 fn open_driver() -> Result<File, Error> {
@@ -184,7 +175,7 @@ pub fn remove(name: &str) -> Result<bool, Error> {
                 return Ok(true);
             }
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(error) => return Err(explain(name, false, error)),
+            Err(error) => return Err(explain(name, error)),
         }
     }
     Err(Error::NotOurKind { name: name.to_owned() })

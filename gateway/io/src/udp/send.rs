@@ -103,7 +103,7 @@ impl UdpIo {
             // One segment is larger than the path: only single datagrams may be fragmented.
             Some(libc::EINVAL | libc::EMSGSIZE) if is_train => Verdict::Split,
             // The address that the peer used is no longer ours; from another one it hears us at least.
-            Some(libc::EINVAL | libc::EADDRNOTAVAIL) if packet.outer.local.is_some() => {
+            Some(libc::EINVAL | libc::EADDRNOTAVAIL | libc::ENETUNREACH) if packet.outer.local.is_some() => {
                 packet.outer.local = None;
                 Verdict::Again
             }
