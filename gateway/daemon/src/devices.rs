@@ -1,5 +1,8 @@
 //! The gateway's devices: the TUN device inside, UDP sockets outside; one of each for every worker.
 
+use std::os::fd::OwnedFd;
+
+use anyhow::Context as _;
 use trieste_control::admin::IoCapability;
 use trieste_io::link::Family;
 use trieste_io::{Fallback, Offloads, PacketIo as _, Tun, TunConfig, TunQueue, UdpConfig, UdpIo};
@@ -32,16 +35,55 @@ impl Devices {
         let tun = Tun::open(&tun_config(config, underlay_mtu))?;
         set_sysctls(&tun);
         tun.set_up(true)?;
-        let mut fallbacks = tun.fallbacks().to_vec();
-        for fallback in wires.iter().flat_map(|wire| wire.fallbacks()) {
-            if !fallbacks.contains(fallback) {
-                fallbacks.push(fallback.clone());
-            }
-        }
+        let fallbacks = tun.fallbacks().to_vec();
         for fallback in &fallbacks {
             tracing::warn!(feature = fallback.feature, reason = %fallback.reason, "doing without an offload; it works, slower");
         }
-        Ok(Self { tuns: tun.into_queues(), wires, fallbacks })
+        let mut devices = Self { tuns: tun.into_queues(), wires, fallbacks };
+        devices.note_fallbacks();
+        Ok(devices)
+    }
+
+    /// Takes over devices that this process was started with (`sd_listen_fds`): one descriptor named `tun` and up to
+    /// two named `udp` for each worker; with several workers `tun-0`, `udp-0`, `tun-1` and so on.
+    ///
+    /// # Errors
+    /// What is missing or is something else.
+    pub fn adopt(config: &Config, inherited: Vec<(String, OwnedFd)>) -> anyhow::Result<Self> {
+        let workers = usize::from(config.workers);
+        let mut tuns: Vec<Option<OwnedFd>> = (0..workers).map(|_| None).collect();
+        let mut wires: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
+        for (name, fd) in inherited {
+            let (kind, worker) = name.split_once('-').unwrap_or((&name, "0"));
+            let worker: Option<usize> = worker.parse().ok().filter(|worker| *worker < workers);
+            match (kind, worker) {
+                ("tun", Some(worker)) => tuns[worker] = Some(fd),
+                ("udp", Some(worker)) => wires[worker].push(fd),
+                _ => anyhow::bail!(
+                    "inherited descriptor {name:?}: expected tun, udp, tun-N or udp-N with N below workers ({workers})"
+                ),
+            }
+        }
+        let (udp, tun) = (udp_config(config), tun_config(config, 0));
+        let mut devices = Self { tuns: Vec::new(), wires: Vec::new(), fallbacks: Vec::new() };
+        for (worker, (tun_fd, wire_fds)) in tuns.into_iter().zip(wires).enumerate() {
+            let tun_fd = tun_fd.with_context(|| format!("no TUN queue was inherited for worker {worker}"))?;
+            devices.tuns.push(TunQueue::adopt(tun_fd, tun.offloads)?);
+            devices.wires.push(UdpIo::adopt(wire_fds, &udp)?);
+        }
+        devices.note_fallbacks();
+        Ok(devices)
+    }
+
+    /// Gathers what the devices do without, and says it once.
+    fn note_fallbacks(&mut self) {
+        let tuns = self.tuns.iter().flat_map(|tun| tun.fallbacks());
+        for fallback in tuns.chain(self.wires.iter().flat_map(|wire| wire.fallbacks())) {
+            if !self.fallbacks.contains(fallback) {
+                tracing::warn!(feature = fallback.feature, reason = %fallback.reason, "doing without an offload; it works, slower");
+                self.fallbacks.push(fallback.clone());
+            }
+        }
     }
 
     /// What the kernel does for us, and what not and why.

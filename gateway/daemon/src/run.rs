@@ -263,7 +263,12 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         anyhow::bail!("this kind of store is not supported")
     };
     let store = Arc::new(DirStore::open(store_path).context("opening the local store")?);
-    let devices = Devices::open(config, node.underlay_mtu)?;
+    let inherited = trieste_io::inherited::take();
+    let devices = if inherited.is_empty() {
+        Devices::open(config, node.underlay_mtu)?
+    } else {
+        Devices::adopt(config, inherited).context("taking over inherited descriptors")?
+    };
 
     let names: Arc<ArcSwap<BTreeMap<u16, String>>> = Arc::default();
     let lookup = Arc::clone(&names);
