@@ -1,5 +1,7 @@
 //! Two tunnels in memory, as responder and initiator, with nothing between them but vectors.
 
+#![expect(clippy::disallowed_methods, reason = "boringtun reads the real clock, so its tests do")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
