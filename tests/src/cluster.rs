@@ -204,29 +204,41 @@ impl Cluster {
         serde_json::from_str(&body).context("the status document")
     }
 
-    /// Waits until every connection is up and there are at least `count`.
+    /// Waits until every cable has shaken hands and there are at least `count`: packets go through from here on.
+    ///
+    /// # Errors
+    /// If that does not happen within `timeout`; the error shows how far it got.
+    pub fn wait_handshakes(&self, count: usize, timeout: Duration) -> anyhow::Result<GatewayStatus> {
+        self.wait_cables("have shaken hands", count, timeout, |cable| {
+            cable.lane.last_handshake_age_s.is_some()
+        })
+    }
+
+    /// Waits until every connection is reported as connected and there are at least `count`. By upstream's rules a
+    /// connection is judged only every ten seconds, by the bytes that moved.
     ///
     /// # Errors
     /// If that does not happen within `timeout`; the error shows how far it got.
     pub fn wait_connected(&self, count: usize, timeout: Duration) -> anyhow::Result<GatewayStatus> {
-        eventually(&format!("{} to be connected", self.plan.id), timeout, || {
+        let connected = trieste_control::api::ConnectionStatus::Connected;
+        self.wait_cables("are connected", count, timeout, |cable| cable.connection.status == connected)
+    }
+
+    fn wait_cables(
+        &self,
+        what: &str,
+        count: usize,
+        timeout: Duration,
+        is_good: impl Fn(&admin::CableStatus) -> bool,
+    ) -> anyhow::Result<GatewayStatus> {
+        eventually(&format!("cables of {}", self.plan.id), timeout, || {
             let status = self.status()?;
-            let states: Vec<_> = status
-                .connections
-                .iter()
-                .map(|cable| {
-                    let connection = &cable.connection;
-                    format!(
-                        "{} {:?} {}",
-                        connection.endpoint.cluster_id, connection.status, connection.status_message
-                    )
-                })
-                .collect();
-            let connected = status.connections.iter().filter(|cable| is_connected(cable)).count();
+            let good = status.connections.iter().filter(|cable| is_good(cable)).count();
+            let (all, refused) = (&status.connections, &status.refused);
             anyhow::ensure!(
-                connected >= count && connected == status.connections.len(),
-                "{connected} of {count} connections are up {states:?}; refused: {:?}",
-                status.refused
+                good >= count && good == all.len(),
+                "{good} of {count} {what}: {:?}; refused: {refused:?}",
+                all.iter().map(describe).collect::<Vec<_>>()
             );
             Ok(status)
         })
@@ -267,8 +279,9 @@ impl Cluster {
     }
 }
 
-fn is_connected(cable: &admin::CableStatus) -> bool {
-    cable.connection.status == trieste_control::api::ConnectionStatus::Connected
+fn describe(cable: &admin::CableStatus) -> String {
+    let connection = &cable.connection;
+    format!("{} {} {}", connection.endpoint.cluster_id, connection.status.as_str(), connection.status_message)
 }
 
 fn list(nets: &[ipnet::IpNet]) -> String {

@@ -24,7 +24,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Builds both on an underlay, starts them and waits until they are connected.
+    /// Builds both on an underlay, starts them and waits until packets go through.
     ///
     /// # Errors
     /// The first thing that does not work; the lab is gone then.
@@ -45,8 +45,8 @@ impl Pair {
         let east = Cluster::start(&lab, plan.cluster("east"), &settings);
         let west = Cluster::start(&lab, plan.cluster("west"), &settings);
         let connected = east.and_then(|east| Ok((east, west?))).and_then(|(east, west)| {
-            east.wait_connected(1, CONNECT_TIMEOUT)?;
-            west.wait_connected(1, CONNECT_TIMEOUT)?;
+            east.wait_handshakes(1, CONNECT_TIMEOUT)?;
+            west.wait_handshakes(1, CONNECT_TIMEOUT)?;
             Ok((east, west))
         });
         match connected {

@@ -117,7 +117,7 @@ fn connect(lab: &Lab, plan: &Plan, name: &str, initiator: Initiator) -> (Cluster
         subnets: west.subnets(),
     };
     foreign.publish(&settings.broker.expect("the lab has a broker")).unwrap();
-    gateway.wait_connected(1, CONNECT_TIMEOUT).unwrap();
+    gateway.wait_handshakes(1, CONNECT_TIMEOUT).unwrap();
     drop(deaf);
     (gateway, peer)
 }

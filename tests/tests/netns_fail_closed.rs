@@ -85,8 +85,9 @@ fn after_a_reboot_the_route_agent_alone_keeps_traffic_in() {
     pair.east.kill_route_agent().unwrap();
     let node = &pair.east.node().namespace;
     // What a reboot does to the kernel; the directory on disk stays.
-    node.ip("link del submariner\nroute flush table 150\nrule del pref 150\n-6 route flush table 150")
-        .unwrap();
+    let forget = "ip link del submariner; for family in -4 -6; do ip $family route flush type unreachable; \
+                  ip $family route flush table 150; ip $family rule del pref 150; done";
+    node.run("sh").args(["-c", forget]).stdout().unwrap();
     node.run("nft").args(["flush", "ruleset"]).stdout().unwrap();
     pair.east.start_route_agent().unwrap();
     let wire = Capture::start(&pair.lab, &pair.plan.wan, "br0", "").unwrap();
@@ -100,8 +101,7 @@ fn after_a_reboot_the_route_agent_alone_keeps_traffic_in() {
         })
         .unwrap();
     }
-    let before_capture_ends = pair.pod("west").ips();
-    for address in before_capture_ends {
+    for address in pair.pod("west").ips() {
         let ping = traffic::ping(pair.pod_namespace("east"), address, 3, &["-p", "6d61726b6572"]).unwrap();
         assert_eq!(ping.received, 0);
     }

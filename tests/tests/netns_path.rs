@@ -51,7 +51,7 @@ fn reach(test: &str, underlay: Families) {
 
     let frames = wire.finish().unwrap();
     let (wireguard, _, other) = frames.kinds(4500);
-    assert!(wireguard > 1000 && other == 0, "{wireguard} frames of WireGuard, {other} others");
+    assert!(wireguard > 100 && other == 0, "{wireguard} frames of WireGuard, {other} others");
     assert_eq!(frames.count_with(marker), 0);
     for cluster in [&pair.east, &pair.west] {
         let status = cluster.status().unwrap();
@@ -65,6 +65,7 @@ fn tables_of_the_command_show_the_connection() {
     let Some(_turn) = root_test("tables_of_the_command_show_the_connection") else { return };
     let pair = Pair::connected(Families::V4).unwrap();
 
+    pair.east.wait_connected(1, Duration::from_secs(20)).unwrap();
     let connections = pair.east.trieste(&["show", "connections"]).unwrap().stdout().unwrap();
     let gateways = pair.east.trieste(&["show", "gateways"]).unwrap().stdout().unwrap();
     let json = pair.east.trieste(&["show", "connections", "--output", "json"]).unwrap().stdout().unwrap();

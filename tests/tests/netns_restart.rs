@@ -53,7 +53,7 @@ fn a_gateway_that_is_asked_to_end_comes_back_with_the_same_key() {
     pair.east.stop().unwrap();
     pair.east.start_route_agent().unwrap();
     pair.east.start_gateway().unwrap();
-    let status = pair.east.wait_connected(1, Duration::from_secs(10)).unwrap();
+    let status = pair.east.wait_handshakes(1, Duration::from_secs(10)).unwrap();
 
     assert_eq!(status.endpoint.backend_config.get("publicKey"), before.get("publicKey"));
     let west = pair.pod("west").v4().unwrap();
@@ -101,8 +101,9 @@ fn a_peer_that_moves_to_another_address_is_followed() {
     let node = &pair.west.node().namespace;
 
     let probes = probed(&pair, || {
-        node.ip("addr add 172.31.2.77/16 dev eth0\naddr del 172.31.2.1/16 dev eth0").unwrap();
-        node.ip("route replace default via 172.31.255.254 dev eth0").unwrap();
+        node.ip("addr del 172.31.2.1/16 dev eth0\naddr add 172.31.2.77/16 dev eth0\n\
+             route replace default via 172.31.255.254 dev eth0")
+            .unwrap();
         // West has to send for east to learn of it: the answers to the prober cannot, its questions are lost.
         let east = pair.pod("east").v4().unwrap();
         eventually("west to be heard again", Duration::from_secs(15), || {
@@ -114,8 +115,12 @@ fn a_peer_that_moves_to_another_address_is_followed() {
     });
 
     assert!(probes.longest_gap < Duration::from_secs(5), "{probes:?}");
-    let lane = &pair.east.status().unwrap().connections[0].lane;
-    assert_eq!(lane.outer_address, Some("172.31.2.77:4500".parse().unwrap()));
+    eventually("the status to follow", Duration::from_secs(5), || {
+        let outer = pair.east.status()?.connections[0].lane.outer_address;
+        anyhow::ensure!(outer == Some("172.31.2.77:4500".parse()?), "{outer:?}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]

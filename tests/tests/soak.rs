@@ -59,8 +59,8 @@ fn memory_stays_and_every_packet_is_accounted_for() {
         samples.last()
     );
     assert!(growth < f64::from(1 << 20), "memory grows by {growth:.0} bytes a minute: {samples:?}");
-    pair.west.wait_connected(1, Duration::from_secs(20)).unwrap();
-    let status = pair.east.wait_connected(1, Duration::from_secs(20)).unwrap();
+    pair.west.wait_handshakes(1, Duration::from_secs(20)).unwrap();
+    let status = pair.east.wait_handshakes(1, Duration::from_secs(20)).unwrap();
     assert!(status.conservation.holds(), "{:?}", status.conservation);
     assert!(status.workers.iter().all(|worker| worker.restarts == 0), "{:?}", status.workers);
 }

@@ -65,9 +65,15 @@ fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
 
     screen.heading("Traffic from pod to pod");
     show_traffic(screen, lab, &plan)?;
-    screen.heading("Throughput (iperf3, TCP, this machine's cores shared by everything)");
+    screen.heading("Throughput (iperf3, one TCP stream)");
     show_throughput(screen, lab, &plan)?;
     screen.heading("What each gateway says");
+    screen.step("both gateways have judged their connection (they do so every ten seconds)", || {
+        for cluster in [&east, &west] {
+            cluster.wait_connected(1, CONNECT_TIMEOUT)?;
+        }
+        Ok(vec![])
+    })?;
     for cluster in [&east, &west] {
         let words = ["show", "all"];
         screen.line(&format!("$ trieste show all --socket {}", cluster.socket().display()));
@@ -126,13 +132,12 @@ fn start(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> anyhow::
     screen.step("the clusters find each other and shake hands", || {
         let mut lines = Vec::new();
         for cluster in [&clusters.0, &clusters.1] {
-            let status = cluster.wait_connected(1, CONNECT_TIMEOUT)?;
+            let status = cluster.wait_handshakes(1, CONNECT_TIMEOUT)?;
             for cable in &status.connections {
                 lines.push(format!(
-                    "{} → {}: {} over {} at {}",
+                    "{} → {}: {} to {}",
                     status.cluster,
                     cable.connection.endpoint.cluster_id,
-                    cable.connection.status.as_str(),
                     cable.connection.endpoint.backend,
                     cable.lane.outer_address.map_or_else(|| "?".to_owned(), |address| address.to_string()),
                 ));
@@ -152,17 +157,14 @@ fn show_traffic(screen: &Screen, lab: &Lab, plan: &Plan) -> anyhow::Result<()> {
         })?;
     }
     let responder = Responder::start(&west.namespace)?;
-    screen.step(
-        &format!("TCP {} → {}: 4 MiB each, with the source address kept", east.name, west.name),
-        || {
-            let bytes = MARKER.repeat((4 << 20) / MARKER.len());
-            west.ips()
-                .into_iter()
-                .map(|address| tcp(east, SocketAddr::new(address, responder.port()), &bytes))
-                .collect()
-        },
-    )?;
-    screen.step(&format!("UDP {} → {}: 1200 bytes each", east.name, west.name), || {
+    screen.step(&format!("TCP {} → {}, 4 MiB each", east.name, west.name), || {
+        let bytes = MARKER.repeat((4 << 20) / MARKER.len());
+        west.ips()
+            .into_iter()
+            .map(|address| tcp(east, SocketAddr::new(address, responder.port()), &bytes))
+            .collect()
+    })?;
+    screen.step(&format!("UDP {} → {}, 1200 bytes each", east.name, west.name), || {
         let bytes = MARKER.repeat(1200 / MARKER.len());
         west.ips()
             .into_iter()
@@ -192,19 +194,27 @@ fn ping(from: &PodPlan, to: IpAddr) -> anyhow::Result<String> {
     let ping = traffic::ping(&from.namespace, to, 5, &[])?;
     anyhow::ensure!(ping.received == ping.sent, "{to}: {} of {} answered", ping.received, ping.sent);
     let average = ping.average_ms.unwrap_or_default();
-    Ok(format!("{to:<12} {} of {} answered, {average:.2} ms on average", ping.received, ping.sent))
+    Ok(format!("{to:<15} {} of {} answered, {average:.2} ms on average", ping.received, ping.sent))
 }
 
 fn tcp(from: &PodPlan, to: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
     let receipt = traffic::send_tcp(&from.namespace, to, bytes, TRAFFIC_TIMEOUT)?;
     receipt.check(bytes)?;
-    Ok(format!("{} bytes arrived unchanged; the server saw {}", receipt.bytes, receipt.seen_as))
+    Ok(format!(
+        "{} bytes arrived unchanged, and the server saw them come from {}",
+        receipt.bytes,
+        receipt.seen_as.ip()
+    ))
 }
 
 fn udp(from: &PodPlan, to: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
     let receipt = traffic::send_udp(&from.namespace, to, bytes, TRAFFIC_TIMEOUT)?;
     receipt.check(bytes)?;
-    Ok(format!("{} bytes arrived unchanged; the server saw {}", receipt.bytes, receipt.seen_as))
+    Ok(format!(
+        "{} bytes arrived unchanged, and the server saw them come from {}",
+        receipt.bytes,
+        receipt.seen_as.ip()
+    ))
 }
 
 fn show_throughput(screen: &Screen, lab: &Lab, plan: &Plan) -> anyhow::Result<()> {
