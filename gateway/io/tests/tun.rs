@@ -7,6 +7,7 @@
 mod support;
 
 use std::fs;
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ const TSO: Offloads = Offloads::CHECKSUM.with(Offloads::TSO4).with(Offloads::TSO
 
 /// A device that is up and has addresses.
 fn device(namespace: &Namespace, offloads: Offloads) -> TunQueue {
-    let queue = namespace.run(move || {
+    let mut queue = namespace.run(move || {
         let config =
             TunConfig { offloads, is_persistent: false, mtu_bytes: Some(1500), ..TunConfig::new(NAME) };
         let tun = Tun::open(&config).unwrap();
@@ -36,15 +37,28 @@ fn device(namespace: &Namespace, offloads: Offloads) -> TunQueue {
     });
     namespace.ip(&format!("addr add 10.77.0.1/24 dev {NAME}"));
     namespace.ip(&format!("addr add fd77::1/64 dev {NAME} nodad"));
-    // IPv6 takes an address into use only when the link's state has gone round.
-    namespace.run(|| {
-        let deadline = Instant::now() + PATIENCE;
-        while let Err(error) = std::net::UdpSocket::bind("[fd77::1]:0") {
-            assert!(Instant::now() < deadline, "{error}");
-            std::thread::yield_now();
-        }
-    });
+    namespace.run(|| wait_until_usable("[fd77::1]:0"));
+    // Before it is in use, what it sends to itself comes to us.
+    let mut side = Side::new();
+    while queue.recv(&mut side.pool, &mut side.batch, &mut side.drops).unwrap() > 0 {
+        side.batch.drain().for_each(drop);
+    }
     queue
+}
+
+/// IPv6 takes an address into use, and its route, only after the link's state has gone round.
+fn wait_until_usable(address: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    let is_usable = || {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        socket.send_to(b"to myself", socket.local_addr()?)?;
+        socket.recv(&mut [0; 16])
+    };
+    while let Err(error) = is_usable() {
+        assert!(Instant::now() < deadline, "{address}: {error}");
+        std::thread::yield_now();
+    }
 }
 
 /// A child that another test starts holds our descriptors until it runs its program.
@@ -59,7 +73,7 @@ fn wait_until_gone(name: &str) {
 fn udp_packet(is_v6: bool, port: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if is_v6 {
-        let (near, far) = ("fd77::1".parse::<std::net::Ipv6Addr>(), "fd77::2".parse::<std::net::Ipv6Addr>());
+        let (near, far) = ("fd77::1".parse::<Ipv6Addr>(), "fd77::2".parse::<Ipv6Addr>());
         PacketBuilder::ipv6(far.unwrap().octets(), near.unwrap().octets(), 64)
             .udp(9, port)
             .write(&mut bytes, payload)
@@ -128,7 +142,7 @@ fn udp_trains_come_whole_where_the_kernel_has_uso_and_cut_elsewhere() {
             if !expected.is_empty() {
                 skip(&format!("this kernel has no {expected:?}"));
             }
-            let peer: std::net::SocketAddr = host.parse().unwrap();
+            let peer: SocketAddr = host.parse().unwrap();
             let bytes = noise(1, 30 * 1000 + 17);
             let mut socket = namespace.run(|| UdpIo::open(&UdpConfig::new(0)).unwrap());
             let mut from = Side::new();
@@ -162,7 +176,7 @@ fn opened_segments_reach_a_socket_as_one_train_or_cut() {
             let mut queue = device(&namespace, offloads);
             let socket = namespace.run(move || {
                 let any = if is_v6 { "[::]:0" } else { "0.0.0.0:0" };
-                let socket = std::net::UdpSocket::bind(any).unwrap();
+                let socket = UdpSocket::bind(any).unwrap();
                 socket.set_read_timeout(Some(PATIENCE)).unwrap();
                 socket
             });
@@ -220,7 +234,7 @@ fn a_train_with_finished_checksums_is_taken_too() {
     let Some(namespace) = Namespace::new() else { return };
     let mut queue = device(&namespace, Offloads::TUN);
     let socket = namespace.run(|| {
-        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     });
@@ -246,7 +260,7 @@ fn what_the_device_refuses_is_counted_under_its_cable_and_the_rest_goes_on() {
     let Some(namespace) = Namespace::new() else { return };
     let mut queue = device(&namespace, Offloads::TUN);
     let socket = namespace.run(|| {
-        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     });
@@ -285,7 +299,8 @@ fn a_device_that_is_down_drops_and_one_that_is_gone_is_an_error() {
     side.push(&udp_packet(false, 9, b"lost"));
     assert_eq!(side.send(&mut queue), 0);
     assert_eq!((side.drops.of(DropReason::TunWrite), side.batch.len()), (2, 0));
-    assert_eq!(queue.recv(&mut side.pool, &mut side.batch, &mut side.drops).unwrap(), 0);
+    queue.recv(&mut side.pool, &mut side.batch, &mut side.drops).unwrap();
+    side.batch.drain().for_each(drop);
 
     namespace.ip(&format!("link del {NAME}"));
     side.push(&udp_packet(false, 9, b"kept"));
@@ -375,7 +390,7 @@ fn every_queue_reads_and_writes_and_an_inherited_one_goes_on() {
     let adopted = namespace.run(move || TunQueue::adopt(inherited, Offloads::TUN).unwrap());
     assert_eq!(adopted.offloads(), queues[0].offloads());
     queues.push(adopted);
-    let socket = namespace.run(|| std::net::UdpSocket::bind("0.0.0.0:0").unwrap());
+    let socket = namespace.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let port = socket.local_addr().unwrap().port();
     for (index, queue) in queues.iter_mut().enumerate() {
