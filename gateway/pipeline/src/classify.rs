@@ -13,10 +13,18 @@ use crate::tables::{Selection, Tables};
 /// the batch.
 pub(crate) fn parse(batch: &mut Batch, headers: &mut Vec<Inner>, pool: &mut Pool, drops: &mut Drops) {
     headers.clear();
+    prefetch_headers(batch.as_slice());
     filter(batch, pool, drops, |packet| {
         headers.push(parse_packet(packet)?);
         Ok(())
     });
+}
+
+/// Has the first bytes of all packets fetched at once, rather than waiting for each when it is looked at.
+pub(crate) fn prefetch_headers(packets: &[Packet]) {
+    for packet in packets {
+        packet.buf.prefetch(1);
+    }
 }
 
 fn parse_packet(packet: &mut Packet) -> Result<Inner, DropReason> {

@@ -20,6 +20,7 @@ impl Pipeline {
         let tables = Arc::clone(self.tables.load());
         self.counters.wire_in += batch.segments();
         Self::look(&mut self.tap, Point::OuterRx, batch.as_slice(), now);
+        classify::prefetch_headers(batch.as_slice());
         for packet in batch.drain() {
             self.demux(packet, &tables, now);
         }

@@ -1,0 +1,356 @@
+//! Two whole lines joined back to back, with real WireGuard cables between them.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "test helpers; boringtun reads the real clock"
+)]
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use etherparse::{PacketBuilder, TcpOptionElement};
+use trieste_cables::wireguard::WireguardKind;
+use trieste_cables::{CableKind as _, LaneConfig};
+use trieste_packet::checksum::{Sum, transport_is_valid};
+use trieste_packet::segment::Segmenter;
+use trieste_packet::wire::{be16, be32, put16, set_ecn};
+use trieste_packet::{
+    Batch, CableId, Checksum, DropReason, LaneId, Layout, LayoutKind, Packet, PoolConfig, WorkerId,
+};
+use trieste_pipeline::{Config, LaneCommand, Pipeline, Tables, TablesBuilder};
+
+const MTU: u16 = 1420;
+const A: &str = "192.0.2.1:4500";
+const B: &str = "192.0.2.2:4500";
+
+/// One gateway: a pipeline of one worker.
+struct End {
+    line: Pipeline,
+    tables: Arc<ArcSwap<Tables>>,
+    kind: WireguardKind,
+    lane: LaneId,
+}
+
+fn kind() -> WireguardKind {
+    WireguardKind::new(WireguardKind::generate_private_key(), "psk", "submariner", Instant::now())
+}
+
+fn end(lane: u32) -> End {
+    let (now, kind, tables) = (Instant::now(), kind(), Arc::new(ArcSwap::from_pointee(Tables::default())));
+    let config = Config {
+        worker: WorkerId(0),
+        workers: 1,
+        pool: PoolConfig { slots: 256, ..PoolConfig::default() },
+        seed: 3,
+    };
+    let line = Pipeline::new(config, Arc::clone(&tables), kind.gate(), now);
+    End { line, tables, kind, lane: LaneId(lane << 8) }
+}
+
+impl End {
+    fn know(
+        &mut self,
+        local: &[&str],
+        icmp: &[&str],
+        remote: &[&str],
+        other: &BTreeMap<String, String>,
+        peer: Option<&str>,
+    ) {
+        let nets = |list: &[&str]| list.iter().map(|net| net.parse().unwrap()).collect::<Vec<_>>();
+        let icmp: Vec<IpAddr> = icmp.iter().map(|ip| ip.parse().unwrap()).collect();
+        let mut builder = TablesBuilder::new(1, &nets(local), &icmp);
+        let cluster = builder.cluster("other", &nets(remote)).unwrap();
+        builder.path(cluster, self.lane, CableId(1), MTU).unwrap();
+        builder.identity(self.kind.identity(other).unwrap(), self.lane);
+        self.tables.store(Arc::new(builder.build()));
+        let config = LaneConfig {
+            lane: self.lane,
+            cable: CableId(1),
+            peer: peer.map(|peer| peer.parse().unwrap()),
+            backend_config: other.clone(),
+        };
+        let tunnel = self.kind.connect(&config, Instant::now()).unwrap();
+        self.line.command(LaneCommand::Add { lane: self.lane, cable: CableId(1), tunnel }, Instant::now());
+    }
+
+    fn packet(&mut self, bytes: &[u8]) -> Packet {
+        Packet::new(self.line.pool.alloc_copy(bytes).unwrap())
+    }
+
+    fn send(&mut self, packets: Vec<Packet>) {
+        let mut batch = Batch::new();
+        for packet in packets {
+            batch.push(packet).unwrap();
+        }
+        self.line.outbound(&mut batch, Instant::now());
+        assert!(batch.is_empty());
+    }
+
+    /// Takes out what was delivered, cut into packets.
+    fn delivered(&mut self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        for mut packet in self.line.to_tun.drain() {
+            self.line.counters.tun_out += packet.segments();
+            let mut segmenter = Segmenter::new(&mut packet).unwrap();
+            while let Some(segment) = segmenter.next_segment() {
+                all.push(segment.to_vec());
+            }
+        }
+        all
+    }
+
+    fn dropped(&self, reason: DropReason) -> u64 {
+        self.line.drops.of(reason)
+    }
+
+    fn assert_balanced(&self) {
+        let counters = self.line.snapshot(Instant::now());
+        assert!(counters.conservation().holds(), "{:?} of {counters:?}", counters.conservation());
+    }
+}
+
+/// Carries what `from` wants sent to `to`, which sees it come from `address`; `change` may spoil it.
+fn carry(from: &mut End, to: &mut End, address: &str, change: impl Fn(&mut Packet)) {
+    let mut batch = Batch::with_limit(2048);
+    let sent: Vec<Packet> = from.line.to_wire.drain().collect();
+    from.line.sent(sent.iter().map(Packet::segments).sum());
+    for packet in sent {
+        let mut copy = Packet::new(to.line.pool.alloc_copy(packet.bytes()).unwrap());
+        copy.layout = packet.layout;
+        copy.outer = packet.outer;
+        copy.outer.peer = address.parse().unwrap();
+        change(&mut copy);
+        batch.push(copy).unwrap();
+    }
+    to.line.inbound(&mut batch, Instant::now());
+}
+
+fn joined(a_local: &[&str], a_remote: &[&str]) -> (End, End) {
+    let (mut a, mut b) = (end(1), end(2));
+    let (a_public, b_public) = (a.kind.backend_config(), b.kind.backend_config());
+    b.know(
+        &["10.2.0.0/16", "fd02::/64"],
+        &["10.2.0.1", "fd02::1"],
+        &["10.1.0.0/16", "fd01::/64"],
+        &a_public,
+        None,
+    );
+    a.know(a_local, &["10.1.0.1", "fd01::1"], a_remote, &b_public, Some(B));
+    for _ in 0..4 {
+        carry(&mut a, &mut b, A, |_| {});
+        carry(&mut b, &mut a, B, |_| {});
+    }
+    assert_eq!((a.line.drops.total(), b.line.drops.total()), (0, 0));
+    (a, b)
+}
+
+fn pair() -> (End, End) {
+    joined(&["10.1.0.0/16", "fd01::/64"], &["10.2.0.0/16", "fd02::/64"])
+}
+
+fn udp4(source: [u8; 4], destination: [u8; 4], payload: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    PacketBuilder::ipv4(source, destination, 64).udp(1, 2).write(&mut bytes, &vec![7; payload]).unwrap();
+    bytes
+}
+
+const POD_A: [u8; 4] = [10, 1, 0, 9];
+const POD_B: [u8; 4] = [10, 2, 0, 9];
+
+#[test]
+fn packets_of_both_families_arrive_unchanged() {
+    let (mut a, mut b) = pair();
+    let v4 = udp4(POD_A, POD_B, 100);
+    let mut v6 = Vec::new();
+    let address = |net: u8| [0xfd, net, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+    PacketBuilder::ipv6(address(1), address(2), 64).udp(1, 2).write(&mut v6, &[5; 77]).unwrap();
+    let packets = vec![a.packet(&v4), a.packet(&v6)];
+    a.send(packets);
+    carry(&mut a, &mut b, A, |_| {});
+    assert_eq!(b.delivered(), [v4, v6]);
+    a.assert_balanced();
+    b.assert_balanced();
+}
+
+#[test]
+fn a_hostile_peer_cannot_send_from_or_to_what_is_not_its_own() {
+    // This end believes that it has every address, and the other everything.
+    let (mut a, mut b) = joined(&["0.0.0.0/1", "128.0.0.0/2"], &["192.0.0.0/3"]);
+    let b_public = b.kind.backend_config();
+    a.know(&["10.1.0.0/16", "10.99.0.0/16", "172.16.0.0/12"], &[], &["10.2.0.0/16"], &b_public, Some(B));
+    for _ in 0..4 {
+        carry(&mut a, &mut b, A, |_| {});
+        carry(&mut b, &mut a, B, |_| {});
+    }
+    let spoofed = a.packet(&udp4([10, 99, 0, 1], POD_B, 10));
+    let from_b = a.packet(&udp4([172, 16, 0, 1], POD_B, 10));
+    a.send(vec![spoofed, from_b]);
+    carry(&mut a, &mut b, A, |_| {});
+    assert!(b.delivered().is_empty());
+    assert_eq!(b.dropped(DropReason::SourceNotAllowed), 2);
+    b.assert_balanced();
+}
+
+#[test]
+fn packets_for_a_remote_cluster_or_for_nobody_are_not_delivered() {
+    let (mut a, mut b) = pair();
+    let b_public = b.kind.backend_config();
+    // The peer routes more to us than is ours: its own addresses, and a stranger's.
+    a.know(&["10.1.0.0/17"], &[], &["10.1.128.0/17", "192.0.2.0/24"], &b_public, Some(B));
+    for _ in 0..4 {
+        carry(&mut a, &mut b, A, |_| {});
+        carry(&mut b, &mut a, B, |_| {});
+    }
+    let back = a.packet(&udp4(POD_A, [10, 1, 128, 1], 10));
+    let astray = a.packet(&udp4(POD_A, [192, 0, 2, 77], 10));
+    a.send(vec![back, astray]);
+    carry(&mut a, &mut b, A, |_| {});
+    assert!(b.delivered().is_empty());
+    assert_eq!((b.dropped(DropReason::Loop), b.dropped(DropReason::DestinationNotLocal)), (1, 1));
+    b.assert_balanced();
+}
+
+#[test]
+fn outbound_packets_that_may_not_cross_are_dropped_with_the_reason() {
+    let (mut a, _b) = pair();
+    let mut short = udp4(POD_A, POD_B, 10);
+    short.truncate(15);
+    let cases = [
+        (udp4(POD_A, [10, 3, 0, 1], 10), DropReason::NoRoute),
+        (udp4([192, 0, 2, 9], POD_B, 10), DropReason::SourceNotLocal),
+        (udp4(POD_A, [224, 0, 0, 5], 10), DropReason::NotUnicast),
+        (udp4(POD_A, [255, 255, 255, 255], 10), DropReason::NotUnicast),
+        (short, DropReason::MalformedHeader),
+        (vec![0x12; 40], DropReason::NotIp),
+    ];
+    for (bytes, reason) in &cases {
+        let packet = a.packet(bytes);
+        let before = a.dropped(*reason);
+        a.send(vec![packet]);
+        assert_eq!(a.dropped(*reason), before + 1, "{reason:?}");
+    }
+    assert!(a.line.to_wire.is_empty());
+    a.assert_balanced();
+}
+
+#[test]
+fn congestion_marks_of_the_underlay_reach_the_pod() {
+    let (mut a, mut b) = pair();
+    let mut capable = udp4(POD_A, POD_B, 10);
+    set_ecn(&mut capable, 2);
+    let packets = vec![a.packet(&capable), a.packet(&udp4(POD_A, POD_B, 10))];
+    a.send(packets);
+    // The outer header carries the inner field.
+    let outer: Vec<u8> = a.line.to_wire.as_slice().iter().map(|packet| packet.outer.tos & 3).collect();
+    assert_eq!(outer, [2, 0]);
+    carry(&mut a, &mut b, A, |packet| packet.outer.tos |= 3);
+    let delivered = b.delivered();
+    assert_eq!(delivered.len(), 1);
+    assert_eq!(delivered[0][1] & 3, 3);
+    assert_eq!(Sum::ZERO.bytes(&delivered[0][..20]).folded(), 0xffff);
+    assert_eq!(b.dropped(DropReason::EcnNotCapable), 1);
+    b.assert_balanced();
+}
+
+#[test]
+fn too_big_packets_with_df_are_answered_and_without_it_fragmented() {
+    let (mut a, mut b) = pair();
+    let with_df = |mut bytes: Vec<u8>, df: bool| {
+        put16(&mut bytes, 6, if df { 0x4000 } else { 0 });
+        put16(&mut bytes, 10, 0);
+        let sum = Sum::ZERO.bytes(&bytes[..20]).checksum();
+        put16(&mut bytes, 10, sum);
+        bytes
+    };
+    let fits = with_df(udp4(POD_A, POD_B, usize::from(MTU) - 28), true);
+    let too_big = with_df(udp4(POD_A, POD_B, usize::from(MTU) - 27), true);
+    let free = with_df(udp4(POD_A, POD_B, 3000), false);
+    let mut v6 = Vec::new();
+    let address = |net: u8| [0xfd, net, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+    PacketBuilder::ipv6(address(1), address(2), 64).udp(1, 2).write(&mut v6, &[5; 1400]).unwrap();
+    let packets = [&fits, &too_big, &free, &v6].map(|bytes| a.packet(bytes)).into();
+    a.send(packets);
+    let errors = a.delivered();
+    assert_eq!(errors.len(), 2);
+    assert_eq!((errors[0][20], errors[0][21], be16(&errors[0], 26)), (3, 4, MTU));
+    assert_eq!((errors[0][12..16].to_vec(), errors[0][16..20].to_vec()), (vec![10, 1, 0, 1], POD_A.to_vec()));
+    assert_eq!((errors[1][40], be32(&errors[1], 44)), (2, u32::from(MTU)));
+    carry(&mut a, &mut b, A, |_| {});
+    let delivered = b.delivered();
+    assert_eq!(delivered[0], fits);
+    let payload: Vec<u8> = delivered[1..].iter().flat_map(|fragment| fragment[20..].to_vec()).collect();
+    assert_eq!(payload, free[20..]);
+    assert_eq!(delivered.len(), 4);
+    a.assert_balanced();
+    b.assert_balanced();
+}
+
+#[test]
+fn the_mss_is_clamped_on_both_gateways() {
+    let (mut a, mut b) = pair();
+    let mut syn = Vec::new();
+    PacketBuilder::ipv4(POD_A, POD_B, 64)
+        .tcp(1, 2, 3, 4)
+        .syn()
+        .options(&[TcpOptionElement::MaximumSegmentSize(1460)])
+        .unwrap()
+        .write(&mut syn, &[])
+        .unwrap();
+    let packet = a.packet(&syn);
+    a.send(vec![packet]);
+    carry(&mut a, &mut b, A, |_| {});
+    let delivered = b.delivered();
+    assert_eq!(be16(&delivered[0], 42), MTU - 40);
+    assert!(transport_is_valid(&delivered[0], 20));
+    assert_eq!((a.line.counters.mss_clamped, b.line.counters.mss_clamped), (1, 0));
+}
+
+#[test]
+fn a_received_train_of_mixed_messages_is_sorted_one_by_one() {
+    let (mut a, mut b) = pair();
+    let packets = (0..3).map(|_| a.packet(&udp4(POD_A, POD_B, 36))).collect();
+    a.send(packets);
+    // The second datagram of the train is for nobody.
+    carry(&mut a, &mut b, A, |packet| {
+        assert_eq!(packet.layout.count, 3);
+        let (start, _) = packet.segment_range(1);
+        packet.buf.bytes_mut()[start + 5] ^= 0x55;
+    });
+    assert_eq!(b.delivered().len(), 2);
+    assert_eq!(b.dropped(DropReason::UnknownReceiver), 1);
+    b.assert_balanced();
+}
+
+#[test]
+fn a_train_is_carried_as_a_train() {
+    let (mut a, mut b) = pair();
+    let payload: Vec<u8> = (0..40_000u32).map(|byte| (byte % 253) as u8).collect();
+    let mut bytes = Vec::new();
+    PacketBuilder::ipv4(POD_A, POD_B, 64).tcp(1, 2, 3, 4).ack(1).write(&mut bytes, &payload).unwrap();
+    let mut train = a.packet(&bytes);
+    train.layout = Layout::train(LayoutKind::Tcp, 40, 1380, 29);
+    train.checksum = Checksum::Partial { start: 20, field: 36 };
+    a.send(vec![train]);
+    carry(&mut a, &mut b, A, |_| {});
+    assert_eq!(b.line.to_tun.len(), 1);
+    let joined: Vec<u8> = b.delivered().iter().flat_map(|segment| segment[40..].to_vec()).collect();
+    assert_eq!(joined, payload);
+    a.assert_balanced();
+    b.assert_balanced();
+}
+
+#[test]
+fn a_panic_in_the_middle_of_a_batch_is_accounted_for() {
+    let (mut a, _b) = pair();
+    let held = a.packet(&udp4(POD_A, POD_B, 10));
+    let mut batch = Batch::new();
+    batch.push(held).unwrap();
+    a.line.counters.tun_in += 3;
+    batch.drain();
+    a.line.recover(Instant::now());
+    assert_eq!(a.dropped(DropReason::WorkerPanic), 3);
+    a.assert_balanced();
+}
