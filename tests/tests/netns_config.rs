@@ -109,7 +109,7 @@ fn a_node_that_lacks_something_is_told_what() {
     let said = bench.complaint(&wrapped(&bench, "setpriv", &no_rights));
     assert!(said.contains("CAP_NET_ADMIN") || said.contains("root"), "{said}");
 
-    let no_tun = ["--mount", "sh", "-c", "mount --bind /dev/null /dev/net/tun && exec \"$@\"", "sh"];
+    let no_tun = ["--mount", "sh", "-c", "mount -t tmpfs none /dev/net && exec \"$@\"", "sh"];
     let said = bench.complaint(&wrapped(&bench, "unshare", &no_tun));
     assert!(said.contains("/dev/net/tun"), "{said}");
 }
