@@ -179,3 +179,61 @@ fn is_sendable(packet: &Packet) -> bool {
         LayoutKind::Tcp | LayoutKind::Udp | LayoutKind::Packets => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Offloads, PacketIo as _, UdpConfig};
+    use trieste_packet::{Layout, Outer, PoolConfig};
+
+    fn packet(pool: &mut Pool) -> Packet {
+        let mut packet = Packet::new(pool.alloc_copy(&[1; 2500]).unwrap());
+        packet.layout = Layout::datagrams(1000, 3);
+        packet.outer = Outer { local: Some("127.0.0.1".parse().unwrap()), ..Outer::NONE };
+        packet
+    }
+
+    #[test]
+    fn every_refusal_brings_the_batch_nearer_to_its_end() {
+        let mut io = UdpIo::open(&UdpConfig::new(0)).unwrap();
+        let mut pool = Pool::new(PoolConfig { slots: 1, slot_bytes: 4096 });
+        let mut packet = packet(&mut pool);
+        let (train, single) = (Piece { bytes: 2500, segments: 3 }, Piece { bytes: 1000, segments: 1 });
+        for errno in 1..200 {
+            let error = io::Error::from_raw_os_error(errno);
+            let had_gso = io.sockets[0].as_ref().unwrap().gso;
+            let had_local = packet.outer.local.is_some();
+            match io.judge(0, &error, train, &mut packet) {
+                Verdict::Again if errno != libc::EINTR => {
+                    let has_gso = io.sockets[0].as_ref().unwrap().gso;
+                    assert!(had_gso && !has_gso || had_local && packet.outer.local.is_none(), "{error}");
+                }
+                Verdict::Again | Verdict::Split | Verdict::Full | Verdict::Lose(_) | Verdict::Broken => {}
+            }
+            assert!(!matches!(io.judge(0, &error, single, &mut packet), Verdict::Split), "{error}");
+            packet.outer.local = Some("127.0.0.1".parse().unwrap());
+            io.sockets[0].as_mut().unwrap().gso = true;
+        }
+    }
+
+    #[test]
+    fn segmentation_that_an_interface_refuses_is_given_up_and_said_once() {
+        let mut io = UdpIo::open(&UdpConfig::new(0)).unwrap();
+        let mut pool = Pool::new(PoolConfig { slots: 2, slot_bytes: 4096 });
+        let before = io.fallbacks().len();
+        let error = io::Error::from_raw_os_error(libc::EIO);
+        let verdict = io.judge(0, &error, Piece { bytes: 2500, segments: 3 }, &mut packet(&mut pool));
+        assert!(matches!(verdict, Verdict::Again));
+        assert_eq!(io.fallbacks().len(), before + 1);
+        assert!(!io.capabilities().offloads.contains(Offloads::UDP_GSO));
+
+        // From then on trains leave as single datagrams, and arrive.
+        let mut batch = Batch::new();
+        let mut train = packet(&mut pool);
+        train.outer.peer = SocketAddr::from(([127, 0, 0, 1], io.port().unwrap()));
+        batch.push(train).unwrap();
+        assert_eq!(io.send(&mut batch, &mut pool, &mut Drops::default()).unwrap(), 3);
+        assert_eq!(io.fallbacks().len(), before + 1);
+        assert_eq!(io.transmitter.pieces().len(), 3);
+    }
+}
