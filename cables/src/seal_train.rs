@@ -72,7 +72,7 @@ impl SealTrain {
 
     fn start(&mut self, bytes: usize, jobs: &mut Jobs<'_>) -> bool {
         let Ok(stride) = u16::try_from(bytes) else { return false };
-        let Some(buf) = jobs.pool.alloc() else { return false };
+        let Some(buf) = jobs.pool.alloc_output() else { return false };
         if bytes > buf.tailroom() {
             jobs.pool.recycle(buf);
             return false;

@@ -57,31 +57,26 @@ const fn fold(mut sum: u64) -> u16 {
 
 /// The folded sum of `bytes` as big-endian words.
 ///
-/// The sum does not depend on the byte order of the machine (RFC 1071 section 2(B)): native words are added,
-/// eight bytes at a time with the carries collected on their own, and the folded result is put in order.
+/// The sum does not depend on the byte order of the machine (RFC 1071 section 2(B)): native 32-bit words are added
+/// up in 64-bit lanes, where carries collect by themselves, and the folded result is put in order. Lanes that do
+/// not depend on one another become vector instructions, which an addition with carry does not.
 fn sum_bytes(bytes: &[u8]) -> u16 {
-    let mut sums = [0u64; 4];
-    let mut carries = 0u64;
+    let mut lanes = [0u64; 8];
     let mut blocks = bytes.chunks_exact(32);
     for block in &mut blocks {
-        for (lane, word) in sums.iter_mut().zip(block.chunks_exact(8)) {
-            let word = u64::from_ne_bytes(word.try_into().expect("chunks of eight"));
-            let (sum, carry) = lane.overflowing_add(word);
-            *lane = sum;
-            carries += u64::from(carry);
+        for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<4>().0) {
+            *lane += u64::from(u32::from_ne_bytes(*word));
         }
     }
-    let mut rest = blocks.remainder().chunks_exact(2);
-    let mut tail = 0u64;
-    for pair in &mut rest {
-        tail += u64::from(u16::from_ne_bytes([pair[0], pair[1]]));
+    let (words, rest) = blocks.remainder().as_chunks::<4>();
+    let mut total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let (pairs, last) = rest.as_chunks::<2>();
+    total += pairs.iter().map(|pair| u64::from(u16::from_ne_bytes(*pair))).sum::<u64>();
+    if let [last] = last {
+        total += u64::from(u16::from_ne_bytes([*last, 0]));
     }
-    if let [last] = rest.remainder() {
-        tail += u64::from(u16::from_ne_bytes([*last, 0]));
-    }
-    let mut total = carries + tail;
-    for sum in sums {
-        total += (sum >> 32) + (sum & 0xffff_ffff);
+    for lane in lanes {
+        total += (lane >> 32) + (lane & 0xffff_ffff);
     }
     u16::from_be(fold(total))
 }

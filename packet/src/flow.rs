@@ -1,10 +1,11 @@
 //! What makes packets one flow, and the hashes of it.
 
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Addresses, protocol and ports of a packet, in its own direction. ICMP queries carry their identifier as both
 /// ports; later fragments and other protocols carry 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowKey {
     source: [u8; 16],
     destination: [u8; 16],
@@ -15,6 +16,16 @@ pub struct FlowKey {
     /// Internet protocol number.
     pub protocol: u8,
     family: u8,
+}
+
+/// Three words instead of the bytes one by one: tables hash a key for every packet.
+impl Hash for FlowKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u128(u128::from_ne_bytes(self.source));
+        state.write_u128(u128::from_ne_bytes(self.destination));
+        let ports = u64::from(self.source_port) << 32 | u64::from(self.destination_port) << 16;
+        state.write_u64(ports | u64::from(self.protocol) << 8 | u64::from(self.family));
+    }
 }
 
 impl FlowKey {

@@ -83,10 +83,12 @@ unsafe impl Sync for Heap {}
 
 /// Memory cut into slots.
 ///
-/// Invariant: the index of a slot is either in exactly one free list (the region's or a pool's), or the slot is
-/// covered by `references[slot]` live [`PacketBuf`]s whose ranges `lo..hi` do not overlap. A buffer touches no
-/// byte outside its range.
+/// Invariant: the index of a slot is either in the queue of returned ones, or the slot is covered by
+/// `references[slot]` [`PacketBuf`]s (those that wait in a pool count) whose ranges `lo..hi` do not overlap. A
+/// buffer touches no byte outside its range.
 pub struct Region {
+    /// Where `memory` starts; kept here because asking it is a dynamic call.
+    base: NonNull<u8>,
     memory: Box<dyn Memory>,
     slot_bytes: usize,
     references: Box<[AtomicU32]>,
@@ -102,16 +104,22 @@ impl Region {
             let slot = u32::try_from(slot).expect("a region holds fewer than 2^32 slots");
             returned.push(slot).expect("the queue holds every slot");
         }
-        Self { memory, slot_bytes, references, returned }
+        Self { base: memory.as_ptr(), memory, slot_bytes, references, returned }
     }
 
     fn slot_ptr(&self, slot: u32) -> *mut u8 {
         let offset = slot as usize * self.slot_bytes;
         debug_assert!(offset + self.slot_bytes <= self.memory.len());
         // SAFETY: `slot` is below the number of slots, so the offset lies inside the memory.
-        unsafe { self.memory.as_ptr().as_ptr().add(offset) }
+        unsafe { self.base.as_ptr().add(offset) }
     }
 }
+
+// SAFETY: `base` points into `memory`, which may be sent; bytes are only reached through `PacketBuf`s, which the
+// invariant keeps apart.
+unsafe impl Send for Region {}
+// SAFETY: as above; what a shared `Region` changes by itself is atomic.
+unsafe impl Sync for Region {}
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,11 +145,16 @@ impl Default for PoolConfig {
     }
 }
 
-/// A worker's buffers. Allocation takes no lock and, while buffers are recycled, no atomic on a shared line.
+/// A worker's buffers. While buffers are recycled, taking one touches nothing shared.
+///
+/// What was recycled last is taken first: its memory is most likely in a cache. Lanes fill their outputs to the end,
+/// whereas a received packet may have been a single one that touched the first lines only. So an output gets what
+/// was recycled last only if that was filled as well, and else a buffer that was an output before.
 #[derive(Debug)]
 pub struct Pool {
     region: Arc<Region>,
-    free: Vec<u32>,
+    free: Vec<PacketBuf>,
+    free_outputs: Vec<PacketBuf>,
 }
 
 impl Pool {
@@ -163,21 +176,47 @@ impl Pool {
         );
         let region = Arc::new(Region::new(memory, slot_bytes));
         let free = Vec::with_capacity(region.references.len());
-        Self { region, free }
+        let free_outputs = Vec::with_capacity(region.references.len());
+        Self { region, free, free_outputs }
     }
 
     /// Takes an empty buffer with [`HEADROOM`] bytes in front, or `None` when all are out.
     pub fn alloc(&mut self) -> Option<PacketBuf> {
         if self.free.is_empty() {
-            while let Some(slot) = self.region.returned.pop() {
-                self.free.push(slot);
-            }
+            self.reclaim();
         }
-        let slot = self.free.pop()?;
-        self.region.references[slot as usize].store(1, Ordering::Relaxed);
-        let hi = u32::try_from(self.region.slot_bytes).expect("checked in `adopt`");
-        let start = u32::try_from(HEADROOM).expect("a small constant");
-        Some(PacketBuf { region: Arc::clone(&self.region), slot, lo: 0, hi, start, end: start })
+        let buf = self.free.pop().or_else(|| self.free_outputs.pop())?;
+        Some(self.fresh(buf, false))
+    }
+
+    /// Takes an empty buffer for a train that is about to be made; else as [`Self::alloc`].
+    pub fn alloc_output(&mut self) -> Option<PacketBuf> {
+        let half = PacketBuf::offset(self.region.slot_bytes / 2);
+        if let Some(buf) = self.free.pop_if(|buf| buf.end > half) {
+            return Some(self.fresh(buf, false));
+        }
+        let buf = if let Some(buf) = self.free_outputs.pop() { buf } else { self.alloc()? };
+        Some(self.fresh(buf, true))
+    }
+
+    /// Takes over what was dropped elsewhere.
+    #[cold]
+    fn reclaim(&mut self) {
+        while let Some(slot) = self.region.returned.pop() {
+            self.region.references[slot as usize].store(1, Ordering::Relaxed);
+            let region = Arc::clone(&self.region);
+            self.free.push(PacketBuf { region, slot, lo: 0, hi: 0, start: 0, end: 0, is_output: false });
+        }
+    }
+
+    /// Gives a buffer that covers its slot alone the whole slot.
+    fn fresh(&self, mut buf: PacketBuf, is_output: bool) -> PacketBuf {
+        buf.lo = 0;
+        buf.hi = PacketBuf::offset(self.region.slot_bytes);
+        buf.start = PacketBuf::offset(HEADROOM);
+        buf.end = buf.start;
+        buf.is_output = is_output;
+        buf
     }
 
     /// Takes a buffer that holds a copy of `bytes`, or `None` when all are out or `bytes` do not fit.
@@ -192,18 +231,18 @@ impl Pool {
 
     /// Puts a buffer back; the same as dropping it, without the detour over the shared queue.
     pub fn recycle(&mut self, buf: PacketBuf) {
-        if Arc::ptr_eq(&self.region, &buf.region)
-            && self.region.references[buf.slot as usize].load(Ordering::Acquire) == 1
-        {
-            self.free.push(buf.slot);
-            buf.forget();
+        // A buffer of another worker's pool goes home by being dropped: its slot number means nothing here.
+        let is_ours = Arc::ptr_eq(&self.region, &buf.region);
+        // Acquire: who shared the slot has written to it before dropping its part.
+        if is_ours && self.region.references[buf.slot as usize].load(Ordering::Acquire) == 1 {
+            if buf.is_output { self.free_outputs.push(buf) } else { self.free.push(buf) }
         }
     }
 
     /// Buffers that could be taken now, not counting those that other workers give back meanwhile.
     #[must_use]
     pub fn available(&self) -> usize {
-        self.free.len() + self.region.returned.len()
+        self.free.len() + self.free_outputs.len() + self.region.returned.len()
     }
 
     /// Number of slots in all.
@@ -227,6 +266,8 @@ pub struct PacketBuf {
     hi: u32,
     start: u32,
     end: u32,
+    /// Which of its pool's lists it came from.
+    is_output: bool,
 }
 
 impl PacketBuf {
@@ -269,6 +310,15 @@ impl PacketBuf {
         // SAFETY: as in `bytes`, and `&mut self` makes this the only borrow.
         unsafe {
             std::slice::from_raw_parts_mut(self.region.slot_ptr(self.slot).add(self.start as usize), len)
+        }
+    }
+
+    /// Asks the CPU to fetch the packet's first `bytes` bytes, or all if there are fewer. A hint: what is touched
+    /// soon is then not waited for. Costs about half a nanosecond for each cache line.
+    #[inline]
+    pub fn prefetch(&self, bytes: usize) {
+        for line in self.bytes()[..bytes.min(self.len())].chunks(CACHE_LINE) {
+            prefetch_line(line);
         }
     }
 
@@ -326,6 +376,7 @@ impl PacketBuf {
             hi: cut,
             start: self.start,
             end: cut,
+            is_output: self.is_output,
         };
         self.lo = cut;
         self.start = cut;
@@ -335,13 +386,21 @@ impl PacketBuf {
     fn offset(count: usize) -> u32 {
         u32::try_from(count).expect("checked against a slot, which is smaller than 4 GiB")
     }
+}
 
-    /// Ends this buffer without giving the slot back: its index has been put into a free list.
-    fn forget(self) {
-        let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: `this` is never dropped, so the field is read out exactly once.
-        drop(unsafe { std::ptr::read(&raw const this.region) });
+/// Bytes of a cache line, on the machines that matter.
+const CACHE_LINE: usize = 64;
+
+#[inline]
+fn prefetch_line(line: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch accesses nothing that the program could notice, and SSE is part of every x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 impl Drop for PacketBuf {
@@ -420,6 +479,17 @@ mod tests {
         assert_eq!(pool.available(), 64);
         let again: Vec<_> = std::iter::from_fn(|| pool.alloc_copy(b"x")).collect();
         assert_eq!(again.len(), 64);
+    }
+
+    #[test]
+    fn a_buffer_of_another_pool_goes_home() {
+        let mut large = Pool::new(PoolConfig { slots: 8, slot_bytes: 256 });
+        let mut small = small();
+        let foreign: Vec<_> = std::iter::from_fn(|| large.alloc()).collect();
+        for buf in foreign {
+            small.recycle(buf);
+        }
+        assert_eq!((large.available(), small.available()), (8, 2));
     }
 
     #[test]

@@ -413,7 +413,7 @@ impl OpenTrain {
 
     fn start(bytes: usize, from: &Packet, cable: CableId, jobs: &mut Jobs<'_>) -> Option<Packet> {
         let stride = u16::try_from(bytes).ok()?;
-        let buf = jobs.pool.alloc()?;
+        let buf = jobs.pool.alloc_output()?;
         if buf.tailroom() < bytes {
             jobs.pool.recycle(buf);
             return None;

@@ -144,10 +144,12 @@ pub(crate) fn filter_both(
 ) {
     let (mut read, mut kept) = (0, 0);
     filter(batch, pool, drops, |packet| {
-        let inner = headers[read];
+        let index = read;
         read += 1;
-        check(packet, &inner)?;
-        headers[kept] = inner;
+        check(packet, &headers[index])?;
+        if kept != index {
+            headers[kept] = headers[index];
+        }
         kept += 1;
         Ok(())
     });

@@ -11,6 +11,15 @@ use crate::pipeline::Pipeline;
 impl Pipeline {
     /// Seals what is in `ready`, one call per run of packets for the same lane.
     pub(crate) fn seal_ready(&mut self, now: Instant) {
+        // Most batches are for one lane of ours: then nothing has to be moved.
+        if let Some(first) = self.ready.first().map(|packet| packet.decision)
+            && first.owner == self.config.worker
+            && self.ready.iter().all(|packet| packet.decision.lane == first.lane)
+        {
+            std::mem::swap(&mut self.ready, &mut self.group);
+            self.seal_group(Some(first.lane), now);
+            return;
+        }
         let mut ready = std::mem::take(&mut self.ready);
         let mut current: Option<LaneId> = None;
         for packet in ready.drain(..) {
