@@ -372,8 +372,10 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
 
     fn publish(&mut self, now: Instant, is_stopped: bool) {
         self.next_publish = now + PUBLISH_INTERVAL;
+        let counters = self.pipeline.snapshot(now);
+        debug_assert!(counters.conservation().holds(), "packets are lost unseen: {counters:?}");
         let published = Published {
-            counters: self.pipeline.snapshot(now),
+            counters,
             drops: self.pipeline.drops.iter().collect(),
             lanes: self.pipeline.reports(now).collect(),
             restarts: self.restarts,
@@ -389,9 +391,6 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
 }
 
 /// Waits for a worker's descriptors.
-///
-/// # Errors
-/// What the kernel says when they cannot be waited for.
 pub struct DeviceWait {
     poller: Poller,
     is_writing: bool,
