@@ -22,7 +22,7 @@ fn announced(pid: u32, variable: impl Fn(&str) -> Option<String>) -> Vec<String>
 }
 
 /// The descriptors that were passed to this process, with their names, in order; all of them the first time, none
-/// after that.
+/// after that. Numbers behind which nothing is open are left out; programs that we start do not inherit the others.
 #[must_use]
 pub fn take() -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -32,12 +32,19 @@ pub fn take() -> Vec<(String, OwnedFd)> {
     let names = announced(std::process::id(), |name| env::var(name).ok());
     (FIRST..)
         .zip(names)
+        .filter(|&(number, _)| close_on_exec(number))
         .map(|(number, name)| {
-            // SAFETY: whoever set `LISTEN_PID` to our process has left these descriptors to us alone, and `TAKEN`
-            // keeps them from being given out twice.
+            // SAFETY: the descriptor is open, or it would have been left out. Whoever set `LISTEN_PID` to our process has
+            // left it to us alone, and `TAKEN` keeps it from being given out twice.
             (name, unsafe { OwnedFd::from_raw_fd(number) })
         })
         .collect()
+}
+
+/// Keeps a descriptor from our children. `false` when there is none of that number.
+fn close_on_exec(number: RawFd) -> bool {
+    // SAFETY: the call takes integers only, and changes a flag at most.
+    unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) >= 0 }
 }
 
 #[cfg(test)]

@@ -1,5 +1,10 @@
 //! What the tests share: namespaces that last as long as a value, bounded waiting, and small builders.
-#![allow(dead_code, unreachable_pub, reason = "every test file uses another part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::print_stdout,
+    reason = "every test file uses another part; what is skipped is printed"
+)]
 
 use std::os::fd::BorrowedFd;
 use std::process::Command;
