@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use trieste_packet::{CableId, Checksum, DropReason, Drops, Layout, Packet, Pool};
+use trieste_packet::{CableId, Checksum, Decision, DropReason, Drops, Layout, Packet, Pool};
 
 /// Most packets (segments of trains) held per lane. Ours: what the kernel's WireGuard stages.
 pub const HELD_PACKETS: u64 = 128;
@@ -23,6 +23,7 @@ struct HeldPacket {
     bytes: Box<[u8]>,
     layout: Layout,
     checksum: Checksum,
+    decision: Decision,
     segments: u64,
 }
 
@@ -45,6 +46,7 @@ impl Held {
             bytes: packet.bytes().into(),
             layout: packet.layout,
             checksum: packet.checksum,
+            decision: packet.decision,
             segments: packet.segments(),
         };
         pool.recycle(packet.buf);
@@ -70,6 +72,7 @@ impl Held {
             let mut packet = Packet::new(buf);
             packet.layout = held.layout;
             packet.checksum = held.checksum;
+            packet.decision = held.decision;
             return Some(packet);
         }
     }
