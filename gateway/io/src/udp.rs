@@ -102,6 +102,9 @@ struct Pace {
     rest: u8,
 }
 
+/// How often the kernel may choose a port that is free in one family only.
+const PORT_TRIES: u32 = 16;
+
 /// How often a silent socket is asked while the other is busy: each time it would cost a system call.
 const REST: u8 = 8;
 
@@ -125,6 +128,18 @@ impl UdpIo {
         if workers == 0 || workers > MAX_WORKERS {
             return Err(Error::Count { what: "workers", count: workers, most: MAX_WORKERS });
         }
+        let mut tries = if config.port == 0 { PORT_TRIES } else { 1 };
+        loop {
+            tries -= 1;
+            match Self::bind_group(config, workers) {
+                // The port that the kernel chose for one family is taken in the other.
+                Err(Error::PortInUse(_)) if tries > 0 => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn bind_group(config: &UdpConfig, workers: usize) -> Result<Vec<Self>, Error> {
         let mut port = config.port;
         let mut group: Vec<Self> = Vec::with_capacity(workers);
         for worker in 0..workers {
