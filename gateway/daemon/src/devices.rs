@@ -140,6 +140,8 @@ fn tun_config(config: &Config, underlay_mtu: u16) -> TunConfig {
 /// not symmetric: reverse-path filtering must be loose.
 fn set_sysctls(tun: &Tun) {
     let settings = [
+        // No link-local address: the kernel's own multicast and router messages stay off the line.
+        (Family::Ipv6, "addr_gen_mode", "1"),
         (Family::Ipv4, "accept_local", "1"),
         (Family::Ipv4, "rp_filter", "2"),
         (Family::Ipv4, "forwarding", "1"),

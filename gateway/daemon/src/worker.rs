@@ -11,6 +11,7 @@
 
 use std::any::Any;
 use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
 use trieste_cables::CableEvent;
-use trieste_io::PacketIo;
 use trieste_io::poll::{Interest, Poller, Waker};
+use trieste_io::{PacketIo, TunQueue, UdpIo};
 use trieste_packet::{Batch, CableId, DropReason, LaneId, WorkerId};
 use trieste_pipeline::{Counters, LaneCommand, LaneReport, Pipeline};
 
@@ -30,6 +31,8 @@ use crate::handoff::Exchange;
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest wait of an idle worker: a lane's timers are finer when there is a lane.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
+/// The longest wait while all buffers are out: they come back from other workers without a word.
+const BUFFER_WAIT: Duration = Duration::from_millis(2);
 /// Packets taken from the inbox per turn, so that the devices get their share.
 const INBOX_BUDGET: usize = 64;
 /// While this many trains wait for the socket, no more are taken from the TUN device.
@@ -390,10 +393,11 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
     }
 }
 
-/// Waits for a worker's descriptors.
+/// Waits for a worker's descriptors: to read while there are buffers, to write on the socket that was full.
 pub struct DeviceWait {
     poller: Poller,
-    is_writing: bool,
+    is_reading: bool,
+    full: Option<RawFd>,
 }
 
 impl DeviceWait {
@@ -401,35 +405,47 @@ impl DeviceWait {
     ///
     /// # Errors
     /// What the kernel says when they cannot be waited for.
-    pub fn new(poller: Poller, tun: &trieste_io::TunQueue, wire: &trieste_io::UdpIo) -> io::Result<Self> {
+    pub fn new(poller: Poller, tun: &TunQueue, wire: &UdpIo) -> io::Result<Self> {
         poller.add(tun, TUN, Interest::Readable)?;
         for socket in wire.fds() {
             poller.add(socket, WIRE, Interest::Readable)?;
         }
-        Ok(Self { poller, is_writing: false })
+        Ok(Self { poller, is_reading: true, full: None })
     }
 
     /// Waits until there is something to do, or `timeout` is over.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn wait(
-        &mut self,
-        worker: &mut Worker<trieste_io::TunQueue, trieste_io::UdpIo>,
-        timeout: Duration,
-    ) -> io::Result<()> {
-        let wants_write = worker.wants_write();
-        if wants_write != self.is_writing {
-            let interest = if wants_write { Interest::Both } else { Interest::Readable };
-            for socket in worker.wire.fds() {
-                self.poller.modify(socket, WIRE, interest)?;
-            }
-            self.is_writing = wants_write;
-        }
+    pub fn wait(&mut self, worker: &mut Worker<TunQueue, UdpIo>, timeout: Duration) -> io::Result<()> {
+        self.follow(worker)?;
+        let timeout = if self.is_reading { timeout } else { timeout.min(BUFFER_WAIT) };
         let ready = self.poller.wait(Some(timeout))?;
-        if ready.is_writable(WIRE) && wants_write {
+        if ready.is_writable(WIRE) && self.full.is_some() {
             worker.flush(Instant::now())?;
         }
+        Ok(())
+    }
+
+    /// Tells the poller what this worker can use. A descriptor that is ready for what nobody wants would end every
+    /// wait at once.
+    fn follow(&mut self, worker: &Worker<TunQueue, UdpIo>) -> io::Result<()> {
+        let full = worker.wire.blocked().filter(|_| worker.wants_write()).map(|socket| socket.as_raw_fd());
+        let is_reading = worker.pipeline.pool.available() > 0;
+        if (is_reading, full) == (self.is_reading, self.full) {
+            return Ok(());
+        }
+        let interest = |is_writing: bool| match (is_reading, is_writing) {
+            (true, true) => Interest::Both,
+            (true, false) => Interest::Readable,
+            (false, true) => Interest::Writable,
+            (false, false) => Interest::Nothing,
+        };
+        self.poller.modify(&worker.tun, TUN, interest(false))?;
+        for socket in worker.wire.fds() {
+            self.poller.modify(socket, WIRE, interest(full == Some(socket.as_raw_fd())))?;
+        }
+        (self.is_reading, self.full) = (is_reading, full);
         Ok(())
     }
 }
