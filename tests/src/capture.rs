@@ -11,6 +11,10 @@ use crate::daemon::Daemon;
 use crate::lab::Lab;
 use crate::netns::Namespace;
 
+/// Bytes kept of each frame. Offloads make frames of 64 KiB, and the capture's ring is cut into slots of this size: with
+/// small ones it holds a burst of 30,000 frames. What pods send repeats its marker in its first bytes.
+const SNAP_BYTES: &str = "4096";
+
 static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
 /// A running capture.
@@ -20,11 +24,13 @@ pub struct Capture {
     file: PathBuf,
 }
 
-/// What was captured: whole frames, as on the wire.
+/// What was captured.
 #[derive(Debug, Clone)]
 pub struct Frames {
-    /// The frames in order.
+    /// The frames in order, up to 4096 bytes of each.
     pub frames: Vec<Vec<u8>>,
+    /// Bytes of all frames on the wire, link-layer headers included.
+    pub wire_bytes: u64,
     /// The file they were read from; gone with the lab.
     pub file: PathBuf,
 }
@@ -47,7 +53,7 @@ impl Capture {
                 "-Z",
                 "root",
                 "-s",
-                "0",
+                SNAP_BYTES,
                 "-B",
                 "16384",
                 "-i",
@@ -85,8 +91,10 @@ impl Frames {
     /// If it is no pcap file.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        let frames = records(&bytes).with_context(|| format!("{} is no pcap file", path.display()))?;
-        Ok(Self { frames, file: path.to_owned() })
+        let records = records(&bytes).with_context(|| format!("{} is no pcap file", path.display()))?;
+        let wire_bytes = records.iter().map(|(_, length)| u64::from(*length)).sum();
+        let frames = records.into_iter().map(|(frame, _)| frame).collect();
+        Ok(Self { frames, wire_bytes, file: path.to_owned() })
     }
 
     /// How many frames hold these bytes.
@@ -104,25 +112,21 @@ impl Frames {
             Run::new("tcpdump").args(["-n", "-t", "-q", "-Z", "root", "-r"]).arg(&self.file).arg(filter);
         Ok(run.stdout()?.lines().filter(|line| !line.starts_with([' ', '\t'])).count())
     }
-
-    /// Bytes captured, link-layer headers included.
-    pub fn bytes(&self) -> usize {
-        self.frames.iter().map(Vec::len).sum()
-    }
 }
 
 /// The records of a pcap file as tcpdump writes it on this machine: a header of 24 bytes, then for each frame 16 bytes
-/// (the third word is the captured length) and the frame. A file that ends in the middle of one is no error: tcpdump
+/// (its last two words are the captured and the real length) and the frame. A file that ends in the middle of one is no error: tcpdump
 /// may have been ended there.
-fn records(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+fn records(bytes: &[u8]) -> Option<Vec<(Vec<u8>, u32)>> {
     let mut rest = bytes.get(24..)?;
     let is_native =
         bytes[..4] == 0xa1b2_c3d4_u32.to_ne_bytes() || bytes[..4] == 0xa1b2_3c4d_u32.to_ne_bytes();
     let mut frames = Vec::new();
     while let Some((header, after)) = rest.split_at_checked(16) {
-        let length = u32::from_ne_bytes(header[8..12].try_into().ok()?);
+        let word = |at: usize| Some(u32::from_ne_bytes(header[at..at + 4].try_into().ok()?));
+        let (length, real) = (word(8)?, word(12)?);
         let Some((frame, after)) = after.split_at_checked(usize::try_from(length).ok()?) else { break };
-        frames.push(frame.to_vec());
+        frames.push((frame.to_vec(), real));
         rest = after;
     }
     is_native.then_some(frames)
@@ -217,10 +221,10 @@ mod tests {
     fn a_capture_file_that_ends_in_the_middle_of_a_frame_is_read_up_to_there() {
         let mut file = [&0xa1b2_c3d4_u32.to_ne_bytes()[..], &[0; 20]].concat();
         for (length, frame) in [(3_u32, &b"one"[..]), (100, &b"cut off"[..])] {
-            file.extend([&[0; 8], &length.to_ne_bytes()[..], &[0; 4], frame].concat());
+            file.extend([&[0; 8], &length.to_ne_bytes()[..], &[9, 0, 0, 0], frame].concat());
         }
 
-        assert_eq!(records(&file), Some(vec![b"one".to_vec()]));
+        assert_eq!(records(&file), Some(vec![(b"one".to_vec(), u32::from_ne_bytes([9, 0, 0, 0]))]));
         assert_eq!(records(&[0; 40]), None);
         assert_eq!(records(b"short"), None);
     }

@@ -182,7 +182,7 @@ fn show_traffic(screen: &Screen, lab: &Lab, plan: &Plan) -> anyhow::Result<()> {
         Ok(vec![
             format!(
                 "{wireguard} frames, {:.1} MB, every one a WireGuard message",
-                frames.bytes() as f64 / 1e6
+                frames.wire_bytes as f64 / 1e6
             ),
             format!("(and {neighbour} of ARP and neighbour discovery between the nodes)"),
             format!("what the pods said (\"{}\") is in none of them", String::from_utf8_lossy(MARKER)),
