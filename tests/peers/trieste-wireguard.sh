@@ -18,12 +18,14 @@ own_subnets() {
 up() {
     require PEER_LOCAL PEER_SUBNETS
     driver=${TRIESTE_DRIVER:-wireguard}
+    broker=$(dirname "$PEER_STATE")/broker-$driver
+    mkdir -p "$broker"
     programs=${TRIESTE_BIN:-$(dirname "$0")/../../target/release}
     # shellcheck disable=SC2086 # the program may be followed by a subcommand
     daemon gateway "$programs/"${TRIESTE_PROGRAM:-trieste-gateway} \
         --cluster-id "$(echo "c-$PEER_LOCAL" | tr '.:' '--')" --cluster-cidrs "$(own_subnets)" --hostname "$PEER_IF" \
         --private-ip "$PEER_LOCAL" --udp-port "${PEER_PORT:-4500}" --cable-driver "$driver" --tun-name "$PEER_IF" \
-        --broker "dir:$PEER_STATE/../broker-$driver" --state-dir "$PEER_STATE/state" --psk bench \
+        --broker "dir:$broker" --state-dir "$PEER_STATE/state" --psk bench \
         --admin-socket "$PEER_STATE/gateway.sock" --metrics-port 0 --cpus off
     wait_for 10 "Trieste's admin socket" test -S "$PEER_STATE/gateway.sock"
     wait_for 5 "Trieste's device" ip -n "$PEER_NS" link show dev "$PEER_IF" up

@@ -34,7 +34,8 @@ impl Screen {
     /// Lines as another program printed them.
     pub fn quote(&self, text: &str) {
         for line in text.lines() {
-            write(&format!("    {line}\n"));
+            write(format!("    {line}").trim_end());
+            write("\n");
         }
     }
 
