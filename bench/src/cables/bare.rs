@@ -1,0 +1,209 @@
+//! The libraries below, with nothing around them.
+
+use anyhow::ensure;
+use boringtun::noise::{Tunn, TunnResult};
+use boringtun::x25519::{PublicKey, StaticSecret};
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+
+use crate::measure::{Candidate, Sample};
+use crate::pair::Direction;
+
+/// Bytes that WireGuard adds.
+const OVERHEAD_BYTES: usize = 32;
+const TAG_BYTES: usize = 16;
+
+/// Bare boringtun first, then bare ring.
+///
+/// # Errors
+/// When boringtun does not shake hands with itself.
+pub(super) fn candidates(
+    direction: Direction,
+    bytes: u16,
+    ring: usize,
+) -> anyhow::Result<Vec<Candidate<'static>>> {
+    let bytes = usize::from(bytes);
+    Ok(match direction {
+        Direction::Outbound => vec![
+            Candidate::new("boringtun encapsulate", encapsulate(bytes, ring, ring)?),
+            Candidate::new("boringtun encapsulate into one hot buffer", encapsulate(bytes, ring, 1)?),
+            Candidate::new("ring ChaCha20-Poly1305 seal in place", seal(bytes, ring)?),
+        ],
+        Direction::Inbound => vec![
+            Candidate::new("boringtun decapsulate", decapsulate(bytes, ring, ring)?),
+            Candidate::new("boringtun decapsulate into one hot buffer", decapsulate(bytes, ring, 1)?),
+            Candidate::new("ring ChaCha20-Poly1305 open in place", open(bytes, ring)?),
+        ],
+    })
+}
+
+/// `ring` buffers of the same length side by side.
+struct Ring {
+    memory: Vec<u8>,
+    stride: usize,
+}
+
+impl Ring {
+    fn new(bytes: usize, ring: usize) -> Self {
+        // Whole cache lines, an odd number of them, so that the buffers do not share cache sets.
+        let lines = bytes.div_ceil(64) | 1;
+        Self { memory: vec![1; lines * 64 * ring], stride: lines * 64 }
+    }
+
+    fn buffers(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        self.memory.chunks_exact_mut(self.stride)
+    }
+
+    /// Writes inner packets into all buffers, as a device would have just before.
+    fn fill(&mut self, bytes: usize) {
+        for (index, buffer) in self.buffers().enumerate() {
+            buffer[..bytes].fill(index.to_le_bytes()[0]);
+            write_ip_header(&mut buffer[..bytes]);
+        }
+    }
+}
+
+/// boringtun looks at the version and the length of what it opens.
+fn write_ip_header(packet: &mut [u8]) {
+    packet[0] = 0x45;
+    let length = u16::try_from(packet.len()).unwrap_or(u16::MAX).to_be_bytes();
+    packet[2..4].copy_from_slice(&length);
+}
+
+fn encapsulate(bytes: usize, ring: usize, targets: usize) -> anyhow::Result<impl FnMut() -> Sample> {
+    let (mut east, _) = tunnels()?;
+    let mut plain = Ring::new(bytes, ring);
+    let mut sealed = Ring::new(bytes + OVERHEAD_BYTES, targets);
+    Ok(move || {
+        plain.fill(bytes);
+        Sample::of(|| {
+            let mut done = 0;
+            let mut packets = plain.buffers().peekable();
+            while packets.peek().is_some() {
+                for (target, packet) in sealed.buffers().zip(&mut packets) {
+                    let result = east.encapsulate(&packet[..bytes], target);
+                    done += u64::from(matches!(result, TunnResult::WriteToNetwork(_)));
+                }
+            }
+            done
+        })
+    })
+}
+
+fn decapsulate(bytes: usize, ring: usize, targets: usize) -> anyhow::Result<impl FnMut() -> Sample> {
+    let (mut east, mut west) = tunnels()?;
+    let mut plain = Ring::new(bytes, 1);
+    plain.fill(bytes);
+    let mut sealed = Ring::new(bytes + OVERHEAD_BYTES, ring);
+    let mut opened = Ring::new(bytes + OVERHEAD_BYTES, targets);
+    Ok(move || {
+        for (datagram, packet) in sealed.buffers().zip(std::iter::repeat(&plain.memory)) {
+            east.encapsulate(&packet[..bytes], datagram);
+        }
+        Sample::of(|| {
+            let mut done = 0;
+            let mut datagrams = sealed.buffers().peekable();
+            while datagrams.peek().is_some() {
+                for (target, datagram) in opened.buffers().zip(&mut datagrams) {
+                    let result = west.decapsulate(None, &datagram[..bytes + OVERHEAD_BYTES], target);
+                    done += u64::from(matches!(result, TunnResult::WriteToTunnelV4(..)));
+                }
+            }
+            done
+        })
+    })
+}
+
+fn seal(bytes: usize, ring: usize) -> anyhow::Result<impl FnMut() -> Sample> {
+    let key = key()?;
+    let mut packets = Ring::new(bytes + TAG_BYTES, ring);
+    let mut counter = 0;
+    Ok(move || {
+        packets.fill(bytes);
+        Sample::of(|| {
+            let mut done = 0;
+            for packet in packets.buffers() {
+                let (data, tail) = packet.split_at_mut(bytes);
+                let tag = key.seal_in_place_separate_tag(nonce(counter), Aad::empty(), data);
+                counter += 1;
+                if let Ok(tag) = tag {
+                    tail[..TAG_BYTES].copy_from_slice(tag.as_ref());
+                    done += 1;
+                }
+            }
+            done
+        })
+    })
+}
+
+fn open(bytes: usize, ring: usize) -> anyhow::Result<impl FnMut() -> Sample> {
+    let key = key()?;
+    let mut packets = Ring::new(bytes + TAG_BYTES, ring);
+    Ok(move || {
+        packets.fill(bytes);
+        for (counter, packet) in (0..).zip(packets.buffers()) {
+            let (data, tail) = packet.split_at_mut(bytes);
+            if let Ok(tag) = key.seal_in_place_separate_tag(nonce(counter), Aad::empty(), data) {
+                tail[..TAG_BYTES].copy_from_slice(tag.as_ref());
+            }
+        }
+        Sample::of(|| {
+            let packets = (0..).zip(packets.buffers());
+            let opened = packets.filter_map(|(counter, packet)| {
+                key.open_in_place(nonce(counter), Aad::empty(), &mut packet[..bytes + TAG_BYTES]).ok()
+            });
+            opened.count() as u64
+        })
+    })
+}
+
+fn key() -> anyhow::Result<LessSafeKey> {
+    let key = UnboundKey::new(&CHACHA20_POLY1305, &[7; 32]);
+    Ok(LessSafeKey::new(key.map_err(|_| anyhow::anyhow!("ring refuses a key of 32 bytes"))?))
+}
+
+fn nonce(counter: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&counter.to_le_bytes());
+    Nonce::assume_unique_for_key(nonce)
+}
+
+/// Two `Tunn`s with a session between them.
+fn tunnels() -> anyhow::Result<(Tunn, Tunn)> {
+    let secret = |byte: u8| StaticSecret::from([byte; 32]);
+    let public = |byte: u8| PublicKey::from(&secret(byte));
+    let mut east = Tunn::new(secret(1), public(2), None, None, 1, None);
+    let mut west = Tunn::new(secret(2), public(1), None, None, 2, None);
+    let mut message = [0; 2048];
+    let mut size = written(&east.format_handshake_initiation(&mut message, false));
+    let (mut from_east, mut rounds) = (true, 0);
+    while size > 0 && rounds < 4 {
+        let mut answer = [0; 2048];
+        let to = if from_east { &mut west } else { &mut east };
+        size = written(&to.decapsulate(None, &message[..size], &mut answer));
+        message = answer;
+        from_east = !from_east;
+        rounds += 1;
+    }
+    ensure!(east.time_since_last_handshake().is_some(), "boringtun did not shake hands with itself");
+    Ok((east, west))
+}
+
+fn written(result: &TunnResult<'_>) -> usize {
+    if let TunnResult::WriteToNetwork(message) = result { message.len() } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_candidate_does_all_of_its_work() {
+        for direction in [Direction::Outbound, Direction::Inbound] {
+            for mut candidate in candidates(direction, 1420, 100).unwrap() {
+                for _ in 0..3 {
+                    assert_eq!((candidate.pass)().packets, 100, "{}", candidate.name);
+                }
+            }
+        }
+    }
+}

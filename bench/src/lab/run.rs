@@ -1,0 +1,200 @@
+//! One candidate between the two clusters, and iperf3 across it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use ipnet::IpNet;
+use trieste_tests::daemon::Daemon;
+use trieste_tests::lab::Lab;
+use trieste_tests::peer::{KeyPair, Peer, PeerConfig};
+use trieste_tests::process::ProcessId;
+use trieste_tests::topology::{Plan, PodPlan};
+use trieste_tests::traffic;
+
+use super::Job;
+use super::load::Load;
+use super::results::Measured;
+
+/// UDP port of the gateways.
+const PORT: u16 = 4500;
+/// Inner MTU of candidates that are told one: what fits WireGuard in IPv6 on an underlay of 1500.
+pub(super) const INNER_MTU: u16 = 1420;
+/// Payload of each UDP datagram: the largest that fits the inner MTU.
+const DATAGRAM_BYTES: u16 = INNER_MTU - 28;
+/// How long two gateways may take to carry the first packet.
+const CONNECT: Duration = Duration::from_secs(30);
+
+/// Where candidates compete.
+pub(super) struct Field<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) plan: &'a Plan,
+    pub(super) seconds: u32,
+}
+
+/// A candidate whose gateways are up; they end when it is dropped.
+pub(super) struct Contest<'a> {
+    field: &'a Field<'a>,
+    peers: [Peer; 2],
+}
+
+impl Field<'_> {
+    fn pod(&self, cluster: &str) -> anyhow::Result<(&PodPlan, IpAddr)> {
+        let pod = self.plan.cluster(cluster).pod(0);
+        Ok((pod, pod.v4().context("the pod has no IPv4 address")?))
+    }
+
+    /// Starts both gateways of a candidate and waits until a ping comes back.
+    ///
+    /// # Errors
+    /// When they do not start or carry nothing.
+    pub(super) fn start(&self, name: &str) -> anyhow::Result<Contest<'_>> {
+        let (east, west) = (KeyPair::generate()?, KeyPair::generate()?);
+        let peers = [
+            Peer::start(self.lab, &self.config(name, ["east", "west"], &east, &west))?,
+            Peer::start(self.lab, &self.config(name, ["west", "east"], &west, &east))?,
+        ];
+        let contest = Contest { field: self, peers };
+        contest.wait_connected().with_context(|| {
+            format!("waiting for {name} to carry packets; its last words: {}", last_words(self.lab))
+        })?;
+        Ok(contest)
+    }
+
+    fn config(&self, name: &str, [own, other]: [&str; 2], key: &KeyPair, other_key: &KeyPair) -> PeerConfig {
+        let (own, other) = (self.plan.cluster(own), self.plan.cluster(other));
+        let v4 = |nets: &[IpNet]| nets.iter().filter(|net| matches!(net, IpNet::V4(_))).copied().collect();
+        PeerConfig {
+            name: name.to_owned(),
+            namespace: own.gateway().namespace.clone(),
+            local: SocketAddr::new(own.gateway().underlay_address(), PORT),
+            remote: Some(SocketAddr::new(other.gateway().underlay_address(), PORT)),
+            addresses: Vec::new(),
+            subnets: v4(&other.pod_cidrs),
+            private_key: key.private.clone(),
+            remote_public_key: other_key.public.clone(),
+            psk: None,
+            keepalive: Some(10),
+            mtu: INNER_MTU,
+        }
+    }
+}
+
+impl Contest<'_> {
+    fn wait_connected(&self) -> anyhow::Result<()> {
+        let (from, _) = self.field.pod("east")?;
+        let (_, to) = self.field.pod("west")?;
+        let end = Instant::now() + CONNECT;
+        while traffic::ping(&from.namespace, to, 2, &[])?.received == 0 {
+            ensure!(!self.daemons()?.is_empty(), "its daemons have ended");
+            ensure!(Instant::now() < end, "no answer to any ping within {CONNECT:?}");
+        }
+        Ok(())
+    }
+
+    fn daemons(&self) -> anyhow::Result<Vec<ProcessId>> {
+        let mut all = self.peers[0].processes()?;
+        all.extend(self.peers[1].processes()?);
+        Ok(all)
+    }
+
+    /// Runs iperf3 from east to west (or back) and reads off what it cost.
+    ///
+    /// # Errors
+    /// When iperf3 fails or a daemon has ended.
+    pub(super) fn measure(&self, job: &Job) -> anyhow::Result<Measured> {
+        let (client, _) = self.field.pod("east")?;
+        let (server_pod, address) = self.field.pod("west")?;
+        let server = Daemon::start(
+            self.field.lab,
+            "iperf3-server",
+            &server_pod.namespace.run("iperf3").args(["--server", "--one-off", "--forceflush"]),
+        )?;
+        trieste_tests::wait::eventually("iperf3 to listen", Duration::from_secs(5), || {
+            server.check()?;
+            let is_up = server_pod.namespace.enter(|| Ok(is_listening()))?;
+            ensure!(is_up, "port 5201 is closed");
+            Ok(())
+        })?;
+        let daemons = self.daemons()?;
+        let before = Load::read(&daemons, server.id())?;
+        let seconds = self.field.seconds;
+        let mut run = client.namespace.run("iperf3").args(["--json", "--time", &seconds.to_string()]);
+        run = run.args(["--client", &address.to_string(), "--parallel", &job.case.streams.to_string()]);
+        if job.case.is_reverse {
+            run = run.arg("--reverse");
+        }
+        if job.case.is_udp {
+            run = run.args(["--udp", "--bitrate", "0", "--length", &DATAGRAM_BYTES.to_string()]);
+        }
+        if let Some(congestion) = &job.congestion {
+            run = run.args(["--congestion", congestion]);
+        }
+        let output = run.timeout(Duration::from_secs(u64::from(seconds) + 30)).output()?;
+        let after = Load::read(&daemons, server.id())?;
+        let gbit_s = received(&output.stdout).with_context(|| format!("iperf3: {}", output.stderr.trim()))?;
+        let gigabytes = gbit_s * f64::from(seconds) / 8.0;
+        ensure!(gigabytes > 0.0, "not a byte arrived");
+        let spent = after.since(&before);
+        Ok(Measured {
+            gbit_s,
+            cpu_s_per_gb: spent.daemons / gigabytes,
+            machine_cpu_s_per_gb: spent.machine / gigabytes,
+            other_load: spent.other_load,
+        })
+    }
+}
+
+/// The last lines that the candidates' daemons wrote, for an error.
+fn last_words(lab: &Lab) -> String {
+    let mut words = String::new();
+    let states = std::fs::read_dir(lab.directory()).into_iter().flatten().flatten();
+    let logs = states.filter_map(|state| std::fs::read_dir(state.path()).ok()).flatten().flatten();
+    for path in logs.map(|log| log.path()).filter(|path| path.extension().is_some_and(|end| end == "log")) {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().rev().take(10).collect();
+        words += &format!("\n{}:\n", path.display());
+        for line in lines.iter().rev() {
+            words += &format!("  {line}\n");
+        }
+    }
+    words
+}
+
+/// Whether something listens on iperf3's port in this thread's namespace.
+fn is_listening() -> bool {
+    ["tcp", "tcp6"].iter().any(|table| {
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
+        text.lines().any(|line| line.contains(":1451 ") && line.contains(" 0A "))
+    })
+}
+
+/// What the receiver got, in Gbit/s.
+fn received(report: &str) -> anyhow::Result<f64> {
+    let json: serde_json::Value = serde_json::from_str(report).context("it wrote no JSON")?;
+    if let Some(error) = json["error"].as_str() {
+        bail!("{error}");
+    }
+    let end = &json["end"];
+    if let Some(rate) = end["sum_received"]["bits_per_second"].as_f64() {
+        return Ok(rate / 1e9);
+    }
+    // UDP of older iperf3: the sender's rate, and what the receiver counted as lost.
+    let rate = end["sum"]["bits_per_second"].as_f64().context("no throughput in the report")?;
+    let lost = end["sum"]["lost_percent"].as_f64().unwrap_or(0.0);
+    Ok(rate * (1.0 - lost / 100.0) / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_datagrams_do_not_count_as_received() {
+        let old = r#"{"end":{"sum":{"bits_per_second":2e9,"lost_percent":75.0}}}"#;
+        assert_eq!(received(old).unwrap(), 0.5);
+        let new = r#"{"end":{"sum":{"bits_per_second":2e9},"sum_received":{"bits_per_second":1e9}}}"#;
+        assert_eq!(received(new).unwrap(), 1.0);
+        assert!(received(r#"{"error":"unable to connect"}"#).is_err());
+    }
+}

@@ -1,1 +1,0 @@
-//! Measures stages, cables and whole gateways.

@@ -1,0 +1,67 @@
+//! Measures stages, cables and whole gateways.
+//!
+//! | command | measures | needs |
+//! |---|---|---|
+//! | `stages` | ns per packet of each stage and of the whole line in memory; what happens per packet besides | valgrind for the counts |
+//! | `cables` | sealing and opening against bare boringtun and bare ring, in the same loop | nothing |
+//! | `lab` | whole gateways in network namespaces, ours and others' | root, iperf3, the peers' programs |
+
+#![forbid(unsafe_code)]
+
+mod cables;
+mod census;
+mod lab;
+mod machine;
+mod measure;
+mod pair;
+mod plain;
+mod plain_gateway;
+mod report;
+mod sink;
+mod stages;
+mod traffic;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measures stages, cables and whole gateways.
+#[derive(Debug, Parser)]
+#[command(name = "trieste-bench", version, max_term_width = 110)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Nanoseconds per packet of each stage and of the whole line in memory, and what happens per packet besides.
+    Stages(stages::Options),
+    /// Sealing and opening against bare boringtun and bare ring.
+    Cables(cables::Options),
+    /// Whole gateways in network namespaces against other people's (needs root).
+    Lab(lab::Options),
+    /// A fixed piece of work, to be run under an instrument that counts.
+    #[command(hide = true)]
+    CensusWorkload(census::Workload),
+    /// The gateway, with the cable without cryptography registered.
+    #[command(hide = true)]
+    PlainGateway(Box<trieste_gateway::config::CommandLine>),
+}
+
+fn main() -> ExitCode {
+    let result = match CommandLine::parse().command {
+        Command::Stages(options) => stages::run(&options),
+        Command::Cables(options) => cables::run(&options),
+        Command::Lab(options) => lab::run(&options),
+        Command::CensusWorkload(workload) => census::work(&workload),
+        Command::PlainGateway(command_line) => return plain_gateway::run(&command_line),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("trieste-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

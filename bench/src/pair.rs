@@ -1,0 +1,273 @@
+//! Two lines joined by a cable, in memory: east seals, west opens.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use arc_swap::ArcSwap;
+use ipnet::IpNet;
+use serde::Serialize;
+use trieste_cables::wireguard::WireguardKind;
+use trieste_cables::{CableKind, LaneConfig};
+use trieste_packet::pool::TRAIN_SLOT_BYTES;
+use trieste_packet::{Batch, CableId, LaneId, MAX_BATCH, Outer, Packet, PoolConfig, WorkerId};
+use trieste_pipeline::{Config, LaneCommand, Pipeline, TablesBuilder};
+
+use crate::measure::Sample;
+use crate::plain::PlainKind;
+use crate::sink::Sink;
+use crate::traffic::{Shape, Source};
+
+const LANE: LaneId = LaneId(0x100);
+const CABLE: CableId = CableId(1);
+
+/// What joins the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joint {
+    /// WireGuard.
+    Wireguard,
+    /// The cable without cryptography.
+    Plain,
+    /// The cable without cryptography on one side; the measured side's lane swallows everything.
+    Sink,
+}
+
+/// Which line is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Direction {
+    /// From the cluster.
+    Outbound,
+    /// To the cluster.
+    Inbound,
+}
+
+impl Direction {
+    /// As it is called.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Outbound => "outbound",
+            Self::Inbound => "inbound",
+        }
+    }
+}
+
+/// Two lines, and what the first one's pods send.
+pub(crate) struct Pair {
+    joint: Joint,
+    east: Pipeline,
+    west: Pipeline,
+    source: Source,
+    shape: Shape,
+    packets: usize,
+    now: Instant,
+}
+
+impl Pair {
+    /// Two lines that have shaken hands. Every pass goes over `packets` packets, each in a buffer of its own (a
+    /// train is one buffer).
+    ///
+    /// # Errors
+    /// When they do not come together, which would be a bug.
+    pub(crate) fn new(joint: Joint, shape: Shape, packets: usize) -> anyhow::Result<Self> {
+        let now = Instant::now();
+        let slots = shape.trains(packets) + 2 * MAX_BATCH;
+        let kind = |name: u8| -> Box<dyn CableKind> {
+            match joint {
+                Joint::Wireguard => Box::new(WireguardKind::new([name; 32].into(), "bench", "bench", now)),
+                Joint::Plain | Joint::Sink => Box::new(PlainKind::new([name; 32])),
+            }
+        };
+        let (east, west) = (kind(1), kind(2));
+        let mut pair = Self {
+            joint,
+            east: line(&*east, &*west, 1, shape.bytes, slots, now)?,
+            west: line(&*west, &*east, 2, shape.bytes, slots, now)?,
+            source: Source::new(shape),
+            shape,
+            packets,
+            now,
+        };
+        pair.shake_hands()?;
+        Ok(pair)
+    }
+
+    fn shake_hands(&mut self) -> anyhow::Result<()> {
+        for _ in 0..4 {
+            self.east.handle_timeout(self.now);
+            carry(&mut self.east, &mut self.west, 1, self.now);
+            carry(&mut self.west, &mut self.east, 2, self.now);
+            self.now += Duration::from_secs(1);
+        }
+        for line in [&self.east, &self.west] {
+            ensure!(line.reports(self.now).all(|lane| lane.stats.is_up), "the two lines did not shake hands");
+        }
+        Ok(())
+    }
+
+    /// Swaps the measured side's lane for one that swallows everything.
+    fn sink(&mut self, direction: Direction) {
+        if self.joint == Joint::Sink {
+            let line = if direction == Direction::Outbound { &mut self.east } else { &mut self.west };
+            line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel: Box::new(Sink) }, self.now);
+        }
+    }
+
+    /// A pass for the bench: makes packets, times the line of that direction over them, throws away what came out.
+    pub(crate) fn into_pass(mut self, direction: Direction) -> impl FnMut() -> Sample {
+        self.sink(direction);
+        let trains = self.shape.trains(self.packets);
+        let mut batches: Vec<Batch> = (0..trains.div_ceil(MAX_BATCH)).map(|_| Batch::new()).collect();
+        move || match direction {
+            Direction::Outbound => {
+                self.fill(&mut batches);
+                let now = self.now;
+                timed(&mut batches, &mut self.east, |line, batch| line.outbound(batch, now))
+            }
+            Direction::Inbound => {
+                self.fill(&mut batches);
+                for batch in &mut batches {
+                    self.east.outbound(batch, self.now);
+                    receive(&mut self.east, &mut self.west, batch, self.shape);
+                }
+                let now = self.now;
+                timed(&mut batches, &mut self.west, |line, batch| line.inbound(batch, now))
+            }
+        }
+    }
+
+    fn fill(&mut self, batches: &mut [Batch]) {
+        let mut left = self.shape.trains(self.packets);
+        for batch in batches {
+            while left > 0 && !batch.is_full() {
+                let packet =
+                    self.source.packet(&mut self.east.pool).expect("the pool is larger than the ring");
+                assert!(batch.push(packet).is_ok(), "the batch is not full");
+                left -= 1;
+            }
+        }
+    }
+
+    /// Checks that what has been sent has arrived, and nothing else.
+    ///
+    /// # Errors
+    /// When something was dropped.
+    #[cfg(test)]
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.east.drops.total() == 0, "east dropped something");
+        ensure!(self.west.drops.total() == 0, "west dropped something");
+        Ok(())
+    }
+}
+
+/// Times the line over all batches. What comes out leaves after every batch, as it does in a gateway.
+fn timed(batches: &mut [Batch], line: &mut Pipeline, work: impl Fn(&mut Pipeline, &mut Batch)) -> Sample {
+    let packets = batches.iter().map(Batch::segments).sum();
+    Sample::of(|| {
+        for batch in batches {
+            work(line, batch);
+            forget_outputs(line);
+        }
+        packets
+    })
+}
+
+/// Moves what `from` has for the wire into buffers of `to`, as a socket does: trains as trains where pods sent
+/// trains, and datagrams one by one where they did not.
+fn receive(from: &mut Pipeline, to: &mut Pipeline, batch: &mut Batch, shape: Shape) {
+    for packet in from.to_wire.drain() {
+        let is_whole = shape.segments > 1 || packet.layout.count == 1;
+        let pieces = if is_whole { 1 } else { usize::from(packet.layout.count) };
+        for piece in 0..pieces {
+            let (start, end) = if is_whole { (0, packet.buf.len()) } else { packet.segment_range(piece) };
+            let buf =
+                to.pool.alloc_copy(&packet.bytes()[start..end]).expect("the pool is larger than the ring");
+            let mut copy = Packet::new(buf);
+            if is_whole {
+                copy.layout = packet.layout;
+            }
+            copy.outer = Outer { peer: address(1), local: None, tos: 0 };
+            assert!(batch.push(copy).is_ok(), "sealing makes no more datagrams than there were packets");
+        }
+        from.pool.recycle(packet.buf);
+    }
+}
+
+/// Carries everything, control messages as well, one datagram at a time.
+fn carry(from: &mut Pipeline, to: &mut Pipeline, sender: u8, now: Instant) {
+    let packets: Vec<Packet> = from.to_wire.drain().collect();
+    for packet in packets {
+        let mut copy = Packet::new(to.pool.alloc_copy(packet.bytes()).expect("few packets"));
+        copy.outer = Outer { peer: address(sender), local: None, tos: 0 };
+        from.pool.recycle(packet.buf);
+        let mut batch = Batch::with_limit(1);
+        assert!(batch.push(copy).is_ok(), "the batch is empty");
+        to.inbound(&mut batch, now);
+    }
+}
+
+fn forget_outputs(line: &mut Pipeline) {
+    for packet in line.to_wire.drain().chain(line.to_tun.drain()) {
+        line.pool.recycle(packet.buf);
+    }
+}
+
+fn line(
+    own: &dyn CableKind,
+    other: &dyn CableKind,
+    side: u8,
+    mtu_bytes: u16,
+    slots: usize,
+    now: Instant,
+) -> anyhow::Result<Pipeline> {
+    let subnet = |side: u8| -> anyhow::Result<IpNet> { Ok(format!("10.{side}.0.0/16").parse()?) };
+    let far = 3 - side;
+    let mut tables = TablesBuilder::new(1, &[subnet(side)?], &[IpAddr::from([10, side, 0, 1])]);
+    let cluster = tables.cluster("other", &[subnet(far)?])?;
+    tables.path(cluster, LANE, CABLE, mtu_bytes)?;
+    tables.identity(own.identity(&other.backend_config())?, LANE);
+    let config = Config {
+        worker: WorkerId(0),
+        workers: 1,
+        pool: PoolConfig { slots, slot_bytes: TRAIN_SLOT_BYTES },
+        seed: 1,
+    };
+    let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
+    let mut line = Pipeline::new(config, tables, own.gate(), now);
+    // One side begins; the other one learns where its peer is.
+    let peer = (side == 1).then(|| address(far));
+    let lane = LaneConfig { lane: LANE, cable: CABLE, peer, backend_config: other.backend_config() };
+    let tunnel = own.connect(&lane, now)?;
+    line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel }, now);
+    Ok(line)
+}
+
+fn address(side: u8) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, side], 4500))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_joint_carries_every_packet() {
+        for joint in [Joint::Wireguard, Joint::Plain] {
+            for shape in [Shape::single(1420, 3), Shape::train(1420, 3), Shape::single(64, 1)] {
+                let mut pair = Pair::new(joint, shape, 100).unwrap();
+                let mut batches: Vec<Batch> = (0..2).map(|_| Batch::new()).collect();
+                pair.fill(&mut batches);
+                let mut sent = 0;
+                for batch in &mut batches {
+                    sent += batch.segments();
+                    pair.east.outbound(batch, pair.now);
+                    receive(&mut pair.east, &mut pair.west, batch, shape);
+                    pair.west.inbound(batch, pair.now);
+                }
+                assert_eq!(pair.west.to_tun.segments(), sent, "{joint:?} {shape:?}");
+                pair.check().unwrap();
+            }
+        }
+    }
+}
