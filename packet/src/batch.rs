@@ -111,6 +111,11 @@ impl Batch {
         self.packets.drain(..)
     }
 
+    /// Moves all packets to the end of `others`, in order and in one go.
+    pub fn move_to(&mut self, others: &mut Vec<Packet>) {
+        others.append(&mut self.packets);
+    }
+
     /// Takes the first `count` packets out, in order.
     ///
     /// # Panics

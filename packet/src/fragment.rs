@@ -44,11 +44,15 @@ pub fn fragment_v4(
         }
         buf.extend(bytes).copy_from_slice(&payload[offset..offset + bytes]);
         let units = u16::try_from(offset / 8).map_err(|_| DropReason::CannotFragment)?;
+        let position = (field & 0x1fff) + units;
+        if position > 0x1fff {
+            return Err(DropReason::CannotFragment);
+        }
         let more = if is_last { field & 0x2000 } else { 0x2000 };
         let total = u16::try_from(buf.len()).map_err(|_| DropReason::CannotFragment)?;
         let out = buf.bytes_mut();
         put16(out, 2, total);
-        put16(out, 6, more | ((field & 0x1fff) + units));
+        put16(out, 6, more | position);
         checksum::fill_ipv4_header(out);
         emit(buf);
         offset += bytes;

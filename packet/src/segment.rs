@@ -43,6 +43,20 @@ struct Fixed {
     tcp_flags: u8,
 }
 
+/// Finishes the checksum of a single packet, which needs no cutting.
+///
+/// # Errors
+/// The reason to drop the packet when the place of its checksum lies outside of it.
+pub fn finish_single(packet: &mut Packet) -> Result<(), DropReason> {
+    if let Checksum::Partial { start, field } = packet.checksum
+        && !checksum::finish_partial(packet.buf.bytes_mut(), usize::from(start), usize::from(field))
+    {
+        return Err(DropReason::MalformedHeader);
+    }
+    packet.checksum = Checksum::Verified;
+    Ok(())
+}
+
 impl<'a> Segmenter<'a> {
     /// Prepares to cut `packet`.
     ///
@@ -50,20 +64,15 @@ impl<'a> Segmenter<'a> {
     /// The reason to drop the packet when its layout and its headers do not agree.
     pub fn new(packet: &'a mut Packet) -> Result<Self, DropReason> {
         let layout = packet.layout;
-        let checksum = packet.checksum;
+        if layout.kind == LayoutKind::Single {
+            finish_single(packet)?;
+        }
         let bytes = packet.buf.bytes_mut();
         let mut this =
             Self { bytes, layout, next: 0, header: [0; MAX_HEADER_BYTES], fixed: Fixed::default() };
         match layout.kind {
-            LayoutKind::Single => {
-                if let Checksum::Partial { start, field } = checksum
-                    && !checksum::finish_partial(this.bytes, usize::from(start), usize::from(field))
-                {
-                    return Err(DropReason::MalformedHeader);
-                }
-            }
             LayoutKind::Tcp | LayoutKind::Udp => this.prepare()?,
-            LayoutKind::Packets => {}
+            LayoutKind::Single | LayoutKind::Packets => {}
             LayoutKind::Datagrams => return Err(DropReason::MalformedHeader),
         }
         packet.checksum = Checksum::Verified;

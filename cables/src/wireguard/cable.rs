@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use boringtun::noise::errors::WireGuardError;
 use boringtun::noise::{Tunn, TunnResult};
-use trieste_packet::segment::Segmenter;
+use trieste_packet::segment::{self, Segmenter};
 use trieste_packet::wire;
 use trieste_packet::{CableId, DropReason, Drops, Layout, LayoutKind, Outer, Packet};
 
@@ -160,7 +160,7 @@ impl WireguardCable {
         let segments = packet.segments();
         let limit = usize::from(packet.decision.mtu_bytes);
         if packet.layout.kind == LayoutKind::Single {
-            if let Err(reason) = Segmenter::new(packet) {
+            if let Err(reason) = segment::finish_single(packet) {
                 jobs.drops.count(self.cable, reason, segments);
                 return;
             }

@@ -32,6 +32,8 @@ pub struct WireguardGate {
     public: PublicKey,
     limiter: Arc<RateLimiter>,
     shares: Vec<Share>,
+    /// Messages with a right first MAC in the current second.
+    seen: u64,
     started: Instant,
     reset: Instant,
 }
@@ -50,7 +52,7 @@ impl WireguardGate {
     pub fn new(private: StaticSecret, limiter: Arc<RateLimiter>, now: Instant) -> Self {
         let public = PublicKey::from(&private);
         let shares = vec![Share { source: None, second: 0, count: 0 }; SOURCES];
-        Self { private, public, limiter, shares, started: now, reset: now }
+        Self { private, public, limiter, shares, seen: 0, started: now, reset: now }
     }
 
     /// Counts a message of `source` and says whether it is within its share. Sources that fall into one slot push
@@ -78,15 +80,21 @@ impl Gate for WireguardGate {
     }
 
     fn admit(&mut self, datagram: &[u8], from: IpAddr, now: Instant) -> Admission {
-        if !self.is_within_share(from, now) {
-            return Admission::Refuse(DropReason::HandshakeLimit);
-        }
         let mut reply = [0u8; message::COOKIE_BYTES];
         let packet = match self.limiter.verify_packet(Some(from), datagram, &mut reply) {
             Ok(packet) => packet,
-            Err(TunnResult::WriteToNetwork(cookie)) => return Admission::Reply(cookie.to_vec()),
+            Err(TunnResult::WriteToNetwork(cookie)) => {
+                self.seen += 1;
+                return Admission::Reply(cookie.to_vec());
+            }
             Err(_) => return Admission::Refuse(DropReason::BadHandshake),
         };
+        self.seen += 1;
+        // Only now: what has no right MAC must not use up the share of the address that it claims to come from. Above
+        // the limit a message that got here has a right cookie, so the address is its sender's.
+        if self.seen > LIMIT_PER_SECOND && !self.is_within_share(from, now) {
+            return Admission::Refuse(DropReason::HandshakeLimit);
+        }
         let Packet::HandshakeInit(initiation) = packet else { return Admission::Pass(None) };
         match parse_handshake_anon(&self.private, &self.public, &initiation) {
             Ok(half) => Admission::Pass(Some(half.peer_static_public)),
@@ -98,6 +106,7 @@ impl Gate for WireguardGate {
         if now.saturating_duration_since(self.reset) >= Duration::from_secs(1) {
             self.reset = now;
             self.limiter.reset_count();
+            self.seen = 0;
         }
     }
 }

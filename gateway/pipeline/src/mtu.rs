@@ -74,12 +74,20 @@ pub(crate) struct Fit<'a> {
     pub(crate) now: Instant,
 }
 
+fn fits(packet: &Packet) -> bool {
+    packet.largest_packet_bytes() <= usize::from(packet.decision.mtu_bytes)
+}
+
 impl Fit<'_> {
     /// Moves every packet that fits its path to `ready`, in order. Too big ones are fragmented where the sender
     /// allows it, and answered where not.
     pub(crate) fn run(&mut self, batch: &mut Batch, headers: &[Inner], ready: &mut Vec<Packet>) {
+        if batch.as_slice().iter().all(fits) {
+            batch.move_to(ready);
+            return;
+        }
         for (packet, inner) in batch.drain().zip(headers) {
-            if packet.largest_packet_bytes() <= usize::from(packet.decision.mtu_bytes) {
+            if fits(&packet) {
                 ready.push(packet);
             } else if inner.dont_fragment {
                 self.refuse(packet, inner);
