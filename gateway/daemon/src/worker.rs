@@ -258,13 +258,13 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         let mut is_busy = false;
         while let Ok(command) = self.commands.try_recv() {
             is_busy = true;
+            // Counted after the command took effect, so that tables may name what it added; also when it panics.
+            let _handled = Handled(Arc::clone(&self.view));
+            self.next_timer = now;
             match command {
                 Command::Lane(command) => self.pipeline.command(command, now),
                 Command::Stop => self.is_stopping = true,
             }
-            self.next_timer = now;
-            // Released after the command took effect, so that tables may name what it added.
-            self.view.handled.fetch_add(1, Ordering::Release);
         }
         is_busy
     }
@@ -281,16 +281,14 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
     }
 
     fn take_inbox(&mut self, now: Instant) -> io::Result<bool> {
-        let mut is_busy = false;
-        for _ in 0..INBOX_BUDGET {
-            let Some(handoff) = self.exchange.take(self.id) else { break };
-            self.pipeline.handed_over(handoff, now);
-            is_busy = true;
-        }
-        if is_busy {
+        let (exchange, id) = (Arc::clone(&self.exchange), self.id);
+        let mut count = 0;
+        let inbox = std::iter::from_fn(|| exchange.take(id)).take(INBOX_BUDGET).inspect(|_| count += 1);
+        self.pipeline.handed_over(inbox, now);
+        if count > 0 {
             self.flush(now)?;
         }
-        Ok(is_busy)
+        Ok(count > 0)
     }
 
     fn take_wire(&mut self, now: Instant) -> io::Result<bool> {
@@ -396,7 +394,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
 /// Waits for a worker's descriptors: to read while there are buffers, to write on the socket that was full.
 pub struct DeviceWait {
     poller: Poller,
-    is_reading: bool,
+    reads: (bool, bool),
     full: Option<RawFd>,
 }
 
@@ -410,7 +408,7 @@ impl DeviceWait {
         for socket in wire.fds() {
             poller.add(socket, WIRE, Interest::Readable)?;
         }
-        Ok(Self { poller, is_reading: true, full: None })
+        Ok(Self { poller, reads: (true, true), full: None })
     }
 
     /// Waits until there is something to do, or `timeout` is over.
@@ -419,7 +417,7 @@ impl DeviceWait {
     /// What the kernel says.
     pub fn wait(&mut self, worker: &mut Worker<TunQueue, UdpIo>, timeout: Duration) -> io::Result<()> {
         self.follow(worker)?;
-        let timeout = if self.is_reading { timeout } else { timeout.min(BUFFER_WAIT) };
+        let timeout = if self.reads.1 { timeout } else { timeout.min(BUFFER_WAIT) };
         let ready = self.poller.wait(Some(timeout))?;
         if ready.is_writable(WIRE) && self.full.is_some() {
             worker.flush(Instant::now())?;
@@ -431,22 +429,33 @@ impl DeviceWait {
     /// wait at once.
     fn follow(&mut self, worker: &Worker<TunQueue, UdpIo>) -> io::Result<()> {
         let full = worker.wire.blocked().filter(|_| worker.wants_write()).map(|socket| socket.as_raw_fd());
-        let is_reading = worker.pipeline.pool.available() > 0;
-        if (is_reading, full) == (self.is_reading, self.full) {
+        let has_buffers = worker.pipeline.pool.available() > 0;
+        // What is pressed back into the TUN device's queue is not to be read yet.
+        let reads = (has_buffers && worker.pipeline.to_wire.len() < BACKLOG, has_buffers);
+        if (reads, full) == (self.reads, self.full) {
             return Ok(());
         }
-        let interest = |is_writing: bool| match (is_reading, is_writing) {
+        let interest = |is_reading: bool, is_writing: bool| match (is_reading, is_writing) {
             (true, true) => Interest::Both,
             (true, false) => Interest::Readable,
             (false, true) => Interest::Writable,
             (false, false) => Interest::Nothing,
         };
-        self.poller.modify(&worker.tun, TUN, interest(false))?;
+        self.poller.modify(&worker.tun, TUN, interest(reads.0, false))?;
         for socket in worker.wire.fds() {
-            self.poller.modify(socket, WIRE, interest(full == Some(socket.as_raw_fd())))?;
+            self.poller.modify(socket, WIRE, interest(reads.1, full == Some(socket.as_raw_fd())))?;
         }
-        (self.is_reading, self.full) = (is_reading, full);
+        (self.reads, self.full) = (reads, full);
         Ok(())
+    }
+}
+
+/// Counts a command as handled when it goes.
+struct Handled(Arc<View>);
+
+impl Drop for Handled {
+    fn drop(&mut self) {
+        self.0.handled.fetch_add(1, Ordering::Release);
     }
 }
 

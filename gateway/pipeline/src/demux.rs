@@ -61,13 +61,18 @@ impl Pipeline {
         if owner != self.config.worker && owner.0 < self.config.workers {
             self.to_workers.push(Handoff { to: owner, kind: HandoffKind::Open, packet });
         } else if self.lanes.contains(lane) {
-            if self.group.last().is_some_and(|last| last.decision.lane != lane) {
-                self.open_group(now);
-            }
-            self.group.push(packet);
+            self.gather(packet, now);
         } else {
             self.drops.discard(packet, DropReason::UnknownReceiver, &mut self.pool);
         }
+    }
+
+    /// Adds datagrams to those for the same lane; opens the others first.
+    pub(crate) fn gather(&mut self, packet: Packet, now: Instant) {
+        if self.group.last().is_some_and(|last| last.decision.lane != packet.decision.lane) {
+            self.open_group(now);
+        }
+        self.group.push(packet);
     }
 
     /// Opens the datagrams gathered so far, all for one lane.

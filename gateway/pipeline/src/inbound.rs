@@ -28,21 +28,19 @@ impl Pipeline {
         self.deliver(now);
     }
 
-    /// Takes a packet that another worker handed over.
-    pub fn handed_over(&mut self, handoff: Handoff, now: Instant) {
-        self.counters.handed_in += handoff.packet.segments();
-        match handoff.kind {
-            HandoffKind::Seal => {
-                self.ready.push(handoff.packet);
-                self.seal_ready(now);
+    /// Takes packets that other workers handed over, in order: one batch, sealed and opened lane by lane.
+    pub fn handed_over(&mut self, handoffs: impl IntoIterator<Item = Handoff>, now: Instant) {
+        for handoff in handoffs {
+            self.counters.handed_in += handoff.packet.segments();
+            match handoff.kind {
+                HandoffKind::Seal => self.ready.push(handoff.packet),
+                HandoffKind::Open => self.gather(handoff.packet, now),
+                HandoffKind::Control(lane) => self.deliver_control(handoff.packet, lane, now),
             }
-            HandoffKind::Open => {
-                self.group.push(handoff.packet);
-                self.open_group(now);
-                self.deliver(now);
-            }
-            HandoffKind::Control(lane) => self.deliver_control(handoff.packet, lane, now),
         }
+        self.open_group(now);
+        self.deliver(now);
+        self.seal_ready(now);
     }
 
     /// Carries what has been opened to the TUN device.

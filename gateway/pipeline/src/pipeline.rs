@@ -185,6 +185,7 @@ impl Pipeline {
         self.group.clear();
         self.opened.drain();
         self.inner.drain();
+        self.looked = self.looked.min(self.to_wire.len());
         self.flows.clear();
         let balance = self.snapshot(now).conservation();
         let lost =
@@ -217,8 +218,10 @@ impl Pipeline {
             send_control(&payload, outer, cable, &mut self.to_wire, &mut self.pool, &mut self.drops);
         }
         if is_up {
+            // Not `self.group`: in the middle of a batch it holds another lane's datagrams.
+            let mut nothing = Vec::new();
             let mut jobs = Jobs {
-                input: &mut self.group,
+                input: &mut nothing,
                 output: &mut self.to_wire,
                 pool: &mut self.pool,
                 drops: &mut self.drops,

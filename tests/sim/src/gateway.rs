@@ -104,7 +104,7 @@ impl Gateway {
             for handoff in moving {
                 debug_assert!(!matches!(handoff.kind, HandoffKind::Seal) || handoff.packet.segments() == 1);
                 let to = usize::from(handoff.to.0);
-                self.lines[to].handed_over(handoff, now);
+                self.lines[to].handed_over([handoff], now);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Which of the sockets on one port gets a datagram: the one of the worker that owns the lane.
 //!
-//! A WireGuard message names its receiver by an index that we chose; its bits from 8 up are the lane, and
-//! lane modulo workers is the worker. The kernel computes this with a classic BPF program over the UDP payload, so
+//! A WireGuard message names its receiver by an index that we chose; bits 8 to 15 of it, the lane's low eight, are
+//! the number of the worker that owns the lane. The kernel computes this with a classic BPF program over the UDP payload, so
 //! that a peer's packets go to one worker whatever their addresses. Initiations have no index yet: they and all that
 //! is no such message go to worker 0. A load beyond the end of the datagram also chooses 0.
 
@@ -27,10 +27,7 @@ pub fn worker_of(datagram: &[u8], workers: u32) -> u32 {
         Some(&(COOKIE | DATA)) => OTHER_INDEX,
         _ => return 0,
     } as usize;
-    match datagram.get(index..index + 4) {
-        Some(&[_, a, b, c]) => u32::from_le_bytes([a, b, c, 0]) % workers.max(1),
-        _ => 0,
-    }
+    datagram.get(index + OWNER_BYTE as usize).map_or(0, |owner| u32::from(*owner) % workers.max(1))
 }
 
 /// Attaches the program to the group of sockets that `fd` belongs to. Socket *i* of the group is the *i*-th that was
@@ -53,15 +50,14 @@ const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 
 const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
 const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-const SHIFT_LEFT: u32 = libc::BPF_ALU | libc::BPF_LSH | libc::BPF_K;
-const OR_X: u32 = libc::BPF_ALU | libc::BPF_OR | libc::BPF_X;
 const MODULO: u32 = libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K;
-const STORE: u32 = libc::BPF_ST;
-const LOAD_X: u32 = libc::BPF_LDX | libc::BPF_MEM;
 const RETURN: u32 = libc::BPF_RET;
 
+/// Where in a (little-endian) index the owner stands.
+const OWNER_BYTE: u32 = 1;
+
 /// Instructions that read one index and return: see `append_index`.
-const INDEX_OPS: usize = 13;
+const INDEX_OPS: usize = 3;
 
 fn program(workers: u32) -> Vec<libc::sock_filter> {
     let mut ops = Vec::with_capacity(5 + 2 * INDEX_OPS);
@@ -75,17 +71,10 @@ fn program(workers: u32) -> Vec<libc::sock_filter> {
     ops
 }
 
-/// Classic BPF loads big-endian words, the index is little-endian: its upper three bytes are put together one by one.
+/// A number of workers that is no power of two leaves some bytes that name nobody: modulo keeps those in range.
 fn append_index(ops: &mut Vec<libc::sock_filter>, at: u32, workers: u32) {
     let before = ops.len();
-    ops.push(op(LOAD_BYTE, at + 3));
-    for byte in [at + 2, at + 1] {
-        ops.push(op(SHIFT_LEFT, 8));
-        ops.push(op(STORE, 0));
-        ops.push(op(LOAD_BYTE, byte));
-        ops.push(op(LOAD_X, 0));
-        ops.push(op(OR_X, 0));
-    }
+    ops.push(op(LOAD_BYTE, at + OWNER_BYTE));
     ops.push(op(MODULO, workers));
     ops.push(op(RETURN | libc::BPF_A, 0));
     debug_assert_eq!(ops.len() - before, INDEX_OPS);
