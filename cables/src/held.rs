@@ -1,6 +1,7 @@
 //! Packets that wait for keys.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use trieste_packet::{CableId, Checksum, Decision, DropReason, Drops, Layout, Packet, Pool};
 
@@ -8,6 +9,9 @@ use trieste_packet::{CableId, Checksum, Decision, DropReason, Drops, Layout, Pac
 pub const HELD_PACKETS: u64 = 128;
 /// Most bytes held per lane.
 pub const HELD_BYTES: usize = 256 * 1024;
+
+/// How long a packet may wait. Ours: what is older is of no use to anybody any more, or has been sent again.
+pub const HELD_AGE: Duration = Duration::from_secs(5);
 
 /// A bounded queue of packets awaiting keys. The oldest is pushed out by the newest: what is freshest is most
 /// likely still wanted. Packets are copied out of the pool, so that a peer that is away cannot empty it.
@@ -25,6 +29,7 @@ struct HeldPacket {
     checksum: Checksum,
     decision: Decision,
     segments: u64,
+    since: Instant,
 }
 
 impl Held {
@@ -41,13 +46,14 @@ impl Held {
     }
 
     /// Adds a packet at the end, and drops from the front what is over the limits.
-    pub fn push(&mut self, packet: Packet, pool: &mut Pool, cable: CableId, drops: &mut Drops) {
+    pub fn push(&mut self, packet: Packet, pool: &mut Pool, cable: CableId, drops: &mut Drops, now: Instant) {
         let held = HeldPacket {
             bytes: packet.bytes().into(),
             layout: packet.layout,
             checksum: packet.checksum,
             decision: packet.decision,
             segments: packet.segments(),
+            since: now,
         };
         pool.recycle(packet.buf);
         self.packets += held.segments;
@@ -58,13 +64,23 @@ impl Held {
         }
     }
 
-    /// Takes the oldest packet back into a pool buffer; `None` when there is none. Without a free buffer the
-    /// packet is dropped.
-    pub fn pop(&mut self, pool: &mut Pool, cable: CableId, drops: &mut Drops) -> Option<Packet> {
+    /// Takes the oldest packet back into a pool buffer; `None` when there is none. What is older than [`HELD_AGE`]
+    /// is dropped, and so is a packet for which there is no buffer.
+    pub fn pop(
+        &mut self,
+        pool: &mut Pool,
+        cable: CableId,
+        drops: &mut Drops,
+        now: Instant,
+    ) -> Option<Packet> {
         loop {
             let held = self.queue.pop_front()?;
             self.packets -= held.segments;
             self.bytes -= held.bytes.len();
+            if now.saturating_duration_since(held.since) > HELD_AGE {
+                drops.count(cable, DropReason::HeldExpired, held.segments);
+                continue;
+            }
             let Some(buf) = pool.alloc_copy(&held.bytes) else {
                 drops.count(cable, DropReason::NoBuffer, held.segments);
                 continue;
@@ -98,18 +114,37 @@ mod tests {
     use super::*;
     use trieste_packet::PoolConfig;
 
+    #[expect(clippy::disallowed_methods, reason = "an Instant cannot be made from a number")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn packets_that_waited_too_long_are_dropped() {
+        let mut pool = Pool::new(PoolConfig { slots: 2, slot_bytes: 2048 });
+        let (mut drops, mut held, now) = (Drops::default(), Held::default(), start());
+        for seconds in [0, 6] {
+            let packet = Packet::new(pool.alloc_copy(&[0; 100]).unwrap());
+            held.push(packet, &mut pool, CableId(1), &mut drops, now + Duration::from_secs(seconds));
+        }
+        let later = now + Duration::from_secs(8);
+        assert!(held.pop(&mut pool, CableId(1), &mut drops, later).is_some());
+        assert_eq!((drops.of(DropReason::HeldExpired), held.is_empty()), (1, true));
+    }
+
     #[test]
     fn the_oldest_makes_room_and_every_packet_is_accounted_for() {
         let mut pool = Pool::new(PoolConfig { slots: 2, slot_bytes: 2048 });
         let mut drops = Drops::default();
         let mut held = Held::default();
+        let now = start();
         for number in 0..200u8 {
             let packet = Packet::new(pool.alloc_copy(&[number; 100]).unwrap());
-            held.push(packet, &mut pool, CableId(1), &mut drops);
+            held.push(packet, &mut pool, CableId(1), &mut drops, now);
         }
         assert_eq!(held.packets() + drops.of(DropReason::HeldOverflow), 200);
         assert_eq!(held.packets(), HELD_PACKETS);
-        let first = held.pop(&mut pool, CableId(1), &mut drops).unwrap();
+        let first = held.pop(&mut pool, CableId(1), &mut drops, now).unwrap();
         assert_eq!(first.bytes()[0], 72);
         held.clear(CableId(1), DropReason::HeldExpired, &mut drops);
         assert_eq!(drops.total(), 199);

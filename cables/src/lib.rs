@@ -26,4 +26,4 @@ pub use boundary::{
     Admission, Cable, CableError, CableEvent, CableKind, CableStats, Gate, Jobs, Lane, LaneConfig, Message,
     Overhead, Transmit, Tunnel,
 };
-pub use held::{HELD_BYTES, HELD_PACKETS, Held};
+pub use held::{HELD_AGE, HELD_BYTES, HELD_PACKETS, Held};

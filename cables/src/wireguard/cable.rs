@@ -196,7 +196,7 @@ impl Lane for WireguardCable {
         Overhead { message_bytes: u16::try_from(OVERHEAD_BYTES).expect("32") }
     }
 
-    fn seal(&mut self, jobs: &mut Jobs<'_>, _now: Instant) {
+    fn seal(&mut self, jobs: &mut Jobs<'_>, now: Instant) {
         self.refresh();
         let mut input = std::mem::take(jobs.input);
         let Some(outer) = self.outer.filter(|_| self.is_up) else {
@@ -204,13 +204,13 @@ impl Lane for WireguardCable {
                 self.initiate(false);
             }
             for packet in input.drain(..) {
-                self.held.push(packet, jobs.pool, self.cable, jobs.drops);
+                self.held.push(packet, jobs.pool, self.cable, jobs.drops, now);
             }
             *jobs.input = input;
             return;
         };
         let mut train = SealTrain::new(outer, self.cable);
-        while let Some(mut packet) = self.held.pop(jobs.pool, self.cable, jobs.drops) {
+        while let Some(mut packet) = self.held.pop(jobs.pool, self.cable, jobs.drops, now) {
             self.seal_packet(&mut packet, &mut train, jobs);
             jobs.pool.recycle(packet.buf);
         }

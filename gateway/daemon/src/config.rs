@@ -3,12 +3,13 @@
 //! The file is YAML with the flags' names as keys; an unknown key is an error. Environment variables are upstream's
 //! where it has one. [`Options`] is what was said, [`Config`] what it means.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
 use ipnet::IpNet;
 use serde::Deserialize;
 use trieste_control::admin::DEFAULT_SOCKET;
@@ -248,6 +249,22 @@ fn invalid(key: &'static str, problem: impl Into<String>) -> ConfigError {
 }
 
 impl CommandLine {
+    /// Reads flags and environment. An empty variable says nothing: manifests set variables that they have nothing
+    /// for. The PSK is an exception, where the empty text is a text (wireformat §3).
+    ///
+    /// # Errors
+    /// What clap says; it prints and exits well.
+    pub fn from_flags_and_environment(
+        arguments: impl IntoIterator<Item = OsString>,
+        variable: impl Fn(&OsStr) -> Option<OsString>,
+    ) -> Result<Self, clap::Error> {
+        let command = Self::command().mut_args(|argument| {
+            let is_empty = argument.get_env().and_then(&variable).is_some_and(|value| value.is_empty());
+            if is_empty && argument.get_id() != "psk" { argument.env(None::<&'static str>) } else { argument }
+        });
+        Self::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
     /// Reads the file, if one is named, and makes sense of everything.
     ///
     /// # Errors
@@ -597,6 +614,15 @@ mod tests {
         assert_eq!(config.cluster_id, "flag");
         assert_eq!(config.cpus, Some(Cpus::Off));
         assert_eq!(config.service_cidrs.len(), 2);
+    }
+
+    #[test]
+    fn an_empty_variable_says_nothing() {
+        let line =
+            ["trieste-gateway", "--cluster-id", "a", "--cluster-cidrs", "10.1.0.0/16"].map(OsString::from);
+        let empty = |_: &OsStr| Some(OsString::new());
+        let config = CommandLine::from_flags_and_environment(line, empty).unwrap().options.resolve().unwrap();
+        assert_eq!((config.udp_port, config.workers), (4500, 1));
     }
 
     #[test]

@@ -100,13 +100,17 @@ impl Engine {
         self.say_refused(&refused);
         self.refused = refused;
         self.draining.retain(|(_, until)| *until > now);
-        self.remove_unwanted(&wanted, now);
+        let drains = self.remove_unwanted(&wanted, now);
         for peer in &wanted {
             self.connect(peer, now);
         }
         self.order = wanted.into_iter().map(|peer| peer.name).collect();
         self.settle().await;
         self.publish();
+        // Only when no table names them any more.
+        for (lane, until) in drains {
+            self.tell(lane, LaneCommand::Drain { lane, until });
+        }
     }
 
     fn say_refused(&self, refused: &[RefusedCluster]) {
@@ -116,7 +120,8 @@ impl Engine {
         }
     }
 
-    fn remove_unwanted(&mut self, wanted: &[Peer], now: Instant) {
+    /// Forgets cables; returns their lanes and until when these may still open.
+    fn remove_unwanted(&mut self, wanted: &[Peer], now: Instant) -> Vec<(LaneId, Instant)> {
         let gone: Vec<String> = self
             .cables
             .iter()
@@ -125,17 +130,18 @@ impl Engine {
             })
             .map(|(name, _)| name.clone())
             .collect();
+        let mut drains = Vec::new();
         for name in gone {
             let Some(cable) = self.cables.remove(&name) else { continue };
             // A new key under the same name: what the old one sealed may still be under way.
             let is_replaced = wanted.iter().any(|peer| peer.name == name);
             let until = if is_replaced { now + DRAIN } else { now };
             tracing::info!(endpoint = %name, replaced = is_replaced, "cable removed");
-            self.tell(cable.lane.lane, LaneCommand::Drain { lane: cable.lane.lane, until });
-            if is_replaced {
-                self.draining.push((cable.lane, until));
-            }
+            drains.push((cable.lane.lane, until));
+            // Its number and its counters' row are not given to another one while anybody may look at them.
+            self.draining.push((cable.lane, now + DRAIN));
         }
+        drains
     }
 
     fn connect(&mut self, peer: &Peer, now: Instant) {

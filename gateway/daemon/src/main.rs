@@ -1,10 +1,13 @@
 //! The binary: registers the kinds of cable and runs the library.
 
-use clap::Parser as _;
 use std::process::ExitCode;
+
 use trieste_gateway::config::CommandLine;
 use trieste_gateway::run::{Kinds, main_with};
 
 fn main() -> ExitCode {
-    main_with(&CommandLine::parse(), &Kinds::default())
+    match CommandLine::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name)) {
+        Ok(command_line) => main_with(&command_line, &Kinds::default()),
+        Err(error) => error.exit(),
+    }
 }

@@ -71,7 +71,6 @@ impl Default for Kinds {
         let mut kinds = Self { makers: BTreeMap::new() };
         kinds.register("wireguard", |context| {
             let config = context.config;
-            state::prepare(&config.state_dir)?;
             let private = state::private_key(&config.state_dir, &context.facts)?;
             let psk = config.psk.as_deref().unwrap_or_else(|| {
                 tracing::warn!("no psk is configured: using upstream's well-known default");
@@ -152,6 +151,12 @@ async fn terminated() {
 /// # Errors
 /// What could not be removed.
 pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
+    if std::os::unix::net::UnixStream::connect(&config.admin_socket).is_ok() {
+        anyhow::bail!(
+            "a gateway answers on {}: stop it first, or what is removed comes back",
+            config.admin_socket.display()
+        );
+    }
     devices::remove(&config.tun_name)?;
     let Location::Dir(path) = &config.store else { anyhow::bail!("this kind of store is not supported") };
     if path.exists() {
@@ -168,6 +173,7 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
             .await
             .context("removing this cluster's objects from the broker")?;
     }
+    state::release_cluster(&config.state_dir)?;
     tracing::info!("uninstalled");
     Ok(())
 }
@@ -249,12 +255,6 @@ impl Node {
 pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     let now = Instant::now();
     let node = Node::look(config)?;
-    let facts = format!(
-        "{:?} {:?} {} {}",
-        config.service_cidrs, config.cluster_cidrs, node.private_ip, config.udp_port
-    );
-    let kind = kinds.make(&KindContext { config, facts, now })?;
-    let endpoint = node.endpoint(config, &*kind);
 
     // Everything that can be refused is asked for before anything is published.
     let admin_listener = admin::bind_admin(&config.admin_socket)?;
@@ -269,6 +269,16 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     } else {
         Devices::adopt(config, inherited).context("taking over inherited descriptors")?
     };
+
+    // Nobody else runs here: what is on disk is ours to change.
+    state::prepare(&config.state_dir)?;
+    state::claim_cluster(&config.state_dir, &config.cluster_id)?;
+    let facts = format!(
+        "{:?} {:?} {} {}",
+        config.service_cidrs, config.cluster_cidrs, node.private_ip, config.udp_port
+    );
+    let kind = kinds.make(&KindContext { config, facts, now })?;
+    let endpoint = node.endpoint(config, &*kind);
 
     let names: Arc<ArcSwap<BTreeMap<u16, String>>> = Arc::default();
     let lookup = Arc::clone(&names);

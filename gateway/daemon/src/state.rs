@@ -13,6 +13,7 @@ use trieste_cables::wireguard::WireguardKind;
 
 const KEY_FILE: &str = "wireguard.key";
 const FACTS_FILE: &str = "wireguard.for";
+const CLUSTER_FILE: &str = "cluster-id";
 
 /// Why the state directory is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,19 @@ pub enum StateError {
         path: PathBuf,
         /// Why not.
         source: io::Error,
+    },
+    /// The node was another cluster's gateway, whose objects are still there and would win over ours.
+    #[error(
+        "cluster-id was {before:?} and is {now:?}: the old cluster's objects would stay on the broker and keep its \
+         subnets. Remove it first (trieste-gateway --uninstall with cluster-id {before}), or, if that was done, remove {path}"
+    )]
+    Renamed {
+        /// The ID that was used here before.
+        before: String,
+        /// The configured one.
+        now: String,
+        /// Where it is remembered.
+        path: PathBuf,
     },
     /// The key file holds something else.
     #[error("state directory: {path} is no key ({problem}); move it away and start again to make a new one")]
@@ -48,6 +62,36 @@ pub fn prepare(dir: &Path) -> Result<(), StateError> {
     let failed = |what| move |source| StateError::Io { what, path: dir.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make"))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(failed("protect"))
+}
+
+/// Checks that the node was no other cluster's gateway, and remembers whose it is.
+///
+/// # Errors
+/// [`StateError::Renamed`], or what the kernel says.
+pub fn claim_cluster(dir: &Path, cluster_id: &str) -> Result<(), StateError> {
+    let path = dir.join(CLUSTER_FILE);
+    match fs::read_to_string(&path) {
+        Ok(before) if before.trim() != cluster_id => {
+            Err(StateError::Renamed { before: before.trim().to_owned(), now: cluster_id.to_owned(), path })
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => write(&path, &format!("{cluster_id}\n")),
+        Err(source) => Err(StateError::Io { what: "read", path, source }),
+    }
+}
+
+/// Forgets whose gateway the node was.
+///
+/// # Errors
+/// What the kernel says; that there was nothing is no error.
+pub fn release_cluster(dir: &Path) -> Result<(), StateError> {
+    let path = dir.join(CLUSTER_FILE);
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(StateError::Io { what: "remove", path, source })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The node's private key: the one on disk if it was made for the same `facts` (a text that changes when subnets,
@@ -112,6 +156,18 @@ mod tests {
         assert_eq!(private_key(&dir, "10.9.0.0/16").unwrap(), second);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&dir), mode(&dir.join(KEY_FILE))), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_renamed_cluster_is_refused_until_the_old_one_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        claim_cluster(dir.path(), "east").unwrap();
+        claim_cluster(dir.path(), "east").unwrap();
+        let error = claim_cluster(dir.path(), "east-1").unwrap_err().to_string();
+        assert!(error.contains("--uninstall with cluster-id east"), "{error}");
+        release_cluster(dir.path()).unwrap();
+        release_cluster(dir.path()).unwrap();
+        claim_cluster(dir.path(), "east-1").unwrap();
     }
 
     #[test]

@@ -354,3 +354,50 @@ fn a_panic_in_the_middle_of_a_batch_is_accounted_for() {
     assert_eq!(a.dropped(DropReason::WorkerPanic), 3);
     a.assert_balanced();
 }
+
+#[test]
+fn a_handshake_that_completes_in_the_middle_of_a_batch_touches_no_other_lane() {
+    let (mut a, mut b) = pair();
+    let mut c = end(3);
+    let lane_c = LaneId(0x0900);
+    c.know(&["10.3.0.0/16"], &[], &["10.2.0.0/16"], &b.kind.backend_config(), None);
+    // The second cluster joins at `b`, which begins the handshake.
+    let net = |text: &str| text.parse().unwrap();
+    let mut builder = TablesBuilder::new(2, &[net("10.2.0.0/16")], &[]);
+    let first = builder.cluster("a", &[net("10.1.0.0/16")]).unwrap();
+    builder.path(first, b.lane, CableId(1), MTU).unwrap();
+    let second = builder.cluster("c", &[net("10.3.0.0/16")]).unwrap();
+    builder.path(second, lane_c, CableId(2), MTU).unwrap();
+    b.tables.store(Arc::new(builder.build()));
+    let config = LaneConfig {
+        lane: lane_c,
+        cable: CableId(2),
+        peer: Some("192.0.2.3:4500".parse().unwrap()),
+        backend_config: c.kind.backend_config(),
+    };
+    let tunnel = b.kind.connect(&config, Instant::now()).unwrap();
+    b.line.command(LaneCommand::Add { lane: lane_c, cable: CableId(2), tunnel }, Instant::now());
+    carry(&mut b, &mut c, B, |_| {});
+    let answer = c.line.to_wire.drain().next().unwrap();
+
+    // One batch: data from a, the answer of c, data from a.
+    let mut batch = Batch::new();
+    for index in 0..3 {
+        let bytes = if index == 1 {
+            answer.bytes().to_vec()
+        } else {
+            let packet = a.packet(&udp4(POD_A, POD_B, 20 + index));
+            a.send(vec![packet]);
+            a.line.to_wire.drain().next().unwrap().bytes().to_vec()
+        };
+        let mut datagram = Packet::new(b.line.pool.alloc_copy(&bytes).unwrap());
+        datagram.outer.peer = if index == 1 { "192.0.2.3:4500" } else { A }.parse().unwrap();
+        batch.push(datagram).unwrap();
+    }
+    b.line.inbound(&mut batch, Instant::now());
+    assert_eq!(b.delivered().len(), 2);
+    // To c goes the keepalive that confirms the handshake, and nothing else.
+    let to_c: Vec<usize> = b.line.to_wire.as_slice().iter().map(|packet| packet.bytes().len()).collect();
+    assert_eq!(to_c, [32]);
+    b.assert_balanced();
+}
