@@ -8,6 +8,7 @@
 //! Level-driven: every change recomputes everything, and a second run does nothing.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,7 @@ pub struct Engine {
     refused: Vec<RefusedCluster>,
     next_lane: u32,
     epoch: u64,
+    knows_addresses: bool,
 }
 
 impl Engine {
@@ -72,6 +74,7 @@ impl Engine {
             refused: Vec::new(),
             next_lane: u32::from(first_lane),
             epoch: 0,
+            knows_addresses: false,
         }
     }
 
@@ -111,6 +114,28 @@ impl Engine {
         for (lane, until) in drains {
             self.tell(lane, LaneCommand::Drain { lane, until });
         }
+    }
+
+    /// Follows our own addresses inside the published subnets: a network plugin may assign them long after the
+    /// gateway has started.
+    pub fn set_icmp_sources(&mut self, sources: Vec<IpAddr>) {
+        if self.knows_addresses && self.local.icmp_sources == sources {
+            return;
+        }
+        self.knows_addresses = true;
+        let wants = |is_v4: bool| self.local.subnets.iter().any(|subnet| subnet.addr().is_ipv4() == is_v4);
+        for (is_v4, family) in [(true, "IPv4"), (false, "IPv6")] {
+            if wants(is_v4) && sources.iter().all(|source| source.is_ipv4() != is_v4) {
+                tracing::warn!(
+                    family,
+                    "this node has no address inside the cluster's CIDRs: packets that are too big for a path are \
+                     dropped without an answer to their sender; set health-check-ip, or give an interface such an address"
+                );
+            }
+        }
+        tracing::info!(?sources, "ICMP errors are sent from");
+        self.local.icmp_sources = sources;
+        self.publish();
     }
 
     fn say_refused(&self, refused: &[RefusedCluster]) {

@@ -40,6 +40,8 @@ use crate::worker::{Command, DeviceWait, Worker, WorkerHandle, WorkerParts};
 
 /// How often the status document is put together.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+/// How often this node's addresses are looked at.
+const ADDRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// How long workers may take to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes that an outer header and a cable take at most: IPv6, UDP and WireGuard. The same for both outer families,
@@ -210,15 +212,6 @@ impl Node {
         config.health_check_ip.or_else(|| self.inside.first().copied())
     }
 
-    fn icmp_sources(&self, config: &Config) -> Vec<IpAddr> {
-        let mut sources = self.inside.clone();
-        if let Some(configured) = config.health_check_ip {
-            sources.retain(|address| address.is_ipv4() != configured.is_ipv4());
-            sources.push(configured);
-        }
-        sources
-    }
-
     fn endpoint(&self, config: &Config, kind: &dyn CableKind) -> EndpointSpec {
         let mut backend_config = kind.backend_config();
         backend_config.insert("udp-port".to_owned(), config.udp_port.to_string());
@@ -246,6 +239,17 @@ impl Node {
             ..EndpointSpec::default()
         }
     }
+}
+
+/// Our addresses that ICMP errors carry: the configured one, else those inside the published subnets.
+fn icmp_sources(config: &Config) -> Vec<IpAddr> {
+    let subnets: Vec<_> = config.service_cidrs.iter().chain(&config.cluster_cidrs).copied().collect();
+    let mut sources = host::inside(&host::addresses(), &subnets);
+    if let Some(configured) = config.health_check_ip {
+        sources.retain(|address| address.is_ipv4() != configured.is_ipv4());
+        sources.push(configured);
+    }
+    sources
 }
 
 /// Runs a gateway until `stop` completes or something fatal happens.
@@ -292,7 +296,8 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let local = Local {
         cluster_id: config.cluster_id.clone(),
         subnets: config.service_cidrs.iter().chain(&config.cluster_cidrs).copied().collect(),
-        icmp_sources: node.icmp_sources(config),
+        // Looked at in the first round of the control loop, and followed from then on.
+        icmp_sources: Vec::new(),
         path_mtu: node.path_mtu(config),
     };
     let [a, b, ..] = OsRng.next_u32().to_le_bytes();
@@ -500,6 +505,7 @@ impl Control<'_> {
         let mut mirror = Mirror::new();
         let mut ticks = tokio::time::interval(STATUS_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut addresses = tokio::time::interval(ADDRESS_INTERVAL);
         let mut rekey = signal(SignalKind::user_defined1()).ok();
         loop {
             tokio::select! {
@@ -511,6 +517,7 @@ impl Control<'_> {
                     }
                 }
                 _ = ticks.tick() => self.refresh(engine),
+                _ = addresses.tick() => engine.set_icmp_sources(icmp_sources(self.config)),
                 () = received(&mut rekey) => engine.rekey_all(),
             }
         }
