@@ -1,8 +1,8 @@
 //! Decides which networks of remote clusters this node accepts.
 //!
-//! Whatever is accepted is routed, guarded and failed closed; whatever is refused is left alone entirely, because
-//! it belongs to someone else: the own cluster, a cluster that came first, or the node itself. One bad network
-//! never costs a cluster its other ones.
+//! What is routed is decided exactly as the gateway decides what it connects to: by Endpoints alone. Whatever else
+//! remote clusters claim is failed closed and guarded, whoever claims it; nothing of it may leave in clear. Only what
+//! is the own cluster's, the node's or nobody's to claim is left alone entirely.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use crate::condition::{Condition, Refusal};
 use crate::hostnet::VX_PREFIX;
-use crate::state::ClusterState;
+use crate::state::{Cluster, ClusterState, Endpoint};
 
 /// Networks that are never behind a cable, whoever claims them.
 const RESERVED: [(&str, &str); 10] = [
@@ -31,10 +31,25 @@ const RESERVED: [(&str, &str); 10] = [
 pub struct Admission {
     /// Accepted networks and who they belong to. Networks of one cluster may nest, those of two never overlap.
     pub accepted: BTreeMap<IpNet, Accepted>,
+    /// Networks that are nobody's to use but are failed closed all the same: refused because of an overlap, or
+    /// vanished from the store a short while ago.
+    pub closed: BTreeSet<IpNet>,
     /// What was refused and why.
     pub refused: BTreeSet<Condition>,
-    /// Networks of this node strictly inside an accepted network: they stay reachable.
+    /// Networks of this node strictly inside a remote network: they stay reachable.
     pub carved: BTreeSet<IpNet>,
+}
+
+impl Admission {
+    /// Returns every network that is failed closed, whoever it belongs to.
+    pub fn remote(&self) -> impl Iterator<Item = &IpNet> {
+        self.accepted.keys().chain(&self.closed)
+    }
+
+    /// Returns the networks that a gateway of their cluster offers, as the gateway connects them.
+    pub fn routed(&self) -> impl Iterator<Item = &IpNet> {
+        self.accepted.iter().filter(|(_, accepted)| accepted.has_gateway).map(|(network, _)| network)
+    }
 }
 
 /// An accepted network.
@@ -42,81 +57,123 @@ pub struct Admission {
 pub struct Accepted {
     /// The cluster that it belongs to.
     pub cluster: String,
-    /// Whether a gateway offers it at present; otherwise only its Cluster object claims it, and it is failed closed.
+    /// Whether the cluster's newest Endpoint offers it; otherwise it is only claimed, and it is failed closed.
     pub has_gateway: bool,
 }
 
-/// What a remote cluster claims, before anything is decided.
-#[derive(Default)]
-struct Claim {
-    created: Option<i64>,
-    networks: BTreeMap<IpNet, bool>,
-}
-
-/// Sorts the claims of all remote clusters, the oldest cluster first, ties by cluster id.
+/// Sorts the claims of all remote clusters.
 #[must_use]
 pub fn admit(state: &ClusterState) -> Admission {
-    let mut claims: Vec<(String, Claim)> = claims(state).into_iter().collect();
-    claims.sort_by(|(a_id, a), (b_id, b)| (a.created, a_id).cmp(&(b.created, b_id)));
     let mut admission = Admission::default();
-    for (cluster, claim) in claims {
-        // The widest network first, so that the order within a cluster does not depend on its objects.
-        let mut networks: Vec<(IpNet, bool)> = claim.networks.into_iter().collect();
-        networks.sort_by_key(|(net, _)| (net.prefix_len(), *net));
-        for (network, has_gateway) in networks {
-            match refusal(state, &admission, &cluster, &network) {
+    let mut connected: Vec<&Endpoint> = Vec::new();
+    for carrier in carriers(state) {
+        let is_refused =
+            carrier.subnets.iter().any(|net| conflict(state, &connected, &net.trunc()).is_some());
+        for network in carrier.subnets.iter().map(IpNet::trunc) {
+            let protection = protection(state, &network);
+            if protection.is_none() && is_refused {
+                admission.closed.insert(network);
+            }
+            let why = protection
+                .or_else(|| conflict(state, &connected, &network))
+                .or_else(|| is_refused.then_some(Refusal::Whole));
+            let cluster = carrier.cluster.clone();
+            match why {
                 Some(why) => {
-                    admission.refused.insert(Condition::Refused { cluster: cluster.clone(), network, why });
+                    admission.refused.insert(Condition::Refused { cluster, network, why });
                 }
                 None => {
-                    admission.accepted.insert(network, Accepted { cluster: cluster.clone(), has_gateway });
+                    admission.accepted.insert(network, Accepted { cluster, has_gateway: true });
                 }
             }
         }
+        if !is_refused {
+            connected.push(carrier);
+        }
     }
+    for (cluster, network) in claims(state) {
+        claim(state, &mut admission, cluster, network);
+    }
+    for network in state.lingering.iter().filter(|network| protection(state, network).is_none()) {
+        admission.closed.insert(*network);
+    }
+    drop_shadows(&mut admission);
     admission.carved = carved(state, &admission);
     admission
 }
 
-/// Collects what every remote cluster claims: the networks of its Cluster object and of all its Endpoints.
-fn claims(state: &ClusterState) -> BTreeMap<String, Claim> {
-    let mut claims: BTreeMap<String, Claim> = BTreeMap::new();
-    for cluster in state.clusters.iter().filter(|c| c.id != state.node.cluster) {
-        let claim = claims.entry(cluster.id.clone()).or_default();
-        // The Cluster object says since when a cluster is a member; its Endpoints come and go with its gateways.
-        claim.created = Some(cluster.created);
-        claim.networks.extend(cluster.networks.iter().map(|net| (net.trunc(), false)));
-    }
-    let members: BTreeSet<String> = claims.keys().cloned().collect();
-    for endpoint in state.remote_endpoints() {
-        let claim = claims.entry(endpoint.cluster.clone()).or_default();
-        if !members.contains(&endpoint.cluster) {
-            claim.created = Some(claim.created.map_or(endpoint.created, |at| at.min(endpoint.created)));
+/// Returns the newest Endpoint of every remote cluster, the cluster with the oldest Endpoint first, ties by cluster id:
+/// the Endpoints that carry traffic, in the order in which the gateway connects them (`gateway/daemon/src/tables.rs`).
+fn carriers(state: &ClusterState) -> Vec<&Endpoint> {
+    let mut clusters: BTreeMap<&str, (i128, &Endpoint)> = BTreeMap::new();
+    for endpoint in state.remote_endpoints().filter(|endpoint| !endpoint.subnets.is_empty()) {
+        let (oldest, newest) = clusters.entry(&endpoint.cluster).or_insert((endpoint.created, endpoint));
+        *oldest = endpoint.created.min(*oldest);
+        if (endpoint.created, &newest.name) > (newest.created, &endpoint.name) {
+            *newest = endpoint;
         }
-        claim.networks.extend(endpoint.subnets.iter().map(|net| (net.trunc(), true)));
     }
-    claims
+    let mut order: Vec<(i128, &Endpoint)> = clusters.into_values().collect();
+    order.sort_by_key(|(oldest, newest)| (*oldest, &newest.cluster));
+    order.into_iter().map(|(_, newest)| newest).collect()
 }
 
-/// Says why a network cannot be accepted.
-fn refusal(state: &ClusterState, so_far: &Admission, cluster: &str, network: &IpNet) -> Option<Refusal> {
+/// Returns what is claimed by more than the Endpoints that carry traffic: by Cluster objects, the oldest first, and by
+/// older Endpoints. It is failed closed and takes nothing from anyone.
+fn claims(state: &ClusterState) -> Vec<(&str, IpNet)> {
+    let mut clusters: Vec<&Cluster> =
+        state.clusters.iter().filter(|cluster| cluster.id != state.node.cluster).collect();
+    clusters.sort_by_key(|cluster| (cluster.created, &cluster.id));
+    let objects = clusters.into_iter().map(|cluster| (cluster.id.as_str(), &cluster.networks));
+    let endpoints = state.remote_endpoints().map(|endpoint| (endpoint.cluster.as_str(), &endpoint.subnets));
+    let claims = endpoints.chain(objects);
+    claims.flat_map(|(cluster, nets)| nets.iter().map(move |net| (cluster, net.trunc()))).collect()
+}
+
+fn claim(state: &ClusterState, admission: &mut Admission, cluster: &str, network: IpNet) {
+    let taken = || {
+        let mut others = admission.accepted.iter().filter(|(_, owner)| owner.cluster != cluster);
+        others
+            .find(|(net, _)| overlaps(net, &network))
+            .map(|(net, owner)| Refusal::Taken { network: *net, cluster: owner.cluster.clone() })
+    };
+    let protection = protection(state, &network);
+    let is_closed = protection.is_none();
+    let cluster = cluster.to_owned();
+    match protection.or_else(taken) {
+        Some(why) => {
+            if is_closed {
+                admission.closed.insert(network);
+            }
+            admission.refused.insert(Condition::Refused { cluster, network, why });
+        }
+        None => {
+            admission.accepted.entry(network).or_insert(Accepted { cluster, has_gateway: false });
+        }
+    }
+}
+
+/// Drops refusals inside of a network that is routed: they would be more specific than its route. The network that is
+/// routed closes them.
+fn drop_shadows(admission: &mut Admission) {
+    let routed: Vec<IpNet> = admission.routed().copied().collect();
+    let is_shadow = |net: &IpNet| routed.iter().any(|route| route != net && route.contains(net));
+    admission.accepted.retain(|net, accepted| accepted.has_gateway || !is_shadow(net));
+    let accepted = &admission.accepted;
+    admission.closed.retain(|net| !accepted.contains_key(net) && !is_shadow(net));
+}
+
+/// Says why a network must be left alone entirely, neither routed nor refused.
+fn protection(state: &ClusterState, network: &IpNet) -> Option<Refusal> {
     if network.prefix_len() == 0 {
         return Some(Refusal::Everything);
     }
     if let Some((_, name)) = RESERVED.iter().find(|(net, _)| overlaps(&parsed(net), network)) {
         return Some(Refusal::Reserved(name));
     }
-    if let Some(local) = state.local_networks().find(|local| overlaps(local, network)) {
+    let mut local = state.local_networks().chain(published(state));
+    if let Some(local) = local.find(|local| overlaps(local, network)) {
         return Some(Refusal::Local(*local));
-    }
-    let own = state.endpoints.iter().filter(|e| e.cluster == state.node.cluster).flat_map(|e| &e.subnets);
-    if let Some(local) = own.into_iter().find(|local| overlaps(local, network)) {
-        return Some(Refusal::Local(*local));
-    }
-    let taken =
-        so_far.accepted.iter().find(|(net, owner)| owner.cluster != cluster && overlaps(net, network));
-    if let Some((net, owner)) = taken {
-        return Some(Refusal::Taken { network: *net, cluster: owner.cluster.clone() });
     }
     // A network of the node that lies strictly inside is carved out; one that does not would be cut off.
     let node = state.own_networks().find(|own| {
@@ -127,12 +184,28 @@ fn refusal(state: &ClusterState, so_far: &Admission, cluster: &str, network: &Ip
     node.map(|own| Refusal::Node(own.clone()))
 }
 
-/// Returns the node's own networks strictly inside an accepted one.
+/// Says why the gateway does not connect to the whole cluster that offers this network.
+fn conflict(state: &ClusterState, connected: &[&Endpoint], network: &IpNet) -> Option<Refusal> {
+    if let Some(local) = published(state).find(|local| overlaps(local, network)) {
+        return Some(Refusal::Local(*local));
+    }
+    let mut theirs = connected.iter().flat_map(|other| other.subnets.iter().map(move |net| (other, net)));
+    theirs
+        .find(|(_, net)| overlaps(net, network))
+        .map(|(other, net)| Refusal::Taken { network: net.trunc(), cluster: other.cluster.clone() })
+}
+
+/// Returns what the own cluster's gateways publish.
+fn published(state: &ClusterState) -> impl Iterator<Item = &IpNet> {
+    state.endpoints.iter().filter(|e| e.cluster == state.node.cluster).flat_map(|e| &e.subnets)
+}
+
+/// Returns the node's own networks strictly inside a remote one.
 fn carved(state: &ClusterState, admission: &Admission) -> BTreeSet<IpNet> {
     let own = state.own_networks().map(|own| own.network.trunc());
     own.filter(|own| {
         own.prefix_len() < own.max_prefix_len()
-            && admission.accepted.keys().any(|net| net.contains(own) && net != own)
+            && admission.remote().any(|net| net.contains(own) && net != own)
     })
     .collect()
 }

@@ -20,13 +20,15 @@ pub enum Refusal {
     Reserved(&'static str),
     /// It overlaps a network of the own cluster.
     Local(IpNet),
-    /// It overlaps a network of a cluster that was there before.
+    /// It overlaps a network of a cluster that comes first.
     Taken {
         /// The network that was accepted.
         network: IpNet,
         /// Its cluster.
         cluster: String,
     },
+    /// Another network of its cluster overlaps, and the gateway connects to none of that cluster.
+    Whole,
     /// It would cut this node off from its own network.
     Node(DeviceAddress),
 }
@@ -44,8 +46,11 @@ impl fmt::Display for Refusal {
             }
             Self::Taken { network, cluster } => write!(
                 f,
-                "it overlaps {network} of cluster {cluster}, which joined earlier; give the clusters different \
+                "it overlaps {network} of cluster {cluster}, which comes first; give the clusters different \
                  networks or use globalnet"
+            ),
+            Self::Whole => f.write_str(
+                "another network of that cluster overlaps, so that the gateway does not connect to it",
             ),
             Self::Node(own) => {
                 write!(f, "it contains this node's own address {} on {}", own.network, own.device)
@@ -79,6 +84,8 @@ pub enum Condition {
         /// The error.
         error: String,
     },
+    /// Nobody claims a network any more; it stays refused for a while.
+    Vanished(IpNet),
     /// The device that routes lead to does not exist or is down; traffic for remote clusters is refused meanwhile.
     NoDevice {
         /// Its name.
@@ -127,6 +134,10 @@ impl fmt::Display for Condition {
             Self::StoreAway { error } => {
                 write!(f, "the store is away, what is known of it stays in force: {error}")
             }
+            Self::Vanished(network) => write!(
+                f,
+                "network {network} has vanished from the store; its traffic stays refused until --close-grace is over"
+            ),
             Self::NoDevice { device, exists: false } => write!(
                 f,
                 "device {device} does not exist: is trieste-gateway running? Traffic for remote clusters is refused \

@@ -1,6 +1,7 @@
 //! Flags and environment of the binary. A flag wins over the environment.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
@@ -49,6 +50,12 @@ pub struct Options {
     #[arg(long, value_name = "DEVICE", default_value = "submariner")]
     pub tun_name: String,
 
+    /// How long the traffic of a network stays refused after nobody in the store claims the network any more.
+    ///
+    /// With --once nothing of that kind is removed, unless this is 0.
+    #[arg(long, env = "TRIESTE_CLOSE_GRACE", value_name = "SECONDS", default_value_t = crate::grace::DEFAULT.as_secs())]
+    pub close_grace: u64,
+
     /// Make one pass and exit: 0 if nothing failed, 1 otherwise.
     #[arg(long)]
     pub once: bool,
@@ -84,6 +91,12 @@ impl Options {
         );
         let (hostname, tun) = (self.hostname()?, device(&self.tun_name)?);
         Ok(Node { cluster, hostname, pod_networks, service_networks, tun })
+    }
+
+    /// Returns how long a network stays closed after nobody claims it any more.
+    #[must_use]
+    pub fn close_grace(&self) -> Duration {
+        Duration::from_secs(self.close_grace)
     }
 
     /// Returns where the store is.

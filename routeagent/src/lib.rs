@@ -21,6 +21,7 @@ pub mod agent;
 pub mod condition;
 pub mod config;
 pub mod driver;
+pub mod grace;
 pub mod guard;
 pub mod hostnet;
 pub mod observed;

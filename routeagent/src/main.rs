@@ -44,7 +44,8 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         bail!("--store {}: this version reads directories only", options.store())
     };
     let store = DirStore::attach(directory);
-    let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, node.clone());
+    let mut reconciler =
+        Reconciler::new(Kernel::open()?, KubeProxy, node.clone()).with_grace(options.close_grace());
     if options.dry_run {
         let view = source::read(&store, &options.namespace).await.context("reading the store")?;
         print_plan(&reconciler.dry_run(&view).await.context("reading the node's network")?);

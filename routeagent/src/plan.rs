@@ -67,10 +67,11 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     let (closing, opening): (Vec<&Route>, Vec<&Route>) =
         wanted.iter().partition(|route| route.hop == Hop::Unreachable);
 
-    remove_rules(desired, observed, &mut plan);
     for route in closing {
         ensure_route(route, observed, &mut plan);
     }
+    // A node that stops being a gateway is closed in its main table before its gateway table is out of use.
+    remove_rules(desired, observed, &mut plan);
     plan.changes.extend(guard_change(desired.guard.as_ref(), &observed.guard).map(Change::Guard));
     set_sysctls(desired, observed, &mut plan);
     for route in opening {

@@ -1,13 +1,16 @@
 //! One pass: observe, compute, plan, apply. The shell around the pure parts; it decides nothing about policy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use tracing::{debug, info, warn};
 
 use crate::condition::Condition;
 use crate::driver::{Desired, Driver};
-use crate::hostnet::{Family, HostNet, Sysctl};
-use crate::observed::Observed;
+use crate::grace::Grace;
+use crate::hostnet::{Family, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl};
+use crate::observed::{Observed, RouteKind};
 use crate::pace::Outcome;
 use crate::plan::{Change, Plan, forwarding, host_conditions, plan, reverse_path};
 use crate::port::{Host, PortError};
@@ -40,6 +43,7 @@ pub struct Reconciler<H, D> {
     host: H,
     driver: D,
     node: Node,
+    grace: Grace,
     last_changes: Vec<Change>,
     last_conditions: BTreeSet<Condition>,
 }
@@ -47,7 +51,14 @@ pub struct Reconciler<H, D> {
 impl<H: Host, D: Driver> Reconciler<H, D> {
     /// Makes a reconciler for a node; does nothing yet.
     pub fn new(host: H, driver: D, node: Node) -> Self {
-        Self { host, driver, node, last_changes: Vec::new(), last_conditions: BTreeSet::new() }
+        let (last_changes, last_conditions) = (Vec::new(), BTreeSet::new());
+        Self { host, driver, node, grace: Grace::default(), last_changes, last_conditions }
+    }
+
+    /// Sets how long a network stays closed after nobody claims it any more.
+    #[must_use]
+    pub fn with_grace(self, period: Duration) -> Self {
+        Self { grace: Grace::new(period), ..self }
     }
 
     /// Says what a pass would do, without doing it.
@@ -56,7 +67,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     ///
     /// The host could not be observed.
     pub async fn dry_run(&self, view: &ClusterView) -> Result<Plan, PortError> {
-        Ok(self.prepare(view).await?.0)
+        Ok(self.prepare(view, &mut self.grace.clone()).await?.0)
     }
 
     /// Makes one pass.
@@ -65,7 +76,9 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     ///
     /// The host could not be observed. That a change failed is part of the result.
     pub async fn pass(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
-        let (plan, mut conditions) = self.prepare(view).await?;
+        let mut grace = self.grace.clone();
+        let (plan, mut conditions) = self.prepare(view, &mut grace).await?;
+        self.grace = grace;
         let failed = self.apply(&plan, &mut conditions).await;
         let outcome = match (failed, plan.changes.is_empty()) {
             (true, _) => Outcome::Failed,
@@ -113,13 +126,21 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         self.last_conditions = conditions;
     }
 
-    async fn prepare(&self, view: &ClusterView) -> Result<(Plan, BTreeSet<Condition>), PortError> {
+    async fn prepare(
+        &self,
+        view: &ClusterView,
+        grace: &mut Grace,
+    ) -> Result<(Plan, BTreeSet<Condition>), PortError> {
         // The settings to read follow from the device names, those from the view alone.
-        let wishes = self.driver.desired(&self.state(view, &Observed::default()));
+        let wishes = self.driver.desired(&self.state(view, &Observed::default(), BTreeSet::new()));
         let observed = self.host.observe(&settings(&wishes.hostnet)).await?;
-        let Desired { hostnet, conditions } = self.driver.desired(&self.state(view, &observed));
+        let wishes = self.driver.desired(&self.state(view, &observed, BTreeSet::new()));
+        let claimed = closed(&wishes.hostnet);
+        let lingering = grace.update(Instant::now(), claimed.clone(), &closed_in_kernel(&observed));
+        let Desired { hostnet, conditions } = self.driver.desired(&self.state(view, &observed, lingering));
         let mut plan = plan(&hostnet, &observed);
         plan.conditions.extend(conditions);
+        plan.conditions.extend(closed(&hostnet).difference(&claimed).copied().map(Condition::Vanished));
         plan.conditions.extend(host_conditions(&hostnet, &observed));
         plan.conditions.extend(view.conditions.iter().cloned());
         plan.conditions.extend(observed.conditions);
@@ -127,12 +148,13 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         Ok((plan, conditions))
     }
 
-    fn state(&self, view: &ClusterView, observed: &Observed) -> ClusterState {
+    fn state(&self, view: &ClusterView, observed: &Observed, lingering: BTreeSet<IpNet>) -> ClusterState {
         ClusterState {
             node: self.node.clone(),
             endpoints: view.endpoints.clone(),
             clusters: view.clusters.clone(),
             addresses: observed.addresses.clone(),
+            lingering,
         }
     }
 
@@ -159,6 +181,20 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         );
         failed
     }
+}
+
+/// Returns the networks that are to be refused.
+fn closed(hostnet: &HostNet) -> BTreeSet<IpNet> {
+    let routes = hostnet.routes.iter().filter(|route| route.hop == Hop::Unreachable);
+    routes.map(|route| route.destination).collect()
+}
+
+/// Returns the networks that the kernel refuses because this or an earlier process asked it to.
+fn closed_in_kernel(observed: &Observed) -> BTreeSet<IpNet> {
+    let is_closing = |kind, metric| kind == RouteKind::Unreachable && metric == METRIC_FAIL_CLOSED;
+    let routes =
+        observed.routes.iter().filter(|there| there.is_ours() && is_closing(there.kind, there.metric));
+    routes.map(|there| there.destination).collect()
 }
 
 /// Returns every setting that a pass looks at.

@@ -190,8 +190,8 @@ fn usable(texts: &[String]) -> Vec<IpNet> {
     texts.iter().filter_map(|text| parse_cidrs("", std::slice::from_ref(text)).ok()).flatten().collect()
 }
 
-fn created(object: &Object) -> i64 {
-    object.metadata.creation_timestamp.map_or(0, |at| at.as_second())
+fn created(object: &Object) -> i128 {
+    object.metadata.creation_timestamp.map_or(i128::MIN, |at| at.as_nanosecond())
 }
 
 fn complain(object: &Object, problem: &str, conditions: &mut BTreeSet<Condition>) {

@@ -34,8 +34,8 @@ pub struct Endpoint {
     pub cluster: String,
     /// Host name of the gateway node.
     pub hostname: String,
-    /// Creation time of the object, seconds since the Unix epoch.
-    pub created: i64,
+    /// Creation time of the object, nanoseconds since the Unix epoch; the lowest number if it has none.
+    pub created: i128,
     /// Networks reachable behind it, host bits zero.
     pub subnets: Vec<IpNet>,
     /// Its private and public addresses.
@@ -75,8 +75,8 @@ impl Endpoint {
 pub struct Cluster {
     /// Its id.
     pub id: String,
-    /// Creation time of the object, seconds since the Unix epoch.
-    pub created: i64,
+    /// Creation time of the object, nanoseconds since the Unix epoch; the lowest number if it has none.
+    pub created: i128,
     /// The networks under which other clusters reach it.
     pub networks: Vec<IpNet>,
 }
@@ -101,6 +101,8 @@ pub struct ClusterState {
     pub clusters: Vec<Cluster>,
     /// Addresses of this node's devices.
     pub addresses: BTreeSet<DeviceAddress>,
+    /// Networks that nobody claims any more and that stay closed for now (`grace.rs`).
+    pub lingering: BTreeSet<IpNet>,
 }
 
 impl ClusterState {

@@ -40,6 +40,7 @@ fn help_names_every_variable_and_version_is_told() {
         "NODE_NAME",
         "TRIESTE_STORE",
         "TRIESTE_STATE_DIR",
+        "TRIESTE_CLOSE_GRACE",
     ] {
         assert!(help.contains(variable), "{variable} is missing in {help}");
     }

@@ -1,3 +1,6 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::state::{Cluster, DeviceAddress, Endpoint, Node};
 
@@ -18,14 +21,109 @@ fn of_two_clusters_with_the_same_network_the_one_that_came_first_has_it() {
     let state = state(&[remote("b", 20, &["10.2.0.0/16"]), remote("c", 10, &["10.2.0.0/15", "10.9.0.0/16"])]);
     let admission = admit(&state);
     assert_eq!(accepted(&admission), ["10.2.0.0/15 c", "10.9.0.0/16 c"]);
-    assert!(reasons(&admission)[0].contains("10.2.0.0/15 of cluster c, which joined earlier"));
+    assert!(reasons(&admission)[0].contains("10.2.0.0/15 of cluster c, which comes first"));
 }
 
 #[test]
-fn the_cluster_object_decides_who_came_first_whatever_its_gateways_do() {
-    let mut state = state(&[remote("b", 90, &["10.2.0.0/16"]), remote("c", 20, &["10.2.0.0/16"])]);
-    state.clusters.push(Cluster { id: "b".into(), created: 10, networks: Vec::new() });
-    assert_eq!(accepted(&admit(&state)), ["10.2.0.0/16 b"]);
+fn the_oldest_endpoint_decides_who_comes_first_and_a_missing_time_is_the_oldest() {
+    let state = state(&[remote("b", 20, &["10.2.0.0/16"]), remote("c", i128::MIN, &["10.2.0.0/16"])]);
+    assert_eq!(accepted(&admit(&state)), ["10.2.0.0/16 c"]);
+}
+
+#[test]
+fn a_cluster_object_takes_nothing_from_a_cluster_with_an_endpoint() {
+    let mut state = state(&[remote("b", 90, &["10.2.0.0/16"])]);
+    let networks = nets(&["10.2.0.0/16", "10.2.3.0/24", "10.2.0.0/15", "10.7.0.0/16"]);
+    state.clusters.push(Cluster { id: "c".into(), created: 10, networks });
+    let admission = admit(&state);
+    assert_eq!(accepted(&admission), ["10.2.0.0/16 b", "10.7.0.0/16 c"]);
+    assert_eq!(routed(&admission), nets(&["10.2.0.0/16"]));
+    // The narrower one would shadow the route of b, which closes it as well.
+    assert_eq!(admission.closed, nets(&["10.2.0.0/15"]).into_iter().collect());
+}
+
+#[test]
+fn a_cluster_that_the_gateway_refuses_is_closed_and_takes_nothing_from_a_later_one() {
+    let state = state(&[
+        remote("b", 1, &["10.2.0.0/16"]),
+        remote("c", 2, &["10.2.0.0/15", "10.9.0.0/16"]),
+        remote("d", 3, &["10.8.0.0/15"]),
+    ]);
+    let admission = admit(&state);
+    assert_eq!(routed(&admission), nets(&["10.2.0.0/16", "10.8.0.0/15"]));
+    assert_eq!(admission.closed, nets(&["10.2.0.0/15"]).into_iter().collect());
+}
+
+#[test]
+fn of_several_endpoints_the_newest_says_what_is_routed_and_the_others_are_closed() {
+    let mut newest = remote("b", 9, &["10.2.0.0/16"]);
+    newest.name = "newest".into();
+    let admission =
+        admit(&state(&[remote("b", 1, &["10.4.0.0/16"]), newest, remote("c", 5, &["10.4.0.0/15"])]));
+    assert_eq!(routed(&admission), nets(&["10.2.0.0/16", "10.4.0.0/15"]));
+}
+
+#[test]
+fn what_lingers_is_closed_unless_it_became_local() {
+    let mut state = state(&[]);
+    state.lingering = nets(&["10.1.4.0/24", "172.31.1.0/24", "10.2.0.0/16"]).into_iter().collect();
+    assert_eq!(admit(&state).closed, nets(&["10.2.0.0/16"]).into_iter().collect());
+}
+
+proptest! {
+    #[test]
+    fn routes_are_what_the_gateway_connects_and_everything_claimed_is_closed(
+        endpoints in vec((0..4_u8, 0..3_u8, vec(networks(), 1..3)), 0..7),
+        clusters in vec((0..5_u8, 0..3_u8, vec(networks(), 1..3)), 0..4),
+    ) {
+        let id = |number: u8| char::from(b'b' + number).to_string();
+        let mut state = state(&[]);
+        for (at, (cluster, created, subnets)) in endpoints.into_iter().enumerate() {
+            let mut endpoint = Endpoint::new(&format!("e{at}"), &id(cluster), "gw");
+            (endpoint.created, endpoint.subnets) = (created.into(), subnets);
+            state.endpoints.push(endpoint);
+        }
+        for (cluster, created, networks) in clusters {
+            state.clusters.push(Cluster { id: id(cluster), created: created.into(), networks });
+        }
+        let admission = admit(&state);
+        let routes: BTreeSet<IpNet> = admission.routed().copied().collect();
+        prop_assert_eq!(&routes, &gateways(&state.endpoints));
+
+        let remote: BTreeSet<IpNet> = admission.remote().copied().collect();
+        let endpoints = state.endpoints.iter().flat_map(|endpoint| &endpoint.subnets);
+        for claim in endpoints.chain(state.clusters.iter().flat_map(|cluster| &cluster.networks)) {
+            prop_assert!(
+                remote.contains(claim) || routes.iter().any(|route| route.contains(claim)), "{} is open", claim
+            );
+        }
+        for net in remote.difference(&routes) {
+            prop_assert!(!routes.iter().any(|route| route.contains(net)), "{} shadows a route", net);
+        }
+    }
+}
+
+/// What the gateway connects, by the words of its own decision.
+fn gateways(endpoints: &[Endpoint]) -> BTreeSet<IpNet> {
+    let age = |cluster: &str| endpoints.iter().filter(|e| e.cluster == cluster).map(|e| e.created).min();
+    let mut order: Vec<&Endpoint> = endpoints.iter().collect();
+    order.sort_by_key(|e| (age(&e.cluster), &e.cluster, std::cmp::Reverse(e.created), &e.name));
+    order.dedup_by_key(|e| &e.cluster);
+    let mut connected: BTreeSet<IpNet> = BTreeSet::new();
+    for endpoint in order {
+        if !endpoint.subnets.iter().any(|net| connected.iter().any(|other| overlaps(net, other))) {
+            connected.extend(&endpoint.subnets);
+        }
+    }
+    connected
+}
+
+fn networks() -> impl Strategy<Value = IpNet> {
+    prop::sample::select(nets(&["10.2.0.0/16", "10.2.0.0/15", "10.2.3.0/24", "10.3.0.0/16", "10.4.0.0/16"]))
+}
+
+fn routed(admission: &Admission) -> Vec<IpNet> {
+    admission.routed().copied().collect()
 }
 
 #[test]
@@ -101,10 +199,11 @@ fn state(remotes: &[Endpoint]) -> ClusterState {
             address("submariner", "10.2.0.1/32"),
         ]
         .into(),
+        lingering: BTreeSet::new(),
     }
 }
 
-fn remote(cluster: &str, created: i64, subnets: &[&str]) -> Endpoint {
+fn remote(cluster: &str, created: i128, subnets: &[&str]) -> Endpoint {
     let mut endpoint = Endpoint::new(&format!("{cluster}-cable"), cluster, &format!("{cluster}-gw1"));
     endpoint.created = created;
     endpoint.subnets = nets(subnets);

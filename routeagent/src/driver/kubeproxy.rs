@@ -52,7 +52,7 @@ impl Driver for KubeProxy {
 /// A remote network that holds a remote gateway's own address gets none in a gateway's main table, because that is
 /// where marked sockets look for the way to it. The gateway table alone fails it closed.
 fn fail_closed(hostnet: &mut HostNet, admission: &Admission, is_gateway: bool, gateways: &BTreeSet<IpAddr>) {
-    for network in admission.accepted.keys() {
+    for network in admission.remote() {
         if is_gateway {
             hostnet.routes.insert(Route::unreachable(TABLE_GATEWAY, *network));
             if gateways.iter().any(|address| network.contains(address)) {
@@ -68,7 +68,7 @@ fn gateway_routes(hostnet: &mut HostNet, state: &ClusterState, own: &Endpoint, a
     for network in &admission.carved {
         hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
     }
-    for (network, _) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
+    for network in admission.routed() {
         let source = source(state, own, Family::of_net(network));
         let hop = Hop::Device { name: state.tun().to_owned(), source };
         hostnet.routes.insert(Route::gateway(*network, hop));
@@ -91,8 +91,9 @@ fn device_settings(tun: &str, admission: &Admission) -> BTreeMap<Sysctl, u32> {
     let mut settings = BTreeMap::from([
         // Answers made by the gateway carry an address of this node; without it the kernel calls them martians.
         (Sysctl::of(Family::V4, tun, "accept_local"), 1),
-        // Loose: with several gateways an answer may come in by another device than the request left by.
-        (Sysctl::of(Family::V4, tun, "rp_filter"), 2),
+        // Off, as the gateway checks whose a source is: on a device without an address even the loose filter drops
+        // what has a source of this node, such as those answers.
+        (Sysctl::of(Family::V4, tun, "rp_filter"), 0),
         (Sysctl::of(Family::V4, tun, "forwarding"), 1),
         // A dead gateway leaves the device without carrier: with this the lookup goes on to `unreachable`.
         (Sysctl::of(Family::V4, tun, "ignore_routes_with_linkdown"), 1),
@@ -106,14 +107,14 @@ fn device_settings(tun: &str, admission: &Admission) -> BTreeMap<Sysctl, u32> {
     settings
 }
 
-/// Returns the addresses of remote gateways that lie inside an accepted network; none on other nodes, which have
+/// Returns the addresses of remote gateways that lie inside a remote network; none on other nodes, which have
 /// no cables.
 fn gateways_inside(state: &ClusterState, admission: &Admission) -> BTreeSet<IpAddr> {
     if state.own_endpoint().is_none() {
         return BTreeSet::new();
     }
     let addresses = state.remote_endpoints().flat_map(|e| &e.addresses).copied();
-    addresses.filter(|address| admission.accepted.keys().any(|net| net.contains(address))).collect()
+    addresses.filter(|address| admission.remote().any(|net| net.contains(address))).collect()
 }
 
 fn guard(
@@ -125,7 +126,7 @@ fn guard(
     let ports = own.map_or((DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT), |own| (own.cable_port, own.natt_port));
     Guard {
         inlets: [state.tun(), VX_DEVICE, "lo"].map(str::to_owned).into(),
-        remote: disjoint(admission.accepted.keys()),
+        remote: disjoint(admission.remote()),
         node: disjoint(&admission.carved),
         gateways: gateways.clone(),
         ports: [ports.0, ports.1].into_iter().filter(|port| *port != 0).collect(),

@@ -44,6 +44,28 @@ fn uninstalling_removes_what_leads_somewhere_before_what_refuses() {
 }
 
 #[test]
+fn a_node_that_stops_being_a_gateway_is_closed_before_its_rules_go() {
+    let network = net("10.2.0.0/16");
+    let mut gateway = desired();
+    // As where a remote gateway is inside its own network: the gateway table alone closes it.
+    gateway.routes.remove(&Route::unreachable(TABLE_MAIN, network));
+    let observed = model::apply(live(), &plan(&gateway, &live()));
+    let routes = [Route::unreachable(TABLE_MAIN, network)].into();
+    let other = HostNet { routes, guard: Some(Guard::default()), ..HostNet::default() };
+    let steps: Vec<String> = plan(&other, &observed).changes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        steps,
+        [
+            "add unreachable 10.2.0.0/16 table main metric 4278198272",
+            "remove IPv4 rule pref 150 lookup 150",
+            "remove IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "remove 10.2.0.0/16 table 150 dev submariner metric 0",
+            "remove 10.2.0.0/16 table 150 metric 4278198272",
+        ]
+    );
+}
+
+#[test]
 fn without_the_device_only_the_refusals_are_installed() {
     let plan = plan(&desired(), &Observed::default());
     assert!(!plan.changes.iter().any(|change| change.to_string().contains("submariner")));
@@ -104,14 +126,14 @@ fn a_kernel_without_ipv6_is_not_asked_for_it() {
 #[test]
 fn settings_are_written_only_where_they_differ() {
     let mut desired = HostNet::default();
-    for (key, value) in [("rp_filter", 2), ("accept_local", 1), ("forwarding", 1)] {
+    for (key, value) in [("rp_filter", 0), ("accept_local", 1), ("forwarding", 1)] {
         desired.sysctls.insert(Sysctl::of(Family::V4, "submariner", key), value);
     }
     let mut observed = live();
-    observed.sysctls.insert(Sysctl::of(Family::V4, "submariner", "rp_filter"), 0);
+    observed.sysctls.insert(Sysctl::of(Family::V4, "submariner", "rp_filter"), 2);
     observed.sysctls.insert(Sysctl::of(Family::V4, "submariner", "accept_local"), 1);
     let plan = plan(&desired, &observed);
-    assert_eq!(plan.changes, [Change::Set(Sysctl::of(Family::V4, "submariner", "rp_filter"), 2)]);
+    assert_eq!(plan.changes, [Change::Set(Sysctl::of(Family::V4, "submariner", "rp_filter"), 0)]);
 }
 
 #[test]

@@ -65,6 +65,37 @@ async fn uninstalling_needs_no_store_and_leaves_nothing() {
     assert_eq!(observed.guard, ObservedGuard::Absent);
 }
 
+#[tokio::test]
+async fn an_empty_store_leaves_everything_closed_also_after_a_restart() {
+    let mut first = reconciler(Fake::new());
+    first.pass(&view()).await.unwrap();
+    let mut only_own = view();
+    only_own.endpoints.truncate(1);
+    first.pass(&only_own).await.unwrap();
+    assert_eq!(closed_in_kernel(&first.host.observed.borrow()).len(), 1);
+    assert_eq!(first.host.observed.borrow().routes.len(), 2, "{:?}", first.host.observed);
+
+    let mut second = reconciler(first.host);
+    let pass = second.pass(&only_own).await.unwrap();
+    assert_eq!(pass.outcome, Outcome::Settled, "{:?}", pass.changes);
+    assert_eq!(pass.conditions, [Condition::Vanished("10.2.0.0/16".parse().unwrap())].into());
+
+    let mut third = reconciler(second.host).with_grace(Duration::ZERO);
+    third.pass(&only_own).await.unwrap();
+    assert!(third.host.observed.borrow().routes.is_empty());
+}
+
+#[tokio::test]
+async fn a_network_that_became_local_is_opened_at_once() {
+    let mut reconciler = reconciler(Fake::new());
+    reconciler.pass(&view()).await.unwrap();
+    reconciler.node.pod_networks.push("10.2.0.0/16".parse().unwrap());
+    let mut only_own = view();
+    only_own.endpoints.truncate(1);
+    reconciler.pass(&only_own).await.unwrap();
+    assert!(reconciler.host.observed.borrow().routes.is_empty());
+}
+
 /// A host in memory.
 struct Fake {
     observed: RefCell<Observed>,
@@ -101,6 +132,11 @@ impl Host for Fake {
             }
             Change::Guard(crate::guard::GuardChange::Build(guard)) => {
                 observed.guard = ObservedGuard::Present(guard.clone());
+            }
+            Change::Guard(crate::guard::GuardChange::Update { add, remove }) => {
+                if let ObservedGuard::Present(there) = &observed.guard {
+                    observed.guard = ObservedGuard::Present(crate::guard::updated(there, add, remove));
+                }
             }
             Change::Guard(_) => observed.guard = ObservedGuard::Absent,
         }

@@ -254,6 +254,7 @@ impl Lab {
                 "--service-cidrs=100.1.0.0/16",
             ])
             .args(["--hostname", hostname])
+            .env("TRIESTE_CLOSE_GRACE", "0")
             .args(extra);
         command
     }

@@ -145,6 +145,28 @@ fn clusters_that_come_and_go_are_followed() {
 }
 
 #[test]
+fn a_cluster_that_vanishes_stays_closed_for_a_while_also_across_a_restart() {
+    let lab = lab!();
+    lab.join();
+    let grace = ["--once", "--close-grace=600"];
+    lab.agent_once(&grace);
+    lab.delete_endpoint("b");
+
+    for _ in 0..2 {
+        let text = lab.agent_once(&grace);
+        assert!(text.contains("network 10.2.0.0/16 has vanished from the store"), "{text}");
+        assert!(!routed(&lab, "10.2.0.0/16"));
+        for table in ["main", "150"] {
+            let routes = lab.ip("node", &["route", "show", "table", table]);
+            assert!(routes.contains("unreachable 10.2.0.0/16"), "{routes}");
+        }
+        assert!(lab.run("node", "nft", &["list", "table", "inet", "trieste"]).contains("10.2.0.0/16"));
+    }
+    lab.agent_once(&["--once"]);
+    assert!(!lab.everything().contains("10.2.0.0/16"));
+}
+
+#[test]
 fn a_cluster_stays_closed_while_its_gateway_fails_over() {
     let lab = lab!();
     lab.join();
@@ -262,7 +284,9 @@ fn networks_that_overlap_are_refused_for_the_later_cluster_and_told() {
         "{text}"
     );
     assert!(text.contains("0.0.0.0/0 of cluster c is refused"), "{text}");
-    assert!(routed(&lab, "10.3.0.0/16") && routed(&lab, "10.2.0.0/16") && !routed(&lab, "10.2.128.0/17"));
+    // As the gateway does: it connects to none of a cluster that overlaps. What is not local stays closed.
+    assert!(routed(&lab, "10.2.0.0/16") && !routed(&lab, "10.3.0.0/16") && !routed(&lab, "10.2.128.0/17"));
+    assert!(lab.ip("node", &["route", "show", "table", "150"]).contains("unreachable 10.3.0.0/16"));
     assert!(lab.ip("node", &["route", "get", "198.51.100.1"]).contains("dev eth0"));
 }
 

@@ -141,6 +141,7 @@ fn gateway(remote: &[&str]) -> ClusterState {
         endpoints: vec![own, other],
         clusters: Vec::new(),
         addresses: [address("eth0", "172.31.1.11/24"), address("cni0", "10.1.1.1/24")].into(),
+        lingering: BTreeSet::new(),
     }
 }
 
