@@ -136,14 +136,24 @@ fn tun_config(config: &Config, underlay_mtu: u16) -> TunConfig {
     tun
 }
 
-/// ICMP errors made here carry one of the node's own addresses: the device must accept those from itself. Paths are
-/// not symmetric: reverse-path filtering must be loose.
+/// ICMP errors made here carry one of the node's own addresses: the device must accept those from itself. The
+/// reverse-path filter is off: whose a source may be is checked in the pipeline, and on a device without an address
+/// even the loose filter drops those errors.
 fn set_sysctls(tun: &Tun) {
+    // The larger of this and the device's own counts.
+    let all = std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
+    if !matches!(all.trim(), "0" | "") {
+        tracing::warn!(
+            value = all.trim(),
+            "net.ipv4.conf.all.rp_filter is not 0: the kernel drops the answers that tell pods of a path's MTU; run \
+             sysctl -w net.ipv4.conf.all.rp_filter=0, which leaves every device its own setting"
+        );
+    }
     let settings = [
         // No link-local address: the kernel's own multicast and router messages stay off the line.
         (Family::Ipv6, "addr_gen_mode", "1"),
         (Family::Ipv4, "accept_local", "1"),
-        (Family::Ipv4, "rp_filter", "2"),
+        (Family::Ipv4, "rp_filter", "0"),
         (Family::Ipv4, "forwarding", "1"),
         (Family::Ipv6, "forwarding", "1"),
     ];

@@ -25,6 +25,7 @@ impl Pipeline {
             &mut self.drops,
         );
         mtu::clamp_mss(batch, &self.headers, &mut self.counters);
+        let answers = self.to_tun.len();
         let mut fit = Fit {
             tables: &tables,
             to_tun: &mut self.to_tun,
@@ -35,6 +36,7 @@ impl Pipeline {
             now,
         };
         fit.run(batch, &self.headers, &mut self.ready);
+        Self::look(&mut self.tap, Point::InnerTx, &self.to_tun.as_slice()[answers..], now);
         self.seal_ready(now);
     }
 }
