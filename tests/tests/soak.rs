@@ -13,6 +13,7 @@ use trieste_tests::process::ProcessId;
 use trieste_tests::topology::Families;
 use trieste_tests::traffic::{self, Prober, Responder};
 
+const DURATION: Duration = Duration::from_secs(300);
 const SAMPLE: Duration = Duration::from_secs(2);
 const LIFE: Duration = Duration::from_secs(8);
 
@@ -20,8 +21,6 @@ const LIFE: Duration = Duration::from_secs(8);
 #[ignore = "takes five minutes; ./dev test runs it"]
 fn memory_stays_and_every_packet_is_accounted_for() {
     let Some(_turn) = root_test("memory_stays_and_every_packet_is_accounted_for") else { return };
-    let seconds =
-        std::env::var("TRIESTE_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
     let mut pair = Pair::connected(Families::Dual).unwrap();
     let responder = Responder::start(pair.pod_namespace("west")).unwrap();
     let targets: Vec<_> =
@@ -44,7 +43,7 @@ fn memory_stays_and_every_packet_is_accounted_for() {
                 }
             });
         }
-        samples = live(&mut pair, gateway, Duration::from_secs(seconds));
+        samples = live(&mut pair, gateway, DURATION);
         is_over.store(true, Ordering::Relaxed);
         for prober in probers {
             let probes = prober.finish();
