@@ -374,6 +374,37 @@ async fn writers_in_several_processes_lose_nothing_also_when_they_are_killed() {
     assert_eq!(leftovers, 2, "a killed writer's leftovers stay");
 }
 
+#[tokio::test]
+async fn a_remembered_store_is_told_from_an_empty_and_from_another_one() {
+    let root = TempDir::new().unwrap();
+    let (path, memory) = (root.path().join("broker"), root.path().join("state/broker-id"));
+    fs::create_dir(&path).unwrap();
+    let attach = || DirStore::attach_remembering(&path, &memory);
+    assert!(attach().list(Kind::Cluster, NS).await.unwrap().is_empty(), "a new broker is empty");
+    attach().create(sample("a")).await.unwrap();
+    assert_eq!(fs::read(path.join(".store-id")).unwrap(), fs::read(&memory).unwrap());
+
+    fs::rename(&path, root.path().join("first")).unwrap();
+    fs::create_dir(&path).unwrap();
+    let store = attach();
+    let refused = [
+        store.list(Kind::Cluster, NS).await.unwrap_err(),
+        store.get(&key("a")).await.unwrap_err(),
+        store.create(sample("b")).await.unwrap_err(),
+        store.delete(&key("a")).await.unwrap_err(),
+    ];
+    for error in refused {
+        assert!(error.is_unavailable() && error.to_string().contains("is it mounted?"), "{error}");
+    }
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "something was made in the mount point");
+    assert!(matches!(next(&mut store.list_watch(Kind::Cluster, NS)).await, StoreEvent::Unavailable(_)));
+
+    fs::write(path.join(".store-id"), "another\n").unwrap();
+    assert!(store.list(Kind::Cluster, NS).await.unwrap_err().is_unavailable());
+    fs::remove_file(&memory).unwrap();
+    assert!(store.list(Kind::Cluster, NS).await.unwrap().is_empty(), "joined all the same");
+}
+
 /// Not a test by itself: the body of the processes above.
 #[tokio::test]
 async fn child_that_counts() {

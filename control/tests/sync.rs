@@ -13,6 +13,7 @@ use trieste_control::sync::{BrokerLink, SyncConfig, SyncHandle, Syncer};
 
 const LOCAL_NS: &str = "submariner-operator";
 const BROKER_NS: &str = "submariner-k8s-broker";
+const GRACE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,6 +145,47 @@ async fn two_clusters_with_one_id_do_not_wear_the_broker_out() {
     assert!(error.contains("does another cluster use our ID"), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_not_mounted_is_away_and_nobody_is_forgotten() {
+    let lab = Lab::new();
+    let a = lab.join("a", "10.1.0.0/16").await;
+    let _b = lab.join("b", "10.2.0.0/16").await;
+    wait_for(&a, |endpoints| endpoints.len() == 2).await;
+    let mut state = a.sync.state.clone();
+    bounded(state.wait_for(|state| state.state == BrokerLink::Synced)).await.unwrap();
+
+    std::fs::rename(lab.broker_path(), lab.away_path()).unwrap();
+    std::fs::create_dir(lab.broker_path()).unwrap();
+    let is_told = |state: &trieste_control::sync::BrokerState| {
+        state.error.as_ref().is_some_and(|error| error.contains("is it mounted?"))
+    };
+    bounded(state.wait_for(is_told)).await.unwrap();
+    a.publisher.announce(&cluster("a"), &spec("a", "10.3.0.0/16")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(endpoints(&a.store, LOCAL_NS).await.len(), 2, "an empty mount point was believed");
+    assert_eq!(std::fs::read_dir(lab.broker_path()).unwrap().count(), 0, "it was written to");
+
+    std::fs::remove_dir(lab.broker_path()).unwrap();
+    std::fs::rename(lab.away_path(), lab.broker_path()).unwrap();
+    bounded(state.wait_for(|state| state.state == BrokerLink::Synced)).await.unwrap();
+    wait_for(&a, |endpoints| endpoints.len() == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_other_cluster_is_forgotten_after_the_grace_only() {
+    let lab = Lab::new();
+    let a = lab.join("a", "10.1.0.0/16").await;
+    let b = lab.join("b", "10.2.0.0/16").await;
+    wait_for(&a, |endpoints| endpoints.len() == 2).await;
+    b.sync.stop().await;
+    // In one step: a withdrawal takes several.
+    std::fs::rename(lab.broker_path().join(BROKER_NS), lab.away_path()).unwrap();
+    tokio::time::sleep(GRACE / 2).await;
+    assert_eq!(endpoints(&a.store, LOCAL_NS).await.len(), 2, "the copies were not kept");
+    assert_eq!(lab.broker().list(Kind::Endpoint, BROKER_NS).await.unwrap().len(), 1, "ours is not pushed");
+    wait_for(&a, |endpoints| endpoints.len() == 1).await;
+}
+
 /// A broker's directory, and members' stores beside it.
 struct Lab {
     root: TempDir,
@@ -186,7 +228,10 @@ impl Lab {
         let mut config = SyncConfig::new(id, vec![subnet.parse().unwrap()]);
         config.retry_initial = Duration::from_millis(50);
         config.retry_max = Duration::from_millis(200);
-        let sync = Syncer::spawn(store.clone(), self.broker(), config);
+        config.empty_grace = GRACE;
+        let memory = self.root.path().join(format!("{id}-broker-id"));
+        let broker = DirStore::attach_remembering_with(self.broker_path(), memory, quick());
+        let sync = Syncer::spawn(store.clone(), broker, config);
         Member { store, publisher, sync }
     }
 }

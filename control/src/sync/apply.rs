@@ -23,7 +23,8 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    fn again(&mut self, wait: Duration) {
+    /// Asks for another plan after `wait`, if not sooner.
+    pub(super) fn again(&mut self, wait: Duration) {
         self.again_in = Some(self.again_in.map_or(wait, |sooner| sooner.min(wait)));
     }
 }

@@ -12,12 +12,14 @@
 //!   says. An event that is lost, doubled or late costs nothing; stale copies go at start because they are stale.
 //! * **Refused** are foreign endpoints that claim addresses of ours, or of an older cluster, and those that make no
 //!   sense. They are listed with the reason, for status.
+//! * A broker that has **lost every other cluster at once** is not believed for [`SyncConfig::empty_grace`].
 //! * While one side is away nothing is applied: a store that cannot be read is not an empty store. The broker is
 //!   tried again with back-off and jitter, for ever; [`SyncHandle::state`] says since when, why, and when next.
 
 mod apply;
 mod backoff;
 mod copy;
+mod grace;
 mod link;
 mod plan;
 mod rivals;
@@ -50,10 +52,15 @@ pub struct SyncConfig {
     pub retry_initial: Duration,
     /// How long to wait at most between two tries.
     pub retry_max: Duration,
+    /// How long the copies of others' objects are kept after the broker has lost all of them (of a kind) at once. One cluster
+    /// that leaves while others stay is forgotten at once; the last other one, also if it leaves on purpose, after
+    /// this time.
+    pub empty_grace: Duration,
 }
 
 impl SyncConfig {
-    /// A configuration with upstream's namespaces, and our times: half a second, doubling to ten.
+    /// A configuration with upstream's namespaces, and our times: half a second, doubling to ten, and a minute's
+    /// grace.
     pub fn new(cluster_id: impl Into<String>, local_subnets: Vec<IpNet>) -> Self {
         Self {
             cluster_id: cluster_id.into(),
@@ -62,6 +69,7 @@ impl SyncConfig {
             local_subnets,
             retry_initial: Duration::from_millis(500),
             retry_max: Duration::from_secs(10),
+            empty_grace: Duration::from_secs(60),
         }
     }
 }

@@ -1,17 +1,19 @@
 //! The syncer's loop: follow both stores, plan, apply, tell.
 
 use std::future::pending;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::apply::{Outcome, apply};
+use super::grace::Grace;
 use super::link::Link;
-use super::plan::{View, plan};
+use super::plan::{Action, KINDS, Side, View, plan};
 use super::rivals::Rivals;
 use super::{Backoff, BrokerLink, BrokerState, Refused, SyncConfig};
-use crate::api::Object;
+use crate::api::{Kind, Object};
 use crate::store::Store;
 
 /// Where the syncer tells how it is.
@@ -32,6 +34,7 @@ pub(super) async fn run<L: Store, B: Store>(local: L, broker: B, config: SyncCon
     let mut local = Link::new(local, config.local_namespace.clone(), backoff.clone());
     let mut broker = Link::new(broker, config.broker_namespace.clone(), backoff);
     let mut rivals = Rivals::default();
+    let mut grace = <[Grace; 2]>::default();
     let mut again: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -41,7 +44,9 @@ pub(super) async fn run<L: Store, B: Store>(local: L, broker: B, config: SyncCon
         }
         let mut outcome = Outcome::default();
         if local.is_ready() && broker.is_ready() {
-            outcome = sync(&mut local, &mut broker, &mut rivals, &config, &outputs).await;
+            outcome = sync(&mut local, &mut broker, &mut rivals, &mut grace, &config, &outputs).await;
+        } else {
+            grace.iter_mut().for_each(Grace::reset);
         }
         again = outcome.again_in.map(|wait| Instant::now() + wait);
         tell_state(&outputs, &local, &broker, outcome.rival);
@@ -60,10 +65,12 @@ async fn sync<L: Store, B: Store>(
     local: &mut Link<L>,
     broker: &mut Link<B>,
     rivals: &mut Rivals,
+    grace: &mut [Grace; 2],
     config: &SyncConfig,
     outputs: &Outputs,
 ) -> Outcome {
-    let plan = {
+    let kept = keep(local, broker, grace, config);
+    let mut plan = {
         let ours: Vec<&Object> = local.objects().collect();
         let theirs: Vec<&Object> = broker.objects().collect();
         plan(&View {
@@ -75,13 +82,43 @@ async fn sync<L: Store, B: Store>(
             broker: &theirs,
         })
     };
+    plan.actions.retain(|action| {
+        let Action::Delete(Side::Local, key) = action else { return true };
+        !kept.iter().any(|(kind, _)| *kind == key.kind)
+    });
     let mut outcome = apply(plan.actions, local, broker, rivals).await;
+    kept.iter().for_each(|(_, left)| outcome.again(*left));
     local.succeed();
     broker.succeed();
     let mut refused = plan.refused;
     refused.append(&mut outcome.rejected);
     tell_refused(outputs, refused);
     outcome
+}
+
+/// The kinds of which the broker has lost all foreign objects at once, and how much longer their copies are kept. Kind
+/// by kind, because the kinds' events come one after the other when both are lost.
+fn keep<L: Store, B: Store>(
+    local: &Link<L>,
+    broker: &Link<B>,
+    graces: &mut [Grace; 2],
+    config: &SyncConfig,
+) -> Vec<(Kind, Duration)> {
+    let is_foreign = |object: &Object, kind| {
+        object.kind == kind && object.metadata.origin().is_some_and(|id| id != config.cluster_id)
+    };
+    let mut kept = Vec::new();
+    for (kind, grace) in KINDS.into_iter().zip(graces) {
+        let is_emptied = local.objects().any(|object| is_foreign(object, kind))
+            && !broker.objects().any(|object| is_foreign(object, kind));
+        let is_news = !grace.is_running();
+        let Some(left) = grace.left(is_emptied, config.empty_grace, Instant::now()) else { continue };
+        if is_news {
+            tracing::warn!(%kind, "the broker has lost the {kind} objects of all other clusters; ours are kept for {left:?}");
+        }
+        kept.push((kind, left));
+    }
+    kept
 }
 
 /// Publishes the list if it changed, and logs what is new in it.

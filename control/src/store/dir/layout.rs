@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::identity::Memory;
 use crate::api::{Kind, ObjectKey, check_namespace, check_object_name};
 use crate::store::StoreError;
 
@@ -26,6 +27,8 @@ pub(super) struct KindDir {
     pub(super) path: PathBuf,
     pub(super) kind: Kind,
     pub(super) namespace: String,
+    /// Where the root's identity is kept, if it is checked.
+    pub(super) memory: Option<Memory>,
 }
 
 impl KindDir {
@@ -38,7 +41,8 @@ impl KindDir {
         })?;
         let namespace_path = root.join(namespace);
         let path = namespace_path.join(kind.plural());
-        Ok(Self { root: root.to_owned(), namespace_path, path, kind, namespace: namespace.to_owned() })
+        let namespace = namespace.to_owned();
+        Ok(Self { root: root.to_owned(), namespace_path, path, kind, namespace, memory: None })
     }
 
     /// Where an object of this (checked) name is written, unless it was found elsewhere.
@@ -46,12 +50,21 @@ impl KindDir {
         self.path.join(format!("{name}.yaml"))
     }
 
+    /// Checks that the root is there, and is the one that it was.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when it is not.
+    pub(super) fn check_root(&self) -> Result<(), StoreError> {
+        check_root(&self.root)?;
+        self.memory.as_ref().map_or(Ok(()), |memory| memory.check(&self.root))
+    }
+
     /// Whether the directory is there; `false` means that there are no such objects yet.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the root is missing, or a part of the path is no directory of its own.
     pub(super) fn exists(&self) -> Result<bool, StoreError> {
-        check_root(&self.root)?;
+        self.check_root()?;
         Ok(is_real_dir(&self.namespace_path)? && is_real_dir(&self.path)?)
     }
 
@@ -60,7 +73,7 @@ impl KindDir {
     /// # Errors
     /// [`StoreError::Unavailable`], as [`KindDir::exists`], and when it cannot be made.
     pub(super) fn make(&self) -> Result<(), StoreError> {
-        check_root(&self.root)?;
+        self.check_root()?;
         for path in [&self.namespace_path, &self.path] {
             if !is_real_dir(path)? {
                 make_dir(path)?;

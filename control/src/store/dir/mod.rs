@@ -15,9 +15,12 @@
 //!   its last good state counts. No such file is ever deleted: a write that needs its name sets it aside.
 //! * **Nothing outside the root** is read or written: names are checked, symbolic links below the root not followed.
 //! * **A missing root** is a store that is away, not an empty one, and is never made by a write.
+//! * **Another root than before**, such as the empty mount point of a broker that is not mounted, is away as well for
+//!   who attached with [`DirStore::attach_remembering`]: the root's ID is in `ROOT/.store-id`.
 
 mod cache;
 mod file;
+mod identity;
 mod layout;
 mod lock;
 mod problem;
@@ -37,6 +40,7 @@ pub use problem::FileProblem;
 use super::{Store, StoreError, StoreEvent};
 use crate::api::{Kind, Object, ObjectKey};
 use cache::FileCache;
+use identity::Memory;
 use layout::KindDir;
 
 /// A store in a directory. Cheap to clone; clones share what they have read.
@@ -73,6 +77,7 @@ impl Default for DirOptions {
 struct Inner {
     root: PathBuf,
     options: DirOptions,
+    memory: Option<Memory>,
     /// What was read, by path. Held while a directory is read, never while waiting for a writer.
     cache: Mutex<FileCache>,
     /// Lets this process's writers queue up before they compete for the lock file.
@@ -106,7 +111,28 @@ impl DirStore {
 
     /// As [`DirStore::attach`], with other times than the defaults.
     pub fn attach_with(root: impl Into<PathBuf>, options: DirOptions) -> Self {
-        let inner = Inner { root: root.into(), options, cache: Mutex::default(), writers: Mutex::default() };
+        Self::build(root.into(), options, None)
+    }
+
+    /// As [`DirStore::attach`], and keeps the store's identity in the file `memory` from the first contact on: should
+    /// there be an empty directory or another store at `root` later, such as a mount point without its mount, the
+    /// store is unavailable, and nothing is written there. A store without an identity is given one at first contact.
+    pub fn attach_remembering(root: impl Into<PathBuf>, memory: impl Into<PathBuf>) -> Self {
+        Self::attach_remembering_with(root, memory, DirOptions::default())
+    }
+
+    /// As [`DirStore::attach_remembering`], with other times than the defaults.
+    pub fn attach_remembering_with(
+        root: impl Into<PathBuf>,
+        memory: impl Into<PathBuf>,
+        options: DirOptions,
+    ) -> Self {
+        let memory = Memory { file: memory.into(), lock_timeout: options.lock_timeout };
+        Self::build(root.into(), options, Some(memory))
+    }
+
+    fn build(root: PathBuf, options: DirOptions, memory: Option<Memory>) -> Self {
+        let inner = Inner { root, options, memory, cache: Mutex::default(), writers: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -137,7 +163,8 @@ impl DirStore {
 
 impl Inner {
     fn kind_dir(&self, kind: Kind, namespace: &str) -> Result<KindDir, StoreError> {
-        KindDir::new(&self.root, kind, namespace)
+        let dir = KindDir::new(&self.root, kind, namespace)?;
+        Ok(KindDir { memory: self.memory.clone(), ..dir })
     }
 
     fn lock_cache(&self) -> std::sync::MutexGuard<'_, FileCache> {

@@ -58,6 +58,8 @@ pub(super) fn scan(dir: &KindDir, cache: &mut FileCache) -> Result<Scan, StoreEr
             None => judge(&path, None, cache),
         }
     }
+    // Had the root gone away meanwhile, what is missing would look deleted.
+    dir.check_root()?;
     scan.objects =
         claims.into_iter().map(|(name, claims)| (name.clone(), settle(&name, claims, dir, cache))).collect();
     Ok(scan)

@@ -79,6 +79,8 @@ impl Inner {
         if !make && !dir.exists()? {
             return work(Scan::default());
         }
+        // The lock file, too, is not for a directory that is not the store.
+        dir.check_root()?;
         let _lock = lock::take(&self.root, self.options.lock_timeout)?;
         if make {
             dir.make()?;
