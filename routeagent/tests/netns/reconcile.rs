@@ -27,7 +27,7 @@ fn a_gateway_node_gets_upstreams_routes_and_a_second_run_plans_nothing() {
          unreachable fd00:2::/48 dev lo proto static metric 4278198272 pref medium\n"
     );
     for (setting, value) in
-        [("accept_local", 1), ("rp_filter", 2), ("forwarding", 1), ("ignore_routes_with_linkdown", 1)]
+        [("accept_local", 1), ("rp_filter", 0), ("forwarding", 1), ("ignore_routes_with_linkdown", 1)]
     {
         let text = lab.run("node", "sysctl", &["-n", &format!("net.ipv4.conf.submariner.{setting}")]);
         assert_eq!(text.trim(), value.to_string(), "{setting}");
