@@ -170,10 +170,12 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
             .context("removing this gateway's objects")?;
     }
     if let Some(Location::Dir(path)) = &config.broker {
-        let broker = Arc::new(DirStore::attach(path));
-        withdraw_from_broker(&broker, &config.broker_namespace, &config.cluster_id)
-            .await
-            .context("removing this cluster's objects from the broker")?;
+        let memory = state::broker_memory(&config.state_dir, path);
+        let broker = Arc::new(DirStore::attach_remembering(path, &memory));
+        withdraw_from_broker(&broker, &config.broker_namespace, &config.cluster_id).await.context(
+            "removing this cluster's objects from the broker (run it again when the broker is there)",
+        )?;
+        let _ = std::fs::remove_file(memory);
     }
     state::release_cluster(&config.state_dir)?;
     tracing::info!("uninstalled");
@@ -372,7 +374,7 @@ fn notify(states: &[sd_notify::NotifyState<'_>]) {
 
 fn spawn_sync(config: &Config, store: &Arc<DirStore>, subnets: Vec<ipnet::IpNet>) -> Option<SyncHandle> {
     let Some(Location::Dir(path)) = &config.broker else { return None };
-    let broker = Arc::new(DirStore::attach(path));
+    let broker = Arc::new(DirStore::attach_remembering(path, state::broker_memory(&config.state_dir, path)));
     let mut sync = SyncConfig::new(&config.cluster_id, subnets);
     sync.local_namespace.clone_from(&config.namespace);
     sync.broker_namespace.clone_from(&config.broker_namespace);

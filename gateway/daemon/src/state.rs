@@ -80,6 +80,19 @@ pub fn claim_cluster(dir: &Path, cluster_id: &str) -> Result<(), StateError> {
     }
 }
 
+/// Where it is remembered which broker a directory held, so that an empty mount point is not taken for a broker
+/// without clusters. One file for each path: another `broker` is another broker.
+#[must_use]
+pub fn broker_memory(dir: &Path, broker: &Path) -> PathBuf {
+    let name: String = broker
+        .to_string_lossy()
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' })
+        .collect();
+    let start = name.len().saturating_sub(200);
+    dir.join(format!("broker{}.id", &name[start..]))
+}
+
 /// Forgets whose gateway the node was.
 ///
 /// # Errors
@@ -156,6 +169,15 @@ mod tests {
         assert_eq!(private_key(&dir, "10.9.0.0/16").unwrap(), second);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&dir), mode(&dir.join(KEY_FILE))), (0o700, 0o600));
+    }
+
+    #[test]
+    fn every_broker_is_remembered_in_a_file_of_its_own_in_the_directory() {
+        let dir = Path::new("/state");
+        assert_eq!(broker_memory(dir, Path::new("/mnt/a b/../x")), dir.join("broker-mnt-a-b-..-x.id"));
+        assert_ne!(broker_memory(dir, Path::new("/a")), broker_memory(dir, Path::new("/b")));
+        let long = "/x".repeat(300);
+        assert!(broker_memory(dir, Path::new(&long)).file_name().unwrap().len() < 255);
     }
 
     #[test]
