@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use trieste_cables::seal_train::SealTrain;
 use trieste_cables::{
-    Admission, Cable, CableError, CableEvent, CableKind, CableStats, Gate, Held, Jobs, Lane, LaneConfig,
-    Message, Overhead, Transmit, Tunnel,
+    Admission, Cable, CableError, CableEvent, CableKind, CableStats, Gate, Jobs, Lane, LaneConfig, Message,
+    Overhead, Transmit, Tunnel,
 };
 use trieste_packet::segment::Segmenter;
 use trieste_packet::wire;
@@ -81,7 +81,6 @@ impl CableKind for PlainKind {
             outer: config.peer.map(outer_to),
             remote: None,
             counter: 0,
-            held: Held::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             next_hello: now,
@@ -132,7 +131,6 @@ struct PlainCable {
     /// The peer's lane, once it is known.
     remote: Option<LaneId>,
     counter: u64,
-    held: Held,
     transmits: VecDeque<Transmit>,
     events: VecDeque<CableEvent>,
     next_hello: Instant,
@@ -189,10 +187,6 @@ impl Lane for PlainCable {
         let mut input = std::mem::take(jobs.input);
         if let (Some(outer), Some(remote)) = (self.outer, self.remote) {
             let mut train = SealTrain::new(outer, self.cable);
-            while let Some(mut packet) = self.held.pop(jobs.pool, self.cable, jobs.drops) {
-                self.seal_packet(&mut packet, remote, &mut train, jobs);
-                jobs.pool.recycle(packet.buf);
-            }
             for mut packet in input.drain(..) {
                 self.seal_packet(&mut packet, remote, &mut train, jobs);
                 jobs.pool.recycle(packet.buf);
@@ -200,7 +194,7 @@ impl Lane for PlainCable {
             train.flush(jobs);
         } else {
             for packet in input.drain(..) {
-                self.held.push(packet, jobs.pool, self.cable, jobs.drops);
+                jobs.drops.discard(packet, DropReason::NoSession, jobs.pool);
             }
         }
         *jobs.input = input;
@@ -287,7 +281,6 @@ impl Cable for PlainCable {
             handshake_age: self.answered.map(|at| now.saturating_duration_since(at)),
             is_up: self.remote.is_some() && self.outer.is_some(),
             peer: self.outer.map(|outer| outer.peer),
-            held: self.held.packets(),
             ..self.stats
         }
     }

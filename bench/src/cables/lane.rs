@@ -44,11 +44,10 @@ pub(crate) fn pass(
             packets.push(packet);
         }
         cut(&mut packets, &mut batches);
-        let sealed = Sample::of(|| east.work(&mut batches, |tunnel, jobs| tunnel.seal(jobs, now)));
         if direction == Direction::Outbound {
-            east.forget_output();
-            return sealed;
+            return Sample::of(|| east.work(&mut batches, false, |tunnel, jobs| tunnel.seal(jobs, now)));
         }
+        east.work(&mut batches, true, |tunnel, jobs| tunnel.seal(jobs, now));
         let is_train = shape.segments > 1;
         for packet in east.output.drain() {
             let pieces = if is_train { 1 } else { usize::from(packet.layout.count) };
@@ -65,9 +64,7 @@ pub(crate) fn pass(
             east.pool.recycle(packet.buf);
         }
         cut(&mut packets, &mut batches);
-        let opened = Sample::of(|| west.work(&mut batches, |tunnel, jobs| tunnel.open(jobs, now)));
-        west.forget_output();
-        opened
+        Sample::of(|| west.work(&mut batches, false, |tunnel, jobs| tunnel.open(jobs, now)))
     })
 }
 
@@ -80,13 +77,15 @@ fn cut(packets: &mut Vec<Packet>, batches: &mut [Vec<Packet>]) {
 }
 
 impl Side {
-    /// Puts every batch through the tunnel; says how many packets came out.
+    /// Puts every batch through the tunnel; says how many packets came out. What came out of a batch leaves before
+    /// the next, as it does in a gateway, unless it `is_kept`.
     fn work(
         &mut self,
         batches: &mut [Vec<Packet>],
+        is_kept: bool,
         mut job: impl FnMut(&mut dyn Tunnel, &mut Jobs<'_>),
     ) -> u64 {
-        let mut consumed = 0;
+        let (mut consumed, mut packets) = (0, 0);
         for input in batches {
             let mut jobs = Jobs {
                 input,
@@ -96,8 +95,12 @@ impl Side {
                 consumed: &mut consumed,
             };
             job(&mut *self.tunnel, &mut jobs);
+            if !is_kept {
+                packets += self.output.segments();
+                self.forget_output();
+            }
         }
-        self.output.segments()
+        packets
     }
 
     fn forget_output(&mut self) {
