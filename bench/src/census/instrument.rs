@@ -109,7 +109,7 @@ fn tally(profile: &str, program: &Path, atomics: &Atomics) -> anyhow::Result<Tal
 }
 
 impl Tally {
-    /// Adds a line "address line instructions [system calls [time]]".
+    /// Adds a line of costs: address, line, instructions, and where they are known system calls and their time.
     fn add(&mut self, line: &str, is_clock: bool, atomics: Option<&Atomics>) {
         let mut fields = line.split(' ');
         let address = fields.next().and_then(|field| u64::from_str_radix(&field[2..], 16).ok());

@@ -1,5 +1,7 @@
 //! The binary: registers the kinds of cable and runs the library.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use trieste_gateway::config::CommandLine;

@@ -3,7 +3,7 @@
 //! A pure function of the status document and a few numbers beside it; the counters themselves belong to the
 //! workers. `docs/operations/metrics.md` describes every metric, and a test compares it with what is rendered.
 //!
-//! * [`exposition`] — the text format. * [`upstream`] — names that are API. * [`ours`] — the rest.
+//! * [`exposition`] — the text format. * `upstream` — names that are API. * `ours` — the rest.
 
 pub mod exposition;
 pub mod process;
