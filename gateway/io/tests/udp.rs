@@ -273,7 +273,7 @@ fn datagrams_reach_the_worker_that_owns_the_lane() {
             message[place..place + 4].copy_from_slice(&index.to_le_bytes());
             let worker = steering::worker_of(&message, WORKERS);
             if (2..=4).contains(&kind) {
-                assert_eq!(worker, (index >> 8) % WORKERS);
+                assert_eq!(worker, (index >> 8 & 0xff) % WORKERS);
             } else {
                 assert_eq!(worker, 0);
             }
