@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use boringtun::noise::handshake::parse_handshake_anon;
 use boringtun::noise::rate_limiter::RateLimiter;
-use boringtun::noise::{Packet, Tunn, TunnResult};
+use boringtun::noise::{Packet, TunnResult};
 use boringtun::x25519::{PublicKey, StaticSecret};
 use trieste_packet::DropReason;
 
@@ -115,10 +115,4 @@ impl Gate for WireguardGate {
 #[must_use]
 pub fn open_limiter(public: &PublicKey) -> Arc<RateLimiter> {
     Arc::new(RateLimiter::new(public, u64::MAX))
-}
-
-/// Whether `datagram` is a well-formed WireGuard message at all.
-#[must_use]
-pub fn is_message(datagram: &[u8]) -> bool {
-    Tunn::parse_incoming_packet(datagram).is_ok()
 }

@@ -35,12 +35,9 @@ impl Devices {
         let tun = Tun::open(&tun_config(config, underlay_mtu))?;
         set_sysctls(&tun);
         tun.set_up(true)?;
-        let fallbacks = tun.fallbacks().to_vec();
-        for fallback in &fallbacks {
-            tracing::warn!(feature = fallback.feature, reason = %fallback.reason, "doing without an offload; it works, slower");
-        }
-        let mut devices = Self { tuns: tun.into_queues(), wires, fallbacks };
-        devices.note_fallbacks();
+        let of_device = tun.fallbacks().to_vec();
+        let mut devices = Self { tuns: tun.into_queues(), wires, fallbacks: Vec::new() };
+        devices.note_fallbacks(&of_device);
         Ok(devices)
     }
 
@@ -71,14 +68,14 @@ impl Devices {
             devices.tuns.push(TunQueue::adopt(tun_fd, tun.offloads)?);
             devices.wires.push(UdpIo::adopt(wire_fds, &udp)?);
         }
-        devices.note_fallbacks();
+        devices.note_fallbacks(&[]);
         Ok(devices)
     }
 
-    /// Gathers what the devices do without, and says it once.
-    fn note_fallbacks(&mut self) {
+    /// Gathers what the devices do without, `known` first, and says each once.
+    fn note_fallbacks(&mut self, known: &[Fallback]) {
         let tuns = self.tuns.iter().flat_map(|tun| tun.fallbacks());
-        for fallback in tuns.chain(self.wires.iter().flat_map(|wire| wire.fallbacks())) {
+        for fallback in known.iter().chain(tuns).chain(self.wires.iter().flat_map(|wire| wire.fallbacks())) {
             if !self.fallbacks.contains(fallback) {
                 tracing::warn!(feature = fallback.feature, reason = %fallback.reason, "doing without an offload; it works, slower");
                 self.fallbacks.push(fallback.clone());
