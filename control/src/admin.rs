@@ -72,6 +72,18 @@ pub struct GatewayStatus {
     /// The state of the broker.
     #[serde(default)]
     pub broker: BrokerStatus,
+    /// The state of this cluster's own store.
+    #[serde(default)]
+    pub store: BrokerStatus,
+    /// Who leads this cluster's gateways; absent where nobody is elected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub election: Option<ElectionStatus>,
+    /// What is wrong, or worth knowing, at present; by name and subject.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// The newest things that happened, oldest first; at most [`MAX_EVENTS`].
+    #[serde(default)]
+    pub events: Vec<EventRecord>,
     /// Where every packet went.
     #[serde(default)]
     pub conservation: Conservation,
@@ -145,6 +157,96 @@ pub enum FeatureState {
     Off,
 }
 
+/// Most events that a document carries.
+pub const MAX_EVENTS: usize = 100;
+
+/// A leader election, as one candidate sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElectionStatus {
+    /// The Lease, `namespace/name`.
+    pub lease: String,
+    /// This candidate's identity.
+    pub identity: String,
+    /// Who holds the Lease as far as is known; empty when nobody does.
+    pub holder: String,
+    /// Whether this candidate leads.
+    pub is_leader: bool,
+    /// How often the Lease has changed hands: the term's number.
+    pub term: i64,
+    /// Since when this candidate has led or not led; absent before the first answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Why the Lease could not be read or written the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Something that is wrong, or worth knowing, for as long as it is so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// Its name, in CamelCase, such as `UnknownNodeSetting`.
+    pub name: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about: an object such as `Node gw1`, a cluster, an address; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// What is wrong and what to do, in a sentence.
+    pub message: String,
+    /// Since when it has been so.
+    pub since: Timestamp,
+}
+
+/// How bad a condition is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Severity {
+    /// Good to know.
+    #[default]
+    Info,
+    /// Something works less well than it could.
+    Warning,
+    /// Something does not work.
+    Error,
+}
+
+impl Severity {
+    /// The word in the document.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// When it last happened.
+    pub time: Timestamp,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Its name, in CamelCase, such as `LeadershipAcquired`.
+    pub reason: String,
+    /// What happened, in a sentence.
+    pub message: String,
+    /// How often it happened in a row.
+    pub count: u32,
+}
+
+/// How the address of a peer was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiscoveryStatus {
+    /// `discovering`, `private`, `public`, `fallback` or `remembered`.
+    pub state: String,
+    /// Why, for people: what answered, or what did not.
+    #[serde(default)]
+    pub message: String,
+}
+
 /// A cable: what is published in the Gateway object, and its lane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CableStatus {
@@ -153,6 +255,9 @@ pub struct CableStatus {
     pub connection: Connection,
     /// What upstream's object has no room for.
     pub lane: LaneStatus,
+    /// How the peer's address was found; absent where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery: Option<DiscoveryStatus>,
 }
 
 /// A lane's counters. Counters start at 0 when the cable is made and never go back while it exists.

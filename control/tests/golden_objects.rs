@@ -133,7 +133,7 @@ fn errors_name_the_field() {
     assert_eq!(field_of(&|v| v["spec"]["cluster_id"] = "".into()), "spec.cluster_id");
     assert_eq!(field_of(&|v| v["metadata"]["labels"] = 5.into()), "metadata.labels");
     assert_eq!(field_of(&|v| v["metadata"]["creationTimestamp"] = "x".into()), "metadata.creationTimestamp");
-    assert_eq!(field_of(&|v| v["kind"] = "Pod".into()), "kind");
+    assert_eq!(field_of(&|v| v["kind"] = "Sandwich".into()), "kind");
     assert_eq!(field_of(&|v| v["apiVersion"] = "v1".into()), "apiVersion");
 }
 

@@ -1,12 +1,12 @@
-//! The kinds of objects that the stores hold.
+//! The kinds of objects that the stores hold, and what the API server calls them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Group and version of every kind here.
+/// Group and version of upstream's kinds.
 pub const API_VERSION: &str = "submariner.io/v1";
 
-/// A kind of object. All are namespaced and none has a status subresource: writers replace the whole object.
+/// A kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -16,28 +16,155 @@ pub enum Kind {
     Endpoint,
     /// A gateway's own status, connections included.
     Gateway,
+    /// A route agent's own status, one per node.
+    RouteAgent,
+    /// OVN-Kubernetes: next hops towards remote CIDRs on the gateway's zone.
+    GatewayRoute,
+    /// OVN-Kubernetes: next hops towards remote CIDRs in every other zone.
+    NonGatewayRoute,
+    /// Globalnet: the cluster's egress addresses.
+    ClusterGlobalEgressIp,
+    /// Globalnet: a namespace's or some pods' egress addresses.
+    GlobalEgressIp,
+    /// Globalnet: an exported service's or pod's address.
+    GlobalIngressIp,
+    /// Kubernetes: who leads.
+    Lease,
+    /// Kubernetes: a node, with its settings in labels and annotations.
+    Node,
+    /// Kubernetes: a pod, the gateway's own.
+    Pod,
+    /// Kubernetes: a service, for its load balancer's address.
+    Service,
+    /// Kubernetes: something that happened.
+    Event,
 }
 
+/// What the API server has to be told about a kind.
+struct Facts {
+    kind: Kind,
+    name: &'static str,
+    plural: &'static str,
+    short_names: &'static [&'static str],
+    api_version: &'static str,
+    is_namespaced: bool,
+    has_status_subresource: bool,
+}
+
+const fn ours(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
+    let api_version = API_VERSION;
+    Facts {
+        kind,
+        name,
+        plural,
+        short_names: &[],
+        api_version,
+        is_namespaced: true,
+        has_status_subresource: false,
+    }
+}
+
+const fn kubernetes(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
+    Facts { api_version: "v1", has_status_subresource: false, ..ours(kind, name, plural) }
+}
+
+/// In the order of [`Kind`]'s variants.
+const FACTS: [Facts; 14] = [
+    ours(Kind::Cluster, "Cluster", "clusters"),
+    ours(Kind::Endpoint, "Endpoint", "endpoints"),
+    ours(Kind::Gateway, "Gateway", "gateways"),
+    ours(Kind::RouteAgent, "RouteAgent", "routeagents"),
+    Facts { short_names: &["gwrt"], ..ours(Kind::GatewayRoute, "GatewayRoute", "gatewayroutes") },
+    Facts { short_names: &["ngwrt"], ..ours(Kind::NonGatewayRoute, "NonGatewayRoute", "nongatewayroutes") },
+    Facts {
+        short_names: &["cgeip"],
+        is_namespaced: false,
+        has_status_subresource: true,
+        ..ours(Kind::ClusterGlobalEgressIp, "ClusterGlobalEgressIP", "clusterglobalegressips")
+    },
+    Facts {
+        short_names: &["geip"],
+        has_status_subresource: true,
+        ..ours(Kind::GlobalEgressIp, "GlobalEgressIP", "globalegressips")
+    },
+    Facts {
+        short_names: &["giip"],
+        has_status_subresource: true,
+        ..ours(Kind::GlobalIngressIp, "GlobalIngressIP", "globalingressips")
+    },
+    Facts { api_version: "coordination.k8s.io/v1", ..ours(Kind::Lease, "Lease", "leases") },
+    Facts { is_namespaced: false, has_status_subresource: true, ..kubernetes(Kind::Node, "Node", "nodes") },
+    Facts { has_status_subresource: true, ..kubernetes(Kind::Pod, "Pod", "pods") },
+    Facts { has_status_subresource: true, ..kubernetes(Kind::Service, "Service", "services") },
+    kubernetes(Kind::Event, "Event", "events"),
+];
+
 impl Kind {
-    /// Every kind, in the order in which a gateway writes them.
-    pub const ALL: [Self; 3] = [Self::Cluster, Self::Endpoint, Self::Gateway];
+    /// Every kind; upstream's first, in the order in which a gateway writes them.
+    pub const ALL: [Self; 14] = {
+        let mut all = [Self::Cluster; 14];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = FACTS[index].kind;
+            index += 1;
+        }
+        all
+    };
+
+    /// The kinds of group `submariner.io`, those that have definitions of ours.
+    pub const SUBMARINER: [Self; 9] = {
+        let mut some = [Self::Cluster; 9];
+        let mut index = 0;
+        while index < some.len() {
+            some[index] = FACTS[index].kind;
+            index += 1;
+        }
+        some
+    };
+
+    const fn facts(self) -> &'static Facts {
+        &FACTS[self as usize]
+    }
 
     /// The name in an object's `kind` field.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cluster => "Cluster",
-            Self::Endpoint => "Endpoint",
-            Self::Gateway => "Gateway",
-        }
+        self.facts().name
     }
 
     /// The lower-case plural, as in resource paths and directory names.
     pub const fn plural(self) -> &'static str {
-        match self {
-            Self::Cluster => "clusters",
-            Self::Endpoint => "endpoints",
-            Self::Gateway => "gateways",
-        }
+        self.facts().plural
+    }
+
+    /// The abbreviations that `kubectl` takes.
+    pub const fn short_names(self) -> &'static [&'static str] {
+        self.facts().short_names
+    }
+
+    /// Group and version as in an object's `apiVersion` field; the core group has no name.
+    pub const fn api_version(self) -> &'static str {
+        self.facts().api_version
+    }
+
+    /// The API group; empty for Kubernetes' core group.
+    pub fn group(self) -> &'static str {
+        self.api_version().split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The version within the group.
+    pub fn version(self) -> &'static str {
+        self.api_version().rsplit_once('/').map_or(self.api_version(), |(_, version)| version)
+    }
+
+    /// Whether objects of this kind live in namespaces; those that do not have an empty one in their key.
+    pub const fn is_namespaced(self) -> bool {
+        self.facts().is_namespaced
+    }
+
+    /// Whether the API server keeps the status apart, with a resource of its own. Where it does not, writers replace
+    /// the whole object.
+    pub const fn has_status_subresource(self) -> bool {
+        self.facts().has_status_subresource
     }
 }
 
@@ -68,5 +195,23 @@ impl<'de> serde::Deserialize<'de> for Kind {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_finds_its_own_facts_and_its_name_back() {
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!((kind as usize, kind.facts().kind), (index, kind));
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+        }
+        assert!(
+            Kind::SUBMARINER.iter().all(|kind| kind.group() == "submariner.io" && kind.version() == "v1")
+        );
+        assert_eq!((Kind::Lease.group(), Kind::Lease.version()), ("coordination.k8s.io", "v1"));
+        assert_eq!((Kind::Node.group(), Kind::Node.version()), ("", "v1"));
     }
 }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{API_VERSION, ApiError, Cluster, Endpoint, Gateway, Kind, ObjectMeta};
+use super::{ApiError, Cluster, Endpoint, Gateway, Kind, ObjectMeta};
 
 /// What names an object: kind, namespace, name. Ordered, so that walks over objects are deterministic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +28,9 @@ impl ObjectKey {
 
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            return write!(f, "{} {}", self.kind, self.name);
+        }
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
@@ -35,7 +38,7 @@ impl fmt::Display for ObjectKey {
 /// An object of any kind: typed metadata, and a body (`spec`, `status`, …) that nobody has interpreted yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// Group and version, [`API_VERSION`] for all our kinds.
+    /// Group and version: [`Kind::api_version`].
     #[serde(rename = "apiVersion")]
     pub api_version: String,
     /// Kind.
@@ -50,7 +53,7 @@ pub struct Object {
 impl Object {
     /// An object without a body.
     pub fn new(kind: Kind, metadata: ObjectMeta) -> Self {
-        Self { api_version: API_VERSION.to_owned(), kind, metadata, body: Map::new() }
+        Self { api_version: kind.api_version().to_owned(), kind, metadata, body: Map::new() }
     }
 
     /// What names this object.
@@ -66,8 +69,9 @@ impl Object {
     pub fn from_value(value: Value) -> Result<Self, ApiError> {
         let object: Self =
             serde_path_to_error::deserialize(value).map_err(|error| ApiError::from_serde(&error))?;
-        if object.api_version != API_VERSION {
-            let reason = format!("is `{}`, expected `{API_VERSION}`", object.api_version);
+        let expected = object.kind.api_version();
+        if object.api_version != expected {
+            let reason = format!("is `{}`, expected `{expected}`", object.api_version);
             return Err(ApiError::field("apiVersion", reason));
         }
         Ok(object)
@@ -88,6 +92,18 @@ impl Object {
             Kind::Cluster => Cluster::from_object(self).and_then(|cluster| cluster.spec.check_shape()),
             Kind::Endpoint => Endpoint::from_object(self).and_then(|endpoint| endpoint.spec.check_shape()),
             Kind::Gateway => Gateway::from_object(self).map(drop),
+            // Kinds without a type here are what Kubernetes, or their owner, makes them.
+            Kind::RouteAgent
+            | Kind::GatewayRoute
+            | Kind::NonGatewayRoute
+            | Kind::ClusterGlobalEgressIp
+            | Kind::GlobalEgressIp
+            | Kind::GlobalIngressIp
+            | Kind::Lease
+            | Kind::Node
+            | Kind::Pod
+            | Kind::Service
+            | Kind::Event => Ok(()),
         }
     }
 
@@ -123,7 +139,7 @@ pub trait Resource: Serialize + DeserializeOwned {
     fn to_object(&self) -> Object {
         let mut value = serde_json::to_value(self).expect("keys are strings and values are JSON");
         if let Value::Object(fields) = &mut value {
-            fields.insert("apiVersion".to_owned(), Value::from(API_VERSION));
+            fields.insert("apiVersion".to_owned(), Value::from(Self::KIND.api_version()));
             fields.insert("kind".to_owned(), Value::from(Self::KIND.as_str()));
         }
         Object::from_value(value).expect("a typed kind has kind and metadata")

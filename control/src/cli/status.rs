@@ -113,7 +113,7 @@ const CABLES: [Column; 10] = [
 ];
 
 fn cable(cable: &CableStatus) -> Vec<String> {
-    let CableStatus { connection, lane } = cable;
+    let CableStatus { connection, lane, .. } = cable;
     vec![
         connection.endpoint.cluster_id.clone(),
         connection.endpoint.hostname.clone(),

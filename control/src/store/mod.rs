@@ -14,7 +14,7 @@ mod write;
 use std::future::Future;
 use std::sync::Arc;
 
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 
 pub use dir::{DirOptions, DirStore, FileProblem};
 pub use error::StoreError;
@@ -39,6 +39,14 @@ pub trait Store: Send + Sync + 'static {
         namespace: &str,
     ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<Self>;
 
+    /// Follows one object, for ever: as [`Store::list_watch`], with lists of at most one object. Costs an API server no
+    /// more than that object.
+    fn watch_one(&self, key: &ObjectKey) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<Self> {
+        let name = key.name.clone();
+        let events = self.list_watch(key.kind, &key.namespace);
+        events.filter_map(move |event| std::future::ready(event.about(&name)))
+    }
+
     /// Creates an object; gives it back as stored.
     ///
     /// # Errors
@@ -57,6 +65,13 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Invalid`] for an impossible name, or that the store cannot be reached.
     fn delete(&self, key: &ObjectKey) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Deletes an object if this is still its newest version, and still the same incarnation.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when it has changed since or was re-created; [`StoreError::Invalid`] without a version;
+    /// otherwise as [`Store::delete`].
+    fn delete_version(&self, object: &Object) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The newest state of one object, `None` if it does not exist.
     ///
@@ -90,6 +105,21 @@ pub enum StoreEvent {
     Unavailable(StoreError),
 }
 
+impl StoreEvent {
+    /// What this event says about the object of this name, if anything.
+    fn about(self, name: &str) -> Option<Self> {
+        match self {
+            Self::Listed(mut objects) => {
+                objects.retain(|object| object.metadata.name == name);
+                Some(Self::Listed(objects))
+            }
+            Self::Applied(object) => (object.metadata.name == name).then_some(Self::Applied(object)),
+            Self::Deleted(object) => (object.metadata.name == name).then_some(Self::Deleted(object)),
+            Self::Unavailable(error) => Some(Self::Unavailable(error)),
+        }
+    }
+}
+
 impl<S: Store> Store for Arc<S> {
     fn list_watch(
         &self,
@@ -97,6 +127,14 @@ impl<S: Store> Store for Arc<S> {
         namespace: &str,
     ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<S> {
         S::list_watch(self, kind, namespace)
+    }
+
+    fn watch_one(&self, key: &ObjectKey) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<S> {
+        S::watch_one(self, key)
+    }
+
+    fn delete_version(&self, object: &Object) -> impl Future<Output = Result<(), StoreError>> + Send {
+        S::delete_version(self, object)
     }
 
     fn create(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send {

@@ -168,7 +168,7 @@ fn admit(wanted: &Object, origin: &str, taken: &BTreeSet<ObjectKey>) -> Result<A
             let facts = Cluster::from_object(wanted).and_then(|cluster| cluster.spec.parse());
             (facts.map_err(|error| error.to_string())?.cluster_id, Admitted::Cluster)
         }
-        Kind::Gateway => return Err("Gateway objects are not synced".to_owned()),
+        kind => return Err(format!("{kind} objects are not synced")),
     };
     // Nobody may speak for another cluster, least of all for ours.
     if cluster_id != origin {

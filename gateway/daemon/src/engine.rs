@@ -340,7 +340,7 @@ impl Engine {
             path_mtu_bytes: Some(u32::from(self.local.path_mtu)),
             held_packets: stats.held,
         };
-        CableStatus { connection, lane }
+        CableStatus { connection, lane, discovery: None }
     }
 
     /// Clusters and Endpoints that are not connected to.

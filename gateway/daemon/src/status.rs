@@ -66,6 +66,10 @@ pub fn document(
         refused,
         broker,
         conservation: conservation(&published),
+        store: BrokerStatus::default(),
+        election: None,
+        conditions: Vec::new(),
+        events: Vec::new(),
     }
 }
 

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::layout::{FILE_MODE, KindDir, TEMP_PREFIX};
 use super::lock::flags;
-use crate::api::{API_VERSION, ApiError, Object, check_object_name};
+use crate::api::{ApiError, Object, check_object_name};
 
 /// Largest file that is read, in bytes. Ours: etcd's limit for an object is 1.5 MiB, and ours are under 10 KiB.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -120,8 +120,9 @@ fn check_kind(value: &Value, dir: &KindDir) -> Result<(), BadFile> {
         return Err(BadFile::whole(what));
     };
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
-    if text("apiVersion") != API_VERSION {
-        let reason = format!("is `{}`, expected `{API_VERSION}`", text("apiVersion").escape_debug());
+    let expected = dir.kind.api_version();
+    if text("apiVersion") != expected {
+        let reason = format!("is `{}`, expected `{expected}`", text("apiVersion").escape_debug());
         return Err(BadFile::field("apiVersion", reason));
     }
     if text("kind") != dir.kind.as_str() {

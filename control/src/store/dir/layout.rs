@@ -16,6 +16,9 @@ const DIR_MODE: u32 = 0o755;
 /// Start of the name of a file that is being written. Found under the lock, it is a crashed writer's.
 pub(super) const TEMP_PREFIX: &str = ".trieste-tmp-";
 
+/// Directory of the kinds that are in no namespace; no namespace can be called so.
+const CLUSTER_DIR: &str = "_cluster";
+
 /// Part of the name of a file that was in the way of a write.
 pub(super) const ASIDE_MARK: &str = ".aside-";
 
@@ -35,11 +38,10 @@ impl KindDir {
     /// # Errors
     /// [`StoreError::Invalid`] when the namespace cannot be a directory's name.
     pub(super) fn new(root: &Path, kind: Kind, namespace: &str) -> Result<Self, StoreError> {
-        check_namespace(namespace).map_err(|error| {
-            let key = ObjectKey::new(kind, namespace.escape_debug().to_string(), "*");
-            StoreError::invalid(&key, "metadata.namespace", error.to_string())
-        })?;
-        let namespace_path = root.join(namespace);
+        let named = || ObjectKey::new(kind, namespace.escape_debug().to_string(), "*");
+        check_scope(kind, namespace)
+            .map_err(|reason| StoreError::invalid(&named(), "metadata.namespace", reason))?;
+        let namespace_path = root.join(if kind.is_namespaced() { namespace } else { CLUSTER_DIR });
         let path = namespace_path.join(kind.plural());
         let namespace = namespace.to_owned();
         Ok(Self { root: root.to_owned(), namespace_path, path, kind, namespace, memory: None })
@@ -90,10 +92,18 @@ pub(super) fn check_key(key: &ObjectKey) -> Result<(), StoreError> {
         key.namespace.escape_debug().to_string(),
         key.name.escape_debug().to_string(),
     );
-    check_namespace(&key.namespace)
-        .map_err(|error| StoreError::invalid(&named, "metadata.namespace", error.to_string()))?;
+    check_scope(key.kind, &key.namespace)
+        .map_err(|reason| StoreError::invalid(&named, "metadata.namespace", reason))?;
     check_object_name(&key.name)
         .map_err(|error| StoreError::invalid(&named, "metadata.name", error.to_string()))
+}
+
+/// Checks that a kind's namespace is one: empty for kinds of the whole cluster, a name for the others.
+fn check_scope(kind: Kind, namespace: &str) -> Result<(), String> {
+    if kind.is_namespaced() {
+        return check_namespace(namespace).map_err(|error| error.to_string());
+    }
+    if namespace.is_empty() { Ok(()) } else { Err(format!("{kind} objects are in no namespace")) }
 }
 
 /// Makes the root, and what leads there, if it is missing.

@@ -201,6 +201,11 @@ impl Store for DirStore {
         self.blocking(move |inner| inner.delete(&key)).await
     }
 
+    async fn delete_version(&self, object: &Object) -> Result<(), StoreError> {
+        let (key, version) = (object.key(), object.metadata.resource_version.clone());
+        self.blocking(move |inner| inner.delete_version(&key, version)).await
+    }
+
     async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, StoreError> {
         let key = key.clone();
         self.blocking(move |inner| {

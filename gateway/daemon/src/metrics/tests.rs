@@ -82,6 +82,10 @@ fn a_gateway_without_anything_renders() {
         refused: Vec::new(),
         broker: BrokerStatus::default(),
         conservation: Conservation::default(),
+        store: BrokerStatus::default(),
+        election: None,
+        conditions: vec![],
+        events: vec![],
         ..status()
     };
     let text = page(&bare, &MetricsExtra::default());
@@ -202,6 +206,10 @@ fn status() -> GatewayStatus {
             ..BrokerStatus::default()
         },
         conservation: Conservation { received: 150, made: 1, out: 142, held: 4, dropped: 5 },
+        store: BrokerStatus::default(),
+        election: None,
+        conditions: vec![],
+        events: vec![],
         connections: vec![CableStatus {
             connection: Connection {
                 status: ConnectionStatus::Connected,
@@ -209,6 +217,7 @@ fn status() -> GatewayStatus {
                 latency_rtt: Some(LatencyRtt { last: "849.464µs".to_owned(), ..LatencyRtt::default() }),
                 ..Connection::default()
             },
+            discovery: None,
             lane: LaneStatus {
                 rx_bytes: 15144,
                 tx_bytes: 15148,
