@@ -11,6 +11,7 @@
 //! * [`sync`] — the broker, seen as a syncer between two stores.
 //! * [`publish`] — what a gateway writes about itself, and when.
 //! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
+//! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
 //! * [`cli`] — the command `trieste`.
 //!
@@ -21,7 +22,9 @@
 pub mod admin;
 pub mod api;
 pub mod cli;
+pub mod conditions;
 pub mod connection_status;
 pub mod publish;
+pub mod recorder;
 pub mod store;
 pub mod sync;

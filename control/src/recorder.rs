@@ -1,0 +1,170 @@
+//! What happened: a short memory for status, and Kubernetes Events for everybody else.
+//!
+//! Recording never waits and never fails: the newest events are kept here, and handed on through a bounded queue. What
+//! happens again and again is one event with a count.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::admin::{EventRecord, MAX_EVENTS, Severity};
+use crate::api::{Kind, Object, ObjectKey, ObjectMeta, ensure_valid_name};
+use crate::conditions::Conditions;
+use crate::store::Store;
+
+/// Events that wait to be written. Ours: more than that in a row say nothing new.
+const QUEUE: usize = 64;
+/// Least time between two Events. Ours: an API server must not notice a gateway that flaps.
+const PACE: Duration = Duration::from_millis(500);
+/// How long nothing is written after a refusal.
+const REFUSED_PAUSE: Duration = Duration::from_secs(600);
+/// Longest message that Kubernetes takes, in bytes.
+const MAX_MESSAGE: usize = 1024;
+
+/// Takes down what happens. Cheap to clone; clones share the memory.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    recent: Arc<Mutex<VecDeque<EventRecord>>>,
+    queue: mpsc::Sender<EventRecord>,
+}
+
+/// The other end of a [`Recorder`], to be written somewhere by [`EventQueue::write_to`].
+#[derive(Debug)]
+pub struct EventQueue {
+    queue: mpsc::Receiver<EventRecord>,
+}
+
+impl Recorder {
+    /// A recorder, and what it hands on.
+    pub fn new() -> (Self, EventQueue) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        (Self { recent: Arc::default(), queue: sender }, EventQueue { queue: receiver })
+    }
+
+    /// Takes down that something happened.
+    pub fn record(&self, severity: Severity, reason: &str, message: impl Into<String>) {
+        let message = message.into();
+        match severity {
+            Severity::Info => tracing::info!(reason, "{message}"),
+            Severity::Warning | Severity::Error => tracing::warn!(reason, "{message}"),
+        }
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let time = Timestamp::now();
+        if let Some(last) = recent.back_mut().filter(|last| last.reason == reason && last.message == message)
+        {
+            last.count = last.count.saturating_add(1);
+            last.time = time;
+            return;
+        }
+        if recent.len() >= MAX_EVENTS {
+            recent.pop_front();
+        }
+        let event = EventRecord { time, severity, reason: reason.to_owned(), message, count: 1 };
+        recent.push_back(event.clone());
+        // A full queue means that nobody takes events at present: they are in status and log all the same.
+        let _ = self.queue.try_send(event);
+    }
+
+    /// The newest events, oldest first.
+    pub fn recent(&self) -> Vec<EventRecord> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+impl EventQueue {
+    /// Writes every event as a Kubernetes Event about `about`, until the recorder is gone. A store that refuses is
+    /// left alone for ten minutes; one that is away misses events.
+    pub async fn write_to<S: Store>(mut self, store: S, about: ObjectKey, conditions: Conditions) {
+        let mut number: u64 = 0;
+        let started = Timestamp::now().as_millisecond();
+        while let Some(event) = self.queue.recv().await {
+            number += 1;
+            let object = event_object(&event, &about, &format!("{started:x}-{number:x}"));
+            let refused = match store.create(object).await {
+                Err(error) if error.is_unavailable() => None,
+                Err(error) => Some(format!("Kubernetes Events cannot be written: {error}")),
+                Ok(_) => None,
+            };
+            let pause = if refused.is_some() { REFUSED_PAUSE } else { PACE };
+            conditions.put("EventsNotWritten", Severity::Info, "", refused);
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// The event as an object of the core group.
+fn event_object(event: &EventRecord, about: &ObjectKey, suffix: &str) -> Object {
+    let kind = match event.severity {
+        Severity::Info => "Normal",
+        Severity::Warning | Severity::Error => "Warning",
+    };
+    let name = format!("{}.{suffix}", ensure_valid_name(&about.name));
+    // Events live in namespaces: those about objects of the whole cluster in the default one.
+    let namespace = if about.namespace.is_empty() { "default" } else { &about.namespace };
+    let mut object = Object::new(Kind::Event, ObjectMeta::new(namespace, name));
+    let message: String = event.message.chars().take(MAX_MESSAGE / 4).collect();
+    let time = Timestamp::from_second(event.time.as_second()).unwrap_or(event.time).to_string();
+    let fields = json!({
+        "involvedObject": {
+            "apiVersion": about.kind.api_version(),
+            "kind": about.kind.as_str(),
+            "namespace": about.namespace,
+            "name": about.name,
+        },
+        "type": kind,
+        "reason": event.reason,
+        "message": message,
+        "source": { "component": "trieste-gateway" },
+        "reportingComponent": "trieste-gateway",
+        "reportingInstance": about.name,
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": event.count,
+    });
+    if let serde_json::Value::Object(fields) = fields {
+        object.body = fields;
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_again_is_counted_and_the_memory_is_bounded() {
+        let (recorder, _queue) = Recorder::new();
+        recorder.record(Severity::Info, "LeadershipAcquired", "we lead");
+        recorder.record(Severity::Info, "LeadershipAcquired", "we lead");
+        assert_eq!(recorder.recent().len(), 1);
+        assert_eq!(recorder.recent()[0].count, 2);
+        for index in 0..MAX_EVENTS {
+            recorder.record(Severity::Warning, "Flap", index.to_string());
+        }
+        let recent = recorder.recent();
+        assert_eq!((recent.len(), recent[0].message.as_str()), (MAX_EVENTS, "0"));
+    }
+
+    #[test]
+    fn an_event_is_about_its_object() {
+        let event = EventRecord {
+            time: "2026-11-21T05:57:39.9Z".parse().unwrap(),
+            severity: Severity::Warning,
+            reason: "LeadershipLost".to_owned(),
+            message: "x".repeat(5000),
+            count: 1,
+        };
+        let about = ObjectKey::new(Kind::Gateway, "submariner-operator", "a-gw1");
+        let value = event_object(&event, &about, "1-2").to_value();
+        assert_eq!(value["apiVersion"], "v1");
+        assert_eq!(value["metadata"]["name"], "a-gw1.1-2");
+        assert_eq!(value["involvedObject"]["apiVersion"], "submariner.io/v1");
+        assert_eq!(value["type"], "Warning");
+        assert_eq!(value["lastTimestamp"], "2026-11-21T05:57:39Z");
+        assert!(value["message"].as_str().unwrap().len() <= MAX_MESSAGE);
+    }
+}
