@@ -94,7 +94,7 @@ reasons! {
     WorkerPanic = "worker_panic",
     /// Left in a queue when the gateway stopped.
     Stopped = "stopped",
-    /// An ICMP error that would have been made for this packet is over the limit, or may not be made for it.
+    /// An ICMP answer (an error, an echo reply) that would have been made for this packet is over the limit.
     IcmpLimit = "icmp_limit",
 }
 

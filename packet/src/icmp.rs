@@ -1,10 +1,12 @@
-//! ICMP errors made here: "packet too big" for IPv4 (RFC 792, RFC 1191) and IPv6 (RFC 4443).
+//! ICMP made here: "packet too big" errors for IPv4 (RFC 792, RFC 1191) and IPv6 (RFC 4443), and echo replies.
 
 use std::net::IpAddr;
 
 use crate::checksum::{self, Sum};
 use crate::pool::PacketBuf;
-use crate::wire::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, Inner, Transport, protocol, put16, put32};
+use crate::wire::{
+    IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, Inner, Transport, be16, protocol, put16, put32, version,
+};
 
 /// Longest IPv4 error: "not exceed 576 bytes" (RFC 1812 section 4.3.2.3).
 const MAX_V4_BYTES: usize = 576;
@@ -97,11 +99,67 @@ pub fn too_big(packet: &[u8], inner: &Inner, from: IpAddr, mtu_bytes: u16, out: 
     }
 }
 
+/// Turns an echo request into its reply, in place: addresses swapped, hop limit 64, everything that the sender put
+/// into it returned. `inner` describes `packet`, which has no trailing bytes.
+///
+/// Returns `false` and changes nothing for what is no whole and right echo request: another message, a fragment, a
+/// header with options or extension headers (which would have to be turned round as well), a wrong checksum, or a
+/// source that is no single host.
+#[must_use]
+pub fn echo_reply(packet: &mut [u8], inner: &Inner) -> bool {
+    let (header_bytes, request, reply) = match inner.flow.protocol {
+        protocol::ICMP => (IPV4_HEADER_BYTES, 8, 0),
+        protocol::ICMPV6 => (IPV6_HEADER_BYTES, 128, 129),
+        _ => return false,
+    };
+    let is_of_family = inner.flow.is_ipv4() == (header_bytes == IPV4_HEADER_BYTES);
+    let is_whole = inner.transport == Transport::Icmp && usize::from(inner.total_bytes) == packet.len();
+    if !is_of_family || !is_whole || usize::from(inner.transport_offset) != header_bytes {
+        return false;
+    }
+    let is_request = packet[header_bytes] == request && packet[header_bytes + 1] == 0;
+    if !is_request || !may_answer(packet, inner) || !is_intact(packet, header_bytes) {
+        return false;
+    }
+    //= https://www.rfc-editor.org/rfc/rfc792#page-14
+    //# To form an echo reply message, the source and destination addresses are simply reversed,
+    //# the type code changed to 0, and the checksum recomputed.
+    if version(packet) == 4 {
+        let (sources, destinations) = packet[12..20].split_at_mut(4);
+        sources.swap_with_slice(destinations);
+        // Congestion was marked on the way of the request; DSCP is kept, as hosts do.
+        packet[1] &= !3;
+        // One packet, never to be fragmented: its identification means nothing (RFC 6864 section 4.1).
+        put16(packet, 4, 0);
+        put16(packet, 6, 0x4000);
+        packet[8] = HOP_LIMIT;
+        checksum::fill_ipv4_header(packet);
+    } else {
+        let (sources, destinations) = packet[8..40].split_at_mut(16);
+        sources.swap_with_slice(destinations);
+        packet[1] &= !0x30;
+        packet[7] = HOP_LIMIT;
+    }
+    // The pseudo-header's sum does not know which address comes first.
+    let at = header_bytes + 2;
+    let sum = checksum::update16(be16(packet, at), u16::from(request) << 8, u16::from(reply) << 8);
+    packet[header_bytes] = reply;
+    put16(packet, at, sum);
+    true
+}
+
+/// Whether the checksums of an IP packet with an ICMP message behind `header_bytes` are right.
+fn is_intact(packet: &[u8], header_bytes: usize) -> bool {
+    let has_right_header =
+        version(packet) == 6 || Sum::ZERO.bytes(&packet[..header_bytes]).folded() == u16::MAX;
+    has_right_header && checksum::transport_is_valid(packet, header_bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pool::{Pool, PoolConfig};
-    use crate::wire::{be16, be32};
+    use crate::wire::be32;
     use etherparse::PacketBuilder;
 
     fn error_for(packet: &[u8], from: &str) -> Vec<u8> {
@@ -152,5 +210,79 @@ mod tests {
             .write(&mut query, &[])
             .unwrap();
         assert!(may_answer(&query, &Inner::parse(&query).unwrap()));
+    }
+
+    fn echo4(options: bool) -> Vec<u8> {
+        let mut packet = Vec::new();
+        let builder = PacketBuilder::ipv4([192, 0, 2, 7], [10, 2, 0, 1], 61);
+        builder.icmpv4_echo_request(9, 1).write(&mut packet, &[5; 25]).unwrap();
+        if options {
+            packet[0] = 0x46;
+            packet.splice(20..20, [1, 1, 1, 1]);
+            let length = u16::try_from(packet.len()).unwrap();
+            put16(&mut packet, 2, length);
+            put16(&mut packet, 10, 0);
+            let sum = Sum::ZERO.bytes(&packet[..24]).checksum();
+            put16(&mut packet, 10, sum);
+        }
+        packet
+    }
+
+    #[test]
+    fn an_echo_request_becomes_its_reply() {
+        let mut packet = echo4(false);
+        packet[1] = 0xb9;
+        checksum::fill_ipv4_header(&mut packet);
+        let request = packet.clone();
+        let inner = Inner::parse(&packet).unwrap();
+        assert!(echo_reply(&mut packet, &inner));
+        assert_eq!(
+            (packet[12..16].to_vec(), packet[16..20].to_vec()),
+            (vec![10, 2, 0, 1], vec![192, 0, 2, 7])
+        );
+        assert_eq!((packet[1], be16(&packet, 6), packet[8]), (0xb8, 0x4000, 64));
+        assert_eq!((packet[20], packet[21]), (0, 0));
+        assert_eq!(packet[24..], request[24..]);
+        assert!(is_intact(&packet, 20));
+
+        let mut packet = Vec::new();
+        PacketBuilder::ipv6([0xfd; 16], [0xfe; 16], 3)
+            .icmpv6_echo_request(9, 1)
+            .write(&mut packet, &[5; 24])
+            .unwrap();
+        let inner = Inner::parse(&packet).unwrap();
+        assert!(echo_reply(&mut packet, &inner));
+        assert_eq!((packet[8], packet[24], packet[7], packet[40]), (0xfe, 0xfd, 64, 129));
+        assert!(is_intact(&packet, 40));
+    }
+
+    #[test]
+    fn what_is_no_right_echo_request_is_left_alone() {
+        let spoil = |at: usize, value: u8| {
+            let mut packet = echo4(false);
+            packet[at] ^= value;
+            packet
+        };
+        let fill = |mut packet: Vec<u8>| {
+            checksum::fill_ipv4_header(&mut packet);
+            packet
+        };
+        let cases = [
+            ("a reply", spoil(20, 8)),
+            ("another code", spoil(21, 1)),
+            ("wrong data", spoil(30, 1)),
+            ("wrong header sum", spoil(8, 1)),
+            ("a first fragment", fill(spoil(6, 0x20))),
+            ("a later fragment", fill(spoil(7, 0x01))),
+            ("ICMPv6 in IPv4", fill(spoil(9, 1 ^ 58))),
+            ("UDP", fill(spoil(9, 1 ^ 17))),
+            ("IP options", echo4(true)),
+        ];
+        for (name, mut packet) in cases {
+            let Ok(inner) = Inner::parse(&packet) else { continue };
+            let before = packet.clone();
+            assert!(!echo_reply(&mut packet, &inner), "{name}");
+            assert_eq!(packet, before, "{name}");
+        }
     }
 }
