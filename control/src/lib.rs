@@ -11,7 +11,9 @@
 //! * [`sync`] — the broker, seen as a syncer between two stores.
 //! * [`publish`] — what a gateway writes about itself, and when.
 //! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
+//! * [`health`] — whether remote gateways answer, and what `Gateway.status` says of it.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
+//! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
 //! * [`cli`] — the command `trieste`.
 //!
@@ -24,6 +26,8 @@ pub mod api;
 pub mod cli;
 pub mod conditions;
 pub mod connection_status;
+pub mod health;
+pub mod natdiscovery;
 pub mod publish;
 pub mod recorder;
 pub mod store;

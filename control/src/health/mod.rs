@@ -1,0 +1,23 @@
+//! Whether remote gateways answer: ICMP echo through the tunnels, and what becomes of it in `Gateway.status`.
+//!
+//! ```text
+//!   Endpoints ──▶ Checker ──poll_transmit──▶ raw sockets ──▶ tunnel ──▶ remote health-check IP
+//!                   │  ▲ ◀─handle_reply──── parse_v4, parse_v6 ◀─────────────┘
+//!                   │  one Pinger per cable, each with its Statistics
+//!                   └──views──▶ merge() ◀── the driver's Connection ──▶ Gateway.status.connections
+//! ```
+//!
+//! Times, messages, statistics and rules are upstream's, since people and dashboards know them. Nothing here opens a
+//! socket or reads a clock; the gateway's `probe.rs` does.
+
+mod checker;
+mod echo;
+mod merge;
+mod pinger;
+mod statistics;
+
+pub use checker::{Checker, HealthEvent, Probe};
+pub use echo::{EchoReply, EchoRequest, MESSAGE_LEN, TRACKER_LEN, Tracker, parse_v4, parse_v6};
+pub use merge::merge;
+pub use pinger::{Identity, Pinger, PingerConfig, PingerStatus, PingerView};
+pub use statistics::{Latency, Statistics};

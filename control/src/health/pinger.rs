@@ -1,0 +1,371 @@
+//! One peer's pinger: upstream's verdicts, without a socket.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::echo::{EchoReply, Tracker};
+use super::statistics::{Latency, Statistics};
+
+/// From the specification: what an interval of 0 means.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+/// Ours: an interval beyond a day is a mistake, and time must not overflow.
+const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+/// From the specification: what a loss of 0 means.
+const DEFAULT_MAX_LOSS: u32 = 5;
+/// From the specification: the pause after a socket error.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// Ours: how many requests may still be answered late. A peer that answers some requests only must not grow this.
+const MAX_OUTSTANDING: usize = 64;
+
+/// How often to ask, and how much silence is too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PingerConfig {
+    interval: Duration,
+    max_loss: u32,
+}
+
+impl PingerConfig {
+    /// An interval, and how many requests in a row may go unanswered. Zero means upstream's default: one second, five
+    /// requests. An interval of more than a day is a day.
+    pub fn new(interval: Duration, max_loss: u32) -> Self {
+        Self {
+            interval: if interval.is_zero() { DEFAULT_INTERVAL } else { interval.min(MAX_INTERVAL) },
+            max_loss: if max_loss == 0 { DEFAULT_MAX_LOSS } else { max_loss },
+        }
+    }
+
+    /// Time between two requests.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+}
+
+impl Default for PingerConfig {
+    fn default() -> Self {
+        Self::new(Duration::ZERO, 0)
+    }
+}
+
+/// What a pinger knows of its peer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum PingerStatus {
+    /// Not judged: no answer yet, or requests cannot be sent.
+    #[default]
+    Unknown,
+    /// It answers.
+    Connected,
+    /// It has not answered for too long.
+    Error,
+}
+
+impl PingerStatus {
+    /// The word for people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Connected => "connected",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// What marks the requests of one run; drawn at random, so that nobody else can answer them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The id in the ICMP header.
+    pub id: u16,
+    /// The tracker in the data.
+    pub tracker: Tracker,
+}
+
+/// What others see of a pinger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PingerView {
+    /// The verdict.
+    pub status: PingerStatus,
+    /// Why, for people; empty when there is nothing to say.
+    pub message: String,
+    /// The address that is pinged.
+    pub ip: IpAddr,
+    /// Round trips; `None` before the first.
+    pub latency: Option<Latency>,
+}
+
+/// Asks one address and judges it. Drive it with [`Pinger::handle_timeout`] when [`Pinger::poll_timeout`] says so, and
+/// with [`Pinger::handle_reply`] or [`Pinger::handle_send_failure`] as things happen.
+#[derive(Debug)]
+pub struct Pinger {
+    ip: IpAddr,
+    config: PingerConfig,
+    identity: Identity,
+    last_sequence: u16,
+    outstanding: BTreeMap<u16, Instant>,
+    unanswered: u32,
+    next_at: Instant,
+    status: PingerStatus,
+    message: String,
+    statistics: Statistics,
+}
+
+impl Pinger {
+    /// A pinger that asks for the first time at `first_at`.
+    pub fn new(ip: IpAddr, config: PingerConfig, identity: Identity, first_at: Instant) -> Self {
+        Self {
+            ip,
+            config,
+            identity,
+            last_sequence: 0,
+            outstanding: BTreeMap::new(),
+            unanswered: 0,
+            next_at: first_at,
+            status: PingerStatus::Unknown,
+            message: String::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// The address that is asked.
+    pub fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// What marks this run's requests.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The verdict.
+    pub fn status(&self) -> PingerStatus {
+        self.status
+    }
+
+    /// When to call [`Pinger::handle_timeout`].
+    pub fn poll_timeout(&self) -> Instant {
+        self.next_at
+    }
+
+    /// The request to send, if one is due: what marks it, and its sequence number. When too many before it went
+    /// unanswered the peer is in error, and a new run marked by `fresh` is due at once.
+    pub fn handle_timeout(
+        &mut self,
+        now: Instant,
+        fresh: impl FnOnce() -> Identity,
+    ) -> Option<(Identity, u16)> {
+        if now < self.next_at {
+            return None;
+        }
+        let sent = (self.identity, self.count_request(now));
+        if self.unanswered > self.config.max_loss {
+            self.status = PingerStatus::Error;
+            self.message = format!("Failed to successfully ping the remote endpoint IP \"{}\"", self.ip);
+            self.restart(fresh(), now);
+        }
+        Some(sent)
+    }
+
+    /// Takes a reply that carries this run's id. `false` if it is no answer to a request of this run.
+    pub fn handle_reply(&mut self, reply: &EchoReply, now: Instant) -> bool {
+        if reply.tracker != self.identity.tracker || reply.id != self.identity.id {
+            return false;
+        }
+        let Some(sent_at) = self.outstanding.remove(&reply.sequence) else { return false };
+        self.unanswered = 0;
+        self.status = PingerStatus::Connected;
+        self.message.clear();
+        self.statistics.add(now.saturating_duration_since(sent_at));
+        true
+    }
+
+    /// Notes that a request could not be sent: nothing is known, and a new run starts after a pause.
+    pub fn handle_send_failure(&mut self, reason: &str, now: Instant, fresh: Identity) {
+        self.status = PingerStatus::Unknown;
+        self.message = format!("Cannot ping the remote endpoint IP \"{}\": {reason}", self.ip);
+        self.restart(fresh, now + RETRY_AFTER);
+    }
+
+    /// What others see.
+    pub fn view(&self) -> PingerView {
+        PingerView {
+            status: self.status,
+            message: self.message.clone(),
+            ip: self.ip,
+            latency: (!self.statistics.is_empty()).then(|| self.statistics.latency()),
+        }
+    }
+
+    fn count_request(&mut self, now: Instant) -> u16 {
+        self.last_sequence = self.last_sequence.checked_add(1).unwrap_or(1);
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.outstanding.insert(self.last_sequence, now);
+        while self.outstanding.len() > MAX_OUTSTANDING {
+            // The oldest but for the moment of the wrap, where it does not matter which goes.
+            self.outstanding.pop_first();
+        }
+        // In step, so that pingers stay as spread as they started; but requests missed in a stall are not caught up.
+        let in_step = self.next_at + self.config.interval;
+        self.next_at = if in_step > now { in_step } else { now + self.config.interval };
+        self.last_sequence
+    }
+
+    fn restart(&mut self, identity: Identity, at: Instant) {
+        self.identity = identity;
+        self.last_sequence = 0;
+        self.outstanding.clear();
+        self.unanswered = 0;
+        self.next_at = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Peer {
+        start: Instant,
+        pinger: Pinger,
+        runs: u16,
+    }
+
+    impl Peer {
+        fn new(max_loss: u32) -> Self {
+            let start = Instant::now();
+            let config = PingerConfig::new(Duration::ZERO, max_loss);
+            let identity = Identity { id: 1, tracker: [1; 16] };
+            Self { start, pinger: Pinger::new("10.2.0.1".parse().unwrap(), config, identity, start), runs: 1 }
+        }
+
+        fn at(&self, ms: u64) -> Instant {
+            self.start + Duration::from_millis(ms)
+        }
+
+        fn tick(&mut self, ms: u64) -> Option<(Identity, u16)> {
+            let runs = &mut self.runs;
+            let now = self.start + Duration::from_millis(ms);
+            self.pinger.handle_timeout(now, || {
+                *runs += 1;
+                Identity { id: *runs, tracker: [1; 16] }
+            })
+        }
+
+        fn answer(&mut self, (identity, sequence): (Identity, u16), ms: u64) -> bool {
+            let reply = EchoReply { id: identity.id, sequence, tracker: identity.tracker };
+            self.pinger.handle_reply(&reply, self.at(ms))
+        }
+    }
+
+    #[test]
+    fn zero_means_one_second_and_five_losses() {
+        let config = PingerConfig::new(Duration::ZERO, 0);
+        assert_eq!((config.interval(), config.max_loss), (Duration::from_secs(1), 5));
+        assert_eq!(PingerConfig::new(Duration::MAX, 2).interval(), MAX_INTERVAL);
+    }
+
+    #[test]
+    fn a_peer_that_answers_is_connected_and_its_round_trips_are_kept() {
+        let mut peer = Peer::new(0);
+        let first = peer.tick(0).unwrap();
+        assert_eq!((first.1, peer.pinger.status()), (1, PingerStatus::Unknown));
+        assert_eq!(peer.pinger.view().latency, None);
+
+        assert!(peer.answer(first, 30));
+
+        let view = peer.pinger.view();
+        assert_eq!((view.status, view.message.as_str()), (PingerStatus::Connected, ""));
+        assert_eq!(view.latency.unwrap().last.to_string(), "30ms");
+        assert!(!peer.answer(first, 31), "a second answer to one request counted");
+    }
+
+    #[test]
+    fn more_than_five_outstanding_are_an_error_six_seconds_after_the_last_answer() {
+        let mut peer = Peer::new(0);
+        let first = peer.tick(0).unwrap();
+        peer.answer(first, 10);
+        for second in 1..=5 {
+            peer.tick(second * 1000);
+            assert_eq!(peer.pinger.status(), PingerStatus::Connected, "after {second} s");
+        }
+
+        peer.tick(6000);
+
+        let view = peer.pinger.view();
+        assert_eq!(view.status, PingerStatus::Error);
+        assert_eq!(view.message, "Failed to successfully ping the remote endpoint IP \"10.2.0.1\"");
+        assert!(view.latency.is_some(), "what was measured is not forgotten");
+    }
+
+    #[test]
+    fn after_the_error_a_new_run_starts_at_once_and_old_answers_do_not_count() {
+        let mut peer = Peer::new(2);
+        let sent: Vec<_> = (0..3).map(|second| peer.tick(second * 1000).unwrap()).collect();
+        assert_eq!((peer.pinger.status(), peer.pinger.poll_timeout()), (PingerStatus::Error, peer.at(2000)));
+
+        let fresh = peer.tick(2000).unwrap();
+
+        assert_eq!((fresh.0.id, fresh.1), (2, 1));
+        assert!(!peer.answer(sent[2], 2001), "an answer to the old run counted");
+        assert_eq!(peer.pinger.status(), PingerStatus::Error);
+        assert!(peer.answer(fresh, 2002));
+        assert_eq!(peer.pinger.status(), PingerStatus::Connected);
+    }
+
+    #[test]
+    fn an_answer_resets_the_count_also_when_it_is_late() {
+        let mut peer = Peer::new(2);
+        let first = peer.tick(0).unwrap();
+        peer.tick(1000);
+        assert!(peer.answer(first, 1900));
+        peer.tick(2000);
+        peer.tick(3000);
+        assert_eq!(peer.pinger.status(), PingerStatus::Connected);
+        peer.tick(4000);
+        assert_eq!(peer.pinger.status(), PingerStatus::Error);
+    }
+
+    #[test]
+    fn a_socket_that_refuses_makes_it_unknown_and_is_tried_again_after_five_seconds() {
+        let mut peer = Peer::new(0);
+        let first = peer.tick(0).unwrap();
+        peer.answer(first, 5);
+        peer.pinger.handle_send_failure(
+            "Network is unreachable",
+            peer.at(1000),
+            Identity { id: 9, tracker: [9; 16] },
+        );
+        let view = peer.pinger.view();
+        assert_eq!(view.status, PingerStatus::Unknown);
+        assert_eq!(view.message, "Cannot ping the remote endpoint IP \"10.2.0.1\": Network is unreachable");
+        assert_eq!(peer.tick(5999), None);
+        assert_eq!(peer.tick(6000).unwrap().1, 1);
+    }
+
+    #[test]
+    fn a_stall_is_not_caught_up_with_a_burst() {
+        let mut peer = Peer::new(0);
+        peer.tick(0);
+        peer.tick(7300);
+        assert_eq!(peer.tick(7301), None);
+        assert_eq!(peer.pinger.poll_timeout(), peer.at(8300));
+    }
+
+    #[test]
+    fn a_wrong_tracker_is_no_answer() {
+        let mut peer = Peer::new(0);
+        let (identity, sequence) = peer.tick(0).unwrap();
+        assert!(!peer.answer((Identity { tracker: [7; 16], ..identity }, sequence), 1));
+        assert_eq!(peer.pinger.status(), PingerStatus::Unknown);
+    }
+
+    #[test]
+    fn what_a_peer_leaves_unanswered_does_not_pile_up() {
+        let mut peer = Peer::new(0);
+        for second in 0..200_000 {
+            let sent = peer.tick(second * 1000).unwrap();
+            if second % 4 == 0 {
+                peer.answer(sent, second * 1000 + 1);
+            }
+            assert!(peer.pinger.outstanding.len() <= MAX_OUTSTANDING);
+        }
+        assert_eq!(peer.pinger.status(), PingerStatus::Connected);
+    }
+}
