@@ -1,6 +1,7 @@
 //! Cluster: a member of the cluster set.
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -10,9 +11,10 @@ use super::{
 };
 
 /// A cluster's CIDRs, as published by its gateway. The object's name is the cluster ID, made valid.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cluster {
     /// Metadata.
+    #[schemars(with = "Map<String, Value>")]
     pub metadata: ObjectMeta,
     /// What the cluster says of itself.
     pub spec: ClusterSpec,
@@ -42,9 +44,10 @@ impl Resource for Cluster {
 }
 
 /// A cluster's ID and CIDRs. CIDRs are text, as on the wire; [`ClusterSpec::parse`] reads them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterSpec {
     /// The cluster's ID: a DNS-1123 label, unique in the set.
+    #[schemars(length(min = 1, max = 63))]
     pub cluster_id: String,
     /// Vestigial; upstream always writes `["blue"]`.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
@@ -93,17 +96,15 @@ impl ClusterSpec {
 
     /// What upstream's schema checks beyond types: the ID's length.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
-        check_id_length(&self.cluster_id)
+        check_id_length("spec.cluster_id", &self.cluster_id)
     }
 }
 
-/// A cluster's ID must have 1 to 63 bytes; upstream's schema checks no more than that.
-pub(super) fn check_id_length(id: &str) -> Result<(), ApiError> {
-    match id.len() {
+/// A cluster's ID must have 1 to 63 characters; upstream's schema checks no more than that.
+pub(super) fn check_id_length(field: &str, id: &str) -> Result<(), ApiError> {
+    match id.chars().count() {
         1..=63 => Ok(()),
-        length => {
-            Err(ApiError::field("spec.cluster_id", format!("has {length} characters, must have 1 to 63")))
-        }
+        length => Err(ApiError::field(field, format!("has {length} characters, must have 1 to 63"))),
     }
 }
 

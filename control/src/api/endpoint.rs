@@ -1,15 +1,19 @@
 //! Endpoint: one way into a cluster. The object that peers build their cables from.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::cluster::check_id_length;
 use super::lenient::null_as_default;
-use super::{ApiError, Kind, ObjectMeta, Resource, check_cluster_id, endpoint_object_name, parse_cidrs};
+use super::{
+    ApiError, Kind, ObjectMeta, Resource, check_cluster_id, endpoint_object_name, limits, parse_cidrs,
+    parse_ip,
+};
 
 /// Keys of [`EndpointSpec::backend_config`]. Keys beyond upstream's carry the prefix `trieste.`.
 pub mod backend_config {
@@ -36,9 +40,10 @@ pub mod backend_config {
 }
 
 /// A gateway that can be connected to. The object's name is `<cluster>-<cable name>`, made valid.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Endpoint {
     /// Metadata.
+    #[schemars(with = "Map<String, Value>")]
     pub metadata: ObjectMeta,
     /// What the gateway says of itself.
     pub spec: EndpointSpec,
@@ -69,31 +74,60 @@ impl Resource for Endpoint {
 
 /// A gateway's identity, addresses, subnets and cable. Addresses are text, as on the wire; [`EndpointSpec::parse`]
 /// reads them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Newer releases of upstream write lists of addresses, one per family, and repeat the IPv4 one in the single field.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("required" = ["backend", "cable_name", "cluster_id", "hostname", "nat_enabled", "subnets"]))]
 pub struct EndpointSpec {
     /// The owning cluster.
+    #[schemars(length(min = 1, max = 63))]
     pub cluster_id: String,
     /// The cable's name, its identity everywhere.
     pub cable_name: String,
     /// The address that remote gateways ping. Empty: no health check.
     #[serde(rename = "healthCheckIP", default, skip_serializing_if = "String::is_empty")]
     pub health_check_ip: String,
+    /// The addresses that remote gateways ping, one per family.
+    #[serde(
+        rename = "healthCheckIPs",
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub health_check_ips: Vec<String>,
     /// The gateway node's host name; a route agent compares it with its own to learn whether it is the gateway.
     pub hostname: String,
     /// CIDRs reachable through this gateway: global CIDRs alone with Globalnet, else service then pod CIDRs.
     #[serde(deserialize_with = "null_as_default")]
     pub subnets: Vec<String>,
     /// The address that the gateway's kernel uses towards the world.
+    #[serde(default)]
     pub private_ip: String,
+    /// The addresses that the gateway's kernel uses towards the world, one per family.
+    #[serde(
+        rename = "privateIPs",
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub private_ips: Vec<String>,
     /// The address under which the world sees the gateway; empty when unknown.
     #[serde(default)]
     pub public_ip: String,
+    /// The addresses under which the world sees the gateway, one per family.
+    #[serde(
+        rename = "publicIPs",
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub public_ips: Vec<String>,
     /// Whether the cluster was joined with NAT in mind; used only where NAT discovery gives no answer.
     #[serde(default)]
     pub nat_enabled: bool,
     /// The cable driver: `wireguard`, `libreswan`, `vxlan`.
     pub backend: String,
-    /// The driver's settings; keys in [`backend_config`].
+    /// The driver's settings, such as its port and public key; see [`backend_config`].
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub backend_config: BTreeMap<String, String>,
     /// Unknown fields, kept.
@@ -120,14 +154,32 @@ impl EndpointSpec {
 
     /// The gateway's address for routing purposes: the public one if there is one, else the private one.
     pub fn gateway_ip(&self) -> &str {
-        if self.public_ip.is_empty() { &self.private_ip } else { &self.public_ip }
+        let public = self.public_address();
+        if public.is_empty() { self.private_address() } else { public }
+    }
+
+    /// The private address that counts: the single field's, else the list's first of IPv4, else its first; empty if
+    /// there is none.
+    pub fn private_address(&self) -> &str {
+        single_or_first(&self.private_ip, &self.private_ips)
+    }
+
+    /// The public address that counts, chosen like [`EndpointSpec::private_address`].
+    pub fn public_address(&self) -> &str {
+        single_or_first(&self.public_ip, &self.public_ips)
+    }
+
+    /// The address to ping that counts, chosen like [`EndpointSpec::private_address`].
+    pub fn health_check_address(&self) -> &str {
+        single_or_first(&self.health_check_ip, &self.health_check_ips)
     }
 
     /// Reads the texts into types that cannot be wrong.
     ///
     /// # Errors
-    /// [`ApiError::Field`] for the first field whose value cannot be.
+    /// [`ApiError::Field`] for the first field whose value cannot be, or that is beyond [`limits`].
     pub fn parse(&self) -> Result<EndpointFacts, ApiError> {
+        self.check_limits()?;
         check_cluster_id(&self.cluster_id)
             .map_err(|error| ApiError::field("spec.cluster_id", error.to_string()))?;
         if self.cable_name.is_empty() {
@@ -141,35 +193,48 @@ impl EndpointSpec {
             cable_name: self.cable_name.clone(),
             hostname: self.hostname.clone(),
             subnets: parse_cidrs("spec.subnets", &self.subnets)?,
-            private_ip: parse_ip("spec.private_ip", &self.private_ip)?,
-            public_ip: parse_optional_ip("spec.public_ip", &self.public_ip)?,
-            health_check_ip: parse_optional_ip("spec.healthCheckIP", &self.health_check_ip)?,
+            private_ip: parse_ip("spec.private_ip", self.private_address())?,
+            public_ip: parse_optional_ip("spec.public_ip", self.public_address())?,
+            health_check_ip: parse_optional_ip("spec.healthCheckIP", self.health_check_address())?,
             udp_port: self.parse_port(backend_config::UDP_PORT)?.filter(|port| *port != 0),
             nat_discovery_port: self.parse_port(backend_config::NAT_DISCOVERY_PORT)?,
             backend: self.backend.to_lowercase(),
         })
     }
 
-    /// What upstream's schema checks beyond types: the ID's length.
-    pub(super) fn check_shape(&self) -> Result<(), ApiError> {
-        check_id_length(&self.cluster_id)
+    /// What upstream's schema checks beyond types: the ID's length. `at` is the spec's own path.
+    pub(super) fn check_shape(&self, at: &str) -> Result<(), ApiError> {
+        check_id_length(&format!("{at}.cluster_id"), &self.cluster_id)
+    }
+
+    fn check_limits(&self) -> Result<(), ApiError> {
+        limits::check_text("spec.cable_name", &self.cable_name, limits::MAX_TEXT_LEN)?;
+        limits::check_text("spec.hostname", &self.hostname, limits::MAX_TEXT_LEN)?;
+        limits::check_text("spec.backend", &self.backend, limits::MAX_TEXT_LEN)?;
+        limits::check_list("spec.privateIPs", self.private_ips.len(), limits::MAX_ADDRESSES)?;
+        limits::check_list("spec.publicIPs", self.public_ips.len(), limits::MAX_ADDRESSES)?;
+        limits::check_list("spec.healthCheckIPs", self.health_check_ips.len(), limits::MAX_ADDRESSES)?;
+        limits::check_settings("spec.backend_config", &self.backend_config)
     }
 
     fn parse_port(&self, key: &str) -> Result<Option<u16>, ApiError> {
-        let Some(text) = self.backend_config.get(key) else { return Ok(None) };
+        // An empty setting is none, as upstream reads it.
+        let Some(text) = self.backend_config.get(key).filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
         text.parse().map(Some).map_err(|_| {
             ApiError::field(format!("spec.backend_config.{key}"), format!("`{text}` is not a port"))
         })
     }
 }
 
-fn parse_ip(field: &str, text: &str) -> Result<IpAddr, ApiError> {
-    let address: IpAddr =
-        text.parse().map_err(|_| ApiError::field(field, format!("`{text}` is not an IP address")))?;
-    if address.is_unspecified() || address.is_multicast() {
-        return Err(ApiError::field(field, format!("`{text}` is not the address of a host")));
+/// The single field's text if there is one, else the list's first of IPv4, else its first.
+fn single_or_first<'a>(single: &'a str, list: &'a [String]) -> &'a str {
+    if !single.is_empty() {
+        return single;
     }
-    Ok(address)
+    let ipv4 = list.iter().find(|text| text.parse::<Ipv4Addr>().is_ok());
+    ipv4.or_else(|| list.first()).map_or("", String::as_str)
 }
 
 fn parse_optional_ip(field: &str, text: &str) -> Result<Option<IpAddr>, ApiError> {

@@ -25,9 +25,10 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// A field error. `field` is a path from the object's root.
+    /// A field error. `field` is a path from the object's root. Both texts may hold what a peer wrote: control
+    /// characters are escaped, and what is beyond a line of log is cut.
     pub fn field(field: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::Field { field: field.into(), reason: reason.into() }
+        Self::Field { field: printable(field.into()), reason: printable(reason.into()) }
     }
 
     /// The path of the field at fault, if one is.
@@ -45,8 +46,39 @@ impl ApiError {
         // serde reports a missing field at its parent; a reader wants the field itself.
         if let Some(name) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
             let field = if path == "." { name.to_owned() } else { format!("{path}.{name}") };
-            return Self::Field { field, reason: "is missing".to_owned() };
+            return Self::field(field, "is missing");
         }
-        Self::Field { field: path, reason }
+        Self::field(path, reason)
+    }
+}
+
+/// Longest text in an error, in bytes.
+const MAX_TEXT_LEN: usize = 300;
+
+fn printable(text: String) -> String {
+    if text.len() <= MAX_TEXT_LEN && !text.contains(char::is_control) {
+        return text;
+    }
+    let mut shown = String::new();
+    for c in text.chars() {
+        if shown.len() >= MAX_TEXT_LEN {
+            shown.push('…');
+            break;
+        }
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_wrote_cannot_fill_or_forge_a_log() {
+        let error = ApiError::field(format!("spec.{}", "x".repeat(10_000)), "is `a\nERROR forged\u{1b}[2J`");
+        assert!(error.field_path().unwrap().len() < 310);
+        assert!(!error.to_string().contains(char::is_control), "{error}");
+        assert!(error.to_string().contains("a\\nERROR forged"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -13,9 +14,10 @@ use super::{
 };
 
 /// One gateway's published status. The object's name is the host name, made valid.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gateway {
     /// Metadata, with the annotation [`annotation::UPDATE_TIMESTAMP`].
+    #[schemars(with = "Map<String, Value>")]
     pub metadata: ObjectMeta,
     /// The status.
     pub status: PublishedStatus,
@@ -35,6 +37,14 @@ impl Gateway {
         Ok(Self { metadata: ObjectMeta::new(namespace, name), status, extra: Map::new() })
     }
 
+    /// What upstream's schema checks beyond types.
+    pub(super) fn check_shape(&self) -> Result<(), ApiError> {
+        self.status.local_endpoint.check_shape("status.localEndpoint")?;
+        self.status.connections.iter().enumerate().try_for_each(|(index, connection)| {
+            connection.endpoint.check_shape(&format!("status.connections[{index}].endpoint"))
+        })
+    }
+
     /// When the gateway last wrote this object; `None` when the annotation is missing or no number.
     pub fn updated(&self) -> Option<Timestamp> {
         let seconds = self.metadata.annotations.get(annotation::UPDATE_TIMESTAMP)?.parse().ok()?;
@@ -51,12 +61,13 @@ impl Resource for Gateway {
 }
 
 /// `Gateway.status`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PublishedStatus {
     /// The gateway's software version.
     pub version: String,
-    /// Whether this gateway carries traffic.
+    /// Whether this gateway carries traffic: `active` or `passive`.
+    #[schemars(with = "String")]
     pub ha_status: HaStatus,
     /// The gateway's own endpoint.
     pub local_endpoint: EndpointSpec,
@@ -99,10 +110,11 @@ impl fmt::Display for HaStatus {
 }
 
 /// A cable, as its owner sees it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Connection {
-    /// The state.
+    /// The state: `connected`, `connecting`, `error` or `none`.
+    #[schemars(with = "String")]
     pub status: ConnectionStatus,
     /// Why, for people; may be empty.
     pub status_message: String,
@@ -157,7 +169,7 @@ impl fmt::Display for ConnectionStatus {
 }
 
 /// Round-trip times over the health check's window, each in Go's duration text (see [`GoDuration`]).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LatencyRtt {
     /// The newest.

@@ -153,7 +153,7 @@ impl Kind {
 
     /// The version within the group.
     pub fn version(self) -> &'static str {
-        self.api_version().rsplit_once('/').map_or(self.api_version(), |(_, version)| version)
+        self.api_version().rsplit_once('/').map_or_else(|| self.api_version(), |(_, version)| version)
     }
 
     /// Whether objects of this kind live in namespaces; those that do not have an empty one in their key.

@@ -15,6 +15,8 @@ pub mod label {
     pub const CLUSTER_ID: &str = "submariner-io/clusterID";
     /// The namespace an object had in its own cluster, where the copy's namespace differs by design.
     pub const ORIGINATING_NAMESPACE: &str = "submariner-io/originatingNamespace";
+    /// The exported headless service that a GlobalIngressIP belongs to.
+    pub const SERVICE_REF: &str = "submariner.io/serviceRef";
 }
 
 /// Annotation keys.
@@ -23,6 +25,10 @@ pub mod annotation {
     pub const UPDATE_TIMESTAMP: &str = "update-timestamp";
     /// The node's global IP, written by globalnet onto the Gateway object.
     pub const GLOBAL_IP: &str = "submariner.io/globalIp";
+    /// The pod's own address, on a headless service's GlobalIngressIP.
+    pub const HEADLESS_POD_IP: &str = "submariner.io/headless-svc-pod-ip";
+    /// The endpoint's own address, on the GlobalIngressIP of a headless service without selector.
+    pub const HEADLESS_ENDPOINTS_IP: &str = "submariner.io/headless-svc-endpoints-ip";
 }
 
 /// An object's metadata. What is not named here is kept in [`ObjectMeta::extra`].

@@ -1,30 +1,44 @@
-//! The objects that clusters exchange: `submariner.io/v1` Cluster, Endpoint and Gateway.
+//! The objects of `submariner.io/v1`: those that clusters exchange, those that components publish, and globalnet's.
 //!
 //! These are wire types: field names, optionality and equality are those of upstream Submariner, addresses and
 //! CIDRs stay the text they were, and fields that we do not know survive reading and writing at every level.
-//! What must be correct before it becomes a route or a peer is parsed once, by [`EndpointSpec::parse`] and
-//! [`ClusterSpec::parse`], into types that cannot be wrong.
+//! What must be correct before it becomes a route or a peer is parsed once, by [`EndpointSpec::parse`],
+//! [`ClusterSpec::parse`] and [`RouteSpec::parse`], into types that cannot be wrong and are not beyond [`limits`].
+//! [`crd`] makes the definitions for an API server out of the types.
 //!
 //! An [`Object`] is any kind with its body left as JSON; the store and the syncer move those, so that a newer
 //! peer's fields pass through. [`Resource`] turns an [`Object`] into a typed kind and back.
 
 mod cluster;
+mod condition;
+pub mod crd;
 mod duration;
+mod egress;
 mod endpoint;
 mod error;
 mod gateway;
+mod ingress;
 mod kind;
 mod lenient;
+pub mod limits;
 mod meta;
 mod names;
 mod object;
+mod route_agent;
+mod routes;
+mod selector;
 mod subnets;
 
 pub use cluster::{Cluster, ClusterFacts, ClusterSpec};
+pub use condition::{Condition, ConditionStatus};
 pub use duration::{GoDuration, GoDurationError};
+pub use egress::{
+    ClusterGlobalEgressIp, ClusterGlobalEgressIpSpec, EgressStatus, GlobalEgressIp, GlobalEgressIpSpec,
+};
 pub use endpoint::{Endpoint, EndpointFacts, EndpointSpec, backend_config};
 pub use error::ApiError;
 pub use gateway::{Connection, ConnectionStatus, Gateway, HaStatus, LatencyRtt, PublishedStatus};
+pub use ingress::{GlobalIngressIp, GlobalIngressIpSpec, IngressStatus, IngressTarget};
 pub use kind::{API_VERSION, Kind};
 pub use meta::{ObjectMeta, annotation, label};
 pub use names::{
@@ -32,4 +46,8 @@ pub use names::{
     endpoint_object_name, ensure_valid_name,
 };
 pub use object::{Object, ObjectKey, Resource};
+pub use route_agent::{RemoteEndpoint, RouteAgent, RouteAgentStatus};
+pub use routes::{GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec};
+pub use selector::{LabelRequirement, LabelSelector, LocalReference};
+use subnets::parse_ip;
 pub use subnets::{overlap, parse_cidrs};

@@ -6,7 +6,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ApiError, Cluster, Endpoint, Gateway, Kind, ObjectMeta};
+use super::{
+    ApiError, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
+    GlobalIngressIp, Kind, NonGatewayRoute, ObjectMeta, RouteAgent,
+};
 
 /// What names an object: kind, namespace, name. Ordered, so that walks over objects are deterministic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,20 +93,20 @@ impl Object {
     pub fn check_shape(&self) -> Result<(), ApiError> {
         match self.kind {
             Kind::Cluster => Cluster::from_object(self).and_then(|cluster| cluster.spec.check_shape()),
-            Kind::Endpoint => Endpoint::from_object(self).and_then(|endpoint| endpoint.spec.check_shape()),
-            Kind::Gateway => Gateway::from_object(self).map(drop),
-            // Kinds without a type here are what Kubernetes, or their owner, makes them.
-            Kind::RouteAgent
-            | Kind::GatewayRoute
-            | Kind::NonGatewayRoute
-            | Kind::ClusterGlobalEgressIp
-            | Kind::GlobalEgressIp
-            | Kind::GlobalIngressIp
-            | Kind::Lease
-            | Kind::Node
-            | Kind::Pod
-            | Kind::Service
-            | Kind::Event => Ok(()),
+            Kind::Endpoint => {
+                Endpoint::from_object(self).and_then(|endpoint| endpoint.spec.check_shape("spec"))
+            }
+            Kind::Gateway => Gateway::from_object(self).and_then(|gateway| gateway.check_shape()),
+            Kind::RouteAgent => RouteAgent::from_object(self).and_then(|agent| agent.check_shape()),
+            Kind::GatewayRoute => GatewayRoute::from_object(self).map(drop),
+            Kind::NonGatewayRoute => NonGatewayRoute::from_object(self).map(drop),
+            Kind::ClusterGlobalEgressIp => {
+                ClusterGlobalEgressIp::from_object(self).and_then(|egress| egress.check_shape())
+            }
+            Kind::GlobalEgressIp => GlobalEgressIp::from_object(self).and_then(|egress| egress.check_shape()),
+            Kind::GlobalIngressIp => GlobalIngressIp::from_object(self).map(drop),
+            // These are what Kubernetes makes them.
+            Kind::Lease | Kind::Node | Kind::Pod | Kind::Service | Kind::Event => Ok(()),
         }
     }
 

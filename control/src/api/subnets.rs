@@ -1,17 +1,19 @@
-//! CIDRs: reading them from text, and whether two lists claim the same addresses.
+//! Addresses and CIDRs: reading them from text, and whether two lists claim the same addresses.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::ApiError;
+use super::{ApiError, limits};
 
 /// Reads a list of CIDRs, host bits cleared, order and duplicates kept.
 ///
 /// # Errors
 /// [`ApiError::Field`] naming `field` and the index of the first entry that is no CIDR, or that lies in a block which
-/// no cluster can own: loopback, link-local, multicast or unspecified.
+/// no cluster can own: loopback, link-local, multicast or unspecified. Or naming `field` alone, when it has more than
+/// [`limits::MAX_CIDRS`] entries.
 pub fn parse_cidrs(field: &str, texts: &[String]) -> Result<Vec<IpNet>, ApiError> {
+    limits::check_list(field, texts.len(), limits::MAX_CIDRS)?;
     let parse = |(index, text): (usize, &String)| {
         let at = || format!("{field}[{index}]");
         let net: IpNet = text
@@ -24,6 +26,19 @@ pub fn parse_cidrs(field: &str, texts: &[String]) -> Result<Vec<IpNet>, ApiError
         Ok(net.trunc())
     };
     texts.iter().enumerate().map(parse).collect()
+}
+
+/// Reads the address of a host.
+///
+/// # Errors
+/// [`ApiError::Field`] naming `field` when the text is no address, or one that no host has.
+pub(super) fn parse_ip(field: &str, text: &str) -> Result<IpAddr, ApiError> {
+    let address: IpAddr =
+        text.parse().map_err(|_| ApiError::field(field, format!("`{text}` is not an IP address")))?;
+    if address.is_unspecified() || address.is_multicast() {
+        return Err(ApiError::field(field, format!("`{text}` is not the address of a host")));
+    }
+    Ok(address)
 }
 
 /// The first pair of networks, one of each list, that have an address in common.

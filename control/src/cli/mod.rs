@@ -4,6 +4,7 @@
 //!   trieste show connections|endpoints|gateways|all     from a store, or from one gateway
 //!   trieste status                                      one gateway in detail
 //!   trieste capture                                     packets, as pcapng
+//!   trieste crds                                        definitions for an API server, as YAML
 //! ```
 //!
 //! Answers go to standard output and nothing else does: remarks and errors go to standard error, and an error says
@@ -11,6 +12,7 @@
 //! failure.
 
 mod capture;
+mod crds;
 mod output;
 mod pcapng;
 mod rows;
@@ -48,6 +50,8 @@ enum Command {
     /// Points on the line: outer-rx, opened, inner-tx (inbound), inner-rx, sealed, outer-tx (outbound), drops (the
     /// reason is the packet's comment). Try: trieste capture -w - | tcpdump -n -r -
     Capture(capture::CaptureArgs),
+    /// Print the definitions of Trieste's kinds, for kubectl apply -f -
+    Crds(crds::CrdsArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -147,6 +151,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)),
         Command::Capture(args) => in_runtime(capture::run(&args)),
+        Command::Crds(args) => crds::run(&args, &mut output),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "trieste", &mut script);

@@ -1,0 +1,124 @@
+//! Definitions of our kinds for an API server (`CustomResourceDefinition`), made from the types beside.
+//!
+//! Names, short names, scopes, printer columns, status subresources, required fields and limits are upstream's, so that
+//! either party's definitions may be installed in a cluster and either party's programs run on them. One difference is
+//! deliberate. Upstream's definitions make the API server drop every field that they do not name; wherever our types
+//! keep unknown fields, ours say `x-kubernetes-preserve-unknown-fields`. A newer member's fields then survive in a
+//! cluster where ours are installed. Every object that upstream's definitions accept, ours accept too: no word lists
+//! where upstream has none (a newer release may know another state of a connection), and a field is required only if
+//! it is in every release of upstream.
+//!
+//! The files in `control/crds/` are the output of `trieste crds`; the test `control/tests/crds.rs` says when they are
+//! stale.
+
+mod structural;
+
+use serde_json::{Value, json};
+
+use super::{
+    Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp, GlobalIngressIp, Kind,
+    NonGatewayRoute, Resource, RouteAgent,
+};
+
+/// What each file says first.
+const HEADER: &str = "\
+# Generated from the types in control/src/api by `trieste crds`; do not edit. To make it anew:
+# cargo run -p trieste-control --bin trieste -- crds --directory control/crds
+";
+
+/// The definitions of all kinds of `submariner.io/v1`, in the order of [`Kind::SUBMARINER`], each a whole object that
+/// an API server takes.
+pub fn definitions() -> Vec<Value> {
+    vec![
+        definition::<Cluster>(&[]),
+        definition::<Endpoint>(&[]),
+        definition::<Gateway>(&[Column {
+            name: "HA Status",
+            path: ".status.haStatus",
+            description: "Whether the gateway carries traffic",
+        }]),
+        definition::<RouteAgent>(&[]),
+        definition::<GatewayRoute>(&[]),
+        definition::<NonGatewayRoute>(&[]),
+        definition::<ClusterGlobalEgressIp>(&[]),
+        definition::<GlobalEgressIp>(&[]),
+        definition::<GlobalIngressIp>(&[Column {
+            name: "IP",
+            path: ".status.allocatedIP",
+            description: "The global address given",
+        }]),
+    ]
+}
+
+/// A definition as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefinitionFile {
+    /// The file's name: `submariner.io_<plural>.yaml`.
+    pub name: String,
+    /// One YAML document, with comments on how it was made.
+    pub text: String,
+}
+
+/// The definitions as files, in the order of [`definitions`].
+pub fn files() -> Vec<DefinitionFile> {
+    let file = |(kind, definition): (Kind, Value)| {
+        let body = serde_saphyr::to_string(&definition).expect("JSON values have a YAML form");
+        let end = if body.ends_with('\n') { "" } else { "\n" };
+        DefinitionFile {
+            name: format!("{}_{}.yaml", kind.group(), kind.plural()),
+            text: format!("{HEADER}---\n{body}{end}"),
+        }
+    };
+    Kind::SUBMARINER.into_iter().zip(definitions()).map(file).collect()
+}
+
+/// A column that `kubectl get` shows beside the name.
+struct Column {
+    name: &'static str,
+    path: &'static str,
+    description: &'static str,
+}
+
+fn definition<T: Resource + schemars::JsonSchema>(columns: &[Column]) -> Value {
+    let kind = T::KIND;
+    let mut version = json!({
+        "name": kind.version(),
+        "served": true,
+        "storage": true,
+        "schema": {"openAPIV3Schema": structural::root_schema::<T>()},
+    });
+    if kind.has_status_subresource() {
+        version["subresources"] = json!({"status": {}});
+    }
+    if !columns.is_empty() {
+        version["additionalPrinterColumns"] = columns.iter().map(Column::to_value).collect();
+    }
+    let mut names = json!({
+        "kind": kind.as_str(),
+        "listKind": format!("{kind}List"),
+        "plural": kind.plural(),
+        "singular": kind.as_str().to_lowercase(),
+    });
+    if !kind.short_names().is_empty() {
+        names["shortNames"] = json!(kind.short_names());
+    }
+    let mut definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{}.{}", kind.plural(), kind.group())},
+        "spec": {
+            "group": kind.group(),
+            "names": names,
+            "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" },
+            "versions": [version],
+        },
+    });
+    definition.sort_all_objects();
+    definition
+}
+
+impl Column {
+    fn to_value(&self) -> Value {
+        json!({"name": self.name, "type": "string", "jsonPath": self.path, "description": self.description})
+    }
+}

@@ -1,0 +1,84 @@
+//! RouteAgent: what a node's route agent says about its way to the remote gateways.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::lenient::null_as_default;
+use super::{
+    ApiError, ConnectionStatus, EndpointSpec, Kind, LatencyRtt, ObjectMeta, Resource, check_object_name,
+};
+
+/// One node's published status. The object's name is the node's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RouteAgent {
+    /// Metadata.
+    #[schemars(with = "Map<String, Value>")]
+    pub metadata: ObjectMeta,
+    /// The status.
+    pub status: RouteAgentStatus,
+    /// Unknown top-level fields, kept.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl RouteAgent {
+    /// A new RouteAgent object in `namespace`, named after the node.
+    ///
+    /// # Errors
+    /// [`ApiError::Field`] when the node's name is not an object name.
+    pub fn new(namespace: &str, node: &str, status: RouteAgentStatus) -> Result<Self, ApiError> {
+        check_object_name(node).map_err(|error| ApiError::field("metadata.name", error.to_string()))?;
+        Ok(Self { metadata: ObjectMeta::new(namespace, node), status, extra: Map::new() })
+    }
+
+    /// What upstream's schema checks beyond types.
+    pub(super) fn check_shape(&self) -> Result<(), ApiError> {
+        self.status.remote_endpoints.iter().enumerate().try_for_each(|(index, remote)| {
+            remote.spec.check_shape(&format!("status.remoteEndpoints[{index}].spec"))
+        })
+    }
+}
+
+impl Resource for RouteAgent {
+    const KIND: Kind = Kind::RouteAgent;
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+/// `RouteAgent.status`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteAgentStatus {
+    /// The route agent's software version.
+    pub version: String,
+    /// Why the route agent cannot work; empty if it can.
+    pub status_failure: String,
+    /// One entry per remote gateway; empty while there is none, never absent.
+    #[serde(deserialize_with = "null_as_default")]
+    pub remote_endpoints: Vec<RemoteEndpoint>,
+    /// Unknown fields, kept.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// A remote gateway, as a node sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RemoteEndpoint {
+    /// The state: `connected`, `connecting`, `error` or `none`.
+    #[schemars(with = "String")]
+    pub status: ConnectionStatus,
+    /// Why, for people; may be empty.
+    pub status_message: String,
+    /// The remote gateway's endpoint.
+    pub spec: EndpointSpec,
+    /// Round trips from this node, if it measures them.
+    #[serde(rename = "latencyRTT", default, skip_serializing_if = "Option::is_none")]
+    pub latency_rtt: Option<LatencyRtt>,
+    /// Unknown fields, kept.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
