@@ -203,7 +203,7 @@ impl Store for DirStore {
 
     async fn delete_version(&self, object: &Object) -> Result<(), StoreError> {
         let (key, version) = (object.key(), object.metadata.resource_version.clone());
-        self.blocking(move |inner| inner.delete_version(&key, version)).await
+        self.blocking(move |inner| inner.delete_version(&key, version.as_deref())).await
     }
 
     async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, StoreError> {

@@ -54,31 +54,26 @@ impl Inner {
     }
 
     pub(super) fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        self.delete_if(key, |_| true)
+        self.delete_if(key, None)
     }
 
-    pub(super) fn delete_version(&self, key: &ObjectKey, version: Option<String>) -> Result<(), StoreError> {
+    pub(super) fn delete_version(&self, key: &ObjectKey, version: Option<&str>) -> Result<(), StoreError> {
         let Some(version) = version else {
             let reason = "is missing; this deletion must say which version it means";
             return Err(StoreError::invalid(key, "metadata.resourceVersion", reason));
         };
-        // A version is a digest of all that a file says, the incarnation's ID included.
-        self.delete_if(key, |found| *found == version).map_err(|error| match error {
-            StoreError::Conflict { key, found, .. } => {
-                StoreError::Conflict { key, expected: version.clone(), found }
-            }
-            other => other,
-        })
+        self.delete_if(key, Some(version))
     }
 
-    fn delete_if(&self, key: &ObjectKey, is_meant: impl Fn(&String) -> bool) -> Result<(), StoreError> {
+    /// A version is a digest of all that a file says, the incarnation's ID included.
+    fn delete_if(&self, key: &ObjectKey, version: Option<&str>) -> Result<(), StoreError> {
         check_key(key)?;
         let dir = self.kind_dir(key.kind, &key.namespace)?;
         self.locked(&dir, false, |mut scan| {
             let claim = scan.objects.remove(&key.name).ok_or_else(|| StoreError::NotFound(key.clone()))?;
             let found = claim.object.metadata.resource_version.unwrap_or_default();
-            if !is_meant(&found) {
-                return Err(StoreError::Conflict { key: key.clone(), expected: String::new(), found });
+            if let Some(expected) = version.filter(|version| **version != found) {
+                return Err(StoreError::Conflict { key: key.clone(), expected: expected.to_owned(), found });
             }
             // A duplicate that stayed would be the object, back from the dead.
             for file in claim.duplicates.iter().chain([&claim.file]) {
