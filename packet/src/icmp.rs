@@ -99,6 +99,21 @@ pub fn too_big(packet: &[u8], inner: &Inner, from: IpAddr, mtu_bytes: u16, out: 
     }
 }
 
+/// Whether `packet`, described by `inner`, is an echo request that [`echo_reply`] answers if its checksums are right.
+#[must_use]
+pub fn is_echo_request(packet: &[u8], inner: &Inner) -> bool {
+    let (header_bytes, request) = match (inner.flow.protocol, inner.flow.is_ipv4()) {
+        (protocol::ICMP, true) => (IPV4_HEADER_BYTES, 8),
+        (protocol::ICMPV6, false) => (IPV6_HEADER_BYTES, 128),
+        _ => return false,
+    };
+    inner.transport == Transport::Icmp
+        && usize::from(inner.total_bytes) == packet.len()
+        && usize::from(inner.transport_offset) == header_bytes
+        && packet[header_bytes..header_bytes + 2] == [request, 0]
+        && may_answer(packet, inner)
+}
+
 /// Turns an echo request into its reply, in place: addresses swapped, hop limit 64, everything that the sender put
 /// into it returned. `inner` describes `packet`, which has no trailing bytes.
 ///
@@ -107,18 +122,8 @@ pub fn too_big(packet: &[u8], inner: &Inner, from: IpAddr, mtu_bytes: u16, out: 
 /// source that is no single host.
 #[must_use]
 pub fn echo_reply(packet: &mut [u8], inner: &Inner) -> bool {
-    let (header_bytes, request, reply) = match inner.flow.protocol {
-        protocol::ICMP => (IPV4_HEADER_BYTES, 8, 0),
-        protocol::ICMPV6 => (IPV6_HEADER_BYTES, 128, 129),
-        _ => return false,
-    };
-    let is_of_family = inner.flow.is_ipv4() == (header_bytes == IPV4_HEADER_BYTES);
-    let is_whole = inner.transport == Transport::Icmp && usize::from(inner.total_bytes) == packet.len();
-    if !is_of_family || !is_whole || usize::from(inner.transport_offset) != header_bytes {
-        return false;
-    }
-    let is_request = packet[header_bytes] == request && packet[header_bytes + 1] == 0;
-    if !is_request || !may_answer(packet, inner) || !is_intact(packet, header_bytes) {
+    let header_bytes = usize::from(inner.transport_offset);
+    if !is_echo_request(packet, inner) || !is_intact(packet, header_bytes) {
         return false;
     }
     //= https://www.rfc-editor.org/rfc/rfc792#page-14
@@ -141,6 +146,7 @@ pub fn echo_reply(packet: &mut [u8], inner: &Inner) -> bool {
         packet[7] = HOP_LIMIT;
     }
     // The pseudo-header's sum does not know which address comes first.
+    let (request, reply): (u8, u8) = if version(packet) == 4 { (8, 0) } else { (128, 129) };
     let at = header_bytes + 2;
     let sum = checksum::update16(be16(packet, at), u16::from(request) << 8, u16::from(reply) << 8);
     packet[header_bytes] = reply;

@@ -6,6 +6,7 @@ use trieste_packet::wire::Inner;
 use trieste_packet::{Batch, ClusterId, Decision, DropReason, Drops, LayoutKind, Packet, Pool};
 
 use crate::flow::{Flows, Verdict};
+use crate::probe::{self, Fate, Probes};
 use crate::steer;
 use crate::tables::{Selection, Tables};
 
@@ -88,26 +89,38 @@ fn decide_outbound(inner: &Inner, tables: &Tables) -> Verdict {
 }
 
 /// Lets only those inbound packets stay whose source belongs to the peer that sealed them and whose destination is
-/// ours.
+/// ours. Probes from tunnel addresses become replies in `replies`.
 pub(crate) fn inbound(
     batch: &mut Batch,
     headers: &mut Vec<Inner>,
     tables: &Tables,
     flows: &mut Flows,
-    pool: &mut Pool,
     drops: &mut Drops,
+    probes: &mut Probes<'_>,
 ) {
-    filter_both(batch, headers, pool, drops, |packet, inner| {
-        let lane = tables.lane(packet.decision.lane).ok_or(DropReason::NoLane)?;
+    let (mut read, mut kept) = (0, 0);
+    let check = |packet: &mut Packet| {
+        let inner = headers[read];
+        read += 1;
+        let lane = tables.lane(packet.decision.lane).ok_or(Fate::Drop(DropReason::NoLane))?;
         packet.decision.mtu_bytes = lane.mtu_bytes;
         let known = flows.lookup(&inner.flow, tables.epoch());
-        if known == Some(Verdict::Accept(lane.cluster)) {
-            return Ok(());
+        if known != Some(Verdict::Accept(lane.cluster)) {
+            match decide_inbound(&inner, lane.cluster, tables) {
+                Ok(()) => flows.learn(inner.flow, tables.epoch(), Verdict::Accept(lane.cluster)),
+                Err(DropReason::SourceNotAllowed) => return Err(probe::judge(packet, &inner, tables)),
+                Err(reason) => return Err(Fate::Drop(reason)),
+            }
         }
-        decide_inbound(inner, lane.cluster, tables)?;
-        flows.learn(inner.flow, tables.epoch(), Verdict::Accept(lane.cluster));
+        headers[kept] = inner;
+        kept += 1;
         Ok(())
+    };
+    batch.retain_or(check, |packet, fate| match fate {
+        Fate::Drop(reason) => drops.discard(packet, reason, probes.pool),
+        Fate::Answer => probes.answer(packet, drops),
     });
+    headers.truncate(kept);
 }
 
 fn decide_inbound(inner: &Inner, from: ClusterId, tables: &Tables) -> Result<(), DropReason> {

@@ -9,7 +9,7 @@ pub struct Counters {
     pub wire_in: u64,
     /// Handed over by other workers.
     pub handed_in: u64,
-    /// Made here: ICMP errors, and fragments beyond the first.
+    /// Made here: ICMP errors and echo replies, fragments beyond the first, control datagrams.
     pub made: u64,
     /// Given to the TUN device.
     pub tun_out: u64,
@@ -17,7 +17,7 @@ pub struct Counters {
     pub wire_out: u64,
     /// Handed over to other workers.
     pub handed_out: u64,
-    /// Datagrams that carried no packet: handshakes, cookies, keepalives.
+    /// Datagrams that carried no packet to deliver: handshakes, cookies, keepalives, probes answered here.
     pub control_in: u64,
     /// Control datagrams sent. Not part of the packets' balance.
     pub control_out: u64,
@@ -33,6 +33,8 @@ pub struct Counters {
     pub fragmented: u64,
     /// "Too big" errors made.
     pub too_big: u64,
+    /// Probes from a peer's tunnel address that were answered here.
+    pub probes_answered: u64,
 }
 
 /// The balance of packets: `in + made = out + held + dropped`.

@@ -12,6 +12,7 @@ use crate::ecn;
 use crate::mtu;
 use crate::owner::{Handoff, HandoffKind};
 use crate::pipeline::Pipeline;
+use crate::probe::Probes;
 use crate::tap::Point;
 
 impl Pipeline {
@@ -26,6 +27,7 @@ impl Pipeline {
         }
         self.open_group(now);
         self.deliver(now);
+        self.seal_ready(now);
     }
 
     /// Takes packets that other workers handed over, in order: one batch, sealed and opened lane by lane.
@@ -43,7 +45,7 @@ impl Pipeline {
         self.seal_ready(now);
     }
 
-    /// Carries what has been opened to the TUN device.
+    /// Carries what has been opened to the TUN device; replies to probes are left in `ready`.
     fn deliver(&mut self, now: Instant) {
         if self.opened.is_empty() {
             return;
@@ -57,8 +59,14 @@ impl Pipeline {
             &mut self.headers,
             &tables,
             &mut self.flows,
-            &mut self.pool,
             &mut self.drops,
+            &mut Probes {
+                lanes: &mut self.lanes,
+                replies: &mut self.ready,
+                pool: &mut self.pool,
+                counters: &mut self.counters,
+                now,
+            },
         );
         mark_congestion(&mut self.inner, &mut self.headers, &mut self.pool, &mut self.drops);
         mtu::clamp_mss(&mut self.inner, &self.headers, &mut self.counters);

@@ -6,6 +6,8 @@ use std::time::Instant;
 use trieste_cables::{CableStats, Tunnel};
 use trieste_packet::{CableId, LaneId};
 
+use crate::probe::ProbeLimiter;
+
 /// What the control plane tells a worker about its lanes. Traffic goes on meanwhile.
 pub enum LaneCommand {
     /// Adds a lane.
@@ -69,9 +71,10 @@ pub(crate) struct Slot {
     pub(crate) cable: CableId,
     pub(crate) tunnel: Box<dyn Tunnel>,
     pub(crate) ends: Option<Instant>,
+    pub(crate) probes: ProbeLimiter,
 }
 
-/// All lanes of a worker, sorted by id. There are as many as peers: few.
+/// All lanes of a worker, sorted by id. There are as many as peers: hundreds at most.
 #[derive(Default)]
 pub(crate) struct Lanes {
     slots: Vec<Slot>,
@@ -98,13 +101,18 @@ impl Lanes {
         }
     }
 
-    pub(crate) fn remove(&mut self, lane: LaneId) -> Option<Slot> {
-        let index = self.slots.binary_search_by_key(&lane, |slot| slot.lane).ok()?;
-        Some(self.slots.remove(index))
+    /// Removes the lanes whose time is over.
+    pub(crate) fn take_ended(&mut self, now: Instant) -> Vec<Slot> {
+        self.slots.extract_if(.., |slot| slot.ends.is_some_and(|ends| ends <= now)).collect()
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = LaneId> + '_ {
-        self.slots.iter().map(|slot| slot.lane)
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The lane at a position, in the order of ids.
+    pub(crate) fn at(&self, index: usize) -> Option<LaneId> {
+        self.slots.get(index).map(|slot| slot.lane)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {

@@ -3,6 +3,7 @@
 //! ```text
 //!  from TUN ─▶ outbound: parse ▸ classify ▸ clamp MSS ▸ fit MTU ▸ owner ▸ seal ─▶ to the wire
 //!  to TUN ◀─ inbound: ECN ◂ clamp MSS ◂ classify (source check) ◂ coalesce ◂ open ◂ demux ◀─ from the wire
+//!                                         └─▶ a probe from a tunnel address: its reply ▸ seal ─▶ to the wire
 //! ```
 //!
 //! A [`Pipeline`] belongs to one worker. It takes batches, the time of the batch, and the immutable [`Tables`];
@@ -24,6 +25,7 @@ mod mtu;
 mod outbound;
 mod owner;
 mod pipeline;
+mod probe;
 mod seal;
 mod steer;
 mod tables;

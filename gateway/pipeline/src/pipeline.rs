@@ -1,7 +1,8 @@
 //! One worker's packet path: its state and what drives it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
@@ -14,13 +15,21 @@ use crate::flow::Flows;
 use crate::lanes::{LaneCommand, LaneReport, Lanes, Slot};
 use crate::mtu::IcmpLimiter;
 use crate::owner::Handoff;
+use crate::probe::ProbeLimiter;
 use crate::tables::Tables;
 use crate::tap::{Point, Tap};
 
 /// Most packets that one inbound batch can become: 16 received trains of 64 segments, with room for errors made.
 const OUTPUT_LIMIT: usize = 2048;
-/// Most events kept for the control plane; a newer one pushes the oldest out.
-const EVENT_LIMIT: usize = 256;
+/// Most events kept for the control plane; a newer one pushes the oldest out. Ours: two for each of 500 lanes that
+/// come up at once.
+const EVENT_LIMIT: usize = 1024;
+/// Control datagrams per call that lanes send of their own accord: greetings, keepalives. Ours: far less than there
+/// are buffers, and with [`TIMER_SLACK`] thousands a second, so that 800 cables are greeted in a quarter of a second.
+const CONTROL_BURST: u64 = 32;
+/// How far timers of lanes may be late: those that are due together are looked at together. Ours: the finest is
+/// 250 ms.
+const TIMER_SLACK: Duration = Duration::from_millis(10);
 
 /// What a pipeline is made of.
 #[derive(Debug, Clone)]
@@ -46,13 +55,19 @@ pub struct Pipeline {
     pub(crate) gate: Box<dyn Gate>,
     pub(crate) limiter: IcmpLimiter,
     pub(crate) tap: Option<Box<dyn Tap>>,
-    pub(crate) events: Vec<(LaneId, CableEvent)>,
+    pub(crate) events: VecDeque<(LaneId, CableEvent)>,
     pub(crate) headers: Vec<Inner>,
     pub(crate) ready: Vec<Packet>,
     pub(crate) group: Vec<Packet>,
     pub(crate) opened: Batch,
     pub(crate) inner: Batch,
     looked: usize,
+    /// Control datagrams since the last [`Self::handle_timeout`], by lanes that were asked in turn.
+    paced: u64,
+    /// The position of the lane that is asked first in the next turn, when the last one ended early.
+    unasked: Option<usize>,
+    /// When timers were last looked at.
+    timed: Instant,
     /// Buffers of this worker.
     pub pool: Pool,
     /// Drop counters.
@@ -80,13 +95,16 @@ impl Pipeline {
             gate,
             limiter: IcmpLimiter::new(now),
             tap: None,
-            events: Vec::with_capacity(EVENT_LIMIT),
+            events: VecDeque::with_capacity(EVENT_LIMIT),
             headers: Vec::with_capacity(OUTPUT_LIMIT),
             ready: Vec::with_capacity(OUTPUT_LIMIT),
             group: Vec::with_capacity(OUTPUT_LIMIT),
             opened: Batch::with_limit(OUTPUT_LIMIT),
             inner: Batch::with_limit(OUTPUT_LIMIT),
             looked: 0,
+            paced: 0,
+            unasked: None,
+            timed: now,
             drops: Drops::default(),
             counters: Counters::default(),
             to_wire: Batch::with_limit(OUTPUT_LIMIT),
@@ -99,10 +117,11 @@ impl Pipeline {
     pub fn command(&mut self, command: LaneCommand, now: Instant) {
         match command {
             LaneCommand::Add { lane, cable, tunnel } => {
-                if let Some(replaced) = self.lanes.insert(Slot { lane, cable, tunnel, ends: None }) {
+                let slot = Slot { lane, cable, tunnel, ends: None, probes: ProbeLimiter::new(now) };
+                if let Some(replaced) = self.lanes.insert(slot) {
                     self.retire(&replaced, now);
                 }
-                self.service(lane, now);
+                self.service_in_turn(lane, now);
             }
             LaneCommand::Drain { lane, until } => {
                 if let Some(slot) = self.lanes.find(lane) {
@@ -112,13 +131,13 @@ impl Pipeline {
             LaneCommand::SetPeer { lane, peer } => {
                 if let Some(slot) = self.lanes.find(lane) {
                     slot.tunnel.set_peer(peer, now);
-                    self.service(lane, now);
+                    self.service_in_turn(lane, now);
                 }
             }
             LaneCommand::Rekey { lane } => {
                 if let Some(slot) = self.lanes.find(lane) {
                     slot.tunnel.rekey(now);
-                    self.service(lane, now);
+                    self.service_in_turn(lane, now);
                 }
             }
         }
@@ -127,32 +146,37 @@ impl Pipeline {
     /// Does what is due: timers of lanes and gate, lanes whose time is over.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.gate.handle_timeout(now);
-        let mut ended = None;
         for slot in self.lanes.iter_mut() {
             slot.tunnel.handle_timeout(now, &mut self.drops);
-            if slot.ends.is_some_and(|ends| ends <= now) {
-                // One a call is enough: calls come a few times a second.
-                ended = Some(slot.lane);
-            }
         }
-        if let Some(slot) = ended.and_then(|lane| self.lanes.remove(lane)) {
+        for slot in self.lanes.take_ended(now) {
             self.retire(&slot, now);
         }
-        for index in 0.. {
-            let Some(lane) = self.lanes.ids().nth(index) else { break };
-            self.service(lane, now);
+        self.timed = now;
+        self.paced = 0;
+        let (count, first) = (self.lanes.len(), self.unasked.take().unwrap_or(0));
+        for index in (0..count).map(|turn| (first + turn) % count) {
+            let Some(lane) = self.lanes.at(index) else { continue };
+            if !self.service_in_turn(lane, now) {
+                self.unasked = Some(index);
+                break;
+            }
         }
     }
 
     /// When [`Self::handle_timeout`] wants to be called next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.lanes.poll_timeout()
+        let soon = self.timed + TIMER_SLACK;
+        if self.unasked.is_some() {
+            return Some(soon);
+        }
+        self.lanes.poll_timeout().map(|due| due.max(soon))
     }
 
     /// The next event of a lane, for the control plane.
     pub fn poll_event(&mut self) -> Option<(LaneId, CableEvent)> {
-        (!self.events.is_empty()).then(|| self.events.remove(0))
+        self.events.pop_front()
     }
 
     /// The state of all lanes.
@@ -199,6 +223,19 @@ impl Pipeline {
         self.drops.count(slot.cable, DropReason::HeldExpired, held);
     }
 
+    /// The same as [`Self::service`] for what a lane sends unasked: false, and nothing done, when it is not its turn
+    /// yet because many lanes want to send at once.
+    fn service_in_turn(&mut self, lane: LaneId, now: Instant) -> bool {
+        if self.paced >= CONTROL_BURST {
+            self.unasked = self.unasked.or(Some(0));
+            return false;
+        }
+        let before = self.counters.control_out;
+        self.service(lane, now);
+        self.paced += self.counters.control_out - before;
+        true
+    }
+
     /// Takes out of a lane's slow half what it wants sent, and seals what waited when its keys have come.
     pub(crate) fn service(&mut self, lane: LaneId, now: Instant) {
         let Some(slot) = self.lanes.find(lane) else { return };
@@ -207,9 +244,9 @@ impl Pipeline {
         while let Some(event) = slot.tunnel.poll_event() {
             is_up |= event == CableEvent::LaneUp;
             if self.events.len() == EVENT_LIMIT {
-                self.events.remove(0);
+                self.events.pop_front();
             }
-            self.events.push((lane, event));
+            self.events.push_back((lane, event));
         }
         while let Some(transmit) = slot.tunnel.poll_transmit() {
             let Transmit { payload, outer } = transmit;

@@ -99,6 +99,22 @@ impl<T> Lpm<T> {
         };
     }
 
+    /// An entry that shares an address with `prefix`. Prefixes nest or are disjoint: it holds `prefix`, or is in it.
+    fn overlap(&self, prefix: IpNet) -> Option<(IpNet, &T)> {
+        match prefix {
+            IpNet::V4(v4) => {
+                let v4 = v4.trunc();
+                let found = self.v4.get_lpm(&v4).or_else(|| self.v4.children(&v4).next());
+                found.map(|(other, value)| (IpNet::V4(other), value))
+            }
+            IpNet::V6(v6) => {
+                let v6 = v6.trunc();
+                let found = self.v6.get_lpm(&v6).or_else(|| self.v6.children(&v6).next());
+                found.map(|(other, value)| (IpNet::V6(other), value))
+            }
+        }
+    }
+
     fn longest(&self, address: IpAddr) -> Option<&T> {
         match address {
             IpAddr::V4(v4) => {
@@ -123,6 +139,7 @@ pub struct Tables {
     paths: Vec<Path>,
     lanes: Vec<(LaneId, LaneInfo)>,
     identities: Vec<([u8; 32], LaneId)>,
+    tunnel_addresses: Vec<(LaneId, IpAddr)>,
     icmp_v4: Option<Ipv4Addr>,
     icmp_v6: Option<Ipv6Addr>,
 }
@@ -197,7 +214,13 @@ impl Tables {
         Some(self.identities[index].1)
     }
 
-    /// Our address for ICMP errors to a source of the same family: one inside the published subnets.
+    /// Whether the address is one that the tunnel itself has at the far end of a lane.
+    #[must_use]
+    pub fn is_tunnel_address(&self, lane: LaneId, address: IpAddr) -> bool {
+        self.tunnel_addresses.binary_search(&(lane, address)).is_ok()
+    }
+
+    /// Our address for ICMP to and from a peer of the same family: one inside the published subnets.
     #[must_use]
     pub fn icmp_source(&self, to: IpAddr) -> Option<IpAddr> {
         if to.is_ipv4() { self.icmp_v4.map(IpAddr::V4) } else { self.icmp_v6.map(IpAddr::V6) }
@@ -219,14 +242,14 @@ pub enum Selection<'a> {
 #[derive(Debug, Default)]
 pub struct TablesBuilder {
     tables: Tables,
-    local: Vec<IpNet>,
 }
 
 impl TablesBuilder {
-    /// Begins with our own subnets and the addresses that ICMP errors carry as their source.
+    /// Begins with our own subnets and our addresses inside them: the source of ICMP errors, the destination of
+    /// probes.
     #[must_use]
     pub fn new(epoch: u64, local: &[IpNet], icmp_sources: &[IpAddr]) -> Self {
-        let mut builder = Self { tables: Tables { epoch, ..Tables::default() }, local: local.to_vec() };
+        let mut builder = Self { tables: Tables { epoch, ..Tables::default() } };
         for &subnet in local {
             builder.tables.local.insert(subnet, ());
         }
@@ -239,21 +262,22 @@ impl TablesBuilder {
         builder
     }
 
-    /// Adds a remote cluster.
+    /// Adds a remote cluster; what it costs does not depend on how many there are. Without a path, packets for it
+    /// are dropped.
     ///
     /// # Errors
     /// [`TablesError`] when one of its subnets overlaps ours or those of an earlier cluster; nothing of it is
     /// added then.
     pub fn cluster(&mut self, name: &str, subnets: &[IpNet]) -> Result<ClusterId, TablesError> {
         for &subnet in subnets {
-            if let Some(&ours) = self.local.iter().find(|ours| overlap(ours, &subnet)) {
+            if let Some((ours, ())) = self.tables.local.overlap(subnet) {
                 return Err(TablesError::OverlapsLocal { cluster: name.to_owned(), theirs: subnet, ours });
             }
-            for earlier in &self.tables.clusters {
-                if let Some(&other) = earlier.subnets.iter().find(|other| overlap(other, &subnet)) {
-                    let (cluster, other_cluster) = (name.to_owned(), earlier.name.clone());
-                    return Err(TablesError::OverlapsRemote { cluster, subnet, other_cluster, other });
-                }
+            if let Some((other, &earlier)) = self.tables.remote.overlap(subnet) {
+                let other_cluster =
+                    self.tables.cluster(earlier).map(|cluster| cluster.name.clone()).unwrap_or_default();
+                let cluster = name.to_owned();
+                return Err(TablesError::OverlapsRemote { cluster, subnet, other_cluster, other });
             }
         }
         let index =
@@ -299,11 +323,17 @@ impl TablesBuilder {
         self.tables.identities.push((identity, lane));
     }
 
+    /// Says which address the tunnel itself has at the far end of a lane.
+    pub fn tunnel_address(&mut self, lane: LaneId, address: IpAddr) {
+        self.tables.tunnel_addresses.push((lane, address));
+    }
+
     /// The finished snapshot.
     #[must_use]
     pub fn build(mut self) -> Tables {
         self.tables.lanes.sort_by_key(|entry| entry.0);
         self.tables.identities.sort_by_key(|entry| entry.0);
+        self.tables.tunnel_addresses.sort_unstable();
         self.tables
     }
 }
@@ -312,11 +342,6 @@ impl TablesBuilder {
 #[must_use]
 pub fn owner_of(lane: LaneId) -> WorkerId {
     WorkerId(u16::from(lane.0.to_le_bytes()[0]))
-}
-
-/// Whether two prefixes share an address. Prefixes nest or are disjoint.
-fn overlap(a: &IpNet, b: &IpNet) -> bool {
-    a.contains(b) || b.contains(a)
 }
 
 #[cfg(test)]
@@ -355,9 +380,36 @@ mod tests {
             Err(TablesError::OverlapsRemote { .. })
         ));
         assert!(matches!(builder.cluster("d", &[net("10.0.0.0/8")]), Err(TablesError::OverlapsLocal { .. })));
+        let wide = builder.cluster("e", &[net("10.2.0.0/15")]);
+        let Err(TablesError::OverlapsRemote { other_cluster, other, .. }) = wide else { panic!("{wide:?}") };
+        assert_eq!((other_cluster.as_str(), other), ("b", net("10.2.0.0/16")));
+        assert!(matches!(
+            builder.cluster("f", &[net("10.7.0.0/16"), net("10.2.0.0/16")]),
+            Err(TablesError::OverlapsRemote { .. })
+        ));
         let tables = builder.build();
         assert_eq!(tables.clusters().len(), 1);
         assert_eq!(tables.cluster_of(ip("10.2.128.1")), Some(ClusterId(0)));
+        assert_eq!(tables.cluster_of(ip("10.7.0.1")), None, "nothing of a refused cluster is added");
+    }
+
+    #[test]
+    fn a_cluster_without_a_path_keeps_its_addresses() {
+        let mut builder = TablesBuilder::new(1, &[net("10.1.0.0/16")], &[]);
+        builder.cluster("b", &[net("10.2.0.0/16")]).unwrap();
+        let tables = builder.build();
+        assert_eq!(tables.select(ip("10.1.0.1"), ip("10.2.0.1")), Selection::Paths(&[]));
+    }
+
+    #[test]
+    fn tunnel_addresses_belong_to_their_lane() {
+        let mut builder = TablesBuilder::new(1, &[], &[]);
+        builder.tunnel_address(LaneId(0x0200), ip("192.0.2.1"));
+        builder.tunnel_address(LaneId(0x0100), ip("241.0.2.1"));
+        let tables = builder.build();
+        assert!(tables.is_tunnel_address(LaneId(0x0200), ip("192.0.2.1")));
+        assert!(!tables.is_tunnel_address(LaneId(0x0100), ip("192.0.2.1")));
+        assert!(!tables.is_tunnel_address(LaneId(0x0300), ip("241.0.2.1")));
     }
 
     #[test]

@@ -5,160 +5,19 @@
     reason = "test helpers; boringtun reads the real clock"
 )]
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+mod support;
+
 use std::sync::Arc;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use etherparse::{PacketBuilder, TcpOptionElement};
-use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind as _, LaneConfig};
 use trieste_packet::checksum::{Sum, transport_is_valid};
-use trieste_packet::segment::Segmenter;
 use trieste_packet::wire::{be16, be32, put16, set_ecn};
-use trieste_packet::{
-    Batch, CableId, Checksum, DropReason, LaneId, Layout, LayoutKind, Packet, PoolConfig, WorkerId,
-};
-use trieste_pipeline::{Config, LaneCommand, Pipeline, Tables, TablesBuilder};
+use trieste_packet::{Batch, CableId, Checksum, DropReason, LaneId, Layout, LayoutKind, Packet};
+use trieste_pipeline::{LaneCommand, TablesBuilder};
 
-const MTU: u16 = 1420;
-const A: &str = "192.0.2.1:4500";
-const B: &str = "192.0.2.2:4500";
-
-/// One gateway: a pipeline of one worker.
-struct End {
-    line: Pipeline,
-    tables: Arc<ArcSwap<Tables>>,
-    kind: WireguardKind,
-    lane: LaneId,
-}
-
-fn kind() -> WireguardKind {
-    WireguardKind::new(WireguardKind::generate_private_key(), "psk", "submariner", Instant::now())
-}
-
-fn end(lane: u32) -> End {
-    let (now, kind, tables) = (Instant::now(), kind(), Arc::new(ArcSwap::from_pointee(Tables::default())));
-    let config = Config {
-        worker: WorkerId(0),
-        workers: 1,
-        pool: PoolConfig { slots: 256, ..PoolConfig::default() },
-        seed: 3,
-    };
-    let line = Pipeline::new(config, Arc::clone(&tables), kind.gate(), now);
-    End { line, tables, kind, lane: LaneId(lane << 8) }
-}
-
-impl End {
-    fn know(
-        &mut self,
-        local: &[&str],
-        icmp: &[&str],
-        remote: &[&str],
-        other: &BTreeMap<String, String>,
-        peer: Option<&str>,
-    ) {
-        let nets = |list: &[&str]| list.iter().map(|net| net.parse().unwrap()).collect::<Vec<_>>();
-        let icmp: Vec<IpAddr> = icmp.iter().map(|ip| ip.parse().unwrap()).collect();
-        let mut builder = TablesBuilder::new(1, &nets(local), &icmp);
-        let cluster = builder.cluster("other", &nets(remote)).unwrap();
-        builder.path(cluster, self.lane, CableId(1), MTU).unwrap();
-        builder.identity(self.kind.identity(other).unwrap(), self.lane);
-        self.tables.store(Arc::new(builder.build()));
-        let config = LaneConfig {
-            lane: self.lane,
-            cable: CableId(1),
-            peer: peer.map(|peer| peer.parse().unwrap()),
-            backend_config: other.clone(),
-        };
-        let tunnel = self.kind.connect(&config, Instant::now()).unwrap();
-        self.line.command(LaneCommand::Add { lane: self.lane, cable: CableId(1), tunnel }, Instant::now());
-    }
-
-    fn packet(&mut self, bytes: &[u8]) -> Packet {
-        Packet::new(self.line.pool.alloc_copy(bytes).unwrap())
-    }
-
-    fn send(&mut self, packets: Vec<Packet>) {
-        let mut batch = Batch::new();
-        for packet in packets {
-            batch.push(packet).unwrap();
-        }
-        self.line.outbound(&mut batch, Instant::now());
-        assert!(batch.is_empty());
-    }
-
-    /// Takes out what was delivered, cut into packets.
-    fn delivered(&mut self) -> Vec<Vec<u8>> {
-        let mut all = Vec::new();
-        for mut packet in self.line.to_tun.drain() {
-            self.line.counters.tun_out += packet.segments();
-            let mut segmenter = Segmenter::new(&mut packet).unwrap();
-            while let Some(segment) = segmenter.next_segment() {
-                all.push(segment.to_vec());
-            }
-        }
-        all
-    }
-
-    fn dropped(&self, reason: DropReason) -> u64 {
-        self.line.drops.of(reason)
-    }
-
-    fn assert_balanced(&self) {
-        let counters = self.line.snapshot(Instant::now());
-        assert!(counters.conservation().holds(), "{:?} of {counters:?}", counters.conservation());
-    }
-}
-
-/// Carries what `from` wants sent to `to`, which sees it come from `address`; `change` may spoil it.
-fn carry(from: &mut End, to: &mut End, address: &str, change: impl Fn(&mut Packet)) {
-    let mut batch = Batch::with_limit(2048);
-    let sent: Vec<Packet> = from.line.to_wire.drain().collect();
-    from.line.sent(sent.iter().map(Packet::segments).sum());
-    for packet in sent {
-        let mut copy = Packet::new(to.line.pool.alloc_copy(packet.bytes()).unwrap());
-        copy.layout = packet.layout;
-        copy.outer = packet.outer;
-        copy.outer.peer = address.parse().unwrap();
-        change(&mut copy);
-        batch.push(copy).unwrap();
-    }
-    to.line.inbound(&mut batch, Instant::now());
-}
-
-fn joined(a_local: &[&str], a_remote: &[&str]) -> (End, End) {
-    let (mut a, mut b) = (end(1), end(2));
-    let (a_public, b_public) = (a.kind.backend_config(), b.kind.backend_config());
-    b.know(
-        &["10.2.0.0/16", "fd02::/64"],
-        &["10.2.0.1", "fd02::1"],
-        &["10.1.0.0/16", "fd01::/64"],
-        &a_public,
-        None,
-    );
-    a.know(a_local, &["10.1.0.1", "fd01::1"], a_remote, &b_public, Some(B));
-    for _ in 0..4 {
-        carry(&mut a, &mut b, A, |_| {});
-        carry(&mut b, &mut a, B, |_| {});
-    }
-    assert_eq!((a.line.drops.total(), b.line.drops.total()), (0, 0));
-    (a, b)
-}
-
-fn pair() -> (End, End) {
-    joined(&["10.1.0.0/16", "fd01::/64"], &["10.2.0.0/16", "fd02::/64"])
-}
-
-fn udp4(source: [u8; 4], destination: [u8; 4], payload: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    PacketBuilder::ipv4(source, destination, 64).udp(1, 2).write(&mut bytes, &vec![7; payload]).unwrap();
-    bytes
-}
-
-const POD_A: [u8; 4] = [10, 1, 0, 9];
-const POD_B: [u8; 4] = [10, 2, 0, 9];
+use support::{A, B, MTU, POD_A, POD_B, carry, end, joined, pair, udp4};
 
 #[test]
 fn packets_of_both_families_arrive_unchanged() {

@@ -1,0 +1,125 @@
+//! Probes that a peer sends from its tunnel address, answered here.
+//!
+//! Upstream's health check pings our address inside the published subnets. Its source is normally the peer's address
+//! inside its own subnets; such a request goes to the host, whose answer takes the tunnel like any packet. But it may
+//! also be an address that the tunnel itself has at the far end, in none of its cluster's subnets: the host's answer
+//! would then take the default route, in clear. So the reply is made here and sealed by the lane that the request came
+//! by. Nothing else may come from such an address.
+
+use std::time::{Duration, Instant};
+
+use trieste_packet::wire::Inner;
+use trieste_packet::{Checksum, DropReason, Drops, Packet, Pool, icmp};
+
+use crate::counters::Counters;
+use crate::lanes::Lanes;
+use crate::tables::{Tables, owner_of};
+
+/// Replies per second and lane. Ours: upstream's health check sends one, ours may send five.
+const REPLIES_PER_SECOND: u32 = 10;
+/// Replies at once. Ours: two seconds' worth.
+const REPLY_BURST: u32 = 20;
+
+/// What becomes of an inbound packet that does not go on to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is dropped.
+    Drop(DropReason),
+    /// It is a probe, to be answered.
+    Answer,
+}
+
+/// What to do with a packet whose source is in none of its peer's subnets.
+pub(crate) fn judge(packet: &Packet, inner: &Inner, tables: &Tables) -> Fate {
+    let asks_us = tables.icmp_source(inner.flow.source()) == Some(inner.flow.destination());
+    if asks_us
+        && icmp::is_echo_request(packet.bytes(), inner)
+        && packet.largest_packet_bytes() <= usize::from(packet.decision.mtu_bytes)
+        && tables.is_tunnel_address(packet.decision.lane, inner.flow.source())
+    {
+        Fate::Answer
+    } else {
+        Fate::Drop(DropReason::SourceNotAllowed)
+    }
+}
+
+/// What answering needs besides the packet.
+pub(crate) struct Probes<'a> {
+    pub(crate) lanes: &'a mut Lanes,
+    pub(crate) replies: &'a mut Vec<Packet>,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) now: Instant,
+}
+
+impl Probes<'_> {
+    /// Turns a request into a reply that waits to be sealed. It is counted as consumed, its reply as made.
+    pub(crate) fn answer(&mut self, mut packet: Packet, drops: &mut Drops) {
+        let lane = packet.decision.lane;
+        let is_allowed = self.lanes.find(lane).is_some_and(|slot| slot.probes.take(self.now));
+        if !is_allowed {
+            drops.discard(packet, DropReason::IcmpLimit, self.pool);
+            return;
+        }
+        let is_answered =
+            Inner::parse(packet.bytes()).is_ok_and(|inner| icmp::echo_reply(packet.buf.bytes_mut(), &inner));
+        if !is_answered {
+            drops.discard(packet, DropReason::SourceNotAllowed, self.pool);
+            return;
+        }
+        packet.checksum = Checksum::Verified;
+        packet.decision.owner = owner_of(lane);
+        self.counters.control_in += 1;
+        self.counters.made += 1;
+        self.counters.probes_answered += 1;
+        self.replies.push(packet);
+    }
+}
+
+/// Limits the replies of one lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProbeLimiter {
+    tokens: u32,
+    refilled: Instant,
+}
+
+impl ProbeLimiter {
+    /// A limiter that allows a burst.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { tokens: REPLY_BURST, refilled: now }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let step = Duration::from_secs(1) / REPLIES_PER_SECOND;
+        let elapsed = now.saturating_duration_since(self.refilled);
+        let earned = u32::try_from(elapsed.as_nanos() / step.as_nanos()).unwrap_or(u32::MAX);
+        self.tokens = self.tokens.saturating_add(earned).min(REPLY_BURST);
+        // What was earned in part is kept, but for a bucket that is full.
+        self.refilled = if self.tokens == REPLY_BURST { now } else { self.refilled + step * earned };
+        let is_allowed = self.tokens > 0;
+        self.tokens = self.tokens.saturating_sub(1);
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "an arbitrary start, from which the test counts")]
+    fn a_burst_is_answered_and_then_ten_a_second() {
+        let start = Instant::now();
+        let mut limiter = ProbeLimiter::new(start);
+        let mut allowed = |ms: u64, asked: u32| {
+            let now = start + Duration::from_millis(ms);
+            (0..asked).filter(|_| limiter.take(now)).count()
+        };
+        assert_eq!(allowed(0, 100), 20);
+        assert_eq!(allowed(99, 5), 0);
+        assert_eq!(allowed(150, 5), 1);
+        assert_eq!(allowed(200, 5), 1);
+        assert_eq!(allowed(1200, 50), 10);
+        assert_eq!(allowed(3_600_000, 50), 20);
+    }
+}
