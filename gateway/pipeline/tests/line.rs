@@ -1,9 +1,5 @@
 //! Two whole lines joined back to back, with real WireGuard cables between them.
-#![expect(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "test helpers; boringtun reads the real clock"
-)]
+#![expect(clippy::disallowed_methods, reason = "boringtun reads the real clock")]
 
 mod support;
 
