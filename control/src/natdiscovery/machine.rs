@@ -1,0 +1,417 @@
+//! Who is asked when, and what an answer changes: all remote cables, and the answers to others' requests.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest as _, Sha256};
+
+use super::memory::Memory;
+use super::message::{self, Body, IpPortPair, ParseError, Request, Response, ResponseType};
+use super::outcome::{Counters, Outcome};
+use super::peer::Peer;
+use super::remote::{How, Local, Remote, Selection, Target};
+use super::respond::{self, Limits, MAX_NAME};
+use super::{MAX_DATAGRAM, MAX_REMOTES};
+use crate::admin::DiscoveryStatus;
+
+/// Ours: answers that wait to be fetched. The shell fetches them after every few datagrams.
+const MAX_ANSWERS: usize = 256;
+
+/// Ours: so long after a look at all peers there is no other for a time-out's sake. Thousands of peers, each with its
+/// own times, cost no more than a few looks a second.
+const SCAN_GAP: Duration = Duration::from_millis(50);
+
+/// A cable that cannot be discovered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddError {
+    /// There are as many as there can be.
+    #[error("NAT discovery knows {MAX_REMOTES} remote cables already; {0:?} is one too many")]
+    TooMany(String),
+    /// Its name or its cluster's is longer than any that is real.
+    #[error("a cable name or cluster ID of more than {MAX_NAME} bytes cannot be discovered")]
+    NameTooLong,
+}
+
+/// A datagram to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub to: SocketAddr,
+    /// Which of our addresses it has to come from: the one that was asked. `None` leaves it to the kernel.
+    pub from: Option<IpAddr>,
+    /// What.
+    pub payload: Vec<u8>,
+}
+
+/// An address was chosen for a cable, or confirmed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selected {
+    /// The remote cable.
+    pub cable_name: String,
+    /// Its address.
+    pub selection: Selection,
+}
+
+/// NAT discovery of one gateway.
+///
+/// Call [`handle_timeout`](Self::handle_timeout) when the time of [`poll_timeout`](Self::poll_timeout) has come, and
+/// after anything else that takes a `now`; fetch from [`poll_transmit`](Self::poll_transmit) and
+/// [`poll_event`](Self::poll_event) until they are empty, in this order; then ask for the next time-out.
+#[derive(Debug)]
+pub struct Machine {
+    local: Local,
+    secret: [u8; 32],
+    /// How many peers there ever were: no two start at the same number.
+    generation: u64,
+    peers: BTreeMap<String, Peer>,
+    /// Addresses of peers, and how many have each.
+    addresses: BTreeMap<IpAddr, usize>,
+    memory: Memory,
+    limits: Limits,
+    /// Requests that are due; private before public.
+    asks: BTreeSet<(String, Target)>,
+    answers: VecDeque<Transmit>,
+    selected: BTreeSet<String>,
+    wake: Option<Instant>,
+    counters: Counters,
+}
+
+impl Machine {
+    /// A machine without peers. `secret` is 32 random bytes: request numbers are derived from it, and must be beyond
+    /// guessing. `memory` is what an earlier process found out, or empty.
+    #[must_use]
+    pub fn new(local: Local, secret: [u8; 32], memory: Memory) -> Self {
+        Self {
+            local,
+            secret,
+            generation: 0,
+            peers: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            memory,
+            limits: Limits::new(),
+            asks: BTreeSet::new(),
+            answers: VecDeque::new(),
+            selected: BTreeSet::new(),
+            wake: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Says who we are. Another identity, address or port makes everything be asked anew; what was chosen stays until
+    /// an answer comes.
+    pub fn set_local(&mut self, local: Local, now: Instant) {
+        if self.local == local {
+            return;
+        }
+        self.local = local;
+        self.asks.clear();
+        for (cable_name, peer) in &mut self.peers {
+            let before = peer.selection();
+            peer.start(self.local.port != 0, false, now);
+            if peer.selection() != before {
+                self.selected.insert(cable_name.clone());
+            }
+        }
+        self.wake = Some(now);
+    }
+
+    /// Who we are.
+    #[must_use]
+    pub fn local(&self) -> &Local {
+        &self.local
+    }
+
+    /// Looks for the address of a remote cable. The same again emits the selection again; another one under the same
+    /// name starts anew, with the old address for the time being if it is still published.
+    ///
+    /// # Errors
+    /// [`AddError`].
+    pub fn add(&mut self, remote: Remote, now: Instant) -> Result<(), AddError> {
+        if remote.cable_name.len() > MAX_NAME || remote.cluster_id.len() > MAX_NAME {
+            return Err(AddError::NameTooLong);
+        }
+        let cable_name = remote.cable_name.clone();
+        let mut known = None;
+        if let Some(peer) = self.peers.get(&cable_name) {
+            if peer.remote == remote {
+                self.emit(&cable_name);
+                return Ok(());
+            }
+            let kept = peer.selection().filter(|selection| remote.has(selection.ip));
+            known = kept.map(|selection| (Selection { how: How::Provisional, ..selection }, false));
+            self.remove(&cable_name);
+        } else if self.peers.len() >= MAX_REMOTES {
+            return Err(AddError::TooMany(cable_name));
+        }
+        let known = self.memory.recall(&remote, &self.local).or(known);
+        let number = self.first_number(&cable_name);
+        for ip in [remote.private_ip, remote.public_ip].into_iter().flatten() {
+            *self.addresses.entry(ip).or_default() += 1;
+        }
+        self.peers.insert(cable_name.clone(), Peer::new(remote, number, known, self.local.port != 0, now));
+        self.emit(&cable_name);
+        self.wake = Some(now);
+        Ok(())
+    }
+
+    /// Forgets a remote cable: nothing more is sent or selected for it. Its result stays in the memory.
+    pub fn remove(&mut self, cable_name: &str) {
+        let Some(peer) = self.peers.remove(cable_name) else { return };
+        for ip in [peer.remote.private_ip, peer.remote.public_ip].into_iter().flatten() {
+            match self.addresses.get_mut(&ip) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => {
+                    self.addresses.remove(&ip);
+                }
+            }
+        }
+        for target in Target::BOTH {
+            self.asks.remove(&(cable_name.to_owned(), target));
+        }
+        self.selected.remove(cable_name);
+    }
+
+    /// The names of all remote cables.
+    pub fn cables(&self) -> impl Iterator<Item = &str> {
+        self.peers.keys().map(String::as_str)
+    }
+
+    /// Asks again because the cable does not work. What was chosen stays for as long as an answer may take; then
+    /// silence turns it into the fallback. May be called as often as one likes.
+    pub fn rediscover(&mut self, cable_name: &str, now: Instant) {
+        if let Some(peer) = self.peers.get_mut(cable_name) {
+            peer.doubt(now);
+            self.wake = Some(now);
+        }
+    }
+
+    /// Takes in a datagram from `from` that was sent to our address `to` (`None`: not known).
+    pub fn handle_datagram(
+        &mut self,
+        datagram: &[u8],
+        from: SocketAddr,
+        to: Option<IpAddr>,
+        now: Instant,
+    ) -> Outcome {
+        let outcome = match message::parse(datagram) {
+            Ok(Body::Request(request)) => self.handle_request(&request, from, to, now),
+            Ok(Body::Response(response)) => self.handle_response(&response, from, now),
+            Err(ParseError::TooLarge(_)) => Outcome::TooLarge,
+            Err(ParseError::NotProtobuf(_) | ParseError::Empty) => Outcome::Unreadable,
+        };
+        self.counters.count(outcome);
+        outcome
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.wake.is_none_or(|wake| wake > now) {
+            return;
+        }
+        let mut decided = Vec::new();
+        for (cable_name, peer) in &mut self.peers {
+            let tick = peer.tick(now);
+            if tick.ask {
+                self.asks.extend(Target::BOTH.map(|target| (cable_name.clone(), target)));
+            }
+            if tick.changed {
+                self.selected.insert(cable_name.clone());
+            }
+            if tick.decided {
+                decided.push(cable_name.clone());
+            }
+        }
+        for cable_name in decided {
+            self.remember(&cable_name);
+        }
+        let next = self.peers.values().filter_map(Peer::deadline).min();
+        self.wake = next.map(|at| at.max(now + SCAN_GAP));
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.wake
+    }
+
+    /// The next datagram to send. `source_to` says which of our addresses the kernel would send from to a target;
+    /// `None` means that there is no route, and nothing is sent there.
+    pub fn poll_transmit(
+        &mut self,
+        mut source_to: impl FnMut(SocketAddr) -> Option<IpAddr>,
+    ) -> Option<Transmit> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        while let Some((cable_name, target)) = self.asks.pop_first() {
+            let Some(peer) = self.peers.get_mut(&cable_name) else { continue };
+            let Some(to) = peer.remote.address(target) else { continue };
+            let source = source_to(to);
+            peer.note_route(target, source.is_some());
+            let Some(source) = source else {
+                self.counters.unroutable += 1;
+                continue;
+            };
+            let request = Request {
+                request_number: peer.take_number(target),
+                sender: Some(self.local.details()),
+                receiver: Some(message::EndpointDetails {
+                    cluster_id: peer.remote.cluster_id.clone(),
+                    endpoint_id: cable_name,
+                }),
+                using_src: Some(IpPortPair::from(SocketAddr::new(source, self.local.port))),
+                using_dst: Some(to.into()),
+            };
+            self.counters.requests += 1;
+            return Some(Transmit { to, from: None, payload: message::emit(Body::Request(request)) });
+        }
+        None
+    }
+
+    /// The next selection to act upon. Where several followed one another, only the newest is told.
+    pub fn poll_event(&mut self) -> Option<Selected> {
+        while let Some(cable_name) = self.selected.pop_first() {
+            if let Some(selection) = self.selection(&cable_name) {
+                return Some(Selected { cable_name, selection });
+            }
+        }
+        None
+    }
+
+    /// What is chosen for a cable at present.
+    #[must_use]
+    pub fn selection(&self, cable_name: &str) -> Option<Selection> {
+        self.peers.get(cable_name)?.selection()
+    }
+
+    /// The state of a cable's discovery for people.
+    #[must_use]
+    pub fn status(&self, cable_name: &str, now: Instant) -> Option<DiscoveryStatus> {
+        Some(self.peers.get(cable_name)?.status(now))
+    }
+
+    /// What to keep for the next process; changed when its revision is.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn handle_request(
+        &mut self,
+        request: &Request,
+        from: SocketAddr,
+        to: Option<IpAddr>,
+        now: Instant,
+    ) -> Outcome {
+        if !respond::is_answerable(from) {
+            return Outcome::Unanswerable;
+        }
+        let source = from.ip().to_canonical();
+        let response = respond::respond(request, &self.local, from);
+        if !self.limits.admit(&response, source, self.addresses.contains_key(&source), now) {
+            return Outcome::Limited;
+        }
+        let outcome = match response.response() {
+            ResponseType::Ok => Outcome::AnsweredOk,
+            ResponseType::NatDetected => Outcome::AnsweredNat,
+            ResponseType::UnknownDstCluster => Outcome::AnsweredUnknownCluster,
+            ResponseType::UnknownDstEndpoint => Outcome::AnsweredUnknownEndpoint,
+            ResponseType::Malformed => Outcome::AnsweredMalformed,
+        };
+        if matches!(outcome, Outcome::AnsweredOk | Outcome::AnsweredNat) {
+            self.hear(request, now);
+        }
+        let payload = message::emit(Body::Response(response));
+        if self.answers.len() < MAX_ANSWERS {
+            self.answers.push_back(Transmit { to: from, from: to, payload });
+        } else {
+            self.counters.overflow += 1;
+        }
+        outcome
+    }
+
+    /// A peer that asks is there. Anybody can claim to be one; that costs us no more than a request a second.
+    fn hear(&mut self, request: &Request, now: Instant) {
+        let Some(sender) = &request.sender else { return };
+        let Some(peer) = self.peers.get_mut(&sender.endpoint_id) else { return };
+        if peer.remote.cluster_id == sender.cluster_id {
+            peer.hear(now);
+            self.wake = earlier(self.wake, peer.deadline());
+        }
+    }
+
+    fn handle_response(&mut self, response: &Response, from: SocketAddr, now: Instant) -> Outcome {
+        let (Some(sender), Some(receiver), Some(_)) =
+            (&response.sender, &response.receiver, &response.received_src)
+        else {
+            return Outcome::Incomplete;
+        };
+        let use_nat = match ResponseType::try_from(response.response) {
+            Ok(ResponseType::Ok) => false,
+            Ok(ResponseType::NatDetected) => true,
+            _ => return Outcome::Refused,
+        };
+        if !receiver.is(&self.local.cluster_id, &self.local.cable_name) {
+            return Outcome::NotOurs;
+        }
+        let Some(peer) = self.peers.get_mut(&sender.endpoint_id) else { return Outcome::UnknownPeer };
+        if peer.remote.cluster_id != sender.cluster_id {
+            return Outcome::UnknownPeer;
+        }
+        let before = peer.selection();
+        let outcome = peer.answer(response.request_number, use_nat, from.ip().to_canonical(), now);
+        let (is_decided, deadline) = (peer.is_decided(), peer.deadline());
+        if peer.selection() != before {
+            self.emit(&sender.endpoint_id);
+        }
+        self.wake = earlier(self.wake, deadline);
+        if outcome == Outcome::Accepted && is_decided {
+            for target in Target::BOTH {
+                self.asks.remove(&(sender.endpoint_id.clone(), target));
+            }
+            self.remember(&sender.endpoint_id);
+        }
+        outcome
+    }
+
+    fn emit(&mut self, cable_name: &str) {
+        if self.selection(cable_name).is_some() {
+            self.selected.insert(cable_name.to_owned());
+        }
+    }
+
+    fn remember(&mut self, cable_name: &str) {
+        let Some(peer) = self.peers.get(cable_name) else { return };
+        let Some(selection) = peer.selection() else { return };
+        let is_live = |name: &str| self.peers.contains_key(name);
+        self.memory.remember(&peer.remote, &self.local, selection, is_live);
+    }
+
+    /// Where a peer's numbers start.
+    fn first_number(&mut self, cable_name: &str) -> u64 {
+        self.generation += 1;
+        let mut digest = Sha256::new_with_prefix(self.secret);
+        digest.update(self.generation.to_be_bytes());
+        digest.update(cable_name);
+        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(digest.finalize());
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+// A datagram of ours is read by every peer, even with the longest names that there can be.
+const _: () = assert!(MAX_DATAGRAM > 4 * MAX_NAME + 256);
