@@ -9,6 +9,7 @@
 //! * [`api`] — the objects of `submariner.io/v1`: names, labels, equality, unknown fields kept.
 //! * [`store`] — where objects live: the [`store::Store`] trait and its directory implementation.
 //! * [`sync`] — the broker, seen as a syncer between two stores.
+//! * [`election`] — which of a cluster's gateways is the active one.
 //! * [`publish`] — what a gateway writes about itself, and when.
 //! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
 //! * [`health`] — whether remote gateways answer, and what `Gateway.status` says of it.
@@ -26,6 +27,7 @@ pub mod api;
 pub mod cli;
 pub mod conditions;
 pub mod connection_status;
+pub mod election;
 pub mod health;
 pub mod natdiscovery;
 pub mod publish;
