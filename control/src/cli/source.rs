@@ -9,7 +9,7 @@ use super::socket;
 use super::{SocketArgs, SourceArgs};
 use crate::admin::{DEFAULT_SOCKET, GATEWAY_PATH};
 use crate::api::{Gateway, Kind, Object, Resource};
-use crate::store::{DirStore, Location, Store};
+use crate::store::{AnyStore, Location, Store};
 
 /// Every Gateway object that there is, by name.
 pub(super) async fn gateways(args: &SourceArgs) -> anyhow::Result<Vec<Gateway>> {
@@ -31,10 +31,9 @@ pub(super) async fn gateways(args: &SourceArgs) -> anyhow::Result<Vec<Gateway>> 
 }
 
 async fn of_store(location: &Location, namespace: &str) -> anyhow::Result<Vec<Gateway>> {
-    let Location::Dir(path) = location;
-    let store = DirStore::attach(path);
+    let store = AnyStore::attach(location);
     let objects = store.list(Kind::Gateway, namespace).await.with_context(|| {
-        format!("cannot read the store {location}; does the path exist, and may you read it?")
+        format!("cannot read the store {location}; does it exist, and may you read it?")
     })?;
     for problem in store.problems() {
         remark(&format!("warning: {problem}; ignored"));

@@ -43,6 +43,17 @@ pub enum StoreError {
         /// How long we waited.
         waited: Duration,
     },
+    /// The store does not know us, or does not allow this: credentials have expired or were revoked, or a role is
+    /// missing. Somebody has to change that; until then it is as if the store were away, so that it is tried again, and
+    /// shown.
+    #[error("may not {doing}: {source}")]
+    Forbidden {
+        /// What was being done, for people.
+        doing: String,
+        /// The store's reason.
+        #[source]
+        source: io::Error,
+    },
     /// The store cannot be reached, read or written.
     #[error("cannot {doing}: {source}")]
     Unavailable {
@@ -57,7 +68,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the store, and not the request, is at fault: worth another try later.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Locked { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Locked { .. } | Self::Forbidden { .. })
     }
 
     /// Whether reading again and deciding again is the answer.

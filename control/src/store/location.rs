@@ -1,4 +1,4 @@
-//! The text form of where a store is: `dir:PATH`.
+//! The text form of where a store is: `dir:PATH`, `kube:`, or `kube:PATH#CONTEXT`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,11 +10,22 @@ use std::str::FromStr;
 pub enum Location {
     /// A directory.
     Dir(PathBuf),
+    /// An API server.
+    Kube {
+        /// Kubeconfig file. Without one: in a pod, the cluster's own API server; elsewhere that of `KUBECONFIG` or
+        /// `~/.kube/config`.
+        path: Option<PathBuf>,
+        /// Which context of that file; without one its current one.
+        context: Option<String>,
+    },
 }
 
 /// A text that is no store's location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a store: expected dir:PATH, such as dir:/var/lib/trieste/store")]
+#[error(
+    "`{0}` is not a store: expected dir:PATH, such as dir:/var/lib/trieste/store, or kube: (in a pod), or \
+     kube:PATH#CONTEXT, such as kube:/etc/kubernetes/admin.conf"
+)]
 pub struct LocationError(String);
 
 impl FromStr for Location {
@@ -23,6 +34,16 @@ impl FromStr for Location {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
             Some(("dir", path)) if !path.is_empty() => Ok(Self::Dir(PathBuf::from(path))),
+            Some(("kube", "")) => Ok(Self::Kube { path: None, context: None }),
+            Some(("kube", rest)) => {
+                // A file's name may have a `#` in it, a context's hardly: the last one counts.
+                let (path, context) = rest.rsplit_once('#').unwrap_or((rest, ""));
+                if path.is_empty() {
+                    return Err(LocationError(text.escape_debug().collect()));
+                }
+                let context = (!context.is_empty()).then(|| context.to_owned());
+                Ok(Self::Kube { path: Some(PathBuf::from(path)), context })
+            }
             _ => Err(LocationError(text.escape_debug().collect())),
         }
     }
@@ -32,6 +53,15 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dir(path) => write!(f, "dir:{}", path.display()),
+            Self::Kube { path: None, .. } => write!(f, "kube:"),
+            Self::Kube { path: Some(path), context } => {
+                let path = path.display().to_string();
+                match context {
+                    Some(context) => write!(f, "kube:{path}#{context}"),
+                    None if path.contains('#') => write!(f, "kube:{path}#"),
+                    None => write!(f, "kube:{path}"),
+                }
+            }
         }
     }
 }
@@ -60,10 +90,27 @@ mod tests {
     }
 
     #[test]
+    fn an_api_servers_location_is_read_and_written() {
+        for (text, path, context) in [
+            ("kube:", None, None),
+            ("kube:/etc/kubernetes/admin.conf", Some("/etc/kubernetes/admin.conf"), None),
+            ("kube:admin.conf#user@cluster:1", Some("admin.conf"), Some("user@cluster:1")),
+            ("kube:/a#b#c", Some("/a#b"), Some("c")),
+            ("kube:/a#b#", Some("/a#b"), None),
+        ] {
+            let location: Location = text.parse().unwrap();
+            let expected =
+                Location::Kube { path: path.map(PathBuf::from), context: context.map(str::to_owned) };
+            assert_eq!(location, expected);
+            assert_eq!(location.to_string(), text);
+        }
+    }
+
+    #[test]
     fn what_is_no_location_is_answered_with_an_example() {
-        for text in ["", "dir", "dir:", "/path", "k8s:x", "Dir:/x"] {
+        for text in ["", "dir", "dir:", "/path", "k8s:x", "Dir:/x", "kube", "kube:#context"] {
             let error = text.parse::<Location>().unwrap_err().to_string();
-            assert!(error.contains("dir:PATH"), "{error}");
+            assert!(error.contains("dir:PATH") && error.contains("kube:PATH"), "{error}");
         }
     }
 }

@@ -1,12 +1,15 @@
-//! Where objects live: the [`Store`] trait, what its users need around it, and the directory implementation.
+//! Where objects live: the [`Store`] trait, what its users need around it, and its implementations: a directory and an
+//! API server.
 //!
 //! A store keeps objects by kind, namespace and name, gives each a version, and refuses a write that was not based
 //! on the newest one. Readers follow it with [`Store::list_watch`]. Who decides what to write is not here: see
 //! [`crate::publish`] and [`crate::sync`].
 
+mod any;
 pub mod conformance;
 pub mod dir;
 mod error;
+pub mod kube;
 mod location;
 mod mirror;
 mod write;
@@ -16,8 +19,10 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
 
+pub use any::AnyStore;
 pub use dir::{DirOptions, DirStore, FileProblem};
 pub use error::StoreError;
+pub use self::kube::KubeStore;
 pub use location::{Location, LocationError};
 pub use mirror::Mirror;
 pub use write::{delete_if_exists, modify, upsert};

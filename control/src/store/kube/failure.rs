@@ -1,0 +1,194 @@
+//! What an API server's refusals and a connection's failures mean to a store's user.
+
+use std::error::Error;
+use std::io;
+
+use http::StatusCode;
+use kube::core::Status;
+use rustls::CertificateError;
+
+use super::requests::Verb;
+use crate::api::ObjectKey;
+use crate::store::StoreError;
+
+/// What is being done, to what and where.
+#[derive(Debug, Clone)]
+pub(super) struct Doing {
+    pub(super) verb: Verb,
+    /// The object; without a name all objects of the kind and namespace.
+    pub(super) key: ObjectKey,
+    /// The version that a write is based on.
+    pub(super) version: Option<String>,
+    pub(super) server: String,
+}
+
+impl Doing {
+    /// Nobody answered.
+    pub(super) fn lost(&self, source: io::Error) -> StoreError {
+        StoreError::Unavailable { doing: self.to_string(), source }
+    }
+
+    /// The server answered something that is not what was asked for.
+    pub(super) fn nonsense(&self, reason: impl std::fmt::Display) -> StoreError {
+        self.lost(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the answer is not understood: {reason}"),
+        ))
+    }
+
+    /// The server refused, with this body.
+    pub(super) fn refused(&self, code: StatusCode, body: &[u8]) -> StoreError {
+        let status = serde_json::from_slice(body).unwrap_or_else(|_| {
+            // Not an API server's own words: a proxy's, or a path that it does not serve.
+            let text = String::from_utf8_lossy(&body[..body.len().min(MAX_TEXT)]);
+            Status::failure(text.trim(), "").with_code(code.as_u16())
+        });
+        self.status(code, &status)
+    }
+
+    /// The server refused, with this status.
+    pub(super) fn status(&self, code: StatusCode, status: &Status) -> StoreError {
+        let key = || self.key.clone();
+        let is_write = matches!(self.verb, Verb::Create | Verb::Update | Verb::Delete);
+        match code {
+            StatusCode::NOT_FOUND if self.verb != Verb::Create && self.names_object(status) => {
+                StoreError::NotFound(key())
+            }
+            StatusCode::NOT_FOUND => self.not_served(status),
+            StatusCode::CONFLICT if self.verb == Verb::Create && status.reason == "AlreadyExists" => {
+                StoreError::AlreadyExists(key())
+            }
+            // The only other conflict of a creation: the namespace is going away.
+            StatusCode::CONFLICT if is_write && self.verb != Verb::Create => StoreError::Conflict {
+                key: key(),
+                expected: self.version.clone().unwrap_or_else(|| "any".to_owned()),
+                found: "a newer one".to_owned(),
+            },
+            StatusCode::UNPROCESSABLE_ENTITY | StatusCode::BAD_REQUEST if is_write => {
+                let (field, reason) = cause(status);
+                StoreError::invalid(&self.key, &field, reason)
+            }
+            StatusCode::UNAUTHORIZED => {
+                self.forbidden("it does not accept our credentials; have they expired?", status)
+            }
+            StatusCode::FORBIDDEN => self.forbidden("it does not allow this", status),
+            code => {
+                let kind = if code == StatusCode::TOO_MANY_REQUESTS {
+                    io::ErrorKind::WouldBlock
+                } else {
+                    io::ErrorKind::Other
+                };
+                let text = said(&format!("it answers {}", code.as_u16()), status);
+                self.lost(io::Error::new(kind, text))
+            }
+        }
+    }
+
+    fn forbidden(&self, meaning: &str, status: &Status) -> StoreError {
+        let source = io::Error::new(io::ErrorKind::PermissionDenied, said(meaning, status));
+        StoreError::Forbidden { doing: self.to_string(), source }
+    }
+
+    /// Whether a 404 is about our object, and not about its namespace or kind.
+    fn names_object(&self, status: &Status) -> bool {
+        let details = status.details.as_ref();
+        details.is_some_and(|details| details.name == self.key.name && details.kind == self.key.kind.plural())
+    }
+
+    fn not_served(&self, status: &Status) -> StoreError {
+        let namespace = &self.key.namespace;
+        let is_namespace = status.details.as_ref().is_some_and(|details| details.kind == "namespaces");
+        let meaning = if is_namespace {
+            format!("it has no namespace {namespace}")
+        } else {
+            let kind = self.key.kind;
+            format!("it does not serve {} of {}; is the CRD installed?", kind.plural(), kind.api_version())
+        };
+        self.lost(io::Error::new(io::ErrorKind::NotFound, said(&meaning, status)))
+    }
+}
+
+impl std::fmt::Display for Doing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { verb, key, server, .. } = self;
+        if !key.name.is_empty() {
+            return write!(f, "{verb} {key} at {server}");
+        }
+        write!(f, "{verb} {}", key.kind.plural())?;
+        if !key.namespace.is_empty() {
+            write!(f, " in {}", key.namespace)?;
+        }
+        write!(f, " at {server}")
+    }
+}
+
+/// Ours: enough of a foreign answer to recognise it by.
+const MAX_TEXT: usize = 200;
+
+fn said(meaning: &str, status: &Status) -> String {
+    if status.message.is_empty() { meaning.to_owned() } else { format!("{meaning} ({})", status.message) }
+}
+
+/// The field at fault and why; the whole object where the server names none.
+fn cause(status: &Status) -> (String, String) {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    match causes.into_iter().find(|cause| !cause.field.is_empty()) {
+        Some(cause) => (cause.field.clone(), cause.message.clone()),
+        None if status.message.is_empty() => (".".to_owned(), "is refused without a reason".to_owned()),
+        None => (".".to_owned(), status.message.clone()),
+    }
+}
+
+/// A connection's failure as one sentence; what can be told apart is.
+pub(super) fn explain(error: &(dyn Error + 'static)) -> io::Error {
+    let chain = chain(error);
+    if let Some(tls) = chain.iter().find_map(|error| error.downcast_ref::<rustls::Error>()) {
+        return io::Error::new(io::ErrorKind::InvalidData, explain_tls(tls));
+    }
+    // The innermost input or output error has the kind, the innermost error of all mostly has the reason.
+    let kind = chain.iter().rev().find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let mut texts: Vec<String> = Vec::new();
+    for text in chain.iter().map(ToString::to_string) {
+        if !texts.iter().any(|known| known.contains(&text)) {
+            texts.push(text);
+        }
+    }
+    io::Error::new(kind.unwrap_or(io::ErrorKind::Other), texts.join(": "))
+}
+
+/// The error and its causes, also those inside of input and output errors, which hide them.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
+    /// Ours: no real chain is longer.
+    const MAX_DEPTH: usize = 16;
+    let mut found: Vec<&'a (dyn Error + 'static)> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next.filter(|_| found.len() < MAX_DEPTH) {
+        found.push(error);
+        let hidden = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = hidden.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source());
+    }
+    found
+}
+
+fn explain_tls(error: &rustls::Error) -> String {
+    use CertificateError as Bad;
+    let meaning = match error {
+        rustls::Error::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
+            "the server's certificate has expired"
+        }
+        rustls::Error::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
+            "the server's certificate is not valid yet; is this node's clock right?"
+        }
+        rustls::Error::InvalidCertificate(Bad::UnknownIssuer) => {
+            "the server's certificate is not from an authority that we trust; is the CA the right one?"
+        }
+        rustls::Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+            "the server's certificate is for another host name"
+        }
+        rustls::Error::InvalidCertificate(_) => "the server's certificate is not valid",
+        rustls::Error::AlertReceived(_) => "the server ended the TLS handshake",
+        rustls::Error::InvalidMessage(_) => "the server does not speak TLS",
+        _ => "TLS failed",
+    };
+    format!("{meaning} ({error})")
+}

@@ -1,0 +1,30 @@
+//! A store on a Kubernetes API server.
+//!
+//! ```text
+//!   KubeStore ── raw (JSON) ──► transport (time-outs, 401, 429, counters) ──► session (TLS, token) ──► dial (TCP)
+//!       └─────── watch (kube's watcher, paced) ──┘
+//! ```
+//!
+//! * **Objects** keep every field that the server sends but `managedFields`, which only costs memory.
+//! * **Writes** replace whole objects, of the version that they are based on. What the server sets is not sent. For kinds
+//!   whose status is a resource of its own ([`Kind::has_status_subresource`]) the server keeps its own status whatever an
+//!   update says: an update never loses a status, and never writes one. The answer has the status as it is.
+//! * **Time-outs**: [`KubeStore::DEFAULT_TIMEOUT`] until an answer begins. A server that takes 5 s is slow, not dead.
+//! * **A dead connection** is noticed within 15 s by HTTP/2's pings (25 s with a server that only speaks HTTP/1.1; see
+//!   [`transport`]), by a cut cable as well as by a stopped server. An idle one costs a few bytes.
+//! * **Nothing is sent** until it is needed: a store is made although its server is away.
+//! * **Proxies**: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` are obeyed; only plain HTTP proxies can be used.
+
+mod access;
+mod dial;
+mod failure;
+mod raw;
+mod requests;
+mod session;
+mod store;
+mod transport;
+mod watch;
+
+pub use access::{Access, AccessError, ServerSettings};
+pub use requests::{Outcome, Requests, Verb};
+pub use store::KubeStore;

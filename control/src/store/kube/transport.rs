@@ -1,0 +1,313 @@
+//! Requests to an API server: credentials read again when they change, time-outs, counters, and signs of life.
+//!
+//! * Files of the credentials are looked at before a request, at most once a second, and at once when the server answers
+//!   401, after which the request is sent a second time. Files that cannot be used leave the last good ones in use.
+//! * A request has a time-out until its answer begins, and the same between parts of an answer. 429 is obeyed within it:
+//!   the request waits as it is told and is sent again.
+//! * A dead connection is found by HTTP/2's pings, and, below, by TCP's keep-alive. Where the server only speaks
+//!   HTTP/1.1, a watch that hears nothing asks for a sign of life, unless anything else was heard from the server: one
+//!   small request per quiet period for the whole store, not per watch.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use kube::client::Body;
+use rand_core::{OsRng, RngCore as _};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tower::{BoxError, ServiceExt as _};
+
+use super::access::Access;
+use super::dial::Dial;
+use super::failure::explain;
+use super::requests::{Counters, Outcome, Requests, Verb};
+use super::session::{self, Session};
+
+/// An answer's body, watched over.
+pub(super) type Guarded = UnsyncBoxBody<Bytes, io::Error>;
+
+/// Ours: how often the files of the credentials are looked at, at most.
+const FILE_CHECK: Duration = Duration::from_secs(1);
+/// Ours: how often credentials that come from no file are asked for again after a 401, at most.
+const PLUGIN_RETRY: Duration = Duration::from_secs(10);
+/// A path that every API server answers, to anybody and from memory. Any answer is a sign of life, refusals included.
+const PROBE_PATH: &str = "/version";
+/// Ours: an answer larger than this is not held in memory. 1,000 nodes with all their images are a tenth.
+const MAX_BODY: usize = 256 << 20;
+
+pub(super) struct Transport {
+    pub(super) access: Access,
+    dial: Option<Dial>,
+    silence: Duration,
+    requests: Counters,
+    current: tokio::sync::Mutex<Current>,
+    heard: Mutex<Instant>,
+    /// Held while asking for a sign of life; when that failed last, and how.
+    pulse: tokio::sync::Mutex<Option<(Instant, String)>>,
+}
+
+#[derive(Default)]
+struct Current {
+    session: Option<Arc<Session>>,
+    checked: Option<Instant>,
+}
+
+impl Transport {
+    pub(super) fn new(access: Access, dial: Option<Dial>, silence: Duration) -> Self {
+        Self {
+            access,
+            dial,
+            silence,
+            requests: Counters::default(),
+            current: tokio::sync::Mutex::default(),
+            heard: Mutex::new(Instant::now()),
+            pulse: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn requests(&self) -> Requests {
+        self.requests.read()
+    }
+
+    /// Sends a request and reads the whole answer, within `limit`.
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        verb: Verb,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        limit: Duration,
+    ) -> io::Result<(StatusCode, Bytes)> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(body.map_or_else(Body::empty, Body::from))
+            .map_err(io::Error::other)?;
+        let whole = async {
+            let response = self.send(verb, request, limit).await?;
+            let code = response.status();
+            let limited = http_body_util::Limited::new(response.into_body(), MAX_BODY);
+            let body = limited.collect().await.map_err(|error| explain(&*error))?;
+            Ok((code, body.to_bytes()))
+        };
+        // An answer that trickles in is allowed as long again as one that does not come at all.
+        timeout(limit * 2, whole).await.unwrap_or_else(|_| Err(out_of_time(limit * 2)))
+    }
+
+    /// Sends a request; its answer has begun within `limit`.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        verb: Verb,
+        mut request: Request<Body>,
+        limit: Duration,
+    ) -> io::Result<Response<Guarded>> {
+        request.headers_mut().insert(USER_AGENT, session::USER_AGENT);
+        request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
+        let deadline = Instant::now() + limit;
+        let (mut is_reread, mut is_resent) = (false, false);
+        loop {
+            let session = match timeout_at(deadline, self.session(limit)).await {
+                Ok(session) => session?,
+                Err(_) => return Err(out_of_time(limit)),
+            };
+            let sent = session.http.clone().oneshot(copy(&request)?);
+            let response = match timeout_at(deadline, sent).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => {
+                    self.requests.add(verb, Outcome::Lost);
+                    // A kept connection may have been closed by the server at this very moment.
+                    if !is_resent && request.method() == Method::GET && was_cut(&error) {
+                        is_resent = true;
+                        continue;
+                    }
+                    return Err(explain(&*error));
+                }
+                Err(_) => {
+                    self.requests.add(verb, Outcome::Lost);
+                    self.forget(&session).await;
+                    return Err(out_of_time(limit));
+                }
+            };
+            self.hear();
+            self.requests.add(verb, Outcome::of(response.status()));
+            if response.status() == StatusCode::UNAUTHORIZED && !is_reread {
+                is_reread = true;
+                if self.reread(&session).await {
+                    continue;
+                }
+            }
+            if let Some(wait) = asked_to_wait(&response).filter(|wait| Instant::now() + *wait < deadline) {
+                sleep(wait).await;
+                continue;
+            }
+            return Ok(self.guard(verb, response, limit));
+        }
+    }
+
+    /// The session to use: another one after its files have changed.
+    async fn session(&self, connect_timeout: Duration) -> io::Result<Arc<Session>> {
+        let mut current = self.current.lock().await;
+        let is_due = current.checked.is_none_or(|checked| checked.elapsed() >= FILE_CHECK);
+        if is_due {
+            current.checked = Some(Instant::now());
+        }
+        if let Some(session) = &current.session
+            && !(is_due && session.is_stale())
+        {
+            return Ok(Arc::clone(session));
+        }
+        match Session::load(&self.access, self.dial.clone(), connect_timeout).await {
+            Ok(session) => {
+                let session = Arc::new(session);
+                current.session = Some(Arc::clone(&session));
+                Ok(session)
+            }
+            Err(error) => match &current.session {
+                Some(session) => {
+                    tracing::warn!(server = %self.access, %error, "new credentials cannot be used; the old ones stay");
+                    Ok(Arc::clone(session))
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    /// After a 401: whether there are, or may be, other credentials than this session's.
+    async fn reread(&self, session: &Arc<Session>) -> bool {
+        let mut current = self.current.lock().await;
+        let is_current = current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session));
+        if !is_current {
+            return true;
+        }
+        if session.has_plugin && session.made.elapsed() >= PLUGIN_RETRY {
+            current.session = None;
+            return true;
+        }
+        current.checked = None;
+        session.is_stale()
+    }
+
+    /// After a request without answer: the next one takes a new connection, whatever became of the old.
+    async fn forget(&self, session: &Arc<Session>) {
+        let mut current = self.current.lock().await;
+        if current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
+            current.session = None;
+        }
+    }
+
+    fn hear(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn heard(&self) -> Instant {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what is heard, and ends an answer that has stopped.
+    fn guard(
+        self: &Arc<Self>,
+        verb: Verb,
+        response: Response<Incoming>,
+        limit: Duration,
+    ) -> Response<Guarded> {
+        let (parts, body) = response.into_parts();
+        let guard = Guard {
+            transport: Arc::clone(self),
+            is_watch: verb == Verb::Watch && parts.status.is_success(),
+            has_pings: parts.version == Version::HTTP_2,
+            limit,
+        };
+        let frames = futures::stream::unfold(Some((body, guard)), |state| async {
+            let (mut body, guard) = state?;
+            let frame = guard.next(&mut body).await?;
+            let rest = frame.is_ok().then_some((body, guard));
+            Some((frame, rest))
+        });
+        Response::from_parts(parts, StreamBody::new(frames).boxed_unsync())
+    }
+
+    /// Fails if the server gives no sign of life. Boxed: it sends a request whose answer is guarded by itself.
+    fn pulse(self: &Arc<Self>, limit: Duration) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            let mut failed = self.pulse.lock().await;
+            if self.heard().elapsed() < self.silence {
+                return Ok(());
+            }
+            if let Some((_, text)) =
+                failed.as_ref().filter(|(at, _)| *at > self.heard() && at.elapsed() < self.silence)
+            {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text.clone()));
+            }
+            let request = Request::get(PROBE_PATH).body(Body::empty()).map_err(io::Error::other)?;
+            let outcome = self.send(Verb::Probe, request, limit).await;
+            let Err(error) = outcome else { return Ok(()) };
+            let text = format!("the server has gone silent: {error}");
+            *failed = Some((Instant::now(), text.clone()));
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
+        })
+    }
+}
+
+struct Guard {
+    transport: Arc<Transport>,
+    is_watch: bool,
+    has_pings: bool,
+    limit: Duration,
+}
+
+impl Guard {
+    async fn next(&self, body: &mut Incoming) -> Option<io::Result<Frame<Bytes>>> {
+        loop {
+            let silence = if self.is_watch { self.transport.silence } else { self.limit };
+            match timeout(silence, body.frame()).await {
+                Ok(None) => return None,
+                Ok(Some(frame)) => {
+                    self.transport.hear();
+                    return Some(frame.map_err(|error| explain(&error)));
+                }
+                Err(_) if !self.is_watch => return Some(Err(out_of_time(self.limit))),
+                Err(_) if self.has_pings => {}
+                Err(_) => {
+                    if let Err(error) = self.transport.pulse(self.limit).await {
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn copy(request: &Request<Body>) -> io::Result<Request<Body>> {
+    let body = request.body().try_clone();
+    let mut copy = Request::new(body.ok_or_else(|| io::Error::other("a request's body must be in memory"))?);
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    copy.headers_mut().clone_from(request.headers());
+    Ok(copy)
+}
+
+fn was_cut(error: &BoxError) -> bool {
+    error.downcast_ref::<hyper_util::client::legacy::Error>().is_some_and(|error| !error.is_connect())
+}
+
+/// How long a 429 asks us to wait, a little more so that not all come back at once. One second where it does not say.
+fn asked_to_wait(response: &Response<Incoming>) -> Option<Duration> {
+    if response.status() != StatusCode::TOO_MANY_REQUESTS {
+        return None;
+    }
+    let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    let jitter = Duration::from_millis(u64::from(OsRng.next_u32() % 250));
+    Some(Duration::from_secs(u64::from(seconds.unwrap_or(1_u32).max(1))) + jitter)
+}
+
+fn out_of_time(limit: Duration) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"))
+}

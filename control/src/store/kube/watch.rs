@@ -1,0 +1,276 @@
+//! Following objects: kube's watcher, paced, and translated into a store's events.
+//!
+//! kube's watcher lists in pages, watches from the list's version with bookmarks, resumes a watch that has ended from
+//! the last version seen, and lists again after 410. Around it:
+//!
+//! * Every list and every watch that comes soon after one like it waits, longer each time, with jitter; also where the
+//!   watcher alone would not, as when a server ends each watch at once.
+//! * A watch that was cut is resumed without a word. An event says [`StoreEvent::Unavailable`] when a list or the start
+//!   of a watch fails; then all is listed again, so that [`StoreEvent::Listed`] says when it is over.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
+use http::{Request, Response, StatusCode};
+use kube::client::Body;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use rand_core::OsRng;
+use tokio::time::Instant;
+
+use super::KubeStore;
+use super::failure::explain;
+use super::raw::Raw;
+use super::requests::Verb;
+use super::store::MAX_OBJECTS;
+use super::transport::{Guarded, Transport};
+use crate::api::{Object, ObjectKey};
+use crate::store::{StoreError, StoreEvent};
+use crate::sync::Backoff;
+
+/// Ours: the first and the longest wait between tries. Thirty seconds is also client-go's.
+const FIRST_WAIT: Duration = Duration::from_millis(800);
+const MAX_WAIT: Duration = Duration::from_secs(30);
+/// Ours: a try that held longer than a request's time-out by this much has worked, and waits begin anew.
+const CALM_MARGIN: Duration = Duration::from_secs(5);
+
+/// Follows the one object of this name.
+pub(super) fn stream_one(
+    store: KubeStore,
+    key: ObjectKey,
+) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
+    if key.name.is_empty() {
+        // Without a name it would be all of them.
+        let error = StoreError::invalid(&key, "metadata.name", "is empty");
+        let forever = futures::stream::pending();
+        return futures::stream::once(std::future::ready(StoreEvent::Unavailable(error)))
+            .chain(forever)
+            .boxed();
+    }
+    stream(store, key)
+}
+
+/// Follows the objects of a kind and namespace; of one name if there is one in `key`.
+pub(super) fn stream(store: KubeStore, key: ObjectKey) -> BoxStream<'static, StoreEvent> {
+    let follower = Follower { store, key, events: None, listing: Vec::new(), reported: None };
+    futures::stream::unfold(follower, |mut follower| async {
+        let event = follower.next().await;
+        Some((event, follower))
+    })
+    .boxed()
+}
+
+struct Follower {
+    store: KubeStore,
+    key: ObjectKey,
+    events: Option<Events>,
+    /// The list that is being read.
+    listing: Vec<Object>,
+    /// What was said last, while the store has not been read since.
+    reported: Option<String>,
+}
+
+struct Events {
+    watcher: BoxStream<'static, watcher::Result<Event<Raw>>>,
+    pace: Arc<Pace>,
+}
+
+impl Follower {
+    async fn next(&mut self) -> StoreEvent {
+        if let Err(error) = self.store.check_scope(&self.key) {
+            return self.refuse(error).await;
+        }
+        // Kept over new watchers, so that a list that fails soon after a watch that failed waits too.
+        let mut pace = None;
+        loop {
+            let (store, key) = (&self.store, &self.key);
+            let events = self.events.get_or_insert_with(|| Events::open(store, key, pace.take()));
+            let event = match events.watcher.next().await {
+                Some(Ok(event)) => event,
+                Some(Err(error)) => {
+                    let failure = self.judge(error);
+                    if !matches!(failure, Failure::Cut) {
+                        pace = self.drop_events();
+                    }
+                    if let Failure::Away(error) = failure
+                        && let Some(event) = self.report(error, pace.clone())
+                    {
+                        return event;
+                    }
+                    continue;
+                }
+                None => {
+                    pace = self.drop_events();
+                    continue;
+                }
+            };
+            match event {
+                Event::Init => self.listing = Vec::new(),
+                Event::InitApply(raw) if self.listing.len() < MAX_OBJECTS => {
+                    self.listing.push(raw.into_object(self.key.kind));
+                }
+                Event::InitApply(_) => {
+                    pace = self.drop_events();
+                    let doing = self.store.doing(Verb::List, self.key.clone());
+                    let error = doing.nonsense(format_args!("it has more than {MAX_OBJECTS} objects"));
+                    if let Some(event) = self.report(error, pace.clone()) {
+                        return event;
+                    }
+                }
+                Event::InitDone => {
+                    let mut objects = std::mem::take(&mut self.listing);
+                    objects.sort_unstable_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+                    self.reported = None;
+                    return StoreEvent::Listed(objects);
+                }
+                Event::Apply(raw) => return StoreEvent::Applied(raw.into_object(self.key.kind)),
+                Event::Delete(raw) => return StoreEvent::Deleted(raw.into_object(self.key.kind)),
+            }
+        }
+    }
+
+    /// Begins anew, but not sooner than otherwise.
+    fn drop_events(&mut self) -> Option<Arc<Pace>> {
+        self.listing = Vec::new();
+        self.events.take().map(|events| events.pace)
+    }
+
+    /// What a failure of the watcher calls for.
+    fn judge(&self, error: watcher::Error) -> Failure {
+        let doing = |verb| self.store.doing(verb, self.key.clone());
+        let (verb, error) = match error {
+            watcher::Error::InitialListFailed(error) => (Verb::List, error),
+            watcher::Error::WatchStartFailed(error) => (Verb::Watch, error),
+            watcher::Error::WatchFailed(error) => {
+                let error = explain(&error);
+                let is_silent = error.kind() == io::ErrorKind::TimedOut;
+                return if is_silent { Failure::Away(doing(Verb::Watch).lost(error)) } else { Failure::Cut };
+            }
+            watcher::Error::WatchError(status) if status.code == GONE => return Failure::Gone,
+            // The server ends this watch, and not what is watched: whether it is away, the next request shows.
+            watcher::Error::WatchError(_) => return Failure::Cut,
+            error @ watcher::Error::NoResourceVersion => {
+                return Failure::Away(doing(Verb::List).nonsense(error));
+            }
+        };
+        Failure::Away(match error {
+            kube::Error::Api(status) if status.code == GONE => return Failure::Gone,
+            kube::Error::Api(status) => {
+                let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                doing(verb).status(code, &status)
+            }
+            kube::Error::SerdeError(error) => doing(verb).nonsense(error),
+            kube::Error::Service(error) => doing(verb).lost(explain(&*error)),
+            error => doing(verb).lost(explain(&error)),
+        })
+    }
+
+    /// An event, unless it was said already. `pace` is kept for the next try.
+    fn report(&mut self, error: StoreError, pace: Option<Arc<Pace>>) -> Option<StoreEvent> {
+        let text = error.to_string();
+        if self.reported.as_ref() == Some(&text) {
+            return None;
+        }
+        self.reported = Some(text);
+        let (store, key) = (&self.store, &self.key);
+        self.events = Some(Events::open(store, key, pace));
+        Some(StoreEvent::Unavailable(error))
+    }
+
+    /// For names that no API server can have: said once, then for ever silent.
+    async fn refuse(&mut self, error: StoreError) -> StoreEvent {
+        if self.reported.is_some() {
+            futures::future::pending::<()>().await;
+        }
+        self.reported = Some(error.to_string());
+        StoreEvent::Unavailable(error)
+    }
+}
+
+const GONE: u16 = 410;
+
+enum Failure {
+    /// A running watch was cut: the watcher resumes it.
+    Cut,
+    /// The version to resume from is too old: list again.
+    Gone,
+    /// Cannot be read: say so, and list again.
+    Away(StoreError),
+}
+
+impl Events {
+    fn open(store: &KubeStore, key: &ObjectKey, pace: Option<Arc<Pace>>) -> Self {
+        let limit = store.timeout;
+        let pace = pace.unwrap_or_else(|| Arc::new(Pace::new(limit + CALM_MARGIN)));
+        let (transport, tries) = (Arc::clone(&store.transport), Arc::clone(&pace));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (transport, tries) = (Arc::clone(&transport), Arc::clone(&tries));
+            async move { send(&transport, &tries, request, limit).await }
+        });
+        let client = Client::new(service, "default");
+        let api: Api<Raw> = match key.kind.is_namespaced() {
+            true => Api::namespaced_with(client, &key.namespace, &key.kind),
+            false => Api::all_with(client, &key.kind),
+        };
+        let mut config = watcher::Config::default();
+        if !key.name.is_empty() {
+            config = config.fields(&format!("metadata.name={}", key.name));
+        }
+        Self { watcher: watcher(api, config).boxed(), pace }
+    }
+}
+
+async fn send(
+    transport: &Arc<Transport>,
+    pace: &Pace,
+    request: Request<Body>,
+    limit: Duration,
+) -> io::Result<Response<Guarded>> {
+    let query = request.uri().query().unwrap_or_default();
+    let has = |name: &str| query.split('&').any(|part| part.split('=').next() == Some(name));
+    let verb = if has("watch") { Verb::Watch } else { Verb::List };
+    if !has("continue") {
+        pace.wait(verb).await;
+    }
+    transport.send(verb, request, limit).await
+}
+
+/// Keeps lists, and watches, apart from one another in time, as long as they do not last.
+struct Pace {
+    calm: Duration,
+    lists: Mutex<Tries>,
+    watches: Mutex<Tries>,
+}
+
+struct Tries {
+    last: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl Pace {
+    fn new(calm: Duration) -> Self {
+        let tries = || Mutex::new(Tries { last: None, backoff: Backoff::new(FIRST_WAIT, MAX_WAIT) });
+        Self { calm, lists: tries(), watches: tries() }
+    }
+
+    async fn wait(&self, verb: Verb) {
+        let tries = if verb == Verb::Watch { &self.watches } else { &self.lists };
+        let until = {
+            let mut tries = tries.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let is_soon = tries.last.is_some_and(|last| now.saturating_duration_since(last) < self.calm);
+            let until = if is_soon {
+                now + tries.backoff.next_wait(&mut OsRng)
+            } else {
+                tries.backoff.reset();
+                now
+            };
+            tries.last = Some(until);
+            until
+        };
+        tokio::time::sleep_until(until).await;
+    }
+}
