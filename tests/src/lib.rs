@@ -10,6 +10,7 @@
 //! * [`registry`] remembers on disk what a lab made, so that a later run can tidy up after a crash.
 //! * [`command`], [`daemon`], [`wait`] run things in namespaces, bounded in time.
 //! * [`broker`] plays another member on the broker; [`cluster`] starts a cluster's gateway and route agent, [`pair`] two of them; [`peer`] starts a foreign gateway instead.
+//! * [`kubernetes`] has real API servers, and clusters of several gateways that live on them.
 //! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it.
 //! * [`fuzz`] feeds bytes that nobody sane would send to everything that reads bytes.
 //! * [`demo`] is `./dev demo`.
@@ -27,6 +28,7 @@ pub mod fault;
 pub mod fuzz;
 pub mod guard;
 pub mod interrupt;
+pub mod kubernetes;
 pub mod lab;
 pub mod netns;
 pub mod pair;
