@@ -91,8 +91,14 @@ mod tests {
         let many = || std::iter::repeat_n(source, 100);
         assert_eq!(admitted(&mut limiter, many(), start), 20);
         assert_eq!(admitted(&mut limiter, many(), start + Duration::from_secs(1)), 10);
-        assert!(limiter.admit("192.0.2.2".parse().unwrap(), 1, start), "another has its own");
-        assert!(!limiter.admit("192.0.2.3".parse().unwrap(), 21, start), "nobody has that much");
+        assert!(
+            limiter.admit("192.0.2.2".parse().unwrap(), 1, start + Duration::from_secs(1)),
+            "another has its own"
+        );
+        assert!(
+            !limiter.admit("192.0.2.3".parse().unwrap(), 21, start + Duration::from_secs(9)),
+            "nobody has that much"
+        );
     }
 
     #[test]

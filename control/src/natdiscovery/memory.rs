@@ -1,6 +1,6 @@
 //! Results that outlive the process, as a JSON document. The daemon reads and writes the file.
 //!
-//! A result is used only for an Endpoint that is what it was ([`Remote`](super::Remote), and our own addresses), and
+//! A result is used only for an Endpoint that is what it was ([`Remote`], and our own addresses), and
 //! only if its address is still one that the Endpoint publishes: the file can choose between two addresses, and can
 //! name no other.
 

@@ -176,15 +176,20 @@ impl Peer {
                 tick
             }
             Phase::Asking { since, in_doubt, .. } => {
+                // Whoever slept through the time-out has not listened either.
+                let ask = self.last_asked.is_none_or(|last| now > last + RESEND);
+                if ask {
+                    self.last_asked = Some(now);
+                }
                 self.phase = Phase::Silent { since, next: now + SILENT_RESEND };
                 // Silence says nothing against what an answer once said, unless the cable does.
                 if self.is_answered && !in_doubt {
-                    return Tick::default();
+                    return Tick { ask, ..Tick::default() };
                 }
                 self.is_answered = false;
                 self.selection = self.remote.fallback(How::Fallback);
                 let is_some = self.selection.is_some();
-                Tick { ask: false, changed: is_some, decided: is_some }
+                Tick { ask, changed: is_some, decided: is_some }
             }
         }
     }
