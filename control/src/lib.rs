@@ -10,6 +10,7 @@
 //! * [`store`] — where objects live: the [`store::Store`] trait and its directory implementation.
 //! * [`sync`] — the broker, seen as a syncer between two stores.
 //! * [`election`] — which of a cluster's gateways is the active one.
+//! * [`leader`] — what that one writes: it is its cluster's one Endpoint.
 //! * [`publish`] — what a gateway writes about itself, and when.
 //! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
 //! * [`health`] — whether remote gateways answer, and what `Gateway.status` says of it.
@@ -29,6 +30,7 @@ pub mod conditions;
 pub mod connection_status;
 pub mod election;
 pub mod health;
+pub mod leader;
 pub mod natdiscovery;
 pub mod publish;
 pub mod recorder;

@@ -1,0 +1,166 @@
+//! What to write so that this gateway is its cluster's one Endpoint. Pure.
+
+use serde_json::{Map, Value};
+
+use super::TERM_ANNOTATION;
+use crate::api::{
+    ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, ObjectKey, Resource, label,
+};
+use crate::election::Term;
+
+/// All that a plan depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The namespace of our objects.
+    pub namespace: &'a str,
+    /// What our cluster says of itself.
+    pub cluster: &'a ClusterSpec,
+    /// What this gateway says of itself.
+    pub endpoint: &'a EndpointSpec,
+    /// The term in which this gateway leads.
+    pub term: Term,
+    /// Whether the Endpoint may be created if it is not there; see [`super::Announcer`].
+    pub may_create: bool,
+    /// Clusters and Endpoints of the namespace.
+    pub local: &'a [&'a Object],
+}
+
+/// One write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// Create this object.
+    Create(Object),
+    /// Replace an object by this; its version is the one that the plan was based on.
+    Update(Object),
+    /// Delete this object if it still has this version.
+    Delete(Object),
+}
+
+impl Write {
+    /// The object that is written.
+    pub fn object(&self) -> &Object {
+        match self {
+            Self::Create(object) | Self::Update(object) | Self::Delete(object) => object,
+        }
+    }
+}
+
+/// A term newer than ours, and where it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// The newer term.
+    pub term: Term,
+    /// The object that carries it.
+    pub object: ObjectKey,
+}
+
+/// What to write, in this order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Deletions, then the Cluster, then the Endpoint.
+    pub writes: Vec<Write>,
+    /// Why nothing may be written.
+    pub fenced: Option<Fence>,
+    /// Whether the Endpoint would have been created, had it been allowed.
+    pub wants_proof: bool,
+}
+
+/// Compares the namespace with what it should say.
+///
+/// # Errors
+/// [`ApiError`] when no objects can be made of our own specs: the configuration is wrong.
+pub fn plan(view: &View<'_>) -> Result<Plan, ApiError> {
+    let cluster = Cluster::new(view.namespace, view.cluster.clone())?.to_object();
+    let endpoint = Endpoint::new(view.namespace, view.endpoint.clone())?.to_object();
+    if let Some(fenced) = fence(view, &cluster.key()) {
+        return Ok(Plan { fenced: Some(fenced), ..Plan::default() });
+    }
+    let (cluster_key, endpoint_key) = (cluster.key(), endpoint.key());
+    let find = |key: &ObjectKey| view.local.iter().copied().find(|object| object.key() == *key);
+    let mut plan = Plan::default();
+
+    // Whoever put it there: what has our name and is not our endpoint is in the way.
+    let kept = find(&endpoint_key).filter(|object| is_endpoint(object, view.endpoint));
+    let is_other = |object: &Object| is_own_cluster(object, view.cluster) || object.key() == endpoint_key;
+    let others =
+        view.local.iter().copied().filter(|object| object.kind == Kind::Endpoint && is_other(object));
+    let others = others.filter(|object| kept.is_none_or(|kept| kept.key() != object.key()));
+    plan.writes.extend(others.cloned().map(Write::Delete));
+
+    plan.writes.extend(put(find(&cluster_key), cluster, CLUSTER_FIELDS, view.term));
+    let write = put(kept, endpoint, ENDPOINT_FIELDS, view.term);
+    plan.wants_proof = matches!(write, Some(Write::Create(_))) && !view.may_create;
+    if !plan.wants_proof {
+        plan.writes.extend(write);
+    }
+    Ok(plan)
+}
+
+/// The newest term above ours on our cluster's own objects.
+fn fence(view: &View<'_>, cluster: &ObjectKey) -> Option<Fence> {
+    let own = view.local.iter().filter(|object| {
+        is_own_cluster(object, view.cluster) && (object.kind == Kind::Endpoint || object.key() == *cluster)
+    });
+    let newer = own.filter_map(|object| {
+        let term = term_of(object).filter(|term| *term > view.term)?;
+        Some(Fence { term, object: object.key() })
+    });
+    newer.max_by_key(|fence| fence.term)
+}
+
+/// The term that an object was written in; `None` on upstream's, and where it cannot be.
+pub(super) fn term_of(object: &Object) -> Option<Term> {
+    Term::new(object.metadata.annotations.get(TERM_ANNOTATION)?.parse().ok()?)
+}
+
+/// Whether this is an original of our own cluster. Its other fields may be of any shape.
+fn is_own_cluster(object: &Object, cluster: &ClusterSpec) -> bool {
+    let id = || object.body.get("spec")?.get("cluster_id")?.as_str();
+    object.metadata.origin().is_none() && id() == Some(&cluster.cluster_id)
+}
+
+/// Whether this is an original that stands for the same endpoint, by upstream's rule.
+fn is_endpoint(object: &Object, own: &EndpointSpec) -> bool {
+    let spec = Endpoint::from_object(object).map(|endpoint| endpoint.spec);
+    object.metadata.origin().is_none() && spec.is_ok_and(|spec| spec.is_same_endpoint(own))
+}
+
+/// What it takes to make `existing` say what is wanted.
+fn put(existing: Option<&Object>, mut wanted: Object, fields: &[&str], term: Term) -> Option<Write> {
+    wanted.metadata.annotations.insert(TERM_ANNOTATION.to_owned(), term.to_string());
+    let Some(existing) = existing else { return Some(Write::Create(wanted)) };
+    let mut amended = existing.clone();
+    amended.metadata.annotations.extend(wanted.metadata.annotations);
+    amended.metadata.labels.remove(label::CLUSTER_ID);
+    amended.metadata.labels.remove(label::ORIGINATING_NAMESPACE);
+    let mut spec = match amended.body.remove("spec") {
+        Some(Value::Object(spec)) => spec,
+        _ => Map::new(),
+    };
+    spec.retain(|field, _| !fields.contains(&field.as_str()));
+    if let Some(Value::Object(ours)) = wanted.body.remove("spec") {
+        spec.extend(ours);
+    }
+    amended.body.insert("spec".to_owned(), Value::Object(spec));
+    (!amended.same_content(existing)).then_some(Write::Update(amended))
+}
+
+/// What we say of a cluster; other fields, such as a newer upstream's, stay.
+const CLUSTER_FIELDS: &[&str] = &["cluster_id", "color_codes", "service_cidr", "cluster_cidr", "global_cidr"];
+
+/// What we say of an endpoint; other fields, such as a newer upstream's plural addresses, stay.
+const ENDPOINT_FIELDS: &[&str] = &[
+    "cluster_id",
+    "cable_name",
+    "healthCheckIP",
+    "hostname",
+    "subnets",
+    "private_ip",
+    "public_ip",
+    "nat_enabled",
+    "backend",
+    "backend_config",
+];
+
+#[cfg(test)]
+mod tests;
