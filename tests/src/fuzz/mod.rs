@@ -6,6 +6,7 @@
 
 mod inner;
 mod line;
+mod natdiscovery;
 mod objects;
 mod trains;
 mod wireguard;
@@ -22,6 +23,7 @@ pub const TARGETS: &[Target] = &[
     ("line", line::target),
     ("pair", line::pair_target),
     ("objects", objects::target),
+    ("natdiscovery", natdiscovery::target),
 ];
 
 /// Takes bytes off the front, zeros once they are used up: a target's way to read its parameters.
