@@ -1,25 +1,37 @@
-//! One of the two stores: what is known of it, whether it answers, and when it is tried again.
+//! Following one of the two stores: its events, whether it answers, and when it is tried again.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use futures::stream::{BoxStream, SelectAll};
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream, SelectAll};
 use jiff::Timestamp;
 use rand_core::OsRng;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::Backoff;
-use super::plan::KINDS;
-use crate::api::{Kind, Object};
-use crate::store::{Mirror, Store, StoreError, StoreEvent};
+use super::book::Book;
+use super::name::KINDS;
+use super::plan::Side;
+use super::port::Port;
+use crate::api::Kind;
+use crate::store::StoreEvent;
+
+/// Ours: so many events are taken in at most before anything is decided.
+const BATCH: usize = 1024;
+
+/// Events that were ready together; `None` is the end of a stream.
+pub(super) type Batch = Vec<(Kind, Option<StoreEvent>)>;
 
 /// A store, followed.
-pub(super) struct Link<S> {
-    pub(super) store: S,
+pub(super) struct Link {
+    pub(super) port: Box<dyn Port>,
+    side: Side,
     namespace: String,
-    events: SelectAll<BoxStream<'static, (Kind, StoreEvent)>>,
-    mirrors: Vec<(Kind, Mirror)>,
+    events: BoxStream<'static, Batch>,
+    listed: [bool; KINDS.len()],
+    was_complete: bool,
+    opened: Instant,
+    answer_within: Duration,
     backoff: Backoff,
     outage: Option<Outage>,
 }
@@ -34,48 +46,72 @@ pub(super) struct Outage {
     pub(super) next_try: Timestamp,
 }
 
-impl<S: Store> Link<S> {
-    pub(super) fn new(store: S, namespace: String, backoff: Backoff) -> Self {
-        let mut link =
-            Self { store, namespace, events: SelectAll::new(), mirrors: Vec::new(), backoff, outage: None };
+impl Link {
+    pub(super) fn new(
+        port: Box<dyn Port>,
+        side: Side,
+        namespace: String,
+        backoff: Backoff,
+        answer_within: Duration,
+    ) -> Self {
+        let mut link = Self {
+            port,
+            side,
+            namespace,
+            events: stream::pending().boxed(),
+            listed: [false; KINDS.len()],
+            was_complete: false,
+            opened: Instant::now(),
+            answer_within,
+            backoff,
+            outage: None,
+        };
         link.open();
         link
     }
 
-    /// Waits until something is known that was not known before, or the store's state has changed. Can be cancelled.
-    pub(super) async fn changed(&mut self) {
-        loop {
-            if let Some(outage) = &self.outage {
-                tokio::time::sleep_until(outage.retry).await;
-                self.outage = None;
-                self.open();
-            }
-            let Some((kind, event)) = self.events.next().await else {
-                return self.fail_with("the store's events have ended".to_owned());
-            };
-            if let StoreEvent::Unavailable(error) = &event {
-                return self.fail(error);
-            }
-            let was_complete = self.is_complete();
-            let mirror = self.mirror(kind);
-            if mirror.apply(&event) || (!was_complete && self.is_complete()) {
-                return;
+    /// Waits for events; no events mean that the store's state has changed. Can be cancelled.
+    pub(super) async fn next(&mut self) -> Batch {
+        if let Some(outage) = &self.outage {
+            sleep_until(outage.retry).await;
+            self.outage = None;
+            self.open();
+        }
+        let answer_within = self.answer_within;
+        let silence = (!self.is_complete()).then_some(self.opened + answer_within);
+        tokio::select! {
+            batch = self.events.next() => batch.unwrap_or_default(),
+            () = wait_until(silence) => {
+                self.fail(format!("there was no list within {answer_within:?}"));
+                Batch::new()
             }
         }
     }
 
-    /// Takes in the result of an own write, so that the next plan knows of it before the store's events say so.
-    pub(super) fn note(&mut self, event: &StoreEvent) {
-        let kind = match event {
-            StoreEvent::Applied(object) | StoreEvent::Deleted(object) => object.kind,
-            StoreEvent::Listed(_) | StoreEvent::Unavailable(_) => return,
-        };
-        self.mirror(kind).apply(event);
-    }
-
-    /// Stops following the store until the next try.
-    pub(super) fn fail(&mut self, error: &StoreError) {
-        self.fail_with(error.to_string());
+    /// Enters events in the book, up to the first that says that the store is away. Gives the number of those entered.
+    pub(super) fn take(&mut self, batch: Batch, book: &mut Book) -> u64 {
+        let mut count = 0;
+        for (kind, event) in batch {
+            match event {
+                None => {
+                    self.fail("the store's events have ended".to_owned());
+                    break;
+                }
+                Some(StoreEvent::Unavailable(error)) => {
+                    self.fail(error.to_string());
+                    break;
+                }
+                Some(event) => {
+                    if matches!(event, StoreEvent::Listed(_)) {
+                        KINDS.iter().zip(&mut self.listed).for_each(|(of, listed)| *listed |= *of == kind);
+                    }
+                    book.learn(self.side, kind, event);
+                    count += 1;
+                }
+            }
+        }
+        self.was_complete |= self.is_complete();
+        count
     }
 
     /// Whether everything is known, as far as the store's word goes.
@@ -83,8 +119,13 @@ impl<S: Store> Link<S> {
         self.outage.is_none() && self.is_complete()
     }
 
-    /// Everything that was planned went through: the next outage starts with short waits again.
-    pub(super) fn succeed(&mut self) {
+    /// Whether everything has been known at some time.
+    pub(super) fn was_complete(&self) -> bool {
+        self.was_complete
+    }
+
+    /// Everything went through: the next outage starts with short waits again.
+    pub(super) fn settle(&mut self) {
         if self.is_ready() {
             self.backoff.reset();
         }
@@ -94,46 +135,35 @@ impl<S: Store> Link<S> {
         self.outage.as_ref()
     }
 
-    /// Everything that is known.
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.mirrors.iter().flat_map(|(_, mirror)| mirror.objects())
+    /// Starts to follow from new lists. What was known stays, and counts until they are there.
+    pub(super) fn open(&mut self) {
+        self.listed = [false; KINDS.len()];
+        self.opened = Instant::now();
+        let follow = |kind| {
+            let events = self.port.follow(kind, &self.namespace);
+            events.map(move |event| (kind, Some(event))).chain(stream::iter([(kind, None)])).boxed()
+        };
+        self.events = KINDS.map(follow).into_iter().collect::<SelectAll<_>>().ready_chunks(BATCH).boxed();
     }
 
-    /// Starts to follow from new lists. What was known stays until they are complete, but does not count.
-    fn open(&mut self) {
-        self.mirrors = KINDS.map(|kind| (kind, Mirror::new())).to_vec();
-        self.events = KINDS
-            .map(|kind| tagged(kind, self.store.list_watch(kind, &self.namespace)))
-            .into_iter()
-            .collect();
-    }
-
-    fn fail_with(&mut self, error: String) {
+    fn fail(&mut self, error: String) {
         let wait = self.backoff.next_wait(&mut OsRng);
         let next_try = Timestamp::now() + jiff::SignedDuration::try_from(wait).unwrap_or(FALLBACK_WAIT);
         self.outage = Some(Outage { error, retry: Instant::now() + wait, next_try });
-        self.events.clear();
+        self.events = stream::pending().boxed();
     }
 
     fn is_complete(&self) -> bool {
-        self.mirrors.iter().all(|(_, mirror)| mirror.is_complete())
-    }
-
-    fn mirror(&mut self, kind: Kind) -> &mut Mirror {
-        let found = self.mirrors.iter_mut().find(|(of, _)| *of == kind);
-        &mut found.expect("events are only of the kinds that are watched").1
+        self.listed.iter().all(|listed| *listed)
     }
 }
 
 /// Waits are seconds; one that does not fit is a misconfiguration that must not stop us.
 const FALLBACK_WAIT: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
-fn tagged(
-    kind: Kind,
-    events: impl Stream<Item = StoreEvent> + Send + 'static,
-) -> Pin<Box<dyn Stream<Item = (Kind, StoreEvent)> + Send>> {
-    events.map(move |event| (kind, event)).boxed()
+pub(super) async fn wait_until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
-
-/// Ours: how soon a plan is made again after a lost race. The event that tells of the winner mostly comes first.
-pub(super) const RACE_WAIT: Duration = Duration::from_millis(200);

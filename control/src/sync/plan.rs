@@ -1,17 +1,12 @@
 //! What to write so that both stores agree. Pure: the same views give the same plan, and the plan of the result is
-//! empty.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! empty. The running syncer decides event by event, by the same code.
 
 use ipnet::IpNet;
-use jiff::Timestamp;
 
-use super::Refused;
-use super::copy::{amend, copy};
-use crate::api::{Cluster, Endpoint, Kind, Object, ObjectKey, Resource, overlap};
-
-/// The kinds that are synced, in the order in which they are written.
-pub(super) const KINDS: [Kind; 2] = [Kind::Cluster, Kind::Endpoint];
+use super::book::{Book, Scope};
+use super::name::{KINDS, Name};
+use super::{Refused, SyncLimits};
+use crate::api::{Kind, Object};
 
 /// All that a plan depends on.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +34,11 @@ pub enum Side {
     Broker,
 }
 
+impl Side {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Local, Self::Broker];
+}
+
 /// One write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
@@ -46,8 +46,23 @@ pub enum Action {
     Create(Side, Object),
     /// Replace an object by this; its version is the one that the plan was based on.
     Update(Side, Object),
-    /// Delete this object.
-    Delete(Side, ObjectKey),
+    /// Delete this version of this object.
+    Delete(Side, Object),
+}
+
+impl Action {
+    /// The object that is written or deleted.
+    pub fn object(&self) -> &Object {
+        match self {
+            Self::Create(_, object) | Self::Update(_, object) | Self::Delete(_, object) => object,
+        }
+    }
+
+    /// The order of writes: deletions first, then Clusters, then Endpoints.
+    pub(super) fn rank(&self) -> (u8, Kind) {
+        let is_write = !matches!(self, Self::Delete(..));
+        (u8::from(is_write), self.object().kind)
+    }
 }
 
 /// What to write, in this order, and what is not imported.
@@ -57,186 +72,67 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Foreign objects that are not imported, by cluster and name.
     pub refused: Vec<Refused>,
+    /// Why the other members refuse our Endpoints, if they do.
+    pub own_refusal: Option<OwnRefusal>,
+}
+
+/// Another cluster was there first with addresses of ours: the other members do not connect to us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnRefusal {
+    /// The other cluster.
+    pub holder: String,
+    /// What it holds.
+    pub held: IpNet,
+    /// Our subnet that overlaps it.
+    pub ours: IpNet,
+}
+
+impl std::fmt::Display for OwnRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { holder, held, ours } = self;
+        write!(
+            f,
+            "cluster {holder} was there first with {held}, which overlaps our {ours}; other members refuse ours: \
+             give one of the two other CIDRs, or use Globalnet"
+        )
+    }
 }
 
 /// Compares the two stores.
 pub fn plan(view: &View<'_>) -> Plan {
-    let mut refused = Vec::new();
-    let exported = exports(view);
-    let imported = imports(view, &exported, &mut refused);
-    let mut actions = Vec::new();
-    // Only what we put there is ours to remove: our label on the broker, others' labels here.
-    reconcile(Side::Broker, &exported, view.broker, |origin| origin == view.cluster_id, &mut actions);
-    reconcile(Side::Local, &imported, view.local, |origin| origin != view.cluster_id, &mut actions);
-    actions.sort_by_key(rank);
-    refused.sort_by(|a: &Refused, b| (&a.cluster, &a.endpoint).cmp(&(&b.cluster, &b.endpoint)));
-    refused.dedup();
-    Plan { actions, refused }
-}
-
-fn rank(action: &Action) -> (u8, Kind) {
-    match action {
-        Action::Delete(_, key) => (0, key.kind),
-        Action::Create(_, object) | Action::Update(_, object) => (1, object.kind),
-    }
-}
-
-/// Our originals, as the broker should have them. An unlabelled object of another cluster was put here by hand, as a
-/// fixed peer; it is not ours to publish.
-fn exports(view: &View<'_>) -> BTreeMap<ObjectKey, Object> {
-    let is_own = |object: &&&Object| {
-        is_synced(object) && object.metadata.origin().is_none() && cluster_of(object) == Some(view.cluster_id)
-    };
-    let export = |object: &&Object| copy(object, view.broker_namespace, view.cluster_id);
-    view.local.iter().filter(is_own).map(export).map(|object| (object.key(), object)).collect()
-}
-
-/// Others' objects, as we should have them. What sits under one of our own names on the broker is overwritten by our
-/// export, whoever put it there.
-fn imports(
-    view: &View<'_>,
-    exported: &BTreeMap<ObjectKey, Object>,
-    refused: &mut Vec<Refused>,
-) -> BTreeMap<ObjectKey, Object> {
-    let taken: BTreeSet<ObjectKey> = view
-        .local
-        .iter()
-        .filter(|object| object.metadata.origin().is_none_or(|origin| origin == view.cluster_id))
-        .map(|object| object.key())
-        .collect();
-    let mut imported = BTreeMap::new();
-    let mut candidates = Vec::new();
-    let is_ours = |object: &Object| exported.contains_key(&object.key());
-    for object in view.broker.iter().filter(|object| is_synced(object) && !is_ours(object)) {
-        let Some(origin) = object.metadata.origin().filter(|origin| *origin != view.cluster_id) else {
-            continue;
-        };
-        let wanted = copy(object, view.local_namespace, origin);
-        match admit(&wanted, origin, &taken) {
-            Ok(Admitted::Cluster) => drop(imported.insert(wanted.key(), wanted)),
-            Ok(Admitted::Endpoint(subnets)) => candidates.push(Candidate { origin, wanted, subnets }),
-            Err(reason) => refused.push(refusal(origin, &wanted, reason)),
-        }
-    }
-    let ages = ages(view.broker);
-    candidates.sort_by_cached_key(|candidate| {
-        let age = ages.get(candidate.origin).copied().unwrap_or(Timestamp::MAX);
-        (age, candidate.origin.to_owned(), candidate.wanted.metadata.name.clone())
+    let mut book = Book::new(Scope {
+        cluster_id: view.cluster_id.to_owned(),
+        local_namespace: view.local_namespace.to_owned(),
+        broker_namespace: view.broker_namespace.to_owned(),
+        local_subnets: view.local_subnets.to_vec(),
+        limits: SyncLimits::default(),
+        exports: true,
     });
-    let mut claims: Vec<Claim<'_>> = Vec::new();
-    for Candidate { origin, wanted, subnets } in candidates {
-        if let Some(reason) = conflict(origin, &subnets, view.local_subnets, &claims) {
-            refused.push(refusal(origin, &wanted, reason));
-            continue;
-        }
-        claims.push(Claim { origin, subnets });
-        imported.insert(wanted.key(), wanted);
-    }
-    imported
-}
-
-/// A foreign endpoint that makes sense by itself.
-struct Candidate<'a> {
-    origin: &'a str,
-    wanted: Object,
-    subnets: Vec<IpNet>,
-}
-
-/// Subnets that an imported endpoint's cluster owns.
-struct Claim<'a> {
-    origin: &'a str,
-    subnets: Vec<IpNet>,
-}
-
-enum Admitted {
-    Cluster,
-    Endpoint(Vec<IpNet>),
-}
-
-/// Whether a foreign object makes sense by itself; the reason if not.
-fn admit(wanted: &Object, origin: &str, taken: &BTreeSet<ObjectKey>) -> Result<Admitted, String> {
-    if taken.contains(&wanted.key()) {
-        return Err(format!("an object of ours has the name `{}`", wanted.metadata.name));
-    }
-    let (cluster_id, admitted) = match wanted.kind {
-        Kind::Endpoint => {
-            let facts = Endpoint::from_object(wanted).and_then(|endpoint| endpoint.spec.parse());
-            let facts = facts.map_err(|error| error.to_string())?;
-            (facts.cluster_id, Admitted::Endpoint(facts.subnets))
-        }
-        Kind::Cluster => {
-            let facts = Cluster::from_object(wanted).and_then(|cluster| cluster.spec.parse());
-            (facts.map_err(|error| error.to_string())?.cluster_id, Admitted::Cluster)
-        }
-        kind => return Err(format!("{kind} objects are not synced")),
-    };
-    // Nobody may speak for another cluster, least of all for ours.
-    if cluster_id != origin {
-        return Err(format!(
-            "field `spec.cluster_id`: is `{cluster_id}`, but the object is labelled `{origin}`"
-        ));
-    }
-    Ok(admitted)
-}
-
-/// Why these subnets cannot be had, if they cannot.
-fn conflict(origin: &str, subnets: &[IpNet], local: &[IpNet], claims: &[Claim<'_>]) -> Option<String> {
-    if let Some((theirs, ours)) = overlap(subnets, local) {
-        return Some(format!("subnet {theirs} overlaps our own {ours}"));
-    }
-    claims.iter().filter(|claim| claim.origin != origin).find_map(|claim| {
-        let (theirs, others) = overlap(subnets, &claim.subnets)?;
-        Some(format!("subnet {theirs} overlaps {others} of cluster {}, which was there first", claim.origin))
-    })
-}
-
-/// When each cluster joined: its Cluster object's age on the broker, or its oldest Endpoint's if it has none. The
-/// Cluster object outlives restarts and fail-overs; Endpoints do not.
-fn ages<'a>(broker: &[&'a Object]) -> BTreeMap<&'a str, Timestamp> {
-    let mut ages: BTreeMap<&str, (Kind, Timestamp)> = BTreeMap::new();
-    for object in broker.iter().filter(|object| is_synced(object)) {
-        let Some(origin) = object.metadata.origin() else { continue };
-        let age = (object.kind, object.metadata.creation_timestamp.unwrap_or(Timestamp::MAX));
-        ages.entry(origin).and_modify(|oldest| *oldest = age.min(*oldest)).or_insert(age);
-    }
-    ages.into_iter().map(|(origin, (_, age))| (origin, age)).collect()
-}
-
-/// Adds what it takes to make `existing` into `wanted`, as far as it is ours to change.
-fn reconcile(
-    side: Side,
-    wanted: &BTreeMap<ObjectKey, Object>,
-    existing: &[&Object],
-    is_ours: impl Fn(&str) -> bool,
-    actions: &mut Vec<Action>,
-) {
-    let existing: BTreeMap<ObjectKey, &Object> =
-        existing.iter().filter(|object| is_synced(object)).map(|object| (object.key(), *object)).collect();
-    for (key, object) in &existing {
-        let is_stale = !wanted.contains_key(key) && object.metadata.origin().is_some_and(&is_ours);
-        if is_stale {
-            actions.push(Action::Delete(side, key.clone()));
+    for (side, objects) in [(Side::Local, view.local), (Side::Broker, view.broker)] {
+        for object in objects.iter().filter(|object| KINDS.contains(&object.kind)) {
+            book.put(side, Name::of(object), (*object).clone());
         }
     }
-    for (key, object) in wanted {
-        match existing.get(key) {
-            None => actions.push(Action::Create(side, object.clone())),
-            Some(found) => actions.extend(amend(found, object).map(|amended| Action::Update(side, amended))),
-        }
+    let mut actions = Vec::new();
+    for name in book.take_dirty() {
+        book.refresh_refused(&name);
+        actions.extend(Side::ALL.into_iter().filter_map(|side| book.decide(side, &name)));
     }
+    actions.sort_by_key(Action::rank);
+    Plan { actions, refused: refused(&book), own_refusal: own_refusal(&book) }
 }
 
-fn is_synced(object: &Object) -> bool {
-    KINDS.contains(&object.kind)
+/// Everything that is refused, by cluster and name.
+pub(super) fn refused(book: &Book) -> Vec<Refused> {
+    let mut refused: Vec<Refused> = book.refused.values().cloned().collect();
+    refused.sort_by(|a, b| (&a.cluster, &a.endpoint).cmp(&(&b.cluster, &b.endpoint)));
+    refused.dedup();
+    refused
 }
 
-fn cluster_of(object: &Object) -> Option<&str> {
-    object.body.get("spec")?.get("cluster_id")?.as_str()
-}
-
-fn refusal(origin: &str, wanted: &Object, reason: String) -> Refused {
-    let endpoint = (wanted.kind == Kind::Endpoint).then(|| wanted.metadata.name.clone());
-    Refused { cluster: origin.to_owned(), endpoint, reason }
+pub(super) fn own_refusal(book: &Book) -> Option<OwnRefusal> {
+    let conflict = book.own_conflict()?;
+    Some(OwnRefusal { holder: conflict.holder.to_string(), held: conflict.held, ours: conflict.claimed })
 }
 
 #[cfg(test)]

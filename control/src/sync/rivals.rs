@@ -1,38 +1,81 @@
-//! Noticing that somebody else keeps changing our objects on the broker: mostly, two clusters with one ID.
+//! Noticing that somebody else keeps undoing our writes: another cluster with our ID, or an agent in our cluster that
+//! disagrees with us.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::ObjectKey;
+use super::name::Name;
+use super::plan::Side;
 
-/// Ours: our own reasons to change an object come minutes apart.
+/// Ours: how long a correction is remembered.
 const WINDOW: Duration = Duration::from_secs(60);
 /// Ours: this many corrections in a window are a rival.
 const TOLERATED: usize = 5;
+/// Ours: so many objects are watched at once; of more, the earliest are forgotten.
+const MAX_WATCHED: usize = 16_384;
 
-/// When we last wrote each of our objects on the broker. Bounded: at most [`TOLERATED`] times for each object that
-/// was written within the last [`WINDOW`].
+/// Our writes of the last minute. A write is a correction if we wrote the same before, that is, copied the same version
+/// of the same object, or deleted it: then somebody else has undone it. News of the source are no correction.
 #[derive(Debug, Default)]
 pub(super) struct Rivals {
-    writes: BTreeMap<ObjectKey, Vec<Instant>>,
+    watched: BTreeMap<(Side, Name), Watched>,
+    by_time: VecDeque<(Instant, (Side, Name))>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    source: Option<String>,
+    last: Instant,
+    corrections: Vec<Instant>,
 }
 
 impl Rivals {
-    /// Asks to write `key` at `now`. `Err` says how long not to, because it was written too often of late.
-    pub(super) fn ask(&mut self, key: &ObjectKey, now: Instant) -> Result<(), Duration> {
-        self.writes.retain(|_, writes| {
-            writes.retain(|then| now.duration_since(*then) < WINDOW);
-            !writes.is_empty()
-        });
-        let writes = self.writes.entry(key.clone()).or_default();
-        if writes.len() >= TOLERATED {
-            let oldest = writes.first().copied().unwrap_or(now);
-            return Err(WINDOW.saturating_sub(now.duration_since(oldest)));
+    /// Asks to write `name` at `now` as a copy of this version of its source, or to delete it (`None`). `Err` says how
+    /// long not to, because it was corrected too often of late.
+    pub(super) fn ask(
+        &mut self,
+        side: Side,
+        name: &Name,
+        source: Option<&str>,
+        now: Instant,
+    ) -> Result<(), Duration> {
+        self.forget_old(now);
+        let key = (side, name.clone());
+        let Some(watched) = self.watched.get_mut(&key) else {
+            let source = source.map(str::to_owned);
+            self.watched.insert(key.clone(), Watched { source, last: now, corrections: Vec::new() });
+            self.by_time.push_back((now, key));
+            return Ok(());
+        };
+        watched.corrections.retain(|then| now.duration_since(*then) < WINDOW);
+        if watched.source.as_deref() == source {
+            if watched.corrections.len() >= TOLERATED {
+                let oldest = watched.corrections.first().copied().unwrap_or(now);
+                return Err(WINDOW.saturating_sub(now.duration_since(oldest)));
+            }
+            watched.corrections.push(now);
         }
-        writes.push(now);
+        watched.source = source.map(str::to_owned);
+        watched.last = now;
         Ok(())
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        while let Some((then, key)) = self.by_time.front().cloned() {
+            let is_full = self.watched.len() > MAX_WATCHED;
+            if now.duration_since(then) < WINDOW && !is_full {
+                return;
+            }
+            self.by_time.pop_front();
+            match self.watched.get(&key).map(|watched| watched.last) {
+                Some(last) if now.duration_since(last) < WINDOW && !is_full => {
+                    self.by_time.push_back((last, key))
+                }
+                _ => drop(self.watched.remove(&key)),
+            }
+        }
     }
 }
 
@@ -43,16 +86,44 @@ mod tests {
 
     #[test]
     fn after_five_corrections_in_a_minute_an_object_is_left_alone_for_the_rest_of_it() {
-        let key = ObjectKey::new(Kind::Cluster, "ns", "a");
-        let other = ObjectKey::new(Kind::Cluster, "ns", "b");
+        let (name, other) = (Name::new(Kind::Cluster, "a"), Name::new(Kind::Cluster, "b"));
         let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
         let mut rivals = Rivals::default();
-        for second in 0..5 {
-            assert_eq!(rivals.ask(&key, start + Duration::from_secs(second)), Ok(()));
+        let mut ask = |name: &Name, second| rivals.ask(Side::Broker, name, Some("7"), at(second));
+        assert_eq!(ask(&name, 0), Ok(()), "the first write corrects nobody");
+        for second in 1..6 {
+            assert_eq!(ask(&name, second), Ok(()));
         }
-        let sixth = start + Duration::from_secs(10);
-        assert_eq!(rivals.ask(&key, sixth), Err(Duration::from_secs(50)));
-        assert_eq!(rivals.ask(&other, sixth), Ok(()), "other objects are not concerned");
-        assert_eq!(rivals.ask(&key, start + Duration::from_secs(60)), Ok(()));
+        assert_eq!(ask(&name, 11), Err(Duration::from_secs(50)));
+        assert_eq!(ask(&other, 11), Ok(()), "other objects are not concerned");
+        assert_eq!(ask(&name, 61), Ok(()));
+    }
+
+    #[test]
+    fn an_object_that_changes_often_has_no_rival_and_one_that_always_comes_back_has() {
+        let name = Name::new(Kind::Endpoint, "a");
+        let now = Instant::now();
+        let mut rivals = Rivals::default();
+        for version in 0..100 {
+            let version = version.to_string();
+            assert_eq!(rivals.ask(Side::Local, &name, Some(&version), now), Ok(()));
+        }
+        let deletions = (0..10).filter(|_| rivals.ask(Side::Broker, &name, None, now).is_ok());
+        assert_eq!(deletions.count(), 1 + TOLERATED);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_ends_with_the_window() {
+        let mut rivals = Rivals::default();
+        let now = Instant::now();
+        for index in 0..MAX_WATCHED + 100 {
+            let name = Name::new(Kind::Endpoint, &index.to_string());
+            assert_eq!(rivals.ask(Side::Local, &name, None, now), Ok(()));
+        }
+        assert!(rivals.watched.len() <= MAX_WATCHED + 1 && rivals.by_time.len() <= MAX_WATCHED + 1);
+        let later = now + WINDOW;
+        assert_eq!(rivals.ask(Side::Local, &Name::new(Kind::Endpoint, "last"), None, later), Ok(()));
+        assert_eq!((rivals.watched.len(), rivals.by_time.len()), (1, 1));
     }
 }

@@ -1,179 +1,375 @@
-//! The syncer's loop: follow both stores, plan, apply, tell.
+//! The syncer's loop: follow both stores, decide what is new, write, tell. Nothing is waited for but news, so that a
+//! store that hangs holds up nothing but itself.
 
-use std::future::pending;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use rand_core::OsRng;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use super::apply::{Outcome, apply};
-use super::grace::Grace;
-use super::link::Link;
-use super::plan::{Action, KINDS, Side, View, plan};
+use super::book::{Book, Scope};
+use super::desk::{Desk, Why};
+use super::farewell::{Absence, Farewell};
+use super::link::{Batch, Link, wait_until};
+use super::name::Name;
+use super::plan::{Action, Side};
+use super::port::{Answer, Port};
 use super::rivals::Rivals;
-use super::{Backoff, BrokerLink, BrokerState, Refused, SyncConfig};
-use crate::api::{Kind, Object};
-use crate::store::Store;
+use super::tell::{Outputs, tell};
+use super::{Backoff, Refused, SyncConfig, SyncMode, SyncStats};
+use crate::store::StoreError;
 
-/// Where the syncer tells how it is.
-#[derive(Debug)]
-pub(super) struct Outputs {
-    pub(super) state_sender: watch::Sender<BrokerState>,
-    pub(super) refused_sender: watch::Sender<Vec<Refused>>,
+/// Ours: how long writes that are under way are waited for at the end. What has been sent takes effect or not; nothing
+/// new is sent.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// Ours: how often at most the broker is listed anew because places have become free.
+const LIST_EVERY: Duration = Duration::from_secs(10);
+
+/// Everything a running syncer has.
+pub(super) struct Run {
+    pub(super) config: SyncConfig,
+    pub(super) book: Book,
+    pub(super) local: Link,
+    pub(super) broker: Link,
+    pub(super) desks: [Desk; 2],
+    pub(super) stats: SyncStats,
+    /// Whether the list of refused objects may be another one than was told.
+    pub(super) has_refusal_news: bool,
+    rivals: Rivals,
+    farewell: Farewell,
+    /// Copies whose removal waits.
+    withheld: BTreeSet<Name>,
+    withheld_until: Option<Instant>,
+    flights: FuturesUnordered<BoxFuture<'static, Landed>>,
+    listed: Instant,
+    wants_list: bool,
 }
 
-/// The state before anything is known.
-pub(super) fn first_state() -> BrokerState {
-    BrokerState { state: BrokerLink::Connecting, since: Some(Timestamp::now()), error: None, next_try: None }
+/// A write that has come to its end.
+struct Landed {
+    name: Name,
+    action: Action,
+    /// The version of what was copied.
+    source: Option<String>,
+    answer: Answer,
 }
 
-/// Syncs for ever.
-pub(super) async fn run<L: Store, B: Store>(local: L, broker: B, config: SyncConfig, outputs: Outputs) {
-    let backoff = Backoff::new(config.retry_initial, config.retry_max);
-    let mut local = Link::new(local, config.local_namespace.clone(), backoff.clone());
-    let mut broker = Link::new(broker, config.broker_namespace.clone(), backoff);
-    let mut rivals = Rivals::default();
-    let mut grace = <[Grace; 2]>::default();
-    let mut again: Option<Instant> = None;
-    loop {
+enum News {
+    Heard(Side, Batch),
+    Landed(Box<Landed>),
+    Time,
+    Stop,
+}
+
+impl Run {
+    pub(super) fn new(local: Box<dyn Port>, broker: Box<dyn Port>, config: SyncConfig) -> Self {
+        let backoff = || Backoff::new(config.retry_initial, config.retry_max);
+        let link = |port, side, namespace: &String| {
+            Link::new(port, side, namespace.clone(), backoff(), config.answer_within)
+        };
+        let scope = Scope {
+            cluster_id: config.cluster_id.clone(),
+            local_namespace: config.local_namespace.clone(),
+            broker_namespace: config.broker_namespace.clone(),
+            local_subnets: config.local_subnets.clone(),
+            limits: config.limits,
+            exports: config.mode == SyncMode::Both,
+        };
+        Self {
+            book: Book::new(scope),
+            local: link(local, Side::Local, &config.local_namespace),
+            broker: link(broker, Side::Broker, &config.broker_namespace),
+            desks: [(); 2].map(|()| Desk::new(backoff(), config.retry_max)),
+            stats: SyncStats::default(),
+            has_refusal_news: false,
+            rivals: Rivals::default(),
+            farewell: Farewell::new(config.empty_grace, config.departure_wait),
+            withheld: BTreeSet::new(),
+            withheld_until: None,
+            flights: FuturesUnordered::new(),
+            listed: Instant::now(),
+            wants_list: false,
+            config,
+        }
+    }
+
+    /// Syncs until told to stop, or until the guard says no.
+    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<()>, outputs: Outputs) {
+        let mut is_fenced = false;
+        while !is_fenced {
+            match self.news(&mut stop).await {
+                News::Heard(side, batch) => self.hear(side, batch),
+                News::Landed(landed) => self.land(*landed),
+                News::Time => {}
+                News::Stop => break,
+            }
+            while let Some(Some(landed)) = self.flights.next().now_or_never() {
+                self.land(landed);
+            }
+            is_fenced = self.advance().is_err();
+            tell(&outputs, &mut self, is_fenced);
+        }
+        let answers = async { while self.flights.next().await.is_some() {} };
+        // What has not answered by then has been sent all the same; its version protects whoever wrote since.
+        let _ = tokio::time::timeout(LAST_ANSWERS, answers).await;
+    }
+
+    async fn news(&mut self, stop: &mut oneshot::Receiver<()>) -> News {
+        let wake = self.wake();
+        let Self { local, broker, flights, .. } = self;
         tokio::select! {
-            () = local.changed() => {}
-            () = broker.changed() => {}
-            () = wait_until(again) => {}
+            _ = stop => News::Stop,
+            Some(landed) = flights.next(), if !flights.is_empty() => News::Landed(Box::new(landed)),
+            batch = local.next() => News::Heard(Side::Local, batch),
+            batch = broker.next() => News::Heard(Side::Broker, batch),
+            () = wait_until(wake) => News::Time,
         }
-        let mut outcome = Outcome::default();
-        if local.is_ready() && broker.is_ready() {
-            outcome = sync(&mut local, &mut broker, &mut rivals, &mut grace, &config, &outputs).await;
-        } else {
-            grace.iter_mut().for_each(Grace::reset);
+    }
+
+    fn wake(&self) -> Option<Instant> {
+        let desks = self.desks.iter().filter_map(Desk::wake);
+        let list = self.wants_list.then_some(self.listed + LIST_EVERY);
+        desks.chain(self.withheld_until).chain(list).min()
+    }
+
+    fn hear(&mut self, side: Side, batch: Batch) {
+        self.stats.events += match side {
+            Side::Local => self.local.take(batch, &mut self.book),
+            Side::Broker => self.broker.take(batch, &mut self.book),
+        };
+        if !self.broker.is_ready() {
+            self.farewell.reset();
         }
-        again = outcome.again_in.map(|wait| Instant::now() + wait);
-        tell_state(&outputs, &local, &broker, outcome.rival);
+        self.ask_again();
+    }
+
+    /// Those who are missed may be back, or a broker that lost everybody may have shown that it keeps what it is given.
+    fn ask_again(&mut self) {
+        self.withheld_until = (!self.withheld.is_empty()).then(Instant::now);
+    }
+
+    /// Decides what may have changed, and starts what can be started.
+    ///
+    /// # Errors
+    /// The guard does not let us write any more.
+    fn advance(&mut self) -> Result<(), Fenced> {
+        let now = Instant::now();
+        self.list_again(now);
+        for desk in &mut self.desks {
+            desk.due(now).iter().for_each(|name| self.book.touch(name));
+        }
+        if self.withheld_until.is_some_and(|until| until <= now) {
+            self.withheld_until = None;
+            std::mem::take(&mut self.withheld).iter().for_each(|name| self.book.touch(name));
+        }
+        for name in self.book.take_dirty() {
+            self.stats.decisions += 1;
+            self.has_refusal_news |= self.book.refresh_refused(&name);
+            for (desk, side) in self.desks.iter_mut().zip(Side::ALL) {
+                desk.want(&name, self.book.decide(side, &name).map(|action| action.rank()));
+            }
+        }
+        self.stats.judgements = self.book.claims.judged();
+        // Ours first: whether the broker has taken it is what an emptied broker is judged by.
+        self.start(Side::Broker, now)?;
+        self.start(Side::Local, now)?;
+        if self.desks.iter().all(Desk::is_idle) {
+            self.local.settle();
+            self.broker.settle();
+        }
+        self.desks.iter_mut().filter(|desk| desk.is_idle()).for_each(Desk::settle);
+        Ok(())
+    }
+
+    fn list_again(&mut self, now: Instant) {
+        self.wants_list |= self.book.wants_list();
+        if self.wants_list && self.broker.is_ready() && now >= self.listed + LIST_EVERY {
+            self.wants_list = false;
+            self.listed = now;
+            self.broker.open();
+        }
+    }
+
+    fn start(&mut self, side: Side, now: Instant) -> Result<(), Fenced> {
+        let can_start = match side {
+            Side::Broker => self.local.is_ready() && self.broker.is_ready(),
+            // What the broker said last is good enough to repair a copy by.
+            Side::Local => self.local.is_ready() && self.broker.was_complete(),
+        };
+        while can_start && let Some(name) = self.desk(side).next(now) {
+            let Some(action) = self.book.decide(side, &name) else {
+                self.desk(side).want(&name, None);
+                continue;
+            };
+            if let (Side::Local, Action::Delete(_, copy)) = (side, &action) {
+                let absence = absence(&self.book, &self.broker, &self.desks, &name, copy.metadata.origin());
+                if let Err(until) = self.farewell.ask(&absence, now) {
+                    self.withheld.insert(name);
+                    self.withheld_until = self.withheld_until.into_iter().chain(until).min();
+                    continue;
+                }
+            }
+            let source = match &action {
+                Action::Delete(..) => None,
+                Action::Create(..) | Action::Update(..) => self.book.source(side, &name),
+            };
+            let source = source.and_then(|source| source.metadata.resource_version.clone());
+            if let Err(wait) = self.rivals.ask(side, &name, source.as_deref(), now) {
+                self.stats.rivals += 1;
+                let text = rival(side, &action);
+                self.desk(side).hold(&name, Why::Rival(text), now + wait);
+                continue;
+            }
+            if !self.config.guard.may_write() {
+                return Err(Fenced);
+            }
+            self.send(side, name, action, source);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, side: Side, name: Name, action: Action, source: Option<String>) {
+        self.book.notes.start(side, &name);
+        self.desk(side).depart(name.clone(), action.rank());
+        match side {
+            Side::Local => self.stats.local_writes += 1,
+            Side::Broker => self.stats.broker_writes += 1,
+        }
+        let port = match side {
+            Side::Local => &self.local.port,
+            Side::Broker => &self.broker.port,
+        };
+        let answer = port.write(action.clone(), self.config.answer_within);
+        self.flights.push(answer.map(|answer| Landed { name, action, source, answer }).boxed());
+    }
+
+    fn land(&mut self, landed: Landed) {
+        let Landed { name, action, source, answer } = landed;
+        self.ask_again();
+        let (side, now) = (side_of(&action), Instant::now());
+        let is_deletion = matches!(action, Action::Delete(..));
+        let error = match answer {
+            Answer::Done(stored) => return self.succeed(side, &name, &action, source, stored),
+            Answer::Failed(StoreError::NotFound(_)) if is_deletion => {
+                return self.succeed(side, &name, &action, source, None);
+            }
+            Answer::Failed(error) => Ok(error),
+            Answer::Silence(within) => {
+                Err(format!("writing {} was not answered within {within:?}", action.object().key()))
+            }
+        };
+        self.book.notes.abandon(side, &name);
+        let desk = &mut self.desks[side as usize];
+        match error {
+            // A namespace that does not exist is no race.
+            Ok(error) if error.is_race() && !is_missing_namespace(&action, &error) => {
+                self.stats.races += 1;
+                desk.refuse(&name, Why::Race, now);
+            }
+            Ok(StoreError::Invalid { source, .. }) => {
+                self.has_refusal_news = true;
+                let reason = format!("the {} store does not take it: {source}", name_of(side));
+                desk.refuse(&name, Why::Rejected(refusal(&action, reason)), now);
+            }
+            error => {
+                self.stats.failures += 1;
+                let error = error.map_or_else(|silence| silence, |error| error.to_string());
+                desk.fail(&name, error, (now, Timestamp::now()), &mut OsRng);
+            }
+        }
+    }
+
+    fn succeed(
+        &mut self,
+        side: Side,
+        name: &Name,
+        action: &Action,
+        source: Option<String>,
+        stored: Option<crate::api::Object>,
+    ) {
+        tracing::debug!(?side, object = %action.object().key(), "synced");
+        let old = match action {
+            Action::Create(..) => None,
+            Action::Update(_, object) | Action::Delete(_, object) => object.metadata.resource_version.clone(),
+        };
+        let version = stored.as_ref().and_then(|stored| stored.metadata.resource_version.clone());
+        // An update that changed nothing keeps its version, which nothing has replaced then.
+        let old = old.filter(|old| version.as_ref() != Some(old));
+        let is_newest = self.book.notes.finish(side, name, old, source.zip(version));
+        match stored {
+            Some(stored) if is_newest => self.book.put(side, name.clone(), stored),
+            None if is_newest => self.book.remove(side, name),
+            Some(_) | None => {}
+        }
+        self.desk(side).succeed(name);
+        self.book.touch(name);
+    }
+
+    fn desk(&mut self, side: Side) -> &mut Desk {
+        &mut self.desks[side as usize]
     }
 }
 
-async fn wait_until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => pending().await,
+/// The guard does not let us write any more.
+struct Fenced;
+
+fn absence<'a>(
+    book: &Book,
+    broker: &Link,
+    desks: &[Desk; 2],
+    name: &Name,
+    origin: Option<&'a str>,
+) -> Absence<'a> {
+    let origin = origin.unwrap_or_default();
+    Absence {
+        kind: name.kind,
+        origin,
+        is_read: broker.is_ready(),
+        has_ours: desks[Side::Broker as usize].is_idle(),
+        is_emptied: book.is_emptied(name.kind),
+        has_departed: book.has_departed(name.kind, origin),
+        is_urgent: book.is_urgent(name),
     }
 }
 
-/// Plans and applies once.
-async fn sync<L: Store, B: Store>(
-    local: &mut Link<L>,
-    broker: &mut Link<B>,
-    rivals: &mut Rivals,
-    grace: &mut [Grace; 2],
-    config: &SyncConfig,
-    outputs: &Outputs,
-) -> Outcome {
-    let kept = keep(local, broker, grace, config);
-    let mut plan = {
-        let ours: Vec<&Object> = local.objects().collect();
-        let theirs: Vec<&Object> = broker.objects().collect();
-        plan(&View {
-            cluster_id: &config.cluster_id,
-            local_namespace: &config.local_namespace,
-            broker_namespace: &config.broker_namespace,
-            local_subnets: &config.local_subnets,
-            local: &ours,
-            broker: &theirs,
-        })
-    };
-    plan.actions.retain(|action| {
-        let Action::Delete(Side::Local, key) = action else { return true };
-        !kept.iter().any(|(kind, _)| *kind == key.kind)
-    });
-    let mut outcome = apply(plan.actions, local, broker, rivals).await;
-    kept.iter().for_each(|(_, left)| outcome.again(*left));
-    local.succeed();
-    broker.succeed();
-    let mut refused = plan.refused;
-    refused.append(&mut outcome.rejected);
-    tell_refused(outputs, refused);
-    outcome
+fn is_missing_namespace(action: &Action, error: &StoreError) -> bool {
+    matches!((action, error), (Action::Create(..), StoreError::NotFound(_)))
 }
 
-/// The kinds of which the broker has lost all foreign objects at once, and how much longer their copies are kept. Kind
-/// by kind, because the kinds' events come one after the other when both are lost.
-fn keep<L: Store, B: Store>(
-    local: &Link<L>,
-    broker: &Link<B>,
-    graces: &mut [Grace; 2],
-    config: &SyncConfig,
-) -> Vec<(Kind, Duration)> {
-    let is_foreign = |object: &Object, kind| {
-        object.kind == kind && object.metadata.origin().is_some_and(|id| id != config.cluster_id)
-    };
-    let mut kept = Vec::new();
-    for (kind, grace) in KINDS.into_iter().zip(graces) {
-        let is_emptied = local.objects().any(|object| is_foreign(object, kind))
-            && !broker.objects().any(|object| is_foreign(object, kind));
-        let is_news = !grace.is_running();
-        let Some(left) = grace.left(is_emptied, config.empty_grace, Instant::now()) else { continue };
-        if is_news {
-            tracing::warn!(%kind, "the broker has lost the {kind} objects of all other clusters; ours are kept for {left:?}");
-        }
-        kept.push((kind, left));
+fn rival(side: Side, action: &Action) -> String {
+    let key = action.object().key();
+    match side {
+        Side::Broker => format!(
+            "{key} on the broker keeps being changed by somebody else; does another cluster use our ID?"
+        ),
+        Side::Local => format!(
+            "{key} in the local store keeps being changed by somebody else; does another agent write there?"
+        ),
     }
-    kept
 }
 
-/// Publishes the list if it changed, and logs what is new in it.
-fn tell_refused(outputs: &Outputs, refused: Vec<Refused>) {
-    outputs.refused_sender.send_if_modified(|known| {
-        if *known == refused {
-            return false;
-        }
-        for new in refused.iter().filter(|new| !known.contains(new)) {
-            let Refused { cluster, endpoint, reason } = new;
-            tracing::warn!(cluster, endpoint, "not connecting to cluster {cluster}: {reason}");
-        }
-        *known = refused;
-        true
-    });
+fn refusal(action: &Action, reason: String) -> Refused {
+    let metadata = &action.object().metadata;
+    Refused {
+        cluster: metadata.origin().unwrap_or_default().to_owned(),
+        endpoint: Some(metadata.name.clone()),
+        reason,
+    }
 }
 
-/// Publishes the state if it changed, and logs it.
-fn tell_state<L: Store, B: Store>(
-    outputs: &Outputs,
-    local: &Link<L>,
-    broker: &Link<B>,
-    rival: Option<String>,
-) {
-    let (state, error, next_try) = match (broker.outage(), local.outage()) {
-        (Some(outage), _) => (BrokerLink::Away, Some(outage.error.clone()), Some(outage.next_try)),
-        // Nothing is synced without our own store, but that is not the broker's fault.
-        (None, Some(outage)) => {
-            (BrokerLink::Connecting, Some(format!("local store: {}", outage.error)), Some(outage.next_try))
-        }
-        (None, None) if local.is_ready() && broker.is_ready() => (BrokerLink::Synced, rival, None),
-        // A try is under way. Until it has failed or succeeded, the last word stands.
-        (None, None) => return,
-    };
-    outputs.state_sender.send_if_modified(|known| {
-        let has_turned = known.state != state;
-        if has_turned {
-            known.since = Some(Timestamp::now());
-        }
-        if has_turned || known.error != error {
-            log_state(state, error.as_deref());
-        }
-        let is_news = has_turned || known.error != error || known.next_try != next_try;
-        known.state = state;
-        known.error.clone_from(&error);
-        known.next_try = next_try;
-        is_news
-    });
+fn side_of(action: &Action) -> Side {
+    match action {
+        Action::Create(side, _) | Action::Update(side, _) | Action::Delete(side, _) => *side,
+    }
 }
 
-fn log_state(state: BrokerLink, error: Option<&str>) {
-    match error {
-        Some(error) => {
-            tracing::warn!("broker {}: {error}; cables stay up with what is known", state.as_str())
-        }
-        None => tracing::info!("broker {}", state.as_str()),
+fn name_of(side: Side) -> &'static str {
+    match side {
+        Side::Local => "local",
+        Side::Broker => "broker's",
     }
 }

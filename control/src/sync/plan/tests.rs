@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::api::{ObjectMeta, endpoint_object_name, label};
+use crate::api::{Endpoint, ObjectKey, ObjectMeta, Resource, endpoint_object_name, label, overlap};
 
 const LOCAL_NS: &str = "submariner-operator";
 const BROKER_NS: &str = "submariner-k8s-broker";
@@ -36,7 +37,7 @@ fn others_are_pulled_with_their_label() {
     world.put(Side::Broker, labelled(cluster(BROKER_NS, "b"), "b"));
     world.put(Side::Broker, labelled(endpoint(BROKER_NS, "b", "10.2.0.0/16"), "b"));
     let plan = world.converge();
-    let kinds: Vec<Kind> = plan.actions.iter().map(|action| rank(action).1).collect();
+    let kinds: Vec<Kind> = plan.actions.iter().map(|action| action.rank().1).collect();
     assert_eq!(kinds, [Kind::Cluster, Kind::Endpoint], "clusters come before endpoints");
     assert!(
         world.local.values().all(|o| o.metadata.labels == labels("b") && o.metadata.namespace == LOCAL_NS)
@@ -357,8 +358,9 @@ impl World {
                     let before = self.side(side).insert(object.key(), object.clone());
                     assert!(before.is_some_and(|before| before != object), "updated nothing into something");
                 }
-                Action::Delete(side, key) => {
-                    assert!(self.side(side).remove(&key).is_some(), "deleted what does not exist");
+                Action::Delete(side, object) => {
+                    let gone = self.side(side).remove(&object.key());
+                    assert_eq!(gone, Some(object), "deleted what does not exist");
                 }
             }
         }

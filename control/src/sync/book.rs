@@ -1,0 +1,381 @@
+//! All that is known of both stores, kept up to date event by event, and what is to be written because of it.
+//!
+//! An event costs what it concerns: the object's own name, and those whose claims overlap its claims. Names whose
+//! decision may be another one now are handed out once by [`Book::take_dirty`]; the decision itself is in `decide.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use jiff::Timestamp;
+
+use super::claims::{Claims, Conflict};
+use super::facts;
+use super::name::Name;
+use super::notes::Notes;
+use super::plan::Side;
+use super::roster::Roster;
+use super::{Refused, SyncLimits};
+use crate::api::{Kind, Object, overlap};
+use crate::store::StoreEvent;
+
+/// Ours: so many times the objects that are taken are remembered, with the reasons why they are not.
+const REMEMBERED: usize = 4;
+
+/// What does not change while a syncer runs.
+#[derive(Debug, Clone)]
+pub(super) struct Scope {
+    pub(super) cluster_id: String,
+    pub(super) local_namespace: String,
+    pub(super) broker_namespace: String,
+    pub(super) local_subnets: Vec<IpNet>,
+    pub(super) limits: SyncLimits,
+    /// Whether ours goes to the broker.
+    pub(super) exports: bool,
+}
+
+/// An object on the broker, and what there is to say of it by itself.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) object: Object,
+    pub(super) standing: Standing,
+}
+
+/// What a broker's object is to us.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Labelled with our ID, or with none.
+    NotForeign,
+    /// Another cluster's, and it makes sense. It claims these subnets; `overlap` is where it claims what is ours.
+    Foreign { subnets: Vec<IpNet>, overlap: Option<(IpNet, IpNet)> },
+    /// Another cluster's, refused.
+    Refused(String),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) scope: Scope,
+    pub(super) local: BTreeMap<Name, Object>,
+    pub(super) broker: BTreeMap<Name, Entry>,
+    pub(super) claims: Claims,
+    pub(super) notes: Notes,
+    pub(super) refused: BTreeMap<Name, Refused>,
+    roster: Roster,
+    ages: BTreeMap<Arc<str>, BTreeSet<(Kind, Timestamp, Name)>>,
+    /// How many objects each other cluster has on the broker, and how many copies of theirs we have.
+    present: BTreeMap<(Kind, Arc<str>), usize>,
+    copies: BTreeMap<Kind, usize>,
+    aged: BTreeSet<Arc<str>>,
+    dirty: BTreeSet<Name>,
+    /// Withdrawn since the last judgement; and those of them that somebody else profits from.
+    withdrawn: BTreeSet<Name>,
+    urgent: BTreeSet<Name>,
+    overflow: bool,
+}
+
+impl Book {
+    pub(super) fn new(mut scope: Scope) -> Self {
+        scope.local_subnets.iter_mut().for_each(|net| *net = net.trunc());
+        let mut book = Self {
+            scope,
+            local: BTreeMap::new(),
+            broker: BTreeMap::new(),
+            claims: Claims::default(),
+            notes: Notes::default(),
+            refused: BTreeMap::new(),
+            roster: Roster::default(),
+            ages: BTreeMap::new(),
+            present: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            aged: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            withdrawn: BTreeSet::new(),
+            urgent: BTreeSet::new(),
+            overflow: false,
+        };
+        book.claims.claim(&book.own(), &book.scope.cluster_id, &book.scope.local_subnets);
+        book
+    }
+
+    /// The name under which we claim our own subnets.
+    fn own(&self) -> Name {
+        Name::new(Kind::Cluster, &self.scope.cluster_id)
+    }
+
+    /// Takes in what a store's watch says of one kind.
+    pub(super) fn learn(&mut self, side: Side, kind: Kind, event: StoreEvent) {
+        match event {
+            StoreEvent::Listed(objects) => {
+                let listed: BTreeSet<Name> = objects.iter().map(Name::of).collect();
+                for name in self.names(side, kind).into_iter().filter(|name| !listed.contains(name)) {
+                    self.remove(side, &name);
+                    self.notes.forget(side, &name);
+                }
+                self.notes.keep_listed(side, kind, &listed);
+                if side == Side::Broker {
+                    self.overflow = false;
+                }
+                objects.into_iter().for_each(|object| self.hear(side, object));
+            }
+            StoreEvent::Applied(object) => self.hear(side, object),
+            StoreEvent::Deleted(object) => {
+                let name = Name::of(&object);
+                let uid = self.object(side, &name).and_then(|known| known.metadata.uid.as_ref());
+                // Late news of an earlier incarnation must not remove the present one.
+                let is_another =
+                    object.metadata.uid.is_some() && uid.is_some() && uid != object.metadata.uid.as_ref();
+                if !is_another {
+                    self.notes.forget(side, &name);
+                    self.remove(side, &name);
+                }
+            }
+            StoreEvent::Unavailable(_) => {}
+        }
+    }
+
+    fn hear(&mut self, side: Side, object: Object) {
+        let name = Name::of(&object);
+        if self.notes.is_superseded(side, &name, object.metadata.resource_version.as_deref()) {
+            return;
+        }
+        let is_news = self.object(side, &name).is_none_or(|known| !is_same_version(known, &object));
+        self.notes.hear(side, &name, is_news);
+        if is_news || (side == Side::Broker && self.roster.has_turned_away(&name)) {
+            self.put(side, name, object);
+        }
+    }
+
+    /// Takes in an object as it is now.
+    pub(super) fn put(&mut self, side: Side, name: Name, object: Object) {
+        self.take_out(side, &name);
+        match side {
+            Side::Local => {
+                if self.is_copy(&object) {
+                    *self.copies.entry(object.kind).or_default() += 1;
+                }
+                self.local.insert(name.clone(), object);
+            }
+            Side::Broker => self.put_on_broker(&name, object),
+        }
+        self.claim(&name);
+        self.dirty.insert(name);
+    }
+
+    fn put_on_broker(&mut self, name: &Name, mut object: Object) {
+        if self.broker.len() >= self.scope.limits.objects.saturating_mul(REMEMBERED) {
+            if !self.overflow {
+                tracing::warn!(object = %name.name, "the broker has more objects than can be remembered; the rest is ignored");
+            }
+            self.overflow = true;
+            self.roster.leave(name);
+            return;
+        }
+        if !self.is_copy(&object) {
+            self.roster.leave(name);
+            self.note_age(name, &object);
+            self.broker.insert(name.clone(), Entry { object, standing: Standing::NotForeign });
+            return;
+        }
+        let origin = object.metadata.origin().unwrap_or_default().to_owned();
+        *self.present.entry((object.kind, Arc::from(facts::cut(&origin, 63)))).or_default() += 1;
+        let standing = match facts::read(&object, &origin, &self.scope.limits) {
+            Ok(subnets) => {
+                let overlap = overlap(&subnets, &self.scope.local_subnets);
+                Standing::Foreign { subnets, overlap }
+            }
+            Err(error) => {
+                object = facts::stub(&object);
+                Standing::Refused(facts::cut(&error.to_string(), 300))
+            }
+        };
+        let age = age_of(&object);
+        let is_foreign = matches!(standing, Standing::Foreign { .. });
+        if is_foreign {
+            self.note_age(name, &object);
+        }
+        self.broker.insert(name.clone(), Entry { object, standing });
+        if !is_foreign {
+            self.roster.leave(name);
+            return;
+        }
+        for (displaced, reason) in self.roster.enter(name, &origin, age, &self.scope.limits) {
+            self.turn_away(&displaced, reason);
+        }
+    }
+
+    fn turn_away(&mut self, name: &Name, reason: String) {
+        let Some(mut entry) = self.broker.remove(name) else { return };
+        self.forget_age(name, &entry.object);
+        entry = Entry { object: facts::stub(&entry.object), standing: Standing::Refused(reason) };
+        self.broker.insert(name.clone(), entry);
+        self.claim(name);
+        self.dirty.insert(name.clone());
+    }
+
+    /// An object is gone.
+    pub(super) fn remove(&mut self, side: Side, name: &Name) {
+        if !self.take_out(side, name) {
+            return;
+        }
+        match side {
+            Side::Local => drop(self.urgent.remove(name)),
+            Side::Broker => self.roster.leave(name),
+        }
+        self.claim(name);
+        self.dirty.insert(name.clone());
+    }
+
+    fn take_out(&mut self, side: Side, name: &Name) -> bool {
+        let object = match side {
+            Side::Local => self.local.remove(name),
+            Side::Broker => self.broker.remove(name).map(|entry| entry.object),
+        };
+        let Some(object) = object else { return false };
+        let is_copy = self.is_copy(&object);
+        match side {
+            Side::Local if is_copy => *self.copies.entry(name.kind).or_default() -= 1,
+            Side::Local => {}
+            Side::Broker => {
+                self.forget_age(name, &object);
+                let key =
+                    (name.kind, Arc::from(facts::cut(object.metadata.origin().unwrap_or_default(), 63)));
+                if let Some(count) = self.present.get_mut(&key).filter(|_| is_copy) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.present.remove(&key);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Brings the claim of `name` up to date.
+    fn claim(&mut self, name: &Name) {
+        match self.broker.get(name) {
+            Some(Entry { object, standing: Standing::Foreign { subnets, .. } })
+                if name.kind == Kind::Endpoint && !self.is_taken(name) =>
+            {
+                self.withdrawn.remove(name);
+                self.claims.claim(name, object.metadata.origin().unwrap_or_default(), subnets);
+            }
+            _ if self.claims.withdraw(name) => drop(self.withdrawn.insert(name.clone())),
+            _ => {}
+        }
+    }
+
+    /// Whether an object of ours, or one put here by hand, has this name.
+    pub(super) fn is_taken(&self, name: &Name) -> bool {
+        self.local.get(name).is_some_and(|object| !self.is_copy(object))
+    }
+
+    /// Whether an object is labelled with another cluster's ID.
+    pub(super) fn is_copy(&self, object: &Object) -> bool {
+        object.metadata.origin().is_some_and(|origin| origin != self.scope.cluster_id)
+    }
+
+    fn note_age(&mut self, name: &Name, object: &Object) {
+        let Some(origin) = object.metadata.origin() else { return };
+        let origin: Arc<str> = Arc::from(origin);
+        self.ages.entry(Arc::clone(&origin)).or_default().insert((name.kind, age_of(object), name.clone()));
+        self.aged.insert(origin);
+    }
+
+    fn forget_age(&mut self, name: &Name, object: &Object) {
+        let Some(origin) = object.metadata.origin() else { return };
+        let Some(known) = self.ages.get_mut(origin) else { return };
+        known.remove(&(name.kind, age_of(object), name.clone()));
+        if known.is_empty() {
+            self.ages.remove(origin);
+        }
+        self.aged.insert(Arc::from(origin));
+    }
+
+    /// When a cluster joined: its Cluster object's age on the broker, or its oldest Endpoint's if it has none. The
+    /// Cluster object outlives restarts and fail-overs; Endpoints do not.
+    fn tell_ages(&mut self) {
+        for origin in std::mem::take(&mut self.aged) {
+            let age = self.ages.get(&origin).and_then(BTreeSet::first).map(|(_, age, _)| *age);
+            self.claims.age(&origin, age);
+        }
+    }
+
+    /// The names whose decisions may be others now. Says so once.
+    pub(super) fn take_dirty(&mut self) -> BTreeSet<Name> {
+        self.tell_ages();
+        let withdrawn = std::mem::take(&mut self.withdrawn);
+        let turned = self.claims.judge();
+        if turned.iter().any(|name| self.claims.conflict(name).is_none() && !withdrawn.contains(name)) {
+            self.urgent.extend(withdrawn.into_iter().filter(|name| self.local.contains_key(name)));
+        }
+        if turned.contains(&self.own()) {
+            let overlapping =
+                |entry: &Entry| matches!(entry.standing, Standing::Foreign { overlap: Some(_), .. });
+            self.dirty
+                .extend(self.broker.iter().filter(|(_, e)| overlapping(e)).map(|(name, _)| name.clone()));
+        }
+        self.dirty.extend(turned);
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Asks to decide about `name` again.
+    pub(super) fn touch(&mut self, name: &Name) {
+        self.dirty.insert(name.clone());
+    }
+
+    pub(super) fn object(&self, side: Side, name: &Name) -> Option<&Object> {
+        match side {
+            Side::Local => self.local.get(name),
+            Side::Broker => self.broker.get(name).map(|entry| &entry.object),
+        }
+    }
+
+    /// Why others refuse us, if they do.
+    pub(super) fn own_conflict(&self) -> Option<&Conflict> {
+        self.claims.conflict(&self.own())
+    }
+
+    /// Whether the broker has lost all others' objects of a kind, although we have copies.
+    pub(super) fn is_emptied(&self, kind: Kind) -> bool {
+        self.copies.get(&kind).is_some_and(|count| *count > 0)
+            && self.present.range((kind, Arc::from(""))..).next().is_none_or(|((found, _), _)| *found != kind)
+    }
+
+    /// Whether the broker has no object of this kind of this cluster.
+    pub(super) fn has_departed(&self, kind: Kind, origin: &str) -> bool {
+        !self.present.contains_key(&(kind, Arc::from(facts::cut(origin, 63))))
+    }
+
+    /// Whether somebody profits from the removal of this copy.
+    pub(super) fn is_urgent(&self, name: &Name) -> bool {
+        self.urgent.contains(name)
+    }
+
+    /// Whether a new list of the broker's objects may bring in some that were turned away. Says so once.
+    pub(super) fn wants_list(&mut self) -> bool {
+        let most = self.scope.limits.objects.saturating_mul(REMEMBERED);
+        self.roster.take_room() || (self.overflow && self.broker.len() < most - most / 10)
+    }
+
+    fn names(&self, side: Side, kind: Kind) -> Vec<Name> {
+        let is_kind = |name: &&Name| name.kind == kind;
+        match side {
+            Side::Local => self.local.keys().filter(is_kind).cloned().collect(),
+            Side::Broker => self.broker.keys().filter(is_kind).cloned().collect(),
+        }
+    }
+}
+
+/// Equal versions of one incarnation mean equal objects.
+fn is_same_version(known: &Object, object: &Object) -> bool {
+    let (have, got) = (&known.metadata, &object.metadata);
+    match (&have.resource_version, &got.resource_version) {
+        (Some(a), Some(b)) => a == b && have.uid == got.uid,
+        _ => known == object,
+    }
+}
+
+fn age_of(object: &Object) -> Timestamp {
+    object.metadata.creation_timestamp.unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,148 @@
+//! What one name asks for, given all that is known.
+
+use super::Refused;
+use super::book::{Book, Entry, Standing};
+use super::copy::{agrees, amend, copy};
+use super::facts;
+use super::name::Name;
+use super::plan::{Action, Side};
+use crate::api::{Kind, Object};
+
+impl Book {
+    /// The write that brings `name` on `side` to what it should be; `None` if it is. Only what we put there is ours to
+    /// change: our label on the broker, others' labels here.
+    pub(super) fn decide(&self, side: Side, name: &Name) -> Option<Action> {
+        match side {
+            Side::Broker => self.decide_export(name),
+            Side::Local => self.decide_import(name),
+        }
+    }
+
+    fn decide_export(&self, name: &Name) -> Option<Action> {
+        if !self.scope.exports {
+            return None;
+        }
+        let id = self.scope.cluster_id.as_str();
+        let found = self.object(Side::Broker, name);
+        let Some(own) = self.local.get(name).filter(|object| self.is_own(object)) else {
+            let stale = found.filter(|object| object.metadata.origin() == Some(id))?;
+            return Some(Action::Delete(Side::Broker, stale.clone()));
+        };
+        self.write(Side::Broker, name, found, own, id)
+    }
+
+    fn decide_import(&self, name: &Name) -> Option<Action> {
+        if self.is_taken(name) {
+            return None;
+        }
+        let found = self.local.get(name);
+        let Ok(Some(source)) = self.import(name) else {
+            return found.map(|stale| Action::Delete(Side::Local, stale.clone()));
+        };
+        self.write(Side::Local, name, found, source, source.metadata.origin()?)
+    }
+
+    /// Makes `found` a copy of `source`.
+    fn write(
+        &self,
+        side: Side,
+        name: &Name,
+        found: Option<&Object>,
+        source: &Object,
+        origin: &str,
+    ) -> Option<Action> {
+        let Some(found) = found else {
+            let namespace = match side {
+                Side::Local => &self.scope.local_namespace,
+                Side::Broker => &self.scope.broker_namespace,
+            };
+            return Some(Action::Create(side, copy(source, namespace, origin)));
+        };
+        let versions =
+            (source.metadata.resource_version.as_deref(), found.metadata.resource_version.as_deref());
+        if agrees(found, source, origin) || self.notes.is_written(side, name, versions.0, versions.1) {
+            return None;
+        }
+        Some(Action::Update(side, amend(found, source, origin)))
+    }
+
+    /// The object that a write of `name` on `side` copies.
+    pub(super) fn source(&self, side: Side, name: &Name) -> Option<&Object> {
+        match side {
+            Side::Broker => self.local.get(name).filter(|object| self.is_own(object)),
+            Side::Local => self.import(name).ok().flatten(),
+        }
+    }
+
+    /// One of our originals. An unlabelled object of another cluster was put here by hand, as a fixed peer; it is not
+    /// ours to publish.
+    fn is_own(&self, object: &Object) -> bool {
+        let cluster_id = object.body.get("spec").and_then(|spec| spec.get("cluster_id"));
+        object.metadata.origin().is_none()
+            && cluster_id.and_then(serde_json::Value::as_str) == Some(self.scope.cluster_id.as_str())
+    }
+
+    /// The broker's object that we should have a copy of, if there is one.
+    ///
+    /// # Errors
+    /// Why another cluster's object is not imported.
+    fn import(&self, name: &Name) -> Result<Option<&Object>, String> {
+        let Some(Entry { object, standing }) = self.broker.get(name) else { return Ok(None) };
+        if *standing == Standing::NotForeign {
+            return Ok(None);
+        }
+        if self.local.get(name).is_some_and(|local| self.scope.exports && self.is_own(local)) {
+            // What sits under one of our own names is overwritten by our export, whoever put it there.
+            return Ok(None);
+        }
+        if self.is_taken(name) {
+            return Err(format!("field `metadata.name`: an object of ours has the name `{}`", name.name));
+        }
+        match standing {
+            Standing::NotForeign => Ok(None),
+            Standing::Refused(reason) => Err(reason.clone()),
+            Standing::Foreign { overlap: Some((theirs, ours)), .. } if name.kind == Kind::Endpoint => {
+                Err(self.overlap_reason(name, &format!("subnet {theirs} overlaps our own {ours}")))
+            }
+            Standing::Foreign { .. } => match self.claims.conflict(name) {
+                None => Ok(Some(object)),
+                Some(conflict) => Err(format!(
+                    "subnet {} overlaps {} of cluster {}, which was there first",
+                    conflict.claimed, conflict.held, conflict.holder
+                )),
+            },
+        }
+    }
+
+    /// Why an endpoint that overlaps our own subnets is refused here, and what the others make of it.
+    fn overlap_reason(&self, name: &Name, overlap: &str) -> String {
+        let lost_to = self.own_conflict().map(|conflict| &*conflict.holder);
+        match lost_to.filter(|_| self.claims.conflict(name).is_none()) {
+            Some(holder) => {
+                format!("{overlap}; cluster {holder} was there first, so the other members refuse ours")
+            }
+            None => overlap.to_owned(),
+        }
+    }
+
+    /// Brings the entry of `name` in the list of refused objects up to date. Gives `true` if it is another one now.
+    pub(super) fn refresh_refused(&mut self, name: &Name) -> bool {
+        let refused = self.import(name).err().map(|reason| {
+            let origin = self.broker.get(name).and_then(|entry| entry.object.metadata.origin());
+            let object = facts::cut(&name.name, 253);
+            Refused {
+                cluster: facts::cut(origin.unwrap_or_default(), 63),
+                endpoint: (name.kind == Kind::Endpoint).then_some(object),
+                reason,
+            }
+        });
+        if self.refused.get(name) == refused.as_ref() {
+            return false;
+        }
+        match refused {
+            Some(refused) => drop(self.refused.insert(name.clone(), refused)),
+            None => drop(self.refused.remove(name)),
+        }
+        true
+    }
+}

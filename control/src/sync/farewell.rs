@@ -1,0 +1,147 @@
+//! Not believing at once that others have left.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::grace::Grace;
+use crate::api::Kind;
+
+/// What the broker says of the owner of a copy that it does not have any more.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Absence<'a> {
+    pub(super) kind: Kind,
+    /// The cluster whose copy it is.
+    pub(super) origin: &'a str,
+    /// Whether the broker can be read, and has been without a break.
+    pub(super) is_read: bool,
+    /// Whether it has taken everything of ours.
+    pub(super) has_ours: bool,
+    /// Whether it has no object of this kind of anybody else.
+    pub(super) is_emptied: bool,
+    /// Whether it has no object of this kind of this cluster.
+    pub(super) has_departed: bool,
+    /// Whether somebody else gets what the owner had.
+    pub(super) is_urgent: bool,
+}
+
+/// Since when whom has been missing.
+#[derive(Debug)]
+pub(super) struct Farewell {
+    empty_grace: Duration,
+    departure_wait: Duration,
+    emptied: BTreeMap<Kind, Grace>,
+    departed: BTreeMap<(Kind, String), Instant>,
+}
+
+impl Farewell {
+    pub(super) fn new(empty_grace: Duration, departure_wait: Duration) -> Self {
+        Self { empty_grace, departure_wait, emptied: BTreeMap::new(), departed: BTreeMap::new() }
+    }
+
+    /// Only what a broker says without a break counts.
+    pub(super) fn reset(&mut self) {
+        self.emptied.clear();
+        self.departed.clear();
+    }
+
+    /// Whether a copy can be removed at `now`.
+    ///
+    /// # Errors
+    /// Until when it is kept; `None` when that depends on something else than time.
+    pub(super) fn ask(&mut self, absence: &Absence<'_>, now: Instant) -> Result<(), Option<Instant>> {
+        if !absence.is_read {
+            return Err(None);
+        }
+        self.ask_emptied(absence, now)?;
+        let key = (absence.kind, absence.origin.to_owned());
+        if absence.is_urgent || !absence.has_departed {
+            self.departed.remove(&key);
+            return Ok(());
+        }
+        let wait = self.departure_wait;
+        // Bounded: those who left long ago are of no interest any more.
+        self.departed.retain(|of, since| *of == key || now.duration_since(*since) < wait * 2);
+        let until = *self.departed.entry(key).or_insert(now) + wait;
+        if now < until { Err(Some(until)) } else { Ok(()) }
+    }
+
+    fn ask_emptied(&mut self, absence: &Absence<'_>, now: Instant) -> Result<(), Option<Instant>> {
+        let kind = absence.kind;
+        let grace = self.emptied.entry(kind).or_default();
+        if absence.is_emptied && !absence.has_ours {
+            // A broker without anybody, us included, has lost its objects; it has yet to show that it keeps any.
+            grace.reset();
+            return Err(None);
+        }
+        let is_news = !grace.is_running();
+        let Some(left) = grace.left(absence.is_emptied, self.empty_grace, now) else { return Ok(()) };
+        if is_news {
+            tracing::warn!(%kind, "the broker has lost the {kind} objects of all other clusters; ours are kept for {left:?}");
+        }
+        Err(Some(now + left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GONE: Absence<'static> = Absence {
+        kind: Kind::Endpoint,
+        origin: "b",
+        is_read: true,
+        has_ours: true,
+        is_emptied: false,
+        has_departed: true,
+        is_urgent: false,
+    };
+
+    fn farewell() -> Farewell {
+        Farewell::new(Duration::from_secs(60), Duration::from_secs(3))
+    }
+
+    #[test]
+    fn a_cluster_is_missed_for_three_seconds_and_a_replaced_endpoint_not_at_all() {
+        let (mut farewell, start) = (farewell(), Instant::now());
+        let at = |second| start + Duration::from_secs(second);
+        assert_eq!(farewell.ask(&GONE, at(0)), Err(Some(at(3))));
+        assert_eq!(farewell.ask(&GONE, at(2)), Err(Some(at(3))));
+        assert_eq!(farewell.ask(&GONE, at(3)), Ok(()));
+        let replaced = Absence { has_departed: false, ..GONE };
+        assert_eq!(farewell.ask(&replaced, at(3)), Ok(()));
+        assert_eq!(farewell.ask(&GONE, at(4)), Err(Some(at(7))), "it was back meanwhile");
+    }
+
+    #[test]
+    fn a_cluster_whose_addresses_another_one_gets_goes_at_once() {
+        let urgent = Absence { is_urgent: true, ..GONE };
+        assert_eq!(farewell().ask(&urgent, Instant::now()), Ok(()));
+    }
+
+    #[test]
+    fn a_namespace_that_loses_its_objects_one_by_one_takes_nobody_along() {
+        let (mut farewell, start) = (farewell(), Instant::now());
+        assert!(farewell.ask(&GONE, start).is_err(), "the first goes, others are there");
+        let emptied = Absence { is_emptied: true, has_ours: false, ..GONE };
+        for second in [1, 100, 10_000] {
+            let asked = farewell.ask(&emptied, start + Duration::from_secs(second));
+            assert_eq!(asked, Err(None), "it does not take ours: it is broken");
+        }
+        let refilled = Absence { has_ours: true, ..emptied };
+        let later = start + Duration::from_secs(10_001);
+        assert_eq!(farewell.ask(&refilled, later), Err(Some(later + Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn a_broker_that_cannot_be_read_says_nothing_about_who_left() {
+        let (mut farewell, now) = (farewell(), Instant::now());
+        let unread = Absence { is_read: false, ..GONE };
+        assert_eq!(farewell.ask(&unread, now), Err(None));
+        assert!(farewell.ask(&GONE, now).is_err());
+        farewell.reset();
+        let later = now + Duration::from_secs(5);
+        assert_eq!(farewell.ask(&GONE, later), Err(Some(later + Duration::from_secs(3))));
+    }
+}

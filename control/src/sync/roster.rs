@@ -1,0 +1,89 @@
+//! Who has a place: how many objects of one cluster, and of all of them, are kept.
+//!
+//! The oldest objects have the places, so that a flood does not push out who was there before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::SyncLimits;
+use super::name::Name;
+
+/// The places, and who did not get one.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    all: BTreeSet<(Timestamp, Name)>,
+    by_origin: BTreeMap<Arc<str>, BTreeSet<(Timestamp, Name)>>,
+    places: BTreeMap<Name, (Arc<str>, Timestamp)>,
+    turned_away: BTreeSet<Name>,
+    has_room: bool,
+}
+
+impl Roster {
+    /// Gives `name` a place if there is one. Gives the names that have none for that, `name` itself perhaps, and why.
+    pub(super) fn enter(
+        &mut self,
+        name: &Name,
+        origin: &str,
+        age: Timestamp,
+        limits: &SyncLimits,
+    ) -> Vec<(Name, String)> {
+        if self.places.get(name).is_some_and(|(known, since)| **known == *origin && *since == age) {
+            return Vec::new();
+        }
+        self.vacate(name);
+        self.turned_away.remove(name);
+        let origin: Arc<str> = Arc::from(origin);
+        self.all.insert((age, name.clone()));
+        self.by_origin.entry(Arc::clone(&origin)).or_default().insert((age, name.clone()));
+        self.places.insert(name.clone(), (Arc::clone(&origin), age));
+        let mut displaced = Vec::new();
+        let of_origin = self.by_origin.get(&origin).filter(|names| names.len() > limits.objects_per_cluster);
+        if let Some((_, last)) = of_origin.and_then(|names| names.last()).cloned() {
+            let most = limits.objects_per_cluster;
+            displaced.push((last, format!("the cluster has more than {most} objects; its oldest are taken")));
+        } else if self.all.len() > limits.objects
+            && let Some((_, last)) = self.all.last().cloned()
+        {
+            let most = limits.objects;
+            displaced.push((last, format!("the broker has more than {most} objects; the oldest are taken")));
+        }
+        for (last, _) in &displaced {
+            self.vacate(last);
+            self.turned_away.insert(last.clone());
+        }
+        displaced
+    }
+
+    /// Takes `name` off.
+    pub(super) fn leave(&mut self, name: &Name) {
+        self.turned_away.remove(name);
+        if self.vacate(name) && !self.turned_away.is_empty() {
+            self.has_room = true;
+        }
+    }
+
+    /// Whether `name` was turned away.
+    pub(super) fn has_turned_away(&self, name: &Name) -> bool {
+        self.turned_away.contains(name)
+    }
+
+    /// Whether somebody who was turned away may have a place now. Says so once.
+    pub(super) fn take_room(&mut self) -> bool {
+        std::mem::take(&mut self.has_room)
+    }
+
+    fn vacate(&mut self, name: &Name) -> bool {
+        let Some((origin, age)) = self.places.remove(name) else { return false };
+        let place = (age, name.clone());
+        self.all.remove(&place);
+        if let Some(names) = self.by_origin.get_mut(&origin) {
+            names.remove(&place);
+            if names.is_empty() {
+                self.by_origin.remove(&origin);
+            }
+        }
+        true
+    }
+}
