@@ -1,19 +1,28 @@
-//! What a gateway writes about itself: its Cluster and Endpoint once, its Gateway every five seconds.
+//! What a gateway writes about itself, whether it leads or not: its Gateway every five seconds, its pod's labels; and what
+//! it removes when it is uninstalled.
 //!
-//! The order of writes is upstream's, since peers react to each of them: endpoints of our own cluster that are not
-//! this gateway's go first, then the Cluster is written, then the Endpoint. This is the rule for one active gateway
-//! per cluster: a gateway that announces itself takes the cluster over.
+//! What the leader writes about its cluster is in [`crate::leader`]. [`Publisher::announce`] writes the same once, for a
+//! gateway that is alone: endpoints of our own cluster that are not this gateway's go first, then the Cluster is written,
+//! then the Endpoint.
 
-use std::future::Future;
+mod pod_label;
+mod tracker;
+
+use std::future::{Future, pending};
 use std::pin::pin;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use jiff::Timestamp;
-use tokio::time::{MissedTickBehavior, interval};
+use serde_json::Value;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+pub use pod_label::{NODE_LABEL, OwnPod, POD_LABEL_CONDITION, STATUS_LABEL, keep_pod_label, labelled_pod};
+pub use tracker::{GatewayTracker, GatewayWrite};
 
 use crate::api::{
-    ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, Gateway, HaStatus, Kind, Object, ObjectKey,
-    PublishedStatus, Resource, annotation, ensure_valid_name,
+    ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, HaStatus, Kind, Object, ObjectKey,
+    PublishedStatus, Resource, ensure_valid_name,
 };
 use crate::store::{Store, StoreError, delete_if_exists, upsert};
 
@@ -73,10 +82,7 @@ impl<S: Store> Publisher<S> {
     /// # Errors
     /// [`PublishError`].
     pub async fn put_gateway(&self, status: PublishedStatus, now: Timestamp) -> Result<Object, PublishError> {
-        let mut gateway = Gateway::new(&self.namespace, &self.hostname, status)?;
-        let stamp = (annotation::UPDATE_TIMESTAMP.to_owned(), now.as_second().to_string());
-        gateway.metadata.annotations.extend([stamp]);
-        Ok(upsert(&self.store, gateway.to_object(), merge).await?)
+        self.write_gateway(&mut GatewayTracker::new(&self.namespace, &self.hostname)?, &status, now).await
     }
 
     /// Deletes this gateway's Gateway object. Gives `false` if there was none.
@@ -88,22 +94,8 @@ impl<S: Store> Publisher<S> {
         Ok(delete_if_exists(&self.store, &key).await?)
     }
 
-    /// Deletes other gateways' Gateway objects that have not been written for 15 s, or do not say when they were.
-    /// The active gateway's duty.
-    ///
-    /// # Errors
-    /// [`PublishError::Store`].
-    pub async fn remove_stale_gateways(&self, now: Timestamp) -> Result<(), PublishError> {
-        let own = ensure_valid_name(&self.hostname);
-        for object in self.store.list(Kind::Gateway, &self.namespace).await? {
-            if object.metadata.name != own && is_stale(&object, now) {
-                delete_if_exists(&self.store, &object.key()).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the Gateway object up to date, every five seconds from now, until `stop` is ready; then deletes it.
+    /// Keeps the Gateway object up to date, every five seconds from now, until `stop` is ready; then deletes it. While
+    /// `status` says that this gateway is active, removes the objects of gateways that are dead: see [`GatewayTracker`].
     /// A failure is logged once, and tried again at the next tick.
     pub async fn keep_gateway(
         &self,
@@ -113,17 +105,31 @@ impl<S: Store> Publisher<S> {
         let mut stop = pin!(stop);
         let mut ticks = interval(GATEWAY_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut last_error = None;
+        let mut reported = None;
+        let mut tracker = match GatewayTracker::new(&self.namespace, &self.hostname) {
+            Ok(tracker) => tracker,
+            Err(error) => {
+                report(Err(error.into()), &mut reported);
+                return stop.await;
+            }
+        };
+        let mut events = self.store.list_watch(Kind::Gateway, &self.namespace);
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                _ = ticks.tick() => {}
+                Some(event) = events.next() => tracker.handle_event(&event, clock()),
+                _ = ticks.tick() => tokio::select! {
+                    () = &mut stop => break,
+                    outcome = self.beat(&mut tracker, status()) => report(outcome, &mut reported),
+                },
             }
-            let outcome = self.beat(status()).await;
-            report(outcome, &mut last_error);
         }
-        if let Err(error) = self.remove_gateway().await {
-            tracing::warn!(%error, "the Gateway object stays behind: {error}");
+        match timeout(REMOVAL_TIMEOUT, self.remove_gateway()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the Gateway object stays behind: {error}"),
+            Err(_) => {
+                tracing::warn!("the Gateway object may stay behind: no answer within {REMOVAL_TIMEOUT:?}")
+            }
         }
     }
 
@@ -142,11 +148,47 @@ impl<S: Store> Publisher<S> {
         Ok(())
     }
 
-    async fn beat(&self, status: PublishedStatus) -> Result<(), PublishError> {
-        let is_active = status.ha_status == HaStatus::Active;
-        let now = Timestamp::now();
-        self.put_gateway(status, now).await?;
-        if is_active { self.remove_stale_gateways(now).await } else { Ok(()) }
+    async fn beat(&self, tracker: &mut GatewayTracker, status: PublishedStatus) -> Result<(), PublishError> {
+        self.write_gateway(tracker, &status, Timestamp::now()).await?;
+        if status.ha_status != HaStatus::Active {
+            return Ok(());
+        }
+        for object in tracker.stale(clock()) {
+            let key = object.key();
+            let answer = bounded(&key, self.store.delete_version(&object)).await;
+            tracker.handle_removed(&object, &answer, clock());
+            match answer {
+                Ok(()) => {
+                    tracing::info!("{key} has not been written for {GATEWAY_STALE_AFTER:?} and is removed")
+                }
+                Err(error) if error.is_race() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the Gateway object; again, from what the store has, when somebody else was faster.
+    async fn write_gateway(
+        &self,
+        tracker: &mut GatewayTracker,
+        status: &PublishedStatus,
+        now: Timestamp,
+    ) -> Result<Object, PublishError> {
+        let key = ObjectKey::new(Kind::Gateway, &self.namespace, ensure_valid_name(&self.hostname));
+        let mut races = 0;
+        loop {
+            let answer = match tracker.beat(status.clone(), now)? {
+                GatewayWrite::Create(object) => bounded(&key, self.store.create(object)).await,
+                GatewayWrite::Update(object) => bounded(&key, self.store.update(object)).await,
+            };
+            tracker.handle_written(&answer, clock());
+            match answer {
+                Err(error) if error.is_race() && races < MAX_RACES => races += 1,
+                answer => return Ok(answer?),
+            }
+            tracker.handle_read(bounded(&key, self.store.get(&key)).await?.as_ref());
+        }
     }
 
     async fn put(&self, wanted: Object) -> Result<Object, StoreError> {
@@ -185,19 +227,46 @@ pub async fn withdraw_from_broker<B: Store>(
     Ok(())
 }
 
-/// Makes an existing object say what is wanted. Labels and annotations that others put there stay.
+/// Makes an existing object say what is wanted. Labels, annotations and top-level fields that others put there stay.
 fn merge(existing: &mut Object, wanted: &Object) {
-    existing.body.clone_from(&wanted.body);
+    existing.body.extend(wanted.body.iter().map(|(field, value)| (field.clone(), Value::clone(value))));
     let metadata = &mut existing.metadata;
     metadata.annotations.extend(wanted.metadata.annotations.iter().map(|(k, v)| (k.clone(), v.clone())));
     metadata.labels.extend(wanted.metadata.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
 }
 
-fn is_stale(object: &Object, now: Timestamp) -> bool {
-    let Some(updated) = Gateway::from_object(object).ok().and_then(|gateway| gateway.updated()) else {
-        return true;
-    };
-    now > updated && now.duration_since(updated).unsigned_abs() >= GATEWAY_STALE_AFTER
+/// Ours: how long to wait for an answer to one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Ours: how long a stop waits for the Gateway object to be deleted; others delete it otherwise.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Ours: how often a race is run again at once.
+const MAX_RACES: usize = 5;
+
+async fn bounded<T>(
+    key: &ObjectKey,
+    request: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout(REQUEST_TIMEOUT, request).await.unwrap_or_else(|_| {
+        let source = std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            format!("no answer within {REQUEST_TIMEOUT:?}"),
+        );
+        Err(StoreError::Unavailable { doing: format!("reach {key}"), source })
+    })
+}
+
+/// The monotonic clock that timers follow.
+fn clock() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => pending().await,
+    }
 }
 
 fn report(outcome: Result<(), PublishError>, last_error: &mut Option<String>) {

@@ -2,15 +2,21 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod memory_store;
+
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
+use memory_store::{Fault, MemoryStore};
 use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use trieste_control::api::{
-    ClusterSpec, Endpoint, EndpointSpec, Gateway, HaStatus, Kind, Object, ObjectKey, PublishedStatus,
-    Resource, annotation, label,
+    ClusterSpec, Endpoint, EndpointSpec, Gateway, HaStatus, Kind, Object, ObjectKey, ObjectMeta,
+    PublishedStatus, Resource, annotation, label,
 };
-use trieste_control::publish::{Publisher, withdraw_from_broker};
+use trieste_control::conditions::Conditions;
+use trieste_control::publish::{OwnPod, Publisher, STATUS_LABEL, keep_pod_label, withdraw_from_broker};
 use trieste_control::store::{DirStore, Store, modify};
 
 const NS: &str = "submariner-operator";
@@ -73,19 +79,119 @@ async fn the_gateway_object_keeps_others_annotations_and_tells_its_age() {
     assert_eq!(second.metadata.uid, first.metadata.uid);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_active_gateway_removes_what_has_not_changed_for_15_seconds_and_never_its_own() {
+    let store = MemoryStore::default();
+    for name in ["dead", "alive", "mute"] {
+        let mut gateway = Gateway::new(NS, name, status()).unwrap();
+        let stamp = if name == "mute" { "yesterday" } else { "99999999999" };
+        gateway.metadata.annotations.insert(annotation::UPDATE_TIMESTAMP.to_owned(), stamp.to_owned());
+        store.put(gateway.to_object());
+    }
+    let publisher = Publisher::new(store.clone(), NS, "a", "own");
+    let keeper = tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+    for _ in 0..7 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let beat =
+            |object: &mut Object| drop(object.metadata.annotations.insert("x".to_owned(), "y".to_owned()));
+        store.edit(Kind::Gateway, "alive", beat);
+    }
+    assert_eq!(store.names(Kind::Gateway), ["alive", "dead", "mute", "own"]);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(store.names(Kind::Gateway), ["alive", "own"]);
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_of_the_api_nothing_is_removed_before_15_seconds_and_a_passive_one_removes_nothing() {
+    for (ha_status, left) in [(HaStatus::Active, vec!["own"]), (HaStatus::Passive, vec!["gw2", "own"])] {
+        let store = MemoryStore::default();
+        store.put(Gateway::new(NS, "gw2", status()).unwrap().to_object());
+        let publisher = Publisher::new(store.clone(), NS, "a", "own");
+        let status = move || PublishedStatus { ha_status, ..status() };
+        let keeper =
+            tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        store.set_fault(Fault::Fails);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        store.set_fault(Fault::None);
+        store.break_watches();
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        assert_eq!(store.names(Kind::Gateway), ["gw2", "own"]);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(store.names(Kind::Gateway), left);
+        keeper.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_gateway_costs_the_api_one_write_in_five_seconds() {
+    let store = MemoryStore::default();
+    let publisher = Publisher::new(store.clone(), NS, "a", "own");
+    let keeper = tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.take_log(), ["watch Gateway", "create Gateway submariner-operator/own"]);
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(store.take_log(), vec!["update Gateway submariner-operator/own"; 10]);
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_is_not_held_up_by_an_api_that_hangs() {
+    let store = MemoryStore::default();
+    store.set_fault(Fault::Hangs);
+    let publisher = Publisher::new(store, NS, "a", "own");
+    let start = tokio::time::Instant::now();
+    publisher.keep_gateway(status, tokio::time::sleep(Duration::from_secs(3))).await;
+    assert_eq!(start.elapsed(), Duration::from_secs(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_labels_follow_the_state_and_are_put_right_when_somebody_changes_them() {
+    let (store, keeper, sender, conditions) = labelled_pod_bed();
+    sleep_a_second().await;
+    assert_eq!(pod_status(&store), "passive");
+    sender.send_replace(HaStatus::Active);
+    sleep_a_second().await;
+    assert_eq!(pod_status(&store), "active");
+    store.edit(Kind::Pod, "gw", |pod| pod.metadata.labels.clear());
+    sleep_a_second().await;
+    assert_eq!(pod_status(&store), "active");
+    assert!(conditions.list().is_empty());
+    store.take_log();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(store.take_log(), Vec::<String>::new(), "what is right costs nothing");
+    drop(sender);
+    keeper.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_cannot_be_written_is_one_condition_and_ever_slower_tries_until_it_can() {
+    let (store, keeper, sender, conditions) = labelled_pod_bed();
+    sleep_a_second().await;
+    store.set_fault(Fault::Fails);
+    sender.send_replace(HaStatus::Active);
+    store.take_log();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(store.take_log().len() < 60);
+    let [condition] = &conditions.list()[..] else { panic!("{:?}", conditions.list()) };
+    assert_eq!(
+        (condition.name.as_str(), condition.subject.as_str()),
+        ("PodNotLabelled", "Pod submariner-operator/gw")
+    );
+    assert!(condition.message.contains("the API is away"), "{}", condition.message);
+    store.set_fault(Fault::None);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(pod_status(&store), "active");
+    assert!(conditions.list().is_empty());
+    keeper.abort();
+}
+
 #[tokio::test]
-async fn gateways_that_have_not_written_for_15_seconds_are_removed_but_never_the_own_one() {
-    let lab = Lab::new();
-    let now = Timestamp::from_second(1_000_000).unwrap();
-    let ago = |seconds| now - SignedDuration::from_secs(seconds);
-    lab.publisher("own").put_gateway(status(), ago(100)).await.unwrap();
-    lab.publisher("dead").put_gateway(status(), ago(15)).await.unwrap();
-    lab.publisher("alive").put_gateway(status(), ago(14)).await.unwrap();
-    lab.publisher("ahead").put_gateway(status(), ago(-3600)).await.unwrap();
-    let mute = lab.publisher("mute").put_gateway(status(), now).await.unwrap();
-    modify(&lab.store, &mute.key(), |object| object.metadata.annotations.clear()).await.unwrap();
-    lab.publisher("own").remove_stale_gateways(now).await.unwrap();
-    assert_eq!(lab.names(Kind::Gateway).await, ["ahead", "alive", "own"]);
+async fn without_a_pod_there_is_nothing_to_label() {
+    let own = OwnPod { namespace: NS.to_owned(), name: None, node: "n".to_owned() };
+    let (_sender, receiver) = watch::channel(HaStatus::Passive);
+    keep_pod_label(MemoryStore::default(), own, receiver, Conditions::new()).await;
 }
 
 #[tokio::test]
@@ -131,6 +237,24 @@ async fn a_host_or_cluster_without_a_name_is_an_error_that_names_the_field() {
     let nameless = ClusterSpec::new("", &[], &[]);
     let error = lab.publisher("x").announce(&nameless, &endpoint("x", "192.0.2.1")).await.unwrap_err();
     assert!(error.to_string().contains("spec.cluster_id"), "{error}");
+}
+
+fn labelled_pod_bed() -> (MemoryStore, JoinHandle<()>, watch::Sender<HaStatus>, Conditions) {
+    let store = MemoryStore::default();
+    store.put(Object::new(Kind::Pod, ObjectMeta::new(NS, "gw")));
+    let own = OwnPod { namespace: NS.to_owned(), name: Some("gw".to_owned()), node: "a-gw1".to_owned() };
+    let (sender, receiver) = watch::channel(HaStatus::Passive);
+    let conditions = Conditions::new();
+    let keeper = tokio::spawn(keep_pod_label(store.clone(), own, receiver, conditions.clone()));
+    (store, keeper, sender, conditions)
+}
+
+fn pod_status(store: &MemoryStore) -> String {
+    store.peek(Kind::Pod, "gw").unwrap().metadata.labels[STATUS_LABEL].clone()
+}
+
+async fn sleep_a_second() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
 struct Lab {

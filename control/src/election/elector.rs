@@ -146,18 +146,21 @@ impl Elector {
     /// Takes in what a watch shows: the Lease, or that there is none. It may be late.
     pub fn handle_observed(&mut self, lease: Option<Lease>, now: Instant) {
         self.expire(now);
-        if let Some(lease) = &lease {
-            if self.superseded.iter().any(|version| version == lease.version()) {
-                return;
-            }
-            // Another holder takes over with a higher term. One with a lower is from before our time, or was put
-            // there by hand: only the store itself can say.
-            let is_foreign = lease.spec.holder_identity != self.config.identity;
-            if is_foreign && self.held.is_some_and(|held| term_of(lease) < held.term) {
-                self.pace.must_read = true;
-                self.pace.not_before = None;
-                return;
-            }
+        let version = lease.as_ref().map(Lease::version);
+        if self.superseded.iter().any(|old| Some(old.as_str()) == version) {
+            return;
+        }
+        // Another holder takes over with a higher term. One with a lower, or none at all, is from before our time, or was
+        // made so by hand: only the store itself can say.
+        let is_doubtful = |held: Leadership| {
+            lease.as_ref().is_none_or(|lease| {
+                lease.spec.holder_identity != self.config.identity && term_of(lease) < held.term
+            })
+        };
+        if self.held.is_some_and(is_doubtful) {
+            self.pace.must_read = true;
+            self.pace.not_before = None;
+            return;
         }
         self.accept(lease, now);
     }

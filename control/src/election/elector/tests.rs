@@ -201,6 +201,8 @@ fn versions_that_are_known_to_be_old_are_not_believed_again() {
 fn a_deleted_lease_is_made_anew_by_its_leader_in_the_same_term_and_by_another_in_a_new_one() {
     let mut leader = Bed::leader(7);
     leader.observe_none();
+    assert_eq!(leader.request(), Some(Request::Read), "the news may be old");
+    leader.elector.handle_read(Ok(None), leader.now);
     let Some(Request::Create(lease)) = leader.request() else { panic!("it is missing") };
     assert_eq!(lease.spec.lease_transitions, Some(7));
     leader.elector.handle_written(Ok(stored(lease, "20")), leader.now);
