@@ -14,6 +14,7 @@
 //! * [`publish`] — what a gateway writes about itself, and when.
 //! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
 //! * [`health`] — whether remote gateways answer, and what `Gateway.status` says of it.
+//! * [`publicip`] — under which address the world sees a gateway.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
@@ -32,6 +33,7 @@ pub mod election;
 pub mod health;
 pub mod leader;
 pub mod natdiscovery;
+pub mod publicip;
 pub mod publish;
 pub mod recorder;
 pub mod store;
