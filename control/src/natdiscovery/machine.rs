@@ -286,6 +286,12 @@ impl Machine {
         self.peers.get(cable_name)?.selection()
     }
 
+    /// Whether the peer did not answer in time.
+    #[must_use]
+    pub fn has_timed_out(&self, cable_name: &str) -> bool {
+        self.peers.get(cable_name).is_some_and(Peer::is_silent)
+    }
+
     /// The state of a cable's discovery for people.
     #[must_use]
     pub fn status(&self, cable_name: &str, now: Instant) -> Option<DiscoveryStatus> {

@@ -250,6 +250,11 @@ impl Peer {
         matches!(self.phase, Phase::Private | Phase::Public { on_hold: None, .. })
     }
 
+    /// Whether nobody answered in time.
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self.phase, Phase::Silent { .. })
+    }
+
     fn timeout(&self) -> Duration {
         if self.remote.uses_load_balancer { LOAD_BALANCER_TIMEOUT } else { TIMEOUT }
     }
@@ -271,7 +276,9 @@ impl Peer {
                 let waited = now.saturating_duration_since(since).as_secs();
                 match self.asked() {
                     asked if asked.is_empty() => {
-                        format!("no route to the peer's addresses for {waited} s, trying on{using}")
+                        format!(
+                            "no route or no socket towards the peer's addresses for {waited} s, trying on{using}"
+                        )
                     }
                     asked if waited == 0 => format!("asking {}{using}", asked.join(" and ")),
                     asked => {

@@ -126,8 +126,10 @@ fn a_silent_peer_gets_a_provisional_address_after_three_seconds_and_a_final_one_
         assert_eq!(bench.selected(), [selection(address, use_nat, How::Provisional)]);
         bench.run_until(timeout - 1);
         assert_eq!(bench.selected(), []);
+        assert!(!bench.machine.has_timed_out(&cable("b")));
         bench.run_until(timeout);
         assert_eq!(bench.selected(), [selection(address, use_nat, How::Fallback)]);
+        assert!(bench.machine.has_timed_out(&cable("b")));
     }
 }
 
@@ -373,7 +375,10 @@ fn people_are_told_what_is_going_on() {
     lost.add(remote());
     lost.machine.handle_timeout(lost.now);
     assert_eq!(lost.machine.poll_transmit(|_| None), None);
-    assert_eq!(said(&lost), "discovering: no route to the peer's addresses for 0 s, trying on");
+    assert_eq!(
+        said(&lost),
+        "discovering: no route or no socket towards the peer's addresses for 0 s, trying on"
+    );
 }
 
 #[derive(Debug, Clone)]

@@ -21,6 +21,7 @@ pub mod engine;
 pub mod handoff;
 pub mod host;
 pub mod metrics;
+pub mod natdiscovery;
 pub mod run;
 pub mod state;
 pub mod status;

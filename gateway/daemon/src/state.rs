@@ -139,7 +139,7 @@ pub fn private_key(dir: &Path, facts: &str) -> Result<Secret, StateError> {
 }
 
 /// Writes a file whole or not at all, readable by its owner only.
-fn write(path: &Path, text: &str) -> Result<(), StateError> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), StateError> {
     let temporary = path.with_extension("new");
     let failed = |what| move |source| StateError::Io { what, path: path.to_owned(), source };
     let mut file = OpenOptions::new()

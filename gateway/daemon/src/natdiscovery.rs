@@ -1,0 +1,285 @@
+//! NAT discovery's shell: one UDP socket per family on the discovery port, a clock, and a file for what was found.
+//!
+//! ```text
+//!   set_remotes, set_local ──▶ ┌───────────────────────┐ ──▶ selections (watch), status, counters
+//!                              │ Mutex<Machine>, task  │
+//!   UDP 4490 ◀───────────────▶ └───────────────────────┘ ──▶ nat-discovery.json
+//! ```
+//!
+//! What is decided is decided in [`trieste_control::natdiscovery`]. The sockets carry the outer mark, so that what
+//! they send never enters a cable, and an answer leaves from the address that was asked. A port that is taken is a
+//! condition, and is tried again.
+
+mod file;
+mod sockets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rand_core::{OsRng, RngCore as _};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use trieste_control::admin::{DiscoveryStatus, Severity};
+use trieste_control::conditions::Conditions;
+use trieste_control::natdiscovery::{Counters, How, Local, Machine, Memory, Remote, Selection};
+
+use self::sockets::Sockets;
+
+/// Ours: a condition's name: there are more remote cables than discovery takes.
+const TOO_MANY: &str = "NatDiscoveryFull";
+/// Ours: so long after results were written, they are not written again.
+const WRITE_GAP: Duration = Duration::from_secs(1);
+
+/// What is chosen at present, by cable name.
+pub type Selections = BTreeMap<String, Selection>;
+
+/// NAT discovery of this gateway, running. Ends when it is dropped; [`Discovery::stop`] also writes the file.
+#[derive(Debug)]
+pub struct Discovery {
+    shared: Arc<Shared>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    machine: Mutex<Machine>,
+    changed: Notify,
+    selections: watch::Sender<Selections>,
+    /// What is to be on disk.
+    memory: watch::Sender<Memory>,
+    state_dir: Option<PathBuf>,
+    /// Held while the file is written: an aborted task leaves its write behind.
+    writing: Arc<Mutex<()>>,
+    conditions: Conditions,
+}
+
+impl Discovery {
+    /// Reads what an earlier process left in `state_dir` (`None`: nothing is kept) and starts to listen, unless the
+    /// port of `local` is 0. To be called inside of a tokio runtime. `mark` is the sockets' mark.
+    #[must_use]
+    pub fn start(local: Local, state_dir: Option<PathBuf>, mark: u32, conditions: Conditions) -> Self {
+        let memory = state_dir.as_deref().map(file::read).unwrap_or_default();
+        let mut secret = [0; 32];
+        OsRng.fill_bytes(&mut secret);
+        let shared = Arc::new(Shared {
+            machine: Mutex::new(Machine::new(local, secret, memory.clone())),
+            changed: Notify::new(),
+            selections: watch::Sender::new(Selections::new()),
+            memory: watch::Sender::new(memory),
+            state_dir,
+            writing: Arc::new(Mutex::new(())),
+            conditions: conditions.clone(),
+        });
+        let listen = tokio::spawn(listen(Arc::clone(&shared), Sockets::new(mark, conditions)));
+        let write = tokio::spawn(write(Arc::clone(&shared)));
+        Self { shared, tasks: vec![listen, write] }
+    }
+
+    /// Says who we are, when that has changed. Another port opens other sockets.
+    pub fn set_local(&self, local: Local) {
+        self.shared.with_machine(|machine, now| machine.set_local(local, now));
+    }
+
+    /// Says which remote cables there are: all of them, each time. Of several with one name the first counts.
+    pub fn set_remotes(&self, remotes: &[Remote]) {
+        let mut wanted = BTreeMap::new();
+        for remote in remotes {
+            wanted.entry(remote.cable_name.as_str()).or_insert(remote);
+        }
+        let mut refusal = None;
+        self.shared.with_machine(|machine, now| {
+            let known: BTreeSet<String> = machine.cables().map(str::to_owned).collect();
+            for cable_name in &known {
+                if !wanted.contains_key(cable_name.as_str()) {
+                    machine.remove(cable_name);
+                }
+            }
+            for (cable_name, remote) in wanted {
+                let is_new = !known.contains(cable_name);
+                match machine.add(remote.clone(), now) {
+                    Ok(()) if is_new => tracing::info!("Starting NAT discovery for endpoint {cable_name:?}"),
+                    Ok(()) => {}
+                    Err(error) => refusal = Some(error.to_string()),
+                }
+            }
+        });
+        self.shared.conditions.put(TOO_MANY, Severity::Error, "", refusal);
+    }
+
+    /// Asks again for a cable that has been in error for a while.
+    pub fn rediscover(&self, cable_name: &str) {
+        self.shared.with_machine(|machine, now| machine.rediscover(cable_name, now));
+    }
+
+    /// What is chosen, and when that changes.
+    #[must_use]
+    pub fn selections(&self) -> watch::Receiver<Selections> {
+        self.shared.selections.subscribe()
+    }
+
+    /// How far a cable's discovery has come, for people.
+    #[must_use]
+    pub fn status(&self, cable_name: &str) -> Option<DiscoveryStatus> {
+        self.shared.lock().status(cable_name, now())
+    }
+
+    /// What was counted since start.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        *self.shared.lock().counters()
+    }
+
+    /// Closes the sockets and writes what was found, if that is not done yet.
+    pub async fn stop(mut self) {
+        for task in self.tasks.drain(..) {
+            task.abort();
+            // Aborted, or ended: either is fine.
+            let _ = task.await;
+        }
+        let memory = self.shared.lock().memory().clone();
+        if memory.revision() > 0 {
+            self.shared.write(memory).await;
+        }
+    }
+}
+
+impl Drop for Discovery {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the machine, and tells whoever has to know of it.
+    fn with_machine(&self, change: impl FnOnce(&mut Machine, Instant)) {
+        let now = now();
+        let mut machine = self.lock();
+        change(&mut machine, now);
+        machine.handle_timeout(now);
+        self.publish(&mut machine, true);
+        drop(machine);
+        self.changed.notify_one();
+    }
+
+    /// Publishes what has changed. Cables that are gone have no event: `is_other_set` says that there may be such.
+    fn publish(&self, machine: &mut Machine, is_other_set: bool) {
+        let mut has_changed = is_other_set;
+        while let Some(event) = machine.poll_event() {
+            has_changed = true;
+            let (cable, selection) = (&event.cable_name, event.selection);
+            if self.selections.borrow().get(cable) == Some(&selection) {
+                continue;
+            }
+            if selection.how == How::Fallback && machine.has_timed_out(cable) {
+                tracing::warn!("NAT discovery for endpoint {cable:?} has timed out");
+            }
+            let how = selection.how.as_str();
+            tracing::info!(cable, address = %selection.ip, nat = selection.use_nat, how, "address selected");
+        }
+        if has_changed {
+            self.publish_selections(machine);
+        }
+        self.memory.send_if_modified(|known| {
+            let is_new = known.revision() != machine.memory().revision();
+            if is_new {
+                known.clone_from(machine.memory());
+            }
+            is_new
+        });
+    }
+
+    fn publish_selections(&self, machine: &Machine) {
+        let chosen = |cable: &str| Some((cable.to_owned(), machine.selection(cable)?));
+        let current: Selections = machine.cables().filter_map(chosen).collect();
+        self.selections.send_if_modified(|known| {
+            let is_new = *known != current;
+            if is_new {
+                *known = current;
+            }
+            is_new
+        });
+    }
+
+    async fn write(&self, memory: Memory) {
+        let Some(dir) = self.state_dir.clone() else { return };
+        let (conditions, writing) = (self.conditions.clone(), Arc::clone(&self.writing));
+        let written = tokio::task::spawn_blocking(move || {
+            let _alone = writing.lock().unwrap_or_else(PoisonError::into_inner);
+            file::write(&dir, &memory, &conditions);
+        });
+        // A panic there is reported by the runtime's hook; the next change is written again.
+        let _ = written.await;
+    }
+}
+
+/// Carries datagrams and time to the machine.
+async fn listen(shared: Arc<Shared>, mut sockets: Sockets) {
+    let mut buffer = sockets::buffer();
+    loop {
+        let (port, wake) = {
+            let machine = shared.lock();
+            (machine.local().port, machine.poll_timeout())
+        };
+        sockets.follow(port, now());
+        let wake = [wake, sockets.retry_at()].into_iter().flatten().min();
+        let ready = tokio::select! {
+            () = shared.changed.notified() => None,
+            () = sleep_until(wake) => None,
+            slot = sockets.readable() => Some(slot),
+        };
+        turn(&shared, &mut sockets, ready, &mut buffer);
+    }
+}
+
+/// Hands in what has come, does what is due, sends what there is.
+fn turn(shared: &Shared, sockets: &mut Sockets, ready: Option<usize>, buffer: &mut [u8]) {
+    let now = now();
+    let mut machine = shared.lock();
+    if let Some(slot) = ready {
+        for _ in 0..sockets::BATCH {
+            let Some(datagram) = sockets.recv(slot, buffer, now) else { break };
+            let payload = &buffer[..datagram.length];
+            let outcome = machine.handle_datagram(payload, datagram.from, datagram.to, now);
+            tracing::trace!(from = %datagram.from, outcome = outcome.as_str(), "NAT discovery datagram");
+        }
+    }
+    machine.handle_timeout(now);
+    while let Some(transmit) = machine.poll_transmit(|target| sockets.source_to(target)) {
+        sockets.send(&transmit);
+    }
+    shared.publish(&mut machine, false);
+}
+
+/// Writes results when they have changed, not more than once a second.
+async fn write(shared: Arc<Shared>) {
+    let mut changes = shared.memory.subscribe();
+    // Sender and receiver are of the same owner: this ends when the task is aborted.
+    while changes.changed().await.is_ok() {
+        let memory = changes.borrow_and_update().clone();
+        shared.write(memory).await;
+        tokio::time::sleep(WRITE_GAP).await;
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The runtime's clock, which tests may stop.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+#[cfg(test)]
+mod tests;
