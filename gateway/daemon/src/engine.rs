@@ -1,40 +1,66 @@
 //! From remote Endpoints to lanes and tables: which cables there are, who owns them, and what their state is.
 //!
 //! ```text
-//!   Endpoints ─▶ admit ─▶ difference to the cables there are ─▶ commands to workers, settled ─▶ tables published
+//!   Endpoints ─▶ read ─┐
+//!   choices (NAT) ─────┼▶ difference to the cables there are ─▶ commands to workers, settled ─▶ tables published
+//!   active or passive ─┘
 //!   workers' views ─▶ status machines ─▶ connections
 //! ```
 //!
-//! Level-driven: every change recomputes everything, and a second run does nothing.
+//! Level-driven: every change recomputes everything, and a second run does nothing. So the order in which changes
+//! arrive has no say: a late deletion of an old Endpoint cannot remove what a newer one brought. A burst of changes
+//! costs one run, on its final state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use trieste_cables::{CableEvent, CableKind, LaneConfig};
-use trieste_control::admin::{CableStatus, LaneStatus, RefusedCluster};
-use trieste_control::api::{Connection, Endpoint, EndpointSpec};
+use trieste_control::admin::{CableStatus, DiscoveryStatus, LaneStatus, RefusedCluster};
+use trieste_control::api::{Connection, ConnectionStatus, Endpoint, EndpointSpec};
 use trieste_control::connection_status::{CableCounters, StatusMachine};
 use trieste_packet::{CableId, LaneId};
 use trieste_pipeline::{LaneCommand, LaneReport, Tables, owner_of};
 
-use crate::tables::{self, Lane, Local, Peer};
+use crate::tables::{self, Choice, Choices, Lane, Local, Peer, Reader, Row};
 use crate::worker::{Command, WorkerHandle};
+use numbers::Numbers;
 
-/// How long a replaced lane still opens what is under way.
+mod numbers;
+
+/// How long a lane that was cut or replaced still opens what is under way.
 const DRAIN: Duration = Duration::from_secs(3);
 /// How long to wait for workers to carry out commands before tables are published all the same.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// One cable.
 struct Cable {
-    peer: Peer,
+    peer: Arc<Peer>,
+    choice: Choice,
     lane: Lane,
     machine: StatusMachine,
     last: Option<LaneReport>,
     established: Option<i64>,
+}
+
+/// A cable that was cut.
+struct Leaving {
+    cluster: String,
+    lane: Lane,
+    /// Whether what is under way is still opened and let in.
+    opens: bool,
+    /// Until when nobody else gets its numbers.
+    until: Instant,
+}
+
+/// What tables were last published for.
+#[derive(PartialEq, Eq)]
+struct Published {
+    rows: Vec<Row>,
+    leaving: Vec<(String, LaneId)>,
+    icmp_sources: Vec<IpAddr>,
 }
 
 /// The control side of the packet path.
@@ -43,18 +69,28 @@ pub struct Engine {
     kind: Arc<dyn CableKind>,
     tables: Arc<ArcSwap<Tables>>,
     workers: Vec<WorkerHandle>,
+    numbers: Numbers,
+    reader: Reader,
+    is_active: bool,
+    /// What the newest Endpoints are.
+    admitted: tables::Admitted,
+    /// The newest choice for each, by object name: while discovery looks anew, the old one stays.
+    choices: BTreeMap<String, Choice>,
+    /// Of `admitted`, those that overlap nobody who comes before them.
+    wanted: Vec<Arc<Peer>>,
     cables: BTreeMap<String, Cable>,
-    draining: Vec<(Lane, Instant)>,
-    order: Vec<String>,
+    by_lane: BTreeMap<LaneId, String>,
+    by_row: BTreeMap<CableId, String>,
+    leaving: Vec<Leaving>,
     refused: Vec<RefusedCluster>,
-    next_lane: u32,
     epoch: u64,
+    published: Option<Published>,
     knows_addresses: bool,
 }
 
 impl Engine {
-    /// An engine without cables. `first_lane` is random, so that datagrams for lanes of an earlier process meet none
-    /// of ours.
+    /// An active engine without cables. `first_lane` is random, so that datagrams for lanes of an earlier process meet
+    /// none of ours.
     #[must_use]
     pub fn new(
         local: Local,
@@ -67,13 +103,20 @@ impl Engine {
             local,
             kind,
             tables,
+            numbers: Numbers::new(workers.iter().map(|worker| worker.id), first_lane),
             workers,
+            reader: Reader::default(),
+            is_active: true,
+            admitted: tables::Admitted::default(),
+            choices: BTreeMap::new(),
+            wanted: Vec::new(),
             cables: BTreeMap::new(),
-            draining: Vec::new(),
-            order: Vec::new(),
+            by_lane: BTreeMap::new(),
+            by_row: BTreeMap::new(),
+            leaving: Vec::new(),
             refused: Vec::new(),
-            next_lane: u32::from(first_lane),
             epoch: 0,
+            published: None,
             knows_addresses: false,
         }
     }
@@ -84,33 +127,80 @@ impl Engine {
         &self.workers
     }
 
-    /// Makes the cables fit the Endpoints that there are.
-    pub async fn reconcile(&mut self, endpoints: &[Endpoint], now: Instant) {
-        let admitted = tables::admit(endpoints, &self.local, &*self.kind);
-        let mut refused = admitted.refused;
-        // Who is refused for an overlap does not depend on lanes.
-        let dummies: Vec<_> = admitted
-            .peers
-            .iter()
-            .cloned()
-            .map(|peer| (peer, Lane { lane: LaneId(0), cable: CableId(0) }))
-            .collect();
-        let (_, overlapping) = tables::build(0, &self.local, &dummies);
-        let is_wanted =
-            |peer: &&Peer| overlapping.iter().all(|refused| refused.cluster != peer.facts.cluster_id);
-        let wanted: Vec<Peer> = admitted.peers.iter().filter(is_wanted).cloned().collect();
-        refused.extend(overlapping.iter().cloned());
+    /// Makes the cables fit the Endpoints that there are and the addresses that were chosen for them, by cable name.
+    /// An Endpoint gets its cable when it has a choice; one that had a choice before keeps it until there is another.
+    pub async fn reconcile(&mut self, endpoints: &[Endpoint], choices: &Choices, now: Instant) {
+        self.admitted = self.reader.read(endpoints, &self.local, &*self.kind);
+        let mut known = std::mem::take(&mut self.choices);
+        for peer in &self.admitted.peers {
+            let newest = choices.get(&peer.facts.cable_name).copied();
+            if let Some(choice) = newest.or_else(|| known.remove(&peer.name)) {
+                self.choices.insert(peer.name.clone(), choice);
+            }
+        }
+        self.converge(now).await;
+    }
+
+    /// Makes the gateway active or passive. A passive one has no cables: packets for a remote cluster are dropped, and
+    /// what peers have sent a moment ago is still delivered. Active again, all cables are made anew. Losing leadership
+    /// alone is no reason to call it: traffic goes on until somebody else takes over.
+    pub async fn set_active(&mut self, is_active: bool, now: Instant) {
+        if self.is_active == is_active {
+            return;
+        }
+        tracing::info!(is_active, "the gateway's cables are wanted or not");
+        self.is_active = is_active;
+        self.converge(now).await;
+    }
+
+    /// Whether there are to be cables.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// The remote Endpoints that are to be connected to, whether they are yet or not: oldest cluster first, within a
+    /// cluster the newest first.
+    #[must_use]
+    pub fn peers(&self) -> &[Arc<Peer>] {
+        &self.wanted
+    }
+
+    /// How often a remote Endpoint was read since the start: once for each of its versions.
+    #[must_use]
+    pub fn endpoint_reads(&self) -> u64 {
+        self.reader.reads()
+    }
+
+    async fn converge(&mut self, now: Instant) {
+        self.release(now);
+        // Who is refused for an overlap does not depend on which lane a cable has.
+        let dummy = Lane { lane: LaneId(0), cable: CableId(0) };
+        let lane_of = |peer: &Peer| self.choices.contains_key(&peer.name).then_some(dummy);
+        let peers = &self.admitted.peers;
+        let rows: Vec<Row> =
+            peers.iter().map(|peer| Row { peer: Arc::clone(peer), lane: lane_of(peer) }).collect();
+        let (_, overlapping) = tables::build(0, &self.local, &rows, &[]);
+        let is_refused: BTreeSet<&str> = overlapping.iter().map(|entry| entry.cluster.as_str()).collect();
+        let is_wanted = |peer: &&Arc<Peer>| !is_refused.contains(peer.facts.cluster_id.as_str());
+        self.wanted = peers.iter().filter(is_wanted).cloned().collect();
+        let mut refused = self.admitted.refused.clone();
+        refused.extend(overlapping);
+
+        let drains = self.cut_unwanted(now);
+        for peer in self.wanted.clone() {
+            if let Some(&choice) = self.choices.get(&peer.name).filter(|_| self.is_active)
+                && let Err(reason) = self.connect(&peer, choice, now)
+            {
+                let (cluster, endpoint) = (peer.facts.cluster_id.clone(), Some(peer.name.clone()));
+                refused.push(RefusedCluster { cluster, endpoint, reason });
+            }
+        }
         self.say_refused(&refused);
         self.refused = refused;
-        self.draining.retain(|(_, until)| *until > now);
-        let drains = self.remove_unwanted(&wanted, now);
-        for peer in &wanted {
-            self.connect(peer, now);
-        }
-        self.order = wanted.into_iter().map(|peer| peer.name).collect();
         self.settle().await;
         self.publish();
-        // Only when no table names them any more.
+        // Only when no table seals with them any more.
         for (lane, until) in drains {
             self.tell(lane, LaneCommand::Drain { lane, until });
         }
@@ -133,99 +223,97 @@ impl Engine {
                 );
             }
         }
-        tracing::info!(?sources, "ICMP errors are sent from");
+        tracing::info!(?sources, "ICMP errors are sent from, and probes answered at");
         self.local.icmp_sources = sources;
         self.publish();
     }
 
     fn say_refused(&self, refused: &[RefusedCluster]) {
-        for entry in refused.iter().filter(|entry| !self.refused.contains(entry)) {
+        fn key(entry: &RefusedCluster) -> (&str, Option<&str>, &str) {
+            (&entry.cluster, entry.endpoint.as_deref(), &entry.reason)
+        }
+        let said: BTreeSet<_> = self.refused.iter().map(key).collect();
+        for entry in refused.iter().filter(|entry| !said.contains(&key(entry))) {
             let endpoint = entry.endpoint.as_deref().unwrap_or("all its Endpoints");
             tracing::warn!(cluster = %entry.cluster, %endpoint, reason = %entry.reason, "not connecting to a cluster");
         }
     }
 
-    /// Forgets cables; returns their lanes and until when these may still open.
-    fn remove_unwanted(&mut self, wanted: &[Peer], now: Instant) -> Vec<(LaneId, Instant)> {
+    /// Gives back the numbers of cables that were cut long ago.
+    fn release(&mut self, now: Instant) {
+        for leaving in self.leaving.extract_if(.., |leaving| leaving.until <= now) {
+            self.numbers.release(leaving.lane);
+        }
+    }
+
+    /// Cuts the cables that are not to be; returns their lanes and until when these may still open.
+    fn cut_unwanted(&mut self, now: Instant) -> Vec<(LaneId, Instant)> {
+        let wanted: BTreeMap<&str, &Peer> =
+            self.wanted.iter().map(|peer| (peer.name.as_str(), &**peer)).collect();
+        let clusters: BTreeSet<&str> = wanted.values().map(|peer| peer.facts.cluster_id.as_str()).collect();
+        let is_active = self.is_active;
+        let is_gone = |name: &str, cable: &Cable| {
+            !is_active || wanted.get(name).is_none_or(|peer| peer.identity != cable.peer.identity)
+        };
         let gone: Vec<String> = self
             .cables
             .iter()
-            .filter(|(name, cable)| {
-                wanted.iter().all(|peer| peer.name != **name || peer.identity != cable.peer.identity)
-            })
+            .filter(|(name, cable)| is_gone(name, cable))
             .map(|(name, _)| name.clone())
             .collect();
         let mut drains = Vec::new();
         for name in gone {
             let Some(cable) = self.cables.remove(&name) else { continue };
-            // A new key under the same name: what the old one sealed may still be under way.
-            let is_replaced = wanted.iter().any(|peer| peer.name == name);
-            let until = if is_replaced { now + DRAIN } else { now };
-            tracing::info!(endpoint = %name, replaced = is_replaced, "cable removed");
-            drains.push((cable.lane.lane, until));
+            let (lane, cluster) = (cable.lane, cable.peer.facts.cluster_id.clone());
+            self.by_lane.remove(&lane.lane);
+            self.by_row.remove(&lane.cable);
+            self.numbers.cut(lane);
+            // While the cluster is there, what it sealed a moment ago is welcome.
+            let opens = clusters.contains(cluster.as_str());
+            tracing::info!(endpoint = %name, drains = opens, "cable removed");
+            drains.push((lane.lane, if opens { now + DRAIN } else { now }));
             // Its number and its counters' row are not given to another one while anybody may look at them.
-            self.draining.push((cable.lane, now + DRAIN));
+            self.leaving.push(Leaving { cluster, lane, opens, until: now + DRAIN });
         }
         drains
     }
 
-    fn connect(&mut self, peer: &Peer, now: Instant) {
+    /// Makes a peer's cable, or has the one there is follow its Endpoint.
+    fn connect(&mut self, peer: &Arc<Peer>, choice: Choice, now: Instant) -> Result<(), String> {
+        let address = peer.address(choice);
         if let Some(cable) = self.cables.get_mut(&peer.name) {
             let lane = cable.lane.lane;
-            let has_moved = cable.peer.address != peer.address;
-            cable.peer = peer.clone();
+            let has_moved = cable.peer.address(cable.choice) != address;
+            cable.peer = Arc::clone(peer);
+            cable.choice = choice;
             if has_moved {
-                self.tell(lane, LaneCommand::SetPeer { lane, peer: Some(peer.address) });
+                tracing::info!(endpoint = %peer.name, peer = %address, "the peer's Endpoint has another address");
+                self.tell(lane, LaneCommand::SetPeer { lane, peer: Some(address) });
             }
-            return;
+            return Ok(());
         }
-        let Some(lane) = self.allocate() else {
-            tracing::error!(endpoint = %peer.name, "no lane is free for a cable");
-            return;
-        };
+        let lane = self.numbers.allocate().ok_or_else(|| {
+            format!("all {} cables that a gateway can have are in use or were a moment ago", numbers::MOST)
+        })?;
         let config = LaneConfig {
             lane: lane.lane,
             cable: lane.cable,
-            peer: Some(peer.address),
+            peer: Some(address),
             backend_config: peer.spec.backend_config.clone(),
         };
-        match self.kind.connect(&config, now) {
-            Ok(tunnel) => {
-                tracing::info!(endpoint = %peer.name, cluster = %peer.facts.cluster_id, peer = %peer.address, worker = owner_of(lane.lane).0, "cable added");
-                self.tell(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel });
-                let machine = StatusMachine::new(now);
-                let cable = Cable { peer: peer.clone(), lane, machine, last: None, established: None };
-                self.cables.insert(peer.name.clone(), cable);
-            }
-            Err(error) => self.refused.push(RefusedCluster {
-                cluster: peer.facts.cluster_id.clone(),
-                endpoint: Some(peer.name.clone()),
-                reason: error.to_string(),
-            }),
-        }
-    }
-
-    /// A lane on the worker with the fewest, and the lowest counter row that is free.
-    fn allocate(&mut self) -> Option<Lane> {
-        let load = |id: u16| self.cables.values().filter(|cable| owner_of(cable.lane.lane).0 == id).count();
-        let worker = self.workers.iter().map(|worker| worker.id.0).min_by_key(|id| load(*id))?;
-        let in_use = |cable: CableId| {
-            self.cables
-                .values()
-                .map(|cable| cable.lane)
-                .chain(self.draining.iter().map(|(lane, _)| *lane))
-                .any(|lane| lane.cable == cable)
-        };
-        let cable = (1..=u16::MAX).map(CableId).find(|cable| !in_use(*cable))?;
-        for _ in 0..=u16::MAX {
-            self.next_lane = (self.next_lane + 1) & 0xffff;
-            let lane = LaneId((self.next_lane << 8) | u32::from(worker));
-            let is_taken = self.cables.values().any(|cable| cable.lane.lane == lane);
-            if !is_taken && self.draining.iter().all(|(other, _)| other.lane != lane) {
-                return Some(Lane { lane, cable });
-            }
-        }
-        None
+        let tunnel = self.kind.connect(&config, now).map_err(|error| {
+            self.numbers.cut(lane);
+            self.numbers.release(lane);
+            error.to_string()
+        })?;
+        tracing::info!(endpoint = %peer.name, cluster = %peer.facts.cluster_id, peer = %address, worker = owner_of(lane.lane).0, "cable added");
+        self.tell(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel });
+        self.by_lane.insert(lane.lane, peer.name.clone());
+        self.by_row.insert(lane.cable, peer.name.clone());
+        let machine = StatusMachine::new(now);
+        let cable = Cable { peer: Arc::clone(peer), choice, lane, machine, last: None, established: None };
+        self.cables.insert(peer.name.clone(), cable);
+        Ok(())
     }
 
     fn tell(&self, lane: LaneId, command: LaneCommand) {
@@ -237,22 +325,40 @@ impl Engine {
 
     /// Waits until the workers have the lanes that the next tables will name.
     async fn settle(&self) {
-        let start = Instant::now();
+        let start = tokio::time::Instant::now();
         while !self.workers.iter().all(WorkerHandle::is_settled) && start.elapsed() < SETTLE {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
+    /// Publishes tables, if they are others than before: new ones make every flow decide again.
     fn publish(&mut self) {
-        let peers: Vec<(Peer, Lane)> = self
-            .order
-            .iter()
-            .filter_map(|name| self.cables.get(name))
-            .map(|cable| (cable.peer.clone(), cable.lane))
-            .collect();
+        let next = Published {
+            rows: self.rows(),
+            leaving: self
+                .leaving
+                .iter()
+                .filter(|leaving| leaving.opens)
+                .map(|leaving| (leaving.cluster.clone(), leaving.lane.lane))
+                .collect(),
+            icmp_sources: self.local.icmp_sources.clone(),
+        };
+        if self.published.as_ref() == Some(&next) {
+            return;
+        }
         self.epoch += 1;
-        let (tables, _) = tables::build(self.epoch, &self.local, &peers);
+        let (tables, _) = tables::build(self.epoch, &self.local, &next.rows, &next.leaving);
         self.tables.store(Arc::new(tables));
+        self.published = Some(next);
+    }
+
+    /// The wanted Endpoints with their cables.
+    fn rows(&self) -> Vec<Row> {
+        let row = |peer: &Arc<Peer>| Row {
+            peer: Arc::clone(peer),
+            lane: self.cables.get(&peer.name).map(|cable| cable.lane),
+        };
+        self.wanted.iter().map(row).collect()
     }
 
     /// Begins a new handshake on every cable.
@@ -267,9 +373,8 @@ impl Engine {
     pub fn observe(&mut self, now: Instant, unix_seconds: i64) {
         for worker in &self.workers {
             for (lane, event) in worker.take_events() {
-                let Some(cable) = self.cables.values_mut().find(|cable| cable.lane.lane == lane) else {
-                    continue;
-                };
+                let name = self.by_lane.get(&lane);
+                let Some(cable) = name.and_then(|name| self.cables.get_mut(name)) else { continue };
                 let cluster = &cable.peer.facts.cluster_id;
                 match event {
                     CableEvent::LaneUp => {
@@ -283,35 +388,71 @@ impl Engine {
                 }
             }
             for report in worker.published().lanes {
-                let Some(cable) = self.cables.values_mut().find(|cable| cable.lane.lane == report.lane)
-                else {
-                    continue;
-                };
+                let name = self.by_lane.get(&report.lane);
+                let Some(cable) = name.and_then(|name| self.cables.get_mut(name)) else { continue };
                 let last_handshake = report.stats.handshake_age.and_then(|age| now.checked_sub(age));
                 let counters = CableCounters {
                     rx_bytes: report.stats.rx_bytes,
                     tx_bytes: report.stats.tx_bytes,
                     last_handshake,
                 };
+                // Events are bounded; what is up was established, also when its event was pushed out.
+                if report.stats.is_up && cable.established.is_none() {
+                    cable.established = Some(unix_seconds);
+                }
                 cable.machine.judge(&counters, now);
                 cable.last = Some(report);
             }
         }
     }
 
-    /// Every cable's state, as published and in detail.
+    /// The connections, as published and in detail: one for each remote cluster, by the cable that carries its
+    /// traffic. Empty while passive. What the cable alone knows; health is merged by whoever probes.
     #[must_use]
     pub fn connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
-        self.order
-            .iter()
-            .filter_map(|name| self.cables.get(name))
+        self.list(true, now, unix_ms)
+    }
+
+    /// Cables beside those: of clusters that have a newer one, kept open while their Endpoints exist. Nothing that
+    /// upstream knows: not to be published.
+    #[must_use]
+    pub fn superseded(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
+        self.list(false, now, unix_ms)
+    }
+
+    fn list(&self, is_carrier: bool, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
+        let rows = self.rows();
+        tables::clusters(&rows)
+            .flat_map(|group| {
+                let carrier = tables::carrier(group).map(|row| &row.peer.name);
+                group.iter().filter(move |row| (Some(&row.peer.name) == carrier) == is_carrier)
+            })
+            .filter_map(|row| self.cables.get(&row.peer.name))
             .map(|cable| self.connection(cable, now, unix_ms))
             .collect()
     }
 
+    /// Endpoints that wait for NAT discovery to choose an address. Nothing that upstream publishes. Empty while
+    /// passive.
+    #[must_use]
+    pub fn pending(&self) -> Vec<CableStatus> {
+        let is_pending = |peer: &&Arc<Peer>| self.is_active && !self.choices.contains_key(&peer.name);
+        let status = |peer: &Arc<Peer>| CableStatus {
+            connection: Connection {
+                status: ConnectionStatus::Connecting,
+                status_message: "NAT discovery is under way".to_owned(),
+                endpoint: peer.spec.clone(),
+                ..Connection::default()
+            },
+            lane: LaneStatus::default(),
+            discovery: Some(DiscoveryStatus { state: "discovering".to_owned(), message: String::new() }),
+        };
+        self.wanted.iter().filter(is_pending).map(status).collect()
+    }
+
     fn connection(&self, cable: &Cable, now: Instant, unix_ms: i64) -> CableStatus {
         let stats = cable.last.map(|report| report.stats).unwrap_or_default();
-        let outer = stats.peer.unwrap_or(cable.peer.address);
+        let outer = stats.peer.unwrap_or_else(|| cable.peer.address(cable.choice));
         let (checked, rx, tx) = cable.machine.last_checked();
         let age_ms = i64::try_from(now.saturating_duration_since(checked).as_millis()).unwrap_or(i64::MAX);
         let mut endpoint: EndpointSpec = cable.peer.spec.clone();
@@ -326,7 +467,7 @@ impl Engine {
             status_message: cable.machine.message().to_owned(),
             endpoint,
             using_ip: outer.ip().to_canonical().to_string(),
-            using_nat: cable.peer.using_nat,
+            using_nat: cable.choice.use_nat,
             ..Connection::default()
         };
         let lane = LaneStatus {
@@ -352,8 +493,8 @@ impl Engine {
     /// The name of the cable that a counter row belongs to.
     #[must_use]
     pub fn cable_name(&self, cable: CableId) -> Option<&str> {
-        let found = self.cables.values().find(|entry| entry.lane.cable == cable)?;
-        Some(&found.peer.facts.cable_name)
+        let name = self.by_row.get(&cable)?;
+        Some(&self.cables.get(name)?.peer.facts.cable_name)
     }
 
     /// Names of all cables, by counter row.
@@ -369,3 +510,6 @@ impl Engine {
         self.cables.values().filter_map(up).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

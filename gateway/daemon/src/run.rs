@@ -36,7 +36,7 @@ use crate::host;
 use crate::metrics::{MetricsExtra, ProcessStats};
 use crate::state;
 use crate::status::{self, Fixed};
-use crate::tables::Local;
+use crate::tables::{self, Local};
 use crate::worker::{Command, DeviceWait, Worker, WorkerHandle, WorkerParts};
 
 /// How often the status document is put together.
@@ -520,7 +520,9 @@ impl Control<'_> {
                 event = events.next() => {
                     let Some(event) = event else { return };
                     if mirror.apply(&event) && mirror.is_complete() {
-                        engine.reconcile(&read_endpoints(&mirror), Instant::now()).await;
+                        let endpoints = read_endpoints(&mirror);
+                        let choices = tables::fallback_choices(&endpoints);
+                        engine.reconcile(&endpoints, &choices, Instant::now()).await;
                         self.refresh(engine);
                     }
                 }

@@ -2,8 +2,18 @@
 //!
 //! Which remote Endpoints are connected to, and in which order clusters come first where their subnets overlap, is a
 //! function of the objects alone, so that every gateway of a cluster decides alike.
+//!
+//! ```text
+//!   Endpoints ─▶ Reader (each version read once) ─▶ Admitted ─┬▶ cables ─▶ build ─▶ Tables
+//!   NAT discovery ─▶ Choice by cable name ───────────────────┘
+//! ```
+//!
+//! Everything here costs n log n for n Endpoints.
 
-use std::net::{IpAddr, SocketAddr};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -15,6 +25,12 @@ use trieste_pipeline::{LaneInfo, Tables, TablesBuilder};
 
 /// Upstream's cable port, for Endpoints that do not name theirs.
 const DEFAULT_PORT: u16 = 4500;
+/// First octet of the address that upstream's VXLAN cable gives its device; the others are the private address's
+/// (wireformat §2).
+const VTEP_NETWORK: u8 = 241;
+/// Most Endpoints of one cluster that are connected to, the newest first. Ours: a cluster has one, or one for each of
+/// a few gateways; a broken peer must not cost a cable for each object that it writes.
+const ENDPOINTS_PER_CLUSTER: usize = 8;
 
 /// What this gateway is.
 #[derive(Debug, Clone)]
@@ -23,13 +39,46 @@ pub struct Local {
     pub cluster_id: String,
     /// The subnets that we publish.
     pub subnets: Vec<IpNet>,
-    /// Our addresses inside them, for ICMP errors: at most one of each family.
+    /// Our addresses inside them, for ICMP errors and for probes: at most one of each family.
     pub icmp_sources: Vec<IpAddr>,
     /// Largest inner packet of a path, in bytes.
     pub path_mtu: u16,
 }
 
-/// A remote Endpoint that is connected to.
+/// Which of a peer's addresses its cable is to use, as NAT discovery found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The address.
+    pub ip: IpAddr,
+    /// Whether there is NAT on the way.
+    pub use_nat: bool,
+}
+
+/// Choices by cable name. An Endpoint whose cable has none is not connected to yet.
+pub type Choices = BTreeMap<String, Choice>;
+
+/// The choice for a peer that does not answer NAT discovery, by what its Endpoint says (wireformat §1.5): the public
+/// address if it is joined with NAT in mind or behind a load balancer, else the private one.
+#[must_use]
+pub fn fallback_choice(facts: &EndpointFacts, spec: &EndpointSpec) -> Choice {
+    match facts.public_ip {
+        Some(public) if spec.nat_enabled || spec.uses_load_balancer() => Choice { ip: public, use_nat: true },
+        _ => Choice { ip: facts.private_ip, use_nat: false },
+    }
+}
+
+/// [`fallback_choice`] for all Endpoints that can be read, where nobody runs NAT discovery.
+#[must_use]
+pub fn fallback_choices(endpoints: &[Endpoint]) -> Choices {
+    let choice = |endpoint: &Endpoint| {
+        let facts = endpoint.spec.parse().ok()?;
+        let choice = fallback_choice(&facts, &endpoint.spec);
+        Some((facts.cable_name, choice))
+    };
+    endpoints.iter().filter_map(choice).collect()
+}
+
+/// A remote Endpoint that may be connected to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// The object's name.
@@ -40,40 +89,115 @@ pub struct Peer {
     pub facts: EndpointFacts,
     /// Who it is on the wire.
     pub identity: [u8; 32],
-    /// Where it is.
-    pub address: SocketAddr,
-    /// Whether that is its public address because of NAT.
-    pub using_nat: bool,
     /// When the object was made.
     pub created: Option<Timestamp>,
+}
+
+impl Peer {
+    /// Where its cable ends.
+    #[must_use]
+    pub fn address(&self, choice: Choice) -> SocketAddr {
+        SocketAddr::new(choice.ip, self.facts.udp_port.unwrap_or(DEFAULT_PORT))
+    }
+
+    /// Addresses that the far end of the tunnel itself may have, in none of its subnets: those of the node, and that
+    /// of upstream's VXLAN device.
+    pub fn tunnel_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let vtep = match self.facts.private_ip {
+            IpAddr::V4(v4) => {
+                let [_, b, c, d] = v4.octets();
+                Some(IpAddr::V4(Ipv4Addr::new(VTEP_NETWORK, b, c, d)))
+            }
+            IpAddr::V6(_) => None,
+        };
+        let others = self.spec.private_ips.iter().chain(&self.spec.public_ips);
+        let others = others.filter_map(|text| text.parse::<IpAddr>().ok());
+        let own = [Some(self.facts.private_ip), self.facts.public_ip, vtep];
+        let all: BTreeSet<IpAddr> = own.into_iter().flatten().chain(others).collect();
+        all.into_iter()
+    }
 }
 
 /// Remote Endpoints, sorted into those to connect to and those not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Admitted {
     /// To connect to: oldest cluster first, and within a cluster the newest Endpoint first.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<Arc<Peer>>,
     /// Not, and why.
     pub refused: Vec<RefusedCluster>,
 }
 
-/// Reads the remote Endpoints among `endpoints`.
-#[must_use]
-pub fn admit(endpoints: &[Endpoint], local: &Local, kind: &dyn CableKind) -> Admitted {
-    let mut admitted = Admitted::default();
-    for endpoint in endpoints.iter().filter(|endpoint| endpoint.spec.cluster_id != local.cluster_id) {
-        match read(endpoint, kind) {
-            Ok(peer) => admitted.peers.push(peer),
-            Err(reason) => admitted.refused.push(RefusedCluster {
-                cluster: endpoint.spec.cluster_id.clone(),
-                endpoint: Some(endpoint.metadata.name.clone()),
-                reason,
-            }),
+/// Reads remote Endpoints, each version of an object once.
+#[derive(Debug, Default)]
+pub struct Reader {
+    known: BTreeMap<String, Known>,
+    reads: u64,
+}
+
+/// What an object was found to say.
+#[derive(Debug)]
+struct Known {
+    resource_version: Option<String>,
+    uid: Option<String>,
+    result: Result<Arc<Peer>, String>,
+}
+
+impl Known {
+    fn is_of(&self, endpoint: &Endpoint) -> bool {
+        let metadata = &endpoint.metadata;
+        match (&self.resource_version, &metadata.resource_version) {
+            (Some(known), Some(newest)) => known == newest && self.uid == metadata.uid,
+            _ => self
+                .result
+                .as_ref()
+                .is_ok_and(|peer| peer.spec == endpoint.spec && peer.created == metadata.creation_timestamp),
         }
     }
-    order(&mut admitted.peers);
-    refuse_doubles(&mut admitted);
-    admitted
+}
+
+impl Reader {
+    /// Reads the remote Endpoints among `endpoints`, which are all that there are.
+    pub fn read(&mut self, endpoints: &[Endpoint], local: &Local, kind: &dyn CableKind) -> Admitted {
+        let mut admitted = Admitted::default();
+        let mut before = std::mem::take(&mut self.known);
+        for endpoint in endpoints.iter().filter(|endpoint| endpoint.spec.cluster_id != local.cluster_id) {
+            let name = &endpoint.metadata.name;
+            let known = match before.remove(name) {
+                Some(known) if known.is_of(endpoint) => known,
+                older => self.read_one(endpoint, older, kind),
+            };
+            match &known.result {
+                Ok(peer) => admitted.peers.push(Arc::clone(peer)),
+                Err(reason) => admitted.refused.push(RefusedCluster {
+                    cluster: endpoint.spec.cluster_id.clone(),
+                    endpoint: Some(name.clone()),
+                    reason: reason.clone(),
+                }),
+            }
+            self.known.insert(name.clone(), known);
+        }
+        order(&mut admitted.peers);
+        refuse_doubles(&mut admitted);
+        refuse_crowds(&mut admitted);
+        admitted
+    }
+
+    /// How often an object was read since the start: once for each version of each remote Endpoint.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    fn read_one(&mut self, endpoint: &Endpoint, older: Option<Known>, kind: &dyn CableKind) -> Known {
+        self.reads += 1;
+        let result = match (read(endpoint, kind), older.map(|known| known.result)) {
+            // Labels or annotations changed: nothing for us.
+            (Ok(peer), Some(Ok(older))) if peer == *older => Ok(older),
+            (result, _) => result.map(Arc::new),
+        };
+        let metadata = &endpoint.metadata;
+        Known { resource_version: metadata.resource_version.clone(), uid: metadata.uid.clone(), result }
+    }
 }
 
 fn read(endpoint: &Endpoint, kind: &dyn CableKind) -> Result<Peer, String> {
@@ -86,59 +210,64 @@ fn read(endpoint: &Endpoint, kind: &dyn CableKind) -> Result<Peer, String> {
         return Err("it publishes no subnets".to_owned());
     }
     let identity = kind.identity(&spec.backend_config).map_err(|error| error.to_string())?;
-    let (ip, using_nat) = match facts.public_ip {
-        Some(public) if spec.nat_enabled => (public, true),
-        _ => (facts.private_ip, false),
-    };
     Ok(Peer {
         name: endpoint.metadata.name.clone(),
         spec: spec.clone(),
         identity,
-        address: SocketAddr::new(ip, facts.udp_port.unwrap_or(DEFAULT_PORT)),
-        using_nat,
         created: endpoint.metadata.creation_timestamp,
         facts,
     })
 }
 
 /// Oldest cluster first, by its oldest Endpoint; within a cluster the newest Endpoint first. Names break ties.
-fn order(peers: &mut [Peer]) {
-    let age = |cluster: &str, peers: &[Peer]| {
-        peers.iter().filter(|peer| peer.facts.cluster_id == cluster).map(|peer| peer.created).min().flatten()
-    };
-    let ages: Vec<_> = peers.iter().map(|peer| age(&peer.facts.cluster_id, peers)).collect();
-    let mut order: Vec<usize> = (0..peers.len()).collect();
-    order.sort_by(|&a, &b| {
-        let (left, right) = (&peers[a], &peers[b]);
-        ages[a]
-            .cmp(&ages[b])
-            .then_with(|| left.facts.cluster_id.cmp(&right.facts.cluster_id))
-            .then_with(|| right.created.cmp(&left.created))
-            .then_with(|| left.name.cmp(&right.name))
+fn order(peers: &mut [Arc<Peer>]) {
+    let mut ages: BTreeMap<String, Option<Timestamp>> = BTreeMap::new();
+    for peer in peers.iter() {
+        let age = ages.entry(peer.facts.cluster_id.clone()).or_insert(peer.created);
+        *age = (*age).min(peer.created);
+    }
+    peers.sort_by_cached_key(|peer| {
+        let cluster = &peer.facts.cluster_id;
+        (ages.get(cluster).copied(), cluster.clone(), Reverse(peer.created), peer.name.clone())
     });
-    let sorted: Vec<_> = order.into_iter().map(|index| peers[index].clone()).collect();
-    peers.clone_from_slice(&sorted);
 }
 
 /// Two Endpoints with one key cannot be told apart on the wire: the first stays.
 fn refuse_doubles(admitted: &mut Admitted) {
-    let mut seen: Vec<([u8; 32], String)> = Vec::new();
+    let mut seen: BTreeMap<[u8; 32], String> = BTreeMap::new();
     let refused = &mut admitted.refused;
     admitted.peers.retain(|peer| {
-        if let Some((_, other)) = seen.iter().find(|(identity, _)| *identity == peer.identity) {
-            refused.push(RefusedCluster {
-                cluster: peer.facts.cluster_id.clone(),
-                endpoint: Some(peer.name.clone()),
-                reason: format!("it has the same key as Endpoint {other}"),
-            });
+        if let Some(other) = seen.get(&peer.identity) {
+            refused.push(refusal(peer, format!("it has the same key as Endpoint {other}")));
             return false;
         }
-        seen.push((peer.identity, peer.name.clone()));
+        seen.insert(peer.identity, peer.name.clone());
         true
     });
 }
 
-/// A cable that exists, for the tables.
+/// Of a cluster with too many Endpoints the newest stay.
+fn refuse_crowds(admitted: &mut Admitted) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let refused = &mut admitted.refused;
+    admitted.peers.retain(|peer| {
+        let count = counts.entry(peer.facts.cluster_id.clone()).or_default();
+        *count += 1;
+        if *count > ENDPOINTS_PER_CLUSTER {
+            let reason =
+                format!("its cluster has {ENDPOINTS_PER_CLUSTER} newer ones: delete those that are gone");
+            refused.push(refusal(peer, reason));
+            return false;
+        }
+        true
+    });
+}
+
+fn refusal(peer: &Peer, reason: String) -> RefusedCluster {
+    RefusedCluster { cluster: peer.facts.cluster_id.clone(), endpoint: Some(peer.name.clone()), reason }
+}
+
+/// The numbers of a cable that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
     /// Its lane.
@@ -147,141 +276,77 @@ pub struct Lane {
     pub cable: CableId,
 }
 
-/// Builds the tables for peers and their lanes, in the order of [`admit`]. Clusters whose subnets overlap ours or an
-/// older cluster's are left out and named. Of a cluster's Endpoints the newest carries its traffic; the others'
-/// lanes only open.
+/// An Endpoint for the tables, with its cable if there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The Endpoint.
+    pub peer: Arc<Peer>,
+    /// Its cable.
+    pub lane: Option<Lane>,
+}
+
+/// The Endpoint of a cluster that carries its traffic: the newest that has a cable, else the newest. `cluster` is the
+/// rows of one cluster, newest first.
 #[must_use]
-pub fn build(epoch: u64, local: &Local, peers: &[(Peer, Lane)]) -> (Tables, Vec<RefusedCluster>) {
+pub fn carrier(cluster: &[Row]) -> Option<&Row> {
+    cluster.iter().find(|row| row.lane.is_some()).or_else(|| cluster.first())
+}
+
+/// The rows of each cluster, in order.
+pub fn clusters(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+    rows.chunk_by(|a, b| a.peer.facts.cluster_id == b.peer.facts.cluster_id)
+}
+
+/// Builds the tables for Endpoints and their cables, in the order of [`Reader::read`]. Clusters whose subnets overlap
+/// ours or an older cluster's are left out and named. Of a cluster's cables the newest carries its traffic; the
+/// others only open. A cluster without a cable keeps its subnets: packets for it are dropped, and nobody else gets
+/// them. `leaving` are lanes that were cut a moment ago, by cluster: they only open.
+#[must_use]
+pub fn build(
+    epoch: u64,
+    local: &Local,
+    rows: &[Row],
+    leaving: &[(String, LaneId)],
+) -> (Tables, Vec<RefusedCluster>) {
     let mut builder = TablesBuilder::new(epoch, &local.subnets, &local.icmp_sources);
     let mut refused = Vec::new();
-    let mut index = 0;
-    while index < peers.len() {
-        let cluster_id = &peers[index].0.facts.cluster_id;
-        let count =
-            peers[index..].iter().take_while(|(peer, _)| peer.facts.cluster_id == *cluster_id).count();
-        let group = &peers[index..index + count];
-        index += count;
-        let (newest, lane) = (&group[0].0, group[0].1);
-        let result = builder.cluster(cluster_id, &newest.facts.subnets).and_then(|cluster| {
-            builder.path(cluster, lane.lane, lane.cable, local.path_mtu)?;
+    let mut ids = BTreeMap::new();
+    for group in clusters(rows) {
+        let Some(carrier) = carrier(group) else { continue };
+        let cluster_id = &carrier.peer.facts.cluster_id;
+        let result = builder.cluster(cluster_id, &carrier.peer.facts.subnets).and_then(|cluster| {
+            if let Some(lane) = carrier.lane {
+                builder.path(cluster, lane.lane, lane.cable, local.path_mtu)?;
+            }
             Ok(cluster)
         });
-        match result {
-            Ok(cluster) => {
-                for (peer, lane) in group {
-                    builder.identity(peer.identity, lane.lane);
-                }
-                for (_, lane) in &group[1..] {
-                    builder.lane(lane.lane, LaneInfo { cluster, mtu_bytes: local.path_mtu });
-                }
-            }
+        let cluster = match result {
+            Ok(cluster) => cluster,
             Err(error) => {
                 let cluster = cluster_id.clone();
                 refused.push(RefusedCluster { cluster, endpoint: None, reason: error.to_string() });
+                continue;
             }
+        };
+        ids.insert(cluster_id.as_str(), cluster);
+        for row in group {
+            let Some(Lane { lane, .. }) = row.lane else { continue };
+            builder.identity(row.peer.identity, lane);
+            for address in row.peer.tunnel_addresses() {
+                builder.tunnel_address(lane, address);
+            }
+            if !std::ptr::eq(row, carrier) {
+                builder.lane(lane, LaneInfo { cluster, mtu_bytes: local.path_mtu });
+            }
+        }
+    }
+    for (cluster, lane) in leaving {
+        if let Some(&cluster) = ids.get(cluster.as_str()) {
+            builder.lane(*lane, LaneInfo { cluster, mtu_bytes: local.path_mtu });
         }
     }
     (builder.build(), refused)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Instant;
-    use trieste_cables::keys;
-    use trieste_cables::wireguard::WireguardKind;
-
-    fn kind() -> WireguardKind {
-        WireguardKind::new(WireguardKind::generate_private_key(), "psk", "submariner", Instant::now())
-    }
-
-    fn endpoint(cluster: &str, host: u8, subnet: &str, created: &str) -> Endpoint {
-        let spec = EndpointSpec {
-            cluster_id: cluster.to_owned(),
-            cable_name: format!("submariner-cable-{cluster}-192-0-2-{host}"),
-            hostname: format!("{cluster}-gw"),
-            subnets: vec![subnet.to_owned()],
-            private_ip: format!("192.0.2.{host}"),
-            public_ip: format!("198.51.100.{host}"),
-            backend: "wireguard".to_owned(),
-            backend_config: [("publicKey".to_owned(), keys::emit(&[host; 32]))].into(),
-            ..EndpointSpec::default()
-        };
-        let mut endpoint = Endpoint::new("ns", spec).unwrap();
-        endpoint.metadata.creation_timestamp = Some(created.parse().unwrap());
-        endpoint
-    }
-
-    fn local() -> Local {
-        Local {
-            cluster_id: "a".to_owned(),
-            subnets: vec!["10.1.0.0/16".parse().unwrap()],
-            icmp_sources: vec![],
-            path_mtu: 1420,
-        }
-    }
-
-    fn lanes(peers: &[Peer]) -> Vec<(Peer, Lane)> {
-        let lane =
-            |index: u32| Lane { lane: LaneId(index << 8), cable: CableId(u16::try_from(index).unwrap()) };
-        peers.iter().cloned().zip((1..).map(lane)).collect()
-    }
-
-    #[test]
-    fn the_older_cluster_keeps_an_overlapping_subnet() {
-        let endpoints = [
-            endpoint("c", 3, "10.2.0.0/16", "2026-01-02T00:00:00Z"),
-            endpoint("b", 2, "10.2.128.0/17", "2026-01-01T00:00:00Z"),
-            endpoint("a", 1, "10.1.0.0/16", "2026-01-01T00:00:00Z"),
-        ];
-        let admitted = admit(&endpoints, &local(), &kind());
-        let (tables, refused) = build(1, &local(), &lanes(&admitted.peers));
-        assert_eq!(tables.clusters().len(), 1);
-        assert_eq!(tables.clusters()[0].name, "b");
-        assert_eq!(refused[0].cluster, "c");
-        assert!(refused[0].reason.contains("10.2.128.0/17"), "{}", refused[0].reason);
-    }
-
-    #[test]
-    fn the_newest_endpoint_of_a_cluster_carries_it() {
-        let endpoints = [
-            endpoint("b", 2, "10.2.0.0/16", "2026-01-01T00:00:00Z"),
-            endpoint("b", 3, "10.2.0.0/16", "2026-01-03T00:00:00Z"),
-        ];
-        let admitted = admit(&endpoints, &local(), &kind());
-        assert_eq!(admitted.peers[0].address, "192.0.2.3:4500".parse().unwrap());
-        let (tables, refused) = build(1, &local(), &lanes(&admitted.peers));
-        assert!(refused.is_empty());
-        assert_eq!(tables.paths().len(), 1);
-        assert_eq!(tables.paths()[0].lane, LaneId(1 << 8));
-        assert!(tables.lane(LaneId(2 << 8)).is_some());
-    }
-
-    #[test]
-    fn endpoints_that_cannot_be_connected_to_are_named_with_the_reason() {
-        let mut other = endpoint("b", 2, "10.2.0.0/16", "2026-01-01T00:00:00Z");
-        other.spec.backend = "libreswan".to_owned();
-        let mut keyless = endpoint("c", 3, "10.3.0.0/16", "2026-01-01T00:00:00Z");
-        keyless.spec.backend_config.clear();
-        let mut crooked = endpoint("d", 4, "10.4.0.0/16", "2026-01-01T00:00:00Z");
-        crooked.spec.subnets = vec!["10.4.0.0/99".to_owned()];
-        let same = endpoint("e", 5, "10.5.0.0/16", "2026-01-01T00:00:00Z");
-        let mut double = endpoint("f", 6, "10.6.0.0/16", "2026-01-02T00:00:00Z");
-        double.spec.backend_config = same.spec.backend_config.clone();
-        let admitted = admit(&[other, keyless, crooked, same, double], &local(), &kind());
-        assert_eq!(admitted.peers.len(), 1);
-        let reasons: Vec<_> = admitted.refused.iter().map(|refused| refused.reason.as_str()).collect();
-        for expected in ["libreswan", "publicKey", "10.4.0.0/99", "same key"] {
-            assert!(reasons.iter().any(|reason| reason.contains(expected)), "{expected} in {reasons:?}");
-        }
-    }
-
-    #[test]
-    fn nat_chooses_the_public_address() {
-        let mut endpoint = endpoint("b", 2, "10.2.0.0/16", "2026-01-01T00:00:00Z");
-        endpoint.spec.nat_enabled = true;
-        let admitted = admit(&[endpoint], &local(), &kind());
-        assert_eq!(admitted.peers[0].address, "198.51.100.2:4500".parse().unwrap());
-        assert!(admitted.peers[0].using_nat);
-    }
-}
+mod tests;
