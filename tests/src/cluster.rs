@@ -289,7 +289,7 @@ fn list(nets: &[ipnet::IpNet]) -> String {
 }
 
 /// One request over a unix socket: the body of the answer.
-fn get(socket: &Path, path: &str) -> anyhow::Result<String> {
+pub(crate) fn get(socket: &Path, path: &str) -> anyhow::Result<String> {
     let mut stream =
         UnixStream::connect(socket).with_context(|| format!("connecting to {}", socket.display()))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

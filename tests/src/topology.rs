@@ -3,6 +3,7 @@
 //! | what | IPv4 | IPv6 |
 //! |---|---|---|
 //! | underlay (bridge in the WAN namespace) | 172.31.0.0/16, router 172.31.255.254 | fd00:31::/64, router ::ffff |
+//! | API server of cluster *c* on it (`kubernetes`), the broker's | 172.31.*c*.100, 172.31.250.100 | fd00:31::*c*:100, fd00:31::250:100 |
 //! | node *n* of cluster number *c* on it | 172.31.*c*.*n* | fd00:31::*c*:*n* |
 //! | pods of network *w* (a cluster's; two may share one) | 10.*w*.0.0/16 | fd00:*w*::/48 |
 //! | node *n*'s share, its bridge, its pod *p* | 10.*w*.*n*.0/24, .1, .(9+*p*) | fd00:*w*:0:*n*::/64, ::1, ::(9+*p*) |
@@ -57,8 +58,10 @@ pub struct ClusterShape {
     pub id: String,
     /// Its network number, 1 to 9: two clusters with the same one overlap.
     pub network: u8,
-    /// Number of nodes, at least 1; the first is the gateway.
+    /// Number of nodes, at least 1; the first ones are gateways.
     pub nodes: u8,
+    /// How many of them are gateway nodes, at least 1; the others are workers.
+    pub gateways: u8,
     /// Pods on each node.
     pub pods: u8,
     /// What its pods speak.
@@ -72,6 +75,7 @@ impl Topology {
             id: id.to_owned(),
             network,
             nodes: 1,
+            gateways: 1,
             pods: 2,
             inner: Families::Dual,
         };
@@ -80,6 +84,16 @@ impl Topology {
             underlay: Families::Dual,
             underlay_mtu: 1500,
         }
+    }
+
+    /// The same with this many gateway nodes and workers in every cluster.
+    #[must_use]
+    pub fn with_nodes(mut self, gateways: u8, workers: u8) -> Self {
+        for cluster in &mut self.clusters {
+            cluster.gateways = gateways;
+            cluster.nodes = gateways.saturating_add(workers);
+        }
+        self
     }
 
     /// The same with another underlay.
@@ -110,8 +124,9 @@ pub struct ClusterPlan {
     pub pod_cidrs: Vec<IpNet>,
     /// Service prefixes, IPv4 first.
     pub service_cidrs: Vec<IpNet>,
-    /// Its nodes; the first is the gateway.
+    /// Its nodes; the first ones are gateways.
     pub nodes: Vec<NodePlan>,
+    gateways: usize,
 }
 
 /// A node: `eth0` on the underlay, bridge `cni0` for its pods.
@@ -159,6 +174,16 @@ impl Plan {
             underlay_mtu: topology.underlay_mtu,
             underlay: topology.underlay,
         })
+    }
+
+    /// IP MTU of the underlay in bytes.
+    pub fn underlay_mtu(&self) -> u16 {
+        self.underlay_mtu
+    }
+
+    /// Which of these addresses the underlay speaks.
+    pub(crate) fn on_underlay(&self, addresses: &[IpNet]) -> Vec<IpNet> {
+        addresses.iter().filter(|address| self.underlay.has(address)).copied().collect()
     }
 
     /// The cluster of this ID.
@@ -262,6 +287,12 @@ impl ClusterPlan {
     fn new(lab_id: &str, number: u8, shape: &ClusterShape, underlay: Families) -> anyhow::Result<Self> {
         anyhow::ensure!((1..=9).contains(&shape.network), "cluster {}: network is 1 to 9", shape.id);
         anyhow::ensure!((1..=9).contains(&shape.nodes), "cluster {}: 1 to 9 nodes", shape.id);
+        anyhow::ensure!(
+            (1..=shape.nodes).contains(&shape.gateways),
+            "cluster {}: 1 to {} gateways",
+            shape.id,
+            shape.nodes
+        );
         anyhow::ensure!(shape.pods <= 90, "cluster {}: at most 90 pods on a node", shape.id);
         let network = shape.network;
         let of_family = |texts: [String; 2]| -> anyhow::Result<Vec<IpNet>> {
@@ -270,7 +301,7 @@ impl ClusterPlan {
         };
         let mut nodes = Vec::new();
         for n in 1..=shape.nodes {
-            let role = if n == 1 { "gw".to_owned() } else { "worker".to_owned() };
+            let role = if n <= shape.gateways { "gw" } else { "worker" };
             let name = format!("{}-{role}{n}", shape.id);
             let mut pods = Vec::new();
             for p in 1..=shape.pods {
@@ -307,12 +338,23 @@ impl ClusterPlan {
                 format!("fd00:1{network}::/112"),
             ])?,
             nodes,
+            gateways: usize::from(shape.gateways),
         })
     }
 
-    /// The node that its gateway runs on.
+    /// The node that its gateway runs on; the first if there are several.
     pub fn gateway(&self) -> &NodePlan {
         &self.nodes[0]
+    }
+
+    /// All nodes that gateways run on.
+    pub fn gateways(&self) -> &[NodePlan] {
+        &self.nodes[..self.gateways]
+    }
+
+    /// The other nodes.
+    pub fn workers(&self) -> &[NodePlan] {
+        &self.nodes[self.gateways..]
     }
 
     /// Pod number `index` (from 0) of the gateway node.
@@ -330,6 +372,11 @@ impl ClusterPlan {
 }
 
 impl NodePlan {
+    /// The port of the underlay's bridge, in the WAN's namespace, that its `eth0` is plugged into.
+    pub fn wan_port(&self) -> &str {
+        &self.port
+    }
+
     /// The address that it is reached by from other nodes: IPv4 if it has one.
     pub fn underlay_address(&self) -> IpAddr {
         self.underlay[0].addr()
@@ -393,6 +440,18 @@ mod tests {
         assert_eq!(west.pod(1).v4().unwrap().to_string(), "10.2.1.11");
         assert_eq!(west.pod(1).v6().unwrap().to_string(), "fd00:2:0:1::11");
         assert!(west.pod_cidrs.iter().any(|cidr| cidr.contains(&west.pod(0).v6().unwrap())));
+    }
+
+    #[test]
+    fn gateways_come_first_and_workers_after_them() {
+        let topology = Topology::two_clusters().with_nodes(2, 1);
+        let plan = Plan::new("tl000000", &topology).unwrap();
+
+        let east = plan.cluster("east");
+        let names = |nodes: &[NodePlan]| nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(east.gateways()), ["east-gw1", "east-gw2"]);
+        assert_eq!(names(east.workers()), ["east-worker3"]);
+        assert!(Plan::new("tl000000", &topology.with_nodes(0, 2)).is_err());
     }
 
     #[test]

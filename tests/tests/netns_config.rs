@@ -133,6 +133,7 @@ fn a_cluster_with_overlapping_prefixes_is_refused_and_the_first_stays() {
         id: "north".to_owned(),
         network: 2,
         nodes: 1,
+        gateways: 1,
         pods: 1,
         inner: Families::Dual,
     });

@@ -250,6 +250,18 @@ impl Watch {
             Err(mpsc::RecvTimeoutError::Timeout) => anyhow::bail!("no event within {timeout:?}"),
         }
     }
+
+    /// The next event; `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    /// If the watch has ended, one way or the other.
+    pub fn poll(&self, timeout: Duration) -> anyhow::Result<Option<Value>> {
+        match self.events.recv_timeout(timeout) {
+            Ok(event) => event.map(Some),
+            Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("the watch has ended"),
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
+        }
+    }
 }
 
 impl std::fmt::Debug for Threads {

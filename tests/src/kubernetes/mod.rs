@@ -20,10 +20,15 @@ mod binary;
 mod client;
 pub mod credentials;
 mod faults;
+mod lab;
 pub mod objects;
+mod pod;
 pub mod rbac;
+mod route_agent;
 mod server;
 
 pub use client::{Client, Watch, status_code};
 pub use faults::{Faults, Mode};
+pub use lab::{ApiCut, BROKER_SECRET, GatewaySettings, Isolation, KubernetesCluster, KubernetesLab};
+pub use pod::{GatewayPod, PodFiles};
 pub use server::{ApiServer, Options};

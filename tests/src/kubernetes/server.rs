@@ -255,6 +255,17 @@ impl ApiServer {
     }
 }
 
+impl Drop for ApiServer {
+    /// What it holds goes with the lab, so that nobody waits for it to end in order.
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon.take()
+            && !self.lab.is_kept()
+        {
+            let _ = daemon.kill();
+        }
+    }
+}
+
 fn launch(
     lab: &Lab,
     name: &str,
@@ -275,6 +286,7 @@ fn launch(
         .args(["--authorization-mode=RBAC", "--allow-privileged", "--profiling=false"])
         // No controllers: nobody keeps the endpoints of this server, default service accounts, or garbage.
         .args(["--endpoint-reconciler-type=none", "--enable-garbage-collector=false"])
+        .arg("--v=0")
         // Small and quick to start: half a dozen of them share two processors.
         .env("GOGC", "50");
     Daemon::start(lab, name, &run)

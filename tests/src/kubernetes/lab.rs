@@ -1,0 +1,415 @@
+//! Clusters of namespaces with an API server each, a broker with its own, and gateways as their pods.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use base64::Engine as _;
+use ipnet::IpNet;
+
+use super::pod::{GatewayPod, PodFiles};
+use super::route_agent::RouteAgent;
+use super::server::{ApiServer, Options};
+use super::{objects, rbac};
+use crate::cluster::{BROKER_NAMESPACE, NAMESPACE, PSK};
+use crate::daemon::Daemon;
+use crate::fault::Fault;
+use crate::lab::Lab;
+use crate::netns::{self, Namespace};
+use crate::programs;
+use crate::topology::{ClusterPlan, Families, NodePlan, Plan, Topology};
+
+/// The Secret with a cluster's access to the broker, mounted into its gateways, and on the broker the one that its
+/// tokens are bound to.
+pub const BROKER_SECRET: &str = "submariner-broker-secret";
+
+/// One cluster: its API server, and what is played on its nodes.
+#[derive(Debug)]
+pub struct KubernetesCluster {
+    /// Names and addresses.
+    pub plan: ClusterPlan,
+    /// Its API server.
+    pub server: ApiServer,
+    route_agents: Vec<RouteAgent>,
+}
+
+/// Clusters, a broker, and the network between them. The fields are in the order in which they have to end.
+#[derive(Debug)]
+pub struct KubernetesLab {
+    /// The clusters, in the order of the topology.
+    pub clusters: Vec<KubernetesCluster>,
+    /// The broker's API server.
+    pub broker: ApiServer,
+    /// Names and addresses.
+    pub plan: Plan,
+    /// The lab that they live in.
+    pub lab: Lab,
+}
+
+/// How a gateway is started; what [`KubernetesLab::settings`] returns is what upstream's operator would say.
+#[derive(Debug, Clone)]
+pub struct GatewaySettings {
+    /// The environment, all of it.
+    pub environment: BTreeMap<String, String>,
+    /// Whether its state directory is there again when it is started again. Upstream's DaemonSet mounts none.
+    pub keeps_state: bool,
+}
+
+/// A node that nobody can reach, and that reaches nobody, until this is dropped. Its links stay up.
+#[derive(Debug)]
+pub struct Isolation {
+    _faults: [Fault; 2],
+}
+
+/// A node that cannot reach an API server, and the other way round, until this is dropped. Packets vanish.
+#[derive(Debug)]
+pub struct ApiCut {
+    namespace: Namespace,
+    table: String,
+}
+
+impl KubernetesLab {
+    /// `east` and `west`, each with two gateway nodes, a worker and one pod per node, over IPv4. No gateway runs yet.
+    ///
+    /// # Errors
+    /// The first thing that does not work; the lab is gone then.
+    pub fn two_clusters() -> anyhow::Result<Self> {
+        let mut topology = Topology::two_clusters().with_nodes(2, 1).with_underlay(Families::V4);
+        for cluster in &mut topology.clusters {
+            cluster.pods = 1;
+        }
+        Self::start(&topology, Options::default())
+    }
+
+    /// Builds a topology with an API server per cluster and one as the broker, all ready, with definitions, rights,
+    /// Node and Pod objects; clusters have joined the broker. Workers and gateway nodes follow Endpoints.
+    ///
+    /// # Errors
+    /// The first thing that does not work; the lab is gone then.
+    pub fn start(topology: &Topology, options: Options) -> anyhow::Result<Self> {
+        let lab = Lab::new()?;
+        let plan = lab.build(topology)?;
+        let build = || {
+            let broker_place = plug_in(&lab, &plan, "broker", 250)?;
+            let places: Vec<_> = (1_u8..)
+                .zip(&plan.clusters)
+                .map(|(number, cluster)| plug_in(&lab, &plan, &format!("{}-api", cluster.id), number))
+                .collect::<anyhow::Result<_>>()?;
+            // Each start is mostly one processor's work: together they take as long as two of them.
+            let (broker, clusters) = std::thread::scope(|scope| {
+                let broker = scope.spawn(|| start_broker(&lab, &plan, &broker_place, options));
+                let clusters: Vec<_> = plan
+                    .clusters
+                    .iter()
+                    .zip(&places)
+                    .map(|(cluster, place)| {
+                        let lab = &lab;
+                        scope.spawn(move || KubernetesCluster::start(lab, cluster, place, options))
+                    })
+                    .collect();
+                (
+                    joined(broker.join()),
+                    clusters.into_iter().map(|one| joined(one.join())).collect::<Vec<_>>(),
+                )
+            });
+            anyhow::Ok((broker?, clusters.into_iter().collect::<anyhow::Result<Vec<_>>>()?))
+        };
+        let built = build();
+        match built {
+            Ok((broker, clusters)) => Ok(Self { clusters, broker, plan, lab }),
+            Err(error) => {
+                lab.show_logs();
+                Err(error)
+            }
+        }
+    }
+
+    /// The cluster of this ID.
+    ///
+    /// # Panics
+    /// If there is none: the caller asked for it.
+    pub fn cluster(&self, id: &str) -> &KubernetesCluster {
+        let found = self.clusters.iter().find(|cluster| cluster.plan.id == id);
+        found.expect("the caller named a cluster of its own lab")
+    }
+
+    /// The same, to stop and start its server.
+    ///
+    /// # Panics
+    /// If there is none: the caller asked for it.
+    pub fn cluster_mut(&mut self, id: &str) -> &mut KubernetesCluster {
+        let found = self.clusters.iter_mut().find(|cluster| cluster.plan.id == id);
+        found.expect("the caller named a cluster of its own lab")
+    }
+
+    /// Gateway node number `index` (from 0) of a cluster.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn gateway_node(&self, cluster: &str, index: usize) -> &NodePlan {
+        &self.cluster(cluster).plan.gateways()[index]
+    }
+
+    /// What upstream's operator would tell the gateway of this node: its environment, air-gapped, over WireGuard.
+    /// Access to the broker is in the Secret and, as upstream does it, in variables too.
+    ///
+    /// # Errors
+    /// If the broker makes no token.
+    pub fn settings(&self, cluster: &str, index: usize) -> anyhow::Result<GatewaySettings> {
+        let (cluster, node) = (self.cluster(cluster), self.gateway_node(cluster, index));
+        let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let authority = std::fs::read(self.broker.ca_file())?;
+        let authority = base64::engine::general_purpose::STANDARD.encode(authority);
+        let token = self.broker_token(&cluster.plan.id)?;
+        let (pod_cidrs, service_cidrs) = (list(&cluster.plan.pod_cidrs), list(&cluster.plan.service_cidrs));
+        let (api, broker) = (cluster.server.address(), self.broker.server());
+        let (pod, api_host, api_port) =
+            (objects::gateway_pod(&node.name), api.ip().to_string(), api.port().to_string());
+        let variables = [
+            ("NODE_NAME", node.name.as_str()),
+            ("POD_NAME", &pod),
+            ("KUBERNETES_SERVICE_HOST", &api_host),
+            ("KUBERNETES_SERVICE_PORT", &api_port),
+            ("SUBMARINER_NAMESPACE", NAMESPACE),
+            ("SUBMARINER_CLUSTERID", &cluster.plan.id),
+            ("SUBMARINER_CLUSTERCIDR", &pod_cidrs),
+            ("SUBMARINER_SERVICECIDR", &service_cidrs),
+            ("SUBMARINER_GLOBALCIDR", ""),
+            ("SUBMARINER_COLORCODES", "blue"),
+            ("SUBMARINER_DEBUG", "true"),
+            ("SUBMARINER_NATENABLED", "false"),
+            ("AIR_GAPPED_DEPLOYMENT", "true"),
+            ("SUBMARINER_BROKER", "k8s"),
+            ("SUBMARINER_CABLEDRIVER", "wireguard"),
+            ("BROKER_K8S_APISERVER", &broker),
+            ("BROKER_K8S_APISERVERTOKEN", &token),
+            ("BROKER_K8S_REMOTENAMESPACE", BROKER_NAMESPACE),
+            ("BROKER_K8S_CA", &authority),
+            ("BROKER_K8S_INSECURE", "false"),
+            ("BROKER_K8S_SECRET", BROKER_SECRET),
+            ("CE_IPSEC_PSK", PSK),
+            ("CE_IPSEC_PSKSECRET", ""),
+            ("CE_IPSEC_DEBUG", "false"),
+            ("CE_IPSEC_NATTPORT", "4500"),
+            ("CE_IPSEC_PREFERREDSERVER", "false"),
+            ("CE_IPSEC_FORCEENCAPS", "false"),
+            ("SUBMARINER_HEALTHCHECKENABLED", "true"),
+            ("SUBMARINER_HEALTHCHECKINTERVAL", "1"),
+            ("SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT", "5"),
+            ("SUBMARINER_METRICSPORT", "32780"),
+            ("SUBMARINER_HALT_ON_CERT_ERROR", "true"),
+        ];
+        let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        Ok(GatewaySettings { environment, keeps_state: true })
+    }
+
+    /// Starts the gateway of a node, for the first time or again, as its DaemonSet would: the same pod, without
+    /// arguments.
+    ///
+    /// # Errors
+    /// If it is not built or cannot start.
+    pub fn spawn_gateway(&self, cluster: &str, index: usize) -> anyhow::Result<GatewayPod> {
+        self.spawn_gateway_with(cluster, index, &self.settings(cluster, index)?)
+    }
+
+    /// The same with settings of the test's.
+    ///
+    /// # Errors
+    /// If it is not built or cannot start.
+    pub fn spawn_gateway_with(
+        &self,
+        cluster: &str,
+        index: usize,
+        settings: &GatewaySettings,
+    ) -> anyhow::Result<GatewayPod> {
+        let files = self.gateway_files(cluster, index)?;
+        if !settings.keeps_state {
+            files.forget_state()?;
+        }
+        self.write_service_account(cluster, &files, rbac::GATEWAY)?;
+        let token = self.broker_token(cluster)?;
+        self.broker.write_credentials(&files.secret(BROKER_SECRET), BROKER_NAMESPACE, &token)?;
+        let node = self.gateway_node(cluster, index);
+        let run = files.command(node, programs::path("trieste-gateway")?, &settings.environment);
+        let daemon = Daemon::start(&self.lab, &objects::gateway_pod(&node.name), &run)?;
+        Ok(GatewayPod { daemon, files })
+    }
+
+    /// The files of a node's gateway container, also before and after it runs: to change its tokens, or to look at
+    /// what it has kept.
+    ///
+    /// # Errors
+    /// If its folders cannot be made.
+    pub fn gateway_files(&self, cluster: &str, index: usize) -> anyhow::Result<PodFiles> {
+        PodFiles::new(&self.lab, &self.gateway_node(cluster, index).name)
+    }
+
+    /// Writes a fresh token of one of a cluster's own service accounts where the container looks for it.
+    ///
+    /// # Errors
+    /// If the server makes none.
+    pub fn write_service_account(
+        &self,
+        cluster: &str,
+        files: &PodFiles,
+        account: &str,
+    ) -> anyhow::Result<()> {
+        let server = &self.cluster(cluster).server;
+        let token = server.token(NAMESPACE, account, None)?;
+        server.write_credentials(&files.service_account(), NAMESPACE, &token)
+    }
+
+    /// A token of a cluster's account on the broker. It dies with the broker's Secret `BROKER_SECRET-CLUSTER`; the
+    /// next call makes that again.
+    ///
+    /// # Errors
+    /// If the broker refuses.
+    pub fn broker_token(&self, cluster: &str) -> anyhow::Result<String> {
+        let secret = broker_secret(cluster);
+        self.broker.create_secret(BROKER_NAMESPACE, &secret)?;
+        self.broker.token(BROKER_NAMESPACE, &rbac::cluster_account(cluster), Some(&secret))
+    }
+
+    /// Ends every token that a cluster has for the broker.
+    ///
+    /// # Errors
+    /// If the broker refuses.
+    pub fn revoke_broker_tokens(&self, cluster: &str) -> anyhow::Result<()> {
+        self.broker.delete_secret(BROKER_NAMESPACE, &broker_secret(cluster))
+    }
+
+    /// Cuts a node off from everything but its own pods.
+    ///
+    /// # Errors
+    /// If nft refuses.
+    pub fn isolate(&self, node: &NodePlan) -> anyhow::Result<Isolation> {
+        let inward = Fault::partition(&node.namespace, "eth0")?;
+        let outward = Fault::partition(&self.plan.wan, node.wan_port())?;
+        Ok(Isolation { _faults: [inward, outward] })
+    }
+
+    /// Cuts a node off from an API server, its own or the broker's, and from nothing else.
+    ///
+    /// # Errors
+    /// If nft refuses.
+    pub fn cut_api(&self, server: &ApiServer, node: &NodePlan) -> anyhow::Result<ApiCut> {
+        let table = format!("cut_{}", node.name.replace('-', "_"));
+        let mut script = format!("table inet {table} {{\n");
+        for (hook, direction) in [("input", "saddr"), ("output", "daddr")] {
+            script += &format!(" chain {hook} {{\n  type filter hook {hook} priority 0;\n");
+            for address in node.underlay.iter().map(IpNet::addr) {
+                let family = if address.is_ipv4() { "ip" } else { "ip6" };
+                script += &format!("  {family} {direction} {address} drop\n");
+            }
+            script += " }\n";
+        }
+        server.namespace().nft(&(script + "}\n"))?;
+        Ok(ApiCut { namespace: server.namespace().clone(), table })
+    }
+}
+
+impl KubernetesCluster {
+    fn start(lab: &Lab, plan: &ClusterPlan, place: &Place, options: Options) -> anyhow::Result<Self> {
+        let name = format!("{}-api", plan.id);
+        let server = ApiServer::start_with(lab, &name, &place.namespace, place.address, options)?;
+        let client = server.client();
+        rbac::prepare_cluster(client)?;
+        objects::install_definitions(client)?;
+        for node in plan.gateways() {
+            objects::create_node(client, node, true, &BTreeMap::new())?;
+            objects::create_gateway_pod(client, node)?;
+        }
+        for node in plan.workers() {
+            objects::create_node(client, node, false, &BTreeMap::new())?;
+        }
+        let kubeconfig = server.kubeconfig_of(NAMESPACE, rbac::ROUTE_AGENT)?;
+        let route_agents = plan
+            .nodes
+            .iter()
+            .map(|node| RouteAgent::start(&plan.id, node, kubeconfig.clone()))
+            .collect::<anyhow::Result<_>>()?;
+        Ok(Self { plan: plan.clone(), server, route_agents })
+    }
+
+    /// Ends the played route agents; the routes that they made stay.
+    pub fn stop_route_agents(&mut self) {
+        self.route_agents.clear();
+    }
+
+    /// Waits until an object of this kind (plural, such as `endpoints`) is there and `is_good`, in the operator's
+    /// namespace.
+    ///
+    /// # Errors
+    /// If that does not happen within `timeout`.
+    pub fn wait_object(
+        &self,
+        plural: &str,
+        name: &str,
+        timeout: Duration,
+        is_good: impl Fn(&serde_json::Value) -> bool,
+    ) -> anyhow::Result<serde_json::Value> {
+        self.server.client().wait(&format!("{}/{name}", path_of(plural)), timeout, is_good)
+    }
+
+    /// The objects of this kind (plural, such as `endpoints`) in the operator's namespace.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn objects(&self, plural: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+        self.server.client().list(&path_of(plural))
+    }
+}
+
+impl Drop for ApiCut {
+    fn drop(&mut self) {
+        // The namespace may be gone already, and the cut with it.
+        let _ = self.namespace.run("nft").args(["delete", "table", "inet", &self.table]).finish();
+    }
+}
+
+/// Where an API server goes.
+#[derive(Debug)]
+struct Place {
+    namespace: Namespace,
+    address: IpAddr,
+}
+
+/// Makes a namespace on the underlay, with addresses of this number (see the table in `topology`).
+fn plug_in(lab: &Lab, plan: &Plan, name: &str, number: u8) -> anyhow::Result<Place> {
+    let namespace = lab.namespace(name)?;
+    let texts = [format!("172.31.{number}.100/16"), format!("fd00:31::{number}:100/64")];
+    let addresses: Vec<IpNet> =
+        texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().context("an underlay address")?;
+    let addresses = plan.on_underlay(&addresses);
+    let address = addresses.first().context("an underlay speaks something")?.addr();
+    let (port, wan, mtu) = (format!("api{number}"), plan.wan.name(), plan.underlay_mtu());
+    netns::ip(&format!("link add eth0 netns {} type veth peer name {port} netns {wan}", namespace.name()))?;
+    plan.wan.ip(&format!("link set {port} mtu {mtu} master br0 up"))?;
+    let lines: String = addresses.iter().map(|address| format!("addr add {address} dev eth0\n")).collect();
+    namespace.ip(&format!("link set eth0 mtu {mtu} up\n{lines}"))?;
+    Ok(Place { namespace, address })
+}
+
+fn start_broker(lab: &Lab, plan: &Plan, place: &Place, options: Options) -> anyhow::Result<ApiServer> {
+    let server = ApiServer::start_with(lab, "broker", &place.namespace, place.address, options)?;
+    rbac::prepare_broker(server.client())?;
+    objects::install_definitions(server.client())?;
+    for cluster in &plan.clusters {
+        rbac::join_broker(server.client(), &cluster.id)?;
+    }
+    Ok(server)
+}
+
+fn broker_secret(cluster: &str) -> String {
+    format!("{BROKER_SECRET}-{cluster}")
+}
+
+fn path_of(plural: &str) -> String {
+    let group = if plural == "leases" { "coordination.k8s.io" } else { "submariner.io" };
+    format!("/apis/{group}/v1/namespaces/{NAMESPACE}/{plural}")
+}
+
+fn joined<T>(result: std::thread::Result<T>) -> T {
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
