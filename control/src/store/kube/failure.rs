@@ -171,24 +171,29 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)>
 }
 
 fn explain_tls(error: &rustls::Error) -> String {
-    use CertificateError as Bad;
-    let meaning = match error {
-        rustls::Error::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
-            "the server's certificate has expired"
-        }
-        rustls::Error::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
-            "the server's certificate is not valid yet; is this node's clock right?"
-        }
-        rustls::Error::InvalidCertificate(Bad::UnknownIssuer) => {
-            "the server's certificate is not from an authority that we trust; is the CA the right one?"
-        }
-        rustls::Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
-            "the server's certificate is for another host name"
-        }
-        rustls::Error::InvalidCertificate(_) => "the server's certificate is not valid",
-        rustls::Error::AlertReceived(_) => "the server ended the TLS handshake",
-        rustls::Error::InvalidMessage(_) => "the server does not speak TLS",
-        _ => "TLS failed",
+    let meaning = if let rustls::Error::InvalidCertificate(reason) = error {
+        explain_certificate(reason)
+    } else if let rustls::Error::AlertReceived(_) = error {
+        "the server ended the TLS handshake"
+    } else if let rustls::Error::InvalidMessage(_) = error {
+        "the server does not speak TLS"
+    } else {
+        "TLS failed"
     };
     format!("{meaning} ({error})")
+}
+
+fn explain_certificate(reason: &CertificateError) -> &'static str {
+    use CertificateError as Bad;
+    if matches!(reason, Bad::Expired | Bad::ExpiredContext { .. }) {
+        "the server's certificate has expired"
+    } else if matches!(reason, Bad::NotValidYet | Bad::NotValidYetContext { .. }) {
+        "the server's certificate is not valid yet; is this node's clock right?"
+    } else if matches!(reason, Bad::UnknownIssuer) {
+        "the server's certificate is not from an authority that we trust; is the CA the right one?"
+    } else if matches!(reason, Bad::NotValidForName | Bad::NotValidForNameContext { .. }) {
+        "the server's certificate is for another host name"
+    } else {
+        "the server's certificate is not valid"
+    }
 }

@@ -10,8 +10,9 @@
 //!   whose status is a resource of its own ([`Kind::has_status_subresource`]) the server keeps its own status whatever an
 //!   update says: an update never loses a status, and never writes one. The answer has the status as it is.
 //! * **Time-outs**: [`KubeStore::DEFAULT_TIMEOUT`] until an answer begins. A server that takes 5 s is slow, not dead.
-//! * **A dead connection** is noticed within 15 s by HTTP/2's pings (25 s with a server that only speaks HTTP/1.1; see
-//!   [`transport`]), by a cut cable as well as by a stopped server. An idle one costs a few bytes.
+//! * **A dead connection**, by a cut cable or a stopped server alike, is noticed within 15 s by HTTP/2's pings; a watch
+//!   then tries a new one, and after 10 s more says that the server is away. With a server that only speaks HTTP/1.1 it
+//!   is 25 s as well (see [`transport`]). An idle connection costs some bytes every 5 s, and no request.
 //! * **Nothing is sent** until it is needed: a store is made although its server is away.
 //! * **Proxies**: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` are obeyed; only plain HTTP proxies can be used.
 
@@ -22,6 +23,8 @@ mod raw;
 mod requests;
 mod session;
 mod store;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod watch;
 

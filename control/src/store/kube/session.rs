@@ -95,8 +95,7 @@ impl Files {
     }
 
     /// A file's content; `None` if there is no file or nothing in it.
-    fn read(&mut self, path: Option<&Path>) -> io::Result<Option<Vec<u8>>> {
-        let Some(path) = path else { return Ok(None) };
+    fn read(&mut self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         self.note(path);
         match fs::read(path) {
             Ok(content) if content.is_empty() => Ok(None),
@@ -165,14 +164,11 @@ fn server(base: &Uri, settings: &ServerSettings, files: &mut Files) -> io::Resul
 }
 
 fn token(settings: &ServerSettings, files: &mut Files) -> io::Result<Option<String>> {
-    let path = settings.token_file.as_deref();
+    let Some(path) = settings.token_file.as_deref() else { return Ok(settings.token.clone()) };
     let Some(bytes) = files.read(path)? else {
-        if let (Some(path), None) = (path, &settings.token) {
-            return Err(bad_file(path, "there is no token"));
-        }
-        return Ok(settings.token.clone());
+        let plain = settings.token.clone();
+        return plain.map(Some).ok_or_else(|| bad_file(path, "there is no token"));
     };
-    let path = path.unwrap_or(Path::new(""));
     let text = String::from_utf8(bytes).map_err(|_| bad_file(path, "is not text"))?;
     let token = text.trim();
     check_token(token).map_err(|reason| bad_file(path, reason))?;
@@ -180,9 +176,10 @@ fn token(settings: &ServerSettings, files: &mut Files) -> io::Result<Option<Stri
 }
 
 fn authorities(settings: &ServerSettings, files: &mut Files) -> io::Result<Vec<Vec<u8>>> {
-    let path = settings.ca_file.as_deref();
-    if let Some(pem) = files.read(path)? {
-        return certificates(&pem).map_err(|reason| bad_file(path.unwrap_or(Path::new("")), reason));
+    if let Some(path) = settings.ca_file.as_deref()
+        && let Some(pem) = files.read(path)?
+    {
+        return certificates(&pem).map_err(|reason| bad_file(path, reason));
     }
     let Some(ca) = &settings.ca else { return Ok(Vec::new()) };
     pem_of(ca)

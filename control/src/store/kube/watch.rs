@@ -156,15 +156,21 @@ impl Follower {
                 return Failure::Away(doing(Verb::List).nonsense(error));
             }
         };
-        Failure::Away(match error {
-            kube::Error::Api(status) if status.code == GONE => return Failure::Gone,
-            kube::Error::Api(status) => {
-                let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                doing(verb).status(code, &status)
+        let doing = doing(verb);
+        Failure::Away(if let kube::Error::Api(status) = error {
+            if status.code == GONE {
+                return Failure::Gone;
             }
-            kube::Error::SerdeError(error) => doing(verb).nonsense(error),
-            kube::Error::Service(error) => doing(verb).lost(explain(&*error)),
-            error => doing(verb).lost(explain(&error)),
+            doing.status(
+                StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+                &status,
+            )
+        } else if let kube::Error::SerdeError(error) = error {
+            doing.nonsense(error)
+        } else if let kube::Error::Service(error) = error {
+            doing.lost(explain(&*error))
+        } else {
+            doing.lost(explain(&error))
         })
     }
 

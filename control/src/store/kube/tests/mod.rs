@@ -1,0 +1,5 @@
+//! What the store makes of an API server's answers, and of none.
+
+mod fake;
+mod requests;
+mod watches;

@@ -1,0 +1,177 @@
+//! Single requests: time-outs, slow and busy servers, changing credentials, refusals.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::fake::{Log, Reply, cluster, list, refusal, store, store_with_token};
+use crate::api::{Kind, Object, ObjectKey};
+use crate::store::kube::{Outcome, Verb};
+use crate::store::{KubeStore, Store, StoreError, conformance};
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_is_not_a_dead_one() {
+    let (store, _log) = store(|_| Reply::Late(Duration::from_secs(5), cluster("a", "1")));
+    assert!(store.get(&key("a")).await.unwrap().is_some());
+    assert_eq!(store.requests().count(Verb::Get, Outcome::Done), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_answers_is_given_up_after_the_time_out() {
+    let (store, _log) = store(|_| Reply::Never);
+    let start = Instant::now();
+    let error = store.get(&key("a")).await.unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("no answer within 10s"), "{error}");
+    assert_eq!(start.elapsed().as_secs(), 10);
+    let hasty = store.with_timeout(Duration::from_secs(2)).get(&key("a")).await.unwrap_err();
+    assert!(hasty.to_string().contains("within 2s"), "{hasty}");
+    assert_eq!(store.requests().count(Verb::Get, Outcome::Lost), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_is_asked_again_when_it_says_unless_that_is_too_late() {
+    let (store, log) = store(|asked| match asked.nth {
+        0 => Reply::Busy("3"),
+        1 => Reply::Json(200, cluster("a", "1")),
+        _ => Reply::Busy("60"),
+    });
+    assert!(store.get(&key("a")).await.unwrap().is_some());
+    assert!(log.all()[1].at - log.all()[0].at >= Duration::from_secs(3));
+    let error = store.get(&key("a")).await.unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("429"), "{error}");
+    assert_eq!(log.all().len(), 3);
+    assert_eq!(store.requests().count(Verb::Get, Outcome::Throttled), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_read_again_when_its_file_changes_and_at_once_after_a_401() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    std::fs::write(&path, "first").unwrap();
+    let (store, log) =
+        store_with_token(Some(path.clone()), |asked| match (asked.token.as_str(), asked.nth) {
+            ("first" | "third", _) | ("second", 0..2) => list("1", &[]),
+            _ => Reply::Json(401, refusal(401, "Unauthorized", "Unauthorized")),
+        });
+    let tokens = |log: &Log| log.all().into_iter().map(|asked| asked.token).collect::<Vec<_>>();
+    let read = async || store.list(Kind::Cluster, "ns").await;
+
+    read().await.unwrap();
+    std::fs::write(&path, "second\n").unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    read().await.unwrap();
+    assert_eq!(tokens(&log), ["first", "second"]);
+
+    // Within the second after the last look at the file; the server has revoked the old one.
+    std::fs::write(&path, "third").unwrap();
+    read().await.unwrap();
+    assert_eq!(tokens(&log)[2..], ["second", "third"]);
+
+    std::fs::write(&path, "expired-token").unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let error = read().await.unwrap_err();
+    assert!(matches!(&error, StoreError::Forbidden { .. }) && error.is_unavailable(), "{error}");
+    assert_eq!(tokens(&log)[4..], ["expired-token"], "the same token was tried twice");
+    std::fs::write(&path, "third").unwrap();
+    read().await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    read().await.unwrap();
+    assert_eq!(tokens(&log)[5..], ["third", "third"], "the last good token stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_read_in_pages_and_begun_again_when_it_became_too_old() {
+    let (store, log) = store(|asked| {
+        let page = |next: &str, name: &str| {
+            let metadata = json!({"resourceVersion": "1", "continue": next});
+            Reply::Json(200, json!({"metadata": metadata, "items": [cluster(name, "1")]}))
+        };
+        match asked.nth {
+            0 => page("a/b=", "lost"),
+            1 => Reply::Json(410, refusal(410, "Expired", "too old")),
+            2 => page("c", "z"),
+            _ => page("", "a"),
+        }
+    });
+    let names: Vec<_> = store.list(Kind::Cluster, "ns").await.unwrap();
+    let names: Vec<_> = names.iter().map(|object| object.metadata.name.as_str()).collect();
+    assert_eq!(names, ["a", "z"]);
+    assert!(log.all()[1].query.ends_with("continue=a%2Fb%3D"), "{:?}", log.all());
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_told_apart() {
+    let about = |name: &str, kind: &str| json!({"name": name, "group": "submariner.io", "kind": kind});
+    let status = |code, reason: &str, details: Value| {
+        let mut status = refusal(code, reason, "what the server says");
+        status["details"] = details;
+        (code, status)
+    };
+    let causes = json!({"causes": [{"reason": "FieldValueTypeInvalid", "field": "spec.cluster_cidr", "message": "no"}]});
+
+    let missing = status(404, "NotFound", about("a", "clusters"));
+    assert!(matches!(update(missing).await, StoreError::NotFound(_)));
+    let no_namespace = create(status(404, "NotFound", about("ns", "namespaces"))).await;
+    assert!(
+        no_namespace.is_unavailable() && no_namespace.to_string().contains("no namespace ns"),
+        "{no_namespace}"
+    );
+    let no_kind = create((404, json!("404 page not found"))).await;
+    assert!(no_kind.is_unavailable() && no_kind.to_string().contains("is the CRD installed?"), "{no_kind}");
+    let exists = create(status(409, "AlreadyExists", about("a", "clusters"))).await;
+    assert!(matches!(exists, StoreError::AlreadyExists(_)), "{exists}");
+    let late = update(status(409, "Conflict", about("a", "clusters"))).await;
+    assert!(matches!(&late, StoreError::Conflict { expected, .. } if expected == "7"), "{late}");
+    let wrong = create(status(422, "Invalid", causes)).await;
+    let StoreError::Invalid { source, .. } = &wrong else { panic!("{wrong}") };
+    assert_eq!(source.field_path(), Some("spec.cluster_cidr"));
+    let forbidden = create(status(403, "Forbidden", about("a", "clusters"))).await;
+    assert!(matches!(forbidden, StoreError::Forbidden { .. }), "{forbidden}");
+    for code in [500, 503, 504] {
+        let failed = create(status(code, "ServiceUnavailable", Value::Null)).await;
+        let text = failed.to_string();
+        assert!(
+            failed.is_unavailable() && text.starts_with("cannot create Cluster ns/a at http://api.test"),
+            "{text}"
+        );
+    }
+    let nonsense = create((200, json!({"items": "html"}))).await;
+    assert!(nonsense.is_unavailable() && nonsense.to_string().contains("not understood"), "{nonsense}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_is_refused_before_it_is_sent() {
+    let (store, log) = store(|_| list("1", &[]));
+    let mut object = object();
+    object.metadata.resource_version = None;
+    assert!(matches!(store.update(object.clone()).await, Err(StoreError::Invalid { .. })));
+    assert!(matches!(store.delete_version(&object).await, Err(StoreError::Invalid { .. })));
+    object.metadata.name = "../../nodes".to_owned();
+    assert!(matches!(store.create(object).await, Err(StoreError::Invalid { .. })));
+    assert!(matches!(store.list(Kind::Node, "ns").await, Err(StoreError::Invalid { .. })));
+    assert!(log.all().is_empty());
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(Kind::Cluster, "ns", name)
+}
+
+fn object() -> Object {
+    let mut object = conformance::sample("ns", "a");
+    object.metadata.resource_version = Some("7".to_owned());
+    object
+}
+
+fn refusing((code, body): (u16, Value)) -> KubeStore {
+    store(move |_| Reply::Json(code, body.clone())).0
+}
+
+async fn create(answer: (u16, Value)) -> StoreError {
+    refusing(answer).create(object()).await.unwrap_err()
+}
+
+async fn update(answer: (u16, Value)) -> StoreError {
+    refusing(answer).update(object()).await.unwrap_err()
+}

@@ -1,0 +1,184 @@
+//! Following objects while the server forgets, fails, ends watches, and falls silent.
+
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use tokio::time::{Instant, timeout};
+
+use super::fake::{Reply, Step, cluster, event, list, refusal, store};
+use crate::api::{Kind, ObjectKey};
+use crate::store::kube::Verb;
+use crate::store::{Store, StoreEvent};
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_gone_is_listed_again() {
+    // Both ways in which servers say it: as an event of the watch, and as an answer to its start.
+    let (store, log) = store(|asked| match (asked.is_watch, asked.nth) {
+        (false, 0) => list("10", &[("b", "9"), ("a", "8")]),
+        (true, 0) => Reply::Watch(vec![event("ERROR", refusal(410, "Expired", "too old"))]),
+        (false, 1) => list("20", &[("c", "15")]),
+        (true, 1) => Reply::Json(410, refusal(410, "Expired", "too old")),
+        (false, _) => list("30", &[]),
+        (true, _) => Reply::Watch(vec![Step::Silence]),
+    });
+    let mut events = store.list_watch(Kind::Cluster, "ns");
+
+    assert_eq!(listed(&mut events).await, ["a", "b"]);
+    assert_eq!(listed(&mut events).await, ["c"]);
+    assert!(listed(&mut events).await.is_empty());
+    assert!(log.watches()[0].query.contains("resourceVersion=10"));
+    assert_eq!(log.others().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_cut_or_fails_goes_on_from_the_last_version() {
+    let (store, log) = store(|asked| match (asked.is_watch, asked.nth) {
+        (false, _) => list("10", &[("a", "8")]),
+        (true, 0) => Reply::Watch(vec![event("MODIFIED", cluster("a", "11")), Step::Cut]),
+        (true, 1) => {
+            let error = event("ERROR", refusal(500, "InternalError", "etcd is away"));
+            Reply::Watch(vec![event("BOOKMARK", cluster("", "15")), error])
+        }
+        (true, 2) => Reply::Watch(vec![event("DELETED", cluster("a", "16"))]),
+        (true, _) => Reply::Watch(vec![Step::Silence]),
+    });
+    let mut events = store.list_watch(Kind::Cluster, "ns");
+
+    assert_eq!(listed(&mut events).await, ["a"]);
+    let changed = events.next().await.unwrap();
+    assert!(matches!(&changed, StoreEvent::Applied(object) if object.metadata.name == "a"), "{changed:?}");
+    let deleted = events.next().await.unwrap();
+    assert!(matches!(&deleted, StoreEvent::Deleted(object) if object.metadata.name == "a"), "{deleted:?}");
+    let quiet = timeout(Duration::from_secs(60), events.next()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    let versions: Vec<bool> = ["=10", "=11", "=15", "=16"]
+        .iter()
+        .zip(log.watches())
+        .map(|(version, asked)| asked.query.contains(&format!("resourceVersion{version}")))
+        .collect();
+    assert_eq!(versions, [true; 4], "{:?}", log.watches());
+    assert_eq!(store.requests().of(Verb::List), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_is_asked_ever_less_and_blamed_once() {
+    let (store, log) = store(|asked| match (asked.is_watch, asked.at.as_secs()) {
+        (false, 0..300) => Reply::Json(500, refusal(500, "InternalError", "etcd is away")),
+        (false, _) => list("10", &[]),
+        (true, _) => Reply::Watch(vec![Step::Silence]),
+    });
+    let mut events = store.list_watch(Kind::Cluster, "ns");
+
+    let first = events.next().await.unwrap();
+    assert!(
+        matches!(&first, StoreEvent::Unavailable(error) if error.to_string().contains("etcd is away")),
+        "{first:?}"
+    );
+    assert!(listed(&mut events).await.is_empty(), "the same reason was said twice");
+    let asked = log.others();
+    assert!((12..=30).contains(&asked.len()), "{} requests in 300 s", asked.len());
+    assert!(asked.windows(2).all(|two| two[1].at - two[0].at >= Duration::from_millis(400)), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_every_watch_at_once_is_not_asked_in_a_loop() {
+    let (store, log) = store(|asked| match asked.is_watch {
+        false => list("10", &[]),
+        true => Reply::Watch(vec![]),
+    });
+    let mut events = store.list_watch(Kind::Cluster, "ns");
+
+    assert!(listed(&mut events).await.is_empty());
+    let quiet = timeout(Duration::from_secs(300), events.next()).await;
+
+    assert!(quiet.is_err(), "{quiet:?}");
+    assert!(log.all().len() < 30, "{} requests in 300 s", log.all().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_has_gone_silent_is_noticed() {
+    let (store, _log) = store(|asked| match (asked.is_watch, asked.nth) {
+        (false, 0) => list("10", &[]),
+        (true, 0) => Reply::Watch(vec![Step::Silence]),
+        _ => Reply::Never,
+    });
+    let mut events = store.list_watch(Kind::Cluster, "ns");
+    let mut others = store.list_watch(Kind::Cluster, "other");
+    let start = Instant::now();
+
+    assert!(listed(&mut events).await.is_empty());
+    let event = events.next().await.unwrap();
+
+    assert!(
+        matches!(&event, StoreEvent::Unavailable(error) if error.to_string().contains("gone silent")),
+        "{event:?}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(30), "noticed after {:?}", start.elapsed());
+    let other = others.next().await.unwrap();
+    assert!(matches!(other, StoreEvent::Unavailable(_)), "{other:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_watches_cost_one_small_request_per_quiet_period_and_none_beside_other_traffic() {
+    let (store, _log) = store(|asked| match (asked.is_watch, asked.path.as_str()) {
+        (true, _) => Reply::Watch(vec![Step::Silence]),
+        (false, "/version") => Reply::Json(403, refusal(403, "Forbidden", "anonymous")),
+        (false, _) => list("10", &[]),
+    });
+    let mut watches: Vec<_> =
+        ["a", "b", "c", "d"].map(|namespace| store.list_watch(Kind::Cluster, namespace)).into();
+    for events in &mut watches {
+        assert!(listed(events).await.is_empty());
+    }
+    let mut events = futures::stream::select_all(watches);
+    let opening = timeout(Duration::from_secs(1), events.next()).await;
+    assert!(opening.is_err(), "{opening:?}");
+    let before = store.requests();
+    let quiet = timeout(Duration::from_secs(240), events.next()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    let probes = store.requests().of(Verb::Probe);
+    assert!((10..=17).contains(&probes), "{probes} probes in 240 s");
+    assert_eq!(store.requests().total() - before.total(), probes, "something else was asked");
+
+    let busy = async {
+        for _ in 0..5 {
+            store.list(Kind::Endpoint, "ns").await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    };
+    let _ = futures::future::select(std::pin::pin!(busy), events.next()).await;
+    assert_eq!(
+        store.requests().of(Verb::Probe),
+        probes,
+        "a server that answers was asked for a sign of life"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_one_asks_for_one() {
+    let (store, log) = store(|asked| match asked.is_watch {
+        false => list("10", &[("a", "9")]),
+        true => Reply::Watch(vec![Step::Silence]),
+    });
+    let mut events = store.watch_one(&ObjectKey::new(Kind::Cluster, "ns", "a"));
+
+    assert_eq!(listed(&mut events).await, ["a"]);
+    let _ = timeout(Duration::from_secs(1), events.next()).await;
+    assert!(
+        log.all().iter().all(|asked| asked.query.contains("fieldSelector=metadata.name%3Da")),
+        "{:?}",
+        log.all()
+    );
+
+    let impossible = store.watch_one(&ObjectKey::new(Kind::Cluster, "ns", "")).next().await.unwrap();
+    assert!(matches!(impossible, StoreEvent::Unavailable(_)), "{impossible:?}");
+    let impossible = store.list_watch(Kind::Cluster, "../x").next().await.unwrap();
+    assert!(matches!(impossible, StoreEvent::Unavailable(_)), "{impossible:?}");
+    assert_eq!(log.all().len(), 2);
+}
+
+async fn listed(events: &mut (impl Stream<Item = StoreEvent> + Unpin)) -> Vec<String> {
+    let event = events.next().await.unwrap();
+    let StoreEvent::Listed(objects) = event else { panic!("{event:?} instead of a list") };
+    objects.into_iter().map(|object| object.metadata.name).collect()
+}
