@@ -1,7 +1,7 @@
 //! GlobalIngressIP: the address under which an exported service, or one of its pods, appears to others.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ impl GlobalIngressIp {
         namespace: &str,
         service: &str,
         pod: &str,
-        address: IpAddr,
+        address: Ipv4Addr,
     ) -> Result<Self, ApiError> {
         let name = format!("pod-{}", first(59, pod));
         let mut object = Self::named(namespace, &name, IngressTarget::HeadlessServicePod, service)?;
@@ -56,7 +56,7 @@ impl GlobalIngressIp {
     }
 
     /// The object for one address of an exported headless service without selector: `ep-`, the first 44 characters of
-    /// the Endpoints object's name, a dash, and the first 15 characters of the address.
+    /// the Endpoints object's name, a dash, and the address.
     ///
     /// # Errors
     /// [`ApiError::Field`] when no object name can be made of these.
@@ -64,16 +64,16 @@ impl GlobalIngressIp {
         namespace: &str,
         service: &str,
         endpoints: &str,
-        address: IpAddr,
+        address: Ipv4Addr,
     ) -> Result<Self, ApiError> {
-        let name = format!("ep-{}-{}", first(44, endpoints), first(15, &address.to_string()));
+        let name = format!("ep-{}-{address}", first(44, endpoints));
         let mut object = Self::named(namespace, &name, IngressTarget::HeadlessServiceEndpoints, service)?;
         object.refer(service, annotation::HEADLESS_ENDPOINTS_IP, address);
         Ok(object)
     }
 
     fn named(namespace: &str, name: &str, target: IngressTarget, service: &str) -> Result<Self, ApiError> {
-        // A cut name can end in a dash, and an IPv6 address has colons: neither may be in a name.
+        // A cut name can end in a dash, which upstream's API server refuses.
         let name = ensure_valid_name(name);
         check_object_name(&name).map_err(|error| ApiError::field("metadata.name", error.to_string()))?;
         let spec = GlobalIngressIpSpec {
@@ -85,7 +85,7 @@ impl GlobalIngressIp {
         Ok(Self { metadata: ObjectMeta::new(namespace, name), spec, status: None, extra: Map::new() })
     }
 
-    fn refer(&mut self, service: &str, key: &str, address: IpAddr) {
+    fn refer(&mut self, service: &str, key: &str, address: Ipv4Addr) {
         self.metadata.labels.insert(label::SERVICE_REF.to_owned(), service.to_owned());
         self.metadata.annotations.insert(key.to_owned(), address.to_string());
     }

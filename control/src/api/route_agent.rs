@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::lenient::null_as_default;
+use super::lenient::{empty_as_none, null_as_default};
 use super::{
     ApiError, ConnectionStatus, EndpointSpec, Kind, LatencyRtt, ObjectMeta, Resource, check_object_name,
 };
@@ -68,9 +68,10 @@ pub struct RouteAgentStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemoteEndpoint {
-    /// The state: `connected`, `connecting`, `error` or `none`.
+    /// The state: `connected`, `connecting`, `error` or `none`; empty until the first answer.
+    #[serde(with = "empty_as_none")]
     #[schemars(with = "String")]
-    pub status: ConnectionStatus,
+    pub status: Option<ConnectionStatus>,
     /// Why, for people; may be empty.
     pub status_message: String,
     /// The remote gateway's endpoint.
