@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use trieste_gateway::config::CommandLine;
-use trieste_gateway::run::{Kinds, main_with};
+use trieste_gateway::{kinds::Kinds, run::main_with};
 
 use crate::plain::PlainKind;
 

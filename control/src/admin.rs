@@ -346,6 +346,8 @@ pub enum BrokerLink {
     Synced,
     /// It does not answer; cables stay up with what is known.
     Away,
+    /// The cluster's active gateway talks to it; this one is passive.
+    Standby,
 }
 
 impl BrokerLink {
@@ -356,6 +358,7 @@ impl BrokerLink {
             Self::Connecting => "connecting",
             Self::Synced => "synced",
             Self::Away => "away",
+            Self::Standby => "standby",
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use trieste_gateway::config::CommandLine;
-use trieste_gateway::run::{Kinds, main_with};
+use trieste_gateway::{kinds::Kinds, run::main_with};
 
 fn main() -> ExitCode {
     match CommandLine::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name)) {

@@ -139,6 +139,9 @@ pub fn private_key(dir: &Path, facts: &str) -> Result<Secret, StateError> {
 }
 
 /// Writes a file whole or not at all, readable by its owner only.
+///
+/// # Errors
+/// What the kernel says.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), StateError> {
     let temporary = path.with_extension("new");
     let failed = |what| move |source| StateError::Io { what, path: path.to_owned(), source };

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use trieste_control::admin::{
-    BrokerStatus, Conservation, DropCount, FeatureState, GatewayStatus, IoCapability, RefusedCluster,
-    WorkerState, WorkerStatus,
+    BrokerStatus, CableStatus, Condition, Conservation, DropCount, ElectionStatus, EventRecord, FeatureState,
+    GatewayStatus, IoCapability, RefusedCluster, WorkerState, WorkerStatus,
 };
 use trieste_control::api::{EndpointSpec, HaStatus, PublishedStatus};
 
@@ -22,8 +22,6 @@ pub struct Fixed {
     pub cluster: String,
     /// Its host name.
     pub hostname: String,
-    /// Its Endpoint.
-    pub endpoint: EndpointSpec,
     /// What the devices do by themselves.
     pub io: Vec<IoCapability>,
 }
@@ -35,41 +33,62 @@ pub fn capability(feature: impl Into<String>, reason: Option<&str>) -> IoCapabil
     IoCapability { feature: feature.into(), state, reason: reason.unwrap_or_default().to_owned() }
 }
 
+/// What changes while the gateway runs, but for the packet path.
+#[derive(Debug, Clone, Default)]
+pub struct Live {
+    /// Its Endpoint.
+    pub endpoint: EndpointSpec,
+    /// The broker.
+    pub broker: BrokerStatus,
+    /// What the broker's syncer refuses.
+    pub refused: Vec<RefusedCluster>,
+    /// The cluster's own store.
+    pub store: BrokerStatus,
+    /// The election.
+    pub election: ElectionStatus,
+    /// What is wrong.
+    pub conditions: Vec<Condition>,
+    /// What happened.
+    pub events: Vec<EventRecord>,
+    /// Why the gateway cannot work; empty if it can.
+    pub failure: String,
+}
+
 /// Puts the document together.
 #[must_use]
-pub fn document(
-    fixed: &Fixed,
-    engine: &Engine,
-    broker: BrokerStatus,
-    refused_by_sync: &[RefusedCluster],
-    failure: &str,
-    now: std::time::Instant,
-) -> GatewayStatus {
+pub fn document(fixed: &Fixed, engine: &Engine, live: Live, now: std::time::Instant) -> GatewayStatus {
     let published: Vec<(&WorkerHandle, Published)> =
         engine.workers().iter().map(|worker| (worker, worker.published())).collect();
     let unix_ms = Timestamp::now().as_millisecond();
-    let mut refused = refused_by_sync.to_vec();
-    refused.extend(engine.refused().iter().filter(|entry| !refused_by_sync.contains(entry)).cloned());
+    let mut refused = live.refused;
+    let from_sync = refused.len();
+    for entry in engine.refused() {
+        if !refused[..from_sync].contains(entry) {
+            refused.push(entry.clone());
+        }
+    }
+    let mut connections = engine.connections(now, unix_ms);
+    connections.extend(engine.pending());
     GatewayStatus {
         version: VERSION.to_owned(),
         pid: std::process::id(),
         started: fixed.started,
         cluster: fixed.cluster.clone(),
         hostname: fixed.hostname.clone(),
-        ha_status: HaStatus::Active,
-        failure: failure.to_owned(),
+        ha_status: if live.election.is_leader { HaStatus::Active } else { HaStatus::Passive },
+        failure: live.failure,
         workers: published.iter().map(|(handle, view)| worker(handle, view)).collect(),
         io: fixed.io.clone(),
-        endpoint: fixed.endpoint.clone(),
-        connections: engine.connections(now, unix_ms),
+        endpoint: live.endpoint,
+        connections,
         drops: published.iter().flat_map(|(handle, view)| drops(engine, handle, view)).collect(),
         refused,
-        broker,
+        broker: live.broker,
+        store: live.store,
+        election: Some(live.election),
+        conditions: live.conditions,
+        events: live.events,
         conservation: conservation(&published),
-        store: BrokerStatus::default(),
-        election: None,
-        conditions: Vec::new(),
-        events: Vec::new(),
     }
 }
 
@@ -110,15 +129,23 @@ fn conservation(published: &[(&WorkerHandle, Published)]) -> Conservation {
     sum
 }
 
-/// What goes into the Gateway object.
+/// What goes into the Gateway object. A passive gateway has no connections there, whatever it still carries; nor are
+/// those published whose peer's address is still looked for (measured §2, behaviour §3.6).
 #[must_use]
 pub fn published(status: &GatewayStatus) -> PublishedStatus {
+    let is_active = status.ha_status == HaStatus::Active;
+    let is_connected = |cable: &&CableStatus| is_active && !cable.connection.using_ip.is_empty();
     PublishedStatus {
         version: status.version.clone(),
         ha_status: status.ha_status,
         local_endpoint: status.endpoint.clone(),
         status_failure: status.failure.clone(),
-        connections: status.connections.iter().map(|cable| cable.connection.clone()).collect(),
+        connections: status
+            .connections
+            .iter()
+            .filter(is_connected)
+            .map(|cable| cable.connection.clone())
+            .collect(),
         extra: Default::default(),
     }
 }

@@ -31,7 +31,13 @@ pub(super) fn gateway(page: &mut Page, status: &GatewayStatus) {
     );
     let mut broker =
         gauge("trieste_broker_state", "The broker's state: 1 for the present one, 0 for the others");
-    for state in [BrokerLink::None, BrokerLink::Connecting, BrokerLink::Synced, BrokerLink::Away] {
+    for state in [
+        BrokerLink::None,
+        BrokerLink::Connecting,
+        BrokerLink::Synced,
+        BrokerLink::Away,
+        BrokerLink::Standby,
+    ] {
         broker.set(&[("state", state.as_str())], state == status.broker.state);
     }
     page.add(broker);

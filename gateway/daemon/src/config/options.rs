@@ -1,0 +1,274 @@
+//! What was said: flags, environment, file.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
+use serde::Deserialize;
+
+use super::words::{Cidrs, Cpus, Words, parse_bool, parse_exactly_true};
+use super::{Config, ConfigError};
+
+/// The command line of `trieste-gateway`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "trieste-gateway",
+    version,
+    about = "Trieste's gateway: joins this cluster to the others of its set"
+)]
+pub struct CommandLine {
+    /// Configuration file (YAML; the keys are the names of these flags)
+    #[arg(long, env = "TRIESTE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Remove the TUN device and this cluster's objects, then exit
+    #[arg(long, env = "SUBMARINER_UNINSTALL", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub uninstall: bool,
+    /// Everything else.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What was said, by whichever way. Absent means: not said there.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Options {
+    /// This cluster's ID
+    #[arg(long, env = "SUBMARINER_CLUSTERID", value_name = "ID")]
+    pub cluster_id: Option<String>,
+    /// CIDRs of this cluster's pods, separated by commas
+    #[arg(long, env = "SUBMARINER_CLUSTERCIDR", value_name = "CIDRS")]
+    pub cluster_cidrs: Option<Cidrs>,
+    /// CIDRs of this cluster's services, separated by commas
+    #[arg(long, env = "SUBMARINER_SERVICECIDR", value_name = "CIDRS")]
+    pub service_cidrs: Option<Cidrs>,
+    /// CIDRs of this cluster's Globalnet, separated by commas; with one of them its subnets are published alone
+    #[arg(long, env = "SUBMARINER_GLOBALCIDR", value_name = "CIDRS")]
+    pub global_cidrs: Option<Cidrs>,
+    /// Namespace of this cluster's objects [default: submariner-operator]
+    #[arg(long, env = "SUBMARINER_NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The broker: `dir:PATH`, `kube:KUBECONFIG`, or `k8s` for the API server of --broker-server; none means that only
+    /// the local store is used
+    #[arg(long, env = "TRIESTE_BROKER", value_name = "LOCATION")]
+    pub broker: Option<String>,
+    /// Upstream's kind of broker; only `k8s` is known
+    #[arg(long, env = "SUBMARINER_BROKER", hide = true)]
+    pub broker_kind: Option<String>,
+    /// The broker's API server, `host:port`
+    #[arg(long, env = "BROKER_K8S_APISERVER", value_name = "HOST:PORT")]
+    pub broker_server: Option<String>,
+    /// Token for the broker's API server
+    #[arg(long, env = "BROKER_K8S_APISERVERTOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub broker_token: Option<String>,
+    /// Certificate authority of the broker's API server, PEM in base64
+    #[arg(long, env = "BROKER_K8S_CA", value_name = "BASE64")]
+    pub broker_ca: Option<String>,
+    /// Secret with `token` and `ca.crt` of the broker, read again when they change: a name below
+    /// /run/secrets/submariner.io, or a directory's path
+    #[arg(long, env = "BROKER_K8S_SECRET", value_name = "NAME")]
+    pub broker_secret: Option<String>,
+    /// Do not check the certificate of the broker's API server
+    #[arg(long, env = "BROKER_K8S_INSECURE", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
+    pub broker_insecure: Option<bool>,
+    /// Namespace of the objects on the broker [default: submariner-k8s-broker]
+    #[arg(long, env = "BROKER_K8S_REMOTENAMESPACE")]
+    pub broker_namespace: Option<String>,
+    /// Directory for the node's key and what is remembered over restarts [default: /var/lib/trieste]
+    #[arg(long, env = "TRIESTE_STATE_DIR", value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// This cluster's store: `dir:PATH`, `kube:` (the cluster that this runs in) or `kube:KUBECONFIG` [default: `kube:`
+    /// in a pod, else dir:STATE-DIR/store]
+    #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
+    pub store: Option<String>,
+    /// Kind of cable [default: wireguard]
+    #[arg(long, env = "SUBMARINER_CABLEDRIVER", value_name = "NAME")]
+    pub cable_driver: Option<String>,
+    /// Text of the cluster set's pre-shared key
+    #[arg(long, env = "CE_IPSEC_PSK", value_name = "TEXT", hide_env_values = true)]
+    pub psk: Option<String>,
+    /// File with the text of the pre-shared key; one newline at its end is not part of it
+    #[arg(long, value_name = "FILE")]
+    pub psk_file: Option<PathBuf>,
+    /// UDP port of the cables [default: 4500]
+    #[arg(long, env = "CE_IPSEC_NATTPORT", value_name = "PORT")]
+    pub udp_port: Option<u16>,
+    /// This node's name in Endpoint and Gateway objects and in the election [default: the host's name]
+    #[arg(long)]
+    pub hostname: Option<String>,
+    /// Name of this node's Node object, whose settings are followed; none means that there is none
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Name of this gateway's own Pod, whose labels say whether it is active; none means that there is none
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub pod_name: Option<String>,
+    /// This node's address [default: the one that the kernel would use towards the world]
+    #[arg(long, env = "TRIESTE_PRIVATE_IP", value_name = "ADDRESS")]
+    pub private_ip: Option<String>,
+    /// The interface whose address is this node's [default: the one that leads to the world]
+    #[arg(long, env = "TRIESTE_ENDPOINT_INTERFACE", value_name = "NAME")]
+    pub endpoint_interface: Option<String>,
+    /// How the address is found under which the world sees this node: an address, or resolvers separated by commas
+    /// (ipv4:ADDRESS, dns:NAME, api:HOST/PATH, lb:SERVICE) of which the first that answers counts
+    #[arg(long, env = "SUBMARINER_PUBLICIP", value_name = "RESOLVERS")]
+    pub public_ip: Option<String>,
+    /// Ask nobody outside for the public address [default: true with a directory as the store]
+    #[arg(long, env = "AIR_GAPPED_DEPLOYMENT", num_args = 0..=1, default_missing_value = "true", value_parser = parse_exactly_true)]
+    pub air_gapped: Option<bool>,
+    /// UDP port of NAT discovery; 0 switches it off [default: 4490]
+    #[arg(long, env = "TRIESTE_NAT_DISCOVERY_PORT", value_name = "PORT")]
+    pub nat_discovery_port: Option<u16>,
+    /// Whether remote gateways should use the public address
+    #[arg(long, env = "SUBMARINER_NATENABLED", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
+    pub nat_enabled: Option<bool>,
+    /// The address that remote gateways ping [default: this node's first one inside the cluster CIDRs]
+    #[arg(long, env = "TRIESTE_HEALTH_CHECK_IP", value_name = "ADDRESS")]
+    pub health_check_ip: Option<String>,
+    /// Whether remote gateways are pinged, and may ping this one [default: true]
+    #[arg(long, env = "SUBMARINER_HEALTHCHECKENABLED", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
+    pub health_check: Option<bool>,
+    /// Seconds between two pings [default: 1]
+    #[arg(long, env = "SUBMARINER_HEALTHCHECKINTERVAL", value_name = "SECONDS")]
+    pub health_check_interval: Option<u32>,
+    /// Pings that may go unanswered before a connection counts as failed [default: 5]
+    #[arg(long, env = "SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT", value_name = "COUNT")]
+    pub health_check_max_loss: Option<u32>,
+    /// Seconds that leadership lasts without being renewed [default: 15]
+    #[arg(long, env = "LEADERSHIP_LEASEDURATION", value_name = "SECONDS")]
+    pub lease_duration: Option<u32>,
+    /// Seconds after which a leader that could not renew gives up [default: 10]
+    #[arg(long, env = "LEADERSHIP_RENEWDEADLINE", value_name = "SECONDS")]
+    pub renew_deadline: Option<u32>,
+    /// Seconds between two tries to renew or to take leadership [default: 2]
+    #[arg(long, env = "LEADERSHIP_RETRYPERIOD", value_name = "SECONDS")]
+    pub retry_period: Option<u32>,
+    /// Number of worker threads; a remote gateway's cable is carried by one of them [default: 1]
+    #[arg(long, env = "TRIESTE_WORKERS", value_name = "N")]
+    pub workers: Option<u16>,
+    /// CPUs to pin the workers to, in order, or `off` [default: the first CPUs that may be used]
+    #[arg(long, env = "TRIESTE_CPUS", value_name = "LIST")]
+    pub cpus: Option<Cpus>,
+    /// Name of the TUN device [default: submariner]
+    #[arg(long, value_name = "NAME")]
+    pub tun_name: Option<String>,
+    /// MTU of the TUN device in bytes; cables take what fits the underlay whatever this is [default: the underlay's]
+    #[arg(long, value_name = "BYTES")]
+    pub tun_mtu: Option<u16>,
+    /// Largest inner packet that a cable takes, in bytes [default: the underlay's MTU less 80]
+    #[arg(long, value_name = "BYTES")]
+    pub path_mtu: Option<u16>,
+    /// Offloads to do without, separated by commas: tun-uso, tun-tso, tun-checksum, tun-vnet-header, udp-gso, udp-gro
+    #[arg(long, env = "TRIESTE_DISABLE_OFFLOADS", value_name = "LIST")]
+    pub disable_offloads: Option<Words>,
+    /// TCP port of the metrics; 0 switches them off [default: 32780]
+    #[arg(long, env = "SUBMARINER_METRICSPORT", value_name = "PORT")]
+    pub metrics_port: Option<u16>,
+    /// Unix socket for `trieste status`, `show` and `capture` [default: /run/trieste/gateway.sock]
+    #[arg(long, env = "TRIESTE_ADMIN_SOCKET", value_name = "PATH")]
+    pub admin_socket: Option<PathBuf>,
+    /// Set by Kubernetes in every pod: the cluster's own API server
+    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
+    pub kubernetes_service_host: Option<String>,
+    /// Log more [default: false]
+    #[arg(long, env = "SUBMARINER_DEBUG", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
+    pub debug: Option<bool>,
+}
+
+impl CommandLine {
+    /// Reads flags and environment. An empty variable says nothing: manifests set variables that they have nothing
+    /// for. The PSK is an exception, where the empty text is a text (wireformat §3).
+    ///
+    /// # Errors
+    /// What clap says; it prints and exits well.
+    pub fn from_flags_and_environment(
+        arguments: impl IntoIterator<Item = OsString>,
+        variable: impl Fn(&OsStr) -> Option<OsString>,
+    ) -> Result<Self, clap::Error> {
+        let command = Self::command().mut_args(|argument| {
+            let is_empty = argument.get_env().and_then(&variable).is_some_and(|value| value.is_empty());
+            if is_empty && argument.get_id() != "psk" { argument.env(None::<&'static str>) } else { argument }
+        });
+        Self::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
+    /// Reads the file, if one is named, and makes sense of everything.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming file and key.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        let file = match &self.config {
+            Some(path) => {
+                let problem =
+                    |problem: String| ConfigError::File { path: path.display().to_string(), problem };
+                let text = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+                Options::parse_file(&text).map_err(problem)?
+            }
+            None => Options::default(),
+        };
+        self.options.clone().or(file).resolve()
+    }
+}
+
+impl Options {
+    /// Reads the text of a configuration file.
+    ///
+    /// # Errors
+    /// What is wrong, with line and key.
+    pub fn parse_file(text: &str) -> Result<Self, String> {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Self::default());
+        }
+        serde_saphyr::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// Takes from `other` what is not said here.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            cluster_id: self.cluster_id.or(other.cluster_id),
+            cluster_cidrs: self.cluster_cidrs.or(other.cluster_cidrs),
+            service_cidrs: self.service_cidrs.or(other.service_cidrs),
+            global_cidrs: self.global_cidrs.or(other.global_cidrs),
+            broker_kind: self.broker_kind.or(other.broker_kind),
+            broker_server: self.broker_server.or(other.broker_server),
+            broker_token: self.broker_token.or(other.broker_token),
+            broker_ca: self.broker_ca.or(other.broker_ca),
+            broker_secret: self.broker_secret.or(other.broker_secret),
+            broker_insecure: self.broker_insecure.or(other.broker_insecure),
+            node_name: self.node_name.or(other.node_name),
+            pod_name: self.pod_name.or(other.pod_name),
+            endpoint_interface: self.endpoint_interface.or(other.endpoint_interface),
+            air_gapped: self.air_gapped.or(other.air_gapped),
+            nat_discovery_port: self.nat_discovery_port.or(other.nat_discovery_port),
+            health_check: self.health_check.or(other.health_check),
+            health_check_interval: self.health_check_interval.or(other.health_check_interval),
+            health_check_max_loss: self.health_check_max_loss.or(other.health_check_max_loss),
+            lease_duration: self.lease_duration.or(other.lease_duration),
+            renew_deadline: self.renew_deadline.or(other.renew_deadline),
+            retry_period: self.retry_period.or(other.retry_period),
+            kubernetes_service_host: self.kubernetes_service_host.or(other.kubernetes_service_host),
+            debug: self.debug.or(other.debug),
+            namespace: self.namespace.or(other.namespace),
+            broker: self.broker.or(other.broker),
+            broker_namespace: self.broker_namespace.or(other.broker_namespace),
+            state_dir: self.state_dir.or(other.state_dir),
+            store: self.store.or(other.store),
+            cable_driver: self.cable_driver.or(other.cable_driver),
+            psk: self.psk.or(other.psk),
+            psk_file: self.psk_file.or(other.psk_file),
+            udp_port: self.udp_port.or(other.udp_port),
+            hostname: self.hostname.or(other.hostname),
+            private_ip: self.private_ip.or(other.private_ip),
+            public_ip: self.public_ip.or(other.public_ip),
+            nat_enabled: self.nat_enabled.or(other.nat_enabled),
+            health_check_ip: self.health_check_ip.or(other.health_check_ip),
+            workers: self.workers.or(other.workers),
+            cpus: self.cpus.or(other.cpus),
+            tun_name: self.tun_name.or(other.tun_name),
+            tun_mtu: self.tun_mtu.or(other.tun_mtu),
+            path_mtu: self.path_mtu.or(other.path_mtu),
+            disable_offloads: self.disable_offloads.or(other.disable_offloads),
+            metrics_port: self.metrics_port.or(other.metrics_port),
+            admin_socket: self.admin_socket.or(other.admin_socket),
+        }
+    }
+}

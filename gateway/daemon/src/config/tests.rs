@@ -1,0 +1,138 @@
+use std::ffi::{OsStr, OsString};
+
+use clap::Parser as _;
+
+use super::*;
+
+const MINIMAL: &str = "cluster-id: a\ncluster-cidrs: [10.1.0.0/16, 'fd01::/64']\n";
+
+fn resolve(text: &str) -> Result<Config, String> {
+    Options::parse_file(text)?.resolve().map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_minimal_file_is_enough() {
+    let config = resolve(MINIMAL).unwrap();
+    assert_eq!((config.udp_port, config.workers, config.metrics_port), (4500, 1, Some(32_780)));
+    assert_eq!(config.cluster_cidrs.len(), 2);
+    assert_eq!(config.store, Location::Dir("/var/lib/trieste/store".into()));
+    assert_eq!(config.psk, None);
+}
+
+#[test]
+fn mistakes_are_named_with_their_key() {
+    for (text, expected) in [
+        ("cluster-cidrs: [10.1.0.0/16]", "cluster-id is missing"),
+        ("cluster-id: a", "cluster-cidrs is missing"),
+        ("cluster-id: A_b\ncluster-cidrs: [10.1.0.0/16]", "cluster-id"),
+        ("cluster-id: a\ncluster-cidrs: [10.1.0.0/33]", "10.1.0.0/33"),
+        ("cluster-id: a\ncluster-cidrs: [10.1.0.0/16]\nclustr-id: b", "clustr-id"),
+        ("cluster-id: a\ncluster-cidrs: [10.1.0.0/16]\nservice-cidrs: [10.1.2.0/24]", "overlaps"),
+        ("cluster-id: a\ncluster-cidrs: [10.1.0.0/16]\nworkers: 0", "workers"),
+        ("cluster-id: a\ncluster-cidrs: [10.1.0.0/16]\nudp-port: 70000", "70000"),
+        ("cluster-id: a\ncluster-cidrs: [10.1.0.0/16]\ndisable-offloads: [tso]", "`tso` is none of"),
+        ("cluster-id: a\ncluster-cidrs: [10.1.0.0/16]\nbroker: /tmp/x", "dir:PATH"),
+        ("cluster-id: a\ncluster-cidrs: [10.1.0.0/16]\ntun-mtu: 500", "1280"),
+        ("cluster-id: a\ncluster-cidrs: [10.1.0.0/16]\npsk: x\npsk-file: y", "both"),
+        ("- a\n- b", ""),
+    ] {
+        let error = resolve(text).expect_err(text);
+        assert!(error.contains(expected), "{text:?} gave {error:?}");
+    }
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let line = [
+        "trieste-gateway",
+        "--cluster-id",
+        "flag",
+        "--cpus",
+        "off",
+        "--service-cidrs",
+        "100.1.0.0/16,100.2.0.0/16",
+    ];
+    let flags = CommandLine::try_parse_from(line).unwrap().options;
+    let config = flags.or(Options::parse_file(MINIMAL).unwrap()).resolve().unwrap();
+    assert_eq!(config.cluster_id, "flag");
+    assert_eq!(config.cpus, Some(Cpus::Off));
+    assert_eq!(config.service_cidrs.len(), 2);
+}
+
+#[test]
+fn an_empty_variable_says_nothing() {
+    let line = ["trieste-gateway", "--cluster-id", "a", "--cluster-cidrs", "10.1.0.0/16"].map(OsString::from);
+    let empty = |_: &OsStr| Some(OsString::new());
+    let config = CommandLine::from_flags_and_environment(line, empty).unwrap().options.resolve().unwrap();
+    assert_eq!((config.udp_port, config.workers), (4500, 1));
+}
+
+#[test]
+fn the_psk_is_never_printed() {
+    let config = resolve(&format!("{MINIMAL}psk: verysecret")).unwrap();
+    assert!(!format!("{config:?}").contains("verysecret"));
+}
+
+#[test]
+fn upstreams_environment_is_a_configuration() {
+    let environment = include_str!("../../tests/data/upstream-gateway.env");
+    let variables: std::collections::BTreeMap<&str, &str> =
+        environment.lines().filter_map(|line| line.split_once('=')).collect();
+    let flag = |name: &str, variable: &str| [name.to_owned(), variables[variable].to_owned()];
+    let line = [
+        flag("--cluster-id", "SUBMARINER_CLUSTERID"),
+        flag("--cluster-cidrs", "SUBMARINER_CLUSTERCIDR"),
+        flag("--service-cidrs", "SUBMARINER_SERVICECIDR"),
+        flag("--broker-kind", "SUBMARINER_BROKER"),
+        flag("--broker-server", "BROKER_K8S_APISERVER"),
+        flag("--broker-token", "BROKER_K8S_APISERVERTOKEN"),
+        flag("--broker-secret", "BROKER_K8S_SECRET"),
+        flag("--air-gapped", "AIR_GAPPED_DEPLOYMENT"),
+        flag("--kubernetes-service-host", "KUBERNETES_SERVICE_HOST"),
+    ];
+    let line = std::iter::once("trieste-gateway".to_owned()).chain(line.into_iter().flatten());
+    let config = CommandLine::try_parse_from(line).unwrap().options.resolve().unwrap();
+    assert!(!matches!(config.store, Location::Dir(_)), "in a pod the store is the cluster's");
+    assert!(config.air_gapped);
+    let Some(Broker::Kubernetes(server)) = config.broker else { panic!("no broker") };
+    assert_eq!(server.server, "172.31.0.10:17443");
+    assert_eq!(server.secret_dir, None);
+    assert_eq!(config.nat_discovery_port, 4490);
+}
+
+#[test]
+fn the_broker_is_named_by_location_or_by_upstreams_settings() {
+    let with = |line: &str| resolve(&format!("{MINIMAL}{line}\n"));
+    assert!(with("").unwrap().broker.is_none());
+    assert!(matches!(with("broker: dir:/b").unwrap().broker, Some(Broker::At(_))));
+    let Some(Broker::Kubernetes(server)) =
+        with("broker-server: b:6443\nbroker-secret: submariner-broker-secret").unwrap().broker
+    else {
+        panic!("no broker")
+    };
+    assert_eq!(server.secret_dir.unwrap(), Path::new("/run/secrets/submariner.io/submariner-broker-secret"));
+    let error = with("broker: k8s").err().unwrap();
+    assert!(error.contains("broker-server is missing"), "{error}");
+    let error = with("broker-kind: etcd").err().unwrap();
+    assert!(error.contains("only k8s"), "{error}");
+}
+
+#[test]
+fn times_of_zero_are_defaults_and_nonsense_is_refused() {
+    let with = |line: &str| resolve(&format!("{MINIMAL}{line}\n"));
+    let config = with("lease-duration: 0\nhealth-check-interval: 0\nhealth-check-max-loss: 0").unwrap();
+    assert_eq!(config.election.lease_duration(), Duration::from_secs(15));
+    let check = config.health_check.unwrap();
+    assert_eq!((check.interval, check.max_loss), (Duration::from_secs(1), 5));
+    assert!(with("lease-duration: 10").err().unwrap().contains("lease-duration"));
+    assert!(with("retry-period: 10").err().unwrap().contains("retry"));
+    assert!(with("health-check: false").unwrap().health_check.is_none());
+}
+
+#[test]
+fn globalnet_publishes_its_cidrs_alone() {
+    let config = resolve(&format!("{MINIMAL}service-cidrs: [100.1.0.0/16]\n")).unwrap();
+    assert_eq!(config.published_subnets()[0], "100.1.0.0/16".parse().unwrap());
+    let config = resolve(&format!("{MINIMAL}global-cidrs: [242.1.0.0/16]\n")).unwrap();
+    assert_eq!(config.published_subnets(), ["242.1.0.0/16".parse().unwrap()]);
+}

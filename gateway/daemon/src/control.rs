@@ -1,0 +1,602 @@
+//! The control loop: follows the stores, and keeps cables, Endpoint and status up to date.
+//!
+//! ```text
+//!   Endpoints ─────┐                     ┌─▶ engine: cables and tables
+//!   discovery ─────┤                     ├─▶ discovery, probes: who is remote
+//!   leadership ────┼──▶ control loop ────┼─▶ Endpoint spec ─▶ leader ─▶ local store ─▶ broker
+//!   Node, public ──┤                     ├─▶ status document, conditions
+//!   IP, addresses ─┘                     └─▶ what is remembered over a restart
+//! ```
+//!
+//! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
+use rand_core::OsRng;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use trieste_control::admin::{BrokerLink, BrokerStatus, Severity};
+use trieste_control::api::{
+    Endpoint, EndpointSpec, Kind, Object, ObjectKey, Resource as _, ensure_valid_name,
+};
+use trieste_control::conditions::Conditions;
+use trieste_control::election::Candidate;
+use trieste_control::leader::global_health_check_ip;
+use trieste_control::natdiscovery::{Local as DiscoveryLocal, Remote};
+use trieste_control::publicip::{PublicIpWatcher, Resolvers};
+use trieste_control::recorder::Recorder;
+use trieste_control::store::{AnyStore, Mirror, Store as _, StoreEvent};
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::memory::{Memory, Remembered};
+use crate::natdiscovery::Discovery;
+use crate::node::{self, Found, Node};
+use crate::probe::Probes;
+use crate::role::BrokerView;
+use crate::settings::NodeSettings;
+use crate::shared::Shared;
+use crate::status::{self, Fixed, Live};
+use crate::tables::{Choice, Choices};
+
+/// How often the status document is put together.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+/// How often this node's addresses are looked at.
+const ADDRESS_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the cables of a gateway that no longer leads outlive the Endpoint of the one that does: what peers and
+/// workers send by the old way is still delivered meanwhile.
+const HANDOVER: Duration = Duration::from_secs(3);
+/// How long a planned stop waits for the Lease to be given back.
+const RELEASE: Duration = Duration::from_millis(300);
+/// How long a gateway that gave the lead away waits for a successor. Upstream's pods have a second from being asked to
+/// being killed.
+const LINGER: Duration = Duration::from_millis(500);
+/// How long it goes on when the successor is there: peers hear of it through the broker.
+const FAREWELL: Duration = Duration::from_millis(250);
+/// How long a cable is in error before its peer's address is looked for anew.
+const REDISCOVER_AFTER: Duration = Duration::from_secs(30);
+
+/// What the loop works with.
+pub(crate) struct Control<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) node: &'a Node,
+    pub(crate) store: AnyStore,
+    pub(crate) driver: Driver,
+    pub(crate) fixed: &'a Fixed,
+    pub(crate) shared: &'a Shared,
+    pub(crate) names: &'a ArcSwap<BTreeMap<u16, String>>,
+    pub(crate) candidate: Candidate,
+    pub(crate) broker: watch::Receiver<BrokerView>,
+    pub(crate) endpoint: watch::Sender<EndpointSpec>,
+    pub(crate) discovery: Discovery,
+    pub(crate) probes: Option<Probes>,
+    pub(crate) public_ip: PublicIpWatcher,
+    pub(crate) conditions: Conditions,
+    pub(crate) recorder: Recorder,
+    pub(crate) memory: Memory,
+    pub(crate) state: State,
+}
+
+/// What the cable driver says of itself.
+pub(crate) struct Driver {
+    pub(crate) name: String,
+    pub(crate) backend_config: BTreeMap<String, String>,
+}
+
+/// What the loop knows.
+#[derive(Default)]
+pub(crate) struct State {
+    found: Found,
+    remembered: Option<Remembered>,
+    mirror: Mirror,
+    link: BrokerStatus,
+    /// Since when another gateway's Endpoint is there while this one does not lead.
+    superseded: Option<Instant>,
+    /// Since when each cable has been in error.
+    in_error: BTreeMap<String, Instant>,
+    /// Whether something may have changed that is remembered over a restart.
+    is_dirty: bool,
+}
+
+impl State {
+    /// What is known at start.
+    pub(crate) fn new(found: Found, remembered: Option<Remembered>) -> Self {
+        Self { found, remembered, ..Self::default() }
+    }
+}
+
+impl Control<'_> {
+    /// Runs until `leaving` completes; then gives the lead away, and goes on until a successor is there or the time is
+    /// up.
+    pub(crate) async fn run(&mut self, engine: &mut Engine, leaving: impl Future<Output = ()>) {
+        let mut leaving = pin!(leaving);
+        let mut end: Option<Instant> = None;
+        let mut endpoints = self.store.list_watch(Kind::Endpoint, &self.config.namespace);
+        let mut node = self.follow_node();
+        let mut gateway = self.follow_gateway();
+        let mut leadership = self.candidate.leadership();
+        let mut selections = self.discovery.selections();
+        let mut public_ip = self.public_ip.public_ip.clone();
+        let mut ticks = tokio::time::interval(STATUS_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut addresses = tokio::time::interval(ADDRESS_INTERVAL);
+        let mut rekey = signal(SignalKind::user_defined1()).ok();
+        self.start(engine).await;
+        loop {
+            tokio::select! {
+                event = endpoints.next() => {
+                    let Some(event) = event else { return };
+                    let mut is_news = self.take(&event);
+                    // A burst is one change.
+                    while let Some(Some(event)) = endpoints.next().now_or_never() {
+                        is_news |= self.take(&event);
+                    }
+                    if is_news {
+                        self.converge(engine).await;
+                    }
+                }
+                Some(event) = node.next() => self.take_node(event),
+                Some(event) = gateway.next() => self.take_gateway(event),
+                changed = leadership.changed() => {
+                    if changed.is_err() { return }
+                    self.converge(engine).await;
+                }
+                changed = selections.changed() => {
+                    if changed.is_err() { return }
+                    selections.borrow_and_update();
+                    self.converge(engine).await;
+                }
+                changed = public_ip.changed() => {
+                    if changed.is_err() { return }
+                    public_ip.borrow_and_update();
+                    self.take_public_ip();
+                }
+                _ = ticks.tick() => {
+                    self.hand_over(engine).await;
+                    self.refresh(engine).await;
+                }
+                _ = addresses.tick() => self.look_at_addresses(engine),
+                () = received(&mut rekey) => engine.rekey_all(),
+                () = &mut leaving, if end.is_none() => match self.step_down().await {
+                    Some(until) => end = Some(until),
+                    None => return,
+                },
+                () = reached(end) => return,
+            }
+            if end.is_some() && self.has_successor() {
+                let soon = Instant::now() + FAREWELL;
+                end = end.map(|end| end.min(soon));
+            }
+        }
+    }
+
+    /// Gives the lead away before a planned stop. Gives until when a successor is waited for; `None` if there is nothing
+    /// to wait for.
+    async fn step_down(&mut self) -> Option<Instant> {
+        let was_leader = self.candidate.is_leader(Instant::now());
+        let is_released = self.candidate.release(RELEASE).await;
+        if was_leader {
+            let message = if is_released {
+                "the lead is given away before a stop"
+            } else {
+                "the Lease could not be given back in time"
+            };
+            self.recorder.record(Severity::Info, "SteppingDown", message);
+        }
+        was_leader.then(|| Instant::now() + LINGER)
+    }
+
+    /// Ends what must end in order.
+    pub(crate) async fn stop(self) {
+        self.discovery.stop().await;
+    }
+
+    /// Carries on from what is remembered, before any store has answered.
+    async fn start(&mut self, engine: &mut Engine) {
+        let remembered = self.state.remembered.take().unwrap_or_default();
+        engine.set_active(remembered.was_active, Instant::now()).await;
+        self.state.link = link(BrokerLink::Connecting, None);
+        let endpoints = read_endpoints(remembered.endpoints.iter());
+        if !endpoints.is_empty() {
+            self.discovery.set_remotes(&self.remotes(&endpoints));
+            let choices = self.choices();
+            engine.reconcile(&endpoints, &choices, Instant::now()).await;
+            self.watch_health(engine);
+            tracing::info!(
+                endpoints = endpoints.len(),
+                active = remembered.was_active,
+                "started from what was remembered"
+            );
+        }
+        self.look_at_addresses(engine);
+    }
+
+    /// Takes an event of the Endpoints in. Gives whether there is something to do about it.
+    fn take(&mut self, event: &StoreEvent) -> bool {
+        let newest = match event {
+            StoreEvent::Unavailable(error) => link(BrokerLink::Away, Some(error.to_string())),
+            StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => {
+                link(BrokerLink::Synced, None)
+            }
+        };
+        let known = &mut self.state.link;
+        if known.state != newest.state {
+            *known = newest;
+        } else {
+            known.error = newest.error;
+        }
+        let away = self.state.link.error.as_ref().map(|error| {
+            format!("this cluster's own store is away: {error}; cables stay up with what is known")
+        });
+        self.conditions.put("StoreAway", Severity::Warning, "", away);
+        self.state.mirror.apply(event) && self.state.mirror.is_complete()
+    }
+
+    /// Makes everything fit what is known.
+    async fn converge(&mut self, engine: &mut Engine) {
+        let now = Instant::now();
+        self.state.is_dirty = true;
+        if self.candidate.is_leader(now) {
+            engine.set_active(true, now).await;
+        }
+        if self.state.mirror.is_complete() {
+            let endpoints = self.read_mirror();
+            self.discovery.set_remotes(&self.remotes(&endpoints));
+            let choices = self.choices();
+            engine.reconcile(&endpoints, &choices, now).await;
+        }
+        self.watch_health(engine);
+        self.hand_over(engine).await;
+        self.refresh(engine).await;
+    }
+
+    /// Gives the cables up when another gateway has taken over, and only then.
+    async fn hand_over(&mut self, engine: &mut Engine) {
+        let now = Instant::now();
+        let is_superseded = !self.candidate.is_leader(now) && engine.is_active() && self.has_successor();
+        if !is_superseded {
+            self.state.superseded = None;
+            return;
+        }
+        let since = *self.state.superseded.get_or_insert(now);
+        if now.duration_since(since) >= HANDOVER {
+            self.state.superseded = None;
+            self.recorder.record(
+                Severity::Info,
+                "HandedOver",
+                "another gateway of this cluster has taken over",
+            );
+            engine.set_active(false, now).await;
+            self.state.is_dirty = true;
+            self.watch_health(engine);
+        }
+    }
+
+    /// Whether another gateway's Endpoint stands for this cluster.
+    fn has_successor(&self) -> bool {
+        let own = self.endpoint.borrow().cable_name.clone();
+        self.state.mirror.is_complete()
+            && self.state.mirror.objects().any(|object| {
+                let spec = object.body.get("spec");
+                let text = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(|value| value.as_str());
+                object.metadata.origin().is_none()
+                    && text("cluster_id") == Some(self.config.cluster_id.as_str())
+                    && text("cable_name").is_some_and(|name| name != own)
+            })
+    }
+
+    fn read_mirror(&self) -> Vec<Endpoint> {
+        let mut unreadable = Vec::new();
+        let mut endpoints = Vec::new();
+        for object in self.state.mirror.objects() {
+            match Endpoint::from_object(object) {
+                Ok(endpoint) => endpoints.push(endpoint),
+                Err(error) => unreadable.push((object.key().to_string(), error.to_string())),
+            }
+        }
+        self.conditions.replace("UnreadableObject", Severity::Warning, &unreadable);
+        endpoints
+    }
+
+    fn remotes(&self, endpoints: &[Endpoint]) -> Vec<Remote> {
+        let is_remote = |endpoint: &&Endpoint| endpoint.spec.cluster_id != self.config.cluster_id;
+        let read = |endpoint: &Endpoint| {
+            // What cannot be read is the engine's to refuse.
+            endpoint.spec.parse().ok().map(|facts| Remote::new(&facts, &endpoint.spec))
+        };
+        endpoints.iter().filter(is_remote).filter_map(read).collect()
+    }
+
+    fn choices(&self) -> Choices {
+        let selections = self.discovery.selections();
+        let chosen = selections.borrow();
+        chosen
+            .iter()
+            .map(|(cable, selection)| {
+                (cable.clone(), Choice { ip: selection.ip, use_nat: selection.use_nat })
+            })
+            .collect()
+    }
+
+    /// Pings the peers of the cables that there are.
+    fn watch_health(&self, engine: &Engine) {
+        let Some(probes) = &self.probes else { return };
+        let peers = if engine.is_active() { engine.peers() } else { &[] };
+        probes.follow(peers.iter().map(|peer| peer.spec.clone()).collect());
+    }
+
+    /// Follows the Node object, where there is one.
+    fn follow_node(&self) -> BoxStream<'static, StoreEvent> {
+        match &self.config.node_name {
+            Some(name) => self.store.watch_one(&ObjectKey::new(Kind::Node, "", name)).boxed(),
+            None => futures::stream::pending().boxed(),
+        }
+    }
+
+    /// Follows the own Gateway object where Globalnet writes our global IP there.
+    fn follow_gateway(&self) -> BoxStream<'static, StoreEvent> {
+        if self.config.global_cidrs.is_empty() {
+            return futures::stream::pending().boxed();
+        }
+        let name = ensure_valid_name(&self.node.hostname);
+        self.store.watch_one(&ObjectKey::new(Kind::Gateway, &self.config.namespace, name)).boxed()
+    }
+
+    fn take_node(&mut self, event: StoreEvent) {
+        let Some(name) = &self.config.node_name else { return };
+        let subject = format!("Node {name}");
+        let node = match event {
+            StoreEvent::Unavailable(error) => {
+                let message = format!("its settings cannot be followed: {error}");
+                return self.conditions.set("NodeUnknown", Severity::Warning, &subject, message);
+            }
+            StoreEvent::Applied(object) => Some(object),
+            StoreEvent::Listed(objects) => objects.into_iter().next(),
+            StoreEvent::Deleted(_) | _ => None,
+        };
+        let missing =
+            node.is_none().then(|| "there is no such Node object: its settings have no effect".to_owned());
+        self.conditions.put("NodeUnknown", Severity::Warning, &subject, missing);
+        let Some(settings) = node.as_ref().map(NodeSettings::read) else { return };
+        let problems: Vec<(String, String)> = settings
+            .problems
+            .iter()
+            .map(|(key, problem)| (format!("{subject} {key}"), format!("{key} {problem}")))
+            .collect();
+        self.conditions.replace("UnknownNodeSetting", Severity::Warning, &problems);
+        self.follow_label(&subject, settings.is_gateway);
+        self.ask_for_restart(&subject, &settings);
+        if settings.public_ip != self.state.found.settings.public_ip {
+            let resolvers = settings.public_ip.as_deref().or(self.config.public_ip.as_deref());
+            self.public_ip.set_resolvers(Resolvers::from_setting(
+                resolvers,
+                self.config.air_gapped,
+                &mut OsRng,
+            ));
+        }
+        self.state.found.settings = settings;
+        self.publish_endpoint();
+    }
+
+    /// A node that was a gateway and no longer is stands back; one that never was is told.
+    fn follow_label(&self, subject: &str, is_gateway: bool) {
+        let was_gateway = self.state.found.settings.is_gateway;
+        let message = (!is_gateway).then(|| {
+            "it is not labelled submariner.io/gateway=true: this gateway leaves the lead to others".to_owned()
+        });
+        if is_gateway || was_gateway {
+            self.candidate.set_eligible(is_gateway);
+            self.conditions.put("NotAGatewayNode", Severity::Warning, subject, message);
+        }
+    }
+
+    /// Ports and addresses are taken at start, as upstream does.
+    fn ask_for_restart(&self, subject: &str, settings: &NodeSettings) {
+        let port = settings.udp_port.unwrap_or(self.config.udp_port);
+        let address = settings.endpoint_ip.filter(|_| self.config.private_ip.is_none());
+        let mut changes = Vec::new();
+        if port != self.node.udp_port {
+            changes.push(format!("udp-port is {port}, in use is {}", self.node.udp_port));
+        }
+        if let Some(address) = address.filter(|address| *address != self.node.private_ip) {
+            changes.push(format!("the endpoint's address is {address}, in use is {}", self.node.private_ip));
+        }
+        let message = (!changes.is_empty()).then(|| {
+            format!("{}: restart this gateway (delete its pod) for that to take effect", changes.join("; "))
+        });
+        self.conditions.put("RestartNeeded", Severity::Warning, subject, message);
+    }
+
+    fn take_gateway(&mut self, event: StoreEvent) {
+        let object = match event {
+            StoreEvent::Applied(object) => Some(object),
+            StoreEvent::Listed(objects) => objects.into_iter().next(),
+            StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => return,
+        };
+        let Some(object) = object else { return };
+        match global_health_check_ip(&Node::cluster(self.config), &object) {
+            Ok(address) => {
+                self.conditions.clear("GlobalIp", "");
+                self.state.found.global_ip = address;
+            }
+            Err(problem) => self.conditions.set("GlobalIp", Severity::Warning, "", problem.to_string()),
+        }
+        self.publish_endpoint();
+    }
+
+    fn take_public_ip(&mut self) {
+        let known = self.public_ip.public_ip.borrow().clone();
+        self.conditions.put("PublicIpUnknown", Severity::Warning, "", known.error.clone());
+        self.state.found.public_ip = known.address;
+        self.state.found.is_load_balancer = known.is_load_balancer;
+        self.publish_endpoint();
+    }
+
+    /// Network plugins assign addresses long after the gateway has started.
+    fn look_at_addresses(&mut self, engine: &mut Engine) {
+        engine.set_icmp_sources(node::icmp_sources(self.config));
+        self.state.found.inside = node::inside(self.config);
+        let wants = self.config.health_check.is_some() && self.config.global_cidrs.is_empty();
+        let missing = (wants && self.state.found.health_check_ip(self.config).is_none()).then(|| {
+            let cidrs: Vec<String> = self.config.cluster_cidrs.iter().map(ToString::to_string).collect();
+            format!(
+                "this node has no address inside the cluster's CIDRs ({}): remote gateways cannot check their \
+                 connection to it; is the network plugin up, are the CIDRs right? Or set health-check-ip",
+                cidrs.join(", ")
+            )
+        });
+        self.conditions.put("NoHealthCheckAddress", Severity::Warning, "", missing);
+        self.publish_endpoint();
+    }
+
+    /// Puts the Endpoint together; who follows it hears of a change only.
+    fn publish_endpoint(&mut self) {
+        self.state.is_dirty = true;
+        let Driver { name, backend_config } = &self.driver;
+        let spec = node::endpoint(self.config, self.node, &self.state.found, name, backend_config.clone());
+        self.discovery.set_local(discovery_local(
+            self.config,
+            &spec,
+            &self.state.found,
+            self.node.private_ip,
+        ));
+        self.endpoint.send_if_modified(|known| {
+            let is_news = *known != spec;
+            *known = spec;
+            is_news
+        });
+    }
+
+    pub(crate) async fn refresh(&mut self, engine: &mut Engine) {
+        let now = Instant::now();
+        engine.observe(now, Timestamp::now().as_second());
+        let broker = self.broker.borrow().clone();
+        let failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut election = self.candidate.status().borrow().clone();
+        election.is_leader = self.candidate.is_leader(now);
+        let live = Live {
+            endpoint: self.endpoint.borrow().clone(),
+            broker: if self.config.broker.is_some() { broker.state } else { BrokerStatus::default() },
+            refused: broker.refused,
+            store: self.state.link.clone(),
+            election,
+            conditions: self.conditions.list(),
+            events: self.recorder.recent(),
+            failure,
+        };
+        let mut document = status::document(self.fixed, engine, live, now);
+        for cable in &mut document.connections {
+            cable.discovery = self.discovery.status(&cable.connection.endpoint.cable_name);
+            if let Some(probes) = &self.probes {
+                probes.merge(&mut cable.connection);
+            }
+        }
+        self.rediscover(&document.connections, now);
+        self.shared.status.store(Arc::new(document));
+        let seconds = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
+        let established = engine.established().into_iter().map(|(name, at)| (name, seconds(at))).collect();
+        *self.shared.established.lock().unwrap_or_else(PoisonError::into_inner) = established;
+        let counters =
+            engine.workers().iter().map(|worker| (u32::from(worker.id.0), worker.published().counters));
+        *self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner) = counters.collect();
+        self.names.store(Arc::new(engine.cable_names()));
+        self.remember(engine).await;
+    }
+
+    /// A peer that has been in error for a while may be reached by another of its addresses.
+    fn rediscover(&mut self, connections: &[trieste_control::admin::CableStatus], now: Instant) {
+        use trieste_control::api::ConnectionStatus;
+        let failing: Vec<&str> = connections
+            .iter()
+            .filter(|cable| cable.connection.status == ConnectionStatus::Error)
+            .map(|cable| cable.connection.endpoint.cable_name.as_str())
+            .collect();
+        let known = &mut self.state.in_error;
+        known.retain(|cable, _| failing.contains(&cable.as_str()));
+        for cable in failing {
+            let since = known.entry(cable.to_owned()).or_insert(now);
+            if now.duration_since(*since) >= REDISCOVER_AFTER {
+                *since = now;
+                self.discovery.rediscover(cable);
+            }
+        }
+    }
+
+    /// Writes down what a restart should start from, when it changed.
+    async fn remember(&mut self, engine: &Engine) {
+        if !self.state.mirror.is_complete() || !std::mem::take(&mut self.state.is_dirty) {
+            return;
+        }
+        let public = self.public_ip.public_ip.borrow().remembered();
+        let remembered = Remembered {
+            was_active: engine.is_active(),
+            endpoints: self.state.mirror.objects().map(without_bookkeeping).collect(),
+            node: self.config.node_name.is_some().then(|| self.state.found.settings.clone()),
+            public_ip: public.as_ref().map(|public| public.address),
+            public_ip_resolver: public.map(|public| public.resolver),
+        };
+        if self.memory.is_news(&remembered) {
+            let problem = self.memory.save(remembered).await.err();
+            let problem = problem.map(|error| format!("nothing is remembered for a restart: {error}"));
+            self.conditions.put("StateNotKept", Severity::Warning, "", problem);
+        }
+    }
+}
+
+/// Who we are in NAT discovery.
+pub(crate) fn discovery_local(
+    config: &Config,
+    spec: &EndpointSpec,
+    found: &Found,
+    private_ip: IpAddr,
+) -> DiscoveryLocal {
+    DiscoveryLocal {
+        cluster_id: config.cluster_id.clone(),
+        cable_name: spec.cable_name.clone(),
+        private_ips: vec![private_ip],
+        port: found.nat_discovery_port(config),
+    }
+}
+
+/// What changes without meaning anything would only wear the disk.
+fn without_bookkeeping(object: &Object) -> Object {
+    let mut object = object.clone();
+    object.metadata.resource_version = None;
+    object.metadata.generation = None;
+    object.metadata.extra.clear();
+    object
+}
+
+fn link(state: BrokerLink, error: Option<String>) -> BrokerStatus {
+    BrokerStatus { state, since: Some(Timestamp::now()), error, next_try: None }
+}
+
+/// Waits until a moment; for ever if there is none.
+async fn reached(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn read_endpoints<'a>(objects: impl Iterator<Item = &'a Object>) -> Vec<Endpoint> {
+    objects.filter_map(|object| Endpoint::from_object(object).ok()).collect()
+}

@@ -1,0 +1,144 @@
+//! Whether this gateway leads, and what it does while it does: it is its cluster's one Endpoint, and keeps the local
+//! store and the broker in step.
+
+use std::time::Instant;
+
+use tokio::sync::{broadcast, watch};
+use trieste_control::admin::{BrokerLink, BrokerStatus, RefusedCluster, Severity};
+use trieste_control::api::HaStatus;
+use trieste_control::conditions::Conditions;
+use trieste_control::election::{Candidate, ElectionEvent};
+use trieste_control::leader::LeaderStatus;
+use trieste_control::recorder::Recorder;
+use trieste_control::store::AnyStore;
+use trieste_control::sync::{SyncConfig, SyncHandle, Syncer, WriteGuard};
+
+/// What is known of the broker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct BrokerView {
+    /// Whether it answers.
+    pub(crate) state: BrokerStatus,
+    /// What is not imported, and why.
+    pub(crate) refused: Vec<RefusedCluster>,
+}
+
+/// The two stores and what to do with them.
+pub(crate) struct Duties {
+    pub(crate) candidate: Candidate,
+    pub(crate) local: AnyStore,
+    pub(crate) broker: AnyStore,
+    pub(crate) sync: SyncConfig,
+    pub(crate) conditions: Conditions,
+}
+
+impl Duties {
+    /// Syncs whenever this gateway leads, for ever.
+    pub(crate) async fn run(self, view: watch::Sender<BrokerView>) {
+        let mut leadership = self.candidate.leadership();
+        let mut sync: Option<SyncHandle> = None;
+        loop {
+            let leads = self.candidate.is_leader(Instant::now());
+            if let Some(ended) = sync.take_if(|handle| !leads || handle.has_ended()) {
+                ended.stop().await;
+            }
+            if leads && sync.is_none() {
+                sync = Some(self.spawn());
+            }
+            self.tell(sync.as_ref(), &view);
+            tokio::select! {
+                changed = leadership.changed() => if changed.is_err() { return },
+                () = has_news(sync.as_mut()) => {}
+            }
+        }
+    }
+
+    fn spawn(&self) -> SyncHandle {
+        let mut config = self.sync.clone();
+        let candidate = self.candidate.clone();
+        config.guard = WriteGuard::new(move || candidate.is_leader(Instant::now()));
+        Syncer::spawn(self.local.clone(), self.broker.clone(), config)
+    }
+
+    fn tell(&self, sync: Option<&SyncHandle>, view: &watch::Sender<BrokerView>) {
+        let own_refusal = sync.and_then(|sync| sync.own_refusal.borrow().as_ref().map(ToString::to_string));
+        self.conditions.put("RefusedByOthers", Severity::Error, &self.sync.cluster_id, own_refusal);
+        let new = match sync {
+            Some(sync) => {
+                BrokerView { state: sync.state.borrow().clone(), refused: sync.refused.borrow().clone() }
+            }
+            None => BrokerView {
+                state: BrokerStatus { state: BrokerLink::Standby, ..BrokerStatus::default() },
+                refused: Vec::new(),
+            },
+        };
+        let away = matches!(new.state.state, BrokerLink::Away).then(|| {
+            let reason = new.state.error.as_deref().unwrap_or("it does not answer");
+            format!("the broker is away: {reason}; cables stay up with what is known")
+        });
+        self.conditions.put("BrokerAway", Severity::Warning, "", away);
+        view.send_if_modified(|known| {
+            let is_news = *known != new;
+            *known = new;
+            is_news
+        });
+    }
+}
+
+/// Waits until a syncer has something to say; for ever without one.
+async fn has_news(sync: Option<&mut SyncHandle>) {
+    let Some(sync) = sync else { return std::future::pending().await };
+    tokio::select! {
+        // A sender that is gone means that the syncer has ended: the caller looks.
+        _ = sync.state.changed() => {}
+        _ = sync.refused.changed() => {}
+        _ = sync.own_refusal.changed() => {}
+    }
+}
+
+/// Says whether this gateway is the active one, until the candidate is gone.
+pub(crate) async fn tell_ha_status(candidate: Candidate, status: watch::Sender<HaStatus>) {
+    let mut leadership = candidate.leadership();
+    loop {
+        let leads = candidate.is_leader(Instant::now());
+        let now = if leads { HaStatus::Active } else { HaStatus::Passive };
+        status.send_if_modified(|known| std::mem::replace(known, now) != now);
+        if leadership.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Says what keeps a leader from being its cluster's one Endpoint, until it is gone.
+pub(crate) async fn watch_leader(mut status: watch::Receiver<LeaderStatus>, conditions: Conditions) {
+    loop {
+        let problem = status.borrow_and_update().problem.clone();
+        conditions.put("NotAnnounced", Severity::Error, "", problem);
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes down every change of leadership, until the candidate is gone.
+pub(crate) async fn record(
+    mut events: broadcast::Receiver<ElectionEvent>,
+    hostname: String,
+    recorder: Recorder,
+) {
+    loop {
+        match events.recv().await {
+            Ok(ElectionEvent::Acquired { term }) => recorder.record(
+                Severity::Info,
+                "LeadershipAcquired",
+                format!("{hostname} is the active gateway, term {term}"),
+            ),
+            Ok(ElectionEvent::Lost { term, reason }) => recorder.record(
+                Severity::Warning,
+                "LeadershipLost",
+                format!("{hostname} is no longer the active gateway, its term {term} has ended: {reason}; its cables stay up until another gateway takes over"),
+            ),
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => return,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The stores that a configuration names: the cluster's own, and the broker's.
+
+use anyhow::Context as _;
+use trieste_control::store::kube::{Access, ServerSettings};
+use trieste_control::store::{AnyStore, KubeStore, Location};
+
+use crate::config::{Broker, BrokerServer, Config};
+use crate::state;
+
+/// Opens the cluster's own store. An API server need not be there.
+///
+/// # Errors
+/// A directory that cannot be made.
+pub(crate) fn local(config: &Config) -> anyhow::Result<AnyStore> {
+    AnyStore::open(&config.store).context("opening the local store")
+}
+
+/// Attaches to the broker, if there is one. It need not be there.
+///
+/// # Errors
+/// Settings that make no sense, by name.
+pub(crate) fn broker(config: &Config) -> anyhow::Result<Option<AnyStore>> {
+    match &config.broker {
+        None => Ok(None),
+        Some(Broker::At(location @ Location::Dir(path))) => {
+            let memory = state::broker_memory(&config.state_dir, path);
+            Ok(Some(AnyStore::attach_remembering(location, memory)))
+        }
+        Some(Broker::At(location)) => Ok(Some(AnyStore::attach(location))),
+        Some(Broker::Kubernetes(server)) => {
+            let access = access(server).context("the broker's settings (BROKER_K8S_…, broker-…)")?;
+            Ok(Some(KubeStore::new(access).into()))
+        }
+    }
+}
+
+fn access(server: &BrokerServer) -> anyhow::Result<Access> {
+    let settings = ServerSettings {
+        server: server.server.clone(),
+        token: server.token.clone(),
+        ca: server.ca.clone(),
+        insecure: server.insecure,
+        // Upstream tries the system's authorities first (api §12.5).
+        system_roots: true,
+        ..ServerSettings::default()
+    };
+    let settings = match &server.secret_dir {
+        Some(dir) => settings.with_secret_dir(dir),
+        None => settings,
+    };
+    Ok(Access::server(settings)?)
+}

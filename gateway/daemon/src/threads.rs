@@ -1,0 +1,95 @@
+//! Starting the workers, each on its own thread.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use rand_core::{OsRng, RngCore as _};
+use tokio::sync::mpsc;
+use trieste_cables::CableKind;
+use trieste_packet::{PoolConfig, WorkerId};
+use trieste_pipeline::{Config as PipelineConfig, Pipeline, Tables};
+
+use crate::capture::CaptureHub;
+use crate::config::{Config, ConfigError, Cpus};
+use crate::devices::Devices;
+use crate::handoff::Exchange;
+use crate::worker::{DeviceWait, Worker, WorkerHandle, WorkerParts};
+
+/// Tells that a worker has ended, and why.
+pub(crate) type Ended = mpsc::UnboundedReceiver<anyhow::Error>;
+
+/// Starts the workers, each on its own thread.
+pub(crate) fn spawn_workers(
+    config: &Config,
+    devices: Devices,
+    kind: &Arc<dyn CableKind>,
+    tables: &Arc<ArcSwap<Tables>>,
+    hub: &Arc<CaptureHub>,
+) -> anyhow::Result<(Vec<WorkerHandle>, Ended)> {
+    let (ended_sender, ended) = mpsc::unbounded_channel();
+    let mut pollers = Vec::new();
+    for _ in 0..config.workers {
+        pollers.push(trieste_io::poll::Poller::new().context("making a poller")?);
+    }
+    let exchange = Arc::new(Exchange::new(pollers.iter().map(|poller| Some(poller.waker())).collect()));
+    let cpus = cpus(config)?;
+    let mut handles = Vec::new();
+    for (id, ((tun, wire), poller)) in (0u16..).zip(devices.into_pairs().zip(pollers)) {
+        let now = Instant::now();
+        let pipeline = PipelineConfig {
+            worker: WorkerId(id),
+            workers: config.workers,
+            pool: PoolConfig::default(),
+            seed: OsRng.next_u64(),
+        };
+        let cpu = cpus.get(usize::from(id) % cpus.len().max(1)).copied();
+        let waker = poller.waker();
+        let mut wait = DeviceWait::new(poller, &tun, &wire).context("waiting for the devices")?;
+        let parts = WorkerParts {
+            id: WorkerId(id),
+            cpu,
+            pipeline: Pipeline::new(pipeline, Arc::clone(tables), kind.gate(), now),
+            tun,
+            wire,
+            exchange: Arc::clone(&exchange),
+            hub: Some(Arc::clone(hub)),
+            waker: Some(waker),
+        };
+        let (worker, handle) = Worker::new(parts, now);
+        let ended = ended_sender.clone();
+        std::thread::Builder::new()
+            .name(format!("worker-{id}"))
+            .spawn(move || {
+                if let Some(cpu) = cpu
+                    && let Err(error) = trieste_io::cpu::pin_current_thread(cpu)
+                {
+                    tracing::warn!(worker = id, cpu, %error, "cannot pin the worker");
+                }
+                if let Err(error) = worker.run(|worker, timeout| wait.wait(worker, timeout)) {
+                    // Nobody listens any more while the gateway stops.
+                    let _ = ended
+                        .send(anyhow::Error::new(error).context(format!("worker {id}: its device failed")));
+                }
+            })
+            .context("starting a worker")?;
+        handles.push(handle);
+    }
+    Ok((handles, ended))
+}
+
+fn cpus(config: &Config) -> anyhow::Result<Vec<usize>> {
+    let allowed = trieste_io::cpu::allowed().context("reading the CPUs that may be used")?;
+    match &config.cpus {
+        Some(Cpus::Off) => Ok(Vec::new()),
+        None => Ok(allowed),
+        Some(Cpus::List(cpus)) => {
+            if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+                let problem = format!("CPU {cpu} is none of those that this process may use ({allowed:?})");
+                return Err(ConfigError::Invalid { key: "cpus", problem }.into());
+            }
+            Ok(cpus.clone())
+        }
+    }
+}
