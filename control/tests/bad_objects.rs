@@ -156,7 +156,7 @@ fn an_error_is_one_short_line_whatever_a_peer_wrote() {
         parse_endpoint("subnets", json!([long])).unwrap_err(),
         parse_endpoint("nat_enabled", json!(long)).unwrap_err(),
         parse_endpoint("backend_config", json!({long.clone(): 5})).unwrap_err(),
-        parse_endpoint("backend_config", json!({long.clone(): "5"})).unwrap_err(),
+        parse_endpoint("backend_config", json!({long: "5"})).unwrap_err(),
     ];
     for error in errors {
         let text = error.to_string();
