@@ -48,6 +48,7 @@ pub struct ApiServer {
     namespace: Namespace,
     address: IpAddr,
     directory: PathBuf,
+    kubeconfig: PathBuf,
     options: Options,
     daemon: Option<Daemon>,
     client: Client,
@@ -93,6 +94,7 @@ impl ApiServer {
             namespace: namespace.clone(),
             address,
             directory,
+            kubeconfig,
             options,
             daemon: Some(daemon),
             client,
@@ -142,8 +144,8 @@ impl ApiServer {
     }
 
     /// An administrator's kubeconfig.
-    pub fn kubeconfig(&self) -> PathBuf {
-        self.directory.join("admin.conf")
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
     }
 
     /// The authority that signs its certificate, PEM.
@@ -199,7 +201,7 @@ impl ApiServer {
         let (lab, namespace) = (&self.lab, &self.namespace);
         let daemon = launch(lab, &self.name, namespace, self.address, &self.directory, self.options)?;
         let daemon = self.daemon.insert(daemon);
-        self.client = wait_ready(daemon, namespace, &self.directory.join("admin.conf"))?;
+        self.client = wait_ready(daemon, namespace, &self.kubeconfig)?;
         Ok(())
     }
 
