@@ -8,6 +8,7 @@ mod recorded;
 mod structural;
 
 use std::path::Path;
+use std::process::Command;
 
 use recorded::{items, one_of_each, plant};
 use serde_json::{Value, json};
@@ -44,6 +45,15 @@ fn the_files_say_what_the_definitions_say() {
         assert_eq!(read, definition, "{}", file.name);
         assert!(file.text.starts_with("# Generated"), "{}", file.name);
     }
+}
+
+#[test]
+fn the_command_prints_all_of_them_as_one_stream() {
+    let output = Command::new(env!("CARGO_BIN_EXE_trieste")).arg("crds").output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty());
+    let expected: String = crd::files().into_iter().map(|file| file.text).collect();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+    assert_eq!(expected.matches("\n---\n").count(), 9, "one document per kind");
 }
 
 #[test]
