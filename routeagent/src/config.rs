@@ -18,8 +18,9 @@ use crate::state::Node;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "trieste-routeagent", version, about, long_about)]
 pub struct Options {
-    /// Where Endpoints and Clusters are read from, as `dir:PATH` [default: dir:STATE_DIR/store].
-    #[arg(long, env = "TRIESTE_STORE", value_name = "dir:PATH")]
+    /// Where Endpoints and Clusters are read from: `dir:PATH`, `kube:` or `kube:KUBECONFIG` [default: `kube:` in a pod,
+    /// else dir:STATE_DIR/store].
+    #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
     pub store: Option<Location>,
 
     /// Directory that holds the gateway's state; only used to find the store.
@@ -43,8 +44,12 @@ pub struct Options {
     pub service_cidrs: Vec<String>,
 
     /// Name of this node, as the gateway publishes it in its Endpoint [default: the host name].
-    #[arg(long, env = "NODE_NAME")]
+    #[arg(long, env = "TRIESTE_HOSTNAME")]
     pub hostname: Option<String>,
+
+    /// Set by Kubernetes in every pod: the cluster's own API server.
+    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
+    pub kubernetes_service_host: Option<String>,
 
     /// The gateway's device, unless its Endpoint names another.
     #[arg(long, value_name = "DEVICE", default_value = "submariner")]
@@ -102,7 +107,11 @@ impl Options {
     /// Returns where the store is.
     #[must_use]
     pub fn store(&self) -> Location {
-        self.store.clone().unwrap_or_else(|| Location::Dir(self.state_dir.join("store")))
+        let is_pod = self.kubernetes_service_host.as_ref().is_some_and(|host| !host.is_empty());
+        self.store.clone().unwrap_or_else(|| match is_pod {
+            true => Location::Kube { path: None, context: None },
+            false => Location::Dir(self.state_dir.join("store")),
+        })
     }
 
     fn hostname(&self) -> anyhow::Result<String> {
@@ -110,7 +119,7 @@ impl Options {
             Some(name) if !name.is_empty() => Ok(name.clone()),
             _ => {
                 let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
-                    .context("reading the host name; pass --hostname or set NODE_NAME")?;
+                    .context("reading the host name; pass --hostname")?;
                 Ok(name.trim().to_owned())
             }
         }
@@ -179,6 +188,7 @@ mod tests {
     fn the_store_is_below_the_state_directory_unless_named() {
         assert_eq!(options(&["--state-dir=/s"]).store().to_string(), "dir:/s/store");
         assert_eq!(options(&["--store=dir:/x"]).store().to_string(), "dir:/x");
+        assert_eq!(options(&["--kubernetes-service-host=100.1.0.1"]).store().to_string(), "kube:");
         let error = Options::try_parse_from(["trieste-routeagent", "--store=/x"]).unwrap_err().to_string();
         assert!(error.contains("dir:PATH"), "{error}");
     }

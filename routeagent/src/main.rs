@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing::info;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
-use trieste_control::store::{DirStore, Location};
+use trieste_control::store::AnyStore;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::driver::KubeProxy;
 use trieste_routeagent::pace::Outcome;
@@ -40,10 +40,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         return uninstall(options.dry_run).await;
     }
     let node = options.node()?;
-    let Location::Dir(directory) = options.store() else {
-        bail!("--store {}: this version reads directories only", options.store())
-    };
-    let store = DirStore::attach(directory);
+    let store = AnyStore::attach(&options.store());
     let mut reconciler =
         Reconciler::new(Kernel::open()?, KubeProxy, node.clone()).with_grace(options.close_grace());
     if options.dry_run {

@@ -57,7 +57,10 @@ pub async fn follow(store: &impl Store, namespace: &str, views: watch::Sender<Op
 /// The store cannot be read.
 pub async fn read(store: &impl Store, namespace: &str) -> Result<ClusterView, StoreError> {
     let endpoints = store.list(Kind::Endpoint, namespace).await?;
-    let clusters = store.list(Kind::Cluster, namespace).await?;
+    let clusters = match store.list(Kind::Cluster, namespace).await {
+        Err(StoreError::Forbidden { .. }) => Vec::new(),
+        clusters => clusters?,
+    };
     Ok(view(endpoints.iter().chain(&clusters)))
 }
 
@@ -68,6 +71,8 @@ struct Known {
     clusters: Mirror,
     endpoints_away: Option<String>,
     clusters_away: Option<String>,
+    /// Upstream's rights let a route agent read Endpoints alone (api §13): those say all that routes need.
+    clusters_forbidden: bool,
 }
 
 impl Known {
@@ -78,6 +83,9 @@ impl Known {
             (&mut self.clusters, &mut self.clusters_away)
         };
         mirror.apply(event);
+        if kind == Kind::Cluster {
+            self.clusters_forbidden = matches!(event, StoreEvent::Unavailable(StoreError::Forbidden { .. }));
+        }
         *away = if let StoreEvent::Unavailable(error) = event { Some(error.to_string()) } else { None };
     }
 
@@ -88,7 +96,7 @@ impl Known {
 
     /// Returns the view, once both kinds were listed.
     fn view(&self) -> Option<ClusterView> {
-        if !(self.endpoints.is_complete() && self.clusters.is_complete()) {
+        if !(self.endpoints.is_complete() && (self.clusters.is_complete() || self.clusters_forbidden)) {
             return None;
         }
         let mut view = view(self.endpoints.objects().chain(self.clusters.objects()));
