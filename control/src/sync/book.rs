@@ -66,6 +66,7 @@ pub(super) struct Book {
     /// How many objects each other cluster has on the broker, and how many copies of theirs we have.
     present: BTreeMap<(Kind, Arc<str>), usize>,
     copies: BTreeMap<Kind, usize>,
+    told: BTreeMap<Name, (Arc<str>, Timestamp)>,
     aged: BTreeSet<Arc<str>>,
     dirty: BTreeSet<Name>,
     /// Withdrawn since the last judgement; and those of them that somebody else profits from.
@@ -88,6 +89,7 @@ impl Book {
             ages: BTreeMap::new(),
             present: BTreeMap::new(),
             copies: BTreeMap::new(),
+            told: BTreeMap::new(),
             aged: BTreeSet::new(),
             dirty: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
@@ -158,7 +160,7 @@ impl Book {
             }
             Side::Broker => self.put_on_broker(&name, object),
         }
-        self.claim(&name);
+        self.refresh(&name);
         self.dirty.insert(name);
     }
 
@@ -173,7 +175,6 @@ impl Book {
         }
         if !self.is_copy(&object) {
             self.roster.leave(name);
-            self.note_age(name, &object);
             self.broker.insert(name.clone(), Entry { object, standing: Standing::NotForeign });
             return;
         }
@@ -191,9 +192,6 @@ impl Book {
         };
         let age = age_of(&object);
         let is_foreign = matches!(standing, Standing::Foreign { .. });
-        if is_foreign {
-            self.note_age(name, &object);
-        }
         self.broker.insert(name.clone(), Entry { object, standing });
         if !is_foreign {
             self.roster.leave(name);
@@ -206,10 +204,9 @@ impl Book {
 
     fn turn_away(&mut self, name: &Name, reason: String) {
         let Some(mut entry) = self.broker.remove(name) else { return };
-        self.forget_age(name, &entry.object);
         entry = Entry { object: facts::stub(&entry.object), standing: Standing::Refused(reason) };
         self.broker.insert(name.clone(), entry);
-        self.claim(name);
+        self.refresh(name);
         self.dirty.insert(name.clone());
     }
 
@@ -222,7 +219,7 @@ impl Book {
             Side::Local => drop(self.urgent.remove(name)),
             Side::Broker => self.roster.leave(name),
         }
-        self.claim(name);
+        self.refresh(name);
         self.dirty.insert(name.clone());
     }
 
@@ -237,7 +234,6 @@ impl Book {
             Side::Local if is_copy => *self.copies.entry(name.kind).or_default() -= 1,
             Side::Local => {}
             Side::Broker => {
-                self.forget_age(name, &object);
                 let key =
                     (name.kind, Arc::from(facts::cut(object.metadata.origin().unwrap_or_default(), 63)));
                 if let Some(count) = self.present.get_mut(&key).filter(|_| is_copy) {
@@ -251,12 +247,14 @@ impl Book {
         true
     }
 
-    /// Brings the claim of `name` up to date.
-    fn claim(&mut self, name: &Name) {
+    /// Brings up to date what `name` says of ages and claims.
+    fn refresh(&mut self, name: &Name) {
+        self.refresh_age(name);
+        if name.kind != Kind::Endpoint {
+            return;
+        }
         match self.broker.get(name) {
-            Some(Entry { object, standing: Standing::Foreign { subnets, .. } })
-                if name.kind == Kind::Endpoint && !self.is_taken(name) =>
-            {
+            Some(Entry { object, standing: Standing::Foreign { subnets, .. } }) if !self.is_taken(name) => {
                 self.withdrawn.remove(name);
                 self.claims.claim(name, object.metadata.origin().unwrap_or_default(), subnets);
             }
@@ -275,21 +273,37 @@ impl Book {
         object.metadata.origin().is_some_and(|origin| origin != self.scope.cluster_id)
     }
 
-    fn note_age(&mut self, name: &Name, object: &Object) {
-        let Some(origin) = object.metadata.origin() else { return };
-        let origin: Arc<str> = Arc::from(origin);
-        self.ages.entry(Arc::clone(&origin)).or_default().insert((name.kind, age_of(object), name.clone()));
-        self.aged.insert(origin);
-    }
-
-    fn forget_age(&mut self, name: &Name, object: &Object) {
-        let Some(origin) = object.metadata.origin() else { return };
-        let Some(known) = self.ages.get_mut(origin) else { return };
-        known.remove(&(name.kind, age_of(object), name.clone()));
-        if known.is_empty() {
-            self.ages.remove(origin);
+    /// Brings up to date whose age the broker's object of this name tells: its cluster's, if it makes sense; ours, if it
+    /// is, or will be, a copy of one of our originals.
+    fn refresh_age(&mut self, name: &Name) {
+        let told = self.broker.get(name).and_then(|entry| {
+            let origin = entry.object.metadata.origin().unwrap_or_default();
+            let is_ours = self.local.get(name).is_some_and(|local| self.is_own(local));
+            let is_leaders = !self.scope.exports && origin == self.scope.cluster_id;
+            let owner = match entry.standing {
+                _ if is_ours || is_leaders => self.scope.cluster_id.as_str(),
+                Standing::Foreign { .. } => origin,
+                Standing::NotForeign | Standing::Refused(_) => return None,
+            };
+            Some((Arc::<str>::from(owner), age_of(&entry.object)))
+        });
+        if self.told.get(name) == told.as_ref() {
+            return;
         }
-        self.aged.insert(Arc::from(origin));
+        if let Some((owner, age)) = self.told.remove(name) {
+            if let Some(known) = self.ages.get_mut(&owner) {
+                known.remove(&(name.kind, age, name.clone()));
+                if known.is_empty() {
+                    self.ages.remove(&owner);
+                }
+            }
+            self.aged.insert(owner);
+        }
+        if let Some((owner, age)) = told {
+            self.ages.entry(Arc::clone(&owner)).or_default().insert((name.kind, age, name.clone()));
+            self.aged.insert(Arc::clone(&owner));
+            self.told.insert(name.clone(), (owner, age));
+        }
     }
 
     /// When a cluster joined: its Cluster object's age on the broker, or its oldest Endpoint's if it has none. The
@@ -379,3 +393,6 @@ fn is_same_version(known: &Object, object: &Object) -> bool {
 fn age_of(object: &Object) -> Timestamp {
     object.metadata.creation_timestamp.unwrap_or(Timestamp::MAX)
 }
+
+#[cfg(test)]
+mod tests;

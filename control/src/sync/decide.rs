@@ -76,7 +76,7 @@ impl Book {
 
     /// One of our originals. An unlabelled object of another cluster was put here by hand, as a fixed peer; it is not
     /// ours to publish.
-    fn is_own(&self, object: &Object) -> bool {
+    pub(super) fn is_own(&self, object: &Object) -> bool {
         let cluster_id = object.body.get("spec").and_then(|spec| spec.get("cluster_id"));
         object.metadata.origin().is_none()
             && cluster_id.and_then(serde_json::Value::as_str) == Some(self.scope.cluster_id.as_str())

@@ -46,6 +46,11 @@ impl Farewell {
         self.departed.clear();
     }
 
+    /// Those for whom `is_missing` does not hold any more are back; when they go again, they are missed anew.
+    pub(super) fn welcome(&mut self, is_missing: impl Fn(Kind, &str) -> bool) {
+        self.departed.retain(|(kind, origin), _| is_missing(*kind, origin));
+    }
+
     /// Whether a copy can be removed at `now`.
     ///
     /// # Errors
@@ -111,7 +116,9 @@ mod tests {
         assert_eq!(farewell.ask(&GONE, at(3)), Ok(()));
         let replaced = Absence { has_departed: false, ..GONE };
         assert_eq!(farewell.ask(&replaced, at(3)), Ok(()));
-        assert_eq!(farewell.ask(&GONE, at(4)), Err(Some(at(7))), "it was back meanwhile");
+        assert_eq!(farewell.ask(&GONE, at(4)), Err(Some(at(7))), "it was replaced meanwhile");
+        farewell.welcome(|_, origin| origin != "b");
+        assert_eq!(farewell.ask(&GONE, at(8)), Err(Some(at(11))), "it was back meanwhile");
     }
 
     #[test]

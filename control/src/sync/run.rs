@@ -141,7 +141,9 @@ impl Run {
             Side::Local => self.local.take(batch, &mut self.book),
             Side::Broker => self.broker.take(batch, &mut self.book),
         };
-        if !self.broker.is_ready() {
+        if self.broker.is_ready() {
+            self.farewell.welcome(|kind, origin| self.book.has_departed(kind, origin));
+        } else {
             self.farewell.reset();
         }
         self.ask_again();
