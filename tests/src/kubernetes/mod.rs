@@ -13,6 +13,7 @@
 //!   [`objects`] plays the kubelet and the operator: nodes, pods, definitions.
 //! * [`Faults`] stands before a server and breaks connections to it.
 //! * [`KubernetesLab`] is all of it: clusters with several gateways, each with an API server, and a broker.
+//! * [`Fleet`] is such a lab with its gateways running; [`Journal`] says what is written to a server, in order.
 //!
 //! The server is built by `tests/peers/kubernetes`, once, outside of the tree: `./dev deps` or `./dev test` does it.
 
@@ -20,6 +21,8 @@ mod binary;
 mod client;
 pub mod credentials;
 mod faults;
+mod fleet;
+mod journal;
 mod lab;
 pub mod objects;
 mod pod;
@@ -29,6 +32,8 @@ mod server;
 
 pub use client::{Client, Watch, status_code};
 pub use faults::{Faults, Mode};
+pub use fleet::{Fleet, PROBE_INTERVAL, Place};
+pub use journal::{Entry, Journal};
 pub use lab::{ApiCut, BROKER_SECRET, GatewaySettings, Isolation, KubernetesCluster, KubernetesLab};
 pub use pod::{GatewayPod, PodFiles};
 pub use server::{ApiServer, Options};
