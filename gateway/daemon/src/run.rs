@@ -153,11 +153,12 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         Discovery::start(local_discovery, state_dir.map(Into::into), OUTER_MARK, conditions.clone());
     let probes = config.health_check.map(|check| Probes::start(config, check, conditions.clone()));
     let public_ip = follow_public_ip(config, &store, &found, remembered.as_ref());
+    let first = status::Live { endpoint: spec.clone(), ..status::Live::default() };
     let (endpoint_sender, endpoint) = watch::channel(spec);
     let office = Office::open(config, &node, &store, broker, endpoint, &conditions);
 
     let shared = Arc::new(Shared {
-        status: ArcSwap::from_pointee(status::document(&fixed, &engine, status::Live::default(), now)),
+        status: ArcSwap::from_pointee(status::document(&fixed, &engine, first, now)),
         established: Mutex::default(),
         workers: Mutex::default(),
         iterations: AtomicU64::new(0),
