@@ -7,12 +7,14 @@
 //!
 //! * **Objects** keep every field that the server sends but `managedFields`, which only costs memory.
 //! * **Writes** replace whole objects, of the version that they are based on. What the server sets is not sent. For kinds
-//!   whose status is a resource of its own ([`Kind::has_status_subresource`]) the server keeps its own status whatever an
-//!   update says: an update never loses a status, and never writes one. The answer has the status as it is.
+//!   whose status is a resource of its own ([`has_status_subresource`](crate::api::Kind::has_status_subresource)) the
+//!   server keeps its own status whatever an update says: an update never loses a status, and never writes one. The
+//!   answer has the status as it is.
 //! * **Time-outs**: [`KubeStore::DEFAULT_TIMEOUT`] until an answer begins. A server that takes 5 s is slow, not dead.
 //! * **A dead connection**, by a cut cable or a stopped server alike, is noticed within 15 s by HTTP/2's pings; a watch
 //!   then tries a new one, and after 10 s more says that the server is away. With a server that only speaks HTTP/1.1 it
-//!   is 25 s as well (see [`transport`]). An idle connection costs some bytes every 5 s, and no request.
+//!   is 25 s as well, by one small request per 15 s in which nothing was heard. An idle connection costs some bytes
+//!   every 5 s over HTTP/2.
 //! * **Nothing is sent** until it is needed: a store is made although its server is away.
 //! * **Proxies**: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` are obeyed; only plain HTTP proxies can be used.
 
