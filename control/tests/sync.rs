@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use trieste_control::api::{ClusterSpec, Endpoint, EndpointSpec, Kind, Object, Resource};
 use trieste_control::publish::{Publisher, withdraw_from_broker};
 use trieste_control::store::{DirOptions, DirStore, Store};
-use trieste_control::sync::{BrokerLink, SyncConfig, SyncHandle, Syncer};
+use trieste_control::sync::{Action, BrokerLink, Plan, SyncConfig, SyncHandle, Syncer, View, plan};
 
 const LOCAL_NS: &str = "submariner-operator";
 const BROKER_NS: &str = "submariner-k8s-broker";
@@ -184,6 +184,55 @@ async fn the_last_other_cluster_is_forgotten_after_the_grace_only() {
     assert_eq!(endpoints(&a.store, LOCAL_NS).await.len(), 2, "the copies were not kept");
     assert_eq!(lab.broker().list(Kind::Endpoint, BROKER_NS).await.unwrap().len(), 1, "ours is not pushed");
     wait_for(&a, |endpoints| endpoints.len() == 1).await;
+}
+
+#[test]
+fn where_upstream_has_synced_there_is_nothing_to_do_and_what_we_push_is_what_it_pushed() {
+    let read = |text: &str| -> Vec<Object> {
+        let list: serde_json::Value = serde_saphyr::from_str(text).unwrap();
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| Object::from_value(item.clone()).unwrap())
+            .collect()
+    };
+    let local = [
+        read(include_str!("golden/plain/a-clusters.yaml")),
+        read(include_str!("golden/plain/a-endpoints.yaml")),
+    ]
+    .concat();
+    let broker = [
+        read(include_str!("golden/plain/broker-clusters.yaml")),
+        read(include_str!("golden/plain/broker-endpoints.yaml")),
+    ]
+    .concat();
+    let plan_with = |local: &[&Object], broker: &[&Object]| {
+        let subnets = ["100.1.0.0/16".parse().unwrap(), "10.1.0.0/16".parse().unwrap()];
+        let (local_namespace, broker_namespace) = (LOCAL_NS, BROKER_NS);
+        let view = View {
+            cluster_id: "cluster-a",
+            local_namespace,
+            broker_namespace,
+            local_subnets: &subnets,
+            local,
+            broker,
+        };
+        plan(&view)
+    };
+    let (all_local, all_broker): (Vec<_>, Vec<_>) = (local.iter().collect(), broker.iter().collect());
+    assert_eq!(plan_with(&all_local, &all_broker), Plan::default());
+
+    let own: Vec<&Object> = local.iter().filter(|object| object.metadata.origin().is_none()).collect();
+    let theirs: Vec<&Object> =
+        broker.iter().filter(|object| object.metadata.origin() == Some("cluster-b")).collect();
+    let actions = plan_with(&own, &theirs).actions;
+    assert_eq!(actions.len(), 4);
+    for action in &actions {
+        let Action::Create(_, copy) = action else { panic!("{action:?}") };
+        let recorded = local.iter().chain(&broker).find(|object| object.key() == copy.key()).unwrap();
+        assert!(copy.same_content(recorded), "{copy:?} is not what was recorded: {recorded:?}");
+    }
 }
 
 /// A broker's directory, and members' stores beside it.

@@ -179,7 +179,7 @@ async fn who_may_not_write_any_more_writes_nothing_and_ends() {
 
     leads.store(true, Ordering::Relaxed);
     let again = Syncer::spawn(local.clone(), broker.clone(), settings);
-    settle().await;
+    pass(5).await;
     assert_eq!(again.state.borrow().state, BrokerLink::Synced);
     assert_eq!(names(&broker), ["a", "b", "b-cable"]);
 }
@@ -258,7 +258,7 @@ async fn a_late_delete_does_not_kill_a_newer_object_of_the_same_name() {
     let newer = broker.put(Object { metadata: old.metadata.clone(), ..old });
     let deletes = broker.counts().deletes;
     local.take(&endpoint_key(LOCAL_NS, "a"));
-    settle().await;
+    pass(4).await;
     assert!(broker.counts().deletes > deletes, "it was not even tried");
     assert_eq!(broker.find(&key).unwrap().metadata.uid, newer.metadata.uid, "the newer one is gone");
 
@@ -331,6 +331,28 @@ async fn a_slow_store_is_kept_up_with() {
     pass(51).await;
     assert_eq!(names(&local).len(), 82, "80 writes of five seconds, eight at a time");
     assert_eq!(sync.state.borrow().state, BrokerLink::Synced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_publishes_after_it_syncs_keeps_its_clusters_age() {
+    let (_, broker, sync) = synced().await;
+    sync.stop().await;
+    let before = broker.find(&cluster_key(BROKER_NS, "a")).unwrap();
+    let empty = Fake::default();
+    let _sync = spawn(&empty, &broker);
+    pass(1).await;
+    publish(&empty, "a", OURS);
+    pass(10).await;
+    assert_eq!(broker.find(&cluster_key(BROKER_NS, "a")).unwrap(), before);
+
+    // A take-over is no departure: the old endpoint goes with its successor's arrival.
+    let mut successor = endpoint(LOCAL_NS, "a", OURS);
+    successor.metadata.name = "a-cable-2".to_owned();
+    empty.take(&endpoint_key(LOCAL_NS, "a"));
+    settle().await;
+    empty.put(successor);
+    settle().await;
+    assert_eq!(names(&broker), ["a", "a-cable-2", "b", "b-cable", "c", "c-cable"]);
 }
 
 async fn synced() -> (Fake, Fake, SyncHandle) {

@@ -361,6 +361,11 @@ impl Book {
         !self.present.contains_key(&(kind, Arc::from(facts::cut(origin, 63))))
     }
 
+    /// Whether there is an original of ours of this kind.
+    pub(super) fn has_original(&self, kind: Kind) -> bool {
+        self.local.values().any(|object| object.kind == kind && self.is_own(object))
+    }
+
     /// Whether somebody profits from the removal of this copy.
     pub(super) fn is_urgent(&self, name: &Name) -> bool {
         self.urgent.contains(name)

@@ -60,8 +60,22 @@ impl Farewell {
             return Err(None);
         }
         self.ask_emptied(absence, now)?;
-        let key = (absence.kind, absence.origin.to_owned());
-        if absence.is_urgent || !absence.has_departed {
+        self.miss(absence.kind, absence.origin, absence.has_departed && !absence.is_urgent, now)
+    }
+
+    /// Whether an object can be removed at `now` whose owner may have departed altogether.
+    ///
+    /// # Errors
+    /// Until when it is kept.
+    pub(super) fn miss(
+        &mut self,
+        kind: Kind,
+        origin: &str,
+        has_departed: bool,
+        now: Instant,
+    ) -> Result<(), Option<Instant>> {
+        let key = (kind, origin.to_owned());
+        if !has_departed {
             self.departed.remove(&key);
             return Ok(());
         }

@@ -29,6 +29,9 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Ours: how often at most the broker is listed anew because places have become free.
 const LIST_EVERY: Duration = Duration::from_secs(10);
 
+/// Our own cluster among those who are missed; no cluster has this ID.
+const OURS: &str = "";
+
 /// Everything a running syncer has.
 pub(super) struct Run {
     pub(super) config: SyncConfig,
@@ -142,7 +145,11 @@ impl Run {
             Side::Broker => self.broker.take(batch, &mut self.book),
         };
         if self.broker.is_ready() {
-            self.farewell.welcome(|kind, origin| self.book.has_departed(kind, origin));
+            let book = &self.book;
+            self.farewell.welcome(|kind, origin| match origin {
+                OURS => !book.has_original(kind),
+                origin => book.has_departed(kind, origin),
+            });
         } else {
             self.farewell.reset();
         }
@@ -207,9 +214,19 @@ impl Run {
                 self.desk(side).want(&name, None);
                 continue;
             };
-            if let (Side::Local, Action::Delete(_, copy)) = (side, &action) {
-                let absence = absence(&self.book, &self.broker, &self.desks, &name, copy.metadata.origin());
-                if let Err(until) = self.farewell.ask(&absence, now) {
+            if let Action::Delete(_, copy) = &action {
+                let asked = match side {
+                    Side::Local => {
+                        let absence = self.absence(&name, copy.metadata.origin());
+                        self.farewell.ask(&absence, now)
+                    }
+                    // A gateway that starts with an empty store has yet to publish: its Cluster must not be removed
+                    // and made anew, or it is the youngest of all.
+                    Side::Broker => {
+                        self.farewell.miss(name.kind, OURS, !self.book.has_original(name.kind), now)
+                    }
+                };
+                if let Err(until) = asked {
                     self.withheld.insert(name);
                     self.withheld_until = self.withheld_until.into_iter().chain(until).min();
                     continue;
@@ -311,6 +328,20 @@ impl Run {
         self.book.touch(name);
     }
 
+    /// What is known of the owner of a copy that is to be removed.
+    fn absence<'a>(&self, name: &Name, origin: Option<&'a str>) -> Absence<'a> {
+        let origin = origin.unwrap_or_default();
+        Absence {
+            kind: name.kind,
+            origin,
+            is_read: self.broker.is_ready(),
+            has_ours: self.desks[Side::Broker as usize].is_idle(),
+            is_emptied: self.book.is_emptied(name.kind),
+            has_departed: self.book.has_departed(name.kind, origin),
+            is_urgent: self.book.is_urgent(name),
+        }
+    }
+
     fn desk(&mut self, side: Side) -> &mut Desk {
         &mut self.desks[side as usize]
     }
@@ -318,25 +349,6 @@ impl Run {
 
 /// The guard does not let us write any more.
 struct Fenced;
-
-fn absence<'a>(
-    book: &Book,
-    broker: &Link,
-    desks: &[Desk; 2],
-    name: &Name,
-    origin: Option<&'a str>,
-) -> Absence<'a> {
-    let origin = origin.unwrap_or_default();
-    Absence {
-        kind: name.kind,
-        origin,
-        is_read: broker.is_ready(),
-        has_ours: desks[Side::Broker as usize].is_idle(),
-        is_emptied: book.is_emptied(name.kind),
-        has_departed: book.has_departed(name.kind, origin),
-        is_urgent: book.is_urgent(name),
-    }
-}
 
 fn is_missing_namespace(action: &Action, error: &StoreError) -> bool {
     matches!((action, error), (Action::Create(..), StoreError::NotFound(_)))
