@@ -40,6 +40,7 @@ pub enum Mode {
 struct State {
     mode: Mode,
     cuts: u64,
+    freezes: u64,
 }
 
 /// How many connections there were and are.
@@ -84,7 +85,7 @@ impl Faults {
     fn start(server: &ApiServer, listens_in: Option<&Namespace>, address: IpAddr) -> anyhow::Result<Self> {
         let threads = Threads::inside(Some(server.namespace()))?;
         let listener = listen(listens_in, SocketAddr::new(address, 0))?;
-        let (state, _) = watch::channel(State { mode: Mode::Pass, cuts: 0 });
+        let (state, _) = watch::channel(State { mode: Mode::Pass, cuts: 0, freezes: 0 });
         let mut faults = Self {
             listen: listener.local_addr()?,
             listens_in: listens_in.cloned(),
@@ -171,6 +172,12 @@ impl Faults {
         self.state.send_modify(|state| state.cuts += 1);
     }
 
+    /// Lets every connection that there is hang for good: it stays open, and not a byte passes any more. New ones are
+    /// not affected. What a firewall does that has forgotten them.
+    pub fn freeze(&self) {
+        self.state.send_modify(|state| state.freezes += 1);
+    }
+
     /// Connections accepted since the start.
     pub fn accepted(&self) -> u64 {
         self.counts.accepted.load(Ordering::Relaxed)
@@ -232,20 +239,21 @@ async fn relay(
     to: SocketAddr,
     state: &watch::Receiver<State>,
 ) -> std::io::Result<()> {
-    not_hanging(state).await;
+    let born = state.borrow().freezes;
+    not_hanging(state, born).await;
     let mut server = TcpStream::connect(to).await?;
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let has_answered = AtomicBool::new(false);
     let is_greeted = AtomicBool::new(false);
     // The client's second flight is what it says after the server's first: the handshake is done then.
-    let requests = pump(from_client, to_server, state, || {
+    let requests = pump(from_client, to_server, (state, born), || {
         if has_answered.load(Ordering::Relaxed) {
             is_greeted.store(true, Ordering::Relaxed);
         }
         Duration::ZERO
     });
-    let answers = pump(from_server, to_client, state, || {
+    let answers = pump(from_server, to_client, (state, born), || {
         has_answered.store(true, Ordering::Relaxed);
         match state.borrow().mode {
             Mode::Delay(delay) if is_greeted.load(Ordering::Relaxed) => delay,
@@ -255,11 +263,12 @@ async fn relay(
     tokio::try_join!(requests, answers).map(drop)
 }
 
-/// Moves bytes in one direction; `delay` says of each piece how much later it arrives, without holding up the next.
+/// Moves bytes in one direction; `delay` says of each piece how much later it arrives, without holding up the next. The
+/// connection was made after so many freezes.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    state: &watch::Receiver<State>,
+    (state, born): (&watch::Receiver<State>, u64),
     delay: impl Fn() -> Duration,
 ) -> std::io::Result<()> {
     let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(IN_FLIGHT);
@@ -277,7 +286,7 @@ async fn pump(
     let write = async move {
         while let Some((due, bytes)) = pieces.recv().await {
             sleep_until(due).await;
-            not_hanging(state).await;
+            not_hanging(state, born).await;
             to.write_all(&bytes).await?;
         }
         to.shutdown().await
@@ -285,7 +294,7 @@ async fn pump(
     tokio::try_join!(read, write).map(drop)
 }
 
-async fn not_hanging(state: &watch::Receiver<State>) {
+async fn not_hanging(state: &watch::Receiver<State>, born: u64) {
     // An error means that the relay is being dropped, and this task with it.
-    let _ = state.clone().wait_for(|state| state.mode != Mode::Hang).await;
+    let _ = state.clone().wait_for(|state| state.mode != Mode::Hang && state.freezes == born).await;
 }

@@ -91,8 +91,13 @@ impl Fleet {
         settings: &GatewaySettings,
     ) -> anyhow::Result<()> {
         let gateway = self.lab.spawn_gateway_with(cluster, index, settings)?;
-        self.gateways.insert((cluster.to_owned(), index), gateway);
+        self.put(cluster, index, gateway);
         Ok(())
+    }
+
+    /// Takes a gateway in that the test has started itself.
+    pub fn put(&mut self, cluster: &str, index: usize, gateway: GatewayPod) {
+        self.gateways.insert((cluster.to_owned(), index), gateway);
     }
 
     /// A gateway that runs.
@@ -101,6 +106,11 @@ impl Fleet {
     /// If it was not started, or was taken away.
     pub fn gateway(&self, cluster: &str, index: usize) -> &GatewayPod {
         self.gateways.get(&(cluster.to_owned(), index)).expect("the caller has started it")
+    }
+
+    /// A gateway if it runs.
+    pub fn find(&self, cluster: &str, index: usize) -> Option<&GatewayPod> {
+        self.gateways.get(&(cluster.to_owned(), index))
     }
 
     /// Hands a gateway over, to stop or to kill it.
