@@ -6,6 +6,7 @@
 //! | `GET /v1/gateway` | the Gateway object ([`crate::api::Gateway`]) as JSON |
 //! | `GET /v1/capture?…` | pcapng until the client closes; the query is a [`CaptureRequest`] |
 //! | `GET /metrics` | Prometheus text |
+//! | `GET /healthz`, `GET /readyz` | 200, or 503 and a line that says why |
 //!
 //! A request that cannot be served is answered with a 4xx or 5xx status and an [`ErrorBody`]. Readers must accept
 //! unknown fields: a gateway may be newer than the command.
@@ -18,6 +19,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Connection, EndpointSpec, HaStatus};
+use crate::health::PingerView;
 
 /// Where the gateway's admin socket is unless configured otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/trieste/gateway.sock";
@@ -30,6 +32,10 @@ pub const GATEWAY_PATH: &str = "/v1/gateway";
 pub const CAPTURE_PATH: &str = "/v1/capture";
 /// Path of the metrics page.
 pub const METRICS_PATH: &str = "/metrics";
+/// Path that answers 200 while the process works, and 503 with a reason when it should be restarted.
+pub const LIVE_PATH: &str = "/healthz";
+/// Path that answers 200 once the process can carry traffic, and 503 with a reason before.
+pub const READY_PATH: &str = "/readyz";
 /// Content type of the capture stream.
 pub const PCAPNG_CONTENT_TYPE: &str = "application/x-pcapng";
 
@@ -240,7 +246,7 @@ pub struct EventRecord {
 /// How the address of a peer was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiscoveryStatus {
-    /// `discovering`, `private`, `public`, `fallback` or `remembered`.
+    /// `discovering`, `private`, `public`, `fallback`, `provisional` or `remembered`.
     pub state: String,
     /// Why, for people: what answered, or what did not.
     #[serde(default)]
@@ -258,6 +264,39 @@ pub struct CableStatus {
     /// How the peer's address was found; absent where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discovery: Option<DiscoveryStatus>,
+    /// What the health check says; absent where nobody pings the peer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthStatus>,
+}
+
+/// What the health check of one peer says. Its round trips are in the connection's `latencyRTT`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthStatus {
+    /// `connected`, `error` or `unknown`.
+    pub status: String,
+    /// Why, for people; empty when there is nothing to say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The address that is pinged.
+    pub address: String,
+    /// Pings sent since the peer is known.
+    #[serde(default)]
+    pub sent: u64,
+    /// Answers that came, late ones included.
+    #[serde(default)]
+    pub received: u64,
+}
+
+impl From<&PingerView> for HealthStatus {
+    fn from(view: &PingerView) -> Self {
+        Self {
+            status: view.status.as_str().to_owned(),
+            message: view.message.clone(),
+            address: view.ip.to_string(),
+            sent: view.sent,
+            received: view.received,
+        }
+    }
 }
 
 /// A lane's counters. Counters start at 0 when the cable is made and never go back while it exists.

@@ -3,7 +3,7 @@
 //! Recording never waits and never fails: the newest events are kept here, and handed on through a bounded queue. What
 //! happens again and again is one event with a count.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,8 +29,12 @@ const MAX_MESSAGE: usize = 1024;
 #[derive(Debug, Clone)]
 pub struct Recorder {
     recent: Arc<Mutex<VecDeque<EventRecord>>>,
+    counts: Arc<Mutex<EventCounts>>,
     queue: mpsc::Sender<EventRecord>,
 }
+
+/// How often something happened since start, by reason and severity.
+pub type EventCounts = BTreeMap<(String, Severity), u64>;
 
 /// The other end of a [`Recorder`], to be written somewhere by [`EventQueue::write_to`].
 #[derive(Debug)]
@@ -42,7 +46,10 @@ impl Recorder {
     /// A recorder, and what it hands on.
     pub fn new() -> (Self, EventQueue) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        (Self { recent: Arc::default(), queue: sender }, EventQueue { queue: receiver })
+        (
+            Self { recent: Arc::default(), counts: Arc::default(), queue: sender },
+            EventQueue { queue: receiver },
+        )
     }
 
     /// Takes down that something happened.
@@ -52,6 +59,7 @@ impl Recorder {
             Severity::Info => tracing::info!(reason, "{message}"),
             Severity::Warning | Severity::Error => tracing::warn!(reason, "{message}"),
         }
+        self.count(severity, reason);
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let time = Timestamp::now();
         if let Some(last) = recent.back_mut().filter(|last| last.reason == reason && last.message == message)
@@ -67,6 +75,19 @@ impl Recorder {
         recent.push_back(event.clone());
         // A full queue means that nobody takes events at present: they are in status and log all the same.
         let _ = self.queue.try_send(event);
+    }
+
+    /// How often what happened. Of reasons only the first [`MAX_EVENTS`] are told apart.
+    pub fn counts(&self) -> EventCounts {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn count(&self, severity: Severity, reason: &str) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = counts.len() >= MAX_EVENTS;
+        let key = (reason.to_owned(), severity);
+        let key = if is_full && !counts.contains_key(&key) { ("Other".to_owned(), severity) } else { key };
+        *counts.entry(key).or_default() += 1;
     }
 
     /// The newest events, oldest first.
@@ -147,6 +168,9 @@ mod tests {
         }
         let recent = recorder.recent();
         assert_eq!((recent.len(), recent[0].message.as_str()), (MAX_EVENTS, "0"));
+        let count = |reason: &str, severity| recorder.counts()[&(reason.to_owned(), severity)];
+        assert_eq!(count("LeadershipAcquired", Severity::Info), 2);
+        assert_eq!(count("Flap", Severity::Warning), 100);
     }
 
     #[test]

@@ -14,6 +14,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const RECORDED: &str = include_str!("golden/plain/a-gateways.yaml");
+const CLUSTERS: &str = include_str!("golden/plain/a-clusters.yaml");
+/// An API server at a port that nobody listens on.
+const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+                          contexts: [{name: lab, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";
 const NAMESPACE: &str = "submariner-operator";
 
 #[test]
@@ -55,6 +59,41 @@ fn an_empty_store_and_a_missing_one_are_told_apart() {
     let missing = trieste(&["show", "gateways", "--store", &location(&root.path().join("nowhere"))]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(stderr(&missing).contains("does the path exist"), "{}", stderr(&missing));
+    assert_eq!(stderr(&missing).matches("No such file").count(), 1, "{}", stderr(&missing));
+}
+
+#[test]
+fn networks_are_shown_from_a_store_that_has_the_own_cluster() {
+    let root = store_of_gateways();
+    let location = location(root.path());
+    let without = trieste(&["show", "networks", "--store", &location]);
+    assert_eq!(without.status.code(), Some(1));
+    assert!(stderr(&without).contains("no Cluster object of this cluster"), "{}", stderr(&without));
+    let dir = root.path().join(NAMESPACE).join("clusters");
+    fs::create_dir_all(&dir).unwrap();
+    let list: Value = serde_saphyr::from_str(CLUSTERS).unwrap();
+    for item in list["items"].as_array().unwrap() {
+        let path = dir.join(format!("{}.yaml", item["metadata"]["name"].as_str().unwrap()));
+        fs::write(path, serde_saphyr::to_string(item).unwrap()).unwrap();
+    }
+    let networks = trieste(&["show", "networks", "--store", &location]);
+    assert!(stdout(&networks).contains("        Cluster CIDRs:   [10.1.0.0/16]\n"), "{}", stderr(&networks));
+    let all = trieste(&["show", "all", "-o", "json", "--store", &location]);
+    let all: Value = serde_json::from_str(&stdout(&all)).unwrap();
+    assert_eq!(all["networks"]["serviceCidrs"][0], "100.1.0.0/16");
+}
+
+#[test]
+fn an_api_server_that_does_not_answer_is_told_from_a_kubeconfig_that_is_not_there() {
+    let root = tempfile::tempdir().unwrap();
+    let config = root.path().join("config");
+    fs::write(&config, KUBECONFIG).unwrap();
+    let away = trieste(&["show", "all", "--store", &format!("kube:{}#lab", config.display())]);
+    assert_eq!(away.status.code(), Some(1));
+    assert!(stderr(&away).contains("is the API server up"), "{}", stderr(&away));
+    let missing = trieste(&["show", "all", "--store", &format!("kube:{}#other", config.display())]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(stderr(&missing).contains("other"), "{}", stderr(&missing));
 }
 
 #[test]

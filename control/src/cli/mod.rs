@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   trieste show connections|endpoints|gateways|all     from a store, or from one gateway
+//!   trieste show networks                               from a store
 //!   trieste status                                      one gateway in detail
 //!   trieste capture                                     packets, as pcapng
 //!   trieste crds                                        definitions for an API server, as YAML
@@ -16,6 +17,7 @@ mod crds;
 mod output;
 mod pcapng;
 mod rows;
+mod sections;
 mod show;
 mod socket;
 mod source;
@@ -41,9 +43,11 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show what gateways publish: connections, endpoints, gateways, or all of it
+    /// Show what gateways publish: connections, endpoints, gateways, networks, or all of it
     Show(ShowArgs),
-    /// Show one gateway in detail: workers, cables, drops, what it refused, and its broker
+    /// Show one gateway in detail: stores, election, conditions, cables, health, drops, events
+    ///
+    /// What is as it should be is left out; --verbose shows all of it.
     Status(StatusArgs),
     /// Capture packets inside a gateway, as pcapng
     ///
@@ -80,12 +84,16 @@ struct StatusArgs {
     /// How to print it
     #[arg(long, short, value_enum, default_value_t)]
     output: Format,
+    /// Show also what is as it should be, and every event
+    #[arg(long, short)]
+    verbose: bool,
 }
 
 #[derive(Debug, Clone, clap::Args)]
 struct SourceArgs {
-    /// Read the Gateway objects of this store, such as dir:/var/lib/trieste/store
-    #[arg(long, value_name = "dir:PATH", conflicts_with = "socket")]
+    /// Read the objects of this store: dir:PATH, kube: (KUBECONFIG, ~/.kube/config, or the cluster that this runs in)
+    /// or kube:KUBECONFIG#CONTEXT
+    #[arg(long, value_name = "LOCATION", conflicts_with = "socket")]
     store: Option<Location>,
     /// The namespace to read in the store
     #[arg(long, short, env = "SUBMARINER_NAMESPACE", default_value = "submariner-operator")]
@@ -109,6 +117,8 @@ enum What {
     Endpoints,
     /// One row per gateway
     Gateways,
+    /// The cluster's CIDRs, from a store
+    Networks,
     /// All of these
     All,
 }

@@ -92,9 +92,9 @@ fn remote_address(connection: &Connection) -> (String, bool) {
     if !connection.using_ip.is_empty() {
         (connection.using_ip.clone(), connection.using_nat)
     } else if endpoint.nat_enabled {
-        (endpoint.public_ip.clone(), true)
+        (endpoint.public_address().to_owned(), true)
     } else {
-        (endpoint.private_ip.clone(), false)
+        (endpoint.private_address().to_owned(), false)
     }
 }
 
@@ -136,8 +136,8 @@ impl Row for EndpointRow {
 pub(super) fn endpoints(gateways: &[Gateway]) -> Vec<EndpointRow> {
     let row = |endpoint: &EndpointSpec, r#type| EndpointRow {
         cluster: endpoint.cluster_id.clone(),
-        endpoint_ip: endpoint.private_ip.clone(),
-        public_ip: endpoint.public_ip.clone(),
+        endpoint_ip: endpoint.private_address().to_owned(),
+        public_ip: endpoint.public_address().to_owned(),
         cable_driver: endpoint.backend.clone(),
         r#type,
     };

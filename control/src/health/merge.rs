@@ -138,6 +138,8 @@ mod tests {
             message: message.to_owned(),
             ip: "10.2.0.1".parse().unwrap(),
             latency: Some(latency),
+            sent: 1,
+            received: 1,
         }
     }
 }

@@ -90,6 +90,10 @@ pub struct PingerView {
     pub ip: IpAddr,
     /// Round trips; `None` before the first.
     pub latency: Option<Latency>,
+    /// Requests sent so far, those included that could not be.
+    pub sent: u64,
+    /// Requests of these that were answered.
+    pub received: u64,
 }
 
 /// Asks one address and judges it. Drive it with [`Pinger::handle_timeout`] when [`Pinger::poll_timeout`] says so, and
@@ -106,6 +110,8 @@ pub struct Pinger {
     status: PingerStatus,
     message: String,
     statistics: Statistics,
+    sent: u64,
+    received: u64,
 }
 
 impl Pinger {
@@ -122,6 +128,8 @@ impl Pinger {
             status: PingerStatus::Unknown,
             message: String::new(),
             statistics: Statistics::default(),
+            sent: 0,
+            received: 0,
         }
     }
 
@@ -174,6 +182,7 @@ impl Pinger {
         self.status = PingerStatus::Connected;
         self.message.clear();
         self.statistics.add(now.saturating_duration_since(sent_at));
+        self.received += 1;
         true
     }
 
@@ -191,12 +200,15 @@ impl Pinger {
             message: self.message.clone(),
             ip: self.ip,
             latency: (!self.statistics.is_empty()).then(|| self.statistics.latency()),
+            sent: self.sent,
+            received: self.received,
         }
     }
 
     fn count_request(&mut self, now: Instant) -> u16 {
         self.last_sequence = self.last_sequence.checked_add(1).unwrap_or(1);
         self.unanswered = self.unanswered.saturating_add(1);
+        self.sent += 1;
         self.outstanding.insert(self.last_sequence, now);
         while self.outstanding.len() > MAX_OUTSTANDING {
             // The oldest but for the moment of the wrap, where it does not matter which goes.
@@ -273,6 +285,7 @@ mod tests {
         let view = peer.pinger.view();
         assert_eq!((view.status, view.message.as_str()), (PingerStatus::Connected, ""));
         assert_eq!(view.latency.unwrap().last.to_string(), "30ms");
+        assert_eq!((view.sent, view.received), (1, 1));
         assert!(!peer.answer(first, 31), "a second answer to one request counted");
     }
 

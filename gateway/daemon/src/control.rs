@@ -498,6 +498,7 @@ impl Control<'_> {
             cable.discovery = self.discovery.status(&cable.connection.endpoint.cable_name);
             if let Some(probes) = &self.probes {
                 probes.merge(&mut cable.connection);
+                cable.health = probes.status(&cable.connection.endpoint.cable_name);
             }
         }
         self.rediscover(&document.connections, now);

@@ -444,8 +444,8 @@ impl Engine {
                 endpoint: peer.spec.clone(),
                 ..Connection::default()
             },
-            lane: LaneStatus::default(),
             discovery: Some(DiscoveryStatus { state: "discovering".to_owned(), message: String::new() }),
+            ..CableStatus::default()
         };
         self.wanted.iter().filter(is_pending).map(status).collect()
     }
@@ -481,7 +481,7 @@ impl Engine {
             path_mtu_bytes: Some(u32::from(self.local.path_mtu)),
             held_packets: stats.held,
         };
-        CableStatus { connection, lane, discovery: None }
+        CableStatus { connection, lane, ..CableStatus::default() }
     }
 
     /// Clusters and Endpoints that are not connected to.

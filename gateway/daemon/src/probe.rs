@@ -24,7 +24,7 @@ use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use trieste_control::admin::Severity;
+use trieste_control::admin::{HealthStatus, Severity};
 use trieste_control::api::{Connection, EndpointSpec};
 use trieste_control::conditions::Conditions;
 use trieste_control::health::{self, Checker, EchoReply, PingerConfig, PingerStatus, PingerView, Probe};
@@ -119,6 +119,12 @@ impl Probes {
         self.views.load_full()
     }
 
+    /// What is known of one peer, for people; `None` where nobody pings it.
+    #[must_use]
+    pub fn status(&self, cable_name: &str) -> Option<HealthStatus> {
+        self.views.load().get(cable_name).map(HealthStatus::from)
+    }
+
     /// Merges what is known of a connection's peer into it, by the rules of [`health::merge`].
     pub fn merge(&self, connection: &mut Connection) {
         let views = self.views.load();
@@ -180,9 +186,9 @@ impl Prober {
 
     fn send(&mut self) {
         while let Some(probe) = self.checker.poll_transmit() {
+            self.is_stale = true;
             if let Err(reason) = self.sockets.send(&probe) {
                 self.checker.handle_send_failure(&probe, &reason, Instant::now());
-                self.is_stale = true;
             }
         }
     }

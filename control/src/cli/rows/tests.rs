@@ -30,6 +30,24 @@ fn the_address_is_the_one_in_use_and_without_one_the_one_that_would_be() {
 }
 
 #[test]
+fn a_peer_that_writes_lists_of_addresses_alone_has_addresses() {
+    let mut gateway = recorded_gateways("0s").remove(0);
+    let connection = &mut gateway.status.connections[0];
+    connection.using_ip.clear();
+    let endpoint = &mut connection.endpoint;
+    endpoint.private_ip.clear();
+    endpoint.public_ip.clear();
+    endpoint.private_ips = vec!["fd00::7".to_owned(), "10.0.0.7".to_owned()];
+    endpoint.public_ips = vec!["192.0.2.7".to_owned()];
+    endpoint.nat_enabled = false;
+    let rows = endpoints(std::slice::from_ref(&gateway));
+    assert_eq!((rows[1].endpoint_ip.as_str(), rows[1].public_ip.as_str()), ("10.0.0.7", "192.0.2.7"));
+    assert_eq!(connections(std::slice::from_ref(&gateway))[0].remote_ip, "10.0.0.7");
+    gateway.status.connections[0].endpoint.nat_enabled = true;
+    assert_eq!(connections(std::slice::from_ref(&gateway))[0].remote_ip, "192.0.2.7");
+}
+
+#[test]
 fn a_summary_counts_or_names_the_failure() {
     let mut gateway = recorded_gateways("0s").remove(0);
     let mut second = gateway.status.connections[0].clone();

@@ -218,6 +218,7 @@ fn status() -> GatewayStatus {
                 ..Connection::default()
             },
             discovery: None,
+            health: None,
             lane: LaneStatus {
                 rx_bytes: 15144,
                 tx_bytes: 15148,
