@@ -502,7 +502,8 @@ impl Control<'_> {
             }
         }
         self.rediscover(&document.connections, now);
-        self.shared.status.store(Arc::new(document));
+        self.shared.publish(document);
+        *self.shared.discovery.lock().unwrap_or_else(PoisonError::into_inner) = self.discovery.counters();
         let seconds = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
         let established = engine.established().into_iter().map(|(name, at)| (name, seconds(at))).collect();
         *self.shared.established.lock().unwrap_or_else(PoisonError::into_inner) = established;

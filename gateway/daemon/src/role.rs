@@ -1,6 +1,7 @@
 //! Whether this gateway leads, and what it does while it does: it is its cluster's one Endpoint, and keeps the local
 //! store and the broker in step.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{broadcast, watch};
@@ -12,6 +13,8 @@ use trieste_control::leader::LeaderStatus;
 use trieste_control::recorder::Recorder;
 use trieste_control::store::AnyStore;
 use trieste_control::sync::{SyncConfig, SyncHandle, Syncer, WriteGuard};
+
+use crate::shared::SyncTotals;
 
 /// What is known of the broker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +32,7 @@ pub(crate) struct Duties {
     pub(crate) broker: AnyStore,
     pub(crate) sync: SyncConfig,
     pub(crate) conditions: Conditions,
+    pub(crate) totals: Arc<SyncTotals>,
 }
 
 impl Duties {
@@ -56,7 +60,9 @@ impl Duties {
         let mut config = self.sync.clone();
         let candidate = self.candidate.clone();
         config.guard = WriteGuard::new(move || candidate.is_leader(Instant::now()));
-        Syncer::spawn(self.local.clone(), self.broker.clone(), config)
+        let handle = Syncer::spawn(self.local.clone(), self.broker.clone(), config);
+        self.totals.follow(handle.stats.clone());
+        handle
     }
 
     fn tell(&self, sync: Option<&SyncHandle>, view: &watch::Sender<BrokerView>) {

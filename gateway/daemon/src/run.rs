@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -41,7 +41,7 @@ use crate::node::{self, Found, Node};
 use crate::probe::Probes;
 use crate::role::{self, BrokerView, Duties};
 use crate::settings::NodeSettings;
-use crate::shared::Shared;
+use crate::shared::{Shared, Sources, SyncTotals};
 use crate::status::{self, Fixed};
 use crate::tables::Local;
 use crate::threads::{Ended, spawn_workers};
@@ -155,16 +155,17 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let public_ip = follow_public_ip(config, &store, &found, remembered.as_ref());
     let first = status::Live { endpoint: spec.clone(), ..status::Live::default() };
     let (endpoint_sender, endpoint) = watch::channel(spec);
-    let office = Office::open(config, &node, &store, broker, endpoint, &conditions);
+    let office = Office::open(config, &node, &store, broker.clone(), endpoint, &conditions);
 
-    let shared = Arc::new(Shared {
-        status: ArcSwap::from_pointee(status::document(&fixed, &engine, first, now)),
-        established: Mutex::default(),
-        workers: Mutex::default(),
-        iterations: AtomicU64::new(0),
-        failure: Mutex::default(),
-        namespace: config.namespace.clone(),
-    });
+    let sources = Sources {
+        store: store.clone(),
+        broker,
+        recorder: office.recorder.clone(),
+        sync: Arc::clone(&office.totals),
+        started_from_memory: remembered.as_ref().is_some_and(|known| !known.endpoints.is_empty()),
+    };
+    let first = status::document(&fixed, &engine, first, now);
+    let shared = Arc::new(Shared::new(first, &config.namespace, sources));
     let (stop_sender, stop_receiver) = watch::channel(false);
     let servers = spawn_servers(admin_listener, metrics_listener, &shared, &hub, &stop_receiver);
 
@@ -327,6 +328,7 @@ struct Office {
     broker: watch::Receiver<BrokerView>,
     recorder: Recorder,
     leader: LeaderHandle,
+    totals: Arc<SyncTotals>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
@@ -360,6 +362,7 @@ impl Office {
             node: config.node_name.clone().unwrap_or_else(|| node.hostname.clone()),
         };
         tasks.push(tokio::spawn(keep_pod_label(store.clone(), pod, ha_status, conditions.clone())));
+        let totals: Arc<SyncTotals> = Arc::default();
         let (view, seen) = watch::channel(BrokerView::default());
         if let Some(broker) = broker {
             let mut sync = SyncConfig::new(&config.cluster_id, config.published_subnets());
@@ -371,10 +374,11 @@ impl Office {
                 broker,
                 sync,
                 conditions: conditions.clone(),
+                totals: Arc::clone(&totals),
             };
             tasks.push(tokio::spawn(duties.run(view)));
         }
-        Self { candidate, broker: seen, recorder, leader, tasks }
+        Self { candidate, broker: seen, recorder, leader, totals, tasks }
     }
 
     async fn close(self) {
@@ -417,10 +421,12 @@ fn spawn_servers(
     stop: &watch::Receiver<bool>,
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let (for_status, for_gateway, for_extra) = (Arc::clone(shared), Arc::clone(shared), Arc::clone(shared));
+    let for_health = Arc::clone(shared);
     let state = AdminState {
         status: Arc::new(move || GatewayStatus::clone(&for_status.status.load())),
         gateway: Arc::new(move || for_gateway.gateway()),
         extra: Arc::new(move || for_extra.extra()),
+        health: Arc::new(move || for_health.health()),
         hub: Arc::clone(hub),
     };
     let stopped = |mut stop: watch::Receiver<bool>| async move {

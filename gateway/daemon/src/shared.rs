@@ -1,13 +1,20 @@
 //! What the servers and the heartbeat read of a running gateway.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use trieste_control::admin::GatewayStatus;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use trieste_control::admin::{BrokerLink, GatewayStatus};
 use trieste_control::api::{Gateway, Resource as _};
+use trieste_control::natdiscovery;
+use trieste_control::recorder::Recorder;
+use trieste_control::store::AnyStore;
+use trieste_control::sync::SyncStats;
 
+use crate::admin::Health;
 use crate::metrics::{MetricsExtra, ProcessStats};
 use crate::status;
 
@@ -17,12 +24,57 @@ pub(crate) struct Shared {
     pub(crate) status: ArcSwap<GatewayStatus>,
     pub(crate) established: Mutex<Vec<(String, Duration)>>,
     pub(crate) workers: Mutex<Vec<(u32, trieste_pipeline::Counters)>>,
+    pub(crate) discovery: Mutex<natdiscovery::Counters>,
     pub(crate) iterations: AtomicU64,
     pub(crate) failure: Mutex<String>,
     pub(crate) namespace: String,
+    sources: Sources,
+    pulse: Pulse,
+}
+
+/// Where numbers are asked for when somebody asks for metrics.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) store: AnyStore,
+    pub(crate) broker: Option<AnyStore>,
+    pub(crate) recorder: Recorder,
+    pub(crate) sync: Arc<SyncTotals>,
+    /// Whether there were Endpoints to start from before any store had answered.
+    pub(crate) started_from_memory: bool,
+}
+
+/// When the control loop was last seen, and whether the own store has ever answered.
+#[derive(Debug)]
+struct Pulse {
+    newest: Mutex<Instant>,
+    has_listed: AtomicBool,
 }
 
 impl Shared {
+    /// What is known before the control loop has run.
+    pub(crate) fn new(status: GatewayStatus, namespace: &str, sources: Sources) -> Self {
+        Self {
+            status: ArcSwap::from_pointee(status),
+            established: Mutex::default(),
+            workers: Mutex::default(),
+            discovery: Mutex::default(),
+            iterations: AtomicU64::new(0),
+            failure: Mutex::default(),
+            namespace: namespace.to_owned(),
+            sources,
+            pulse: Pulse { newest: Mutex::new(Instant::now()), has_listed: AtomicBool::new(false) },
+        }
+    }
+
+    /// Takes a new status document in.
+    pub(crate) fn publish(&self, status: GatewayStatus) {
+        if status.store.state == BrokerLink::Synced {
+            self.pulse.has_listed.store(true, Ordering::Relaxed);
+        }
+        *self.pulse.newest.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.status.store(Arc::new(status));
+    }
+
     pub(crate) fn fail(&self, failure: &str) {
         failure.clone_into(&mut self.failure.lock().unwrap_or_else(PoisonError::into_inner));
         let mut status = GatewayStatus::clone(&self.status.load());
@@ -31,17 +83,85 @@ impl Shared {
     }
 
     pub(crate) fn extra(&self) -> MetricsExtra {
+        let Sources { store, broker, recorder, sync, started_from_memory } = &self.sources;
+        let broker = broker.as_ref().and_then(AnyStore::requests).map(|requests| ("broker", requests));
         MetricsExtra {
+            now: Timestamp::now(),
             sync_iterations: self.iterations.load(Ordering::Relaxed),
             established: self.established.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             workers: self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             process: ProcessStats::read(),
+            requests: store
+                .requests()
+                .map(|requests| ("local", requests))
+                .into_iter()
+                .chain(broker)
+                .collect(),
+            sync: sync.sum(),
+            discovery: *self.discovery.lock().unwrap_or_else(PoisonError::into_inner),
+            events: recorder.counts(),
+            started_from_memory: *started_from_memory,
         }
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let age = self.pulse.newest.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        let has_tables = self.sources.started_from_memory || self.pulse.has_listed.load(Ordering::Relaxed);
+        Health::of(&self.status.load(), age, has_tables)
     }
 
     pub(crate) fn gateway(&self) -> serde_json::Value {
         let status = self.status.load();
         let gateway = Gateway::new(&self.namespace, &status.hostname, status::published(&status));
         gateway.map(|gateway| gateway.to_object().to_value()).unwrap_or_default()
+    }
+}
+
+/// What all syncers of this process have done: there is one for each time that this gateway leads.
+#[derive(Debug, Default)]
+pub(crate) struct SyncTotals(Mutex<(SyncStats, Option<watch::Receiver<SyncStats>>)>);
+
+impl SyncTotals {
+    /// Counts a new syncer in. The one before has ended.
+    pub(crate) fn follow(&self, stats: watch::Receiver<SyncStats>) {
+        let sum = self.sum();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (sum, Some(stats));
+    }
+
+    /// All of them together.
+    pub(crate) fn sum(&self) -> SyncStats {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut sum, current) = (known.0, known.1.as_ref().map(|stats| *stats.borrow()).unwrap_or_default());
+        sum.events += current.events;
+        sum.decisions += current.decisions;
+        sum.judgements += current.judgements;
+        sum.local_writes += current.local_writes;
+        sum.broker_writes += current.broker_writes;
+        sum.races += current.races;
+        sum.failures += current.failures;
+        sum.rivals += current.rivals;
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_do_not_go_back_when_a_syncer_ends() {
+        let totals = SyncTotals::default();
+        let mut stats = SyncStats::default();
+        stats.events = 3;
+        stats.races = 1;
+        let (sender, receiver) = watch::channel(stats);
+        totals.follow(receiver);
+        assert_eq!(totals.sum(), stats);
+        drop(sender);
+        let (sender, receiver) = watch::channel(SyncStats::default());
+        totals.follow(receiver);
+        assert_eq!(totals.sum(), stats);
+        sender.send_replace(stats);
+        assert_eq!((totals.sum().events, totals.sum().races), (6, 2));
     }
 }

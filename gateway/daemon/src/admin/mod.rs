@@ -1,14 +1,17 @@
 //! The gateway's two HTTP servers: the admin socket, a unix socket for the operator of this node, and the metrics
-//! port, for Prometheus. What they say is `trieste_control::admin` and [`crate::metrics`].
+//! port, for Prometheus and the kubelet. What they say is `trieste_control::admin` and [`crate::metrics`].
 //!
+//! * [`health`] — whether the process works, and whether it can carry traffic.
 //! * [`listen`] — binding, with errors that say what to do.
 //! * [`routes`] — what is answered.
 //! * [`serve`] — connections: bounded in number and in time, and how they end.
 
+pub mod health;
 pub mod listen;
 pub mod routes;
 pub mod serve;
 
+pub use health::Health;
 pub use listen::{ListenError, bind_admin, bind_metrics};
 pub use routes::AdminState;
 pub use serve::{serve_admin, serve_metrics};

@@ -11,10 +11,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use trieste_control::admin::{
-    CAPTURE_PATH, CaptureRequest, ErrorBody, GATEWAY_PATH, GatewayStatus, METRICS_PATH, PCAPNG_CONTENT_TYPE,
-    STATUS_PATH,
+    CAPTURE_PATH, CaptureRequest, ErrorBody, GATEWAY_PATH, GatewayStatus, LIVE_PATH, METRICS_PATH,
+    PCAPNG_CONTENT_TYPE, READY_PATH, STATUS_PATH,
 };
 
+use super::Health;
 use crate::capture::{CaptureError, CaptureHub};
 use crate::metrics::{self, MetricsExtra};
 
@@ -27,6 +28,8 @@ pub struct AdminState {
     pub gateway: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
     /// What metrics need beyond the status.
     pub extra: Arc<dyn Fn() -> MetricsExtra + Send + Sync>,
+    /// Whether the process works, and can carry traffic.
+    pub health: Arc<dyn Fn() -> Health + Send + Sync>,
     /// Captures.
     pub hub: Arc<CaptureHub>,
 }
@@ -42,14 +45,21 @@ pub fn admin_router(state: AdminState) -> Router {
     let router = Router::new()
         .route(STATUS_PATH, get(status))
         .route(GATEWAY_PATH, get(gateway))
-        .route(CAPTURE_PATH, get(capture))
-        .route(METRICS_PATH, get(metrics_page));
-    with_refusals(router).with_state(state)
+        .route(CAPTURE_PATH, get(capture));
+    with_refusals(with_shared(router)).with_state(state)
 }
 
-/// Metrics alone, for the metrics port. `HEAD` is answered like `GET`, without the body: tools ask so.
+/// Metrics and health, for the metrics port. `HEAD` is answered like `GET`, without the body: tools ask so.
 pub fn metrics_router(state: AdminState) -> Router {
-    with_refusals(Router::new().route(METRICS_PATH, get(metrics_page))).with_state(state)
+    with_refusals(with_shared(Router::new())).with_state(state)
+}
+
+/// What both servers answer.
+fn with_shared(router: Router<AdminState>) -> Router<AdminState> {
+    router
+        .route(METRICS_PATH, get(metrics_page))
+        .route(LIVE_PATH, get(|state| async { verdict(state, |health| health.live) }))
+        .route(READY_PATH, get(|state| async { verdict(state, |health| health.ready) }))
 }
 
 fn with_refusals(router: Router<AdminState>) -> Router<AdminState> {
@@ -71,6 +81,17 @@ async fn gateway(State(state): State<AdminState>) -> Json<serde_json::Value> {
 async fn metrics_page(State(state): State<AdminState>) -> impl IntoResponse {
     let page = metrics::render(&(state.status)(), &(state.extra)(), state.hub.counters());
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
+}
+
+/// One line, and the status that a kubelet goes by.
+fn verdict(
+    State(state): State<AdminState>,
+    which: impl FnOnce(Health) -> Result<String, String>,
+) -> (StatusCode, String) {
+    match which((state.health)()) {
+        Ok(line) => (StatusCode::OK, line + "\n"),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason + "\n"),
+    }
 }
 
 async fn capture(

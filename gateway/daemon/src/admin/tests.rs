@@ -79,6 +79,7 @@ fn state() -> AdminState {
         status: Arc::new(move || status.clone()),
         gateway: Arc::new(|| serde_json::json!({"kind": "Gateway"})),
         extra: Arc::new(|| MetricsExtra { sync_iterations: 3, ..MetricsExtra::default() }),
+        health: Arc::new(|| Health { live: Ok("live".to_owned()), ready: Err("starting".to_owned()) }),
         hub: Arc::new(CaptureHub::new(IpAddr::from([192, 0, 2, 1]), 4500)),
     }
 }
@@ -270,6 +271,15 @@ async fn the_metrics_port_answers_get_and_head_over_both_families() {
         assert_eq!(head.status(), StatusCode::OK);
         assert_eq!(head.headers()["content-length"], page.len().to_string());
         assert!(body(head).await.is_empty());
+        for method in [Method::GET, Method::HEAD] {
+            let live = request(connect().await.unwrap(), method.clone(), "/healthz").await;
+            assert_eq!(live.status(), StatusCode::OK);
+            let ready = request(connect().await.unwrap(), method.clone(), "/readyz").await;
+            assert_eq!(ready.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(ready.headers()["content-length"], "9");
+            let reason = if method == Method::GET { "starting\n" } else { "" };
+            assert_eq!(body(ready).await, reason);
+        }
         let status = request(connect().await.unwrap(), Method::GET, "/v1/status").await;
         assert_eq!(status.status(), StatusCode::NOT_FOUND, "the admin API is not on the network");
     }

@@ -13,7 +13,8 @@ use super::{Config, ConfigError};
 #[derive(Debug, Parser)]
 #[command(
     name = "trieste-gateway",
-    version,
+    // Upstream's form, which its tool reads: `<component> version: <version>`.
+    version = concat!("version: v", env!("CARGO_PKG_VERSION")),
     about = "Trieste's gateway: joins this cluster to the others of its set"
 )]
 pub struct CommandLine {

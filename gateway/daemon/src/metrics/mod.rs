@@ -3,17 +3,24 @@
 //! A pure function of the status document and a few numbers beside it; the counters themselves belong to the
 //! workers. `docs/operations/metrics.md` describes every metric, and a test compares it with what is rendered.
 //!
-//! * [`exposition`] — the text format. * `upstream` — names that are API. * `ours` — the rest.
+//! * [`exposition`] — the text format. * `upstream` — names that are API. * `cluster` — stores, election, discovery,
+//!   health, conditions. * `ours` — the packet path and the rest.
 
 pub mod exposition;
 pub mod process;
 
+mod cluster;
 mod ours;
 mod upstream;
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use trieste_control::admin::GatewayStatus;
+use trieste_control::natdiscovery;
+use trieste_control::recorder::EventCounts;
+use trieste_control::store::kube::Requests;
+use trieste_control::sync::SyncStats;
 use trieste_pipeline::Counters;
 
 use crate::capture::CaptureCounters;
@@ -32,6 +39,18 @@ pub struct MetricsExtra {
     pub workers: Vec<(u32, Counters)>,
     /// The process; see [`ProcessStats::read`].
     pub process: Option<ProcessStats>,
+    /// The time that it is.
+    pub now: Timestamp,
+    /// Requests to API servers, `local` and `broker`; directories have none.
+    pub requests: Vec<(&'static str, Requests)>,
+    /// What the syncers of this process have done.
+    pub sync: SyncStats,
+    /// What NAT discovery has counted.
+    pub discovery: natdiscovery::Counters,
+    /// How often what happened.
+    pub events: EventCounts,
+    /// Whether there were Endpoints to start from before any store had answered.
+    pub started_from_memory: bool,
 }
 
 /// Renders the page.
@@ -40,6 +59,12 @@ pub fn render(status: &GatewayStatus, extra: &MetricsExtra, captures: CaptureCou
     let mut page = Page::default();
     upstream::render(&mut page, status, extra);
     ours::gateway(&mut page, status);
+    cluster::stores(&mut page, status, extra);
+    cluster::election(&mut page, status, extra);
+    cluster::sync(&mut page, &extra.sync);
+    cluster::discovery(&mut page, status, &extra.discovery);
+    cluster::health(&mut page, status);
+    cluster::state(&mut page, status, extra);
     ours::workers(&mut page, status, extra);
     ours::cables(&mut page, status);
     ours::packets(&mut page, status);
@@ -50,5 +75,7 @@ pub fn render(status: &GatewayStatus, extra: &MetricsExtra, captures: CaptureCou
     page.into_text()
 }
 
+#[cfg(test)]
+mod recorded;
 #[cfg(test)]
 mod tests;

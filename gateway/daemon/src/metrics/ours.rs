@@ -1,6 +1,6 @@
 //! What upstream has no name for. Counters are of packets, where a segment of a train counts as one.
 
-use trieste_control::admin::{BrokerLink, FeatureState, GatewayStatus, WorkerState};
+use trieste_control::admin::{FeatureState, GatewayStatus, WorkerState};
 use trieste_control::api::HaStatus;
 use trieste_pipeline::Counters;
 
@@ -8,15 +8,15 @@ use super::MetricsExtra;
 use super::exposition::{Family, Kind, Page};
 use crate::capture::CaptureCounters;
 
-fn gauge(name: &'static str, help: &'static str) -> Family {
+pub(super) fn gauge(name: &'static str, help: &'static str) -> Family {
     Family::new(Kind::Gauge, name, help)
 }
 
-fn counter(name: &'static str, help: &'static str) -> Family {
+pub(super) fn counter(name: &'static str, help: &'static str) -> Family {
     Family::new(Kind::Counter, name, help)
 }
 
-/// The gateway as a whole: version, state, broker, clusters it does not connect to, what the kernel offers.
+/// The gateway as a whole: version, state, clusters it does not connect to, what the kernel offers.
 pub(super) fn gateway(page: &mut Page, status: &GatewayStatus) {
     let mut build = gauge("trieste_build_info", "The version that runs; always 1");
     build.set(&[("version", &status.version)], 1u64);
@@ -29,27 +29,6 @@ pub(super) fn gateway(page: &mut Page, status: &GatewayStatus) {
         gauge("trieste_gateway_failed", "Whether this gateway cannot work; its status says why")
             .with(!status.failure.is_empty()),
     );
-    let mut broker =
-        gauge("trieste_broker_state", "The broker's state: 1 for the present one, 0 for the others");
-    for state in [
-        BrokerLink::None,
-        BrokerLink::Connecting,
-        BrokerLink::Synced,
-        BrokerLink::Away,
-        BrokerLink::Standby,
-    ] {
-        broker.set(&[("state", state.as_str())], state == status.broker.state);
-    }
-    page.add(broker);
-    if let Some(since) = status.broker.since {
-        page.add(
-            gauge(
-                "trieste_broker_state_since_seconds",
-                "Since when the broker is in its present state, in Unix time",
-            )
-            .with(since.as_duration().as_secs_f64()),
-        );
-    }
     let mut refused =
         gauge("trieste_refused_clusters", "Clusters that are not connected to; the status says why");
     for entry in &status.refused {

@@ -22,6 +22,10 @@ pub struct ProcessStats {
     pub max_fds: u64,
     /// Threads.
     pub threads: u64,
+    /// Most bytes of address space that it may have.
+    pub max_virtual_bytes: u64,
+    /// Bytes that this network namespace has received and sent in IP packets, all processes together.
+    pub network_bytes: (u64, u64),
 }
 
 impl ProcessStats {
@@ -36,8 +40,10 @@ impl ProcessStats {
             resident_bytes: status_field(&status, "VmRSS:")? * 1024,
             virtual_bytes: status_field(&status, "VmSize:")? * 1024,
             open_fds: u64::try_from(fs::read_dir("/proc/self/fd").ok()?.count()).ok()?,
-            max_fds: max_fds(&limits)?,
+            max_fds: limit(&limits, "Max open files")?,
             threads: status_field(&status, "Threads:")?,
+            max_virtual_bytes: limit(&limits, "Max address space")?,
+            network_bytes: network_bytes(&fs::read_to_string("/proc/self/net/netstat").ok()?)?,
         })
     }
 }
@@ -59,8 +65,20 @@ fn cpu_time(stat: &str) -> Option<Duration> {
     Some(Duration::from_millis((user + system) * (1000 / TICKS_PER_SECOND)))
 }
 
-fn max_fds(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+/// `InOctets` and `OutOctets` of `IpExt`: one line has the names, the next one the values.
+fn network_bytes(netstat: &str) -> Option<(u64, u64)> {
+    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt:"));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let value = |name| {
+        let at = names.split_whitespace().position(|other| other == name)?;
+        values.split_whitespace().nth(at)?.parse().ok()
+    };
+    Some((value("InOctets")?, value("OutOctets")?))
+}
+
+/// The soft limit of this name.
+fn limit(limits: &str, name: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let soft = line.split_whitespace().next()?;
     if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
 }
@@ -74,6 +92,18 @@ pub(super) fn render(page: &mut Page, process: &ProcessStats, started: Timestamp
     );
     page.add(cpu.with(process.cpu.as_secs_f64()));
     page.add(gauge("process_max_fds", "Maximum number of open file descriptors.").with(process.max_fds));
+    let octets = |name, help, bytes| Family::new(Kind::Counter, name, help).with(bytes);
+    let (received, sent) = process.network_bytes;
+    page.add(octets(
+        "process_network_receive_bytes_total",
+        "Number of bytes received by the process over the network.",
+        received,
+    ));
+    page.add(octets(
+        "process_network_transmit_bytes_total",
+        "Number of bytes sent by the process over the network.",
+        sent,
+    ));
     page.add(gauge("process_open_fds", "Number of open file descriptors.").with(process.open_fds));
     page.add(
         gauge("process_resident_memory_bytes", "Resident memory size in bytes.").with(process.resident_bytes),
@@ -86,6 +116,10 @@ pub(super) fn render(page: &mut Page, process: &ProcessStats, started: Timestamp
     page.add(
         gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.").with(process.virtual_bytes),
     );
+    page.add(
+        gauge("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.")
+            .with(process.max_virtual_bytes),
+    );
 }
 
 #[cfg(test)]
@@ -97,6 +131,13 @@ mod tests {
         let stats = ProcessStats::read().unwrap();
         assert!(stats.resident_bytes > 1 << 20 && stats.virtual_bytes >= stats.resident_bytes, "{stats:?}");
         assert!(stats.threads >= 1 && stats.open_fds >= 3 && stats.max_fds >= stats.open_fds, "{stats:?}");
+    }
+
+    #[test]
+    fn bytes_are_found_by_their_columns_names() {
+        let netstat = "TcpExt: InOctets\nTcpExt: 9\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 1 20 30\n";
+        assert_eq!(network_bytes(netstat), Some((20, 30)));
+        assert_eq!(network_bytes("IpExt: InOctets\n"), None);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trieste_control::admin::{
-    BrokerLink, BrokerStatus, CableStatus, Conservation, DropCount, FeatureState, IoCapability, LaneStatus,
-    RefusedCluster, WorkerState, WorkerStatus,
+    BrokerLink, BrokerStatus, CableStatus, Condition, Conservation, DiscoveryStatus, DropCount,
+    ElectionStatus, FeatureState, HealthStatus, IoCapability, LaneStatus, RefusedCluster, Severity,
+    WorkerState, WorkerStatus,
 };
 use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec, HaStatus, LatencyRtt};
 
@@ -141,6 +142,50 @@ fn every_metric_is_documented_and_nothing_else_is() {
     );
 }
 
+#[test]
+fn the_control_plane_is_told() {
+    let text = page(&status(), &extra());
+    for line in [
+        "trieste_leader 1",
+        "trieste_lease_transitions 7",
+        "trieste_election_failing 0",
+        r#"trieste_leadership_changes_total{change="acquired"} 2"#,
+        r#"trieste_leadership_changes_total{change="lost"} 1"#,
+        r#"trieste_store_state{state="away"} 1"#,
+        r#"trieste_store_state{state="synced"} 0"#,
+        "trieste_store_away_seconds 120",
+        "trieste_broker_away_seconds 0",
+        r#"trieste_api_requests_total{store="local",verb="list",outcome="done"} 0"#,
+        r#"trieste_sync_writes_total{store="broker"} 5"#,
+        r#"trieste_nat_discovery_cables{state="private"} 1"#,
+        r#"trieste_nat_discovery_cables{state="remembered"} 0"#,
+        r#"trieste_nat_discovery_datagrams_total{outcome="answered-ok"} 0"#,
+        r#"trieste_health_check_up{cable="submariner-cable-cluster-b-172-31-2-11",remote_cluster="cluster-b"} 1"#,
+        r#"trieste_health_check_loss_ratio{cable="submariner-cable-cluster-b-172-31-2-11",remote_cluster="cluster-b"} 0.25"#,
+        r#"trieste_conditions{condition="UnknownNodeSetting",severity="warning"} 2"#,
+        r#"trieste_events_total{reason="LeadershipLost",severity="warning"} 1"#,
+        "trieste_public_ip_known 1",
+        "trieste_started_from_memory 1",
+    ] {
+        assert!(text.lines().any(|other| other == line), "missing: {line}\nin:\n{text}");
+    }
+}
+
+#[test]
+fn the_newest_ping_is_not_lost_yet() {
+    let mut status = status();
+    let name = "trieste_health_check_loss_ratio";
+    for (sent, received, expected) in
+        [(1, 0, None), (1, 1, None), (2, 1, Some("0")), (2, 2, Some("0")), (3, 0, Some("1"))]
+    {
+        let health = status.connections[0].health.as_mut().unwrap();
+        (health.sent, health.received) = (sent, received);
+        let text = page(&status, &extra());
+        let found = text.lines().find(|line| line.starts_with(name)).and_then(|line| line.rsplit(' ').next());
+        assert_eq!(found, expected, "{sent} sent, {received} received");
+    }
+}
+
 fn page(status: &GatewayStatus, extra: &MetricsExtra) -> String {
     render(status, extra, CaptureCounters { running: 1, lost: 9 })
 }
@@ -206,9 +251,13 @@ fn status() -> GatewayStatus {
             ..BrokerStatus::default()
         },
         conservation: Conservation { received: 150, made: 1, out: 142, held: 4, dropped: 5 },
-        store: BrokerStatus::default(),
-        election: None,
-        conditions: vec![],
+        store: BrokerStatus {
+            state: BrokerLink::Away,
+            since: Some("2026-11-21T05:48:02Z".parse().unwrap()),
+            ..BrokerStatus::default()
+        },
+        election: Some(ElectionStatus { is_leader: true, term: 7, ..ElectionStatus::default() }),
+        conditions: ["gw1 a", "gw1 b"].map(unknown_setting).to_vec(),
         events: vec![],
         connections: vec![CableStatus {
             connection: Connection {
@@ -217,8 +266,14 @@ fn status() -> GatewayStatus {
                 latency_rtt: Some(LatencyRtt { last: "849.464µs".to_owned(), ..LatencyRtt::default() }),
                 ..Connection::default()
             },
-            discovery: None,
-            health: None,
+            discovery: Some(DiscoveryStatus { state: "private".to_owned(), message: String::new() }),
+            health: Some(HealthStatus {
+                status: "connected".to_owned(),
+                address: "10.2.0.1".to_owned(),
+                sent: 41,
+                received: 30,
+                ..HealthStatus::default()
+            }),
             lane: LaneStatus {
                 rx_bytes: 15144,
                 tx_bytes: 15148,
@@ -230,7 +285,20 @@ fn status() -> GatewayStatus {
     }
 }
 
+fn unknown_setting(subject: &str) -> Condition {
+    Condition {
+        name: "UnknownNodeSetting".to_owned(),
+        severity: Severity::Warning,
+        subject: subject.to_owned(),
+        message: "has no effect".to_owned(),
+        since: "2026-11-21T05:48:01Z".parse().unwrap(),
+    }
+}
+
 fn extra() -> MetricsExtra {
+    let mut sync = SyncStats::default();
+    sync.broker_writes = 5;
+    let event = |reason: &str, severity, count| ((reason.to_owned(), severity), count);
     MetricsExtra {
         sync_iterations: 16,
         established: vec![(
@@ -239,5 +307,15 @@ fn extra() -> MetricsExtra {
         )],
         workers: vec![(0, Counters { tun_in: 60, ..Counters::default() })],
         process: Some(ProcessStats::default()),
+        now: "2026-11-21T05:50:02Z".parse().unwrap(),
+        requests: vec![("local", Requests::default())],
+        sync,
+        events: [
+            event("LeadershipAcquired", Severity::Info, 2),
+            event("LeadershipLost", Severity::Warning, 1),
+        ]
+        .into(),
+        started_from_memory: true,
+        ..MetricsExtra::default()
     }
 }

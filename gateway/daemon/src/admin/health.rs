@@ -1,0 +1,111 @@
+//! Whether the process works, and whether it can carry traffic: what a kubelet asks.
+//!
+//! *Live* is about this process alone: whatever is wrong outside of it is not mended by a restart, which would cost
+//! the traffic that still flows. So neither a store that is away nor peers that are silent make it unhealthy.
+
+use std::time::Duration;
+
+use trieste_control::admin::{BrokerLink, GatewayStatus, WorkerState};
+
+/// Ours: the status document is put together twice a second; a control loop that has not done so for this long hangs.
+pub const STALE_AFTER: Duration = Duration::from_secs(15);
+
+/// The two verdicts, each with its reason in one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// Whether the process works; if not, it should be restarted.
+    pub live: Result<String, String>,
+    /// Whether packets have tables to go by. A passive gateway is as ready as an active one.
+    pub ready: Result<String, String>,
+}
+
+impl Health {
+    /// The verdicts about a status document of this age. `has_tables` says that tables were made at least once, from
+    /// the own store or from memory.
+    #[must_use]
+    pub fn of(status: &GatewayStatus, age: Duration, has_tables: bool) -> Self {
+        let live = live(status, age);
+        let ready = live.clone().and_then(|_| ready(status, has_tables));
+        Self { live, ready }
+    }
+}
+
+fn live(status: &GatewayStatus, age: Duration) -> Result<String, String> {
+    if !status.failure.is_empty() {
+        return Err(one_line(&status.failure));
+    }
+    if age > STALE_AFTER {
+        return Err(format!("the control loop has not been heard of for {} s", age.as_secs()));
+    }
+    let ended = status.workers.iter().find(|worker| worker.state == WorkerState::Stopped);
+    if let Some(worker) = ended {
+        let why = worker.last_error.as_deref().unwrap_or("nobody knows why");
+        return Err(one_line(&format!("worker {} has ended: {why}", worker.id)));
+    }
+    Ok("live".to_owned())
+}
+
+fn ready(status: &GatewayStatus, has_tables: bool) -> Result<String, String> {
+    if status.store.state == BrokerLink::None {
+        return Err("starting".to_owned());
+    }
+    if has_tables {
+        return Ok(format!("ready, {}", status.ha_status));
+    }
+    let why = status.store.error.as_deref().unwrap_or("it has not answered yet");
+    Err(one_line(&format!("nothing is remembered, and this cluster's own store is needed: {why}")))
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> GatewayStatus {
+        serde_json::from_str(
+            r#"{"version":"1","pid":7,"started":"2026-11-21T05:48:28Z","cluster":"a","hostname":"h","haStatus":"passive",
+            "endpoint":{"cluster_id":"a","cable_name":"c","hostname":"h","subnets":[],"private_ip":"10.0.0.1",
+            "backend":"wireguard"},"workers":[{"id":0,"cpu":0,"state":"running","packets":0,"restarts":0}],
+            "store":{"state":"synced"}}"#,
+        )
+        .unwrap()
+    }
+
+    const FRESH: Duration = Duration::from_millis(400);
+
+    #[test]
+    fn a_passive_gateway_that_knows_its_peers_is_live_and_ready() {
+        let health = Health::of(&status(), FRESH, true);
+        assert_eq!(health, Health { live: Ok("live".to_owned()), ready: Ok("ready, passive".to_owned()) });
+    }
+
+    #[test]
+    fn a_control_loop_that_hangs_and_a_worker_that_has_ended_are_neither() {
+        let health = Health::of(&status(), Duration::from_secs(16), true);
+        assert!(health.live.as_ref().unwrap_err().contains("16 s"), "{health:?}");
+        assert_eq!(health.live, health.ready);
+        let mut status = status();
+        status.workers[0].state = WorkerState::Stopped;
+        status.workers[0].last_error = Some("TUN\nis gone".to_owned());
+        let health = Health::of(&status, FRESH, true);
+        assert_eq!(health.live, Err("worker 0 has ended: TUN is gone".to_owned()));
+        status.failure = "all workers ended".to_owned();
+        assert_eq!(Health::of(&status, FRESH, true).ready, Err("all workers ended".to_owned()));
+    }
+
+    #[test]
+    fn a_store_that_is_away_matters_only_to_who_remembers_nothing() {
+        let mut status = status();
+        status.store.state = BrokerLink::Away;
+        status.store.error = Some("refused".to_owned());
+        assert!(Health::of(&status, FRESH, true).ready.is_ok());
+        let health = Health::of(&status, FRESH, false);
+        assert!(health.live.is_ok());
+        assert!(health.ready.unwrap_err().contains("refused"));
+        status.store.state = BrokerLink::None;
+        assert_eq!(Health::of(&status, FRESH, true).ready, Err("starting".to_owned()));
+    }
+}
