@@ -16,6 +16,8 @@ use crate::settings::NodeSettings;
 use crate::state;
 
 const FILE: &str = "remembered.json";
+/// Where a file goes that cannot be understood.
+const ASIDE: &str = "remembered.bad";
 /// Largest file that is read. Ours: 1,000 Endpoints are under 2 MiB.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -74,7 +76,7 @@ impl Memory {
                 Some(remembered)
             }
             Err(error) => {
-                let aside = self.path.with_extension("bad");
+                let aside = self.path.with_file_name(ASIDE);
                 tracing::warn!(path = %self.path.display(), aside = %aside.display(), %error, "what was remembered makes no sense; set aside");
                 // It is only a cache: if it stays, it is written over.
                 let _ = fs::rename(&self.path, aside);
@@ -114,10 +116,7 @@ impl Memory {
 /// # Errors
 /// What the kernel says; that there was nothing is no error.
 pub fn forget(dir: &Path) -> io::Result<()> {
-    match fs::remove_file(dir.join(FILE)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    state::remove(dir, &[FILE, ASIDE])
 }
 
 fn read(path: &Path) -> io::Result<String> {

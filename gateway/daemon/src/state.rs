@@ -1,4 +1,4 @@
-//! The state directory: the node's WireGuard key, mode 0600 in a directory of mode 0700.
+//! The state directory: the node's WireGuard key, mode 0600 in a directory of mode 0700, and whose gateway it is.
 //!
 //! The key is made once. Upstream ignores a changed Endpoint under a known key, so the key is renewed when what
 //! peers have to learn with it changes: subnets, address or port. What it was made for is kept beside it.
@@ -93,18 +93,58 @@ pub fn broker_memory(dir: &Path, broker: &Path) -> PathBuf {
     dir.join(format!("broker{}.id", &name[start..]))
 }
 
-/// Forgets whose gateway the node was.
+/// Whether what is written to the directory outlives a container: whether it is on another mount than the root. Where
+/// that cannot be found out it is taken to be.
+#[must_use]
+pub fn is_volume(dir: &Path) -> bool {
+    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    !fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_on_root(&mounts, &dir))
+}
+
+/// Whether no mount but the root's holds the path. `mounts` is the text of `/proc/PID/mountinfo`.
+fn is_on_root(mounts: &str, path: &Path) -> bool {
+    // Blanks in names are written as `\040`; such a mount point is none of a state directory's.
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(Path::new);
+    !points.filter(|point| *point != Path::new("/")).any(|point| path.starts_with(point))
+}
+
+/// Forgets the key, whose gateway the node was, and what brokers were known.
 ///
 /// # Errors
 /// What the kernel says; that there was nothing is no error.
-pub fn release_cluster(dir: &Path) -> Result<(), StateError> {
-    let path = dir.join(CLUSTER_FILE);
-    match fs::remove_file(&path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(StateError::Io { what: "remove", path, source })
+pub fn forget(dir: &Path) -> Result<(), StateError> {
+    let failed = |what| move |source| StateError::Io { what, path: dir.to_owned(), source };
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed("list"))?,
+    };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let brokers: Vec<String> =
+        names.filter(|name| name.starts_with("broker") && name.ends_with(".id")).collect();
+    let brokers = brokers.iter().map(String::as_str);
+    // The cluster's name goes last: until then the node is its gateway's.
+    let files: Vec<&str> = brokers.chain([KEY_FILE, FACTS_FILE, CLUSTER_FILE]).collect();
+    remove(dir, &files).map_err(failed("remove files from"))?;
+    // What others have put there stays, and a volume stays a volume.
+    let _ = fs::remove_dir(dir);
+    Ok(())
+}
+
+/// Removes files and what an interrupted write has left of them.
+///
+/// # Errors
+/// What the kernel says; that there was nothing is no error.
+pub(crate) fn remove(dir: &Path, names: &[&str]) -> io::Result<()> {
+    for name in names {
+        let path = dir.join(name);
+        for path in [path.with_extension("new"), path] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// The node's private key: the one on disk if it was made for the same `facts` (a text that changes when subnets,
@@ -190,9 +230,41 @@ mod tests {
         claim_cluster(dir.path(), "east").unwrap();
         let error = claim_cluster(dir.path(), "east-1").unwrap_err().to_string();
         assert!(error.contains("--uninstall with cluster-id east"), "{error}");
-        release_cluster(dir.path()).unwrap();
-        release_cluster(dir.path()).unwrap();
+        forget(dir.path()).unwrap();
+        forget(dir.path()).unwrap();
+        prepare(dir.path()).unwrap();
         claim_cluster(dir.path(), "east-1").unwrap();
+    }
+
+    #[test]
+    fn nothing_of_ours_is_left_and_nothing_of_others_is_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("state");
+        let fill = || {
+            prepare(&dir).unwrap();
+            claim_cluster(&dir, "east").unwrap();
+            private_key(&dir, "10.1.0.0/16").unwrap();
+            write(&broker_memory(&dir, Path::new("/broker")), "id").unwrap();
+        };
+        fill();
+        forget(&dir).unwrap();
+        assert!(!dir.exists());
+        fill();
+        fs::write(dir.join("notes"), "mine").unwrap();
+        forget(&dir).unwrap();
+        let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["notes"]);
+    }
+
+    #[test]
+    fn a_volume_is_a_mount_other_than_the_root() {
+        let mounts = "21 1 0:20 / / rw,relatime - overlay overlay rw\n\
+                      22 21 0:21 / /proc rw - proc proc rw\n\
+                      40 21 8:1 /lib/kubelet/x /var/lib/trieste rw - ext4 /dev/sda1 rw\n";
+        assert!(!is_on_root(mounts, Path::new("/var/lib/trieste")));
+        assert!(!is_on_root(mounts, Path::new("/var/lib/trieste/state")));
+        assert!(is_on_root(mounts, Path::new("/var/lib/trieste-2")));
+        assert!(is_on_root(mounts, Path::new("/var/lib")));
     }
 
     #[test]

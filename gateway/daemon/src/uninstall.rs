@@ -6,11 +6,11 @@ use trieste_control::election::GATEWAY_LEASE;
 use trieste_control::publish::{Publisher, withdraw_from_broker};
 use trieste_control::store::{Location, delete_if_exists};
 
-use crate::config::{Broker, Config};
-use crate::{devices, host, memory, state, stores};
+use crate::config::Config;
+use crate::{devices, host, memory, natdiscovery, state, stores};
 
 /// Removes what this gateway has put anywhere: the TUN device, its objects in the local store, its cluster's
-/// objects on the broker. Can be run again.
+/// objects on the broker, and what it has kept on the node, its key included. Can be run again.
 ///
 /// # Errors
 /// What could not be removed.
@@ -40,12 +40,10 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
         withdraw_from_broker(&broker, &config.broker_namespace, &config.cluster_id).await.context(
             "removing this cluster's objects from the broker (run it again when the broker is there)",
         )?;
-        if let Some(Broker::At(Location::Dir(path))) = &config.broker {
-            let _ = std::fs::remove_file(state::broker_memory(&config.state_dir, path));
-        }
     }
     memory::forget(&config.state_dir).context("forgetting what was remembered")?;
-    state::release_cluster(&config.state_dir)?;
+    natdiscovery::forget(&config.state_dir).context("forgetting what NAT discovery had found")?;
+    state::forget(&config.state_dir)?;
     tracing::info!("uninstalled");
     Ok(())
 }

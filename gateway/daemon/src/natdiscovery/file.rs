@@ -45,6 +45,14 @@ pub(super) fn read(dir: &Path) -> Memory {
     Memory::default()
 }
 
+/// Forgets everything.
+///
+/// # Errors
+/// What the kernel says; that there was nothing is no error.
+pub(crate) fn forget(dir: &Path) -> io::Result<()> {
+    state::remove(dir, &[FILE, ASIDE])
+}
+
 /// The file's text; `None` without a file.
 fn text(path: &Path) -> io::Result<Option<String>> {
     let file = match File::open(path) {
