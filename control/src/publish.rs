@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use serde_json::Value;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 pub use pod_label::{NODE_LABEL, OwnPod, POD_LABEL_CONDITION, STATUS_LABEL, keep_pod_label, labelled_pod};
@@ -178,7 +177,7 @@ impl<S: Store> Publisher<S> {
         let key = ObjectKey::new(Kind::Gateway, &self.namespace, ensure_valid_name(&self.hostname));
         let mut races = 0;
         loop {
-            let answer = match tracker.beat(status.clone(), now)? {
+            let answer = match tracker.beat(status, now) {
                 GatewayWrite::Create(object) => bounded(&key, self.store.create(object)).await,
                 GatewayWrite::Update(object) => bounded(&key, self.store.update(object)).await,
             };
@@ -192,7 +191,7 @@ impl<S: Store> Publisher<S> {
     }
 
     async fn put(&self, wanted: Object) -> Result<Object, StoreError> {
-        upsert(&self.store, wanted, merge).await
+        upsert(&self.store, wanted, |existing, wanted| merge(existing, wanted.clone())).await
     }
 
     /// Our own cluster's other endpoints are from an earlier start, or of the gateway that we take over from.
@@ -228,11 +227,10 @@ pub async fn withdraw_from_broker<B: Store>(
 }
 
 /// Makes an existing object say what is wanted. Labels, annotations and top-level fields that others put there stay.
-fn merge(existing: &mut Object, wanted: &Object) {
-    existing.body.extend(wanted.body.iter().map(|(field, value)| (field.clone(), Value::clone(value))));
-    let metadata = &mut existing.metadata;
-    metadata.annotations.extend(wanted.metadata.annotations.iter().map(|(k, v)| (k.clone(), v.clone())));
-    metadata.labels.extend(wanted.metadata.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
+fn merge(existing: &mut Object, wanted: Object) {
+    existing.body.extend(wanted.body);
+    existing.metadata.annotations.extend(wanted.metadata.annotations);
+    existing.metadata.labels.extend(wanted.metadata.labels);
 }
 
 /// Ours: how long to wait for an answer to one request.

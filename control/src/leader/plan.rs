@@ -1,10 +1,12 @@
 //! What to write so that this gateway is its cluster's one Endpoint. Pure.
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::TERM_ANNOTATION;
 use crate::api::{
-    ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, ObjectKey, Resource, label,
+    ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, ObjectKey, ObjectMeta, Resource,
+    label,
 };
 use crate::election::Term;
 
@@ -70,8 +72,10 @@ pub struct Plan {
 /// # Errors
 /// [`ApiError`] when no objects can be made of our own specs: the configuration is wrong.
 pub fn plan(view: &View<'_>) -> Result<Plan, ApiError> {
-    let cluster = Cluster::new(view.namespace, view.cluster.clone())?.to_object();
-    let endpoint = Endpoint::new(view.namespace, view.endpoint.clone())?.to_object();
+    let cluster = Cluster::new(view.namespace, view.cluster.clone())?;
+    let cluster = object(Kind::Cluster, cluster.metadata, &cluster.spec);
+    let endpoint = Endpoint::new(view.namespace, view.endpoint.clone())?;
+    let endpoint = object(Kind::Endpoint, endpoint.metadata, &endpoint.spec);
     if let Some(fenced) = fence(view, &cluster.key()) {
         return Ok(Plan { fenced: Some(fenced), ..Plan::default() });
     }
@@ -94,6 +98,13 @@ pub fn plan(view: &View<'_>) -> Result<Plan, ApiError> {
         plan.writes.extend(write);
     }
     Ok(plan)
+}
+
+fn object(kind: Kind, metadata: ObjectMeta, spec: &impl Serialize) -> Object {
+    let mut object = Object::new(kind, metadata);
+    let spec = serde_json::to_value(spec).expect("its keys are strings and its values are JSON");
+    object.body.insert("spec".to_owned(), spec);
+    object
 }
 
 /// The newest term above ours on our cluster's own objects.

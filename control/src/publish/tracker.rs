@@ -7,8 +7,7 @@ use jiff::Timestamp;
 
 use super::{GATEWAY_INTERVAL, GATEWAY_STALE_AFTER, merge};
 use crate::api::{
-    ApiError, Gateway, Object, ObjectMeta, PublishedStatus, Resource, annotation, check_object_name,
-    ensure_valid_name,
+    ApiError, Kind, Object, ObjectMeta, PublishedStatus, annotation, check_object_name, ensure_valid_name,
 };
 use crate::store::{StoreError, StoreEvent};
 
@@ -33,7 +32,6 @@ pub enum GatewayWrite {
 #[derive(Debug)]
 pub struct GatewayTracker {
     namespace: String,
-    hostname: String,
     name: String,
     own: Option<Object>,
     /// Versions of the own object that are old, so that late events do not bring them back.
@@ -72,7 +70,6 @@ impl GatewayTracker {
         check_object_name(&name).map_err(|error| ApiError::field("metadata.name", error.to_string()))?;
         Ok(Self {
             namespace: namespace.to_owned(),
-            hostname: hostname.to_owned(),
             name,
             own: None,
             superseded: VecDeque::new(),
@@ -99,21 +96,18 @@ impl GatewayTracker {
     /// The own object as it should be at `wall`: `status`, and the time as annotation; other annotations, labels and
     /// fields stay.
     ///
-    /// # Errors
-    /// [`ApiError`] when no object can be made of it.
-    pub fn beat(&self, status: PublishedStatus, wall: Timestamp) -> Result<GatewayWrite, ApiError> {
-        let mut gateway = Gateway::new(&self.namespace, &self.hostname, status)?;
-        let stamp = (annotation::UPDATE_TIMESTAMP.to_owned(), wall.as_second().to_string());
-        gateway.metadata.annotations.extend([stamp]);
-        let wanted = gateway.to_object();
-        Ok(match &self.own {
-            None => GatewayWrite::Create(wanted),
-            Some(own) => {
-                let mut merged = own.clone();
-                merge(&mut merged, &wanted);
-                GatewayWrite::Update(merged)
-            }
-        })
+    /// # Panics
+    /// Never: a status is made of strings and numbers.
+    pub fn beat(&self, status: &PublishedStatus, wall: Timestamp) -> GatewayWrite {
+        let mut wanted = Object::new(Kind::Gateway, ObjectMeta::new(&self.namespace, &self.name));
+        let status = serde_json::to_value(status).expect("its keys are strings and its values are JSON");
+        wanted.body.insert("status".to_owned(), status);
+        let stamp = wall.as_second().to_string();
+        wanted.metadata.annotations.insert(annotation::UPDATE_TIMESTAMP.to_owned(), stamp);
+        let Some(own) = &self.own else { return GatewayWrite::Create(wanted) };
+        let mut merged = own.clone();
+        merge(&mut merged, wanted);
+        GatewayWrite::Update(merged)
     }
 
     /// Takes in the answer to a write of the own object.

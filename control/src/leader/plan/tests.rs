@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::api::ObjectMeta;
 
 #[test]
 fn an_empty_namespace_gets_the_cluster_and_then_the_endpoint() {

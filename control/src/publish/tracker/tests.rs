@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::api::{EndpointSpec, HaStatus, Kind, ObjectKey};
+use crate::api::{EndpointSpec, Gateway, HaStatus, ObjectKey, Resource};
 
 #[test]
 fn an_object_is_dead_after_15_seconds_without_change_on_our_clock_whatever_it_says_itself() {
@@ -144,7 +144,7 @@ impl Bed {
     }
 
     fn write(&self) -> GatewayWrite {
-        self.tracker.beat(status(), Timestamp::from_second(1_000).unwrap()).unwrap()
+        self.tracker.beat(&status(), Timestamp::from_second(1_000).unwrap())
     }
 
     fn beat(&mut self) {
