@@ -34,5 +34,37 @@ if grep -n -e '\.\./shared' -e '/work/' -e '/home/' $sources dev .ci/run 2>/dev/
     complain "the lines above name a path outside of this repository"
 fi
 
+# conditions — the names of all conditions that the sources set, tests left out: texts, or constants of the same file.
+conditions() {
+    for file in $(git ls-files -co --exclude-standard -- 'control/src/*.rs' 'gateway/daemon/src/*.rs'); do
+        case $file in
+        */tests.rs | */tests/*) continue ;;
+        *) ;;
+        esac
+        code=$(sed '/^#\[cfg(test)\]/,$d' "$file")
+        printf '%s' "$code" | tr '\n' ' ' | grep -oE 'onditions *\. *(set|put|replace)\( *("[A-Za-z]+"|[A-Z_]+)' |
+            sed 's/.*( *//' | while read -r name; do
+            case $name in
+            \"*) echo "$name" | tr -d '"' ;;
+            *)
+                found=$(printf '%s\n' "$code" | sed -n "s/.*const $name: &str = \"\([A-Za-z]*\)\";.*/\1/p")
+                echo "${found:-$name-of-$file}"
+                ;;
+            esac
+        done
+    done | sort -u
+}
+documented=$(sed -n 's/^| .\([A-Z][A-Za-z]*\). | \(error\|warning\|info\) |.*/\1/p' docs/operations/troubleshooting.md | sort -u)
+set_somewhere=$(conditions)
+[ -n "$set_somewhere" ] || complain "no condition was found in the sources: has the way changed in which they are set?"
+for name in $set_somewhere; do
+    echo "$documented" | grep -qx "$name" ||
+        complain "condition $name is missing in docs/operations/troubleshooting.md: say what it means and what to do"
+done
+for name in $documented; do
+    echo "$set_somewhere" | grep -qx "$name" ||
+        complain "docs/operations/troubleshooting.md explains condition $name, which nobody sets"
+done
+
 [ "$status" -ne 0 ] || echo "all kept"
 exit "$status"
