@@ -168,11 +168,11 @@ impl Elector {
     /// Takes in the answer to [`Request::Read`].
     pub fn handle_read(&mut self, answer: Result<Option<Lease>, Failure>, now: Instant) {
         self.expire(now);
-        self.in_flight = None;
+        let sent = self.in_flight.take().map_or(now, |request| request.sent);
         let lease = match answer {
             Ok(lease) => lease,
             Err(Failure::Race) => None,
-            Err(Failure::Store(reason)) => return self.fail(reason, now),
+            Err(Failure::Store(reason)) => return self.fail(reason, sent, now),
         };
         self.error = None;
         self.pace.must_read = false;
@@ -210,7 +210,7 @@ impl Elector {
             }
             Err(Failure::Store(reason)) => {
                 self.pace.has_unanswered_write = true;
-                self.fail(reason, now);
+                self.fail(reason, sent, now);
             }
         }
     }
@@ -446,10 +446,12 @@ impl Elector {
         }
     }
 
-    fn fail(&mut self, reason: String, now: Instant) {
+    /// Waits count from when a request was sent, as client-go's do: one that hung has waited already, and what is left
+    /// until the renew deadline is for another try.
+    fn fail(&mut self, reason: String, sent: Instant, now: Instant) {
         self.error = Some(reason);
         self.pace.failures += 1;
-        self.pace.not_before = Some(now + self.wait());
+        self.pace.not_before = Some((sent + self.wait()).max(now));
     }
 
     /// A leader tries again in time; candidates come one by one.

@@ -315,6 +315,17 @@ fn failures_are_repeated_with_pauses_and_races_in_a_row_too() {
 }
 
 #[test]
+fn a_leader_whose_renewal_hung_has_the_time_for_another() {
+    let mut one = Bed::leader(4);
+    one.pass(2.0);
+    assert!(matches!(one.request(), Some(Request::Update(_))));
+    one.pass(6.0);
+    one.elector.handle_written(Err(Failure::Store("no answer within 6s".to_owned())), one.now);
+    assert!(one.elector.leadership(one.now).is_some());
+    assert!(one.request().is_some(), "it has waited already");
+}
+
+#[test]
 fn a_term_seen_elsewhere_is_outbid_by_a_renewal() {
     let mut one = Bed::leader(7);
     one.elector.outbid(Term(11), one.now);

@@ -4,11 +4,14 @@
 //!   401, after which the request is sent a second time. Files that cannot be used leave the last good ones in use.
 //! * A request has a time-out until its answer begins, and the same between parts of an answer. 429 is obeyed within it:
 //!   the request waits as it is told and is sent again.
+//! * A request that its sender gives up after 5 s counts as unanswered, too: an elector must not wait for ten.
+//! * When a server answers again, everything that waits before its next try is told: see [`Transport::wait_back`].
 //! * A dead connection is found by HTTP/2's pings, and, below, by TCP's keep-alive. Where the server only speaks
 //!   HTTP/1.1, a watch that hears nothing asks for a sign of life, unless anything else was heard from the server: one
 //!   small request per quiet period for the whole store, not per watch.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +24,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use kube::client::Body;
 use rand_core::{OsRng, RngCore as _};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tower::{BoxError, ServiceExt as _};
 
@@ -37,6 +41,8 @@ pub(super) type Guarded = UnsyncBoxBody<Bytes, io::Error>;
 const FILE_CHECK: Duration = Duration::from_secs(1);
 /// Ours: how often credentials that come from no file are asked for again after a 401, at most.
 const PLUGIN_RETRY: Duration = Duration::from_secs(10);
+/// Ours: whoever gives up a request after so long doubts the connection. Less is somebody who has changed his mind.
+const DOUBT: Duration = Duration::from_secs(5);
 /// A path that every API server answers, to anybody and from memory. Any answer is a sign of life, refusals included.
 const PROBE_PATH: &str = "/version";
 /// Ours: an answer larger than this is not held in memory. 1,000 nodes with all their images are a tenth.
@@ -49,6 +55,9 @@ pub(super) struct Transport {
     requests: Counters,
     current: tokio::sync::Mutex<Current>,
     heard: Mutex<Instant>,
+    /// Whether the last word is that there was no answer; who waits hears when that is over.
+    is_lost: AtomicBool,
+    back: Notify,
     /// Held while asking for a sign of life; when that failed last, and how.
     pulse: tokio::sync::Mutex<Option<(Instant, String)>>,
 }
@@ -68,6 +77,8 @@ impl Transport {
             requests: Counters::default(),
             current: tokio::sync::Mutex::default(),
             heard: Mutex::new(Instant::now()),
+            is_lost: AtomicBool::new(false),
+            back: Notify::new(),
             pulse: tokio::sync::Mutex::default(),
         }
     }
@@ -119,10 +130,14 @@ impl Transport {
                 Err(_) => return Err(out_of_time(limit)),
             };
             let sent = session.http.clone().oneshot(copy(&request)?);
-            let response = match timeout_at(deadline, sent).await {
+            let mut attempt =
+                Attempt { transport: self, session: &session, verb, sent: Some(Instant::now()) };
+            let answer = timeout_at(deadline, sent).await;
+            attempt.sent = None;
+            let response = match answer {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => {
-                    self.requests.add(verb, Outcome::Lost);
+                    self.lose(verb);
                     // A kept connection may have been closed by the server at this very moment.
                     if !is_resent && request.method() == Method::GET && was_cut(&error) {
                         is_resent = true;
@@ -131,7 +146,7 @@ impl Transport {
                     return Err(explain(&*error));
                 }
                 Err(_) => {
-                    self.requests.add(verb, Outcome::Lost);
+                    self.lose(verb);
                     self.forget(&session).await;
                     return Err(out_of_time(limit));
                 }
@@ -203,7 +218,20 @@ impl Transport {
         }
     }
 
+    fn lose(&self, verb: Verb) {
+        self.requests.add(verb, Outcome::Lost);
+        self.is_lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Completes when the server answers for the first time after it did not.
+    pub(super) async fn wait_back(&self) {
+        self.back.notified().await;
+    }
+
     fn hear(&self) {
+        if self.is_lost.swap(false, Ordering::Relaxed) {
+            self.back.notify_waiters();
+        }
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
@@ -253,6 +281,29 @@ impl Transport {
             *failed = Some((Instant::now(), text.clone()));
             Err(io::Error::new(io::ErrorKind::TimedOut, text))
         })
+    }
+}
+
+/// A request that waits for its answer. Dropped meanwhile, its sender has given up.
+struct Attempt<'a> {
+    transport: &'a Transport,
+    session: &'a Arc<Session>,
+    verb: Verb,
+    sent: Option<Instant>,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.sent.is_none_or(|sent| sent.elapsed() < DOUBT) {
+            return;
+        }
+        self.transport.lose(self.verb);
+        // Somebody else has the lock only to look at files, or to make a new session, which is what is wanted.
+        if let Ok(mut current) = self.transport.current.try_lock()
+            && current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, self.session))
+        {
+            current.session = None;
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! * Every list and every watch that comes soon after one like it waits, longer each time, with jitter; also where the
 //!   watcher alone would not, as when a server ends each watch at once.
+//! * Such a wait ends early when another request finds that a server which did not answer does so again.
 //! * A watch that was cut is resumed without a word. An event says [`StoreEvent::Unavailable`] when a list or the start
 //!   of a watch fails; then all is listed again, so that [`StoreEvent::Listed`] says when it is over.
 
@@ -239,7 +240,7 @@ async fn send(
     let has = |name: &str| query.split('&').any(|part| part.split('=').next() == Some(name));
     let verb = if has("watch") { Verb::Watch } else { Verb::List };
     if !has("continue") {
-        pace.wait(verb).await;
+        pace.wait(verb, transport).await;
     }
     transport.send(verb, request, limit).await
 }
@@ -262,7 +263,7 @@ impl Pace {
         Self { calm, lists: tries(), watches: tries() }
     }
 
-    async fn wait(&self, verb: Verb) {
+    async fn wait(&self, verb: Verb, transport: &Transport) {
         let tries = if verb == Verb::Watch { &self.watches } else { &self.lists };
         let until = {
             let mut tries = tries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -277,6 +278,13 @@ impl Pace {
             tries.last = Some(until);
             until
         };
-        tokio::time::sleep_until(until).await;
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => {}
+            // Others have an answer: the wait was for nothing but that. Not all at one moment, though.
+            () = transport.wait_back() => {
+                let soon = Instant::now() + Backoff::new(FIRST_WAIT, FIRST_WAIT).next_wait(&mut OsRng);
+                tokio::time::sleep_until(soon.min(until)).await;
+            }
+        }
     }
 }

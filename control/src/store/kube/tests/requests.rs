@@ -30,6 +30,19 @@ async fn a_server_that_never_answers_is_given_up_after_the_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_its_sender_gives_up_late_counts_as_unanswered() {
+    let (store, _log) = store(|_| Reply::Never);
+    let give_up = async |seconds| {
+        let name = key("a");
+        tokio::time::timeout(Duration::from_secs(seconds), store.get(&name)).await.unwrap_err();
+    };
+    give_up(1).await;
+    assert_eq!(store.requests().count(Verb::Get, Outcome::Lost), 0);
+    give_up(6).await;
+    assert_eq!(store.requests().count(Verb::Get, Outcome::Lost), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_busy_server_is_asked_again_when_it_says_unless_that_is_too_late() {
     let (store, log) = store(|asked| match asked.nth {
         0 => Reply::Busy("3"),

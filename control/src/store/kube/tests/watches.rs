@@ -119,6 +119,33 @@ async fn a_watch_that_has_gone_silent_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_answers_others_again_is_asked_at_once() {
+    const BACK: Duration = Duration::from_secs(300);
+    let (store, _log) = store(|asked| match (asked.is_watch, asked.at < BACK) {
+        (_, true) => Reply::Never,
+        (true, _) => Reply::Watch(vec![Step::Silence]),
+        (false, _) => list("10", &[]),
+    });
+    let start = Instant::now();
+    let others = async {
+        loop {
+            let _ = store.list(Kind::Endpoint, "ns").await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    };
+    let follow = async {
+        let mut events = store.list_watch(Kind::Cluster, "ns");
+        assert!(matches!(events.next().await.unwrap(), StoreEvent::Unavailable(_)));
+        assert!(listed(&mut events).await.is_empty());
+    };
+
+    let _ = futures::future::select(std::pin::pin!(others), std::pin::pin!(follow)).await;
+
+    let late = start.elapsed() - BACK;
+    assert!(late < Duration::from_secs(14), "listed {late:?} after it was back");
+}
+
+#[tokio::test(start_paused = true)]
 async fn idle_watches_cost_one_small_request_per_quiet_period_and_none_beside_other_traffic() {
     let (store, _log) = store(|asked| match (asked.is_watch, asked.path.as_str()) {
         (true, _) => Reply::Watch(vec![Step::Silence]),
