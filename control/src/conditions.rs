@@ -10,8 +10,10 @@ use jiff::Timestamp;
 
 use crate::admin::{Condition, Severity};
 
-/// Most conditions that are kept. Ours: subjects come from objects that others write, and nobody reads more.
-const MAX_CONDITIONS: usize = 256;
+/// Most conditions of one name that are kept. Ours: subjects come from objects that others write, and nobody reads more.
+const MAX_SUBJECTS: usize = 32;
+/// The subject that stands for those that are not kept.
+const OTHERS: &str = "others";
 
 /// The present conditions, by name and subject. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +40,8 @@ impl Conditions {
             }
             return;
         }
-        if conditions.len() >= MAX_CONDITIONS {
+        // Bounded by name, so that a flood of one kind hides none of another.
+        if conditions.keys().filter(|(known, _)| known == name).count() >= MAX_SUBJECTS {
             return;
         }
         log(name, severity, subject, &message);
@@ -69,8 +72,11 @@ impl Conditions {
         }
     }
 
-    /// Says what is so under one name, for all subjects: what is not in the list is no longer so.
+    /// Says what is so under one name, for all subjects: what is not in the list is no longer so. Of a long list the
+    /// first stand for the rest, which are counted.
     pub fn replace(&self, name: &str, severity: Severity, entries: &[(String, String)]) {
+        let kept = if entries.len() > MAX_SUBJECTS { MAX_SUBJECTS - 1 } else { entries.len() };
+        let (entries, others) = entries.split_at(kept);
         let subjects: BTreeSet<&str> = entries.iter().map(|(subject, _)| subject.as_str()).collect();
         let gone: Vec<String> = self
             .lock()
@@ -78,11 +84,14 @@ impl Conditions {
             .filter(|(known, subject)| known == name && !subjects.contains(subject.as_str()))
             .map(|(_, subject)| subject.clone())
             .collect();
-        for subject in gone {
-            self.clear(name, &subject);
+        for subject in gone.iter().filter(|subject| *subject != OTHERS || others.is_empty()) {
+            self.clear(name, subject);
         }
         for (subject, message) in entries {
             self.set(name, severity, subject, message.as_str());
+        }
+        if !others.is_empty() {
+            self.set(name, severity, OTHERS, format!("and {} more", others.len()));
         }
     }
 
@@ -134,11 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound() {
+    fn a_flood_of_one_name_is_bounded_counted_and_hides_no_other() {
         let conditions = Conditions::new();
-        for index in 0..10_000 {
-            conditions.set("Many", Severity::Info, &index.to_string(), "m");
-        }
-        assert_eq!(conditions.list().len(), MAX_CONDITIONS);
+        let flood: Vec<_> = (0..10_000).map(|index| (format!("{index:05}"), "m".to_owned())).collect();
+        conditions.replace("Many", Severity::Info, &flood);
+        conditions.set("StoreAway", Severity::Warning, "", "gone");
+        let list = conditions.list();
+        assert_eq!(list.len(), MAX_SUBJECTS + 1);
+        assert!(list.iter().any(|condition| condition.message == "and 9969 more"), "{list:?}");
+        assert!(list.iter().any(|condition| condition.name == "StoreAway"));
+        conditions.replace("Many", Severity::Info, &flood[..1]);
+        assert_eq!(conditions.list().len(), 2);
     }
 }

@@ -8,18 +8,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rand_core::OsRng;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::admin::{EventRecord, MAX_EVENTS, Severity};
 use crate::api::{Kind, Object, ObjectKey, ObjectMeta, ensure_valid_name};
 use crate::conditions::Conditions;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
+use crate::sync::Backoff;
 
 /// Events that wait to be written. Ours: more than that in a row say nothing new.
 const QUEUE: usize = 64;
 /// Least time between two Events. Ours: an API server must not notice a gateway that flaps.
 const PACE: Duration = Duration::from_millis(500);
+/// How long to wait for an answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The first and the longest wait while the store is away.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How long nothing is written after a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(600);
 /// Longest message that Kubernetes takes, in bytes.
@@ -98,21 +104,32 @@ impl Recorder {
 
 impl EventQueue {
     /// Writes every event as a Kubernetes Event about `about`, until the recorder is gone. A store that refuses is
-    /// left alone for ten minutes; one that is away misses events.
+    /// left alone for ten minutes; one that is away is told later what fits the queue.
     pub async fn write_to<S: Store>(mut self, store: S, about: ObjectKey, conditions: Conditions) {
         let mut number: u64 = 0;
         let started = Timestamp::now().as_millisecond();
         while let Some(event) = self.queue.recv().await {
             number += 1;
             let object = event_object(&event, &about, &format!("{started:x}-{number:x}"));
-            let refused = match store.create(object).await {
-                Err(error) if error.is_unavailable() => None,
-                Err(error) => Some(format!("Kubernetes Events cannot be written: {error}")),
-                Ok(_) => None,
-            };
+            let refused = write(&store, object).await.err();
+            let refused = refused.map(|error| format!("Kubernetes Events cannot be written: {error}"));
             let pause = if refused.is_some() { REFUSED_PAUSE } else { PACE };
             conditions.put("EventsNotWritten", Severity::Info, "", refused);
             tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// Writes one event; tries on while the store is away, since what is to be told is often just that.
+async fn write<S: Store>(store: &S, object: Object) -> Result<(), StoreError> {
+    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    loop {
+        match tokio::time::timeout(ANSWER_WITHIN, store.create(object.clone())).await {
+            Ok(Ok(_) | Err(StoreError::AlreadyExists(_))) => return Ok(()),
+            // Upstream's rights have no Events in them.
+            Ok(Err(error @ StoreError::Forbidden { .. })) => return Err(error),
+            Ok(Err(error)) if !error.is_unavailable() => return Err(error),
+            Ok(Err(_)) | Err(_) => tokio::time::sleep(backoff.next_wait(&mut OsRng)).await,
         }
     }
 }

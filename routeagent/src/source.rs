@@ -84,13 +84,19 @@ impl Known {
         };
         mirror.apply(event);
         if kind == Kind::Cluster {
-            self.clusters_forbidden = matches!(event, StoreEvent::Unavailable(StoreError::Forbidden { .. }));
+            match event {
+                StoreEvent::Unavailable(StoreError::Forbidden { .. }) => self.clusters_forbidden = true,
+                StoreEvent::Listed(_) => self.clusters_forbidden = false,
+                // An outage in between changes no rights.
+                StoreEvent::Applied(_) | StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => {}
+            }
         }
         *away = if let StoreEvent::Unavailable(error) = event { Some(error.to_string()) } else { None };
     }
 
     fn away(&self) -> Option<Condition> {
-        let error = self.endpoints_away.as_ref().or(self.clusters_away.as_ref())?;
+        let of_clusters = self.clusters_away.as_ref().filter(|_| !self.clusters_forbidden);
+        let error = self.endpoints_away.as_ref().or(of_clusters)?;
         Some(Condition::StoreAway { error: error.clone() })
     }
 
@@ -264,6 +270,19 @@ mod tests {
         let after = known.view().unwrap();
         assert_eq!(after.endpoints, before.endpoints);
         assert!(after.conditions.iter().any(|c| c.to_string().contains("cannot read directory /x: gone")));
+    }
+
+    #[test]
+    fn clusters_that_may_not_be_read_are_done_without_also_after_an_outage() {
+        let away = |error: fn(String, std::io::Error) -> StoreError| {
+            StoreEvent::Unavailable(error("list clusters".to_owned(), std::io::Error::other("no")))
+        };
+        let mut known = Known::default();
+        known.take(Kind::Cluster, &away(|doing, source| StoreError::Forbidden { doing, source }));
+        known.take(Kind::Cluster, &away(|doing, source| StoreError::Unavailable { doing, source }));
+        known.take(Kind::Endpoint, &StoreEvent::Listed(vec![endpoint(&json!({}), &json!({}))]));
+        let view = known.view().unwrap();
+        assert_eq!((view.endpoints.len(), view.conditions.len()), (1, 0));
     }
 
     fn endpoint(fields: &serde_json::Value, backend_config: &serde_json::Value) -> Object {

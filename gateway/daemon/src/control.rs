@@ -10,13 +10,14 @@
 //!
 //! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
@@ -38,7 +39,8 @@ use trieste_control::store::{AnyStore, Mirror, Store as _, StoreEvent};
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::memory::{Memory, Remembered};
+use crate::host;
+use crate::memory::{Keeper, Remembered};
 use crate::natdiscovery::Discovery;
 use crate::node::{self, Found, Node};
 use crate::probe::Probes;
@@ -82,7 +84,7 @@ pub(crate) struct Control<'a> {
     pub(crate) public_ip: PublicIpWatcher,
     pub(crate) conditions: Conditions,
     pub(crate) recorder: Recorder,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Option<Keeper>,
     pub(crate) state: State,
 }
 
@@ -105,25 +107,41 @@ pub(crate) struct State {
     in_error: BTreeMap<String, Instant>,
     /// Whether something may have changed that is remembered over a restart.
     is_dirty: bool,
+    /// Whether the node has been labelled as a gateway.
+    was_gateway: bool,
+    /// Whether the Node's settings could not be read at start, and what was taken instead is a guess.
+    is_guess: bool,
+    /// Why this gateway has to start again.
+    restart: Option<String>,
 }
 
 impl State {
     /// What is known at start.
-    pub(crate) fn new(found: Found, remembered: Option<Remembered>) -> Self {
-        Self { found, remembered, ..Self::default() }
+    pub(crate) fn new(found: Found, remembered: Option<Remembered>, is_guess: bool) -> Self {
+        let was_gateway =
+            found.settings.is_gateway || remembered.as_ref().is_some_and(|known| known.was_gateway);
+        Self { found, remembered, was_gateway, is_guess, ..Self::default() }
     }
 }
 
 impl Control<'_> {
     /// Runs until `leaving` completes; then gives the lead away, and goes on until a successor is there or the time is
     /// up.
-    pub(crate) async fn run(&mut self, engine: &mut Engine, leaving: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// A part of the gateway that should run for ever has ended, or the gateway has to start again.
+    pub(crate) async fn run(
+        &mut self,
+        engine: &mut Engine,
+        leaving: impl Future<Output = ()>,
+    ) -> anyhow::Result<()> {
         let mut leaving = pin!(leaving);
         let mut end: Option<Instant> = None;
         let mut endpoints = self.store.list_watch(Kind::Endpoint, &self.config.namespace);
         let mut node = self.follow_node();
         let mut gateway = self.follow_gateway();
         let mut leadership = self.candidate.leadership();
+        let mut term = None;
         let mut selections = self.discovery.selections();
         let mut public_ip = self.public_ip.public_ip.clone();
         let mut ticks = tokio::time::interval(STATUS_INTERVAL);
@@ -134,7 +152,7 @@ impl Control<'_> {
         loop {
             tokio::select! {
                 event = endpoints.next() => {
-                    let Some(event) = event else { return };
+                    let Some(event) = event else { anyhow::bail!("the store has no more events") };
                     let mut is_news = self.take(&event);
                     // A burst is one change.
                     while let Some(Some(event)) = endpoints.next().now_or_never() {
@@ -147,16 +165,20 @@ impl Control<'_> {
                 Some(event) = node.next() => self.take_node(event),
                 Some(event) = gateway.next() => self.take_gateway(event),
                 changed = leadership.changed() => {
-                    if changed.is_err() { return }
-                    self.converge(engine).await;
+                    changed.context("the election has ended")?;
+                    // Every renewal comes by here; only another term is news.
+                    let newest = leadership.borrow_and_update().map(|held| held.term);
+                    if std::mem::replace(&mut term, newest) != newest {
+                        self.converge(engine).await;
+                    }
                 }
                 changed = selections.changed() => {
-                    if changed.is_err() { return }
+                    changed.context("NAT discovery has ended")?;
                     selections.borrow_and_update();
                     self.converge(engine).await;
                 }
                 changed = public_ip.changed() => {
-                    if changed.is_err() { return }
+                    changed.context("the public address's watcher has ended")?;
                     public_ip.borrow_and_update();
                     self.take_public_ip();
                 }
@@ -168,9 +190,12 @@ impl Control<'_> {
                 () = received(&mut rekey) => engine.rekey_all(),
                 () = &mut leaving, if end.is_none() => match self.step_down().await {
                     Some(until) => end = Some(until),
-                    None => return,
+                    None => return Ok(()),
                 },
-                () = reached(end) => return,
+                () = reached(end) => return Ok(()),
+            }
+            if let Some(reason) = self.state.restart.take() {
+                anyhow::bail!("{reason}");
             }
             if end.is_some() && self.has_successor() {
                 let soon = Instant::now() + FAREWELL;
@@ -192,12 +217,20 @@ impl Control<'_> {
             };
             self.recorder.record(Severity::Info, "SteppingDown", message);
         }
-        was_leader.then(|| Instant::now() + LINGER)
+        // Nobody else can take over a Lease that was not given back.
+        (was_leader && is_released).then(|| Instant::now() + LINGER)
     }
 
     /// Ends what must end in order.
-    pub(crate) async fn stop(self) {
-        self.discovery.stop().await;
+    pub(crate) async fn stop(self, within: Duration) {
+        let memory = async {
+            if let Some(memory) = self.memory {
+                memory.stop(within).await;
+            }
+        };
+        // What discovery has found is worth a moment, and no more.
+        let discovery = tokio::time::timeout(within, self.discovery.stop());
+        let _ = tokio::join!(memory, discovery);
     }
 
     /// Carries on from what is remembered, before any store has answered.
@@ -205,11 +238,13 @@ impl Control<'_> {
         let remembered = self.state.remembered.take().unwrap_or_default();
         engine.set_active(remembered.was_active, Instant::now()).await;
         self.state.link = link(BrokerLink::Connecting, None);
+        self.take_public_ip();
+        if let Some(name) = &self.config.node_name {
+            self.follow_label(&format!("Node {name}"), self.state.found.settings.is_gateway);
+        }
         let endpoints = read_endpoints(remembered.endpoints.iter());
         if !endpoints.is_empty() {
-            self.discovery.set_remotes(&self.remotes(&endpoints));
-            let choices = self.choices();
-            engine.reconcile(&endpoints, &choices, Instant::now()).await;
+            self.connect(engine, &endpoints, Instant::now()).await;
             self.watch_health(engine);
             tracing::info!(
                 endpoints = endpoints.len(),
@@ -229,10 +264,21 @@ impl Control<'_> {
             }
         };
         let known = &mut self.state.link;
-        if known.state != newest.state {
-            *known = newest;
-        } else {
+        if known.state == newest.state {
             known.error = newest.error;
+        } else {
+            match (known.state, &newest.error) {
+                (_, Some(error)) => self.recorder.record(Severity::Warning, "StoreAway", error),
+                (BrokerLink::Away, None) => {
+                    self.recorder.record(
+                        Severity::Info,
+                        "StoreBack",
+                        "this cluster's own store answers again",
+                    );
+                }
+                _ => {}
+            }
+            *known = newest;
         }
         let away = self.state.link.error.as_ref().map(|error| {
             format!("this cluster's own store is away: {error}; cables stay up with what is known")
@@ -250,13 +296,25 @@ impl Control<'_> {
         }
         if self.state.mirror.is_complete() {
             let endpoints = self.read_mirror();
-            self.discovery.set_remotes(&self.remotes(&endpoints));
-            let choices = self.choices();
-            engine.reconcile(&endpoints, &choices, now).await;
+            self.connect(engine, &endpoints, now).await;
         }
         self.watch_health(engine);
         self.hand_over(engine).await;
         self.refresh(engine).await;
+    }
+
+    /// Makes cables fit the Endpoints. Discovery asks only those that the engine admits: what is refused must not stand
+    /// in the way of anybody else's answers.
+    async fn connect(&self, engine: &mut Engine, endpoints: &[Endpoint], now: Instant) {
+        let before = self.choices();
+        engine.reconcile(endpoints, &before, now).await;
+        let remotes: Vec<Remote> =
+            engine.peers().iter().map(|peer| Remote::new(&peer.facts, &peer.spec)).collect();
+        self.discovery.set_remotes(&remotes);
+        let known_at_once = self.choices();
+        if known_at_once != before {
+            engine.reconcile(endpoints, &known_at_once, now).await;
+        }
     }
 
     /// Gives the cables up when another gateway has taken over, and only then.
@@ -283,14 +341,13 @@ impl Control<'_> {
 
     /// Whether another gateway's Endpoint stands for this cluster.
     fn has_successor(&self) -> bool {
-        let own = self.endpoint.borrow().cable_name.clone();
         self.state.mirror.is_complete()
             && self.state.mirror.objects().any(|object| {
                 let spec = object.body.get("spec");
                 let text = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(|value| value.as_str());
                 object.metadata.origin().is_none()
                     && text("cluster_id") == Some(self.config.cluster_id.as_str())
-                    && text("cable_name").is_some_and(|name| name != own)
+                    && text("hostname").is_some_and(|name| name != self.node.hostname)
             })
     }
 
@@ -307,15 +364,6 @@ impl Control<'_> {
         endpoints
     }
 
-    fn remotes(&self, endpoints: &[Endpoint]) -> Vec<Remote> {
-        let is_remote = |endpoint: &&Endpoint| endpoint.spec.cluster_id != self.config.cluster_id;
-        let read = |endpoint: &Endpoint| {
-            // What cannot be read is the engine's to refuse.
-            endpoint.spec.parse().ok().map(|facts| Remote::new(&facts, &endpoint.spec))
-        };
-        endpoints.iter().filter(is_remote).filter_map(read).collect()
-    }
-
     fn choices(&self) -> Choices {
         let selections = self.discovery.selections();
         let chosen = selections.borrow();
@@ -330,8 +378,16 @@ impl Control<'_> {
     /// Pings the peers of the cables that there are.
     fn watch_health(&self, engine: &Engine) {
         let Some(probes) = &self.probes else { return };
-        let peers = if engine.is_active() { engine.peers() } else { &[] };
+        let peers = if engine.is_active() && !self.lacks_address() { engine.peers() } else { &[] };
         probes.follow(peers.iter().map(|peer| peer.spec.clone()).collect());
+    }
+
+    /// Whether there is no address that could be pinged or ping: peers take nothing from outside of our subnets, so
+    /// that pings from elsewhere would be lost, and would call good connections bad.
+    fn lacks_address(&self) -> bool {
+        self.config.health_check.is_some()
+            && self.config.global_cidrs.is_empty()
+            && self.state.found.health_check_ip(self.config).is_none()
     }
 
     /// Follows the Node object, where there is one.
@@ -387,28 +443,35 @@ impl Control<'_> {
         self.publish_endpoint();
     }
 
-    /// A node that was a gateway and no longer is stands back; one that never was is told.
-    fn follow_label(&self, subject: &str, is_gateway: bool) {
-        let was_gateway = self.state.found.settings.is_gateway;
-        let message = (!is_gateway).then(|| {
-            "it is not labelled submariner.io/gateway=true: this gateway leaves the lead to others".to_owned()
-        });
-        if is_gateway || was_gateway {
-            self.candidate.set_eligible(is_gateway);
-            self.conditions.put("NotAGatewayNode", Severity::Warning, subject, message);
-        }
+    /// A node that was a gateway and no longer is stands back; one that never was is told, and stands all the same.
+    fn follow_label(&mut self, subject: &str, is_gateway: bool) {
+        self.state.was_gateway |= is_gateway;
+        let is_candidate = is_gateway || !self.state.was_gateway;
+        let what = if is_candidate {
+            "nothing schedules gateways there, but this one runs and may lead"
+        } else {
+            "this gateway leaves the lead to others"
+        };
+        let message = (!is_gateway).then(|| format!("it is not labelled submariner.io/gateway=true: {what}"));
+        self.candidate.set_eligible(is_candidate);
+        self.conditions.put("NotAGatewayNode", Severity::Warning, subject, message);
     }
 
     /// Ports and addresses are taken at start, as upstream does.
-    fn ask_for_restart(&self, subject: &str, settings: &NodeSettings) {
+    fn ask_for_restart(&mut self, subject: &str, settings: &NodeSettings) {
         let port = settings.udp_port.unwrap_or(self.config.udp_port);
-        let address = settings.endpoint_ip.filter(|_| self.config.private_ip.is_none());
+        let address = node::private_ip(self.config, settings, &host::addresses()).ok();
         let mut changes = Vec::new();
         if port != self.node.udp_port {
             changes.push(format!("udp-port is {port}, in use is {}", self.node.udp_port));
         }
         if let Some(address) = address.filter(|address| *address != self.node.private_ip) {
             changes.push(format!("the endpoint's address is {address}, in use is {}", self.node.private_ip));
+        }
+        // Nothing was published on the strength of settings that somebody has chosen: better now than never.
+        if std::mem::take(&mut self.state.is_guess) && !changes.is_empty() {
+            let reason = format!("the Node's settings were not known at start: {}", changes.join("; "));
+            self.state.restart = Some(format!("{reason}; this gateway starts again with them"));
         }
         let message = (!changes.is_empty()).then(|| {
             format!("{}: restart this gateway (delete its pod) for that to take effect", changes.join("; "))
@@ -423,6 +486,7 @@ impl Control<'_> {
             StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => return,
         };
         let Some(object) = object else { return };
+        let before = self.state.found.global_ip;
         match global_health_check_ip(&Node::cluster(self.config), &object) {
             Ok(address) => {
                 self.conditions.clear("GlobalIp", "");
@@ -430,7 +494,10 @@ impl Control<'_> {
             }
             Err(problem) => self.conditions.set("GlobalIp", Severity::Warning, "", problem.to_string()),
         }
-        self.publish_endpoint();
+        // Our own heartbeat comes by here as well.
+        if self.state.found.global_ip != before {
+            self.publish_endpoint();
+        }
     }
 
     fn take_public_ip(&mut self) {
@@ -445,22 +512,21 @@ impl Control<'_> {
     fn look_at_addresses(&mut self, engine: &mut Engine) {
         engine.set_icmp_sources(node::icmp_sources(self.config));
         self.state.found.inside = node::inside(self.config);
-        let wants = self.config.health_check.is_some() && self.config.global_cidrs.is_empty();
-        let missing = (wants && self.state.found.health_check_ip(self.config).is_none()).then(|| {
+        let missing = self.lacks_address().then(|| {
             let cidrs: Vec<String> = self.config.cluster_cidrs.iter().map(ToString::to_string).collect();
             format!(
-                "this node has no address inside the cluster's CIDRs ({}): remote gateways cannot check their \
-                 connection to it; is the network plugin up, are the CIDRs right? Or set health-check-ip",
+                "this node has no address inside the cluster's CIDRs ({}): connections are not pinged, neither by it \
+                 nor by remote gateways; is the network plugin up, are the CIDRs right? Or set health-check-ip",
                 cidrs.join(", ")
             )
         });
         self.conditions.put("NoHealthCheckAddress", Severity::Warning, "", missing);
+        self.watch_health(engine);
         self.publish_endpoint();
     }
 
     /// Puts the Endpoint together; who follows it hears of a change only.
     fn publish_endpoint(&mut self) {
-        self.state.is_dirty = true;
         let Driver { name, backend_config } = &self.driver;
         let spec = node::endpoint(self.config, self.node, &self.state.found, name, backend_config.clone());
         self.discovery.set_local(discovery_local(
@@ -469,7 +535,7 @@ impl Control<'_> {
             &self.state.found,
             self.node.private_ip,
         ));
-        self.endpoint.send_if_modified(|known| {
+        self.state.is_dirty |= self.endpoint.send_if_modified(|known| {
             let is_news = *known != spec;
             *known = spec;
             is_news
@@ -511,19 +577,19 @@ impl Control<'_> {
             engine.workers().iter().map(|worker| (u32::from(worker.id.0), worker.published().counters));
         *self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner) = counters.collect();
         self.names.store(Arc::new(engine.cable_names()));
-        self.remember(engine).await;
+        self.remember(engine);
     }
 
     /// A peer that has been in error for a while may be reached by another of its addresses.
     fn rediscover(&mut self, connections: &[trieste_control::admin::CableStatus], now: Instant) {
         use trieste_control::api::ConnectionStatus;
-        let failing: Vec<&str> = connections
+        let failing: BTreeSet<&str> = connections
             .iter()
             .filter(|cable| cable.connection.status == ConnectionStatus::Error)
             .map(|cable| cable.connection.endpoint.cable_name.as_str())
             .collect();
         let known = &mut self.state.in_error;
-        known.retain(|cable, _| failing.contains(&cable.as_str()));
+        known.retain(|cable, _| failing.contains(cable.as_str()));
         for cable in failing {
             let since = known.entry(cable.to_owned()).or_insert(now);
             if now.duration_since(*since) >= REDISCOVER_AFTER {
@@ -533,24 +599,21 @@ impl Control<'_> {
         }
     }
 
-    /// Writes down what a restart should start from, when it changed.
-    async fn remember(&mut self, engine: &Engine) {
+    /// Says what a restart should start from, when it changed.
+    fn remember(&mut self, engine: &Engine) {
+        let Some(memory) = &self.memory else { return };
         if !self.state.mirror.is_complete() || !std::mem::take(&mut self.state.is_dirty) {
             return;
         }
         let public = self.public_ip.public_ip.borrow().remembered();
-        let remembered = Remembered {
+        memory.set(Remembered {
             was_active: engine.is_active(),
             endpoints: self.state.mirror.objects().map(without_bookkeeping).collect(),
             node: self.config.node_name.is_some().then(|| self.state.found.settings.clone()),
+            was_gateway: self.state.was_gateway,
             public_ip: public.as_ref().map(|public| public.address),
             public_ip_resolver: public.map(|public| public.resolver),
-        };
-        if self.memory.is_news(&remembered) {
-            let problem = self.memory.save(remembered).await.err();
-            let problem = problem.map(|error| format!("nothing is remembered for a restart: {error}"));
-            self.conditions.put("StateNotKept", Severity::Warning, "", problem);
-        }
+        });
     }
 }
 

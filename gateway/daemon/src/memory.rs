@@ -7,9 +7,14 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use trieste_control::admin::Severity;
 use trieste_control::api::Object;
+use trieste_control::conditions::Conditions;
 use trieste_control::publicip;
 
 use crate::settings::NodeSettings;
@@ -18,6 +23,8 @@ use crate::state;
 const FILE: &str = "remembered.json";
 /// Where a file goes that cannot be understood.
 const ASIDE: &str = "remembered.bad";
+/// Least time between two writes. Ours: what is lost by a crash within it is asked anew.
+const GAP: Duration = Duration::from_secs(5);
 /// Largest file that is read. Ours: 1,000 Endpoints are under 2 MiB.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -31,6 +38,8 @@ pub struct Remembered {
     pub endpoints: Vec<Object>,
     /// The Node object's settings.
     pub node: Option<NodeSettings>,
+    /// Whether the node has been labelled as a gateway.
+    pub was_gateway: bool,
     /// The public address that was found last.
     pub public_ip: Option<IpAddr>,
     /// The resolver that had said so.
@@ -46,7 +55,7 @@ impl Remembered {
     }
 }
 
-/// The file and what it is known to hold.
+/// The file of an earlier process.
 #[derive(Debug)]
 pub struct Memory {
     path: PathBuf,
@@ -85,30 +94,73 @@ impl Memory {
         }
     }
 
-    /// Whether saving `remembered` would change the file.
+    /// Starts to write down what it is given, off the runtime's threads. What is in the way is a condition.
     #[must_use]
-    pub fn is_news(&self, remembered: &Remembered) -> bool {
-        self.written.as_ref() != Some(remembered)
+    pub fn keep(self, conditions: Conditions) -> Keeper {
+        let Self { path, written } = self;
+        let (wanted, receiver) = watch::channel(written.clone().unwrap_or_default());
+        let task = tokio::spawn(write(path, written, receiver, conditions));
+        Keeper { wanted, task }
+    }
+}
+
+/// Keeps the file up to date.
+#[derive(Debug)]
+pub struct Keeper {
+    wanted: watch::Sender<Remembered>,
+    task: JoinHandle<()>,
+}
+
+impl Keeper {
+    /// Says what a restart should start from. Written soon; at once when it is about who carries traffic.
+    pub fn set(&self, remembered: Remembered) {
+        self.wanted.send_if_modified(|known| {
+            let is_news = *known != remembered;
+            *known = remembered;
+            is_news
+        });
     }
 
-    /// Writes the file, off the runtime's threads.
-    ///
-    /// # Errors
-    /// What the kernel says, as a sentence.
-    pub async fn save(&mut self, remembered: Remembered) -> Result<(), String> {
-        let path = self.path.clone();
-        let written = remembered.clone();
-        let outcome = tokio::task::spawn_blocking(move || {
-            let text = serde_json::to_string(&remembered).map_err(|error| error.to_string())?;
-            state::write(&path, &text).map_err(|error| error.to_string())
-        })
-        .await
-        .map_err(|error| error.to_string())
-        .flatten();
-        // Not again and again if it fails: the next change tries again.
-        self.written = Some(written);
-        outcome
+    /// Writes the newest and ends; waits at most `within`.
+    pub async fn stop(self, within: Duration) {
+        let Self { wanted, mut task } = self;
+        drop(wanted);
+        if tokio::time::timeout(within, &mut task).await.is_err() {
+            task.abort();
+        }
     }
+}
+
+async fn write(
+    path: PathBuf,
+    mut written: Option<Remembered>,
+    mut wanted: watch::Receiver<Remembered>,
+    conditions: Conditions,
+) {
+    // Fails when the keeper is gone and its last word was heard.
+    while wanted.changed().await.is_ok() {
+        let newest = wanted.borrow_and_update().clone();
+        if written.as_ref() != Some(&newest) {
+            let problem = save(path.clone(), newest.clone()).await.err();
+            let problem = problem.map(|error| format!("nothing is remembered for a restart: {error}"));
+            conditions.put("StateNotKept", Severity::Warning, "", problem);
+        }
+        let was_active = newest.was_active;
+        // Not again and again if it fails: the next change tries again.
+        written = Some(newest);
+        // Many changes are one write, unless one cannot wait.
+        let mut ahead = wanted.clone();
+        let urgent = ahead.wait_for(|newest| newest.was_active != was_active);
+        let _ = tokio::time::timeout(GAP, urgent).await;
+    }
+}
+
+async fn save(path: PathBuf, remembered: Remembered) -> Result<(), String> {
+    let work = move || {
+        let text = serde_json::to_string(&remembered).map_err(|error| error.to_string())?;
+        state::write(&path, &text).map_err(|error| error.to_string())
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string()).flatten()
 }
 
 /// Forgets everything.
@@ -141,20 +193,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_saved_is_loaded_and_readable_by_its_owner_only() {
+    async fn what_was_kept_is_loaded_and_readable_by_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
-        let mut memory = Memory::new(dir.path());
-        assert_eq!(memory.load(), None);
-        memory.save(remembered()).await.unwrap();
-        assert!(!memory.is_news(&remembered()));
-        let mut later = Memory::new(dir.path());
-        assert_eq!(later.load(), Some(remembered()));
-        assert!(!later.is_news(&remembered()));
+        assert_eq!(Memory::new(dir.path()).load(), None);
+        let keeper = Memory::new(dir.path()).keep(Conditions::new());
+        keeper.set(Remembered { was_active: false, ..remembered() });
+        keeper.set(remembered());
+        keeper.stop(Duration::from_secs(10)).await;
+        assert_eq!(Memory::new(dir.path()).load(), Some(remembered()));
         let mode = fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
         forget(dir.path()).unwrap();
         forget(dir.path()).unwrap();
         assert_eq!(Memory::new(dir.path()).load(), None);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_is_a_condition() {
+        let conditions = Conditions::new();
+        let keeper = Memory::new(Path::new("/proc/no-such-directory")).keep(conditions.clone());
+        keeper.set(remembered());
+        keeper.stop(Duration::from_secs(10)).await;
+        assert_eq!(conditions.list()[0].name, "StateNotKept");
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub(crate) struct Duties {
     pub(crate) broker: AnyStore,
     pub(crate) sync: SyncConfig,
     pub(crate) conditions: Conditions,
+    pub(crate) recorder: Recorder,
     pub(crate) totals: Arc<SyncTotals>,
 }
 
@@ -84,9 +85,36 @@ impl Duties {
         self.conditions.put("BrokerAway", Severity::Warning, "", away);
         view.send_if_modified(|known| {
             let is_news = *known != new;
+            self.record(known, &new);
             *known = new;
             is_news
         });
+    }
+}
+
+impl Duties {
+    /// Takes down what has turned.
+    fn record(&self, before: &BrokerView, now: &BrokerView) {
+        match (before.state.state, now.state.state) {
+            (BrokerLink::Away, BrokerLink::Away) => {}
+            (_, BrokerLink::Away) => {
+                let reason = now.state.error.as_deref().unwrap_or("it does not answer");
+                self.recorder.record(
+                    Severity::Warning,
+                    "BrokerAway",
+                    format!("the broker is away: {reason}"),
+                );
+            }
+            (BrokerLink::Away, BrokerLink::Synced) => {
+                self.recorder.record(Severity::Info, "BrokerBack", "the broker answers again");
+            }
+            _ => {}
+        }
+        for refused in now.refused.iter().filter(|refused| !before.refused.contains(refused)) {
+            let what = refused.endpoint.as_deref().unwrap_or("its Endpoints");
+            let message = format!("cluster {}, {what}: {}", refused.cluster, refused.reason);
+            self.recorder.record(Severity::Warning, "ClusterRefused", message);
+        }
     }
 }
 

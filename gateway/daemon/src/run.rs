@@ -16,14 +16,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use trieste_cables::CableKind;
 use trieste_control::admin::{GatewayStatus, IoCapability, Severity};
-use trieste_control::api::{HaStatus, Kind, ObjectKey, ensure_valid_name};
+use trieste_control::api::{EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::{self, Candidate, ElectionConfig};
-use trieste_control::leader::{self, LeaderConfig, LeaderHandle};
-use trieste_control::publicip::{HttpsClient, PublicIpWatcher, Resolvers};
+use trieste_control::leader::{self, LeaderConfig};
+use trieste_control::publicip::{HttpsClient, PublicIp, PublicIpWatcher, Resolvers};
 use trieste_control::publish::{OwnPod, Publisher, keep_pod_label};
 use trieste_control::recorder::Recorder;
-use trieste_control::store::{AnyStore, Store as _};
+use trieste_control::store::{AnyStore, Location, Store as _};
 use trieste_control::sync::SyncConfig;
 use trieste_packet::CableId;
 use trieste_pipeline::Tables;
@@ -48,8 +48,12 @@ use crate::threads::{Ended, spawn_workers};
 use crate::worker::Command;
 use crate::{state, stores, uninstall};
 
-/// How long workers may take to end.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long each step of an end may take.
+const STOP_TIMEOUT: Duration = Duration::from_millis(400);
+/// How long the first announcement waits for the public address: peers that take a first one for good get the right one.
+const PUBLIC_IP_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often the Node object is asked for at start.
+const NODE_RETRY: Duration = Duration::from_millis(250);
 /// How long a start waits for the Node object where its settings are remembered, and where they are not.
 const NODE_TIMEOUT_REMEMBERED: Duration = Duration::from_millis(250);
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,7 +64,7 @@ const FATAL: u8 = 255;
 #[must_use]
 pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
     let is_debug = command_line.options.debug.unwrap_or(false);
-    let default = if is_debug { "debug,boringtun=off,hyper=info,rustls=info" } else { "info,boringtun=off" };
+    let default = if is_debug { "debug,boringtun=off,h2=info,hyper=info,rustls=info" } else { "info,boringtun=off" };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     let is_terminal = std::io::stderr().is_terminal();
@@ -118,25 +122,21 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let state_dir = usable_state(config, &conditions)?;
     let mut memory = Memory::new(&config.state_dir);
     let remembered = state_dir.and_then(|_| memory.load());
-    let settings = node_settings(config, &store, remembered.as_ref()).await;
+    let (settings, is_guess) = node_settings(config, &store, remembered.as_ref()).await;
     let node = Node::look(config, &settings)?;
 
     // Everything that can be refused is asked for before anything is published.
     let admin_listener = admin::bind_admin(&config.admin_socket)?;
     let metrics_listener = config.metrics_port.map(admin::bind_metrics).transpose()?;
     let devices = open_devices(config, &node)?;
-    let facts = format!(
-        "{:?} {:?} {} {}",
-        config.service_cidrs, config.cluster_cidrs, node.private_ip, node.udp_port
-    );
+    let facts = key_facts(config, &node);
     let kind = kinds.make(&KindContext { config, state_dir, facts, now })?;
     let driver = Driver { name: kind.name().to_owned(), backend_config: kind.backend_config() };
-    let found = Found {
-        settings,
-        public_ip: remembered.as_ref().and_then(|remembered| remembered.public_ip),
-        inside: node::inside(config),
-        ..Found::default()
-    };
+    let mut found = Found { settings, inside: node::inside(config), ..Found::default() };
+    let (public_ip, is_sought) = follow_public_ip(config, &store, &found, remembered.as_ref());
+    // What is remembered counts as long as it is still configured.
+    found.public_ip = public_ip.public_ip.borrow().address;
+    found.is_load_balancer = public_ip.public_ip.borrow().is_load_balancer;
     let spec = node::endpoint(config, &node, &found, &driver.name, driver.backend_config.clone());
 
     let PacketPath { mut engine, mut ended, hub, names, io } =
@@ -152,10 +152,10 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let discovery =
         Discovery::start(local_discovery, state_dir.map(Into::into), OUTER_MARK, conditions.clone());
     let probes = config.health_check.map(|check| Probes::start(config, check, conditions.clone()));
-    let public_ip = follow_public_ip(config, &store, &found, remembered.as_ref());
     let first = status::Live { endpoint: spec.clone(), ..status::Live::default() };
     let (endpoint_sender, endpoint) = watch::channel(spec);
-    let office = Office::open(config, &node, &store, broker.clone(), endpoint, &conditions);
+    let known = is_sought.then(|| public_ip.public_ip.clone());
+    let office = Office::open(config, &node, &store, broker.clone(), (endpoint, known), &conditions);
 
     let sources = Sources {
         store: store.clone(),
@@ -167,7 +167,8 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let first = status::document(&fixed, &engine, first, now);
     let shared = Arc::new(Shared::new(first, &config.namespace, sources));
     let (stop_sender, stop_receiver) = watch::channel(false);
-    let servers = spawn_servers(admin_listener, metrics_listener, &shared, &hub, &stop_receiver);
+    let (end_sender, end_receiver) = watch::channel(false);
+    let servers = spawn_servers(admin_listener, metrics_listener, &shared, &hub, &end_receiver);
 
     tracing::info!(cluster = %config.cluster_id, hostname = %node.hostname, private_ip = %node.private_ip, port = node.udp_port, driver = kind.name(), path_mtu = node.path_mtu(config), workers = config.workers, store = %config.store, "gateway runs");
     notify(&[sd_notify::NotifyState::Ready]);
@@ -185,38 +186,61 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         discovery,
         probes,
         public_ip,
-        conditions,
         recorder: office.recorder.clone(),
-        memory,
-        state: State::new(found, remembered),
+        memory: state_dir.map(|_| memory.keep(conditions.clone())),
+        conditions,
+        state: State::new(found, remembered, is_guess),
     };
     control.refresh(&mut engine).await;
     let publisher = Publisher::new(Arc::new(store), &config.namespace, &config.cluster_id, &node.hostname);
-    let heartbeat = tokio::spawn(heartbeat(publisher, Arc::clone(&shared), stop_receiver));
+    let mut heartbeat = tokio::spawn(heartbeat(publisher.clone(), Arc::clone(&shared), stop_receiver));
     let leaving = async {
         stop.await;
         // The Gateway object goes at once, as upstream's does; cables stay until a successor is there.
         let _ = stop_sender.send(true);
     };
     let outcome = tokio::select! {
-        () = control.run(&mut engine, leaving) => Ok(()),
+        ended = control.run(&mut engine, leaving) => ended,
         failure = ended.recv() => Err(failure.unwrap_or_else(|| anyhow::anyhow!("all workers ended"))),
     };
 
     notify(&[sd_notify::NotifyState::Stopping]);
     if let Err(error) = &outcome {
         shared.fail(&format!("{error:#}"));
+        // A successor need not wait for the Lease to expire, and the object says why there is one (behaviour §3.4).
+        heartbeat.abort();
+        office.candidate.release(STOP_TIMEOUT).await;
+        let last_word = publisher.put_gateway(status::published(&shared.status.load()), Timestamp::now());
+        let _ = tokio::time::timeout(STOP_TIMEOUT, last_word).await;
     }
-    stop_workers(&engine).await;
-    let _ = stop_sender.send(true);
-    let _ = tokio::time::timeout(STOP_TIMEOUT, heartbeat).await;
-    control.stop().await;
-    for server in servers {
-        let _ = tokio::time::timeout(STOP_TIMEOUT, server).await;
-    }
+    // All at once: upstream's pods have a second from being asked to being killed.
+    let farewell = async {
+        let gone = async {
+            // Aborted after a failure, which has had its last word.
+            let _ = (&mut heartbeat).await;
+        };
+        tokio::join!(stop_workers(&engine), gone, control.stop(STOP_TIMEOUT));
+        let _ = end_sender.send(true);
+        for server in servers {
+            let _ = server.await;
+        }
+    };
+    let _ = tokio::time::timeout(STOP_TIMEOUT, farewell).await;
     office.close().await;
     tracing::info!("gateway has stopped; its TUN device stays, so that nothing leaves in clear");
     outcome
+}
+
+/// What peers have to learn with a new key, because upstream ignores other changes under a known one (wireformat §3).
+fn key_facts(config: &Config, node: &Node) -> String {
+    let mut facts = format!(
+        "{:?} {:?} {} {}",
+        config.service_cidrs, config.cluster_cidrs, node.private_ip, node.udp_port
+    );
+    if !config.global_cidrs.is_empty() {
+        facts.push_str(&format!(" {:?}", config.global_cidrs));
+    }
+    facts
 }
 
 /// The devices of the process before this one, or new ones.
@@ -230,16 +254,18 @@ fn open_devices(config: &Config, node: &Node) -> anyhow::Result<Devices> {
     Devices::adopt(config, inherited).context("taking over inherited descriptors")
 }
 
-/// Starts to look for the public address, from the one that was found last.
+/// Starts to look for the public address, from the one that was found last. Gives whether anybody is asked.
 fn follow_public_ip(
     config: &Config,
     store: &AnyStore,
     found: &Found,
     remembered: Option<&Remembered>,
-) -> PublicIpWatcher {
+) -> (PublicIpWatcher, bool) {
     let resolvers = Resolvers::from_setting(found.resolvers(config), config.air_gapped, &mut OsRng);
     let last = remembered.and_then(Remembered::last_address);
-    PublicIpWatcher::spawn(HttpsClient::from_environment(), store.clone(), &config.namespace, resolvers, last)
+    let is_sought = !resolvers.is_empty();
+    let client = HttpsClient::from_environment();
+    (PublicIpWatcher::spawn(client, store.clone(), &config.namespace, resolvers, last), is_sought)
 }
 
 /// Workers, what they share, and what drives them.
@@ -306,20 +332,50 @@ fn usable_state<'a>(
         return Ok(None);
     }
     state::claim_cluster(dir, &config.cluster_id)?;
+    // Upstream's DaemonSet mounts nothing.
+    if matches!(config.store, Location::Kube { path: None, .. }) && !state::is_volume(dir) {
+        let message = format!(
+            "{} is no volume: what is kept there goes with this container, the next one makes a new key and asks \
+             everything anew; mount a directory of the node there",
+            dir.display()
+        );
+        conditions.set("StateNotOnVolume", Severity::Info, "", message);
+    }
     Ok(Some(dir))
 }
 
-/// The Node object's settings: asked for, or remembered when nobody answers in time.
-async fn node_settings(config: &Config, store: &AnyStore, remembered: Option<&Remembered>) -> NodeSettings {
-    let Some(name) = &config.node_name else { return NodeSettings::default() };
+/// The Node object's settings: asked for, or remembered when nobody answers in time. Gives whether they are a guess.
+async fn node_settings(
+    config: &Config,
+    store: &AnyStore,
+    remembered: Option<&Remembered>,
+) -> (NodeSettings, bool) {
+    let Some(name) = &config.node_name else { return (NodeSettings::default(), false) };
     let known = remembered.and_then(|remembered| remembered.node.clone());
     let timeout = if known.is_some() { NODE_TIMEOUT_REMEMBERED } else { NODE_TIMEOUT };
     let key = ObjectKey::new(Kind::Node, "", name);
-    match tokio::time::timeout(timeout, store.get(&key)).await {
-        Ok(Ok(Some(node))) => NodeSettings::read(&node),
-        Ok(Ok(None)) => NodeSettings::default(),
-        Ok(Err(_)) | Err(_) => known.unwrap_or_default(),
+    let asked = async {
+        loop {
+            match store.get(&key).await {
+                Ok(node) => return node,
+                Err(error) => tracing::debug!(%error, "the Node object cannot be read yet"),
+            }
+            tokio::time::sleep(NODE_RETRY).await;
+        }
+    };
+    match tokio::time::timeout(timeout, asked).await {
+        Ok(node) => (node.as_ref().map(NodeSettings::read).unwrap_or_default(), false),
+        Err(_) => {
+            let is_guess = known.is_none();
+            (known.unwrap_or_default(), is_guess)
+        }
     }
+}
+
+/// Waits until the public address is known, or known to be unknown; not for long.
+async fn first_public_ip(mut public_ip: watch::Receiver<PublicIp>) {
+    let is_settled = |known: &PublicIp| known.address.is_some() || known.error.is_some();
+    let _ = tokio::time::timeout(PUBLIC_IP_TIMEOUT, public_ip.wait_for(is_settled)).await;
 }
 
 /// Everything that writes objects in this gateway's name, but for its heartbeat.
@@ -327,7 +383,6 @@ struct Office {
     candidate: Candidate,
     broker: watch::Receiver<BrokerView>,
     recorder: Recorder,
-    leader: LeaderHandle,
     totals: Arc<SyncTotals>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -338,7 +393,7 @@ impl Office {
         node: &Node,
         store: &AnyStore,
         broker: Option<AnyStore>,
-        endpoint: watch::Receiver<trieste_control::api::EndpointSpec>,
+        (endpoint, public_ip): (watch::Receiver<EndpointSpec>, Option<watch::Receiver<PublicIp>>),
         conditions: &Conditions,
     ) -> Self {
         let election = ElectionConfig::gateway(&config.namespace, &node.hostname, config.election);
@@ -352,8 +407,15 @@ impl Office {
             tasks.push(tokio::spawn(events.write_to(kube.clone(), about, conditions.clone())));
         }
         let duties = LeaderConfig { namespace: config.namespace.clone(), cluster: Node::cluster(config) };
-        let leader = leader::spawn(store.clone(), duties, candidate.clone(), endpoint);
-        tasks.push(tokio::spawn(role::watch_leader(leader.status.clone(), conditions.clone())));
+        let (leader_store, candidate_of_leader, said) =
+            (store.clone(), candidate.clone(), conditions.clone());
+        tasks.push(tokio::spawn(async move {
+            if let Some(public_ip) = public_ip {
+                first_public_ip(public_ip).await;
+            }
+            let leader = leader::spawn(leader_store, duties, candidate_of_leader, endpoint);
+            role::watch_leader(leader.status.clone(), said).await;
+        }));
         let (status, ha_status) = watch::channel(HaStatus::Passive);
         tasks.push(tokio::spawn(role::tell_ha_status(candidate.clone(), status)));
         let pod = OwnPod {
@@ -375,14 +437,14 @@ impl Office {
                 sync,
                 conditions: conditions.clone(),
                 totals: Arc::clone(&totals),
+                recorder: recorder.clone(),
             };
             tasks.push(tokio::spawn(duties.run(view)));
         }
-        Self { candidate, broker: seen, recorder, leader, totals, tasks }
+        Self { candidate, broker: seen, recorder, totals, tasks }
     }
 
     async fn close(self) {
-        drop(self.leader);
         for task in self.tasks {
             task.abort();
             // It ended by being told to, which is what was wanted.

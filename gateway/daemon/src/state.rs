@@ -163,8 +163,12 @@ pub fn private_key(dir: &Path, facts: &str) -> Result<Secret, StateError> {
                 Ok(known) if known != facts => {
                     tracing::info!("subnets, address or port changed: making a new WireGuard key");
                 }
-                _ => {
-                    write(&facts_path, facts)?;
+                Ok(_) => return Ok(key),
+                Err(_) => {
+                    // Next time it is asked again; a full disk must not keep a gateway with a good key from starting.
+                    if let Err(error) = write(&facts_path, facts) {
+                        tracing::warn!(%error, "what the WireGuard key was made for cannot be noted");
+                    }
                     return Ok(key);
                 }
             }

@@ -232,16 +232,27 @@ fn order(peers: &mut [Arc<Peer>]) {
     });
 }
 
-/// Two Endpoints with one key cannot be told apart on the wire: the first stays.
+/// Two Endpoints with one key cannot be told apart on the wire, two with one cable name nowhere else: the first stays.
 fn refuse_doubles(admitted: &mut Admitted) {
-    let mut seen: BTreeMap<[u8; 32], String> = BTreeMap::new();
+    let mut keys: BTreeMap<[u8; 32], String> = BTreeMap::new();
+    let mut cables: BTreeMap<String, String> = BTreeMap::new();
     let refused = &mut admitted.refused;
     admitted.peers.retain(|peer| {
-        if let Some(other) = seen.get(&peer.identity) {
+        if let Some(other) = keys.get(&peer.identity) {
             refused.push(refusal(peer, format!("it has the same key as Endpoint {other}")));
             return false;
         }
-        seen.insert(peer.identity, peer.name.clone());
+        // NAT discovery and health checks know a peer by this name alone: nobody may take another's.
+        if let Some(other) = cables.get(&peer.facts.cable_name) {
+            let reason = format!(
+                "field `spec.cable_name`: `{}` is already that of Endpoint {other}",
+                peer.facts.cable_name
+            );
+            refused.push(refusal(peer, reason));
+            return false;
+        }
+        keys.insert(peer.identity, peer.name.clone());
+        cables.insert(peer.facts.cable_name.clone(), peer.name.clone());
         true
     });
 }

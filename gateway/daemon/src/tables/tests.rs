@@ -97,6 +97,17 @@ fn endpoints_that_cannot_be_connected_to_are_named_with_the_reason() {
 }
 
 #[test]
+fn a_cable_name_belongs_to_the_oldest_cluster_that_uses_it() {
+    let honest = endpoint("cluster-b", 2, "10.2.0.0/16", "2026-01-01T00:00:00Z");
+    let mut thief = endpoint("aaa", 3, "10.3.0.0/16", "2026-01-02T00:00:00Z");
+    thief.spec.cable_name.clone_from(&honest.spec.cable_name);
+    let admitted = admit(&[thief, honest], &local(), &kind());
+    assert_eq!(admitted.peers.len(), 1);
+    assert_eq!(admitted.peers[0].facts.cluster_id, "cluster-b");
+    assert!(admitted.refused[0].reason.contains("spec.cable_name"), "{:?}", admitted.refused);
+}
+
+#[test]
 fn nat_chooses_the_public_address() {
     let mut endpoint = endpoint("b", 2, "10.2.0.0/16", "2026-01-01T00:00:00Z");
     endpoint.spec.nat_enabled = true;
