@@ -24,7 +24,8 @@
 //! # Beyond upstream
 //! The wire is upstream's. What is chosen when differs, and always towards an earlier or a better choice:
 //! * A result of an earlier process is used at once and checked in the background ([`How::Remembered`]).
-//! * A silent peer gets a provisional address after 3 s ([`How::Provisional`]), where upstream waits for 60 s.
+//! * A silent peer gets a provisional address after 3 s ([`How::Provisional`]), where upstream waits for 60 s; one that
+//!   has asked us gets it 1.5 s after that, for its handshake is on the way.
 //! * A peer that stayed silent is asked on, once a minute, and at once when it asks us; upstream gives up for good.
 //! * [`Machine::rediscover`], and another address of our own, ask anew. Until an answer comes, what was chosen stays.
 

@@ -26,6 +26,10 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Ours: a cable waits no longer than this for an address. One repetition fits, so that a lost datagram does not make
 /// a cable start at the wrong place.
 const PROVISIONAL_AFTER: Duration = Duration::from_secs(3);
+/// Ours: nor longer than this after the peer has asked us. It is there and has our answer, so its handshake is on the way
+/// and needs a cable to come in by, also where no request of ours reaches it: behind a NAT that changes its port. The
+/// next round (see [`MIN_GAP`]) still has half a second to be answered.
+const PROVISIONAL_AFTER_HEARD: Duration = Duration::from_millis(1500);
 /// Ours: a silent peer is asked again, seldom enough to be no burden to one that never answers.
 const SILENT_RESEND: Duration = Duration::from_secs(60);
 /// Ours: between two rounds of requests to a peer, whatever the occasion.
@@ -43,6 +47,8 @@ pub(super) struct Peer {
     numbers: [Option<u64>; 2],
     next_number: u64,
     last_asked: Option<Instant>,
+    /// When the peer first asked us since we began to ask.
+    heard: Option<Instant>,
     has_route: [bool; 2],
 }
 
@@ -88,6 +94,7 @@ impl Peer {
             numbers: [None; 2],
             next_number: first_number,
             last_asked: None,
+            heard: None,
             has_route: [true; 2],
         };
         peer.start(can_ask, false, now);
@@ -101,6 +108,7 @@ impl Peer {
     /// Begins to ask, if both sides have a port; else there is only the rule.
     pub(super) fn start(&mut self, can_ask: bool, in_doubt: bool, now: Instant) {
         self.numbers = [None; 2];
+        self.heard = None;
         if !can_ask || self.remote.usable_port().is_none() {
             self.phase = Phase::Off { here: !can_ask };
             self.selection = self.remote.fallback(How::Fallback);
@@ -123,6 +131,7 @@ impl Peer {
     /// It asked us, so it is there: no need to wait any longer for the next round.
     pub(super) fn hear(&mut self, now: Instant) {
         let soonest = self.last_asked.map_or(now, |last| now.max(last + MIN_GAP));
+        self.heard.get_or_insert(now);
         match &mut self.phase {
             Phase::Asking { next, .. } | Phase::Silent { next, .. } => *next = (*next).min(soonest),
             Phase::Off { .. } | Phase::Public { .. } | Phase::Private => {}
@@ -136,7 +145,7 @@ impl Peer {
             Phase::Public { since, on_hold: Some(_) } => Some(since + GRACE),
             Phase::Silent { next, .. } => Some(next),
             Phase::Asking { since, next, .. } => {
-                let provisional = self.selection.is_none().then_some(since + PROVISIONAL_AFTER);
+                let provisional = self.selection.is_none().then(|| self.provisional_at(since));
                 let end = since + self.timeout();
                 Some(provisional.map_or(next, |at| at.min(next)).min(end))
             }
@@ -169,7 +178,7 @@ impl Peer {
                     self.phase = Phase::Asking { since, next: now + RESEND, in_doubt };
                     self.last_asked = Some(now);
                 }
-                if self.selection.is_none() && now >= since + PROVISIONAL_AFTER {
+                if self.selection.is_none() && now >= self.provisional_at(since) {
                     self.selection = self.remote.fallback(How::Provisional);
                     tick.changed = self.selection.is_some();
                 }
@@ -253,6 +262,12 @@ impl Peer {
     /// Whether nobody answered in time.
     pub(super) fn is_silent(&self) -> bool {
         matches!(self.phase, Phase::Silent { .. })
+    }
+
+    /// When a cable without a selection gets one for the time being.
+    fn provisional_at(&self, since: Instant) -> Instant {
+        let usual = since + PROVISIONAL_AFTER;
+        self.heard.map_or(usual, |heard| usual.min(heard + PROVISIONAL_AFTER_HEARD))
     }
 
     fn timeout(&self) -> Duration {

@@ -259,6 +259,33 @@ fn a_peer_that_asks_is_asked_without_waiting_but_not_more_than_once_a_second() {
 }
 
 #[test]
+fn a_peer_that_asks_and_cannot_be_asked_gets_a_provisional_address_for_its_handshake() {
+    let (mut bench, _) = asking_with(Remote { nat_enabled: true, ..remote() });
+    let hear = |bench: &mut Bench| {
+        let payload = message::emit(Body::Request(request()));
+        bench.machine.handle_datagram(&payload, at(PUBLIC), None, bench.now);
+    };
+    bench.advance(SECOND / 4);
+    hear(&mut bench);
+    bench.advance(SECOND);
+    hear(&mut bench);
+    bench.advance(SECOND / 4);
+    assert_eq!(bench.selected(), [], "a second round may still be answered");
+    bench.advance(SECOND / 4);
+    assert_eq!(
+        bench.selected(),
+        [selection(PUBLIC, true, How::Provisional)],
+        "1.5 s after the first request"
+    );
+
+    let (mut bench, _) = asking_with(remote());
+    bench.advance(SECOND * 2);
+    hear(&mut bench);
+    bench.advance(SECOND);
+    assert_eq!(bench.selected(), [selection(PRIVATE, false, How::Provisional)], "three seconds at the most");
+}
+
+#[test]
 fn a_cable_in_error_is_asked_about_again_and_silence_then_overrules_the_answer() {
     let (mut bench, _, public) = asking();
     bench.respond(response_to(&public, ResponseType::NatDetected), PUBLIC);
