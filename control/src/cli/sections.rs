@@ -61,7 +61,12 @@ impl Section {
     fn text(&self) -> String {
         let Self { title, columns, rows, none } = self;
         match none {
-            _ if !rows.is_empty() => format!("\n{title}\n{}", render(columns, rows)),
+            _ if !rows.is_empty() => {
+                // Unlike upstream's tables these have long last columns: blanks at their ends would wrap lines.
+                let table = render(columns, rows);
+                let lines: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+                format!("\n{title}\n{lines}")
+            }
             Some(none) => format!("\n{title}\n  {none}\n"),
             None => String::new(),
         }

@@ -54,6 +54,10 @@ fn a_status_says_what_is_up_and_what_is_not() {
     ] {
         assert!(described.contains(expected), "{expected:?} is missing in:\n{described}");
     }
+    assert!(
+        described.lines().all(|line| line == line.trim_end()),
+        "blanks at the end of a line:\n{described}"
+    );
     assert!(!described.contains("udp-gso"), "a feature that is in use is left out:\n{described}");
     let (error, info) = (described.find("UnknownNodeSetting"), described.find("EventsNotWritten"));
     assert!(error.unwrap() < info.unwrap(), "the worst condition comes first:\n{described}");
