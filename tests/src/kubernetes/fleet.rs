@@ -55,20 +55,28 @@ impl Fleet {
     /// The first thing that does not work.
     pub fn connected() -> anyhow::Result<Self> {
         let mut fleet = Self::new()?;
+        fleet.start_all()?;
+        Ok(fleet)
+    }
+
+    /// Starts all four gateways: the first of each cluster is active, and both are connected.
+    ///
+    /// # Errors
+    /// The first thing that does not work.
+    pub fn start_all(&mut self) -> anyhow::Result<()> {
         for index in [0, 1] {
             for cluster in ["east", "west"] {
-                fleet.start(cluster, index)?;
+                self.start(cluster, index)?;
             }
             for cluster in ["east", "west"] {
                 match index {
-                    0 => fleet.wait_active(cluster, index)?,
-                    _ => fleet.wait_gateway(cluster, index, |status| status["haStatus"] == "passive")?,
+                    0 => self.wait_active(cluster, index)?,
+                    _ => self.wait_gateway(cluster, index, |status| status["haStatus"] == "passive")?,
                 }
             }
         }
-        fleet.wait_connected("east", 0)?;
-        fleet.wait_connected("west", 0)?;
-        Ok(fleet)
+        self.wait_connected("east", 0)?;
+        self.wait_connected("west", 0)
     }
 
     /// Starts a gateway with the operator's settings, for the first time or again.
