@@ -64,7 +64,8 @@ const FATAL: u8 = 255;
 #[must_use]
 pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
     let is_debug = command_line.options.debug.unwrap_or(false);
-    let default = if is_debug { "debug,boringtun=off,h2=info,hyper=info,rustls=info" } else { "info,boringtun=off" };
+    let default =
+        if is_debug { "debug,boringtun=off,h2=info,hyper=info,rustls=info" } else { "info,boringtun=off" };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     let is_terminal = std::io::stderr().is_terminal();
@@ -193,7 +194,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     };
     control.refresh(&mut engine).await;
     let publisher = Publisher::new(Arc::new(store), &config.namespace, &config.cluster_id, &node.hostname);
-    let mut heartbeat = tokio::spawn(heartbeat(publisher.clone(), Arc::clone(&shared), stop_receiver));
+    let heartbeat = tokio::spawn(heartbeat(publisher.clone(), Arc::clone(&shared), stop_receiver));
     let leaving = async {
         stop.await;
         // The Gateway object goes at once, as upstream's does; cables stay until a successor is there.
@@ -215,15 +216,10 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     }
     // All at once: upstream's pods have a second from being asked to being killed.
     let farewell = async {
-        let gone = async {
-            // Aborted after a failure, which has had its last word.
-            let _ = (&mut heartbeat).await;
-        };
-        tokio::join!(stop_workers(&engine), gone, control.stop(STOP_TIMEOUT));
+        // An aborted heartbeat has had its last word.
+        let _ = tokio::join!(stop_workers(&engine), heartbeat, control.stop(STOP_TIMEOUT));
         let _ = end_sender.send(true);
-        for server in servers {
-            let _ = server.await;
-        }
+        futures::future::join_all(servers).await;
     };
     let _ = tokio::time::timeout(STOP_TIMEOUT, farewell).await;
     office.close().await;
