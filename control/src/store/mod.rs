@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
 
+pub use self::kube::KubeStore;
 pub use any::AnyStore;
 pub use dir::{DirOptions, DirStore, FileProblem};
 pub use error::StoreError;
-pub use self::kube::KubeStore;
 pub use location::{Location, LocationError};
 pub use mirror::Mirror;
 pub use write::{delete_if_exists, modify, upsert};

@@ -61,7 +61,11 @@ impl Node {
 }
 
 /// The configured address, the Node's own setting, the chosen interface's, or the one that leads to the world.
-pub(crate) fn private_ip(config: &Config, settings: &NodeSettings, addresses: &[HostAddress]) -> anyhow::Result<IpAddr> {
+pub(crate) fn private_ip(
+    config: &Config,
+    settings: &NodeSettings,
+    addresses: &[HostAddress],
+) -> anyhow::Result<IpAddr> {
     if let Some(address) = config.private_ip.or(settings.endpoint_ip) {
         return Ok(address);
     }

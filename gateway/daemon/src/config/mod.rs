@@ -368,14 +368,10 @@ fn seconds(said: Option<u32>, default: u32) -> Duration {
 }
 
 fn election(lease: Option<u32>, renew: Option<u32>, retry: Option<u32>) -> Result<Timings, ConfigError> {
-    let [lease, renew, retry] = [
-        seconds(lease, LEASE_SECONDS),
-        seconds(renew, RENEW_SECONDS),
-        seconds(retry, RETRY_SECONDS),
-    ];
-    Timings::new(lease, renew, retry).map_err(|error| {
-        invalid("lease-duration", format!("{error} (with renew-deadline and retry-period)"))
-    })
+    let [lease, renew, retry] =
+        [seconds(lease, LEASE_SECONDS), seconds(renew, RENEW_SECONDS), seconds(retry, RETRY_SECONDS)];
+    Timings::new(lease, renew, retry)
+        .map_err(|error| invalid("lease-duration", format!("{error} (with renew-deadline and retry-period)")))
 }
 
 fn address(key: &'static str, text: Option<String>) -> Result<Option<IpAddr>, ConfigError> {
