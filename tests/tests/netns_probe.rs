@@ -155,8 +155,12 @@ fn inside(namespace: &Namespace, work: impl AsyncFnOnce(&Conditions) + Send) {
 }
 
 fn start(conditions: Conditions, sources: Vec<IpAddr>) -> Probes {
-    let options =
-        ProbeOptions { cluster_id: "near".to_owned(), pinger: PingerConfig::new(INTERVAL, 0), sources };
+    let options = ProbeOptions {
+        cluster_id: "near".to_owned(),
+        pinger: PingerConfig::new(INTERVAL, 0),
+        sources,
+        device: None,
+    };
     Probes::spawn(options, conditions)
 }
 

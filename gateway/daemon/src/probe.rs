@@ -9,6 +9,11 @@
 //! TUN device and through the cable. Marked like the cables' own sockets it would go around the tunnel that it is
 //! there to judge. The kernel chooses the source as it routes, which is the CNI address that the route agent's routes
 //! name; a peer may answer to whatever source it sees.
+//!
+//! They are **bound to the TUN device**. Before the route agent has made its routes, and when it has taken them away,
+//! the way that is left is the default route: a probe would leave in clear, and where the network plugin masquerades
+//! it, the kernel's memory of that one packet gives all later ones the wrong source (measured §5). It also keeps
+//! answers out that did not come through a tunnel.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -55,6 +60,8 @@ pub struct ProbeOptions {
     /// The source of probes, one per IP version; none means that the kernel chooses. It must be an address of this
     /// node, and answers to others are not heard.
     pub sources: Vec<IpAddr>,
+    /// The only device that probes leave and answers come by; `None` for any.
+    pub device: Option<String>,
 }
 
 /// Pings the peers. Dropping it ends that.
@@ -77,6 +84,7 @@ impl Probes {
             pinger: PingerConfig::new(check.interval, check.max_loss),
             // The address that peers ping need not be the node's own (Globalnet's is not): the kernel chooses.
             sources: Vec::new(),
+            device: Some(config.tun_name.clone()),
         };
         Self::spawn(options, conditions)
     }
@@ -93,7 +101,13 @@ impl Probes {
         let checker = Checker::new(options.pinger, options.cluster_id, OsRng, Instant::now(), unix_nanos);
         let prober = Prober {
             checker,
-            sockets: Sockets { sources: options.sources, conditions: conditions.clone(), v4: None, v6: None },
+            sockets: Sockets {
+                sources: options.sources,
+                device: options.device,
+                conditions: conditions.clone(),
+                v4: None,
+                v6: None,
+            },
             conditions,
             views: Arc::clone(&views),
             published: None,
@@ -236,6 +250,7 @@ async fn until(time: Option<Instant>) {
 /// kind of datagram socket: the runtime has none for them, and calls of the same names do the same with both.
 struct Sockets {
     sources: Vec<IpAddr>,
+    device: Option<String>,
     conditions: Conditions,
     v4: Option<UdpSocket>,
     v6: Option<UdpSocket>,
@@ -277,7 +292,7 @@ impl Sockets {
         let (slot, version) = if is_v4 { (&mut self.v4, "IPv4") } else { (&mut self.v6, "IPv6") };
         if slot.is_none() {
             let source = self.sources.iter().find(|source| source.is_ipv4() == is_v4).copied();
-            let opened = open(is_v4, source).map_err(|error| explain(&error, source));
+            let opened = open(is_v4, source, self.device.as_deref()).map_err(|error| explain(&error, source));
             let problem = opened.as_ref().err().map(|problem| {
                 format!(
                     "remote gateways cannot be pinged over {version}: {problem}; until then connections are \
@@ -311,7 +326,7 @@ async fn readable(
     Ok(replies)
 }
 
-fn open(is_v4: bool, source: Option<IpAddr>) -> io::Result<UdpSocket> {
+fn open(is_v4: bool, source: Option<IpAddr>, device: Option<&str>) -> io::Result<UdpSocket> {
     let (domain, protocol) =
         if is_v4 { (Domain::IPV4, Protocol::ICMPV4) } else { (Domain::IPV6, Protocol::ICMPV6) };
     let socket = Socket::new(domain, Type::RAW.nonblocking().cloexec(), Some(protocol))?;
@@ -319,6 +334,9 @@ fn open(is_v4: bool, source: Option<IpAddr>) -> io::Result<UdpSocket> {
     if let Err(error) = socket.attach_filter(filter) {
         // Every ICMP packet of the host then comes by; the parser's first look at it is cheap.
         tracing::debug!(%error, "the probing socket has no filter: {error}");
+    }
+    if let Some(device) = device {
+        socket.bind_device(Some(device.as_bytes()))?;
     }
     if let Some(source) = source {
         socket.bind(&SocketAddr::new(source, 0).into())?;
