@@ -11,7 +11,7 @@ pub const GATEWAY: &str = "submariner-gateway";
 /// The route agent's service account, in [`NAMESPACE`].
 pub const ROUTE_AGENT: &str = "submariner-routeagent";
 /// The Role that every cluster has on the broker, in [`BROKER_NAMESPACE`].
-const BROKER_ROLE: &str = "submariner-k8s-broker-cluster";
+pub const BROKER_ROLE: &str = "submariner-k8s-broker-cluster";
 
 /// The service account of a cluster, on the broker.
 pub fn cluster_account(cluster_id: &str) -> String {
