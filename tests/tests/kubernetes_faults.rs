@@ -274,8 +274,8 @@ impl Scene {
         self.wait_calm(&[("east", 0), ("west", 0)]);
         assert_eq!(led(&self.seen("east", 0)), led(&before));
         let asked = self.requests_since(&requests);
-        let per_minute = asked as f64 * 60.0 / start.elapsed().as_secs_f64();
-        assert!(per_minute < 1500.0, "{asked} requests in {:?}", start.elapsed());
+        // Two gateways, each with a dozen watches that are opened again, listed again at worst; and what they do anyway.
+        assert!(asked < 400, "{asked} requests in {:?}", start.elapsed());
         self.close("all connections cut, 6 times", mark, Allowed::Nothing);
         self.last_note(format!("{asked} requests"));
     }
@@ -308,14 +308,18 @@ impl Scene {
         self.wait_one_leader();
         let leader = self.leader();
         self.wait_calm(&[("east", leader), ("west", 0)]);
-        let name = leader;
         self.bed
             .fleet
-            .wait_gateway("east", name, |status| {
+            .wait_gateway("east", leader, |status| {
                 status["haStatus"] == "active" && status["connections"][0]["status"] == "connected"
             })
             .unwrap();
-        self.note("API server stopped for 60 s, then 410 Gone", back, mark);
+        let calm = back.elapsed();
+        // The server counts from its start.
+        let asked = self.requests_since(&BTreeMap::new());
+        assert!(asked < 400, "{asked} requests in the first {calm:?}");
+        self.close("API server stopped for 60 s, then 410 Gone", mark, Allowed::Nothing);
+        self.last_note(format!("well again after {:.1} s, {asked} requests", calm.as_secs_f64()));
         // Every timestamp is old after an outage, and every object is still the one that it was.
         std::thread::sleep(Duration::from_secs(6));
         assert_eq!(self.uids(), self.gateway_uids, "Gateway objects have been deleted");
@@ -334,9 +338,8 @@ impl Scene {
         });
         self.wait_calm(&[("west", 0)]);
         let after = self.seen("west", 0);
-        let is_same = led(&after) == led(&before);
+        assert_eq!(led(&after), led(&before), "{:#?}", after.events);
         self.close("connections hang for good (other cluster)", mark, Allowed::Nothing);
-        self.last_note(if is_same { "leader all the while".to_owned() } else { "led again".to_owned() });
     }
 
     fn token_expires(&mut self) {
@@ -398,14 +401,18 @@ impl Scene {
             self.wait("east", leader, "the label to count again", |seen| {
                 !has_condition(seen, "NotAGatewayNode")
             });
-            std::thread::sleep(Duration::from_secs(4));
+            let calm = start.elapsed();
             let clocks = if leader == 0 { "to the late clock" } else { "from the late clock" };
             self.close(
                 &format!("gateway label removed, {clocks}"),
                 mark,
                 Allowed::Gap(Duration::from_secs(1)),
             );
-            self.last_note(format!("the other led after {:.1} s", took.as_secs_f64()));
+            self.last_note(format!(
+                "the other led after {:.1} s, all calm after {:.1} s",
+                took.as_secs_f64(),
+                calm.as_secs_f64()
+            ));
         }
         assert_eq!(self.uids(), self.gateway_uids, "Gateway objects have been deleted");
     }

@@ -399,11 +399,15 @@ impl Elector {
     }
 
     /// Keeps the newest state and, of what was known, only that it is old.
+    ///
+    /// Ours: who has not been able to look for a renew deadline does not know that the holder was. After an outage of the
+    /// API server its old leader, whose path has carried traffic all the while, is not overtaken by whoever asks first.
     fn remember(&mut self, lease: Lease, now: Instant) {
         self.highest = self.highest.max(Some(term_of(&lease)));
         let mut unchanged_since = now;
-        if let Known::Present { lease: known, unchanged_since: since, .. } = &self.known {
-            if known.is_same_record(&lease) {
+        if let Known::Present { lease: known, unchanged_since: since, heard } = &self.known {
+            let has_looked = now.saturating_duration_since(*heard) <= self.config.timings.renew_deadline();
+            if known.is_same_record(&lease) && has_looked {
                 unchanged_since = *since;
             }
             if known.version() != lease.version() {

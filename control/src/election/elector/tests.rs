@@ -315,6 +315,25 @@ fn failures_are_repeated_with_pauses_and_races_in_a_row_too() {
 }
 
 #[test]
+fn after_an_outage_of_the_store_the_holder_has_its_time_anew() {
+    let mut one = Bed::new("gw1");
+    one.observe(held_by("gw2", 4, "10"));
+    for _ in 0..10 {
+        one.pass(6.0);
+        assert!(matches!(one.request(), None | Some(Request::Read)), "nobody has looked");
+        one.elector.handle_read(Err(Failure::Store("no route to host".to_owned())), one.now);
+    }
+    one.observe(held_by("gw2", 4, "10"));
+    for _ in 0..7 {
+        one.pass(2.0);
+        one.observe(held_by("gw2", 4, "10"));
+        assert!(matches!(one.request(), None | Some(Request::Read)));
+    }
+    one.pass(1.0);
+    assert!(matches!(one.request(), Some(Request::Update(_))), "it has had it");
+}
+
+#[test]
 fn a_leader_whose_renewal_hung_has_the_time_for_another() {
     let mut one = Bed::leader(4);
     one.pass(2.0);
