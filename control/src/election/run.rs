@@ -278,11 +278,14 @@ impl Outputs {
     }
 }
 
+/// The first words are upstream's: people and tools look for them (env-metrics §6).
 fn log(event: &ElectionEvent) {
     match event {
-        ElectionEvent::Acquired { term } => tracing::info!(%term, "this gateway leads, term {term}"),
+        ElectionEvent::Acquired { term } => {
+            tracing::info!(%term, "Leadership acquired - starting controllers (term {term})")
+        }
         ElectionEvent::Lost { term, reason } => {
-            tracing::warn!(%term, "this gateway no longer leads, its term {term} has ended: {reason}");
+            tracing::warn!(%term, "Leadership lost: term {term} has ended: {reason}");
         }
         ElectionEvent::HolderChanged { holder } if holder.is_empty() => tracing::info!("nobody leads"),
         ElectionEvent::HolderChanged { holder } => tracing::info!(holder, "the Lease names {holder}"),

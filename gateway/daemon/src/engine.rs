@@ -306,7 +306,7 @@ impl Engine {
             self.numbers.release(lane);
             error.to_string()
         })?;
-        tracing::info!(endpoint = %peer.name, cluster = %peer.facts.cluster_id, peer = %address, worker = owner_of(lane.lane).0, "cable added");
+        tracing::info!(endpoint = %peer.name, cluster = %peer.facts.cluster_id, peer = %address, worker = owner_of(lane.lane).0, "Successfully installed Endpoint cable {:?}", peer.facts.cable_name);
         self.tell(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel });
         self.by_lane.insert(lane.lane, peer.name.clone());
         self.by_row.insert(lane.cable, peer.name.clone());

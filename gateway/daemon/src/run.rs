@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use rand_core::{OsRng, RngCore as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use trieste_cables::CableKind;
 use trieste_control::admin::{GatewayStatus, IoCapability, Severity};
 use trieste_control::api::{EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
@@ -156,7 +158,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let first = status::Live { endpoint: spec.clone(), ..status::Live::default() };
     let (endpoint_sender, endpoint) = watch::channel(spec);
     let known = is_sought.then(|| public_ip.public_ip.clone());
-    let office = Office::open(config, &node, &store, broker.clone(), (endpoint, known), &conditions);
+    let mut office = Office::open(config, &node, &store, broker.clone(), (endpoint, known), &conditions);
 
     let sources = Sources {
         store: store.clone(),
@@ -202,6 +204,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     };
     let outcome = tokio::select! {
         ended = control.run(&mut engine, leaving) => ended,
+        failure = office.failed() => Err(failure),
         failure = ended.recv() => Err(failure.unwrap_or_else(|| anyhow::anyhow!("all workers ended"))),
     };
 
@@ -380,7 +383,8 @@ struct Office {
     broker: watch::Receiver<BrokerView>,
     recorder: Recorder,
     totals: Arc<SyncTotals>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    /// Each gives its name if it ended although it should not.
+    tasks: JoinSet<Option<&'static str>>,
 }
 
 impl Office {
@@ -395,31 +399,33 @@ impl Office {
         let election = ElectionConfig::gateway(&config.namespace, &node.hostname, config.election);
         let candidate = election::spawn(store.clone(), election);
         let (recorder, events) = Recorder::new();
-        let mut tasks =
-            vec![tokio::spawn(role::record(candidate.events(), node.hostname.clone(), recorder.clone()))];
+        let mut tasks = JoinSet::new();
+        let record = role::record(candidate.events(), node.hostname.clone(), recorder.clone());
+        tasks.spawn(record.map(|()| None));
         if let AnyStore::Kube(kube) = store {
             let name = ensure_valid_name(&node.hostname);
             let about = ObjectKey::new(Kind::Gateway, &config.namespace, name);
-            tasks.push(tokio::spawn(events.write_to(kube.clone(), about, conditions.clone())));
+            tasks.spawn(events.write_to(kube.clone(), about, conditions.clone()).map(|()| None));
         }
         let duties = LeaderConfig { namespace: config.namespace.clone(), cluster: Node::cluster(config) };
         let (leader_store, candidate_of_leader, said) =
             (store.clone(), candidate.clone(), conditions.clone());
-        tasks.push(tokio::spawn(async move {
+        tasks.spawn(async move {
             if let Some(public_ip) = public_ip {
                 first_public_ip(public_ip).await;
             }
             let leader = leader::spawn(leader_store, duties, candidate_of_leader, endpoint);
             role::watch_leader(leader.status.clone(), said).await;
-        }));
+            Some("announcing this gateway")
+        });
         let (status, ha_status) = watch::channel(HaStatus::Passive);
-        tasks.push(tokio::spawn(role::tell_ha_status(candidate.clone(), status)));
+        tasks.spawn(role::tell_ha_status(candidate.clone(), status).map(|()| Some("the election")));
         let pod = OwnPod {
             namespace: config.namespace.clone(),
             name: config.pod_name.clone(),
             node: config.node_name.clone().unwrap_or_else(|| node.hostname.clone()),
         };
-        tasks.push(tokio::spawn(keep_pod_label(store.clone(), pod, ha_status, conditions.clone())));
+        tasks.spawn(keep_pod_label(store.clone(), pod, ha_status, conditions.clone()).map(|()| None));
         let totals: Arc<SyncTotals> = Arc::default();
         let (view, seen) = watch::channel(BrokerView::default());
         if let Some(broker) = broker {
@@ -435,17 +441,25 @@ impl Office {
                 totals: Arc::clone(&totals),
                 recorder: recorder.clone(),
             };
-            tasks.push(tokio::spawn(duties.run(view)));
+            tasks.spawn(duties.run(view).map(|()| Some("the broker's syncer")));
         }
         Self { candidate, broker: seen, recorder, totals, tasks }
     }
 
-    async fn close(self) {
-        for task in self.tasks {
-            task.abort();
-            // It ended by being told to, which is what was wanted.
-            let _ = task.await;
+    /// Waits until something ends that should run as long as the gateway does.
+    async fn failed(&mut self) -> anyhow::Error {
+        while let Some(ended) = self.tasks.join_next().await {
+            match ended {
+                Ok(None) => {}
+                Ok(Some(name)) => return anyhow::anyhow!("{name} has ended by itself"),
+                Err(error) => return anyhow::Error::new(error).context("a control task failed"),
+            }
         }
+        std::future::pending().await
+    }
+
+    async fn close(mut self) {
+        self.tasks.shutdown().await;
     }
 }
 

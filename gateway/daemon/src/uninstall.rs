@@ -1,5 +1,8 @@
 //! Leaving nothing behind.
 
+use std::future::Future;
+use std::time::Duration;
+
 use anyhow::Context as _;
 use trieste_control::api::{Kind, ObjectKey};
 use trieste_control::election::GATEWAY_LEASE;
@@ -21,29 +24,48 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
             config.admin_socket.display()
         );
     }
-    devices::remove(&config.tun_name)?;
-    let is_there = match &config.store {
-        Location::Dir(path) => path.exists(),
-        Location::Kube { .. } | _ => true,
-    };
-    if is_there {
-        let store = stores::local(config)?;
-        let hostname = config.hostname.clone().unwrap_or_else(host::hostname);
-        Publisher::new(store.clone(), &config.namespace, &config.cluster_id, &hostname)
-            .withdraw()
-            .await
-            .context("removing this gateway's objects")?;
-        let lease = ObjectKey::new(Kind::Lease, &config.namespace, GATEWAY_LEASE);
-        delete_if_exists(&store, &lease).await.context("removing the election's Lease")?;
-    }
-    if let Some(broker) = stores::broker(config)? {
-        withdraw_from_broker(&broker, &config.broker_namespace, &config.cluster_id).await.context(
+    // One step that fails, such as a broker that was removed first, keeps none of the others from being taken.
+    let steps = [
+        devices::remove(&config.tun_name).context("removing the TUN device"),
+        bounded(of_store(config)).await,
+        bounded(of_broker(config)).await.context(
             "removing this cluster's objects from the broker (run it again when the broker is there)",
-        )?;
-    }
-    memory::forget(&config.state_dir).context("forgetting what was remembered")?;
-    natdiscovery::forget(&config.state_dir).context("forgetting what NAT discovery had found")?;
-    state::forget(&config.state_dir)?;
+        ),
+        memory::forget(&config.state_dir).context("forgetting what was remembered"),
+        natdiscovery::forget(&config.state_dir).context("forgetting what NAT discovery had found"),
+        state::forget(&config.state_dir).map_err(Into::into),
+    ];
+    let failed: Vec<String> =
+        steps.into_iter().filter_map(|step| Some(format!("{:#}", step.err()?))).collect();
+    anyhow::ensure!(failed.is_empty(), "not everything could be removed: {}", failed.join("; "));
     tracing::info!("uninstalled");
     Ok(())
+}
+
+/// How long a store may take.
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
+
+async fn bounded(step: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let late = || anyhow::anyhow!("no answer within {STORE_TIMEOUT:?}");
+    tokio::time::timeout(STORE_TIMEOUT, step).await.unwrap_or_else(|_| Err(late()))
+}
+
+async fn of_store(config: &Config) -> anyhow::Result<()> {
+    if let Location::Dir(path) = &config.store
+        && !path.exists()
+    {
+        return Ok(());
+    }
+    let store = stores::local(config)?;
+    let hostname = config.hostname.clone().unwrap_or_else(host::hostname);
+    let publisher = Publisher::new(store.clone(), &config.namespace, &config.cluster_id, &hostname);
+    publisher.withdraw().await.context("removing this gateway's objects")?;
+    let lease = ObjectKey::new(Kind::Lease, &config.namespace, GATEWAY_LEASE);
+    delete_if_exists(&store, &lease).await.context("removing the election's Lease")?;
+    Ok(())
+}
+
+async fn of_broker(config: &Config) -> anyhow::Result<()> {
+    let Some(broker) = stores::broker(config)? else { return Ok(()) };
+    Ok(withdraw_from_broker(&broker, &config.broker_namespace, &config.cluster_id).await?)
 }
