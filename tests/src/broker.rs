@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ipnet::IpNet;
+use trieste_control::api::EndpointSpec;
 
 use crate::cluster::BROKER_NAMESPACE;
 
@@ -30,14 +31,8 @@ impl ForeignEndpoint {
     /// # Errors
     /// If the broker's directory cannot be written.
     pub fn publish(&self, broker: &Path) -> anyhow::Result<PathBuf> {
-        let folder = broker.join(BROKER_NAMESPACE).join("endpoints");
-        std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         let name = format!("{}-{}", self.cluster_id, self.cable_name());
-        let file = folder.join(format!("{name}.yaml"));
-        let partial = folder.join(format!(".{name}.partial"));
-        std::fs::write(&partial, self.yaml(&name))?;
-        std::fs::rename(&partial, &file)?;
-        Ok(file)
+        put(broker, &name, &self.yaml(&name))
     }
 
     fn cable_name(&self) -> String {
@@ -75,6 +70,36 @@ impl ForeignEndpoint {
             port = self.udp_port,
         )
     }
+}
+
+/// Puts an Endpoint on the broker that says exactly this; returns the file.
+///
+/// # Errors
+/// If the broker's directory cannot be written.
+pub fn publish(broker: &Path, spec: &EndpointSpec) -> anyhow::Result<PathBuf> {
+    let name = format!("{}-{}", spec.cluster_id, spec.cable_name);
+    let object = serde_json::json!({
+        "apiVersion": "submariner.io/v1",
+        "kind": "Endpoint",
+        "metadata": {
+            "name": name,
+            "namespace": BROKER_NAMESPACE,
+            "labels": { "submariner-io/clusterID": spec.cluster_id },
+        },
+        "spec": spec,
+    });
+    // JSON is YAML.
+    put(broker, &name, &serde_json::to_string_pretty(&object)?)
+}
+
+fn put(broker: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let folder = broker.join(BROKER_NAMESPACE).join("endpoints");
+    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let file = folder.join(format!("{name}.yaml"));
+    let partial = folder.join(format!(".{name}.partial"));
+    std::fs::write(&partial, text)?;
+    std::fs::rename(&partial, &file)?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! * [`command`], [`daemon`], [`wait`] run things in namespaces, bounded in time.
 //! * [`broker`] plays another member on the broker; [`cluster`] starts a cluster's gateway and route agent, [`pair`] two of them; [`peer`] starts a foreign gateway instead.
 //! * [`kubernetes`] has real API servers, and clusters of several gateways that live on them.
+//! * [`nat`] puts address translation between a gateway and the underlay.
 //! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it.
 //! * [`fuzz`] feeds bytes that nobody sane would send to everything that reads bytes.
 //! * [`demo`] is `./dev demo`.
@@ -30,6 +31,7 @@ pub mod guard;
 pub mod interrupt;
 pub mod kubernetes;
 pub mod lab;
+pub mod nat;
 pub mod netns;
 pub mod pair;
 pub mod peer;

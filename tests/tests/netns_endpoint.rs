@@ -74,7 +74,12 @@ fn the_chosen_address_interface_and_port_carry_the_cable() {
 
     let frames = first.finish().unwrap();
     let (wireguard, _, other) = frames.kinds(4501);
-    assert_eq!((wireguard, other), (0, 0), "frames on the network that was not chosen: {:02x?}", frames.frames);
+    assert_eq!(
+        (wireguard, other),
+        (0, 0),
+        "frames on the network that was not chosen: {:02x?}",
+        frames.frames
+    );
 }
 
 #[test]
@@ -85,12 +90,12 @@ fn a_public_address_that_nobody_can_tell_is_a_condition_and_the_private_one_conn
     let start = Instant::now();
     let resolvers = "public-ip: \"dns:gateway.example.invalid,api:ip.example.invalid\"";
     let pair = Pair::connected_with(&topology, &[resolvers, "nat-enabled: true"]).unwrap();
-    println!("without a public address: handshakes {} ms after an empty lab", start.elapsed().as_millis());
+    eprintln!("without a public address: handshakes {} ms after an empty lab", start.elapsed().as_millis());
 
     for cluster in [&pair.east, &pair.west] {
         let process = cluster.gateway().unwrap().id();
         let message = condition(cluster, "PublicIpUnknown");
-        println!("{}: {message}", cluster.plan().id);
+        eprintln!("{}: {message}", cluster.plan().id);
         for resolver in ["dns:gateway.example.invalid", "api:ip.example.invalid"] {
             assert!(message.contains(resolver), "{resolver} is missing in: {message}");
         }
@@ -169,7 +174,7 @@ fn assert_connected(plan: &Plan, east: &Cluster, west: &Cluster, ports: [u16; 2]
         Ok(())
     })
     .unwrap();
-    println!("ports {ports:?}: connected after {} ms", start.elapsed().as_millis());
+    eprintln!("ports {ports:?}: connected after {} ms", start.elapsed().as_millis());
 }
 
 /// Waits for a condition; gives its sentence.

@@ -1,0 +1,174 @@
+//! Network address translation between a cluster's gateway node and the underlay: a namespace of its own, nftables.
+//!
+//! ```text
+//!   east-gw1 eth0 ───────── in0  ID-nat-east  eth0 ───────── br0 (WAN)
+//!   192.168.S.2        192.168.S.1            172.31.C.200
+//! ```
+//! `S` is the site, chosen by the caller: two clusters of one site have the same private addresses. `C` is the
+//! cluster's number. IPv4 alone.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::interrupt;
+use crate::lab::Lab;
+use crate::netns::{self, Namespace};
+use crate::topology::Plan;
+
+/// How a NAT treats a gateway's two ports, 4490 and 4500.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Whether what comes from outside to these ports is forwarded to the gateway; else nothing gets in that is no
+    /// answer.
+    pub forwards: bool,
+    /// Whether what goes out gets another source port, a random one for each destination.
+    pub rewrites: bool,
+}
+
+impl Style {
+    /// One to one: ports are forwarded and kept.
+    pub const FORWARDED: Self = Self { forwards: true, rewrites: false };
+    /// Masquerade alone: ports are kept, and nothing gets in that is no answer.
+    pub const HIDDEN: Self = Self { forwards: false, rewrites: false };
+    /// Masquerade with other ports: nobody outside knows where to send to before the gateway has sent something.
+    pub const REWRITTEN: Self = Self { forwards: false, rewrites: true };
+}
+
+/// A NAT in front of a cluster's gateway node.
+#[derive(Debug, Clone)]
+pub struct Nat {
+    namespace: Namespace,
+    style: Style,
+    site: u8,
+    outside: IpAddr,
+}
+
+impl Nat {
+    /// Puts a NAT between a cluster's gateway node and the underlay, and gives the node its address behind it, also in
+    /// the plan. To be called before anything is started.
+    ///
+    /// # Errors
+    /// If there is no such cluster, the underlay has IPv6, or the kernel refuses.
+    pub fn put(lab: &Lab, plan: &mut Plan, cluster: &str, style: Style, site: u8) -> anyhow::Result<Self> {
+        let (wan, mtu) = (plan.wan.clone(), plan.underlay_mtu());
+        let index = plan.clusters.iter().position(|other| other.id == cluster).context("no such cluster")?;
+        let node = &mut plan.clusters[index].nodes[0];
+        anyhow::ensure!(node.underlay.len() == 1, "a NAT's underlay speaks IPv4 alone");
+        let (number, port) = (index + 1, node.wan_port().to_owned());
+        let nat = Self {
+            namespace: lab.namespace(&format!("nat-{cluster}"))?,
+            style,
+            site,
+            outside: format!("172.31.{number}.200").parse()?,
+        };
+        nat.namespace.sysctl(&[("ipv4/ip_forward", "1")])?;
+        let name = nat.namespace.name();
+        netns::ip(&format!(
+            "link add eth0 netns {name} type veth peer name nat{number} netns {}",
+            wan.name()
+        ))?;
+        wan.ip(&format!(
+            "link set {port} nomaster\nlink set {port} netns {name}\nlink set nat{number} mtu {mtu} master br0 up\n"
+        ))?;
+        nat.namespace.ip(&format!(
+            "link set {port} name in0\nlink set in0 mtu {mtu} up\naddr add 192.168.{site}.1/24 dev in0\n\
+             link set eth0 mtu {mtu} up\naddr add {}/16 dev eth0\n",
+            nat.outside
+        ))?;
+        node.namespace.ip(&format!(
+            "addr flush dev eth0\naddr add 192.168.{site}.2/24 dev eth0\nroute add default via 192.168.{site}.1\n"
+        ))?;
+        node.underlay = vec![format!("192.168.{site}.2/24").parse()?];
+        nat.translate("")?;
+        Ok(nat)
+    }
+
+    /// Its address outside: the public one of the gateway behind it.
+    pub fn outside(&self) -> IpAddr {
+        self.outside
+    }
+
+    /// Where it is.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Joins two sites by a link of their own, over which private addresses reach one another untranslated.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn join(&self, other: &Self) -> anyhow::Result<()> {
+        for (one, two) in [(self, other), (other, self)] {
+            one.namespace.ip(&format!("route add 192.168.{}.0/24 via {}", two.site, two.outside))?;
+            one.translate("oifname \"eth0\" ip daddr 192.168.0.0/16 accept\n")?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the link that [`Nat::join`] made, silently.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn part(&self) -> anyhow::Result<()> {
+        self.namespace.nft(
+            "table ip cut {\n chain forward {\n  type filter hook forward priority 0;\n  \
+             ip saddr 192.168.0.0/16 ip daddr 192.168.0.0/16 drop\n }\n}\n",
+        )
+    }
+
+    /// Gives it another address outside, as providers do: mappings of the old one end.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn move_to(&mut self, outside: IpAddr) -> anyhow::Result<()> {
+        self.namespace
+            .ip(&format!("addr add {outside}/16 dev eth0\naddr del {}/16 dev eth0\n", self.outside))?;
+        self.outside = outside;
+        Ok(())
+    }
+
+    /// `first` are rules before what is masqueraded.
+    fn translate(&self, first: &str) -> anyhow::Result<()> {
+        let forward = if self.style.forwards {
+            format!("iifname \"eth0\" udp dport {{ 4490, 4500 }} dnat to 192.168.{}.2", self.site)
+        } else {
+            String::new()
+        };
+        let random = if self.style.rewrites { "fully-random" } else { "" };
+        // What nobody asked for is dropped here, as home routers do; let in, the kernel would take note of it, and
+        // give the gateway's own packets to the same peer another port.
+        self.namespace.nft(&format!(
+            "table ip nat\ndelete table ip nat\ntable ip nat {{\n chain before {{\n  \
+             type nat hook prerouting priority -100;\n  {forward}\n }}\n chain after {{\n  \
+             type nat hook postrouting priority 100;\n  {first}\n  oifname \"eth0\" masquerade {random}\n }}\n \
+             chain in {{\n  type filter hook input priority 0;\n  iifname \"eth0\" meta l4proto udp drop\n }}\n}}\n"
+        ))
+    }
+}
+
+/// Sends a datagram every 20 ms to a [`Responder`](crate::traffic::Responder) until there is an answer, and says how
+/// long that took.
+///
+/// # Errors
+/// If there is none within `timeout`.
+pub fn first_answer(from: &Namespace, to: SocketAddr, timeout: Duration) -> anyhow::Result<Duration> {
+    let socket = from.enter(|| {
+        let any: IpAddr = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
+        Ok(UdpSocket::bind((any, 0))?)
+    })?;
+    socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+    let (start, mut answer) = (Instant::now(), [0; 256]);
+    while start.elapsed() < timeout {
+        interrupt::check()?;
+        // Refusals (no route yet) are waited out like silence.
+        let sent = socket.send_to(b"is anybody there?", to);
+        match socket.recv(&mut answer) {
+            Ok(_) => return Ok(start.elapsed()),
+            Err(_) if sent.is_err() => interrupt::pause(Duration::from_millis(20))?,
+            Err(_) => {}
+        }
+    }
+    anyhow::bail!("no answer from {to} within {timeout:?}")
+}
