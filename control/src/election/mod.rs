@@ -7,6 +7,8 @@
 //! * A leader's own clock ends its leadership before another's can begin ([`Elector`] says why), also when the process
 //!   was stopped for a while: [`Candidate::is_leader`] is asked before each write.
 //! * It is given back on a planned stop.
+//! * Who could not read the Lease for a renew deadline lets its holder have the lease duration anew: after an outage of
+//!   the API server the old leader, whose path has carried traffic all the while, leads again.
 //! * `leaseTransitions` is the [`Term`], a fence for writes: it grows with every change of holder, also when somebody
 //!   edits the Lease by hand.
 //!
