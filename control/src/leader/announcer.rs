@@ -53,6 +53,12 @@ impl Announcer {
         })
     }
 
+    /// Takes in that all that was planned is done: the Endpoint is there.
+    pub fn announced(&mut self) {
+        self.was_there = true;
+        self.missing_since = None;
+    }
+
     fn look(&mut self, is_there: bool, term: Term, now: Instant) {
         if self.term != Some(term) {
             // Taking the Lease was the proof.

@@ -195,6 +195,7 @@ impl<S: Store> Turn<'_, S> {
         if plan.wants_proof {
             return (LeaderState::Announcing, None);
         }
+        announcer.announced();
         backoff.reset();
         (LeaderState::Announced, None)
     }
