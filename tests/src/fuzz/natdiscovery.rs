@@ -38,8 +38,11 @@ pub(super) fn target(data: &[u8]) {
                 machine.add(remote(flags), now).expect("there is room for one");
             }
             _ => {
-                let from =
-                    if reader.byte().is_multiple_of(2) { PEER } else { IpAddr::V4(u32::from(reader.u16()).into()) };
+                let from = if reader.byte().is_multiple_of(2) {
+                    PEER
+                } else {
+                    IpAddr::V4(u32::from(reader.u16()).into())
+                };
                 let length = usize::from(reader.u16()) % (MAX_DATAGRAM + 2);
                 let datagram = reader.take(length);
                 round_trip(datagram);
