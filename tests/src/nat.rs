@@ -8,9 +8,11 @@
 //! cluster's number. IPv4 alone.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
 use crate::interrupt;
 use crate::lab::Lab;
@@ -43,6 +45,8 @@ pub struct Nat {
     style: Style,
     site: u8,
     outside: IpAddr,
+    /// Whether there is a link to another site.
+    is_joined: bool,
 }
 
 impl Nat {
@@ -62,6 +66,7 @@ impl Nat {
             style,
             site,
             outside: format!("172.31.{number}.200").parse()?,
+            is_joined: false,
         };
         nat.namespace.sysctl(&[("ipv4/ip_forward", "1")])?;
         let name = nat.namespace.name();
@@ -81,7 +86,7 @@ impl Nat {
             "addr flush dev eth0\naddr add 192.168.{site}.2/24 dev eth0\nroute add default via 192.168.{site}.1\n"
         ))?;
         node.underlay = vec![format!("192.168.{site}.2/24").parse()?];
-        nat.translate("")?;
+        nat.translate()?;
         Ok(nat)
     }
 
@@ -99,12 +104,15 @@ impl Nat {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn join(&self, other: &Self) -> anyhow::Result<()> {
-        for (one, two) in [(self, other), (other, self)] {
-            one.namespace.ip(&format!("route add 192.168.{}.0/24 via {}", two.site, two.outside))?;
-            one.translate("oifname \"eth0\" ip daddr 192.168.0.0/16 accept\n")?;
-        }
-        Ok(())
+    pub fn join(&mut self, other: &mut Self) -> anyhow::Result<()> {
+        self.link_to(other)?;
+        other.link_to(self)
+    }
+
+    fn link_to(&mut self, other: &Self) -> anyhow::Result<()> {
+        self.namespace.ip(&format!("route add 192.168.{}.0/24 via {}", other.site, other.outside))?;
+        self.is_joined = true;
+        self.translate()
     }
 
     /// Cuts the link that [`Nat::join`] made, silently.
@@ -123,19 +131,22 @@ impl Nat {
     /// # Errors
     /// If the kernel refuses.
     pub fn move_to(&mut self, outside: IpAddr) -> anyhow::Result<()> {
+        // In this order: with the first address of a network the kernel takes away the others.
         self.namespace
-            .ip(&format!("addr add {outside}/16 dev eth0\naddr del {}/16 dev eth0\n", self.outside))?;
+            .ip(&format!("addr del {}/16 dev eth0\naddr add {outside}/16 dev eth0\n", self.outside))?;
         self.outside = outside;
-        Ok(())
+        self.translate()?;
+        self.namespace.enter(forget_connections)
     }
 
-    /// `first` are rules before what is masqueraded.
-    fn translate(&self, first: &str) -> anyhow::Result<()> {
+    fn translate(&self) -> anyhow::Result<()> {
         let forward = if self.style.forwards {
-            format!("iifname \"eth0\" udp dport {{ 4490, 4500 }} dnat to 192.168.{}.2", self.site)
+            let (outside, site) = (self.outside, self.site);
+            format!("ip daddr {outside} udp dport {{ 4490, 4500 }} dnat to 192.168.{site}.2")
         } else {
             String::new()
         };
+        let first = if self.is_joined { "oifname \"eth0\" ip daddr 192.168.0.0/16 accept" } else { "" };
         let random = if self.style.rewrites { "fully-random" } else { "" };
         // What nobody asked for is dropped here, as home routers do; let in, the kernel would take note of it, and
         // give the gateway's own packets to the same peer another port.
@@ -146,6 +157,28 @@ impl Nat {
              chain in {{\n  type filter hook input priority 0;\n  iifname \"eth0\" meta l4proto udp drop\n }}\n}}\n"
         ))
     }
+}
+
+/// Empties the table of connections of the namespace that this thread is in (ctnetlink's deletion of everything, as
+/// `conntrack -F` asks for it). The kernel itself forgets what was masqueraded, and keeps what was forwarded.
+fn forget_connections() -> anyhow::Result<()> {
+    const DELETE: u16 = 1 << 8 | 2; // NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_DELETE
+    const REQUEST_AND_ACKNOWLEDGE: u16 = 1 | 4;
+    let socket = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkNetFilter,
+    )?;
+    // nlmsghdr: length, type, flags, sequence, port; nfgenmsg: family, version, resource.
+    let mut request = Vec::from(20_u32.to_ne_bytes());
+    request.extend([DELETE.to_ne_bytes(), REQUEST_AND_ACKNOWLEDGE.to_ne_bytes()].concat());
+    request.extend([0; 12]);
+    send(socket.as_raw_fd(), &request, MsgFlags::empty())?;
+    let mut answer = [0; 64];
+    let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+    anyhow::ensure!(length >= 20 && answer[16..20] == [0; 4], "the kernel refuses: {:?}", &answer[..length]);
+    Ok(())
 }
 
 /// Sends a datagram every 20 ms to a [`Responder`](crate::traffic::Responder) until there is an answer, and says how
