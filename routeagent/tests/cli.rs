@@ -37,7 +37,7 @@ fn help_names_every_variable_and_version_is_told() {
         "SUBMARINER_SERVICECIDR",
         "SUBMARINER_NAMESPACE",
         "SUBMARINER_UNINSTALL",
-        "NODE_NAME",
+        "TRIESTE_HOSTNAME",
         "TRIESTE_STORE",
         "TRIESTE_STATE_DIR",
         "TRIESTE_CLOSE_GRACE",
