@@ -15,6 +15,7 @@
 //! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
 //! * [`health`] — whether remote gateways answer, and what `Gateway.status` says of it.
 //! * [`publicip`] — under which address the world sees a gateway.
+//! * [`backoff`] — how long to wait before the next try.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
@@ -26,6 +27,7 @@
 
 pub mod admin;
 pub mod api;
+pub mod backoff;
 pub mod cli;
 pub mod conditions;
 pub mod connection_status;

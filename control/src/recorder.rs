@@ -14,9 +14,9 @@ use tokio::sync::mpsc;
 
 use crate::admin::{EventRecord, MAX_EVENTS, Severity};
 use crate::api::{Kind, Object, ObjectKey, ObjectMeta, ensure_valid_name};
+use crate::backoff::Backoff;
 use crate::conditions::Conditions;
 use crate::store::{Store, StoreError};
-use crate::sync::Backoff;
 
 /// Events that wait to be written. Ours: more than that in a row say nothing new.
 const QUEUE: usize = 64;

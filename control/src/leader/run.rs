@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout};
 
 use super::{Announcer, Write};
 use crate::api::{ClusterSpec, EndpointSpec, Kind, Object};
+use crate::backoff::Backoff;
 use crate::election::{Candidate, Leadership, Term};
 use crate::store::{Mirror, Store, StoreError, StoreEvent};
-use crate::sync::Backoff;
 
 /// What a leader has to know.
 #[derive(Debug, Clone)]

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::{bounded, sleep_until};
 use crate::admin::Severity;
 use crate::api::{HaStatus, Kind, Object, ObjectKey};
+use crate::backoff::Backoff;
 use crate::conditions::Conditions;
 use crate::store::{Store, StoreError, StoreEvent};
-use crate::sync::Backoff;
 
 /// The label that names the node of a gateway's pod.
 pub const NODE_LABEL: &str = "gateway.submariner.io/node";

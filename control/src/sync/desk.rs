@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use rand_core::RngCore;
 use tokio::time::Instant;
 
+use super::Refused;
 use super::name::Name;
-use super::{Backoff, Refused};
 use crate::api::Kind;
+use crate::backoff::Backoff;
 
 /// Ours: so many writes are under way at once, so that a store that takes seconds for each is kept up with.
 const CONCURRENT: usize = 8;

@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use rand_core::OsRng;
 use tokio::time::{Instant, sleep_until};
 
-use super::Backoff;
 use super::book::Book;
 use super::name::KINDS;
 use super::plan::Side;
 use super::port::Port;
 use crate::api::Kind;
+use crate::backoff::Backoff;
 use crate::store::StoreEvent;
 
 /// Ours: so many events are taken in at most before anything is decided.

@@ -24,7 +24,6 @@
 //! * Every write names the version that it replaces or removes, has a time limit, and is asked of the
 //!   [guard](WriteGuard) first.
 
-mod backoff;
 mod book;
 mod claims;
 mod config;
@@ -47,7 +46,6 @@ mod run;
 mod tell;
 
 pub use crate::admin::{BrokerLink, BrokerStatus as BrokerState, RefusedCluster as Refused};
-pub use backoff::Backoff;
 pub use config::{SyncConfig, SyncLimits, SyncMode, WriteGuard};
 pub use copy::OWN_ANNOTATIONS;
 pub use handle::{SyncHandle, Syncer};

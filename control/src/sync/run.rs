@@ -20,7 +20,8 @@ use super::plan::{Action, Side};
 use super::port::{Answer, Port};
 use super::rivals::Rivals;
 use super::tell::{Outputs, tell};
-use super::{Backoff, Refused, SyncConfig, SyncMode, SyncStats};
+use super::{Refused, SyncConfig, SyncMode, SyncStats};
+use crate::backoff::Backoff;
 use crate::store::StoreError;
 
 /// Ours: how long writes that are under way are waited for at the end. What has been sent takes effect or not; nothing

@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use trieste_control::api::Object;
 
+use crate::config::parse_bool;
+
 /// Prefix of upstream's keys.
 const PREFIX: &str = "gateway.submariner.io/";
 /// The label of nodes that run gateways (api §8.1).
@@ -99,11 +101,10 @@ fn no_port(value: &str) -> String {
 }
 
 fn boolean(value: &str) -> Result<bool, String> {
-    match value {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err(format!("`{value}` is neither true nor false and has no effect")),
-    }
+    // An empty variable says nothing; an empty label is a mistake.
+    let said = Some(value).filter(|value| !value.is_empty());
+    said.and_then(|value| parse_bool(value).ok())
+        .ok_or_else(|| format!("`{value}` is neither true nor false and has no effect"))
 }
 
 #[cfg(test)]

@@ -29,8 +29,8 @@ use super::requests::Verb;
 use super::store::MAX_OBJECTS;
 use super::transport::{Guarded, Transport};
 use crate::api::{Object, ObjectKey};
+use crate::backoff::Backoff;
 use crate::store::{StoreError, StoreEvent};
-use crate::sync::Backoff;
 
 /// Ours: the first and the longest wait between tries. Thirty seconds is also client-go's.
 const FIRST_WAIT: Duration = Duration::from_millis(800);

@@ -21,6 +21,7 @@ use trieste_control::election::Timings;
 use trieste_control::store::Location;
 
 pub use options::{CommandLine, Options};
+pub(crate) use words::parse_bool;
 pub use words::{Cidrs, Cpus, Words};
 
 /// Default of `state-dir`.

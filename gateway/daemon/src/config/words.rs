@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 /// Reads a boolean as Go's `ParseBool` does (env-metrics §1).
-pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
+pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "" | "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
