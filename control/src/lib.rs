@@ -19,7 +19,6 @@
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
-//! * [`cli`] — the command `trieste`.
 //!
 //! This crate is not the packet path and programs no kernel.
 
@@ -28,7 +27,6 @@
 pub mod admin;
 pub mod api;
 pub mod backoff;
-pub mod cli;
 pub mod conditions;
 pub mod connection_status;
 pub mod election;

@@ -95,7 +95,8 @@ impl Options {
              SUBMARINER_CLUSTERCIDR or SUBMARINER_SERVICECIDR"
         );
         let (hostname, tun) = (self.hostname()?, device(&self.tun_name)?);
-        Ok(Node { cluster, hostname, pod_networks, service_networks, tun })
+        let plugin = "generic".to_owned();
+        Ok(Node { cluster, hostname, pod_networks, service_networks, tun, plugin, has_globalnet: false })
     }
 
     /// Returns how long a network stays closed after nobody claims it any more.

@@ -14,7 +14,7 @@ use crate::observed::{Observed, RouteKind};
 use crate::pace::Outcome;
 use crate::plan::{Change, Plan, forwarding, host_conditions, plan, reverse_path};
 use crate::port::{Host, PortError};
-use crate::state::{Cluster, ClusterState, Endpoint, Node};
+use crate::state::{Cluster, ClusterNode, ClusterState, Endpoint, Node};
 
 /// The objects of the store, parsed: everything a driver needs but the node itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct ClusterView {
     pub endpoints: Vec<Endpoint>,
     /// Clusters of the set.
     pub clusters: Vec<Cluster>,
+    /// Nodes of the own cluster, sorted.
+    pub nodes: Vec<ClusterNode>,
     /// What could not be used.
     pub conditions: BTreeSet<Condition>,
 }
@@ -153,6 +155,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             node: self.node.clone(),
             endpoints: view.endpoints.clone(),
             clusters: view.clusters.clone(),
+            nodes: view.nodes.clone(),
             addresses: observed.addresses.clone(),
             lingering,
         }

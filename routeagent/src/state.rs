@@ -23,6 +23,27 @@ pub struct Node {
     pub service_networks: Vec<IpNet>,
     /// Name of the gateway's TUN device when the own Endpoint does not publish one.
     pub tun: String,
+    /// Network plugin of the cluster as upstream names them (api §10.4), lower case; `generic` if unknown.
+    pub plugin: String,
+    /// Whether the cluster takes part by global addresses (`SUBMARINER_GLOBALCIDR` is not empty).
+    pub has_globalnet: bool,
+}
+
+/// A node of the own cluster, from a Node object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClusterNode {
+    /// Name of the object.
+    pub name: String,
+    /// What the node calls itself: its label `kubernetes.io/hostname`, else its name. Compared with an Endpoint's
+    /// host name.
+    pub hostname: String,
+    /// Its addresses of type `InternalIP`, both families.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The pod networks that it was given (`spec.podCIDRs`, else `spec.podCIDR`); empty with plugins that hand out
+    /// addresses on their own.
+    pub pod_networks: BTreeSet<IpNet>,
+    /// The value of its annotation `submariner.io/tcp-clamp-mss`, bytes of TCP payload.
+    pub clamp_mss: Option<u16>,
 }
 
 /// One gateway of some cluster, from an Endpoint object.
@@ -99,6 +120,8 @@ pub struct ClusterState {
     pub endpoints: Vec<Endpoint>,
     /// Clusters of the set, the own one included.
     pub clusters: Vec<Cluster>,
+    /// Nodes of the own cluster, sorted; empty where there are no Node objects, as in a directory store.
+    pub nodes: Vec<ClusterNode>,
     /// Addresses of this node's devices.
     pub addresses: BTreeSet<DeviceAddress>,
     /// Networks that nobody claims any more and that stay closed for now (`grace.rs`).

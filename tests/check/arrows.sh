@@ -46,6 +46,9 @@ allowed trieste-cables trieste-packet
 allowed trieste-io trieste-packet
 allowed trieste-pipeline trieste-packet trieste-cables
 allowed trieste-control
+allowed trieste-deploy trieste-control
+allowed trieste-diagnose trieste-control
+allowed trieste-cli trieste-control trieste-deploy trieste-diagnose
 allowed trieste-routeagent trieste-control
 allowed trieste-gateway trieste-packet trieste-cables trieste-pipeline trieste-io trieste-control
 pure trieste-packet

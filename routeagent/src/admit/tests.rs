@@ -189,9 +189,12 @@ fn state(remotes: &[Endpoint]) -> ClusterState {
             pod_networks: nets(&["10.1.0.0/16"]),
             service_networks: Vec::new(),
             tun: "submariner".into(),
+            plugin: "generic".into(),
+            has_globalnet: false,
         },
         endpoints: remotes.to_vec(),
         clusters: Vec::new(),
+        nodes: Vec::new(),
         addresses: [
             address("lo", "127.0.0.1/8"),
             address("eth0", "172.31.1.11/24"),

@@ -155,6 +155,8 @@ fn reconciler(host: Fake) -> Reconciler<Fake, KubeProxy> {
         pod_networks: vec!["10.1.0.0/16".parse().unwrap()],
         service_networks: Vec::new(),
         tun: "submariner".into(),
+        plugin: "generic".into(),
+        has_globalnet: false,
     };
     Reconciler::new(host, KubeProxy, node)
 }

@@ -137,9 +137,12 @@ fn gateway(remote: &[&str]) -> ClusterState {
             pod_networks: vec!["10.1.0.0/16".parse().unwrap()],
             service_networks: Vec::new(),
             tun: "submariner".into(),
+            plugin: "generic".into(),
+            has_globalnet: false,
         },
         endpoints: vec![own, other],
         clusters: Vec::new(),
+        nodes: Vec::new(),
         addresses: [address("eth0", "172.31.1.11/24"), address("cni0", "10.1.1.1/24")].into(),
         lingering: BTreeSet::new(),
     }

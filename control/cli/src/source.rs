@@ -7,9 +7,9 @@ use anyhow::{Context, anyhow, bail};
 use super::output::remark;
 use super::socket;
 use super::{SocketArgs, SourceArgs};
-use crate::admin::{DEFAULT_SOCKET, GATEWAY_PATH};
-use crate::api::{Cluster, Gateway, Kind, Object, Resource};
-use crate::store::{AnyStore, Location, Store, StoreError};
+use trieste_control::admin::{DEFAULT_SOCKET, GATEWAY_PATH};
+use trieste_control::api::{Cluster, Gateway, Kind, Object, Resource};
+use trieste_control::store::{AnyStore, Location, Store, StoreError};
 
 /// What there is to show.
 #[derive(Debug, Default)]

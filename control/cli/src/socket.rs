@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::output::printable;
-use crate::admin::ErrorBody;
+use trieste_control::admin::ErrorBody;
 
 /// Ours: a gateway answers in milliseconds, so one that takes this long is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);

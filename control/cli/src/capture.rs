@@ -17,7 +17,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::output::{is_reader_gone, remark};
 use super::pcapng::PacketCounter;
 use super::{SocketArgs, socket};
-use crate::admin::{CAPTURE_PATH, CapturePoint, CaptureProtocol, CaptureRequest};
+use trieste_control::admin::{CAPTURE_PATH, CapturePoint, CaptureProtocol, CaptureRequest};
 
 /// Ours: how soon it is noticed, in silence, that nobody reads any more.
 const READER_CHECK: Duration = Duration::from_millis(200);

@@ -30,8 +30,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::store::Location;
 use output::{Output, is_reader_gone};
+use trieste_control::store::Location;
 
 /// Looks at a Trieste gateway, or at a store of gateways.
 #[derive(Debug, Parser)]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::status::age;
 use super::table::{Column, column, limited, render};
-use crate::admin::{CableStatus, FeatureState, GatewayStatus, WorkerState};
+use trieste_control::admin::{CableStatus, FeatureState, GatewayStatus, WorkerState};
 
 /// Events that are shown unless all are asked for: the newest.
 const EVENTS_SHOWN: usize = 8;
@@ -85,7 +85,7 @@ const CONDITIONS: [Column; 5] = [
 fn conditions(status: &GatewayStatus, now: Timestamp) -> Vec<Vec<String>> {
     let mut conditions: Vec<_> = status.conditions.iter().collect();
     conditions.sort_by_key(|condition| std::cmp::Reverse(condition.severity));
-    let row = |condition: &crate::admin::Condition| {
+    let row = |condition: &trieste_control::admin::Condition| {
         vec![
             condition.severity.as_str().to_owned(),
             condition.name.clone(),
@@ -186,7 +186,7 @@ fn health(status: &GatewayStatus) -> Vec<Vec<String>> {
 const REFUSED: [Column; 3] = [limited("CLUSTER", 24), column("ENDPOINT"), column("REASON")];
 
 fn refused(status: &GatewayStatus) -> Vec<Vec<String>> {
-    let row = |refused: &crate::admin::RefusedCluster| {
+    let row = |refused: &trieste_control::admin::RefusedCluster| {
         vec![refused.cluster.clone(), or_dash(refused.endpoint.as_ref()), refused.reason.clone()]
     };
     status.refused.iter().map(row).collect()
@@ -202,7 +202,7 @@ const WORKERS: [Column; 6] = [
 ];
 
 fn workers(status: &GatewayStatus) -> Vec<Vec<String>> {
-    let row = |worker: &crate::admin::WorkerStatus| {
+    let row = |worker: &trieste_control::admin::WorkerStatus| {
         vec![
             worker.id.to_string(),
             or_dash(worker.cpu),
@@ -219,7 +219,7 @@ const FEATURES: [Column; 3] = [column("FEATURE"), column("STATE"), limited("REAS
 
 /// What is done without, or everything.
 fn features(status: &GatewayStatus, is_verbose: bool) -> Vec<Vec<String>> {
-    let row = |feature: &crate::admin::IoCapability| {
+    let row = |feature: &trieste_control::admin::IoCapability| {
         let state = match feature.state {
             FeatureState::On => "on",
             FeatureState::Off => "off",
@@ -232,7 +232,7 @@ fn features(status: &GatewayStatus, is_verbose: bool) -> Vec<Vec<String>> {
 const DROPS: [Column; 4] = [column("REASON"), column("CABLE"), column("WORKER"), column("PACKETS")];
 
 fn drops(status: &GatewayStatus) -> Vec<Vec<String>> {
-    let row = |drop: &crate::admin::DropCount| {
+    let row = |drop: &trieste_control::admin::DropCount| {
         vec![
             drop.reason.clone(),
             or_dash(drop.cable.as_ref()),
@@ -248,7 +248,7 @@ const EVENTS: [Column; 4] = [column("AGO"), column("SEVERITY"), column("EVENT"),
 /// The newest first.
 fn events(status: &GatewayStatus, is_verbose: bool, now: Timestamp) -> Vec<Vec<String>> {
     let shown = if is_verbose { usize::MAX } else { EVENTS_SHOWN };
-    let row = |event: &crate::admin::EventRecord| {
+    let row = |event: &trieste_control::admin::EventRecord| {
         let times = if event.count > 1 { format!(" ({} times)", event.count) } else { String::new() };
         vec![
             age(event.time, now).to_string(),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::table::{Column, column, limited, render, yes_no};
-use crate::api::{Connection, ConnectionStatus, EndpointSpec, Gateway};
+use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec, Gateway};
 
 /// A row that knows its table.
 pub(super) trait Row: Serialize {

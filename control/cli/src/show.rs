@@ -7,7 +7,7 @@ use super::output::{Output, printable};
 use super::rows::{ConnectionRow, EndpointRow, GatewayRow, Row, connections, endpoints, gateways, table};
 use super::source::{self, Found, WantsCluster};
 use super::{Format, ShowArgs, What};
-use crate::api::{ClusterSpec, Gateway};
+use trieste_control::api::{ClusterSpec, Gateway};
 
 /// Everything, for programs.
 #[derive(Debug, Serialize)]
@@ -152,7 +152,7 @@ fn step<R: Row>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Cluster, Object, Resource as _};
+    use trieste_control::api::{Cluster, Object, Resource as _};
 
     const RECORDED: &str = include_str!("../../tests/golden/cli/show-all.txt");
     const A_CLUSTERS: &str = include_str!("../../tests/golden/plain/a-clusters.yaml");

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 
 use super::output::{Output, printable};
 use super::{Format, StatusArgs, sections, socket};
-use crate::admin::{BrokerStatus, ElectionStatus, GatewayStatus, STATUS_PATH, Severity};
-use crate::api::GoDuration;
+use trieste_control::admin::{BrokerStatus, ElectionStatus, GatewayStatus, STATUS_PATH, Severity};
+use trieste_control::api::GoDuration;
 
 pub(super) async fn run(args: &StatusArgs, output: &mut Output) -> anyhow::Result<()> {
     let body = socket::get(&args.socket.path(), STATUS_PATH).await?;

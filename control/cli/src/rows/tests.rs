@@ -1,7 +1,7 @@
 //! The tables against upstream's recorded output.
 
 use super::*;
-use crate::api::{Object, Resource};
+use trieste_control::api::{Object, Resource};
 
 const RECORDED: &str = include_str!("../../../tests/golden/cli/show-all.txt");
 const A_GATEWAYS: &str = include_str!("../../../tests/golden/plain/a-gateways.yaml");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use super::output::Output;
-use crate::api::crd;
+use trieste_control::api::crd;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CrdsArgs {
