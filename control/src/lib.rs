@@ -18,6 +18,7 @@
 //! * [`backoff`] — how long to wait before the next try.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
+//! * [`steps`] — where long work says what it is doing.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
 //!
 //! This crate is not the packet path and programs no kernel.
@@ -36,5 +37,6 @@ pub mod natdiscovery;
 pub mod publicip;
 pub mod publish;
 pub mod recorder;
+pub mod steps;
 pub mod store;
 pub mod sync;
