@@ -1,12 +1,18 @@
 //! Who may run a test that needs root, and when.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::Write;
+use std::thread::sleep;
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
-/// Two labs at once would share two cores: these tests wait for one another, also across processes.
+/// Many labs at once would share two cores: these tests wait for one another, also across processes.
 const TURN: &str = "/run/trieste-lab.turn";
+/// How many of them may run at once: one, unless this says more. `./dev test` says two, since such a test mostly waits.
+const TURNS: &str = "TRIESTE_TURNS";
+/// How often a waiting test looks.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The right to use the machine; the next test gets it when this is dropped.
 #[derive(Debug)]
@@ -44,7 +50,23 @@ pub fn skip(name: &str, why: &str) {
 }
 
 fn turn() -> anyhow::Result<Turn> {
-    let lock = File::options().create(true).write(true).truncate(false).open(TURN).context(TURN)?;
-    lock.lock().context(TURN)?;
-    Ok(Turn { _lock: lock })
+    let turns: usize = match std::env::var(TURNS) {
+        Ok(text) => text.parse().with_context(|| format!("{TURNS}={text}: how many tests at once?"))?,
+        Err(_) => 1,
+    };
+    let open = |index: usize| {
+        let path = if index == 0 { TURN.to_owned() } else { format!("{TURN}{index}") };
+        File::options().create(true).write(true).truncate(false).open(&path).context(path)
+    };
+    let mut locks = (0..turns.max(1)).map(open).collect::<anyhow::Result<Vec<File>>>()?;
+    loop {
+        for index in 0..locks.len() {
+            match locks[index].try_lock() {
+                Ok(()) => return Ok(Turn { _lock: locks.swap_remove(index) }),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => bail!("{TURN}: {error}"),
+            }
+        }
+        sleep(LOOK);
+    }
 }
