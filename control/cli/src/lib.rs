@@ -13,9 +13,13 @@
 //! failure.
 
 mod capture;
+#[allow(dead_code, reason = "the commands that use all of it follow")]
+mod contexts;
 mod crds;
 mod output;
 mod pcapng;
+#[allow(dead_code, reason = "the commands that use all of it follow")]
+mod progress;
 mod rows;
 mod sections;
 mod show;
@@ -146,7 +150,7 @@ pub fn main() -> ExitCode {
         }
     };
     match run(args.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) if is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::remark(&format!("error: {error:#}"));
@@ -155,22 +159,28 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+/// Each command is a module with a `clap::Args` and `run(args, output)`; asynchronous ones run in the runtime.
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     let mut output = Output::stdout();
     match command {
-        Command::Show(args) => in_runtime(show::run(&args, &mut output)),
-        Command::Status(args) => in_runtime(status::run(&args, &mut output)),
-        Command::Capture(args) => in_runtime(capture::run(&args)),
-        Command::Crds(args) => crds::run(&args, &mut output),
+        Command::Show(args) => in_runtime(show::run(&args, &mut output)).map(done),
+        Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
+        Command::Capture(args) => in_runtime(capture::run(&args)).map(done),
+        Command::Crds(args) => crds::run(&args, &mut output).map(done),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "trieste", &mut script);
-            output.write(&script)
+            output.write(&script).map(done)
         }
         Command::Version => {
-            output.write(concat!("trieste version: ", env!("CARGO_PKG_VERSION"), "\n").as_bytes())
+            output.write(concat!("trieste version: ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()).map(done)
         }
     }
+}
+
+/// The end of a command that fails by an error only.
+const fn done(_: ()) -> ExitCode {
+    ExitCode::SUCCESS
 }
 
 /// Runs a future to its end. One thread does: the command waits for one gateway.

@@ -1,26 +1,44 @@
 //! Standard output, whose reader may go away, and remarks beside it.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
 use super::Format;
 
-/// Where answers go.
+/// Where answers go. Clones write to the same place.
+#[derive(Clone)]
 pub(super) struct Output {
-    to: Box<dyn Write>,
+    to: Arc<Mutex<dyn Write + Send>>,
+    is_terminal: bool,
 }
 
 impl Output {
     /// Standard output.
     pub(super) fn stdout() -> Self {
-        Self { to: Box::new(io::stdout()) }
+        let stdout = io::stdout();
+        // A dumb terminal neither moves its cursor nor knows colours.
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Self { is_terminal: stdout.is_terminal() && !is_dumb, to: Arc::new(Mutex::new(stdout)) }
+    }
+
+    /// Any writer, as if it were a file or, if `is_terminal`, a terminal.
+    #[cfg(test)]
+    pub(super) fn new(to: Arc<Mutex<dyn Write + Send>>, is_terminal: bool) -> Self {
+        Self { to, is_terminal }
+    }
+
+    /// Whether lines can be replaced, and may have colours.
+    pub(super) const fn is_terminal(&self) -> bool {
+        self.is_terminal
     }
 
     /// Writes an answer, or a part of one, at once.
     pub(super) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.to.write_all(bytes)?;
-        Ok(self.to.flush()?)
+        let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
+        to.write_all(bytes)?;
+        Ok(to.flush()?)
     }
 
     /// Writes a value in a format for programs.
@@ -54,4 +72,9 @@ pub(super) fn is_reader_gone(error: &anyhow::Error) -> bool {
 /// Text from elsewhere, safe for a terminal: control characters could move its cursor or worse.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// As [`printable`], but of several lines.
+pub(super) fn printable_lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
