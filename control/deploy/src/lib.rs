@@ -3,3 +3,5 @@
 //! Used by the command `trieste`; nothing here prints or asks.
 
 #![forbid(unsafe_code)]
+
+pub mod objects;

@@ -1,0 +1,185 @@
+//! A broker, and what it keeps for each member.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ipnet::Ipv4Net;
+use serde_json::{Value, json};
+
+use super::names::{
+    BROKER_ADMIN, BROKER_MEMBER_ROLE, BROKER_NAMESPACE, CLUSTERSET_IP_INFO, GLOBALNET_INFO,
+    broker_admin_token, cluster_account, cluster_binding, cluster_token,
+};
+use super::{Manifest, RangeError};
+use super::{crds, custom, namespaces, ranges, rbac};
+
+/// What can be chosen about a broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerOptions {
+    /// The members' namespace.
+    pub namespace: String,
+    /// What the set offers.
+    pub components: Vec<Component>,
+    /// Global addresses, where clusters' own overlap.
+    pub globalnet: Globalnet,
+    /// Addresses for services of the set.
+    pub clusterset_ip: ClusterSetIp,
+    /// Domains beside `clusterset.local`.
+    pub custom_domains: Vec<String>,
+}
+
+/// A part of what a set offers, in upstream's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Component {
+    /// Services are found by name.
+    ServiceDiscovery,
+    /// Pods and services are reached.
+    Connectivity,
+}
+
+/// Global addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Globalnet {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// Where they are taken from.
+    pub cidr_range: Ipv4Net,
+    /// How many a member gets, rounded up to a power of two.
+    pub cluster_size: u32,
+}
+
+/// Addresses for services of the set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterSetIp {
+    /// Whether services get one unless they say otherwise.
+    pub enabled: bool,
+    /// Where they are taken from.
+    pub cidr_range: Ipv4Net,
+    /// How many a member gives out, rounded up to a power of two.
+    pub cluster_size: u32,
+}
+
+/// Every object of a broker, in the order in which they are applied.
+///
+/// # Errors
+/// A range or size that cannot be given out.
+pub fn broker(options: &BrokerOptions) -> Result<Vec<Manifest>, RangeError> {
+    let namespace = options.namespace.as_str();
+    let (globalnet, clusterset) = (globalnet_info(options)?, clusterset_ip_info(options)?);
+    let mut manifests = vec![namespaces::broker(namespace)];
+    manifests.extend(crds::definitions());
+    manifests.extend(rbac::broker(namespace));
+    manifests.push(token(namespace, &broker_admin_token(), BROKER_ADMIN));
+    manifests.extend([globalnet, clusterset]);
+    manifests.push(custom::broker_resource(options));
+    Ok(manifests)
+}
+
+/// What a broker keeps for one member: its account, the account's token, and its rights.
+pub fn broker_member(cluster_id: &str, broker_namespace: &str) -> Vec<Manifest> {
+    let account = cluster_account(cluster_id);
+    vec![
+        rbac::service_account(broker_namespace, &account),
+        token(broker_namespace, &cluster_token(cluster_id), &account),
+        rbac::binding(
+            broker_namespace,
+            &cluster_binding(cluster_id),
+            BROKER_MEMBER_ROLE,
+            (broker_namespace, &account),
+        ),
+    ]
+}
+
+/// A Secret into which the control plane writes a lasting token of an account.
+fn token(namespace: &str, name: &str, account: &str) -> Manifest {
+    Manifest::make("v1", "Secret", namespace, name)
+        .annotated("kubernetes.io/service-account.name", account)
+        .with("type", json!("kubernetes.io/service-account-token"))
+}
+
+/// Who has which global addresses (api §12.2). Whoever applies it must not touch `clusterinfo` of one that is there.
+fn globalnet_info(options: &BrokerOptions) -> Result<Manifest, RangeError> {
+    let Globalnet { enabled, cidr_range, cluster_size } = options.globalnet;
+    // Upstream checks the range only where it is used.
+    let size = if enabled { ranges::share("globalnet", cidr_range, cluster_size)? } else { cluster_size };
+    let data = json!({
+        "globalnetEnabled": enabled.to_string(),
+        // A JSON text, quotes included, as upstream reads it.
+        "globalnetCidrRange": Value::from(cidr_range.to_string()).to_string(),
+        "globalnetClusterSize": size.to_string(),
+        "clusterinfo": "[]",
+    });
+    let info = Manifest::make("v1", "ConfigMap", &options.namespace, GLOBALNET_INFO);
+    Ok(info.labelled("component", "submariner-globalnet").with("data", data))
+}
+
+fn clusterset_ip_info(options: &BrokerOptions) -> Result<Manifest, RangeError> {
+    let ClusterSetIp { enabled, cidr_range, cluster_size } = options.clusterset_ip;
+    let size = ranges::share("clusterset IP", cidr_range, cluster_size)?;
+    let data = json!({
+        "clustersetIPEnabled": enabled.to_string(),
+        "clustersetIPCidrRange": Value::from(cidr_range.to_string()).to_string(),
+        "clustersetIPClusterSize": size.to_string(),
+        "clusterinfo": "[]",
+    });
+    let info = Manifest::make("v1", "ConfigMap", &options.namespace, CLUSTERSET_IP_INFO);
+    Ok(info.labelled("component", "submariner-clustersetip").with("data", data))
+}
+
+impl Default for BrokerOptions {
+    /// Upstream's.
+    fn default() -> Self {
+        Self {
+            namespace: BROKER_NAMESPACE.to_owned(),
+            components: vec![Component::ServiceDiscovery, Component::Connectivity],
+            globalnet: Globalnet::default(),
+            clusterset_ip: ClusterSetIp::default(),
+            custom_domains: Vec::new(),
+        }
+    }
+}
+
+impl Default for Globalnet {
+    /// Upstream's: off (api §10.2).
+    fn default() -> Self {
+        Self { enabled: false, cidr_range: net([242, 0, 0, 0]), cluster_size: 65536 }
+    }
+}
+
+impl Default for ClusterSetIp {
+    /// Upstream's: off (api §10.2), 4096 for each member.
+    fn default() -> Self {
+        Self { enabled: false, cidr_range: net([243, 0, 0, 0]), cluster_size: 4096 }
+    }
+}
+
+fn net(address: [u8; 4]) -> Ipv4Net {
+    Ipv4Net::new_assert(address.into(), 8)
+}
+
+impl Component {
+    /// Upstream's word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ServiceDiscovery => "service-discovery",
+            Self::Connectivity => "connectivity",
+        }
+    }
+}
+
+impl fmt::Display for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Component {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::ServiceDiscovery, Self::Connectivity]
+            .into_iter()
+            .find(|component| component.as_str() == text)
+            .ok_or_else(|| format!("`{text}` is no component: known are service-discovery and connectivity"))
+    }
+}

@@ -1,0 +1,97 @@
+//! The two objects that say what was chosen, for people and for the commands that come later.
+
+use serde_json::{Value, json};
+
+use super::names::{BROKER, BROKER_SECRET, MULTI_ACTIVE_GATEWAY, PSK_SECRET, SUBMARINER};
+use super::options::joined;
+use super::{BrokerOptions, Manifest, MemberOptions, Secret};
+
+const API_VERSION: &str = "submariner.io/v1alpha1";
+
+/// The member's choices, in upstream's form (api §10.1). Token and key are named, not repeated.
+pub fn submariner_resource(options: &MemberOptions) -> Manifest {
+    let broker = &options.broker;
+    let check = options.health_check;
+    let mut spec = json!({
+        "airGappedDeployment": options.air_gapped,
+        "broker": "k8s",
+        "brokerK8sApiServer": broker.api_server,
+        "brokerK8sInsecure": broker.insecure,
+        "brokerK8sRemoteNamespace": broker.namespace,
+        "brokerK8sSecret": BROKER_SECRET,
+        "cableDriver": options.cable_driver,
+        "ceIPSecDebug": options.ipsec_debug,
+        "ceIPSecForceUDPEncaps": options.force_udp_encaps,
+        "ceIPSecNATTPort": options.natt_port,
+        "ceIPSecPSKSecret": PSK_SECRET,
+        "ceIPSecPreferredServer": options.preferred_server,
+        "clusterCIDR": joined(&options.cluster_cidrs),
+        "clusterID": options.cluster_id,
+        "colorCodes": "blue",
+        "connectionHealthCheck": {
+            "enabled": check.enabled,
+            "intervalSeconds": check.interval_seconds,
+            "maxPacketLossCount": check.max_packet_loss,
+        },
+        "debug": options.debug,
+        "globalCIDR": joined(&options.global_cidrs),
+        "haltOnCertificateError": options.halt_on_certificate_error,
+        "loadBalancerEnabled": options.load_balancer,
+        "namespace": options.namespace,
+        "natEnabled": options.nat_enabled,
+        "repository": options.image.repository(),
+        "serviceCIDR": joined(&options.service_cidrs),
+        "serviceDiscoveryEnabled": false,
+        "version": options.image.version(),
+    });
+    if let Some(ca) = &broker.ca {
+        spec["brokerK8sCA"] = json!(Secret::new(ca.as_slice()).to_base64());
+    }
+    if !options.clusterset_ip_cidrs.is_empty() {
+        spec["clustersetIPCIDR"] = json!(joined(&options.clusterset_ip_cidrs));
+    }
+    if !options.custom_domains.is_empty() {
+        spec["customDomains"] = json!(options.custom_domains);
+    }
+    if !options.node_selector.is_empty() {
+        spec["nodeSelector"] = json!(options.node_selector);
+    }
+    if !options.tolerations.is_empty() {
+        spec["tolerations"] = json!(options.tolerations);
+    }
+    let resource =
+        Manifest::make(API_VERSION, "Submariner", &options.namespace, SUBMARINER).with("spec", spec);
+    if options.multi_active_gateway { resource.annotated(MULTI_ACTIVE_GATEWAY, "true") } else { resource }
+}
+
+/// The status of the member's object, for who applies it: `show networks` reads it. It goes by the subresource
+/// `status`.
+pub fn submariner_status(options: &MemberOptions) -> Value {
+    json!({
+        "airGappedDeployment": options.air_gapped,
+        "clusterCIDR": joined(&options.cluster_cidrs),
+        "clusterID": options.cluster_id,
+        "clustersetIPCIDR": joined(&options.clusterset_ip_cidrs),
+        "colorCodes": "blue",
+        "globalCIDR": joined(&options.global_cidrs),
+        "natEnabled": options.nat_enabled,
+        "networkPlugin": options.plugin(),
+        "serviceCIDR": joined(&options.service_cidrs),
+        "version": options.image.version(),
+    })
+}
+
+/// The broker's choices, in upstream's form (api §10.2).
+pub fn broker_resource(options: &BrokerOptions) -> Manifest {
+    let components: Vec<&str> = options.components.iter().map(|component| component.as_str()).collect();
+    let spec = json!({
+        "components": components,
+        "defaultCustomDomains": options.custom_domains,
+        "globalnetEnabled": options.globalnet.enabled,
+        "globalnetCIDRRange": options.globalnet.cidr_range.to_string(),
+        "defaultGlobalnetClusterSize": options.globalnet.cluster_size,
+        "clustersetIPEnabled": options.clusterset_ip.enabled,
+        "clustersetIPCIDRRange": options.clusterset_ip.cidr_range.to_string(),
+    });
+    Manifest::make(API_VERSION, "Broker", &options.namespace, BROKER).with("spec", spec)
+}

@@ -1,0 +1,38 @@
+//! Every object that makes a cluster a member of a cluster set, or a broker, generated from a few choices.
+//!
+//! ```text
+//!   MemberOptions ── member() ────────┐
+//!   BrokerOptions ── broker() ────────┼─▶ [Manifest], in the order in which they are applied
+//!   a cluster's ID ─ broker_member() ─┘
+//! ```
+//!
+//! `join` and `deploy-broker` apply what comes out here: there is one place that knows what a member consists of.
+//! Nothing here talks to a cluster.
+
+mod broker;
+mod crds;
+mod custom;
+mod gateway;
+mod image;
+mod manifest;
+mod member;
+pub mod names;
+mod namespaces;
+mod options;
+mod pod;
+mod ranges;
+pub mod rbac;
+mod routeagent;
+mod secret;
+mod secrets;
+mod services;
+
+pub use broker::{BrokerOptions, ClusterSetIp, Component, Globalnet, broker, broker_member};
+pub use crds::definitions;
+pub use custom::{broker_resource, submariner_resource, submariner_status};
+pub use image::{Image, PullPolicy, UnknownPullPolicy};
+pub use manifest::{Manifest, to_yaml};
+pub use member::member;
+pub use options::{BrokerAccess, HealthCheck, MemberOptions, Proxy};
+pub use ranges::RangeError;
+pub use secret::Secret;

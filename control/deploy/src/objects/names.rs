@@ -1,0 +1,77 @@
+//! What things are called. Names are upstream's, so that its tools and its users' habits work here.
+
+/// The namespace of a member's objects.
+pub const NAMESPACE: &str = "submariner-operator";
+/// The namespace that members share on the broker.
+pub const BROKER_NAMESPACE: &str = "submariner-k8s-broker";
+
+/// The gateway's DaemonSet, container, ServiceAccount and Roles, and the Service of type LoadBalancer.
+pub const GATEWAY: &str = "submariner-gateway";
+/// The route agent's DaemonSet, container, ServiceAccount and Roles.
+pub const ROUTE_AGENT: &str = "submariner-routeagent";
+/// The ServiceAccount of pods that `trieste diagnose` starts; it may do nothing.
+pub const DIAGNOSE: &str = "submariner-diagnose";
+/// The Service in front of the gateways' metrics.
+pub const GATEWAY_METRICS: &str = "submariner-gateway-metrics";
+
+/// The Secret with a member's access to the broker.
+pub const BROKER_SECRET: &str = "submariner-broker-secret";
+/// The Secret with the cluster set's pre-shared key.
+pub const PSK_SECRET: &str = "submariner-ipsec-psk";
+/// The custom resource that describes a member.
+pub const SUBMARINER: &str = "submariner";
+/// The custom resource that describes a broker.
+pub const BROKER: &str = "submariner-broker";
+
+/// The Role of every member on the broker.
+pub const BROKER_MEMBER_ROLE: &str = "submariner-k8s-broker-cluster";
+/// The ServiceAccount and Role of who lets members join.
+pub const BROKER_ADMIN: &str = "submariner-k8s-broker-admin";
+/// The ConfigMap that says which member has which global addresses.
+pub const GLOBALNET_INFO: &str = "submariner-globalnet-info";
+/// The ConfigMap that says which member has which addresses for services of the set.
+pub const CLUSTERSET_IP_INFO: &str = "submariner-clustersetip-info";
+
+/// The label of nodes that run gateways; its value is `true`.
+pub const GATEWAY_LABEL: &str = "submariner.io/gateway";
+/// The label by which a pod says that it is the active gateway.
+pub const STATUS_LABEL: &str = "gateway.submariner.io/status";
+
+/// The label of everything that we make.
+pub const PART_OF_LABEL: &str = "app.kubernetes.io/part-of";
+/// The label that says who applies an object.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// The label that says which version an object is from.
+pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
+/// The value of [`PART_OF_LABEL`] and [`MANAGED_BY_LABEL`].
+pub const TRIESTE: &str = "trieste";
+
+/// The annotation of the Submariner resource that says that several gateways are to be active: upstream's definition
+/// would drop a field that it does not know.
+pub const MULTI_ACTIVE_GATEWAY: &str = "trieste.io/multi-active-gateway";
+
+/// The ServiceAccount of a member on the broker.
+pub fn cluster_account(cluster_id: &str) -> String {
+    format!("cluster-{cluster_id}")
+}
+
+/// The RoleBinding of a member on the broker (api §12.1).
+pub fn cluster_binding(cluster_id: &str) -> String {
+    format!("{}-{BROKER_MEMBER_ROLE}", cluster_account(cluster_id))
+}
+
+/// The Secret with a member's token on the broker.
+pub fn cluster_token(cluster_id: &str) -> String {
+    format!("{}-token", cluster_account(cluster_id))
+}
+
+/// The token Secret of the broker's administrator.
+pub fn broker_admin_token() -> String {
+    format!("{BROKER_ADMIN}-token")
+}
+
+/// The policy by which members write only what is theirs, and its binding. Cluster-wide names, so that several brokers
+/// in one cluster do not share one.
+pub fn policy_name(broker_namespace: &str) -> String {
+    format!("trieste-members.{broker_namespace}")
+}

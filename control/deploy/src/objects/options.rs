@@ -1,0 +1,178 @@
+//! What can be chosen about a member.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use super::names::{BROKER_NAMESPACE, NAMESPACE};
+use super::{Image, Secret};
+
+/// Ports that peers expect (api §8.1, §10.1).
+const NATT_PORT: u16 = 4500;
+const NAT_DISCOVERY_PORT: u16 = 4490;
+/// Where gateways serve metrics and what a kubelet asks (env-metrics §1).
+const METRICS_PORT: u16 = 32780;
+
+/// What can be chosen about a member.
+#[derive(Debug, Clone)]
+pub struct MemberOptions {
+    /// The cluster's ID, a DNS label.
+    pub cluster_id: String,
+    /// The namespace of everything that is in one.
+    pub namespace: String,
+    /// The image of all pods.
+    pub image: Image,
+    /// Names of Secrets of type `kubernetes.io/dockerconfigjson` in the namespace.
+    pub pull_secrets: Vec<String>,
+    /// Pod CIDRs.
+    pub cluster_cidrs: Vec<IpNet>,
+    /// Service CIDRs.
+    pub service_cidrs: Vec<IpNet>,
+    /// Globalnet's CIDRs; empty without it.
+    pub global_cidrs: Vec<IpNet>,
+    /// The addresses for services of the set; empty without them.
+    pub clusterset_ip_cidrs: Vec<IpNet>,
+    /// The network plugin, in upstream's words; empty means `generic`.
+    pub network_plugin: String,
+    /// The kind of cable.
+    pub cable_driver: String,
+    /// Whether peers should use the public address where NAT discovery does not tell.
+    pub nat_enabled: bool,
+    /// UDP port of the cables.
+    pub natt_port: u16,
+    /// UDP port of NAT discovery; 0 is off.
+    pub nat_discovery_port: u16,
+    /// TCP port of metrics and health on gateway nodes.
+    pub metrics_port: u16,
+    /// Whether gateways wait for peers to connect to them.
+    pub preferred_server: bool,
+    /// Whether IPsec is always encapsulated in UDP.
+    pub force_udp_encaps: bool,
+    /// How connections are checked.
+    pub health_check: HealthCheck,
+    /// Whether nobody outside may be asked for the public address.
+    pub air_gapped: bool,
+    /// Whether a Service of type LoadBalancer leads to the active gateway.
+    pub load_balancer: bool,
+    /// Whether several gateways are to be active. Kept for what comes.
+    pub multi_active_gateway: bool,
+    /// Whether programs log more.
+    pub debug: bool,
+    /// Whether the IPsec cable logs more.
+    pub ipsec_debug: bool,
+    /// How the broker is reached.
+    pub broker: BrokerAccess,
+    /// The cluster set's pre-shared key: bytes, as in the join file.
+    pub psk: Secret,
+    /// How the world is reached.
+    pub proxy: Proxy,
+    /// Whether a gateway ends when the broker's certificate is not accepted, so that it reads its Secret anew.
+    pub halt_on_certificate_error: bool,
+    /// Domains beside `clusterset.local`.
+    pub custom_domains: Vec<String>,
+    /// Labels that nodes must have beside those that the programs need.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that pods bear, as in a pod's specification; empty means: all, as upstream's do.
+    pub tolerations: Vec<Value>,
+}
+
+/// How a member reaches the broker.
+#[derive(Debug, Clone)]
+pub struct BrokerAccess {
+    /// `host:port`, without scheme.
+    pub api_server: String,
+    /// The members' namespace there.
+    pub namespace: String,
+    /// The authority that signs the server's certificate, PEM; `None` if the nodes know it anyway.
+    pub ca: Option<Vec<u8>>,
+    /// The member's token.
+    pub token: Secret,
+    /// Whether the server's certificate is not checked.
+    pub insecure: bool,
+}
+
+/// How connections are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Whether they are.
+    pub enabled: bool,
+    /// Seconds between two pings.
+    pub interval_seconds: u32,
+    /// Unanswered pings above which a connection has failed.
+    pub max_packet_loss: u32,
+}
+
+/// How the world is reached: the usual variables. Empty means: directly.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proxy {
+    /// `HTTP_PROXY`.
+    pub http: String,
+    /// `HTTPS_PROXY`.
+    pub https: String,
+    /// `NO_PROXY`.
+    pub no_proxy: String,
+}
+
+impl MemberOptions {
+    /// A member with upstream's defaults, but for the cable: WireGuard.
+    pub fn new(cluster_id: impl Into<String>, broker: BrokerAccess, psk: Secret) -> Self {
+        Self {
+            cluster_id: cluster_id.into(),
+            namespace: NAMESPACE.to_owned(),
+            image: Image::default(),
+            pull_secrets: Vec::new(),
+            cluster_cidrs: Vec::new(),
+            service_cidrs: Vec::new(),
+            global_cidrs: Vec::new(),
+            clusterset_ip_cidrs: Vec::new(),
+            network_plugin: String::new(),
+            cable_driver: "wireguard".to_owned(),
+            nat_enabled: false,
+            natt_port: NATT_PORT,
+            nat_discovery_port: NAT_DISCOVERY_PORT,
+            metrics_port: METRICS_PORT,
+            preferred_server: false,
+            force_udp_encaps: false,
+            health_check: HealthCheck::default(),
+            air_gapped: false,
+            load_balancer: false,
+            multi_active_gateway: false,
+            debug: false,
+            ipsec_debug: false,
+            broker,
+            psk,
+            proxy: Proxy::default(),
+            halt_on_certificate_error: true,
+            custom_domains: Vec::new(),
+            node_selector: BTreeMap::new(),
+            tolerations: Vec::new(),
+        }
+    }
+
+    /// The network plugin, never empty.
+    pub(super) fn plugin(&self) -> &str {
+        if self.network_plugin.is_empty() { "generic" } else { &self.network_plugin }
+    }
+}
+
+impl BrokerAccess {
+    /// Access to the usual namespace of a server, whose certificate is checked.
+    pub fn new(api_server: impl Into<String>, ca: Option<Vec<u8>>, token: Secret) -> Self {
+        let api_server = api_server.into();
+        let api_server = api_server.trim_start_matches("https://").trim_end_matches('/').to_owned();
+        Self { api_server, namespace: BROKER_NAMESPACE.to_owned(), ca, token, insecure: false }
+    }
+}
+
+impl Default for HealthCheck {
+    /// Upstream's: every second, five losses (behaviour §1).
+    fn default() -> Self {
+        Self { enabled: true, interval_seconds: 1, max_packet_loss: 5 }
+    }
+}
+
+/// A list as the programs' variables have it.
+pub(super) fn joined(cidrs: &[IpNet]) -> String {
+    cidrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,211 @@
+//! What the pods of both programs have in common.
+
+use serde_json::{Value, json};
+
+use super::names::{MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
+use super::{Manifest, MemberOptions};
+
+/// Where the image has its programs.
+const PROGRAMS: &str = "/usr/local/bin";
+/// Where the host's `/proc/sys/net` is mounted: a container's own `/proc/sys` cannot be written.
+const PROC_SYS: &str = "/host/proc/sys";
+
+/// A DaemonSet and what its pods are made of.
+pub(super) struct Daemon<'a> {
+    pub(super) options: &'a MemberOptions,
+    /// The name of the DaemonSet, its container and its ServiceAccount.
+    pub(super) name: &'static str,
+    /// The `component` label.
+    pub(super) component: &'static str,
+    pub(super) init_containers: Vec<Value>,
+    /// The container, but for what all of them have.
+    pub(super) container: Value,
+    pub(super) volumes: Vec<Volume>,
+    pub(super) node_selector: Value,
+    /// How many pods may be down at once during an update.
+    pub(super) max_unavailable: Value,
+    pub(super) grace_seconds: u32,
+}
+
+/// A file, directory or Secret that a container sees.
+pub(super) struct Volume {
+    pub(super) name: &'static str,
+    pub(super) source: Value,
+    pub(super) at: String,
+    pub(super) is_read_only: bool,
+}
+
+impl Volume {
+    /// A file or directory of the node, at the same place in the container.
+    pub(super) fn host(name: &'static str, path: &str, kind: &str) -> Self {
+        let source = json!({"hostPath": {"path": path, "type": kind}});
+        Self { name, source, at: path.to_owned(), is_read_only: false }
+    }
+
+    /// A Secret that only root in the container can read.
+    pub(super) fn secret(name: &'static str, secret: &str, at: String) -> Self {
+        let source = json!({"secret": {"secretName": secret, "defaultMode": 0o400}});
+        Self { name, source, at, is_read_only: true }
+    }
+
+    /// The node's network settings.
+    pub(super) fn sysctls() -> Self {
+        let mut volume = Self::host("host-proc-sys-net", "/proc/sys/net", "Directory");
+        volume.at = format!("{PROC_SYS}/net");
+        volume
+    }
+
+    fn mount(&self) -> Value {
+        let mut mount = json!({"name": self.name, "mountPath": self.at});
+        if self.is_read_only {
+            mount["readOnly"] = json!(true);
+        }
+        mount
+    }
+}
+
+impl Daemon<'_> {
+    pub(super) fn manifest(self) -> Manifest {
+        let options = self.options;
+        let pod_labels = json!({
+            "app": self.name,
+            "component": self.component,
+            PART_OF_LABEL: TRIESTE,
+            MANAGED_BY_LABEL: TRIESTE,
+            VERSION_LABEL: env!("CARGO_PKG_VERSION"),
+        });
+        let update =
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": self.max_unavailable}});
+        let (name, component, namespace) = (self.name, self.component, options.namespace.clone());
+        let spec = json!({
+            "selector": {"matchLabels": {"app": name}},
+            "updateStrategy": update,
+            "template": {"metadata": {"labels": pod_labels}, "spec": self.pod_spec()},
+        });
+        Manifest::make("apps/v1", "DaemonSet", &namespace, name)
+            .labelled("app", name)
+            .labelled("component", component)
+            .with("spec", spec)
+    }
+
+    fn pod_spec(self) -> Value {
+        let options = self.options;
+        let mut container = self.container;
+        container["name"] = json!(self.name);
+        dress(&mut container, options, program_security());
+        container["volumeMounts"] = self.volumes.iter().map(Volume::mount).collect();
+        let volumes = self.volumes.into_iter().map(|volume| {
+            let mut object = volume.source;
+            object["name"] = json!(volume.name);
+            object
+        });
+        let tolerations = if options.tolerations.is_empty() {
+            json!([{"operator": "Exists"}])
+        } else {
+            json!(options.tolerations)
+        };
+        let mut spec = json!({
+            "serviceAccountName": self.name,
+            "hostNetwork": true,
+            "dnsPolicy": "ClusterFirstWithHostNet",
+            "priorityClassName": "system-node-critical",
+            "terminationGracePeriodSeconds": self.grace_seconds,
+            "nodeSelector": self.node_selector,
+            "tolerations": tolerations,
+            "containers": [container],
+            "volumes": volumes.collect::<Value>(),
+        });
+        if !self.init_containers.is_empty() {
+            spec["initContainers"] = json!(self.init_containers);
+        }
+        if !options.pull_secrets.is_empty() {
+            spec["imagePullSecrets"] =
+                options.pull_secrets.iter().map(|name| json!({"name": name})).collect();
+        }
+        spec
+    }
+}
+
+/// A container without any right, for work before the program starts.
+pub(super) fn init_container(options: &MemberOptions, name: &str, program: &str, env: &[Value]) -> Value {
+    let mut container = json!({"name": name, "command": [path(program)], "env": env});
+    dress(&mut container, options, bare_security());
+    container["resources"] = json!({"requests": {"cpu": "10m", "memory": "16Mi"}});
+    container
+}
+
+fn dress(container: &mut Value, options: &MemberOptions, security: Value) {
+    container["image"] = json!(options.image.reference);
+    container["imagePullPolicy"] = json!(options.image.pull_policy.as_str());
+    container["securityContext"] = security;
+    // What a program said last, where it could not write a log.
+    container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+}
+
+/// Devices, routes and rules need NET_ADMIN; pings, marks and binding to devices need NET_RAW. Nothing needs more.
+fn program_security() -> Value {
+    let mut security = bare_security();
+    security["capabilities"]["add"] = json!(["NET_ADMIN", "NET_RAW"]);
+    security
+}
+
+fn bare_security() -> Value {
+    json!({
+        "privileged": false,
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "runAsUser": 0,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+/// Where a program is.
+pub(super) fn path(program: &str) -> String {
+    format!("{PROGRAMS}/{program}")
+}
+
+/// A variable of a container.
+pub(super) fn variable(name: &str, value: impl Into<String>) -> Value {
+    json!({"name": name, "value": value.into()})
+}
+
+/// A variable that holds a field of the pod.
+pub(super) fn field(name: &str, path: &str) -> Value {
+    json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+}
+
+/// The variables that both programs read, in upstream's names.
+pub(super) fn common_variables(options: &MemberOptions) -> Vec<Value> {
+    use super::options::joined;
+    let check = options.health_check;
+    let mut variables = vec![
+        variable("SUBMARINER_NAMESPACE", &options.namespace),
+        variable("SUBMARINER_CLUSTERID", &options.cluster_id),
+        variable("SUBMARINER_CLUSTERCIDR", joined(&options.cluster_cidrs)),
+        variable("SUBMARINER_SERVICECIDR", joined(&options.service_cidrs)),
+        variable("SUBMARINER_GLOBALCIDR", joined(&options.global_cidrs)),
+        variable("SUBMARINER_DEBUG", options.debug.to_string()),
+        variable("SUBMARINER_HEALTHCHECKENABLED", check.enabled.to_string()),
+        variable("SUBMARINER_HEALTHCHECKINTERVAL", check.interval_seconds.to_string()),
+        variable("SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT", check.max_packet_loss.to_string()),
+        variable("TRIESTE_PROC_SYS", PROC_SYS),
+        field("NODE_NAME", "spec.nodeName"),
+        field("POD_NAME", "metadata.name"),
+    ];
+    let proxy = &options.proxy;
+    let named = [("HTTP_PROXY", &proxy.http), ("HTTPS_PROXY", &proxy.https), ("NO_PROXY", &proxy.no_proxy)];
+    let said = named.into_iter().filter(|(_, value)| !value.is_empty());
+    variables.extend(said.map(|(name, value)| variable(name, value)));
+    variables
+}
+
+/// The labels that nodes must have: those that the program needs, and those that were chosen.
+pub(super) fn node_selector(options: &MemberOptions, needed: &[(&str, &str)]) -> Value {
+    let mut selector = json!({"kubernetes.io/os": "linux"});
+    let chosen = options.node_selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    for (key, value) in chosen.chain(needed.iter().copied()) {
+        selector[key] = json!(value);
+    }
+    selector
+}

@@ -1,0 +1,124 @@
+//! The ranges that members get their global addresses from.
+
+use ipnet::Ipv4Net;
+
+/// A range, or a share of it, that cannot be given out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RangeError {
+    /// The range is not for hosts of a network.
+    #[error("{what}: {range} cannot be given out: it {reason}")]
+    NotUsable {
+        /// Which range.
+        what: &'static str,
+        /// The range.
+        range: Ipv4Net,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A share of no addresses.
+    #[error("{what}: a cluster cannot have 0 addresses")]
+    Zero {
+        /// Which range.
+        what: &'static str,
+    },
+    /// Two shares do not fit.
+    #[error(
+        "{what}: {size} addresses for each cluster{rounded} are more than half of {range} ({available}): a second \
+         cluster would get none; choose at most {most}, or a larger range"
+    )]
+    TooLarge {
+        /// Which range.
+        what: &'static str,
+        /// The range.
+        range: Ipv4Net,
+        /// The share that was asked for.
+        size: u32,
+        /// What it became, as part of a sentence; empty if it is a power of two.
+        rounded: String,
+        /// Addresses in the range.
+        available: u64,
+        /// The largest share that fits.
+        most: u64,
+    },
+}
+
+/// The share that each cluster gets of a range: the size that was asked for, rounded up to a power of two.
+///
+/// # Errors
+/// That the range is not for hosts, or that two shares do not fit.
+pub(super) fn share(what: &'static str, range: Ipv4Net, size: u32) -> Result<u32, RangeError> {
+    if let Some(reason) = unusable(range) {
+        return Err(RangeError::NotUsable { what, range, reason });
+    }
+    if size == 0 {
+        return Err(RangeError::Zero { what });
+    }
+    let available = 1_u64 << (32 - range.prefix_len());
+    let share = u64::from(size).next_power_of_two();
+    let too_large = || RangeError::TooLarge {
+        what,
+        range,
+        size,
+        rounded: if share == u64::from(size) { String::new() } else { format!(" (rounded up to {share})") },
+        available,
+        most: available / 2,
+    };
+    if share > available / 2 {
+        return Err(too_large());
+    }
+    u32::try_from(share).map_err(|_| too_large())
+}
+
+/// Why a range cannot be used, if it cannot.
+fn unusable(range: Ipv4Net) -> Option<&'static str> {
+    let (first, last) = (range.network(), range.broadcast());
+    let touches = |is_such: fn(&std::net::Ipv4Addr) -> bool| is_such(&first) || is_such(&last);
+    match () {
+        () if touches(std::net::Ipv4Addr::is_unspecified) => Some("contains 0.0.0.0, which is no address"),
+        () if touches(std::net::Ipv4Addr::is_loopback) => Some("is of the loopback network 127.0.0.0/8"),
+        () if touches(std::net::Ipv4Addr::is_link_local) => Some("is link-local (169.254.0.0/16)"),
+        () if touches(std::net::Ipv4Addr::is_multicast) => Some("is for multicast (224.0.0.0/4)"),
+        () => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share_of(range: &str, size: u32) -> Result<u32, String> {
+        share("globalnet", range.parse().unwrap(), size).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_share_is_rounded_up_to_a_power_of_two_and_two_of_them_fit() {
+        assert_eq!(share_of("242.0.0.0/8", 65536), Ok(65536));
+        assert_eq!(share_of("242.0.0.0/8", 65537), Ok(131_072));
+        assert_eq!(share_of("242.0.0.0/16", 32768), Ok(32768));
+        assert_eq!(share_of("10.0.0.0/31", 1), Ok(1));
+    }
+
+    #[test]
+    fn a_share_that_rounds_to_the_whole_range_is_refused_with_the_reason() {
+        let error = share_of("242.0.0.0/16", 32769).unwrap_err();
+        assert_eq!(
+            error,
+            "globalnet: 32769 addresses for each cluster (rounded up to 65536) are more than half of 242.0.0.0/16 \
+             (65536): a second cluster would get none; choose at most 32768, or a larger range"
+        );
+        assert!(share_of("242.0.0.0/16", 65536).is_err());
+        assert!(share_of("242.0.0.0/32", 1).is_err());
+        assert!(share_of("242.0.0.0/8", u32::MAX).is_err());
+        assert!(share_of("242.0.0.0/8", 0).unwrap_err().contains("0 addresses"));
+    }
+
+    #[test]
+    fn ranges_that_are_not_for_hosts_are_refused() {
+        for range in
+            ["0.0.0.0/0", "0.0.0.0/8", "127.0.0.0/16", "127.1.0.0/16", "169.254.0.0/16", "224.0.0.0/4"]
+        {
+            assert!(share_of(range, 16).unwrap_err().contains("cannot be given out"), "{range}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Who may do what, and why: every right of every account, each with what it is needed for.
+//!
+//! Nothing is granted by a wildcard, and nothing in the whole cluster that is needed in one namespace only. What the
+//! programs ask for is in `control/src/{election,leader,publish,recorder}`, `gateway/daemon/src/{control,run,uninstall}`
+//! and `routeagent/src/source*`; a right that none of them uses does not belong here.
+
+use serde_json::{Value, json};
+
+use super::Manifest;
+use super::names::{
+    BROKER, BROKER_ADMIN, BROKER_MEMBER_ROLE, CLUSTERSET_IP_INFO, DIAGNOSE, GATEWAY, GLOBALNET_INFO,
+    ROUTE_AGENT,
+};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
+
+/// Some verbs on some resources, and what for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Right {
+    /// The API group; empty for Kubernetes' core group.
+    pub group: &'static str,
+    /// The resources, subresources as `pods/log`.
+    pub resources: &'static [&'static str],
+    /// The only objects that may be touched; empty means all.
+    pub names: &'static [&'static str],
+    /// The verbs.
+    pub verbs: &'static [&'static str],
+    /// What needs it.
+    pub reason: &'static str,
+}
+
+/// An account of a member's cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Account {
+    /// The name of the ServiceAccount and of its Roles.
+    pub name: &'static str,
+    /// What it may do in the member's namespace.
+    pub here: &'static [Right],
+    /// What it may do in the whole cluster.
+    pub everywhere: &'static [Right],
+}
+
+/// The accounts of a member's cluster.
+pub const ACCOUNTS: [Account; 3] = [
+    Account { name: GATEWAY, here: GATEWAY_HERE, everywhere: GATEWAY_EVERYWHERE },
+    Account { name: ROUTE_AGENT, here: ROUTE_AGENT_HERE, everywhere: ROUTE_AGENT_EVERYWHERE },
+    Account { name: DIAGNOSE, here: &[], everywhere: &[] },
+];
+
+const SUBMARINER: &str = "submariner.io";
+const WRITES: &[&str] = &["get", "list", "watch", "create", "update", "delete"];
+
+const GATEWAY_HERE: &[Right] = &[
+    Right {
+        group: SUBMARINER,
+        resources: &["clusters", "endpoints"],
+        names: &[],
+        verbs: WRITES,
+        reason: "the leader writes its own, copies others' from the broker, and removes both when uninstalled",
+    },
+    Right {
+        group: SUBMARINER,
+        resources: &["gateways"],
+        names: &[],
+        verbs: WRITES,
+        reason: "each gateway publishes its status; the leader removes those of gateways that are gone",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &["submariner-gateway-lock"],
+        verbs: &["get", "list", "watch", "update", "delete"],
+        reason: "gateways elect their leader; the last one removes the Lease when uninstalled",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[],
+        verbs: &["create"],
+        reason: "the first gateway makes the Lease; Kubernetes cannot restrict creation to a name",
+    },
+    Right {
+        group: "",
+        resources: &["pods"],
+        names: &[],
+        verbs: &["get", "list", "watch", "update"],
+        reason: "a gateway labels its own pod as active or passive, for the load balancer, and keeps it so",
+    },
+    Right {
+        group: "",
+        resources: &["services"],
+        names: &[GATEWAY],
+        verbs: &["get", "list", "watch"],
+        reason: "a gateway behind the load balancer publishes the address that the Service got",
+    },
+    Right {
+        group: "",
+        resources: &["events"],
+        names: &[],
+        verbs: &["create"],
+        reason: "a gateway tells what happened to it",
+    },
+];
+
+const GATEWAY_EVERYWHERE: &[Right] = &[Right {
+    group: "",
+    resources: &["nodes"],
+    names: &[],
+    verbs: &["get", "list", "watch"],
+    reason: "a gateway follows the settings on its own Node; which one that is, a Role cannot say",
+}];
+
+const ROUTE_AGENT_HERE: &[Right] = &[
+    Right {
+        group: SUBMARINER,
+        resources: &["clusters", "endpoints"],
+        names: &[],
+        verbs: &["list", "watch"],
+        reason: "routes follow the endpoints; networks without one are refused",
+    },
+    Right {
+        group: SUBMARINER,
+        resources: &["routeagents"],
+        names: &[],
+        verbs: &["get", "create", "update", "delete"],
+        reason: "each route agent publishes what it sees of remote gateways",
+    },
+];
+
+const ROUTE_AGENT_EVERYWHERE: &[Right] = &[Right {
+    group: "",
+    resources: &["nodes"],
+    names: &[],
+    verbs: &["get", "list", "watch"],
+    reason: "a route agent waits until its own Node is ready, and sends to the others over vx-submariner",
+}];
+
+const SYNC: &[&str] = &["create", "get", "list", "watch", "patch", "update", "delete"];
+
+/// What every member may do in the broker's namespace: upstream's Role, without what none of its programs uses (to
+/// read all Secrets, and to read ServiceAccounts). Which objects a member may write is told by the admission policy.
+pub const BROKER_MEMBER: &[Right] = &[
+    Right {
+        group: SUBMARINER,
+        resources: &["clusters", "endpoints"],
+        names: &[],
+        verbs: SYNC,
+        reason: "members publish their own and read everybody's",
+    },
+    Right {
+        group: SUBMARINER,
+        resources: &["brokers"],
+        names: &[BROKER],
+        verbs: &["get", "list"],
+        reason: "a member learns what the broker offers",
+    },
+    Right {
+        group: "multicluster.x-k8s.io",
+        resources: &["serviceimports", "serviceimports/status"],
+        names: &[],
+        verbs: SYNC,
+        reason: "exported services; upstream's members write them",
+    },
+    Right {
+        group: "discovery.k8s.io",
+        resources: &["endpointslices", "endpointslices/restricted"],
+        names: &[],
+        verbs: SYNC,
+        reason: "the addresses of exported services; upstream's members write them",
+    },
+];
+
+/// What who lets members join may do in the broker's namespace. The token in the join file is this account's.
+pub const BROKER_ADMINISTRATOR: &[Right] = &[
+    Right {
+        group: SUBMARINER,
+        resources: &["clusters", "endpoints"],
+        names: &[],
+        verbs: SYNC,
+        reason: "join looks whether an ID is taken; uninstall removes what a member has left",
+    },
+    Right {
+        group: SUBMARINER,
+        resources: &["brokers"],
+        names: &[BROKER],
+        verbs: &["get", "list"],
+        reason: "join learns what the broker offers",
+    },
+    Right {
+        group: "",
+        resources: &["serviceaccounts", "secrets"],
+        names: &[],
+        verbs: &["create", "get", "list", "watch", "patch", "update", "delete"],
+        reason: "join makes the member's account and reads its token; uninstall removes both",
+    },
+    Right {
+        group: "",
+        resources: &["configmaps"],
+        names: &[GLOBALNET_INFO, CLUSTERSET_IP_INFO],
+        verbs: &["get", "list", "watch", "patch", "update"],
+        reason: "join takes a share of the global addresses; uninstall gives it back",
+    },
+    Right {
+        group: GROUP,
+        resources: &["rolebindings"],
+        names: &[],
+        verbs: &["create", "get", "list", "watch", "patch", "update", "delete"],
+        reason: "join gives the member's account its Role; uninstall takes it away",
+    },
+    Right {
+        group: GROUP,
+        resources: &["roles"],
+        names: &[BROKER_MEMBER_ROLE],
+        verbs: &["get", "bind"],
+        reason: "whoever binds a Role must hold its rights, or be allowed to bind it",
+    },
+];
+
+/// Accounts, Roles and bindings of a member's cluster.
+pub(super) fn member(namespace: &str) -> Vec<Manifest> {
+    let accounts = ACCOUNTS.iter().map(|account| service_account(namespace, account.name));
+    let mut manifests: Vec<Manifest> = accounts.collect();
+    for (scope, rights) in [(namespace, true), ("", false)] {
+        for account in ACCOUNTS {
+            let rights = if rights { account.here } else { account.everywhere };
+            if !rights.is_empty() {
+                manifests.push(role(scope, account.name, rights));
+            }
+        }
+    }
+    for (scope, rights) in [(namespace, true), ("", false)] {
+        for account in ACCOUNTS {
+            let rights = if rights { account.here } else { account.everywhere };
+            if !rights.is_empty() {
+                manifests.push(binding(scope, account.name, account.name, (namespace, account.name)));
+            }
+        }
+    }
+    manifests
+}
+
+/// The administrator's account, and the two Roles of a broker.
+pub(super) fn broker(namespace: &str) -> Vec<Manifest> {
+    vec![
+        service_account(namespace, BROKER_ADMIN),
+        role(namespace, BROKER_ADMIN, BROKER_ADMINISTRATOR),
+        binding(namespace, BROKER_ADMIN, BROKER_ADMIN, (namespace, BROKER_ADMIN)),
+        role(namespace, BROKER_MEMBER_ROLE, BROKER_MEMBER),
+    ]
+}
+
+/// An account. Pods that need its token get it by their own specification.
+pub(super) fn service_account(namespace: &str, name: &str) -> Manifest {
+    Manifest::make("v1", "ServiceAccount", namespace, name)
+}
+
+/// A Role, or without a namespace a ClusterRole.
+fn role(namespace: &str, name: &str, rights: &[Right]) -> Manifest {
+    let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+    let rules: Vec<Value> = rights.iter().map(Right::rule).collect();
+    Manifest::make(API_VERSION, kind, namespace, name).with("rules", json!(rules))
+}
+
+/// A RoleBinding, or without a namespace a ClusterRoleBinding.
+pub(super) fn binding(namespace: &str, name: &str, role: &str, account: (&str, &str)) -> Manifest {
+    let prefix = if namespace.is_empty() { "Cluster" } else { "" };
+    let role = json!({"apiGroup": GROUP, "kind": format!("{prefix}Role"), "name": role});
+    let subject = json!({"kind": "ServiceAccount", "namespace": account.0, "name": account.1});
+    Manifest::make(API_VERSION, &format!("{prefix}RoleBinding"), namespace, name)
+        .with("roleRef", role)
+        .with("subjects", json!([subject]))
+}
+
+impl Right {
+    fn rule(&self) -> Value {
+        let mut rule = json!({"apiGroups": [self.group], "resources": self.resources, "verbs": self.verbs});
+        if !self.names.is_empty() {
+            rule["resourceNames"] = json!(self.names);
+        }
+        rule
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_right() -> Vec<Right> {
+        let of_accounts = ACCOUNTS.iter().flat_map(|account| account.here.iter().chain(account.everywhere));
+        of_accounts.chain(BROKER_MEMBER).chain(BROKER_ADMINISTRATOR).copied().collect()
+    }
+
+    #[test]
+    fn every_right_has_a_reason_and_names_what_it_is_about() {
+        for right in every_right() {
+            assert!(right.reason.split(' ').count() >= 4, "{right:?}");
+            assert!(!right.resources.is_empty() && !right.verbs.is_empty(), "{right:?}");
+            let words = right.resources.iter().chain(right.verbs).chain(right.names);
+            assert!(words.chain([&right.group]).all(|word| !word.contains('*')), "{right:?}");
+            assert!(!right.verbs.contains(&"escalate") && !right.verbs.contains(&"impersonate"), "{right:?}");
+            // Names restrict neither of these.
+            let is_named = !right.names.is_empty();
+            assert!(
+                !is_named || !right.verbs.iter().any(|verb| matches!(*verb, "create" | "deletecollection"))
+            );
+        }
+    }
+
+    #[test]
+    fn in_a_members_cluster_nobody_reads_secrets_and_only_nodes_are_read_outside_of_the_namespace() {
+        for account in ACCOUNTS {
+            for right in account.here.iter().chain(account.everywhere) {
+                assert!(!right.resources.contains(&"secrets"), "{right:?}");
+            }
+            for right in account.everywhere {
+                assert_eq!((right.resources, right.verbs), (&["nodes"][..], &["get", "list", "watch"][..]));
+            }
+        }
+    }
+
+    #[test]
+    fn an_account_without_rights_has_no_roles() {
+        let manifests = member("ns");
+        let of_diagnose: Vec<&str> =
+            manifests.iter().filter(|object| object.name() == DIAGNOSE).map(Manifest::kind).collect();
+        assert_eq!(of_diagnose, ["ServiceAccount"]);
+    }
+}

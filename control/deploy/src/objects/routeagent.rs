@@ -1,0 +1,60 @@
+//! The route agent's DaemonSet.
+
+use serde_json::{Value, json};
+
+use super::names::ROUTE_AGENT;
+use super::pod::{Daemon, Volume, common_variables, field, init_container, node_selector, path, variable};
+use super::{Manifest, MemberOptions};
+
+/// It leaves everything in place when it ends, so that there is nothing to wait for.
+const GRACE_SECONDS: u32 = 5;
+
+/// One route agent on every node.
+pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
+    let check = |period: u32, failures: u32| {
+        json!({
+            "exec": {"command": [path("trieste-routeagent"), "--check"]},
+            "periodSeconds": period,
+            "timeoutSeconds": 5,
+            "successThreshold": 1,
+            "failureThreshold": failures,
+        })
+    };
+    let mut variables = common_variables(options);
+    variables.push(variable("SUBMARINER_NETWORKPLUGIN", options.plugin()));
+    let container = json!({
+        "command": [path("trieste-routeagent")],
+        "env": variables,
+        "readinessProbe": check(10, 3),
+        "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}},
+    });
+    let daemon = Daemon {
+        options,
+        name: ROUTE_AGENT,
+        component: "routeagent",
+        init_containers: vec![wait_for_node(options)],
+        container,
+        volumes: vec![
+            Volume::host("xtables-lock", "/run/xtables.lock", "FileOrCreate"),
+            Volume::host("run", "/run/trieste", "DirectoryOrCreate"),
+            Volume::sysctls(),
+        ],
+        node_selector: node_selector(options, &[]),
+        // A node's routes stay while its agent is exchanged.
+        max_unavailable: json!("100%"),
+        grace_seconds: GRACE_SECONDS,
+    };
+    daemon.manifest()
+}
+
+/// Network plugins set nodes up before they are ready; routes are not put in between.
+fn wait_for_node(options: &MemberOptions) -> Value {
+    let variables = [
+        variable("SUBMARINER_WAITFORNODE", "true"),
+        variable("SUBMARINER_CLUSTERID", &options.cluster_id),
+        variable("SUBMARINER_CLUSTERCIDR", super::options::joined(&options.cluster_cidrs)),
+        variable("SUBMARINER_SERVICECIDR", super::options::joined(&options.service_cidrs)),
+        field("NODE_NAME", "spec.nodeName"),
+    ];
+    init_container(options, &format!("{ROUTE_AGENT}-init"), "trieste-routeagent", &variables)
+}
