@@ -12,13 +12,14 @@
 //! what to do next. The exit code is 0, or 1 for every kind of failure. A reader that goes away (`| head`) is no
 //! failure.
 
+mod api;
 mod capture;
-#[allow(dead_code, reason = "the commands that use all of it follow")]
+#[allow(dead_code, reason = "the commands that work on one cluster follow")]
 mod contexts;
 mod crds;
+mod installation;
 mod output;
 mod pcapng;
-#[allow(dead_code, reason = "the commands that use all of it follow")]
 mod progress;
 mod rows;
 mod sections;
@@ -35,7 +36,6 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use output::{Output, is_reader_gone};
-use trieste_control::store::Location;
 
 /// Looks at a Trieste gateway, or at a store of gateways.
 #[derive(Debug, Parser)]
@@ -48,7 +48,7 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show what gateways publish: connections, endpoints, gateways, networks, or all of it
-    Show(ShowArgs),
+    Show(show::ShowArgs),
     /// Show one gateway in detail: stores, election, conditions, cables, health, drops, events
     ///
     /// What is as it should be is left out; --verbose shows all of it.
@@ -70,18 +70,6 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct ShowArgs {
-    /// What to show
-    #[arg(value_enum)]
-    what: What,
-    #[command(flatten)]
-    source: SourceArgs,
-    /// How to print it
-    #[arg(long, short, value_enum, default_value_t)]
-    output: Format,
-}
-
-#[derive(Debug, clap::Args)]
 struct StatusArgs {
     #[command(flatten)]
     socket: SocketArgs,
@@ -94,37 +82,10 @@ struct StatusArgs {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-struct SourceArgs {
-    /// Read the objects of this store: dir:PATH, kube: (KUBECONFIG, ~/.kube/config, or the cluster that this runs in)
-    /// or kube:KUBECONFIG#CONTEXT
-    #[arg(long, value_name = "LOCATION", conflicts_with = "socket")]
-    store: Option<Location>,
-    /// The namespace to read in the store
-    #[arg(long, short, env = "SUBMARINER_NAMESPACE", default_value = "submariner-operator")]
-    namespace: String,
-    #[command(flatten)]
-    socket: SocketArgs,
-}
-
-#[derive(Debug, Clone, clap::Args)]
 struct SocketArgs {
     /// The gateway's admin socket [default: $TRIESTE_ADMIN_SOCKET, else /run/trieste/gateway.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum What {
-    /// One row per cable
-    Connections,
-    /// One row per endpoint, our own and those connected to
-    Endpoints,
-    /// One row per gateway
-    Gateways,
-    /// The cluster's CIDRs, from a store
-    Networks,
-    /// All of these
-    All,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -163,7 +124,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     let mut output = Output::stdout();
     match command {
-        Command::Show(args) => in_runtime(show::run(&args, &mut output)).map(done),
+        Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
         Command::Capture(args) => in_runtime(capture::run(&args)).map(done),
         Command::Crds(args) => crds::run(&args, &mut output).map(done),

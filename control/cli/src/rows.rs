@@ -1,5 +1,10 @@
 //! What the tables say, from Gateway objects: one type per row, shared by tables and machine formats.
 
+mod cluster;
+mod networks;
+
+pub(super) use cluster::{BrokerRow, RouteAgentRow, VersionRow, brokers, route_agents, versions};
+pub(super) use networks::Networks;
 use serde::Serialize;
 
 use super::table::{Column, column, limited, render, yes_no};

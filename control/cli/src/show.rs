@@ -1,179 +1,154 @@
-//! `trieste show`.
+//! `trieste show`: of clusters, of a store, or of one gateway.
+
+mod cluster;
+mod view;
+
+use std::process::ExitCode;
 
 use anyhow::bail;
-use serde::Serialize;
+use clap::ValueEnum;
 
-use super::output::{Output, printable};
-use super::rows::{ConnectionRow, EndpointRow, GatewayRow, Row, connections, endpoints, gateways, table};
-use super::source::{self, Found, WantsCluster};
-use super::{Format, ShowArgs, What};
-use trieste_control::api::{ClusterSpec, Gateway};
+use super::contexts::KubeArgs;
+use super::output::Output;
+use super::progress::Printer;
+use super::rows::{Networks, connections, endpoints, gateways, route_agents};
+use super::source::{self, Found, Wants};
+use super::{Format, SocketArgs};
+use trieste_control::store::Location;
+use view::{Part, View};
 
-/// Everything, for programs.
-#[derive(Debug, Serialize)]
-struct All {
-    connections: Vec<ConnectionRow>,
-    endpoints: Vec<EndpointRow>,
-    gateways: Vec<GatewayRow>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    networks: Option<Networks>,
+#[derive(Debug, clap::Args)]
+pub(super) struct ShowArgs {
+    /// What to show
+    #[arg(value_enum)]
+    what: What,
+    #[command(flatten)]
+    source: SourceArgs,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Format,
 }
 
-/// A cluster's CIDRs.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Networks {
-    cluster: String,
-    service_cidrs: Vec<String>,
-    cluster_cidrs: Vec<String>,
-    global_cidrs: Vec<String>,
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct SourceArgs {
+    #[command(flatten)]
+    pub(super) kube: KubeArgs,
+    /// Read the objects of this store instead: dir:PATH, kube: (KUBECONFIG, ~/.kube/config, or the cluster that this
+    /// runs in) or kube:KUBECONFIG#CONTEXT
+    #[arg(long, value_name = "LOCATION", conflicts_with_all = ["socket", "kubeconfig", "context", "contexts", "in_cluster"])]
+    pub(super) store: Option<Location>,
+    #[command(flatten)]
+    pub(super) socket: SocketArgs,
 }
 
-impl Networks {
-    fn of(spec: &ClusterSpec) -> Self {
-        Self {
-            cluster: spec.cluster_id.clone(),
-            service_cidrs: spec.service_cidr.clone(),
-            cluster_cidrs: spec.cluster_cidr.clone(),
-            global_cidrs: spec.global_cidr.clone(),
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum What {
+    /// The broker that the cluster has, if any
+    Brokers,
+    /// One row per cable
+    Connections,
+    /// One row per endpoint, our own and those connected to
+    Endpoints,
+    /// One row per gateway
+    Gateways,
+    /// One row per node and remote gateway
+    #[value(name = "routeagents")]
+    RouteAgents,
+    /// The cluster's CIDRs
+    Networks,
+    /// Which images were asked for, and what runs
+    Versions,
+    /// All of these, but for route agents
+    All,
+}
+
+impl What {
+    /// Whether this part is asked for.
+    fn has(self, part: Self) -> bool {
+        self == part || (self == Self::All && part != Self::RouteAgents)
+    }
+}
+
+pub(super) async fn run(args: &ShowArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
+    let source = &args.source;
+    if source.store.is_none() && !source.socket.is_asked() && source.kube.has_source() {
+        return cluster::run(&source.kube, args.what, args.output, output).await;
+    }
+    let view = of_gateways(args.what, &source::read(source, wants(args.what)).await?)?;
+    match args.output {
+        Format::Table => {
+            let mut printer = Printer::new(output);
+            if !view.cluster.is_empty() {
+                printer.heading(&view.cluster);
+            }
+            let problem = view.print(args.what, &mut printer);
+            printer.text("\n");
+            printer.finish()?;
+            match problem {
+                Some(problem) => bail!("{problem}"),
+                None => Ok(ExitCode::SUCCESS),
+            }
+        }
+        format @ (Format::Json | Format::Yaml) => {
+            view.write(args.what, format, output).map(|()| ExitCode::SUCCESS)
         }
     }
+}
 
-    /// Upstream's lines, but for the network plugin, which is in no object of ours.
-    fn text(&self) -> String {
-        let line = |name: &str, cidrs: &[String]| {
-            let cidrs: Vec<String> = cidrs.iter().map(|cidr| printable(cidr)).collect();
-            format!("        {name:<16} [{}]\n", cidrs.join(" "))
-        };
-        let mut text = "    Discovered network details via Submariner:\n".to_owned();
-        text += &line("Service CIDRs:", &self.service_cidrs);
-        text += &line("Cluster CIDRs:", &self.cluster_cidrs);
-        if !self.global_cidrs.is_empty() {
-            text += &line("Global CIDR:", &self.global_cidrs);
+fn wants(what: What) -> Wants {
+    match what {
+        What::Networks => Wants::Cluster,
+        What::All => Wants::ClusterIfPossible,
+        What::RouteAgents => Wants::RouteAgents,
+        What::Brokers | What::Connections | What::Endpoints | What::Gateways | What::Versions => {
+            Wants::Gateways
         }
-        text
     }
 }
+
+/// Why brokers and versions cannot be shown.
+const ONLY_CLUSTERS: &str =
+    "only an API server tells this: name its kubeconfig with --kubeconfig, or use --in-cluster in a pod";
 
 /// Why there are no networks to show.
 const NO_NETWORKS: &str = "no Cluster object of this cluster is known: read a store with --store (a gateway's socket does not tell \
                            its cluster's networks), and check --namespace";
 
-pub(super) async fn run(args: &ShowArgs, output: &mut Output) -> anyhow::Result<()> {
-    let wants = match args.what {
-        What::Networks => WantsCluster::Yes,
-        What::All => WantsCluster::IfPossible,
-        What::Connections | What::Endpoints | What::Gateways => WantsCluster::No,
-    };
-    let found = source::read(&args.source, wants).await?;
-    match args.output {
-        Format::Table => show_tables(args.what, &found, output),
-        format @ (Format::Json | Format::Yaml) => show_values(args.what, &found, format, output),
+/// What a store or a gateway tells.
+fn of_gateways(what: What, found: &Found) -> anyhow::Result<View> {
+    let networks = found.cluster.as_ref().map(|cluster| Networks::of_cluster(&cluster.spec));
+    let has = |part| what.has(part);
+    if matches!(what, What::Brokers | What::Versions) {
+        bail!(ONLY_CLUSTERS);
     }
-}
-
-/// For programs: no connections are an empty list, and no failure.
-fn show_values(what: What, found: &Found, format: Format, output: &mut Output) -> anyhow::Result<()> {
-    let networks = found.cluster.as_ref().map(|cluster| Networks::of(&cluster.spec));
-    let found = &found.gateways;
-    match what {
-        What::Connections => output.write_value(&connections(found), format),
-        What::Endpoints => output.write_value(&endpoints(found), format),
-        What::Gateways => output.write_value(&gateways(found), format),
-        What::Networks => match networks {
-            Some(networks) => output.write_value(&networks, format),
-            None => bail!(NO_NETWORKS),
-        },
-        What::All => {
-            let all = All {
-                connections: connections(found),
-                endpoints: endpoints(found),
-                gateways: gateways(found),
-                networks,
-            };
-            output.write_value(&all, format)
-        }
+    if what == What::Networks && networks.is_none() {
+        bail!(NO_NETWORKS);
     }
-}
-
-/// For people, in upstream's form: the cluster, then each step with its table and an empty line.
-fn show_tables(what: What, all: &Found, output: &mut Output) -> anyhow::Result<()> {
-    let found = &all.gateways;
-    if let Some(gateway) = found.first() {
-        let cluster = printable(&gateway.status.local_endpoint.cluster_id);
-        output.write(format!("Cluster \"{cluster}\"\n").as_bytes())?;
-    }
-    let mut missing = Vec::new();
-    if matches!(what, What::Connections | What::All) {
-        missing.extend(step("Connections", found, &connections(found), output)?);
-    }
-    if matches!(what, What::Endpoints | What::All) {
-        missing.extend(step("Endpoints", found, &endpoints(found), output)?);
-    }
-    if matches!(what, What::Gateways | What::All) {
-        missing.extend(step("Gateways", found, &gateways(found), output)?);
-    }
-    match &all.cluster {
-        Some(cluster) if matches!(what, What::Networks | What::All) => {
-            let text = Networks::of(&cluster.spec).text();
-            output.write(format!(" ✓ Showing Network details\n{text}\n").as_bytes())?;
-        }
-        None if what == What::Networks => bail!(NO_NETWORKS),
-        Some(_) | None => {}
-    }
-    match missing.first() {
-        Some(reason) => bail!("{reason}"),
-        None => Ok(()),
-    }
-}
-
-/// Prints one step; gives what is missing, in upstream's words.
-fn step<R: Row>(
-    title: &str,
-    found: &[Gateway],
-    rows: &[R],
-    output: &mut Output,
-) -> anyhow::Result<Option<&'static str>> {
-    let missing = if found.is_empty() {
-        Some(("There are no gateways detected", "no gateways detected"))
-    } else if rows.is_empty() {
-        Some(("No connections found", "no connections found"))
-    } else {
-        None
-    };
-    let text = match missing {
-        Some((remark, _)) => format!(" ✗ Showing {title}: {remark}\n\n"),
-        None => format!(" ✓ Showing {title}\n{}\n", table(rows)),
-    };
-    output.write(text.as_bytes())?;
-    Ok(missing.map(|(_, reason)| reason))
+    let all = &found.gateways;
+    let cluster = all.first().map(|gateway| gateway.status.local_endpoint.cluster_id.clone());
+    Ok(View {
+        cluster: cluster.unwrap_or_default(),
+        is_installed: true,
+        has_gateways: !all.is_empty(),
+        connections: Part::of(has(What::Connections), Ok(connections(all))),
+        endpoints: Part::of(has(What::Endpoints), Ok(endpoints(all))),
+        gateways: Part::of(has(What::Gateways), Ok(gateways(all))),
+        route_agents: Part::of(has(What::RouteAgents), Ok(route_agents(&found.route_agents))),
+        // A gateway does not know them, and that is no failure where all is asked for.
+        networks: Part::of(has(What::Networks) && networks.is_some(), Ok(networks)),
+        ..View::default()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trieste_control::api::{Cluster, Object, Resource as _};
-
-    const RECORDED: &str = include_str!("../../tests/golden/cli/show-all.txt");
-    const A_CLUSTERS: &str = include_str!("../../tests/golden/plain/a-clusters.yaml");
 
     #[test]
-    fn network_details_are_upstreams_but_for_the_plugin() {
-        let list: serde_json::Value = serde_saphyr::from_str(A_CLUSTERS).unwrap();
-        let clusters = list["items"].as_array().unwrap().iter();
-        let clusters: Vec<Cluster> = clusters
-            .map(|item| Cluster::from_object(&Object::from_value(item.clone()).unwrap()).unwrap())
-            .collect();
-        let own = clusters.iter().find(|cluster| cluster.spec.cluster_id == "cluster-a").unwrap();
-        let a = RECORDED.split_once("Cluster \"cluster-a\"").unwrap().1;
-        let (_, block) = a.split_once(" ✓ Showing Network details\n").unwrap();
-        let (lines, _) = block.split_once("\n\n").unwrap();
-        let expected: String = lines
-            .lines()
-            .filter(|line| !line.contains("Network plugin"))
-            .map(|line| format!("{line}\n"))
-            .collect();
-        assert_eq!(Networks::of(&own.spec).text(), expected);
-        assert_eq!(own.metadata.origin(), None, "the own Cluster is no copy");
+    fn all_is_what_upstream_shows() {
+        let parts = What::value_variants().iter().filter(|part| What::All.has(**part));
+        let names: Vec<String> =
+            parts.map(|part| part.to_possible_value().unwrap().get_name().to_owned()).collect();
+        assert_eq!(names, ["brokers", "connections", "endpoints", "gateways", "networks", "versions", "all"]);
     }
 }

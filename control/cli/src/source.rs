@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail};
 
+use super::SocketArgs;
 use super::output::remark;
+use super::show::SourceArgs;
 use super::socket;
-use super::{SocketArgs, SourceArgs};
 use trieste_control::admin::{DEFAULT_SOCKET, GATEWAY_PATH};
-use trieste_control::api::{Cluster, Gateway, Kind, Object, Resource};
+use trieste_control::api::{Cluster, Gateway, Kind, Object, Resource, RouteAgent};
 use trieste_control::store::{AnyStore, Location, Store, StoreError};
 
 /// What there is to show.
@@ -18,50 +19,64 @@ pub(super) struct Found {
     pub(super) gateways: Vec<Gateway>,
     /// This cluster's own Cluster object; a gateway's socket does not know it.
     pub(super) cluster: Option<Cluster>,
+    /// Every RouteAgent object, by name; a gateway's socket does not know them.
+    pub(super) route_agents: Vec<RouteAgent>,
 }
 
-/// Whether the Cluster object is asked for.
+/// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WantsCluster {
-    /// It is not.
-    No,
-    /// It is shown if it can be read.
-    IfPossible,
-    /// Nothing else is asked for.
-    Yes,
+pub(super) enum Wants {
+    /// Gateways alone.
+    Gateways,
+    /// Gateways, and the own Cluster object if it can be read.
+    ClusterIfPossible,
+    /// The own Cluster object.
+    Cluster,
+    /// Route agents.
+    RouteAgents,
 }
 
-/// Reads Gateway objects, and this cluster's own Cluster.
-pub(super) async fn read(args: &SourceArgs, wants: WantsCluster) -> anyhow::Result<Found> {
+/// Reads Gateway objects, and what else is wanted.
+pub(super) async fn read(args: &SourceArgs, wants: Wants) -> anyhow::Result<Found> {
     if let Some(location) = &args.store {
-        return of_store(location, &args.namespace, wants).await;
+        return of_store(location, &args.kube.namespace, wants).await;
+    }
+    if wants == Wants::RouteAgents {
+        bail!(
+            "a gateway does not know the route agents of other nodes: name a kubeconfig with --kubeconfig, or read a \
+             store with --store"
+        );
     }
     let path = args.socket.path();
-    if args.socket.is_default() && !path.exists() {
+    if !args.socket.is_asked() && !path.exists() {
         bail!(
-            "there is no gateway's admin socket at {}. Start trieste-gateway on this node, pass its socket with \
-             --socket PATH, or read a store with --store dir:PATH or --store kube:KUBECONFIG",
+            "there is no kubeconfig, and no gateway's admin socket at {}. Name a kubeconfig with --kubeconfig PATH, read \
+             a store with --store dir:PATH, or Start trieste-gateway on this node and pass its socket with --socket PATH",
             path.display()
         );
     }
     let body = socket::get(&path, GATEWAY_PATH).await?;
     let value = serde_json::from_slice(&body).context("the gateway's answer is not JSON")?;
     let object = Object::from_value(value).context("the gateway's answer is not a Gateway object")?;
-    Ok(Found { gateways: vec![Gateway::from_object(&object)?], cluster: None })
+    Ok(Found { gateways: vec![Gateway::from_object(&object)?], ..Found::default() })
 }
 
-async fn of_store(location: &Location, namespace: &str, wants: WantsCluster) -> anyhow::Result<Found> {
+async fn of_store(location: &Location, namespace: &str, wants: Wants) -> anyhow::Result<Found> {
     let store = AnyStore::attach(location);
     let gateways = list::<Gateway>(&store, location, namespace).await?;
     let clusters = match wants {
-        WantsCluster::No => Vec::new(),
-        WantsCluster::Yes => list::<Cluster>(&store, location, namespace).await?,
-        WantsCluster::IfPossible => {
+        Wants::Gateways | Wants::RouteAgents => Vec::new(),
+        Wants::Cluster => list::<Cluster>(&store, location, namespace).await?,
+        Wants::ClusterIfPossible => {
             list::<Cluster>(&store, location, namespace).await.unwrap_or_else(|error| {
                 remark(&format!("warning: no networks are shown: {error:#}"));
                 Vec::new()
             })
         }
+    };
+    let route_agents = match wants {
+        Wants::RouteAgents => list::<RouteAgent>(&store, location, namespace).await?,
+        Wants::Gateways | Wants::Cluster | Wants::ClusterIfPossible => Vec::new(),
     };
     for problem in store.problems() {
         remark(&format!("warning: {problem}; ignored"));
@@ -72,11 +87,15 @@ async fn of_store(location: &Location, namespace: &str, wants: WantsCluster) -> 
              and is that its namespace (--namespace)?"
         ));
     }
-    // Copies of other clusters' objects carry their origin; fixed peers do not, but have another ID.
-    let own = gateways.first().map(|gateway| gateway.status.local_endpoint.cluster_id.clone());
-    let is_own = |cluster: &Cluster| own.as_ref().is_none_or(|own| *own == cluster.spec.cluster_id);
-    let cluster = clusters.into_iter().find(|cluster| cluster.metadata.origin().is_none() && is_own(cluster));
-    Ok(Found { gateways, cluster })
+    let cluster = clusters.into_iter().find(|cluster| is_own(cluster, &gateways));
+    Ok(Found { gateways, cluster, route_agents })
+}
+
+/// Whether a Cluster object is of the cluster that these gateways are of. Copies of other clusters' objects carry their
+/// origin; fixed peers do not, but have another ID.
+pub(super) fn is_own(cluster: &Cluster, gateways: &[Gateway]) -> bool {
+    let own = gateways.first().map(|gateway| &gateway.status.local_endpoint.cluster_id);
+    cluster.metadata.origin().is_none() && own.is_none_or(|own| *own == cluster.spec.cluster_id)
 }
 
 /// Every object of a kind that can be read; of the others is said why not.
@@ -119,9 +138,9 @@ impl SocketArgs {
         self.socket.clone().or_else(from_environment).unwrap_or_else(|| DEFAULT_SOCKET.into())
     }
 
-    /// Whether nobody said which socket to use.
-    fn is_default(&self) -> bool {
-        self.socket.is_none() && std::env::var_os("TRIESTE_ADMIN_SOCKET").is_none()
+    /// Whether somebody said which socket to use.
+    pub(super) fn is_asked(&self) -> bool {
+        self.socket.is_some() || std::env::var_os("TRIESTE_ADMIN_SOCKET").is_some()
     }
 }
 

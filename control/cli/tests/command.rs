@@ -26,10 +26,15 @@ fn tables_come_from_a_store_in_upstreams_form() {
     let output = trieste(&["show", "all", "--store", &location(root.path())]);
     let text = stdout(&output);
     assert!(output.status.success());
-    assert!(text.starts_with("Cluster \"cluster-a\"\n ✓ Showing Connections\nGATEWAY   CLUSTER "), "{text}");
-    assert!(text.contains("\n ✓ Showing Endpoints\nCLUSTER "), "{text}");
+    assert!(
+        text.starts_with(
+            "Cluster \"cluster-a\"\n • Showing Connections  ...\n ✓ Showing Connections\nGATEWAY   CLUSTER "
+        ),
+        "{text}"
+    );
+    assert!(text.contains("\n • Showing Endpoints  ...\n ✓ Showing Endpoints\nCLUSTER "), "{text}");
     assert!(text.contains("a-gw2   passive     There are no connections              \n"), "{text}");
-    assert!(text.ends_with("\n\n"), "each step ends with an empty line: {text:?}");
+    assert!(text.ends_with("\n\n\n"), "each step and each cluster ends with an empty line: {text:?}");
     assert_eq!(stderr(&output), "");
 }
 
@@ -91,6 +96,16 @@ fn an_api_server_that_does_not_answer_is_told_from_a_kubeconfig_that_is_not_ther
     let away = trieste(&["show", "all", "--store", &format!("kube:{}#lab", config.display())]);
     assert_eq!(away.status.code(), Some(1));
     assert!(stderr(&away).contains("is the API server up"), "{}", stderr(&away));
+    let by_context = trieste(&["show", "all", "--kubeconfig", &config.display().to_string()]);
+    assert_eq!(by_context.status.code(), Some(1));
+    assert!(
+        stdout(&by_context).starts_with("Cluster \"c\"\n ✗ context lab: the API server http://127.0.0.1:1")
+    );
+    assert!(stdout(&by_context).ends_with("is the context right?\n\n"), "{}", stdout(&by_context));
+    let for_programs = trieste(&["show", "all", "-o", "json", "--kubeconfig", &config.display().to_string()]);
+    assert_eq!(for_programs.status.code(), Some(1));
+    let views: Value = serde_json::from_str(&stdout(&for_programs)).unwrap();
+    assert!(views[0]["context"] == "lab" && views[0]["error"].is_string(), "{views}");
     let missing = trieste(&["show", "all", "--store", &format!("kube:{}#other", config.display())]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(stderr(&missing).contains("other"), "{}", stderr(&missing));
@@ -354,6 +369,8 @@ fn command(words: &[&str]) -> Command {
         .args(words)
         .env_remove("TRIESTE_ADMIN_SOCKET")
         .env_remove("SUBMARINER_NAMESPACE")
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nowhere")
         .stdin(Stdio::null());
     command
 }
