@@ -48,6 +48,7 @@ allowed trieste-pipeline trieste-packet trieste-cables
 allowed trieste-control
 allowed trieste-deploy trieste-control
 allowed trieste-diagnose trieste-control
+allowed trieste-packaging
 allowed trieste-cli trieste-control trieste-deploy trieste-diagnose
 allowed trieste-routeagent trieste-control
 allowed trieste-gateway trieste-packet trieste-cables trieste-pipeline trieste-io trieste-control
