@@ -15,6 +15,9 @@ const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_MAX_LOSS: u32 = 5;
 /// From the specification: the pause after a socket error.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// Ours: a peer that does not answer is asked this often at least. Route agents ask once a minute; a verdict on a peer
+/// that is gone would take them six.
+const DOUBTFUL_INTERVAL: Duration = Duration::from_secs(10);
 /// Ours: how many requests may still be answered late. A peer that answers some requests only must not grow this.
 const MAX_OUTSTANDING: usize = 64;
 
@@ -215,9 +218,16 @@ impl Pinger {
             self.outstanding.pop_first();
         }
         // In step, so that pingers stay as spread as they started; but requests missed in a stall are not caught up.
-        let in_step = self.next_at + self.config.interval;
-        self.next_at = if in_step > now { in_step } else { now + self.config.interval };
+        let interval = self.interval();
+        let in_step = self.next_at + interval;
+        self.next_at = if in_step > now { in_step } else { now + interval };
         self.last_sequence
+    }
+
+    /// Time to the next request: the configured one as long as the peer answers.
+    fn interval(&self) -> Duration {
+        let is_answering = self.status == PingerStatus::Connected && self.unanswered <= 1;
+        if is_answering { self.config.interval } else { self.config.interval.min(DOUBTFUL_INTERVAL) }
     }
 
     fn restart(&mut self, identity: Identity, at: Instant) {
@@ -359,6 +369,31 @@ mod tests {
         peer.tick(7300);
         assert_eq!(peer.tick(7301), None);
         assert_eq!(peer.pinger.poll_timeout(), peer.at(8300));
+    }
+
+    #[test]
+    fn a_peer_that_is_asked_once_a_minute_is_asked_more_often_while_it_does_not_answer() {
+        let start = Instant::now();
+        let config = PingerConfig::new(Duration::from_secs(60), 0);
+        let identity = Identity { id: 1, tracker: [1; 16] };
+        let mut pinger = Pinger::new("10.2.0.1".parse().unwrap(), config, identity, start);
+        let after = |pinger: &Pinger| pinger.poll_timeout().duration_since(start).as_secs();
+        let ask = |pinger: &mut Pinger, second| {
+            pinger.handle_timeout(start + Duration::from_secs(second), || identity).unwrap().1
+        };
+        ask(&mut pinger, 0);
+        assert_eq!(after(&pinger), 10, "never heard of yet");
+        let sequence = ask(&mut pinger, 10);
+        let reply = EchoReply { id: 1, sequence, tracker: identity.tracker };
+        assert!(pinger.handle_reply(&reply, start + Duration::from_secs(11)));
+        ask(&mut pinger, 20);
+        assert_eq!(after(&pinger), 80, "it answers");
+        ask(&mut pinger, 80);
+        assert_eq!(after(&pinger), 90, "one request went unanswered");
+        for tens in 9..13 {
+            ask(&mut pinger, tens * 10);
+        }
+        assert_eq!(pinger.status(), PingerStatus::Error);
     }
 
     #[test]

@@ -31,6 +31,7 @@ use trieste_control::api::{
 };
 use trieste_control::conditions::Conditions;
 use trieste_control::election::Candidate;
+use trieste_control::health::Probes;
 use trieste_control::leader::global_health_check_ip;
 use trieste_control::natdiscovery::{Local as DiscoveryLocal, Remote};
 use trieste_control::publicip::{PublicIpWatcher, Resolvers};
@@ -43,7 +44,6 @@ use crate::host;
 use crate::memory::{Keeper, Remembered};
 use crate::natdiscovery::Discovery;
 use crate::node::{self, Found, Node};
-use crate::probe::Probes;
 use crate::role::BrokerView;
 use crate::settings::NodeSettings;
 use crate::shared::Shared;

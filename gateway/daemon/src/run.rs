@@ -40,7 +40,7 @@ use crate::kinds::{KindContext, Kinds};
 use crate::memory::{Memory, Remembered};
 use crate::natdiscovery::Discovery;
 use crate::node::{self, Found, Node};
-use crate::probe::Probes;
+use crate::probe;
 use crate::role::{self, BrokerView, Duties};
 use crate::settings::NodeSettings;
 use crate::shared::{Shared, Sources, SyncTotals};
@@ -154,7 +154,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let local_discovery = control::discovery_local(config, &spec, &found, node.private_ip);
     let discovery =
         Discovery::start(local_discovery, state_dir.map(Into::into), OUTER_MARK, conditions.clone());
-    let probes = config.health_check.map(|check| Probes::start(config, check, conditions.clone()));
+    let probes = config.health_check.map(|check| probe::start(config, check, conditions.clone()));
     let first = status::Live { endpoint: spec.clone(), ..status::Live::default() };
     let (endpoint_sender, endpoint) = watch::channel(spec);
     let known = is_sought.then(|| public_ip.public_ip.clone());

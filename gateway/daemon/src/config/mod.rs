@@ -21,8 +21,8 @@ use trieste_control::election::Timings;
 use trieste_control::store::Location;
 
 pub use options::{CommandLine, Options};
-pub(crate) use words::parse_bool;
-pub use words::{Cidrs, Cpus, Words};
+pub use trieste_control::words::Cidrs;
+pub use words::{Cpus, Words};
 
 /// Default of `state-dir`.
 const STATE_DIR: &str = "/var/lib/trieste";

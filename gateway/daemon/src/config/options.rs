@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
 use serde::Deserialize;
+use trieste_control::words::{Cidrs, parse_bool};
 
-use super::words::{Cidrs, Cpus, Words, parse_bool, parse_exactly_true};
+use super::words::{Cpus, Words, parse_exactly_true};
 use super::{Config, ConfigError};
 
 /// The command line of `trieste-gateway`.

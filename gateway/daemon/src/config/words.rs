@@ -1,18 +1,8 @@
-//! The values' forms: lists, CIDRs, CPUs, booleans.
+//! The values' forms that are the gateway's own: lists, CPUs, and one odd boolean.
 
 use std::str::FromStr;
 
-use ipnet::IpNet;
 use serde::Deserialize;
-
-/// Reads a boolean as Go's `ParseBool` does (env-metrics §1).
-pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
-        "" | "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err("expected true or false".to_owned()),
-    }
-}
 
 /// Reads upstream's switch for closed networks, which is on only if it is exactly `true` (env-metrics §1).
 pub(super) fn parse_exactly_true(text: &str) -> Result<bool, String> {
@@ -35,31 +25,6 @@ impl FromStr for Words {
 impl<'de> Deserialize<'de> for Words {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Vec::<String>::deserialize(deserializer).map(Self)
-    }
-}
-
-/// CIDRs separated by commas.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cidrs(pub Vec<IpNet>);
-
-impl FromStr for Cidrs {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-        let cidrs = words.map(|word| {
-            word.parse::<IpNet>()
-                .map(|net| net.trunc())
-                .map_err(|_| format!("`{word}` is not a CIDR such as 10.1.0.0/16"))
-        });
-        cidrs.collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Cidrs {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let words = Vec::<String>::deserialize(deserializer)?;
-        words.join(",").parse().map_err(serde::de::Error::custom)
     }
 }
 

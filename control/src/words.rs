@@ -1,0 +1,71 @@
+//! The forms of values in environment variables and flags, as upstream reads them; every program's configuration uses
+//! these.
+
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+/// Reads a boolean as Go's `ParseBool` does (env-metrics §1); an empty text is `false`.
+///
+/// # Errors
+/// What was expected, in a phrase.
+pub fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "" | "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
+/// CIDRs separated by commas.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cidrs(pub Vec<IpNet>);
+
+impl FromStr for Cidrs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        let cidrs = words.map(|word| {
+            word.parse::<IpNet>()
+                .map(|net| net.trunc())
+                .map_err(|_| format!("`{word}` is not a CIDR such as 10.1.0.0/16"))
+        });
+        cidrs.collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cidrs {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let words = Vec::<String>::deserialize(deserializer)?;
+        words.join(",").parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn booleans_are_gos() {
+        for (text, value) in [("1", true), ("t", true), ("True", true), ("", false), ("F", false)] {
+            assert_eq!(parse_bool(text), Ok(value), "{text:?}");
+        }
+        assert!(parse_bool("yes").unwrap_err().contains("true or false"));
+    }
+
+    #[test]
+    fn networks_are_separated_by_commas_and_lose_their_host_bits() {
+        let cidrs: Cidrs = "10.1.2.3/16, fd00:1::/48,".parse().unwrap();
+        assert_eq!(
+            cidrs.0.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["10.1.0.0/16", "fd00:1::/48"]
+        );
+        assert_eq!("".parse(), Ok(Cidrs::default()));
+        assert_eq!(
+            "10.1.0.0/33".parse::<Cidrs>().unwrap_err(),
+            "`10.1.0.0/33` is not a CIDR such as 10.1.0.0/16"
+        );
+    }
+}
