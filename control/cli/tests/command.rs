@@ -39,6 +39,15 @@ fn tables_come_from_a_store_in_upstreams_form() {
 }
 
 #[test]
+fn the_definitions_are_one_stream() {
+    let output = trieste(&["crds"]);
+    assert!(output.status.success() && output.stderr.is_empty());
+    let expected: String = trieste_control::api::crd::files().into_iter().map(|file| file.text).collect();
+    assert_eq!(stdout(&output), expected);
+    assert_eq!(expected.matches("\n---\n").count(), 11, "one document per kind");
+}
+
+#[test]
 fn programs_get_json_or_yaml_and_nothing_else() {
     let root = store_of_gateways();
     let location = location(root.path());

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 /// Group and version of upstream's kinds.
 pub const API_VERSION: &str = "submariner.io/v1";
+/// Group and version of the kinds of upstream's operator.
+pub const OPERATOR_API_VERSION: &str = "submariner.io/v1alpha1";
 
 /// A kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +30,10 @@ pub enum Kind {
     GlobalEgressIp,
     /// Globalnet: an exported service's or pod's address.
     GlobalIngressIp,
+    /// What was chosen when this cluster joined.
+    Submariner,
+    /// What was chosen when the broker was deployed.
+    Broker,
     /// Kubernetes: who leads.
     Lease,
     /// Kubernetes: a node, with its settings in labels and annotations.
@@ -64,12 +70,17 @@ const fn ours(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
     }
 }
 
+const fn operators(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
+    let api_version = OPERATOR_API_VERSION;
+    Facts { api_version, has_status_subresource: true, ..ours(kind, name, plural) }
+}
+
 const fn kubernetes(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
     Facts { api_version: "v1", has_status_subresource: false, ..ours(kind, name, plural) }
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 14] = [
+const FACTS: [Facts; 16] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -92,6 +103,8 @@ const FACTS: [Facts; 14] = [
         has_status_subresource: true,
         ..ours(Kind::GlobalIngressIp, "GlobalIngressIP", "globalingressips")
     },
+    operators(Kind::Submariner, "Submariner", "submariners"),
+    operators(Kind::Broker, "Broker", "brokers"),
     Facts { api_version: "coordination.k8s.io/v1", ..ours(Kind::Lease, "Lease", "leases") },
     Facts { is_namespaced: false, has_status_subresource: true, ..kubernetes(Kind::Node, "Node", "nodes") },
     Facts { has_status_subresource: true, ..kubernetes(Kind::Pod, "Pod", "pods") },
@@ -101,8 +114,8 @@ const FACTS: [Facts; 14] = [
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 14] = {
-        let mut all = [Self::Cluster; 14];
+    pub const ALL: [Self; 16] = {
+        let mut all = [Self::Cluster; 16];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;
@@ -112,8 +125,8 @@ impl Kind {
     };
 
     /// The kinds of group `submariner.io`, those that have definitions of ours.
-    pub const SUBMARINER: [Self; 9] = {
-        let mut some = [Self::Cluster; 9];
+    pub const SUBMARINER: [Self; 11] = {
+        let mut some = [Self::Cluster; 11];
         let mut index = 0;
         while index < some.len() {
             some[index] = FACTS[index].kind;
@@ -208,9 +221,8 @@ mod tests {
             assert_eq!((kind as usize, kind.facts().kind), (index, kind));
             assert_eq!(kind.as_str().parse(), Ok(kind));
         }
-        assert!(
-            Kind::SUBMARINER.iter().all(|kind| kind.group() == "submariner.io" && kind.version() == "v1")
-        );
+        assert!(Kind::SUBMARINER.iter().all(|kind| kind.group() == "submariner.io"));
+        assert_eq!((Kind::Cluster.version(), Kind::Broker.version()), ("v1", "v1alpha1"));
         assert_eq!((Kind::Lease.group(), Kind::Lease.version()), ("coordination.k8s.io", "v1"));
         assert_eq!((Kind::Node.group(), Kind::Node.version()), ("", "v1"));
     }

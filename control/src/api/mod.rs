@@ -1,4 +1,5 @@
-//! The objects of `submariner.io/v1`: those that clusters exchange, those that components publish, and globalnet's.
+//! The objects of `submariner.io/v1`: those that clusters exchange, those that components publish, and globalnet's;
+//! and the two of `submariner.io/v1alpha1` that say what was chosen when a broker was deployed and a cluster joined.
 //!
 //! These are wire types: field names, optionality and equality are those of upstream Submariner, addresses and
 //! CIDRs stay the text they were, and fields that we do not know survive reading and writing at every level.
@@ -9,6 +10,7 @@
 //! An [`Object`] is any kind with its body left as JSON; the store and the syncer move those, so that a newer
 //! peer's fields pass through. [`Resource`] turns an [`Object`] into a typed kind and back.
 
+mod broker;
 mod cluster;
 mod condition;
 pub mod crd;
@@ -27,8 +29,10 @@ mod object;
 mod route_agent;
 mod routes;
 mod selector;
+mod submariner;
 mod subnets;
 
+pub use broker::{Broker, BrokerSpec};
 pub use cluster::{Cluster, ClusterFacts, ClusterSpec};
 pub use condition::{Condition, ConditionStatus};
 pub use duration::{GoDuration, GoDurationError};
@@ -39,7 +43,7 @@ pub use endpoint::{Endpoint, EndpointFacts, EndpointSpec, backend_config};
 pub use error::ApiError;
 pub use gateway::{Connection, ConnectionStatus, Gateway, HaStatus, LatencyRtt, PublishedStatus};
 pub use ingress::{GlobalIngressIp, GlobalIngressIpSpec, IngressStatus, IngressTarget};
-pub use kind::{API_VERSION, Kind};
+pub use kind::{API_VERSION, Kind, OPERATOR_API_VERSION};
 pub use meta::{ObjectMeta, annotation, label};
 pub use names::{
     MAX_NAME_LEN, NameError, cable_name, check_cluster_id, check_namespace, check_object_name,
@@ -49,5 +53,6 @@ pub use object::{Object, ObjectKey, Resource};
 pub use route_agent::{RemoteEndpoint, RouteAgent, RouteAgentStatus};
 pub use routes::{GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec};
 pub use selector::{LabelRequirement, LabelSelector, LocalReference};
+pub use submariner::{HealthCheckSpec, Hidden, Submariner, SubmarinerSpec, SubmarinerStatus};
 use subnets::parse_ip;
 pub use subnets::{overlap, parse_cidrs};

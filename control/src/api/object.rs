@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    ApiError, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
-    GlobalIngressIp, Kind, NonGatewayRoute, ObjectMeta, RouteAgent,
+    ApiError, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
+    GlobalIngressIp, Kind, NonGatewayRoute, ObjectMeta, RouteAgent, Submariner,
 };
 
 /// What names an object: kind, namespace, name. Ordered, so that walks over objects are deterministic.
@@ -105,6 +105,8 @@ impl Object {
             }
             Kind::GlobalEgressIp => GlobalEgressIp::from_object(self).and_then(|egress| egress.check_shape()),
             Kind::GlobalIngressIp => GlobalIngressIp::from_object(self).map(drop),
+            Kind::Submariner => Submariner::from_object(self).map(drop),
+            Kind::Broker => Broker::from_object(self).map(drop),
             // These are what Kubernetes makes them.
             Kind::Lease | Kind::Node | Kind::Pod | Kind::Service | Kind::Event => Ok(()),
         }

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 use trieste_control::api::{
-    Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp, GlobalIngressIp, Kind,
-    NonGatewayRoute, Object, Resource, RouteAgent,
+    Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp, GlobalIngressIp,
+    Kind, NonGatewayRoute, Object, Resource, RouteAgent, Submariner,
 };
 
 macro_rules! samples {
@@ -59,7 +59,8 @@ pub(crate) fn first(sample: &str) -> Value {
     items().find(|(name, _)| *name == sample).unwrap_or_else(|| panic!("no sample {sample}")).1
 }
 
-/// One object of each kind of ours. Upstream was not recorded with OVN-Kubernetes, so its two kinds are written here.
+/// One object of each kind of ours. Upstream was not recorded with OVN-Kubernetes, and its operator's objects were not
+/// recorded, so these four kinds are written here.
 pub(crate) fn one_of_each() -> Vec<Value> {
     let route = |kind: &str, next_hop: &str| {
         json!({
@@ -79,10 +80,50 @@ pub(crate) fn one_of_each() -> Vec<Value> {
         first("globalnet/a-clusterglobalegressips"),
         items().find(|(_, item)| item["spec"].get("podSelector").is_some()).unwrap().1,
         first("globalnet/a-globalingressips"),
+        submariner(),
+        broker(),
     ];
     let kinds: Vec<_> = all.iter().map(|item| item["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, Kind::SUBMARINER.map(Kind::as_str));
     all
+}
+
+fn submariner() -> Value {
+    json!({
+        "apiVersion": "submariner.io/v1alpha1",
+        "kind": "Submariner",
+        "metadata": {"name": "submariner", "namespace": "submariner-operator"},
+        "spec": {
+            "broker": "k8s", "brokerK8sApiServer": "172.31.0.10:17443", "brokerK8sApiServerToken": "TOKEN",
+            "brokerK8sCA": "BASE64-PEM", "brokerK8sRemoteNamespace": "submariner-k8s-broker",
+            "brokerK8sSecret": "submariner-broker-secret", "cableDriver": "vxlan", "ceIPSecDebug": false,
+            "ceIPSecNATTPort": 4500, "ceIPSecPSK": "bGFiLXBzay1sYWItcHNrLWxhYi1wc2s=",
+            "ceIPSecPSKSecret": "submariner-ipsec-psk", "clusterCIDR": "10.2.0.0/16", "clusterID": "cluster-b",
+            "colorCodes": "blue", "connectionHealthCheck":
+                {"enabled": true, "intervalSeconds": 1, "maxPacketLossCount": 5},
+            "customDomains": ["example.org"], "debug": true, "imageOverrides": {"submariner-gateway": "r/i:1"},
+            "namespace": "submariner-operator", "natEnabled": true, "nodeSelector": {"a": "b"},
+            "repository": "quay.io/submariner", "serviceCIDR": "100.2.0.0/16",
+            "tolerations": [{"operator": "Exists"}], "version": "0.19.0-rc3",
+        },
+        "status": {
+            "clusterID": "cluster-b", "natEnabled": true, "networkPlugin": "generic",
+            "gatewayDaemonSetStatus": {"mismatchedContainerImages": false}, "gateways": [{"version": "1"}],
+        },
+    })
+}
+
+fn broker() -> Value {
+    json!({
+        "apiVersion": "submariner.io/v1alpha1",
+        "kind": "Broker",
+        "metadata": {"name": "submariner-broker", "namespace": "submariner-k8s-broker"},
+        "spec": {
+            "components": ["service-discovery", "connectivity"], "defaultCustomDomains": ["example.org"],
+            "globalnetEnabled": true, "globalnetCIDRRange": "242.0.0.0/8", "defaultGlobalnetClusterSize": 65536,
+        },
+        "status": {},
+    })
 }
 
 /// Reads an object as its type and writes it again. Kubernetes' own kinds have no type of ours.
@@ -97,6 +138,8 @@ pub(crate) fn through_typed(object: &Object) -> Object {
         Kind::ClusterGlobalEgressIp => ClusterGlobalEgressIp::from_object(object).unwrap().to_object(),
         Kind::GlobalEgressIp => GlobalEgressIp::from_object(object).unwrap().to_object(),
         Kind::GlobalIngressIp => GlobalIngressIp::from_object(object).unwrap().to_object(),
+        Kind::Submariner => Submariner::from_object(object).unwrap().to_object(),
+        Kind::Broker => Broker::from_object(object).unwrap().to_object(),
         Kind::Lease => object.clone(),
         other => panic!("unexpected kind {other}"),
     }
@@ -107,7 +150,15 @@ pub(crate) fn plant(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields.iter_mut() {
-                if !matches!(key.as_str(), "labels" | "annotations" | "backend_config" | "matchLabels") {
+                if !matches!(
+                    key.as_str(),
+                    "labels"
+                        | "annotations"
+                        | "backend_config"
+                        | "matchLabels"
+                        | "nodeSelector"
+                        | "imageOverrides"
+                ) {
                     plant(value);
                 }
             }

@@ -16,17 +16,17 @@ mod structural;
 use serde_json::{Value, json};
 
 use super::{
-    Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp, GlobalIngressIp, Kind,
-    NonGatewayRoute, Resource, RouteAgent,
+    Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp, GlobalIngressIp,
+    Kind, NonGatewayRoute, Resource, RouteAgent, Submariner,
 };
 
 /// What each file says first.
 const HEADER: &str = "\
 # Generated from the types in control/src/api by `trieste crds`; do not edit. To make it anew:
-# cargo run -p trieste-control --bin trieste -- crds --directory control/crds
+# cargo run -p trieste-cli -- crds --directory control/crds
 ";
 
-/// The definitions of all kinds of `submariner.io/v1`, in the order of [`Kind::SUBMARINER`], each a whole object that
+/// The definitions of all kinds of group `submariner.io`, in the order of [`Kind::SUBMARINER`], each a whole object that
 /// an API server takes.
 pub fn definitions() -> Vec<Value> {
     vec![
@@ -47,6 +47,8 @@ pub fn definitions() -> Vec<Value> {
             path: ".status.allocatedIP",
             description: "The global address given",
         }]),
+        definition::<Submariner>(&[]),
+        definition::<Broker>(&[]),
     ]
 }
 

@@ -21,6 +21,9 @@ pub(super) fn root_schema<T: JsonSchema>() -> Value {
     properties["metadata"] = json!({"type": "object"});
     if let Some(required) = schema["required"].as_array_mut() {
         required.retain(|name| name != "metadata");
+        if required.is_empty() {
+            schema.as_object_mut().and_then(|schema| schema.remove("required"));
+        }
     }
     schema
 }
