@@ -14,6 +14,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
 use trieste_control::admin::DEFAULT_SOCKET;
 use trieste_control::api::check_cluster_id;
@@ -40,6 +42,8 @@ const MAX_INTERFACE_NAME: usize = 15;
 const MAX_WORKERS: u16 = 256;
 /// Where the operator mounts the broker's secret (api §10.4).
 const BROKER_SECRETS: &str = "/run/secrets/submariner.io";
+/// Where manifests mount the pre-shared key's secret (api §10.4).
+const PSK_SECRETS: &str = "/var/run/secrets/submariner.io";
 /// Defaults of the health check (behaviour §1).
 const HEALTH_CHECK_SECONDS: u32 = 1;
 const HEALTH_CHECK_MAX_LOSS: u32 = 5;
@@ -290,7 +294,7 @@ impl Options {
                 .unwrap_or_else(|| "submariner-k8s-broker".to_owned()),
             store,
             cable_driver: said(self.cable_driver).unwrap_or_else(|| "wireguard".to_owned()).to_lowercase(),
-            psk: read_psk(self.psk, self.psk_file)?,
+            psk: read_psk(self.psk, self.psk_file, said(self.psk_secret))?,
             udp_port,
             hostname: said(self.hostname),
             node_name: said(self.node_name),
@@ -406,14 +410,27 @@ fn offloads(words: &Words) -> Result<Vec<Offload>, ConfigError> {
         .collect()
 }
 
-fn read_psk(text: Option<String>, file: Option<PathBuf>) -> Result<Option<String>, ConfigError> {
-    match (text, file) {
-        (Some(_), Some(_)) => Err(invalid("psk", "psk and psk-file are both set: which one counts?")),
-        (text, None) => Ok(text),
-        (None, Some(path)) => {
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| invalid("psk-file", format!("{}: {error}", path.display())))?;
+/// A text counts before a Secret: upstream's cable reads the text alone, and whoever has one set means that.
+fn read_psk(
+    text: Option<String>,
+    file: Option<PathBuf>,
+    secret: Option<String>,
+) -> Result<Option<String>, ConfigError> {
+    let unreadable =
+        |key, path: &Path, error: std::io::Error| invalid(key, format!("{}: {error}", path.display()));
+    match (text, file, secret) {
+        (Some(_), Some(_), _) => Err(invalid("psk", "psk and psk-file are both set: which one counts?")),
+        (Some(text), None, _) => Ok(Some(text)),
+        (None, Some(path), _) => {
+            let text =
+                std::fs::read_to_string(&path).map_err(|error| unreadable("psk-file", &path, error))?;
             Ok(Some(text.strip_suffix('\n').unwrap_or(&text).to_owned()))
         }
+        (None, None, Some(name)) => {
+            let path = Path::new(PSK_SECRETS).join(name).join("psk");
+            let bytes = std::fs::read(&path).map_err(|error| unreadable("psk-secret", &path, error))?;
+            Ok(Some(STANDARD.encode(bytes)))
+        }
+        (None, None, None) => Ok(None),
     }
 }

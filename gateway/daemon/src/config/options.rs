@@ -91,6 +91,10 @@ pub struct Options {
     /// File with the text of the pre-shared key; one newline at its end is not part of it
     #[arg(long, value_name = "FILE")]
     pub psk_file: Option<PathBuf>,
+    /// Secret whose key `psk` holds the pre-shared key; its text is the base64 of that. A name below
+    /// /var/run/secrets/submariner.io, or a directory's path; not looked at when a text is set
+    #[arg(long, env = "CE_IPSEC_PSKSECRET", value_name = "NAME")]
+    pub psk_secret: Option<String>,
     /// UDP port of the cables [default: 4500]
     #[arg(long, env = "CE_IPSEC_NATTPORT", value_name = "PORT")]
     pub udp_port: Option<u16>,
@@ -257,6 +261,7 @@ impl Options {
             cable_driver: self.cable_driver.or(other.cable_driver),
             psk: self.psk.or(other.psk),
             psk_file: self.psk_file.or(other.psk_file),
+            psk_secret: self.psk_secret.or(other.psk_secret),
             udp_port: self.udp_port.or(other.udp_port),
             hostname: self.hostname.or(other.hostname),
             private_ip: self.private_ip.or(other.private_ip),
