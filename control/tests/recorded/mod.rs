@@ -14,7 +14,7 @@ macro_rules! samples {
     };
 }
 
-const SAMPLES: [(&str, &str); 29] = samples![
+const SAMPLES: [(&str, &str); 30] = samples![
     "globalnet/a-clusterglobalegressips",
     "globalnet/a-clusters",
     "globalnet/a-endpoints",
@@ -36,6 +36,7 @@ const SAMPLES: [(&str, &str); 29] = samples![
     "plain/a-routeagents",
     "plain/b-clusters",
     "plain/b-endpoints",
+    "plain/b-gateways",
     "plain/broker-clusters",
     "plain/broker-endpoints",
     "wireguard/a-endpoints",
