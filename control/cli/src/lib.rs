@@ -1,16 +1,18 @@
 //! The command `trieste`: what a gateway does, in tables that readers of upstream's tool know.
 //!
 //! ```text
-//!   trieste show connections|endpoints|gateways|all     from a store, or from one gateway
-//!   trieste show networks                               from a store
-//!   trieste status                                      one gateway in detail
-//!   trieste capture                                     packets, as pcapng
-//!   trieste crds                                        definitions for an API server, as YAML
+//!   trieste show brokers|connections|endpoints|gateways|routeagents|networks|versions|all
+//!                         of the clusters of a kubeconfig, of a store, or of one gateway
+//!   trieste status        one gateway in detail
+//!   trieste capture       packets, as pcapng
+//!   trieste crds          definitions for an API server, as YAML
 //! ```
 //!
 //! Answers go to standard output and nothing else does: remarks and errors go to standard error, and an error says
 //! what to do next. The exit code is 0, or 1 for every kind of failure. A reader that goes away (`| head`) is no
 //! failure.
+
+#![forbid(unsafe_code)]
 
 mod api;
 mod capture;
