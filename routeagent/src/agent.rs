@@ -1,5 +1,6 @@
 //! The loop: a pass whenever the cluster set or the kernel's state changed, and every few seconds anyway.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::pending;
@@ -12,14 +13,29 @@ use crate::driver::Driver;
 use crate::pace::{DEBOUNCE, Outcome, Pace};
 use crate::port::{Changes, Host};
 use crate::reconcile::{ClusterView, Reconciler};
+use crate::state::DeviceAddress;
+
+/// How the last pass went, for those who tell others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How many passes were made.
+    pub passes: u64,
+    /// Whether nothing failed in the last one.
+    pub is_good: bool,
+    /// Everything that is not as it should be.
+    pub conditions: BTreeSet<Condition>,
+    /// Addresses of this node's devices, as they were read last.
+    pub addresses: BTreeSet<DeviceAddress>,
+}
 
 /// Reconciles until `stop` is ready. Leaves everything in place then: a node without its route agent stays closed.
 ///
 /// `views` holds `None` until the store was read for the first time; nothing is done before that, since an empty
-/// cluster set would remove what a previous run installed.
+/// cluster set would remove what a previous run installed. `reports` hears of every pass.
 pub async fn run<H: Host, D: Driver>(
     reconciler: &mut Reconciler<H, D>,
     mut views: watch::Receiver<Option<ClusterView>>,
+    reports: &watch::Sender<Report>,
     stop: impl Future<Output = ()>,
 ) {
     tokio::pin!(stop);
@@ -34,7 +50,7 @@ pub async fn run<H: Host, D: Driver>(
             kernel = subscribe();
         }
         let view = views.borrow_and_update().clone().unwrap_or_default();
-        one_pass(reconciler, &view, &mut pace).await;
+        one_pass(reconciler, &view, &mut pace, reports).await;
 
         let (earliest, latest) = (Instant::now() + pace.at_least(), Instant::now() + pace.at_most());
         let woken = tokio::select! {
@@ -60,6 +76,7 @@ async fn one_pass<H: Host, D: Driver>(
     reconciler: &mut Reconciler<H, D>,
     view: &ClusterView,
     pace: &mut Pace,
+    reports: &watch::Sender<Report>,
 ) {
     let started = Instant::now();
     match reconciler.pass(view).await {
@@ -69,15 +86,33 @@ async fn one_pass<H: Host, D: Driver>(
             if let (true, Some(change)) = (pace.is_contended(), pass.changes.first()) {
                 conditions.insert(Condition::Contended { change: change.to_string() });
             }
+            tell(reports, pass.outcome, &conditions, Some(pass.addresses));
             reconciler.report(conditions);
         }
         Err(error) => {
             pace.record(Outcome::Failed);
             let unread = Condition::CannotRead { what: "the node's network", error: error.to_string() };
+            tell(reports, Outcome::Failed, &[unread.clone()].into(), None);
             reconciler.report([unread].into());
         }
     }
     debug!(took_ms = elapsed_ms(started), "pass");
+}
+
+fn tell(
+    reports: &watch::Sender<Report>,
+    outcome: Outcome,
+    conditions: &BTreeSet<Condition>,
+    addresses: Option<BTreeSet<DeviceAddress>>,
+) {
+    reports.send_modify(|report| {
+        report.passes += 1;
+        report.is_good = outcome != Outcome::Failed;
+        report.conditions.clone_from(conditions);
+        if let Some(addresses) = addresses {
+            report.addresses = addresses;
+        }
+    });
 }
 
 fn elapsed_ms(since: Instant) -> u64 {

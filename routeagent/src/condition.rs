@@ -1,12 +1,13 @@
 //! What an operator should know about a node: everything that is not as wanted, and why.
 //!
 //! Conditions are a set that is computed anew in every pass. The shell logs each once when it appears and once when
-//! it is gone; `--dry-run` prints them.
+//! it is gone; `--dry-run` prints them, and the node's `RouteAgent` object shows them.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_control::admin::Severity;
 
 use crate::hostnet::{Family, Route};
 use crate::state::DeviceAddress;
@@ -84,6 +85,21 @@ pub enum Condition {
         /// The error.
         error: String,
     },
+    /// The cluster's nodes may not be read, so that none is known.
+    NodesForbidden {
+        /// The error.
+        error: String,
+    },
+    /// There is no Node object of the name that this node was given.
+    NoSuchNode {
+        /// The name.
+        name: String,
+    },
+    /// There are more nodes than are followed.
+    TooManyNodes {
+        /// How many are not.
+        left_out: usize,
+    },
     /// Nobody claims a network any more; it stays refused for a while.
     Vanished(IpNet),
     /// The device that routes lead to does not exist or is down; traffic for remote clusters is refused meanwhile.
@@ -124,6 +140,54 @@ pub enum Condition {
     },
 }
 
+impl Condition {
+    /// Returns its name, as `RouteAgent` objects and `docs/operations/troubleshooting.md` have it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Refused { .. } => "Refused",
+            Self::BadObject { .. } => "BadObject",
+            Self::StoreAway { .. } => "StoreAway",
+            Self::NodesForbidden { .. } => "NodesForbidden",
+            Self::NoSuchNode { .. } => "NoSuchNode",
+            Self::TooManyNodes { .. } => "TooManyNodes",
+            Self::Vanished(_) => "Vanished",
+            Self::NoDevice { .. } => "NoDevice",
+            Self::ForeignHealthCheck(_) => "ForeignHealthCheck",
+            Self::ForwardingOff(_) => "ForwardingOff",
+            Self::StrictReversePath => "StrictReversePath",
+            Self::Occupied(_) => "Occupied",
+            Self::NoNft => "NoNft",
+            Self::CannotRead { .. } => "CannotRead",
+            Self::Failed { .. } => "Failed",
+            Self::Contended { .. } => "Contended",
+        }
+    }
+
+    /// Says how bad it is: an error is what keeps the node from having what it should have.
+    #[must_use]
+    pub const fn severity(&self) -> Severity {
+        match self {
+            Self::NoDevice { .. }
+            | Self::ForwardingOff(_)
+            | Self::Occupied(_)
+            | Self::NoNft
+            | Self::CannotRead { .. }
+            | Self::Failed { .. } => Severity::Error,
+            Self::Refused { .. }
+            | Self::BadObject { .. }
+            | Self::StoreAway { .. }
+            | Self::NodesForbidden { .. }
+            | Self::NoSuchNode { .. }
+            | Self::TooManyNodes { .. }
+            | Self::ForeignHealthCheck(_)
+            | Self::StrictReversePath
+            | Self::Contended { .. } => Severity::Warning,
+            Self::Vanished(_) => Severity::Info,
+        }
+    }
+}
+
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -133,6 +197,18 @@ impl fmt::Display for Condition {
             Self::BadObject { object, problem } => write!(f, "{object}: {problem}"),
             Self::StoreAway { error } => {
                 write!(f, "the store is away, what is known of it stays in force: {error}")
+            }
+            Self::NodesForbidden { error } => write!(
+                f,
+                "the nodes of this cluster are not known, so that the gateway's node cannot send to the others: {error}; \
+                 allow the route agent's account to get, list and watch nodes"
+            ),
+            Self::NoSuchNode { name } => write!(
+                f,
+                "there is no Node {name}: is NODE_NAME right? This node's own annotations have no effect meanwhile"
+            ),
+            Self::TooManyNodes { left_out } => {
+                write!(f, "{left_out} nodes are not followed: there are more than the route agent takes")
             }
             Self::Vanished(network) => write!(
                 f,

@@ -1,25 +1,37 @@
-//! Flags and environment of the binary. A flag wins over the environment.
+//! Flags and environment of the binary. A flag wins over the environment; an empty variable says nothing.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use clap::Parser;
-use clap::builder::FalseyValueParser;
-use ipnet::IpNet;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use trieste_control::api::check_cluster_id;
+use trieste_control::health::PingerConfig;
 use trieste_control::store::Location;
+use trieste_control::words::{Cidrs, parse_bool};
 
 use crate::state::Node;
 
+/// From the specification: a route agent asks this many times less often than a gateway with the same setting.
+const INTERVAL_FACTOR: u32 = 60;
+
 /// Programs routes and rules to remote clusters on this node, and refuses their traffic where there is no way.
 ///
-/// Reads Endpoints and Clusters from the local store. Ends on SIGTERM or SIGINT and leaves everything in place, so
-/// that nothing for a remote cluster leaves in clear meanwhile; `--uninstall` removes it.
+/// Reads Endpoints, Clusters and Nodes from the local store and keeps this node's RouteAgent object. Ends on SIGTERM or
+/// SIGINT and leaves everything in place, so that nothing for a remote cluster leaves in clear meanwhile; `--uninstall`
+/// removes it.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "trieste-routeagent", version, about, long_about)]
+#[command(
+    name = "trieste-routeagent",
+    // Upstream's form, which its tool reads: `<component> version: <version>`.
+    version = concat!("version: v", env!("CARGO_PKG_VERSION")),
+    about,
+    long_about
+)]
 pub struct Options {
-    /// Where Endpoints and Clusters are read from: `dir:PATH`, `kube:` or `kube:KUBECONFIG` [default: `kube:` in a pod,
-    /// else dir:STATE_DIR/store].
+    /// Where Endpoints, Clusters and Nodes are read from: `dir:PATH`, `kube:` or `kube:KUBECONFIG` [default: `kube:` in
+    /// a pod, else dir:STATE_DIR/store].
     #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
     pub store: Option<Location>,
 
@@ -31,17 +43,29 @@ pub struct Options {
     #[arg(long, env = "SUBMARINER_NAMESPACE", default_value = "submariner-operator")]
     pub namespace: String,
 
-    /// Id of this node's cluster. Required, except with --uninstall.
+    /// Id of this node's cluster. Required, except with --uninstall, --check and --wait-for-node.
     #[arg(long, env = "SUBMARINER_CLUSTERID")]
     pub cluster_id: Option<String>,
 
     /// Pod networks of this cluster, separated by commas; remote networks that overlap them are refused.
-    #[arg(long, env = "SUBMARINER_CLUSTERCIDR", value_delimiter = ',', value_name = "CIDR")]
-    pub cluster_cidrs: Vec<String>,
+    #[arg(long, env = "SUBMARINER_CLUSTERCIDR", default_value = "", value_name = "CIDRS")]
+    pub cluster_cidrs: Cidrs,
 
     /// Service networks of this cluster, separated by commas.
-    #[arg(long, env = "SUBMARINER_SERVICECIDR", value_delimiter = ',', value_name = "CIDR")]
-    pub service_cidrs: Vec<String>,
+    #[arg(long, env = "SUBMARINER_SERVICECIDR", default_value = "", value_name = "CIDRS")]
+    pub service_cidrs: Cidrs,
+
+    /// Networks of this cluster's Globalnet, separated by commas; none without Globalnet.
+    #[arg(long, env = "SUBMARINER_GLOBALCIDR", default_value = "", value_name = "CIDRS")]
+    pub global_cidrs: Cidrs,
+
+    /// Network plugin of this cluster, as the operator found it.
+    #[arg(long, env = "SUBMARINER_NETWORKPLUGIN", value_name = "NAME", default_value = "generic")]
+    pub network_plugin: String,
+
+    /// Name of this node's Node object, and of the RouteAgent object; without it neither is used.
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub node_name: Option<String>,
 
     /// Name of this node, as the gateway publishes it in its Endpoint [default: the host name].
     #[arg(long, env = "TRIESTE_HOSTNAME")]
@@ -55,11 +79,35 @@ pub struct Options {
     #[arg(long, value_name = "DEVICE", default_value = "submariner")]
     pub tun_name: String,
 
+    /// Whether nodes without a gateway ping the remote gateways.
+    #[arg(long, env = "SUBMARINER_HEALTHCHECKENABLED", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]
+    pub health_check: bool,
+
+    /// Minutes between two pings of one gateway that answers (upstream counts its seconds 60 times here); 0 means 1.
+    #[arg(long, env = "SUBMARINER_HEALTHCHECKINTERVAL", value_name = "MINUTES", default_value_t = 1)]
+    pub health_check_interval: u32,
+
+    /// Pings that may go unanswered before a gateway counts as unreachable; 0 means 5.
+    #[arg(long, env = "SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT", value_name = "COUNT", default_value_t = 5)]
+    pub health_check_max_loss: u32,
+
     /// How long the traffic of a network stays refused after nobody in the store claims the network any more.
     ///
     /// With --once nothing of that kind is removed, unless this is 0.
     #[arg(long, env = "TRIESTE_CLOSE_GRACE", value_name = "SECONDS", default_value_t = crate::grace::DEFAULT.as_secs())]
     pub close_grace: u64,
+
+    /// File that says how the last pass went, for --check.
+    #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = crate::alive::DEFAULT_FILE)]
+    pub pass_file: PathBuf,
+
+    /// Log more.
+    #[arg(long, env = "SUBMARINER_DEBUG", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub debug: bool,
+
+    /// How much to log, in upstream's numbers: 3 is as --debug, 4 and more is everything.
+    #[arg(long, env = "SUBMARINER_VERBOSITY", value_name = "LEVEL", default_value_t = 2)]
+    pub verbosity: u8,
 
     /// Make one pass and exit: 0 if nothing failed, 1 otherwise.
     #[arg(long)]
@@ -69,40 +117,91 @@ pub struct Options {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Remove every route, rule and filter of ours from this node and exit. The device is left to the gateway.
+    /// Exit 0 if the running route agent has made a good pass within the last 30 seconds, else say why not and exit 1.
+    #[arg(long)]
+    pub check: bool,
+
+    /// Wait until this node's Node object is Ready, then exit 0.
+    #[arg(long, env = "SUBMARINER_WAITFORNODE", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub wait_for_node: bool,
+
+    /// Remove every route, rule and filter of ours from this node, and its RouteAgent object, and exit. The device is
+    /// left to the gateway.
     ///
     /// With --dry-run, print what would be removed.
-    #[arg(long, env = "SUBMARINER_UNINSTALL", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "SUBMARINER_UNINSTALL", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub uninstall: bool,
 }
 
 impl Options {
+    /// Reads flags and environment. An empty variable says nothing: manifests set variables that they have nothing for.
+    ///
+    /// # Errors
+    ///
+    /// What clap says; it prints and exits well.
+    pub fn from_flags_and_environment(
+        arguments: impl IntoIterator<Item = OsString>,
+        variable: impl Fn(&OsStr) -> Option<OsString>,
+    ) -> Result<Self, clap::Error> {
+        let command = Self::command().mut_args(|argument| {
+            let is_empty = argument.get_env().and_then(&variable).is_some_and(|value| value.is_empty());
+            if is_empty { argument.env(None::<&'static str>) } else { argument }
+        });
+        Self::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
     /// Says who this node is.
     ///
     /// # Errors
     ///
-    /// The cluster id is missing, a network is malformed, or the host name cannot be read.
+    /// The cluster id is missing or malformed, there is no network, or the host name cannot be read.
     pub fn node(&self) -> anyhow::Result<Node> {
         let cluster = self.cluster_id.clone().unwrap_or_default();
         if cluster.is_empty() {
             bail!("the id of this node's cluster is missing: pass --cluster-id or set SUBMARINER_CLUSTERID");
         }
-        let pod_networks = networks("--cluster-cidrs", &self.cluster_cidrs)?;
-        let service_networks = networks("--service-cidrs", &self.service_cidrs)?;
+        check_cluster_id(&cluster).context("--cluster-id (SUBMARINER_CLUSTERID)")?;
+        let (pod_networks, service_networks) = (self.cluster_cidrs.0.clone(), self.service_cidrs.0.clone());
         ensure!(
             !(pod_networks.is_empty() && service_networks.is_empty()),
             "the networks of this cluster are missing: pass --cluster-cidrs or --service-cidrs, or set \
              SUBMARINER_CLUSTERCIDR or SUBMARINER_SERVICECIDR"
         );
-        let (hostname, tun) = (self.hostname()?, device(&self.tun_name)?);
-        let plugin = "generic".to_owned();
-        Ok(Node { cluster, hostname, pod_networks, service_networks, tun, plugin, has_globalnet: false })
+        Ok(Node {
+            cluster,
+            hostname: self.hostname()?,
+            pod_networks,
+            service_networks,
+            tun: device(&self.tun_name)?,
+            plugin: self.network_plugin.to_lowercase(),
+            has_globalnet: !self.global_cidrs.0.is_empty(),
+        })
+    }
+
+    /// Returns how remote gateways are pinged; `None` if they are not.
+    #[must_use]
+    pub fn pinger(&self) -> Option<PingerConfig> {
+        let seconds = self.health_check_interval.max(1).saturating_mul(INTERVAL_FACTOR);
+        let interval = Duration::from_secs(seconds.into());
+        self.health_check.then(|| PingerConfig::new(interval, self.health_check_max_loss))
     }
 
     /// Returns how long a network stays closed after nobody claims it any more.
     #[must_use]
     pub fn close_grace(&self) -> Duration {
         Duration::from_secs(self.close_grace)
+    }
+
+    /// Returns what is logged unless `RUST_LOG` says otherwise.
+    #[must_use]
+    pub fn log_filter(&self) -> &'static str {
+        match (self.debug, self.verbosity) {
+            (_, 4..) => "trace,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,netlink_proto=info",
+            (true, _) | (_, 3) => {
+                "debug,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,netlink_proto=info"
+            }
+            (false, _) => "info",
+        }
     }
 
     /// Returns where the store is.
@@ -136,20 +235,10 @@ fn device(name: &str) -> anyhow::Result<String> {
     Ok(name.to_owned())
 }
 
-fn networks(flag: &str, texts: &[String]) -> anyhow::Result<Vec<IpNet>> {
-    let given = texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
-    given
-        .map(|text| {
-            let net: IpNet = text
-                .parse()
-                .with_context(|| format!("{flag} {text}: expected a network such as 10.1.0.0/16"))?;
-            Ok(net.trunc())
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use ipnet::IpNet;
+
     use super::*;
 
     fn options(arguments: &[&str]) -> Options {
@@ -176,13 +265,46 @@ mod tests {
         let error = |arguments: &[&str]| options(arguments).node().unwrap_err().to_string();
         assert!(error(&["--cluster-cidrs=10.1.0.0/16"]).contains("--cluster-id"));
         assert!(error(&["--cluster-id=a"]).contains("SUBMARINER_CLUSTERCIDR"));
-        assert!(
-            error(&["--cluster-id=a", "--cluster-cidrs=10.1.0.0/33"]).contains("--cluster-cidrs 10.1.0.0/33")
-        );
+        assert!(error(&["--cluster-id=A_b", "--cluster-cidrs=10.1.0.0/16"]).contains("--cluster-id"));
         assert!(
             error(&["--cluster-id=a", "--cluster-cidrs=10.1.0.0/16", "--tun-name=a/b"])
                 .contains("--tun-name")
         );
+    }
+
+    #[test]
+    fn values_that_cannot_be_read_are_named() {
+        for wrong in ["--cluster-cidrs=10.1.0.0/33", "--health-check=perhaps", "--health-check-interval=-1"] {
+            let error = Options::try_parse_from(["trieste-routeagent", wrong]).unwrap_err().to_string();
+            let flag = wrong.split('=').next().unwrap();
+            assert!(error.contains(flag), "{error}");
+        }
+    }
+
+    #[test]
+    fn plugin_and_globalnet_are_part_of_the_node() {
+        let base = ["--cluster-id=a", "--hostname=n", "--cluster-cidrs=10.1.0.0/16"];
+        let node = |more: &[&str]| options(&[&base, more].concat()).node().unwrap();
+        assert_eq!((node(&[]).plugin.as_str(), node(&[]).has_globalnet), ("generic", false));
+        let node = node(&["--network-plugin=OVNKubernetes", "--global-cidrs=242.1.0.0/16"]);
+        assert_eq!((node.plugin.as_str(), node.has_globalnet), ("ovnkubernetes", true));
+    }
+
+    #[test]
+    fn remote_gateways_are_pinged_sixty_times_less_often_than_by_a_gateway() {
+        let interval =
+            |minutes: &str| options(&["--health-check-interval", minutes]).pinger().unwrap().interval();
+        assert_eq!([interval("1"), interval("0"), interval("2")].map(|one| one.as_secs()), [60, 60, 120]);
+        assert_eq!(options(&["--health-check=false"]).pinger(), None);
+    }
+
+    #[test]
+    fn an_empty_variable_says_nothing() {
+        let parse = |value: &'static str| {
+            let variable = move |_: &OsStr| Some(OsString::from(value));
+            Options::from_flags_and_environment(["trieste-routeagent".into()], variable)
+        };
+        assert!(parse("").unwrap().health_check);
     }
 
     #[test]

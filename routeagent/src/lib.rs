@@ -10,6 +10,9 @@
 //!                                                 ▲──────────────────────────────────────┘
 //! ```
 //!
+//! How it goes is told by the node's `RouteAgent` object (`publish.rs`, which also pings the remote gateways from nodes
+//! without a gateway) and by a file for the pod's probe (`alive.rs`).
+//!
 //! Everything left of `port` is pure. Failing closed is part of the wanted state: traffic for a remote cluster is
 //! refused, never sent in clear, while the gateway process is dead, and while this process is. What is written to a
 //! node, and how to remove it by hand, is in `docs/packet-filter.md`.
@@ -18,16 +21,21 @@
 
 pub mod admit;
 pub mod agent;
+pub mod alive;
 pub mod condition;
 pub mod config;
 pub mod driver;
 pub mod grace;
 pub mod guard;
 pub mod hostnet;
+pub mod nodes;
 pub mod observed;
 pub mod pace;
 pub mod plan;
 pub mod port;
+pub mod publish;
 pub mod reconcile;
 pub mod source;
 pub mod state;
+pub mod status;
+pub mod wait;

@@ -6,24 +6,29 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
-use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
-use trieste_control::store::AnyStore;
+use trieste_control::store::{AnyStore, Location};
+use trieste_routeagent::agent::Report;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::driver::KubeProxy;
 use trieste_routeagent::pace::Outcome;
 use trieste_routeagent::port::Kernel;
+use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
 use trieste_routeagent::reconcile::{Pass, Reconciler};
+use trieste_routeagent::source::{Feed, Reader};
 use trieste_routeagent::state::Node;
-use trieste_routeagent::{agent, source};
+use trieste_routeagent::{agent, alive, source, status, wait};
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    log_to_stderr();
+    let options = Options::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name));
+    let options = match options {
+        Ok(options) => options,
+        Err(error) => error.exit(),
+    };
+    log_to_stderr(options.log_filter());
     match run(&options) {
         Ok(code) => code,
         Err(error) => {
@@ -36,46 +41,115 @@ fn main() -> ExitCode {
 /// Runs on one thread: the work is small, and a network namespace belongs to a thread.
 #[tokio::main(flavor = "current_thread")]
 async fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    if options.check {
+        alive::check(&options.pass_file)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if options.uninstall {
-        return uninstall(options.dry_run).await;
+        return uninstall(options).await;
+    }
+    if options.wait_for_node {
+        return wait_for_node(options).await;
     }
     let node = options.node()?;
     let store = AnyStore::attach(&options.store());
+    let reader = Reader {
+        namespace: options.namespace.clone(),
+        cluster: node.cluster.clone(),
+        hostname: node.hostname.clone(),
+        node_name: options.node_name.clone(),
+    };
     let mut reconciler =
         Reconciler::new(Kernel::open()?, KubeProxy, node.clone()).with_grace(options.close_grace());
     if options.dry_run {
-        let view = source::read(&store, &options.namespace).await.context("reading the store")?;
+        let view = source::read(&store, &reader).await.context("reading the store")?;
         print_plan(&reconciler.dry_run(&view).await.context("reading the node's network")?);
         return Ok(ExitCode::SUCCESS);
     }
     if options.once {
-        let view = source::read(&store, &options.namespace).await.context("reading the store")?;
+        let view = source::read(&store, &reader).await.context("reading the store")?;
         let pass = reconciler.pass(&view).await.context("reading the node's network")?;
         return Ok(finish(&mut reconciler, pass));
     }
-    info!(cluster = node.cluster, node = node.hostname, store = %options.store(), "route agent started");
-    let (sender, views) = watch::channel(None);
-    let namespace = options.namespace.clone();
-    let reader = tokio::spawn(async move { source::follow(&store, &namespace, sender).await });
-    tokio::select! {
-        () = agent::run(&mut reconciler, views, stop_signal()?) => {}
-        // Never ends by itself. Going on would mean to hold on to a state that grows old.
-        ended = reader => bail!("the reader of the store ended: {ended:?}"),
-    }
+    info!(
+        version = status::VERSION, cluster = node.cluster, node = node.hostname, store = %options.store(),
+        "route agent started"
+    );
+    serve(options, node, store, reader, reconciler).await?;
     info!("route agent stopped; routes, rules and filter stay in place (--uninstall removes them)");
     Ok(ExitCode::SUCCESS)
 }
 
-async fn uninstall(dry_run: bool) -> anyhow::Result<ExitCode> {
+/// Runs until a signal asks to stop.
+async fn serve(
+    options: &Options,
+    node: Node,
+    store: AnyStore,
+    reader: Reader,
+    mut reconciler: Reconciler<Kernel, KubeProxy>,
+) -> anyhow::Result<()> {
+    let (views, remotes, away) = (watch::channel(None), watch::channel(Vec::new()), watch::channel(None));
+    let (reports, reported) = watch::channel(Report::default());
+    let (stopping, mut stopped) = watch::channel(());
+    let inputs = Inputs { views: views.1.clone(), remotes: remotes.1, reports: reported.clone() };
+    let publisher = options.node_name.as_ref().map(|name| {
+        let publisher = Publisher::new(store.clone(), &options.namespace, name, node, options.pinger());
+        let stop = async move { drop(stopped.changed().await) };
+        tokio::spawn(publisher.run(inputs, stop))
+    });
+    if publisher.is_none() {
+        info!("no RouteAgent object is kept and no gateway pinged: the node's name is missing (NODE_NAME)");
+    }
+    let pulse = tokio::spawn(alive::keep(options.pass_file.clone(), reported, away.1));
+    let feed = Feed { views: views.0, remotes: remotes.0, away: away.0 };
+    let follower = tokio::spawn(async move { source::follow(&store, &reader, feed).await });
+    tokio::select! {
+        () = agent::run(&mut reconciler, views.1, &reports, stop_signal()?) => {}
+        // Never ends by itself. Going on would mean to hold on to a state that grows old.
+        ended = follower => bail!("the reader of the store ended: {ended:?}"),
+    }
+    drop(stopping);
+    // With its file.
+    pulse.abort();
+    drop(pulse.await);
+    if let Some(publisher) = publisher {
+        publisher.await.context("ending the RouteAgent object's keeper")?;
+    }
+    Ok(())
+}
+
+async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
+    let name = options.node_name.as_ref().context(
+        "the name of this node is missing: pass --node-name or set NODE_NAME (SUBMARINER_WAITFORNODE waits for it)",
+    )?;
+    if let Location::Dir(_) = options.store() {
+        bail!("there are no Node objects in {}, so that none can be waited for", options.store());
+    }
+    let store = AnyStore::attach(&options.store());
+    tokio::select! {
+        () = wait::node_ready(&store, name) => Ok(ExitCode::SUCCESS),
+        () = stop_signal()? => bail!("stopped while waiting for Node {name}"),
+    }
+}
+
+async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
     // Who the node is does not matter for what is removed.
     let nobody = Node::default();
     let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, nobody);
-    if dry_run {
+    if options.dry_run {
         print_plan(&reconciler.removal().await.context("reading the node's network")?);
         return Ok(ExitCode::SUCCESS);
     }
     let pass = reconciler.uninstall().await.context("reading the node's network")?;
-    Ok(finish(&mut reconciler, pass))
+    let code = finish(&mut reconciler, pass);
+    if let Some(name) = &options.node_name {
+        let store = AnyStore::attach(&options.store());
+        let was_there = withdraw(&store, &options.namespace, name).await.with_context(|| {
+            format!("this node's network is clean; removing its object, `kubectl delete routeagent {name}`")
+        })?;
+        info!(was_there, "RouteAgent {name} is gone");
+    }
+    Ok(code)
 }
 
 /// Reports a single pass.
@@ -110,9 +184,9 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Logs at `info`, or as `RUST_LOG` says.
-fn log_to_stderr() {
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+/// Logs as `RUST_LOG` says, else as `default` does.
+fn log_to_stderr(default: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

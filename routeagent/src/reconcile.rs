@@ -14,7 +14,7 @@ use crate::observed::{Observed, RouteKind};
 use crate::pace::Outcome;
 use crate::plan::{Change, Plan, forwarding, host_conditions, plan, reverse_path};
 use crate::port::{Host, PortError};
-use crate::state::{Cluster, ClusterNode, ClusterState, Endpoint, Node};
+use crate::state::{Cluster, ClusterNode, ClusterState, DeviceAddress, Endpoint, Node};
 
 /// The objects of the store, parsed: everything a driver needs but the node itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Pass {
     pub changes: Vec<Change>,
     /// Everything that is not as wanted, failed changes included.
     pub conditions: BTreeSet<Condition>,
+    /// Addresses of the node's devices, as the pass found them.
+    pub addresses: BTreeSet<DeviceAddress>,
     /// How it went.
     pub outcome: Outcome,
 }
@@ -79,7 +81,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     /// The host could not be observed. That a change failed is part of the result.
     pub async fn pass(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
         let mut grace = self.grace.clone();
-        let (plan, mut conditions) = self.prepare(view, &mut grace).await?;
+        let (plan, addresses) = self.prepare(view, &mut grace).await?;
+        let mut conditions = plan.conditions.clone();
         self.grace = grace;
         let failed = self.apply(&plan, &mut conditions).await;
         let outcome = match (failed, plan.changes.is_empty()) {
@@ -89,7 +92,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             (false, false) => Outcome::Changed,
         };
         self.last_changes.clone_from(&plan.changes);
-        Ok(Pass { changes: plan.changes, conditions, outcome })
+        Ok(Pass { changes: plan.changes, conditions, addresses, outcome })
     }
 
     /// Says what [`Reconciler::uninstall`] would remove.
@@ -114,7 +117,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let mut conditions = plan.conditions.clone();
         let outcome =
             if self.apply(&plan, &mut conditions).await { Outcome::Failed } else { Outcome::Changed };
-        Ok(Pass { changes: plan.changes, conditions, outcome })
+        Ok(Pass { changes: plan.changes, conditions, addresses: BTreeSet::new(), outcome })
     }
 
     /// Logs each condition once when it appears and once when it is gone.
@@ -132,7 +135,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         &self,
         view: &ClusterView,
         grace: &mut Grace,
-    ) -> Result<(Plan, BTreeSet<Condition>), PortError> {
+    ) -> Result<(Plan, BTreeSet<DeviceAddress>), PortError> {
         // The settings to read follow from the device names, those from the view alone.
         let wishes = self.driver.desired(&self.state(view, &Observed::default(), BTreeSet::new()));
         let observed = self.host.observe(&settings(&wishes.hostnet)).await?;
@@ -146,8 +149,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         plan.conditions.extend(host_conditions(&hostnet, &observed));
         plan.conditions.extend(view.conditions.iter().cloned());
         plan.conditions.extend(observed.conditions);
-        let conditions = plan.conditions.clone();
-        Ok((plan, conditions))
+        Ok((plan, observed.addresses))
     }
 
     fn state(&self, view: &ClusterView, observed: &Observed, lingering: BTreeSet<IpNet>) -> ClusterState {

@@ -1,53 +1,96 @@
 //! The store's objects, followed and parsed into what drivers need.
 //!
-//! Nothing is published before both kinds were listed, and an unreadable store keeps what was known: an empty cluster
+//! Nothing is published before every kind was listed, and an unreadable store keeps what was known: an empty cluster
 //! set would open what is to stay closed.
 //!
 //! An object that cannot be used costs only itself, and as little of that as possible: of an Endpoint with one bad
 //! field the good networks are still failed closed, though not routed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
 use futures::stream::select;
 use ipnet::IpNet;
 use tokio::sync::watch;
 use tracing::warn;
-use trieste_control::api::{self, Kind, Object, Resource, backend_config, parse_cidrs};
+use trieste_control::api::{self, EndpointSpec, Kind, Object, Resource, backend_config, parse_cidrs};
 use trieste_control::store::{Mirror, Store, StoreError, StoreEvent};
 
 use crate::condition::Condition;
 use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT};
+use crate::nodes::Nodes;
 use crate::reconcile::ClusterView;
-use crate::state::{Cluster, Endpoint};
+use crate::state::{Cluster, ClusterNode, Endpoint};
 
 /// Longest device name, in bytes (`IFNAMSIZ` less the terminator).
 const MAX_DEVICE_NAME: usize = 15;
 
-/// Follows a store for ever and publishes every new view.
-pub async fn follow(store: &impl Store, namespace: &str, views: watch::Sender<Option<ClusterView>>) {
+/// What is published of a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// What drivers need; `None` until every kind was listed.
+    pub view: Option<ClusterView>,
+    /// The Endpoint of every other cluster, the newest where it has several, by cluster; word for word.
+    pub remotes: Vec<EndpointSpec>,
+    /// Why the store cannot be read at present.
+    pub away: Option<String>,
+}
+
+/// Who reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reader {
+    /// Namespace of the objects.
+    pub namespace: String,
+    /// Own cluster.
+    pub cluster: String,
+    /// The own node's host name.
+    pub hostname: String,
+    /// Name of the own Node object, if there is one.
+    pub node_name: Option<String>,
+}
+
+/// The ends of the channels by which a store's news go out.
+#[derive(Debug)]
+pub struct Feed {
+    /// What drivers need; `None` until every kind was listed.
+    pub views: watch::Sender<Option<ClusterView>>,
+    /// See [`Known::remotes`].
+    pub remotes: watch::Sender<Vec<EndpointSpec>>,
+    /// See [`Known::away`].
+    pub away: watch::Sender<Option<String>>,
+}
+
+/// Follows a store for ever and publishes what is new.
+pub async fn follow(store: &impl Store, reader: &Reader, feed: Feed) {
+    let namespace = reader.namespace.as_str();
     let endpoints = store.list_watch(Kind::Endpoint, namespace).map(|event| (Kind::Endpoint, event));
     let clusters = store.list_watch(Kind::Cluster, namespace).map(|event| (Kind::Cluster, event));
-    let mut events = select(endpoints, clusters);
-    let mut known = Known::default();
+    let nodes = store.list_watch(Kind::Node, "").map(|event| (Kind::Node, event));
+    let mut events = select(select(endpoints, clusters), nodes);
+    let mut known = Mirrors::default();
     while let Some((kind, event)) = events.next().await {
-        known.take(kind, &event);
-        match known.view() {
-            Some(view) => {
-                // Says nothing when nothing follows from the change, such as another annotation.
-                views.send_if_modified(|last| {
-                    let is_news = last.as_ref() != Some(&view);
-                    *last = Some(view);
-                    is_news
-                });
-            }
-            None => {
-                if let Some(away) = known.away() {
-                    warn!("{away}");
-                }
-            }
+        if !known.take(kind, &event) {
+            continue;
         }
+        let Known { view, remotes, away } = known.read(reader);
+        if let (None, Some(error)) = (&view, &away) {
+            warn!("nothing is known yet: {error}");
+        }
+        // Each says nothing when nothing follows from the change, such as another annotation.
+        if view.is_some() {
+            publish(&feed.views, view);
+            publish(&feed.remotes, remotes);
+        }
+        publish(&feed.away, away);
     }
+}
+
+fn publish<T: PartialEq>(channel: &watch::Sender<T>, value: T) {
+    channel.send_if_modified(|last| {
+        let is_news = *last != value;
+        *last = value;
+        is_news
+    });
 }
 
 /// Reads a store once.
@@ -55,59 +98,116 @@ pub async fn follow(store: &impl Store, namespace: &str, views: watch::Sender<Op
 /// # Errors
 ///
 /// The store cannot be read.
-pub async fn read(store: &impl Store, namespace: &str) -> Result<ClusterView, StoreError> {
-    let endpoints = store.list(Kind::Endpoint, namespace).await?;
-    let clusters = match store.list(Kind::Cluster, namespace).await {
-        Err(StoreError::Forbidden { .. }) => Vec::new(),
-        clusters => clusters?,
-    };
-    Ok(view(endpoints.iter().chain(&clusters)))
+pub async fn read(store: &impl Store, reader: &Reader) -> Result<ClusterView, StoreError> {
+    let namespace = reader.namespace.as_str();
+    let mut known = Mirrors::default();
+    known.take(Kind::Endpoint, &StoreEvent::Listed(store.list(Kind::Endpoint, namespace).await?));
+    for (kind, namespace) in [(Kind::Cluster, namespace), (Kind::Node, "")] {
+        let event = match store.list(kind, namespace).await {
+            Err(error @ StoreError::Forbidden { .. }) => StoreEvent::Unavailable(error),
+            objects => StoreEvent::Listed(objects?),
+        };
+        known.take(kind, &event);
+    }
+    Ok(known.view(reader).unwrap_or_default())
 }
 
 /// What is known of a store.
 #[derive(Default)]
-struct Known {
+struct Mirrors {
     endpoints: Mirror,
     clusters: Mirror,
-    endpoints_away: Option<String>,
-    clusters_away: Option<String>,
-    /// Upstream's rights let a route agent read Endpoints alone (api §13): those say all that routes need.
-    clusters_forbidden: bool,
+    nodes: Nodes,
+    away: BTreeMap<Kind, String>,
+    /// Kinds that may not be read. Upstream's rights let a route agent read Endpoints and Nodes, but no Clusters (api
+    /// §13): the first say all that routes need.
+    forbidden: BTreeMap<Kind, String>,
 }
 
-impl Known {
-    fn take(&mut self, kind: Kind, event: &StoreEvent) {
-        let (mirror, away) = if kind == Kind::Endpoint {
-            (&mut self.endpoints, &mut self.endpoints_away)
-        } else {
-            (&mut self.clusters, &mut self.clusters_away)
+impl Mirrors {
+    /// Takes in an event; gives `true` if something may follow from it.
+    fn take(&mut self, kind: Kind, event: &StoreEvent) -> bool {
+        let is_news = match kind {
+            Kind::Endpoint => self.endpoints.apply(event),
+            Kind::Cluster => self.clusters.apply(event),
+            Kind::Node => self.nodes.take(event),
+            Kind::Gateway | _ => false,
         };
-        mirror.apply(event);
-        if kind == Kind::Cluster {
-            match event {
-                StoreEvent::Unavailable(StoreError::Forbidden { .. }) => self.clusters_forbidden = true,
-                StoreEvent::Listed(_) => self.clusters_forbidden = false,
-                // An outage in between changes no rights.
-                StoreEvent::Applied(_) | StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => {}
+        let before = (self.away.get(&kind).cloned(), self.forbidden.get(&kind).cloned());
+        match event {
+            StoreEvent::Unavailable(error) => {
+                if let StoreError::Forbidden { .. } = error {
+                    self.forbidden.insert(kind, error.to_string());
+                }
+                self.away.insert(kind, error.to_string());
             }
+            StoreEvent::Listed(_) => {
+                self.forbidden.remove(&kind);
+                self.away.remove(&kind);
+            }
+            // An outage in between changes no rights.
+            StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => drop(self.away.remove(&kind)),
         }
-        *away = if let StoreEvent::Unavailable(error) = event { Some(error.to_string()) } else { None };
+        is_news || before != (self.away.get(&kind).cloned(), self.forbidden.get(&kind).cloned())
     }
 
-    fn away(&self) -> Option<Condition> {
-        let of_clusters = self.clusters_away.as_ref().filter(|_| !self.clusters_forbidden);
-        let error = self.endpoints_away.as_ref().or(of_clusters)?;
-        Some(Condition::StoreAway { error: error.clone() })
+    fn read(&self, reader: &Reader) -> Known {
+        Known { view: self.view(reader), remotes: self.remotes(&reader.cluster), away: self.away().cloned() }
     }
 
-    /// Returns the view, once both kinds were listed.
-    fn view(&self) -> Option<ClusterView> {
-        if !(self.endpoints.is_complete() && (self.clusters.is_complete() || self.clusters_forbidden)) {
+    /// Why the store is away, but for kinds that it is done without.
+    fn away(&self) -> Option<&String> {
+        let kinds = [Kind::Endpoint, Kind::Cluster, Kind::Node].into_iter();
+        let missed = kinds.filter(|kind| *kind == Kind::Endpoint || !self.forbidden.contains_key(kind));
+        missed.into_iter().find_map(|kind| self.away.get(&kind))
+    }
+
+    /// Returns the view, once every kind was listed.
+    fn view(&self, reader: &Reader) -> Option<ClusterView> {
+        let is_known = |is_complete, kind| is_complete || self.forbidden.contains_key(&kind);
+        if !(self.endpoints.is_complete()
+            && is_known(self.clusters.is_complete(), Kind::Cluster)
+            && is_known(self.nodes.is_complete(), Kind::Node))
+        {
             return None;
         }
         let mut view = view(self.endpoints.objects().chain(self.clusters.objects()));
-        view.conditions.extend(self.away());
+        view.nodes = self.nodes.iter().cloned().collect();
+        view.conditions.extend(self.nodes.conditions());
+        view.conditions.extend(self.claim_own_node(&mut view.nodes, reader));
+        view.conditions.extend(self.away().map(|error| Condition::StoreAway { error: error.clone() }));
+        let forbidden = self.forbidden.get(&Kind::Node);
+        view.conditions.extend(forbidden.map(|error| Condition::NodesForbidden { error: error.clone() }));
         Some(view)
+    }
+
+    /// The own node is known by the name of its object: whatever its label says, it calls itself what it does.
+    fn claim_own_node(&self, nodes: &mut [ClusterNode], reader: &Reader) -> Option<Condition> {
+        let name = reader.node_name.as_ref()?;
+        if let Some(own) = nodes.iter_mut().find(|node| node.name == *name) {
+            own.hostname.clone_from(&reader.hostname);
+            return None;
+        }
+        self.nodes.is_complete().then(|| Condition::NoSuchNode { name: name.clone() })
+    }
+
+    /// Endpoints with a field that makes no sense are left out: what their author may fill them with is bounded only
+    /// where they parse.
+    fn remotes(&self, cluster: &str) -> Vec<EndpointSpec> {
+        let mut newest: BTreeMap<String, ((i128, &str), EndpointSpec)> = BTreeMap::new();
+        for object in self.endpoints.objects() {
+            let Ok(endpoint) = api::Endpoint::from_object(object) else { continue };
+            if endpoint.spec.cluster_id == cluster || endpoint.spec.parse().is_err() {
+                continue;
+            }
+            let age = (created(object), object.metadata.name.as_str());
+            let slot = newest.entry(endpoint.spec.cluster_id.clone());
+            let slot = slot.or_insert_with(|| (age, endpoint.spec.clone()));
+            if slot.0 < age {
+                *slot = (age, endpoint.spec);
+            }
+        }
+        newest.into_values().map(|(_, spec)| spec).collect()
     }
 }
 
@@ -187,7 +287,7 @@ fn add_cluster(object: &Object, view: &mut ClusterView) {
 /// Returns the published device, if it can be one.
 fn interface(
     object: &Object,
-    spec: &api::EndpointSpec,
+    spec: &EndpointSpec,
     conditions: &mut BTreeSet<Condition>,
 ) -> Option<String> {
     let name = spec.backend_config.get(backend_config::INTERFACE_NAME)?;
@@ -255,19 +355,20 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_both_kinds_were_listed_and_a_store_that_goes_away_is_remembered() {
-        let mut known = Known::default();
+    fn nothing_is_known_before_every_kind_was_listed_and_a_store_that_goes_away_is_remembered() {
+        let mut known = Mirrors::default();
         let listed = |object| StoreEvent::Listed(vec![object]);
         known.take(Kind::Endpoint, &listed(endpoint(&json!({}), &json!({}))));
-        assert_eq!(known.view(), None);
         known.take(Kind::Cluster, &StoreEvent::Listed(Vec::new()));
-        let before = known.view().unwrap();
+        assert_eq!(known.view(&Reader::default()), None);
+        known.take(Kind::Node, &StoreEvent::Listed(Vec::new()));
+        let before = known.view(&Reader::default()).unwrap();
         assert_eq!(before.endpoints.len(), 1);
 
         let source = std::io::Error::other("gone");
         let doing = "read directory /x".to_owned();
         known.take(Kind::Endpoint, &StoreEvent::Unavailable(StoreError::Unavailable { doing, source }));
-        let after = known.view().unwrap();
+        let after = known.view(&Reader::default()).unwrap();
         assert_eq!(after.endpoints, before.endpoints);
         assert!(after.conditions.iter().any(|c| c.to_string().contains("cannot read directory /x: gone")));
     }
@@ -277,12 +378,67 @@ mod tests {
         let away = |error: fn(String, std::io::Error) -> StoreError| {
             StoreEvent::Unavailable(error("list clusters".to_owned(), std::io::Error::other("no")))
         };
-        let mut known = Known::default();
+        let mut known = Mirrors::default();
         known.take(Kind::Cluster, &away(|doing, source| StoreError::Forbidden { doing, source }));
         known.take(Kind::Cluster, &away(|doing, source| StoreError::Unavailable { doing, source }));
+        known.take(Kind::Node, &StoreEvent::Listed(Vec::new()));
         known.take(Kind::Endpoint, &StoreEvent::Listed(vec![endpoint(&json!({}), &json!({}))]));
-        let view = known.view().unwrap();
+        let view = known.view(&Reader::default()).unwrap();
         assert_eq!((view.endpoints.len(), view.conditions.len()), (1, 0));
+    }
+
+    #[test]
+    fn nodes_that_may_not_be_read_are_a_condition_and_their_heartbeats_wake_nobody() {
+        let node = |beat: &str| {
+            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
+                "status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": beat}]}});
+            Object::from_value(node).unwrap()
+        };
+        let source = std::io::Error::other("no");
+        let forbidden = StoreError::Forbidden { doing: "list nodes".to_owned(), source };
+        let mut known = Mirrors::default();
+        known.take(Kind::Endpoint, &StoreEvent::Listed(Vec::new()));
+        known.take(Kind::Cluster, &StoreEvent::Listed(Vec::new()));
+        assert!(known.take(Kind::Node, &StoreEvent::Unavailable(forbidden)));
+        let text = known
+            .view(&Reader::default())
+            .unwrap()
+            .conditions
+            .iter()
+            .map(ToString::to_string)
+            .collect::<String>();
+        assert!(text.contains("may not list nodes") && known.away().is_none(), "{text}");
+
+        assert!(known.take(Kind::Node, &StoreEvent::Listed(vec![node("1")])));
+        let view = known.view(&Reader::default()).unwrap();
+        assert_eq!((view.nodes.len(), view.conditions.len()), (1, 0));
+        assert!(!known.take(Kind::Node, &StoreEvent::Applied(node("2"))));
+
+        let own = |name: &str| {
+            let node_name = Some(name.to_owned());
+            known.view(&Reader { hostname: "h".to_owned(), node_name, ..Reader::default() }).unwrap()
+        };
+        assert_eq!((own("n1").nodes[0].hostname.as_str(), own("n1").conditions.len()), ("h", 0));
+        assert_eq!(own("n2").conditions, [Condition::NoSuchNode { name: "n2".to_owned() }].into());
+    }
+
+    #[test]
+    fn of_every_other_cluster_the_newest_endpoint_is_told_word_for_word() {
+        let at = |name: &str, cluster: &str, second: u8| {
+            let mut object = endpoint(&json!({"cluster_id": cluster, "hostname": name}), &json!({"k": "v"}));
+            object.metadata.name = name.to_owned();
+            object.metadata.creation_timestamp = format!("2026-11-21T05:48:{second:02}Z").parse().ok();
+            object
+        };
+        let mut bad = at("c-bad", "c", 9);
+        bad.body["spec"]["subnets"] = json!(["10.3.0.0/33"]);
+        let mut known = Mirrors::default();
+        let all = vec![at("b-1", "b", 2), at("b-2", "b", 1), at("own", "a", 3), at("c-1", "c", 1), bad];
+        known.take(Kind::Endpoint, &StoreEvent::Listed(all));
+        let remotes = known.remotes("a");
+        let told: Vec<_> = remotes.iter().map(|spec| (spec.hostname.as_str(), spec.subnets.len())).collect();
+        assert_eq!(told, [("b-1", 1), ("c-1", 1)]);
+        assert_eq!(remotes[0].backend_config["k"], "v");
     }
 
     fn endpoint(fields: &serde_json::Value, backend_config: &serde_json::Value) -> Object {

@@ -37,6 +37,16 @@ fn help_names_every_variable_and_version_is_told() {
         "SUBMARINER_SERVICECIDR",
         "SUBMARINER_NAMESPACE",
         "SUBMARINER_UNINSTALL",
+        "SUBMARINER_GLOBALCIDR",
+        "SUBMARINER_NETWORKPLUGIN",
+        "SUBMARINER_HEALTHCHECKENABLED",
+        "SUBMARINER_HEALTHCHECKINTERVAL",
+        "SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT",
+        "SUBMARINER_WAITFORNODE",
+        "SUBMARINER_DEBUG",
+        "SUBMARINER_VERBOSITY",
+        "NODE_NAME",
+        "TRIESTE_PASS_FILE",
         "TRIESTE_HOSTNAME",
         "TRIESTE_STORE",
         "TRIESTE_STATE_DIR",
@@ -44,7 +54,31 @@ fn help_names_every_variable_and_version_is_told() {
     ] {
         assert!(help.contains(variable), "{variable} is missing in {help}");
     }
-    assert!(text(&agent(&["--version"]).output().unwrap()).starts_with("trieste-routeagent "));
+    // The form that upstream's tool reads, whatever name the program is started by.
+    let version = text(&agent(&["--version"]).output().unwrap());
+    assert_eq!(version, concat!("trieste-routeagent version: v", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn a_check_without_a_route_agent_fails_and_says_what_to_look_for() {
+    let output = agent(&["--check", "--pass-file=/nonexistent/routeagent.json"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("/nonexistent/routeagent.json"), "{}", text(&output));
+}
+
+#[test]
+fn a_node_that_cannot_be_waited_for_is_an_error() {
+    let output = agent(&[]).env("SUBMARINER_WAITFORNODE", "true").output().unwrap();
+    assert!(text(&output).contains("NODE_NAME"), "{}", text(&output));
+    let output = agent(&["--wait-for-node", "--node-name=n", "--store=dir:/x"]).output().unwrap();
+    assert!(text(&output).contains("no Node objects in dir:/x"), "{}", text(&output));
+}
+
+#[test]
+fn a_variable_that_cannot_be_read_ends_the_start() {
+    let output = agent(&["--cluster-id=a"]).env("SUBMARINER_HEALTHCHECKENABLED", "perhaps").output().unwrap();
+    assert_ne!(output.status.code(), Some(0));
+    assert!(text(&output).contains("--health-check"), "{}", text(&output));
 }
 
 fn agent(arguments: &[&str]) -> Command {

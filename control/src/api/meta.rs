@@ -23,6 +23,9 @@ pub mod label {
 pub mod annotation {
     /// When a Gateway object was last written: Unix seconds, decimal. 15 s without a newer one means a dead gateway.
     pub const UPDATE_TIMESTAMP: &str = "update-timestamp";
+    /// Ours, on RouteAgent objects: what is not as it should be on the node; a JSON list of
+    /// [`NodeCondition`](crate::api::NodeCondition)s, absent if there is nothing to say.
+    pub const CONDITIONS: &str = "trieste.io/conditions";
     /// The node's global IP, written by globalnet onto the Gateway object.
     pub const GLOBAL_IP: &str = "submariner.io/globalIp";
     /// The pod's own address, on a headless service's GlobalIngressIP.

@@ -50,7 +50,7 @@ pub use names::{
     endpoint_object_name, ensure_valid_name,
 };
 pub use object::{Object, ObjectKey, Resource};
-pub use route_agent::{RemoteEndpoint, RouteAgent, RouteAgentStatus};
+pub use route_agent::{NodeCondition, RemoteEndpoint, RouteAgent, RouteAgentStatus};
 pub use routes::{GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec};
 pub use selector::{LabelRequirement, LabelSelector, LocalReference};
 pub use submariner::{HealthCheckSpec, Hidden, Submariner, SubmarinerSpec, SubmarinerStatus};

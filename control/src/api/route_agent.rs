@@ -6,8 +6,10 @@ use serde_json::{Map, Value};
 
 use super::lenient::{empty_as_none, null_as_default};
 use super::{
-    ApiError, ConnectionStatus, EndpointSpec, Kind, LatencyRtt, ObjectMeta, Resource, check_object_name,
+    ApiError, ConnectionStatus, EndpointSpec, Kind, LatencyRtt, ObjectMeta, Resource, annotation,
+    check_object_name,
 };
+use crate::admin::Severity;
 
 /// One node's published status. The object's name is the node's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -30,6 +32,12 @@ impl RouteAgent {
     pub fn new(namespace: &str, node: &str, status: RouteAgentStatus) -> Result<Self, ApiError> {
         check_object_name(node).map_err(|error| ApiError::field("metadata.name", error.to_string()))?;
         Ok(Self { metadata: ObjectMeta::new(namespace, node), status, extra: Map::new() })
+    }
+
+    /// What our route agent says is not as it should be on the node. Empty if there is nothing, and with upstream's.
+    pub fn conditions(&self) -> Vec<NodeCondition> {
+        let text = self.metadata.annotations.get(annotation::CONDITIONS);
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
     /// What upstream's schema checks beyond types.
@@ -62,6 +70,18 @@ pub struct RouteAgentStatus {
     /// Unknown fields, kept.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+/// Something that is not as it should be on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeCondition {
+    /// Its name, in CamelCase, as in `docs/operations/troubleshooting.md`.
+    pub name: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong and what to do, in a sentence.
+    pub message: String,
 }
 
 /// A remote gateway, as a node sees it.

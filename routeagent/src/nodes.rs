@@ -1,0 +1,259 @@
+//! Node objects: what the route agent needs of them, and no more.
+//!
+//! A kubelet writes its Node every few seconds. What is kept here is what routes follow from, so that a heartbeat
+//! changes nothing; and it is bounded, since a Node is as large as the list of its images.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde_json::Value;
+use trieste_control::api::{Object, ObjectMeta};
+use trieste_control::store::StoreEvent;
+
+use crate::condition::Condition;
+use crate::state::ClusterNode;
+
+/// Ours: most nodes that are followed; Kubernetes itself supports 5,000.
+pub const MAX_NODES: usize = 5_000;
+/// Ours: most addresses, and most pod networks, of one node. One per family is usual.
+const MAX_PER_NODE: usize = 8;
+/// From the specification: what a node calls itself (well-known label of Kubernetes).
+const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+/// From the specification: the annotation with a fixed MSS (api §8.1).
+const CLAMP_MSS: &str = "submariner.io/tcp-clamp-mss";
+
+/// The nodes of the own cluster, by name, kept up to date from a store's events.
+#[derive(Debug, Default)]
+pub struct Nodes {
+    known: BTreeMap<String, Read>,
+    left_out: usize,
+    is_complete: bool,
+}
+
+/// What was read of a Node.
+#[derive(Debug, PartialEq, Eq)]
+struct Read {
+    node: ClusterNode,
+    problems: Vec<String>,
+}
+
+impl Nodes {
+    /// Takes in an event of one watch of all nodes. Gives `true` if something follows from it.
+    pub fn take(&mut self, event: &StoreEvent) -> bool {
+        match event {
+            StoreEvent::Listed(objects) => {
+                let before = std::mem::take(self);
+                self.is_complete = true;
+                for object in objects {
+                    self.put(object);
+                }
+                !before.is_complete || before.known != self.known || before.left_out != self.left_out
+            }
+            StoreEvent::Applied(object) => self.put(object),
+            StoreEvent::Deleted(object) => self.known.remove(&object.metadata.name).is_some(),
+            StoreEvent::Unavailable(_) | _ => false,
+        }
+    }
+
+    /// Whether all nodes were listed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// All of them, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = &ClusterNode> {
+        self.known.values().map(|read| &read.node)
+    }
+
+    /// What cannot be used.
+    pub fn conditions(&self) -> impl Iterator<Item = Condition> {
+        let bad = self.known.iter().flat_map(|(name, read)| {
+            read.problems.iter().map(move |problem| Condition::BadObject {
+                object: format!("Node {name}"),
+                problem: problem.clone(),
+            })
+        });
+        let left_out = (self.left_out > 0).then_some(Condition::TooManyNodes { left_out: self.left_out });
+        bad.chain(left_out)
+    }
+
+    fn put(&mut self, object: &Object) -> bool {
+        let name = &object.metadata.name;
+        if self.known.len() >= MAX_NODES && !self.known.contains_key(name) {
+            self.left_out += 1;
+            return self.left_out == 1;
+        }
+        let read = read(object);
+        let is_news = self.known.get(name) != Some(&read);
+        if is_news {
+            self.known.insert(name.clone(), read);
+        }
+        is_news
+    }
+}
+
+/// Says whether a node's kubelet reports it Ready.
+#[must_use]
+pub fn is_ready(object: &Object) -> bool {
+    let conditions = object.body.get("status").and_then(|status| status["conditions"].as_array());
+    conditions.into_iter().flatten().any(|condition| {
+        condition["type"].as_str() == Some("Ready") && condition["status"].as_str() == Some("True")
+    })
+}
+
+fn read(object: &Object) -> Read {
+    let mut problems = Vec::new();
+    let metadata = &object.metadata;
+    let node = ClusterNode {
+        name: metadata.name.clone(),
+        hostname: metadata.labels.get(HOSTNAME_LABEL).unwrap_or(&metadata.name).clone(),
+        addresses: addresses(object, &mut problems),
+        pod_networks: pod_networks(object, &mut problems),
+        clamp_mss: clamp_mss(metadata, &mut problems),
+    };
+    Read { node, problems }
+}
+
+fn addresses(object: &Object, problems: &mut Vec<String>) -> BTreeSet<IpAddr> {
+    let all = object.body.get("status").and_then(|status| status["addresses"].as_array());
+    let internal = all.into_iter().flatten().filter(|address| address["type"].as_str() == Some("InternalIP"));
+    let texts: Vec<&Value> = internal.map(|address| &address["address"]).collect();
+    parsed("status.addresses", &texts, problems)
+}
+
+/// `podCIDRs` repeats `podCIDR`; older objects have the latter alone.
+fn pod_networks(object: &Object, problems: &mut Vec<String>) -> BTreeSet<IpNet> {
+    let Some(spec) = object.body.get("spec") else { return BTreeSet::new() };
+    let all: Vec<&Value> = spec["podCIDRs"].as_array().into_iter().flatten().collect();
+    let first: Vec<&Value> = spec.get("podCIDR").into_iter().collect();
+    let networks: BTreeSet<IpNet> = match all.is_empty() {
+        true => parsed("spec.podCIDR", &first, problems),
+        false => parsed("spec.podCIDRs", &all, problems),
+    };
+    networks.iter().map(IpNet::trunc).collect()
+}
+
+fn clamp_mss(metadata: &ObjectMeta, problems: &mut Vec<String>) -> Option<u16> {
+    let text = metadata.annotations.get(CLAMP_MSS)?;
+    let parsed = text.parse().ok().filter(|mss| *mss > 0);
+    if parsed.is_none() {
+        problems.push(format!("annotation {CLAMP_MSS}: `{}` is not a number of bytes", shown(text)));
+    }
+    parsed
+}
+
+fn parsed<T: std::str::FromStr + Ord>(
+    field: &str,
+    texts: &[&Value],
+    problems: &mut Vec<String>,
+) -> BTreeSet<T> {
+    let mut values = BTreeSet::new();
+    for (index, text) in texts.iter().take(MAX_PER_NODE).enumerate() {
+        match text.as_str().and_then(|text| text.parse().ok()) {
+            Some(value) => {
+                values.insert(value);
+            }
+            None => problems
+                .push(format!("{field}[{index}]: {} is no address or network", shown(&text.to_string()))),
+        }
+    }
+    if texts.len() > MAX_PER_NODE {
+        problems.push(format!("{field} has {} entries, only {MAX_PER_NODE} are used", texts.len()));
+    }
+    values
+}
+
+/// A foreign text for a message: not too long, and nothing in it that a terminal obeys.
+fn shown(text: &str) -> String {
+    text.chars().take(64).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use trieste_control::api::Kind;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_read_with_both_families_and_its_own_name() {
+        let read = read(&node(&json!({})));
+        let expected = ClusterNode {
+            name: "n1".to_owned(),
+            hostname: "worker-1".to_owned(),
+            addresses: ["172.31.1.21", "fd00:31::21"].map(|text| text.parse().unwrap()).into(),
+            pod_networks: ["10.1.3.0/24", "fd00:1:3::/64"].map(|text| text.parse().unwrap()).into(),
+            clamp_mss: Some(1300),
+        };
+        assert_eq!(read, Read { node: expected, problems: Vec::new() });
+    }
+
+    #[test]
+    fn a_heartbeat_is_no_news_and_a_new_address_is() {
+        let mut nodes = Nodes::default();
+        assert!(nodes.take(&StoreEvent::Listed(vec![node(&json!({}))])));
+        let beat = json!({"conditions": [{"type": "Ready", "status": "False", "lastHeartbeatTime": "now"}]});
+        assert!(!nodes.take(&StoreEvent::Applied(node(&beat))));
+        let moved = json!({"addresses": [{"type": "InternalIP", "address": "172.31.1.99"}]});
+        assert!(nodes.take(&StoreEvent::Applied(node(&moved))));
+        assert!(!nodes.take(&StoreEvent::Listed(vec![node(&moved)])));
+        assert!(nodes.take(&StoreEvent::Deleted(node(&moved))) && nodes.iter().count() == 0);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named_and_the_rest_is_used() {
+        let mut nodes = Nodes::default();
+        let bad = json!({"addresses": [{"type": "InternalIP", "address": "x"}, {"type": "InternalIP", "address": "10.0.0.1"},
+            {"type": "Hostname", "address": "worker-1"}]});
+        let mut object = node(&bad);
+        object.metadata.annotations.insert(CLAMP_MSS.to_owned(), "no\u{1b}".to_owned());
+        nodes.take(&StoreEvent::Listed(vec![object]));
+        assert_eq!(nodes.iter().next().unwrap().addresses.len(), 1);
+        let texts: Vec<String> = nodes.conditions().map(|condition| condition.to_string()).collect();
+        assert!(
+            texts.iter().any(|text| text.contains("Node n1") && text.contains("status.addresses[0]")),
+            "{texts:?}"
+        );
+        assert!(
+            texts.iter().any(|text| text.contains("tcp-clamp-mss") && !text.contains('\u{1b}')),
+            "{texts:?}"
+        );
+    }
+
+    #[test]
+    fn nodes_and_addresses_are_bounded() {
+        let many: Vec<_> = (0..=MAX_NODES)
+            .map(|number| Object::new(Kind::Node, ObjectMeta::new("", format!("n{number:05}"))))
+            .collect();
+        let mut nodes = Nodes::default();
+        nodes.take(&StoreEvent::Listed(many));
+        assert_eq!(nodes.iter().count(), MAX_NODES);
+        assert_eq!(nodes.conditions().collect::<Vec<_>>(), [Condition::TooManyNodes { left_out: 1 }]);
+        let addresses: Vec<_> =
+            (0..20).map(|last| json!({"type": "InternalIP", "address": format!("10.0.0.{last}")})).collect();
+        let read = read(&node(&json!({"addresses": addresses})));
+        assert_eq!((read.node.addresses.len(), read.problems.len()), (MAX_PER_NODE, 1));
+    }
+
+    #[test]
+    fn ready_is_what_the_kubelet_says() {
+        let with =
+            |status: &str| is_ready(&node(&json!({"conditions": [{"type": "Ready", "status": status}]})));
+        assert!(with("True") && !with("Unknown") && !is_ready(&node(&json!({}))));
+    }
+
+    /// A Node with these fields of its status in the place of the usual ones.
+    fn node(status: &Value) -> Object {
+        let mut object = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n1", "labels": {HOSTNAME_LABEL: "worker-1"}, "annotations": {CLAMP_MSS: "1300"}},
+            "spec": {"podCIDR": "10.1.3.0/24", "podCIDRs": ["10.1.3.0/24", "fd00:1:3::1/64"]},
+            "status": {"addresses": [{"type": "InternalIP", "address": "172.31.1.21"},
+                {"type": "InternalIP", "address": "fd00:31::21"}, {"type": "ExternalIP", "address": "192.0.2.1"}]},
+        });
+        object["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+        Object::from_value(object).unwrap()
+    }
+}

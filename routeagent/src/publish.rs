@@ -1,0 +1,316 @@
+//! Keeps this node's RouteAgent object, and pings the remote gateways for it.
+//!
+//! ```text
+//!   store ──▶ source ──views, remotes──▶ ┌────────────┐ ──status──▶ RouteAgent object
+//!   passes ──reports (conditions, ──────▶│ Publisher  │
+//!            addresses)                  └──▲─────────┘
+//!                                           └── Probes (not on gateway nodes)
+//! ```
+//!
+//! Level-driven: what the object should say is computed anew at every change. It is written at once when it says
+//! something else, but for round-trip times, which wait for the next of upstream's minutes; then it is also looked at, so
+//! that an object that somebody deleted comes back. The account needs no `watch` for it (upstream's has none).
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand_core::OsRng;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::warn;
+use trieste_control::admin::Severity;
+use trieste_control::api::{
+    EndpointSpec, Kind, NodeCondition, Object, ObjectKey, Resource as _, RouteAgent, annotation,
+};
+use trieste_control::backoff::Backoff;
+use trieste_control::conditions::Conditions;
+use trieste_control::health::{PingerConfig, PingerView, ProbeOptions, Probes};
+use trieste_control::store::{Store, StoreError, delete_if_exists};
+
+use crate::agent::Report;
+use crate::hostnet::VX_DEVICE;
+use crate::reconcile::ClusterView;
+use crate::state::Node;
+use crate::status::{Checking, Content, is_gateway, sources, told};
+
+/// From the specification: how often the object is written at least, and looked at.
+const REFRESH: Duration = Duration::from_secs(60);
+/// Ours: what changes in quick succession is one write.
+const AT_MOST_EVERY: Duration = Duration::from_secs(2);
+/// Ours: how long to wait for an answer to one request.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Ours: how long a stop waits for the object to be deleted. A pod's grace period may be a second.
+const REMOVE_WITHIN: Duration = Duration::from_millis(800);
+/// Ours: first and longest wait after a write that failed.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Ours: how often a race is run again at once.
+const MAX_RACES: usize = 5;
+/// Name of the condition that the object cannot be written.
+const NOT_WRITTEN: &str = "RouteAgentNotWritten";
+
+type Views = Arc<BTreeMap<String, PingerView>>;
+
+/// What the publisher looks at.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// The cluster set; `None` until it is known.
+    pub views: watch::Receiver<Option<ClusterView>>,
+    /// The remote gateways, word for word.
+    pub remotes: watch::Receiver<Vec<EndpointSpec>>,
+    /// How the last pass went.
+    pub reports: watch::Receiver<Report>,
+}
+
+/// Keeps one node's object. [`Publisher::run`] is the whole of it.
+#[derive(Debug)]
+pub struct Publisher<S> {
+    store: S,
+    key: ObjectKey,
+    node: Node,
+    pinger: Option<PingerConfig>,
+    conditions: Conditions,
+    probing: Option<Probing>,
+    ledger: Ledger,
+}
+
+/// The pings, where they come from, and what is wrong with them.
+#[derive(Debug)]
+struct Probing {
+    probes: Probes,
+    views: watch::Receiver<Views>,
+    sources: Vec<IpAddr>,
+    conditions: Conditions,
+}
+
+impl<S: Store> Publisher<S> {
+    /// A publisher for the Node object `node_name`. Without a `pinger` nobody is pinged.
+    pub fn new(store: S, namespace: &str, node_name: &str, node: Node, pinger: Option<PingerConfig>) -> Self {
+        Self {
+            store,
+            key: ObjectKey::new(Kind::RouteAgent, namespace, node_name),
+            node,
+            pinger,
+            conditions: Conditions::new(),
+            probing: None,
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Keeps the object until `stop` is ready, then deletes it.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn run(mut self, mut inputs: Inputs, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            let wanted = self.wanted(&mut inputs);
+            let due = wanted.as_ref().map(|wanted| self.ledger.due(wanted, Instant::now()));
+            tokio::select! {
+                () = &mut stop => break,
+                () = changed(&mut inputs.views) => {}
+                () = changed(&mut inputs.remotes) => {}
+                () = changed(&mut inputs.reports) => {}
+                () = probed(self.probing.as_mut()) => {}
+                () = until(due) => if let Some(wanted) = wanted {
+                    tokio::select! {
+                        () = &mut stop => break,
+                        () = self.write(wanted) => {}
+                    }
+                },
+            }
+        }
+        drop(self.probing.take());
+        match timeout(REMOVE_WITHIN, delete_if_exists(&self.store, &self.key)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => warn!("{} stays behind: {error}", self.key),
+            Err(_) => warn!("{} may stay behind: no answer within {REMOVE_WITHIN:?}", self.key),
+        }
+    }
+
+    /// Computes what the object should say; `None` before the cluster set is known and a pass was made.
+    fn wanted(&mut self, inputs: &mut Inputs) -> Option<Content> {
+        let is_gateway = inputs.views.borrow_and_update().as_ref().map(|view| is_gateway(view, &self.node));
+        let remotes = inputs.remotes.borrow_and_update().clone();
+        let report = inputs.reports.borrow_and_update().clone();
+        let is_gateway = is_gateway.filter(|_| report.passes > 0)?;
+        let checking = self.check(is_gateway, &remotes, &report);
+        let mut conditions = told(&report.conditions);
+        if let Some(probing) = &self.probing {
+            conditions.extend(probing.conditions.list().into_iter().map(|condition| NodeCondition {
+                name: condition.name,
+                severity: condition.severity,
+                message: condition.message,
+            }));
+        }
+        Some(Content::new(&remotes, &checking, conditions))
+    }
+
+    /// Starts, changes or ends the pings as the node's role wants it.
+    fn check(&mut self, is_gateway: bool, remotes: &[EndpointSpec], report: &Report) -> Checking {
+        let role = match self.pinger {
+            None => Err(Checking::Off),
+            Some(_) if is_gateway => Err(Checking::Gateway),
+            Some(pinger) => Ok(pinger),
+        };
+        let in_use = self.probing.as_ref().map(|probing| probing.sources.clone()).unwrap_or_default();
+        let sources = sources(&report.addresses, &self.node, &in_use);
+        let pinger = match role {
+            Ok(_) if sources.is_empty() => Err(Checking::NoSource),
+            role => role,
+        };
+        let pinger = match pinger {
+            Ok(pinger) => pinger,
+            Err(checking) => {
+                self.probing = None;
+                return checking;
+            }
+        };
+        if self.probing.is_none() || sources != in_use {
+            self.probing = Some(Probing::start(&self.node.cluster, pinger, sources));
+        }
+        let Some(probing) = &mut self.probing else { return Checking::NoSource };
+        probing.probes.follow(remotes.to_vec());
+        Checking::Pings(Arc::clone(&probing.views.borrow_and_update()))
+    }
+
+    async fn write(&mut self, wanted: Content) {
+        let answer =
+            timeout(ANSWER_WITHIN, put(&self.store, &self.key, &wanted)).await.unwrap_or_else(|_| {
+                let source =
+                    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {ANSWER_WITHIN:?}"));
+                Err(StoreError::Unavailable { doing: format!("write {}", self.key), source })
+            });
+        let problem = answer
+            .as_ref()
+            .err()
+            .map(|error| format!("{error}; this node's state is not shown. Its routes are not affected"));
+        self.conditions.put(NOT_WRITTEN, Severity::Warning, "", problem);
+        self.ledger.note(answer.is_ok().then_some(wanted), Instant::now());
+    }
+}
+
+impl Probing {
+    /// Probes leave by the device to the gateway alone, and so never in clear.
+    fn start(cluster: &str, pinger: PingerConfig, sources: Vec<IpAddr>) -> Self {
+        let conditions = Conditions::new();
+        let options = ProbeOptions {
+            cluster_id: cluster.to_owned(),
+            pinger,
+            sources: sources.clone(),
+            device: Some(VX_DEVICE.to_owned()),
+        };
+        let probes = Probes::spawn(options, conditions.clone());
+        Self { views: probes.watch(), probes, sources, conditions }
+    }
+}
+
+/// What was written, and when to write next. Pure.
+#[derive(Debug)]
+struct Ledger {
+    written: Option<Content>,
+    at: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self { written: None, at: None, backoff: Backoff::new(RETRY.0, RETRY.1) }
+    }
+}
+
+impl Ledger {
+    /// When the object is to be written, or looked at.
+    fn due(&self, wanted: &Content, now: Instant) -> Instant {
+        let Some(at) = self.at else { return now };
+        let is_same = self
+            .written
+            .as_ref()
+            .is_some_and(|written| written.without_latency() == wanted.without_latency());
+        at + if is_same { REFRESH } else { AT_MOST_EVERY }
+    }
+
+    /// Notes what was written, or that it could not be.
+    fn note(&mut self, written: Option<Content>, now: Instant) {
+        if written.is_some() {
+            self.backoff.reset();
+            self.at = Some(now);
+        } else {
+            // Due when the wait is over, since nothing counts as written.
+            self.at = Some(now + self.backoff.next_wait(&mut OsRng));
+        }
+        self.written = written;
+    }
+}
+
+/// Deletes a node's object, for an uninstall; gives `false` if there was none.
+///
+/// # Errors
+///
+/// [`StoreError`]: it may still be there.
+pub async fn withdraw(store: &impl Store, namespace: &str, node_name: &str) -> Result<bool, StoreError> {
+    let key = ObjectKey::new(Kind::RouteAgent, namespace, node_name);
+    timeout(ANSWER_WITHIN, delete_if_exists(store, &key)).await.unwrap_or_else(|_| {
+        let source = io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {ANSWER_WITHIN:?}"));
+        Err(StoreError::Unavailable { doing: format!("delete {key}"), source })
+    })
+}
+
+/// Makes the object say this, if it does not.
+async fn put(store: &impl Store, key: &ObjectKey, wanted: &Content) -> Result<(), StoreError> {
+    let mut races = 0;
+    loop {
+        let existing = store.get(key).await?;
+        let object = object(key, existing.clone(), wanted)?;
+        let answer = match &existing {
+            Some(existing) if existing.same_content(&object) => return Ok(()),
+            Some(_) => store.update(object).await,
+            None => store.create(object).await,
+        };
+        match answer {
+            Err(error) if error.is_race() && races < MAX_RACES => races += 1,
+            answer => return answer.map(drop),
+        }
+    }
+}
+
+/// The object as it should be. Labels and annotations that others put there stay.
+fn object(key: &ObjectKey, existing: Option<Object>, wanted: &Content) -> Result<Object, StoreError> {
+    let invalid = |source| StoreError::Invalid { key: key.clone(), source };
+    let fresh =
+        RouteAgent::new(&key.namespace, &key.name, wanted.status.clone()).map_err(invalid)?.to_object();
+    let mut object = existing.unwrap_or_else(|| fresh.clone());
+    object.body.extend(fresh.body);
+    object.metadata.annotations.remove(annotation::CONDITIONS);
+    if !wanted.conditions.is_empty() {
+        let text = serde_json::to_string(&wanted.conditions).unwrap_or_default();
+        object.metadata.annotations.insert(annotation::CONDITIONS.to_owned(), text);
+    }
+    Ok(object)
+}
+
+async fn changed<T>(channel: &mut watch::Receiver<T>) {
+    if channel.changed().await.is_err() {
+        pending::<()>().await;
+    }
+}
+
+async fn probed(probing: Option<&mut Probing>) {
+    match probing {
+        Some(probing) => changed(&mut probing.views).await,
+        None => pending().await,
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;
