@@ -20,6 +20,7 @@ mod capture;
 mod contexts;
 mod crds;
 mod installation;
+mod node;
 mod output;
 mod pcapng;
 mod progress;
@@ -60,6 +61,9 @@ enum Command {
     /// Points on the line: outer-rx, opened, inner-tx (inbound), inner-rx, sealed, outer-tx (outbound), drops (the
     /// reason is the packet's comment). Try: trieste capture -w - | tcpdump -n -r -
     Capture(capture::CaptureArgs),
+    /// What `trieste diagnose` runs on nodes, in pods of the route agent
+    #[command(hide = true)]
+    Node(node::NodeArgs),
     /// Print the definitions of Trieste's kinds, for kubectl apply -f -
     Crds(crds::CrdsArgs),
     /// Print a completion script for a shell
@@ -129,6 +133,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
         Command::Capture(args) => in_runtime(capture::run(&args)).map(done),
+        Command::Node(args) => node::run(args, &mut output).map(done),
         Command::Crds(args) => crds::run(&args, &mut output).map(done),
         Command::Completions { shell } => {
             let mut script = Vec::new();
