@@ -4,4 +4,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod broker_info;
+pub mod cluster_id;
+pub mod discover;
+mod error;
+pub mod globalnet;
 pub mod objects;
+mod place;
+pub mod preflight;
+pub mod psk;
+mod server;
+
+pub use error::DeployError;
+pub use place::Place;
+pub use server::{Applied, FIELD_MANAGER, Server};

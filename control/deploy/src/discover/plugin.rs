@@ -1,0 +1,168 @@
+//! Which network plugin a cluster has, and what that one's own configuration says of pods and services.
+
+use serde_json::Value;
+
+use super::candidates::Candidate;
+use super::flags::{cidrs, document, entry, variable};
+use super::{Observed, Plugin};
+
+/// A plugin and what it says itself.
+pub(super) struct Found {
+    pub(super) plugin: Plugin,
+    pub(super) pods: Vec<Candidate>,
+    pub(super) services: Vec<Candidate>,
+    pub(super) warning: Option<String>,
+}
+
+impl Found {
+    fn new(name: &str, source: impl Into<String>) -> Self {
+        let plugin = Plugin { name: name.to_owned(), source: source.into() };
+        Self { plugin, pods: Vec::new(), services: Vec::new(), warning: None }
+    }
+
+    fn pods(mut self, source: &str, list: Option<&str>) -> Self {
+        self.pods.extend(Candidate::of(source, cidrs(list.unwrap_or_default())));
+        self
+    }
+
+    fn services(mut self, source: &str, list: Option<&str>) -> Self {
+        self.services.extend(Candidate::of(source, cidrs(list.unwrap_or_default())));
+        self
+    }
+}
+
+/// Looks for each plugin in upstream's order; the first one that is there counts.
+pub(super) fn find(observed: &Observed) -> Found {
+    let look: [fn(&Observed) -> Option<Found>; 8] =
+        [openshift, ovn_kubernetes, weave, canal, calico, flannel, kindnet, cilium];
+    let found = look.into_iter().find_map(|look| look(observed));
+    found.unwrap_or_else(|| {
+        let Plugin { name, source } = Plugin::default();
+        Found::new(&name, source)
+    })
+}
+
+fn openshift(observed: &Observed) -> Option<Found> {
+    let network = observed.others.get("Network")?.iter().find(|one| one["metadata"]["name"] == "cluster")?;
+    let name = match network["spec"]["networkType"].as_str()? {
+        kind if kind.eq_ignore_ascii_case("OVNKubernetes") => "OVNKubernetes",
+        kind if kind.eq_ignore_ascii_case("OpenShiftSDN") => "OpenShiftSDN",
+        kind if kind.eq_ignore_ascii_case("Calico") => "calico",
+        _ => super::GENERIC,
+    };
+    let source = "OpenShift's Network cluster";
+    let texts = |list: &Value, of: fn(&Value) -> Option<&str>| -> String {
+        list.as_array().into_iter().flatten().filter_map(of).collect::<Vec<_>>().join(",")
+    };
+    let pods = texts(&network["spec"]["clusterNetwork"], |entry| entry["cidr"].as_str());
+    let services = texts(&network["spec"]["serviceNetwork"], Value::as_str);
+    Some(Found::new(name, source).pods(source, Some(&pods)).services(source, Some(&services)))
+}
+
+fn ovn_kubernetes(observed: &Observed) -> Option<Found> {
+    let set = daemon_set(observed, &["ovnkube-node", "ovnkube-db"])?;
+    let mut found = Found::new("OVNKubernetes", format!("DaemonSet {set}"));
+    if let Some(map) = observed.config_maps.get("ovn-kubernetes/ovn-config") {
+        let source = "ConfigMap ovn-kubernetes/ovn-config";
+        // Each network may carry the length of a node's part: 10.128.0.0/14/23.
+        let nets: Vec<String> = entry(map, "net_cidr")
+            .unwrap_or_default()
+            .split(',')
+            .map(|net| net.split('/').take(2).collect::<Vec<_>>().join("/"))
+            .collect();
+        found = found.pods(source, Some(&nets.join(","))).services(source, entry(map, "svc_cidr"));
+    }
+    Some(found)
+}
+
+fn weave(observed: &Observed) -> Option<Found> {
+    let set = daemon_set(observed, &["weave-net"])?;
+    let range = object_of(observed, "weave-net").and_then(|set| variable(set, "IPALLOC_RANGE"));
+    // What weave itself takes when nobody says anything.
+    let range = range.or(Some("10.32.0.0/12"));
+    Some(Found::new("weave-net", format!("DaemonSet {set}")).pods("weave's IPALLOC_RANGE", range))
+}
+
+fn canal(observed: &Observed) -> Option<Found> {
+    let map = observed.config_maps.get("kube-system/canal-config")?;
+    let source = "ConfigMap kube-system/canal-config";
+    Some(Found::new("canal-flannel", source).pods(source, Some(&net_conf(map))))
+}
+
+fn calico(observed: &Observed) -> Option<Found> {
+    let source = match daemon_set(observed, &["calico-node"]) {
+        Some(set) => format!("DaemonSet {set}"),
+        None if observed.config_maps.contains_key("kube-system/calico-config") => {
+            "ConfigMap kube-system/calico-config".to_owned()
+        }
+        None => return None,
+    };
+    let pools = observed.others.get("IPPool").into_iter().flatten();
+    // Pools that are switched off give no addresses; those that Submariner made are other clusters'.
+    let own = pools.filter(|pool| {
+        pool["spec"]["disabled"] != true && pool["metadata"]["labels"]["submariner.io/ippool"].is_null()
+    });
+    let nets: Vec<&str> = own.filter_map(|pool| pool["spec"]["cidr"].as_str()).collect();
+    let env = object_of(observed, "calico-node");
+    let v4 = env.and_then(|set| variable(set, "CALICO_IPV4POOL_CIDR"));
+    let v6 = env.and_then(|set| variable(set, "CALICO_IPV6POOL_CIDR"));
+    let variables: Vec<&str> = [v4, v6].into_iter().flatten().collect();
+    Some(
+        Found::new("calico", source)
+            .pods("Calico's IPPools", Some(&nets.join(",")))
+            .pods("calico-node's CALICO_IPV4POOL_CIDR", Some(&variables.join(","))),
+    )
+}
+
+fn flannel(observed: &Observed) -> Option<Found> {
+    let (name, map) = ["kube-flannel/kube-flannel-cfg", "kube-system/kube-flannel-cfg"]
+        .into_iter()
+        .find_map(|name| Some((name, observed.config_maps.get(name)?)))?;
+    let source = format!("ConfigMap {name}");
+    let nets = net_conf(map);
+    Some(Found::new("flannel", source.clone()).pods(&source, Some(&nets)))
+}
+
+fn kindnet(observed: &Observed) -> Option<Found> {
+    let set = daemon_set(observed, &["kindnet"])?;
+    let subnet = object_of(observed, "kindnet").and_then(|set| variable(set, "POD_SUBNET"));
+    Some(Found::new("kindnet", format!("DaemonSet {set}")).pods("kindnet's POD_SUBNET", subnet))
+}
+
+/// Upstream has no name for it and takes it for any other; it says where pods get their addresses, though.
+fn cilium(observed: &Observed) -> Option<Found> {
+    let map = observed.config_maps.get("kube-system/cilium-config")?;
+    let source = "ConfigMap kube-system/cilium-config";
+    let mut found = Found::new(super::GENERIC, format!("{source} (Cilium)"));
+    if entry(map, "ipam").is_some_and(|mode| mode.starts_with("cluster-pool")) {
+        let pools: Vec<&str> = ["cluster-pool-ipv4-cidr", "cluster-pool-ipv6-cidr"]
+            .into_iter()
+            .filter_map(|key| entry(map, key))
+            .collect();
+        found = found.pods(source, Some(&pools.join(",")));
+    }
+    found.warning = Some(
+        "Cilium was found: neither upstream nor this version was tried with it. Where it replaces kube-proxy, \
+         packets from other clusters may pass by the Services' rules"
+            .to_owned(),
+    );
+    Some(found)
+}
+
+/// Flannel's networks of both families.
+fn net_conf(map: &Value) -> String {
+    let conf = document(map, "net-conf.json").unwrap_or_default();
+    let nets = ["Network", "IPv6Network"].into_iter().filter_map(|key| conf[key].as_str());
+    nets.collect::<Vec<_>>().join(",")
+}
+
+/// The first DaemonSet of one of these names, as `namespace/name`.
+fn daemon_set(observed: &Observed, names: &[&str]) -> Option<String> {
+    let is_named = |set: &&Value| set["metadata"]["name"].as_str().is_some_and(|name| names.contains(&name));
+    let set = &observed.daemon_sets.iter().find(is_named)?["metadata"];
+    Some(format!("{}/{}", set["namespace"].as_str().unwrap_or_default(), set["name"].as_str()?))
+}
+
+fn object_of<'a>(observed: &'a Observed, name: &str) -> Option<&'a Value> {
+    observed.daemon_sets.iter().find(|set| set["metadata"]["name"].as_str() == Some(name))
+}

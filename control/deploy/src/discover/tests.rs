@@ -1,0 +1,226 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn nets(list: &[&str]) -> Vec<IpNet> {
+    list.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn pod(component: &str, flags: &[&str]) -> Value {
+    json!({"metadata": {"name": format!("{component}-node1"), "labels": {"component": component}},
+        "spec": {"containers": [{"command": flags}]}})
+}
+
+fn daemon_set(namespace: &str, name: &str, env: &[(&str, &str)]) -> Value {
+    let env: Vec<Value> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    json!({"metadata": {"namespace": namespace, "name": name},
+        "spec": {"template": {"spec": {"containers": [{"env": env}]}}}})
+}
+
+fn config_map(observed: &mut Observed, name: &str, key: &str, text: &str) {
+    observed.config_maps.insert(name.to_owned(), json!({"data": {key: text}}));
+}
+
+fn node(name: &str, cidrs: &[&str]) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}})
+}
+
+fn found(observed: &Observed) -> Network {
+    infer(observed, &Given::default())
+}
+
+#[test]
+fn kubeadms_cluster_of_two_families_is_known_from_any_one_source() {
+    let whole = nets(&["10.244.0.0/16", "fd00:244::/56"]);
+    let list = "10.244.0.0/16,fd00:244::/56";
+    let kubeadm = format!(
+        "kind: ClusterConfiguration\nnetworking:\n  podSubnet: {list}\n  serviceSubnet: 10.96.0.0/12,fd00:96::/112\n"
+    );
+    let proxy = format!("kind: KubeProxyConfiguration\nclusterCIDR: {list}\n");
+    let flag = format!("--cluster-cidr={list}");
+
+    let mut from_kubeadm = Observed::default();
+    config_map(&mut from_kubeadm, "kube-system/kubeadm-config", "ClusterConfiguration", &kubeadm);
+    let mut from_proxy = Observed::default();
+    config_map(&mut from_proxy, "kube-system/kube-proxy", "config.conf", &proxy);
+    let from_manager =
+        Observed { pods: vec![pod("kube-controller-manager", &["kcm", &flag])], ..Observed::default() };
+    let from_flag = Observed { pods: vec![pod("kube-proxy", &["kube-proxy", &flag])], ..Observed::default() };
+
+    for (observed, source) in [
+        (&from_kubeadm, "kubeadm's ConfigMap"),
+        (&from_proxy, "kube-proxy's ConfigMap"),
+        (&from_manager, "kube-controller-manager's --cluster-cidr"),
+        (&from_flag, "kube-proxy's --cluster-cidr"),
+    ] {
+        let network = found(observed);
+        assert_eq!(network.pods, Subnets { cidrs: whole.clone(), source: source.to_owned() });
+        assert_eq!(network.warnings, Vec::<String>::new(), "{source}");
+    }
+    assert_eq!(found(&from_kubeadm).services.cidrs, nets(&["10.96.0.0/12", "fd00:96::/112"]));
+}
+
+#[test]
+fn services_come_from_the_service_cidr_objects_first_and_all_of_them_count() {
+    let mut observed = Observed {
+        pods: vec![pod("kube-apiserver", &["--service-cluster-ip-range=10.96.0.0/16"])],
+        ..Observed::default()
+    };
+    observed.others.insert(
+        "ServiceCIDR",
+        vec![
+            json!({"spec": {"cidrs": ["10.96.0.0/16", "fd00:96::/112"]}}),
+            json!({"spec": {"cidrs": ["10.97.0.0/16"]}}),
+        ],
+    );
+    let network = found(&observed);
+    assert_eq!(network.services.cidrs, nets(&["10.96.0.0/16", "fd00:96::/112", "10.97.0.0/16"]));
+    assert_eq!(network.services.source, "the ServiceCIDR objects");
+    assert_eq!(network.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn an_older_servers_refusal_names_the_range_and_a_newer_ones_does_not() {
+    let older = "Service \"x\" is invalid: spec.clusterIPs: Invalid value: [\"1.1.1.1\"]: failed to allocate IP \
+        1.1.1.1: the provided IP (1.1.1.1) is not in the valid range. The range of valid IPs is 10.96.0.0/12";
+    let newer = "Service \"x\" is invalid: spec.clusterIPs: Invalid value: [\"1.1.1.1\"]: failed to allocate IP 1.1.1.1";
+    let services =
+        |text: &str| found(&Observed { refusal: Some(text.to_owned()), ..Observed::default() }).services;
+    assert_eq!(services(older).cidrs, nets(&["10.96.0.0/12"]));
+    assert_eq!(services(newer), Subnets::default());
+}
+
+#[test]
+fn each_plugin_is_known_by_what_it_leaves() {
+    let with_set = |set: Value| Observed { daemon_sets: vec![set], ..Observed::default() };
+    let with_map = |name: &str, key: &str, text: &str| {
+        let mut observed = Observed::default();
+        config_map(&mut observed, name, key, text);
+        observed
+    };
+    let net_conf =
+        r#"{"Network": "10.7.0.0/16", "IPv6Network": "fd00:7::/56", "Backend": {"Type": "vxlan"}}"#;
+    let mut calico = with_set(daemon_set("calico-system", "calico-node", &[]));
+    calico.others.insert(
+        "IPPool",
+        vec![
+            json!({"metadata": {"name": "default"}, "spec": {"cidr": "10.7.0.0/16"}}),
+            json!({"metadata": {"name": "six"}, "spec": {"cidr": "fd00:7::/56"}}),
+            json!({"metadata": {"name": "off"}, "spec": {"cidr": "10.8.0.0/16", "disabled": true}}),
+            json!({"metadata": {"name": "remote", "labels": {"submariner.io/ippool": "true"}},
+                "spec": {"cidr": "10.9.0.0/16"}}),
+        ],
+    );
+    let both = ["10.7.0.0/16", "fd00:7::/56"];
+    let cases = [
+        (
+            "kindnet",
+            with_set(daemon_set("kube-system", "kindnet", &[("POD_SUBNET", "10.7.0.0/16,fd00:7::/56")])),
+            &both[..],
+        ),
+        ("flannel", with_map("kube-flannel/kube-flannel-cfg", "net-conf.json", net_conf), &both[..]),
+        ("canal-flannel", with_map("kube-system/canal-config", "net-conf.json", net_conf), &both[..]),
+        ("calico", calico, &both[..]),
+        ("weave-net", with_set(daemon_set("kube-system", "weave-net", &[])), &["10.32.0.0/12"][..]),
+        ("OVNKubernetes", with_set(daemon_set("ovn-kubernetes", "ovnkube-node", &[])), &[][..]),
+        ("generic", Observed::default(), &[][..]),
+    ];
+    for (name, observed, pods) in cases {
+        let network = found(&observed);
+        assert_eq!(network.plugin.name, name);
+        assert_eq!(network.pods.cidrs, nets(pods), "{name}");
+    }
+}
+
+#[test]
+fn openshift_and_ovn_say_both_sorts_of_networks() {
+    let mut openshift = Observed::default();
+    openshift.others.insert(
+        "Network",
+        vec![json!({"metadata": {"name": "cluster"}, "spec": {"networkType": "OVNKubernetes",
+            "clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}], "serviceNetwork": ["172.30.0.0/16"]}})],
+    );
+    let mut ovn = Observed {
+        daemon_sets: vec![daemon_set("ovn-kubernetes", "ovnkube-node", &[])],
+        ..Observed::default()
+    };
+    config_map(&mut ovn, "ovn-kubernetes/ovn-config", "net_cidr", "10.128.0.0/14/23,fd01::/48/64");
+    let map = ovn.config_maps.get_mut("ovn-kubernetes/ovn-config").unwrap();
+    map["data"]["svc_cidr"] = json!("172.30.0.0/16");
+
+    let network = found(&openshift);
+    assert_eq!(
+        (network.plugin.name.as_str(), network.pods.cidrs),
+        ("OVNKubernetes", nets(&["10.128.0.0/14"]))
+    );
+    assert_eq!(network.services.cidrs, nets(&["172.30.0.0/16"]));
+    let network = found(&ovn);
+    assert_eq!(network.pods.cidrs, nets(&["10.128.0.0/14", "fd01::/48"]));
+    assert_eq!(network.services.cidrs, nets(&["172.30.0.0/16"]));
+}
+
+#[test]
+fn cilium_is_a_generic_plugin_with_a_warning() {
+    let mut observed = Observed::default();
+    config_map(&mut observed, "kube-system/cilium-config", "ipam", "cluster-pool");
+    observed.config_maps.get_mut("kube-system/cilium-config").unwrap()["data"]["cluster-pool-ipv4-cidr"] =
+        json!("10.7.0.0/16");
+    let network = found(&observed);
+    assert_eq!((network.plugin.name.as_str(), network.pods.cidrs), (GENERIC, nets(&["10.7.0.0/16"])));
+    assert!(network.warnings.iter().any(|warning| warning.contains("Cilium")), "{:?}", network.warnings);
+}
+
+#[test]
+fn nodes_add_up_and_say_that_they_are_a_part() {
+    let observed = Observed {
+        nodes: vec![
+            node("a", &["10.244.0.0/24", "fd00:244::/64"]),
+            node("b", &["10.244.1.0/24", "fd00:244:0:1::/64"]),
+            node("c", &["10.244.9.0/24"]),
+        ],
+        ..Observed::default()
+    };
+    let network = found(&observed);
+    assert_eq!(network.pods.cidrs, nets(&["10.244.0.0/23", "10.244.9.0/24", "fd00:244::/63"]));
+    assert!(
+        network.warnings.iter().any(|warning| warning.contains("--clustercidr")),
+        "{:?}",
+        network.warnings
+    );
+}
+
+#[test]
+fn a_family_that_one_source_lacks_comes_from_the_next() {
+    let observed = Observed {
+        daemon_sets: vec![daemon_set("kube-system", "kindnet", &[("POD_SUBNET", "10.244.0.0/16")])],
+        nodes: vec![node("a", &["10.244.0.0/24", "fd00:244::/64"])],
+        ..Observed::default()
+    };
+    let network = found(&observed);
+    assert_eq!(network.pods.cidrs, nets(&["10.244.0.0/16", "fd00:244::/64"]));
+    assert_eq!(network.pods.source, "kindnet's POD_SUBNET and the nodes' podCIDRs");
+    assert_eq!(network.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn sources_that_contradict_one_another_are_a_warning_and_the_users_word_wins() {
+    let observed = Observed {
+        pods: vec![pod("kube-controller-manager", &["--cluster-cidr=10.1.0.0/16"])],
+        nodes: vec![node("a", &["10.9.0.0/24"])],
+        ..Observed::default()
+    };
+    let network = found(&observed);
+    assert_eq!(network.pods.cidrs, nets(&["10.1.0.0/16"]));
+    assert_eq!(network.warnings.len(), 1, "{:?}", network.warnings);
+    assert!(network.warnings[0].contains("10.9.0.0/24 by the nodes' podCIDRs"), "{}", network.warnings[0]);
+
+    let given = Given { pods: nets(&["10.9.0.0/16"]), services: vec![] };
+    let network = infer(&observed, &given);
+    assert_eq!(network.pods, Subnets { cidrs: given.pods, source: "--clustercidr".to_owned() });
+    assert_eq!(network.warnings.len(), 1, "{:?}", network.warnings);
+    assert!(
+        network.warnings[0].contains("10.1.0.0/16 by kube-controller-manager"),
+        "{}",
+        network.warnings[0]
+    );
+}

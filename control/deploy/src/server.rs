@@ -1,0 +1,306 @@
+//! One API server, spoken to by the places of objects: read, list, apply, delete, wait.
+//!
+//! Objects are JSON here: what is applied is generated, what is read is looked at in a few fields, and kinds of other
+//! projects come along. Every request ends within [`REQUEST`], and errors say which server and which object.
+
+use std::error::Error as _;
+use std::fmt;
+use std::time::Duration;
+
+use http::{Method, Request};
+use serde_json::{Value, json};
+
+use crate::error::DeployError;
+use crate::place::{Place, collection};
+
+/// Who we are to server-side apply.
+pub const FIELD_MANAGER: &str = "trieste";
+
+/// How long one answer may take.
+const REQUEST: Duration = Duration::from_secs(30);
+
+/// How often something is looked at again that is waited for.
+pub(crate) const POLL: Duration = Duration::from_millis(500);
+
+/// Objects per page of a list.
+const PAGE: usize = 500;
+
+/// Most objects of a list that we read: what is looked for is among far fewer.
+const MOST: usize = 20_000;
+
+/// What became of an applied object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// It was not there.
+    Created,
+    /// It was different.
+    Changed,
+    /// It was so already.
+    Unchanged,
+}
+
+/// An API server and what errors call it. Cheap to clone.
+#[derive(Clone)]
+pub struct Server {
+    client: kube::Client,
+    name: String,
+    force: bool,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A server; its name is for errors, as in `cluster "east"`.
+    pub fn new(client: kube::Client, name: impl Into<String>) -> Self {
+        Self { client, name: name.into(), force: false }
+    }
+
+    /// The same, taking over fields that others manage.
+    #[must_use]
+    pub fn forcing_conflicts(self, force: bool) -> Self {
+        Self { force, ..self }
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads an object; `None` if it, its kind or its namespace is not there.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub async fn find(&self, place: &Place) -> Result<Option<Value>, DeployError> {
+        self.get(&place.path(), &format!("reading {place}")).await
+    }
+
+    /// Reads what is at a path; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub async fn get(&self, path: &str, doing: &str) -> Result<Option<Value>, DeployError> {
+        absent(self.call(Method::GET, path, None, doing).await)
+    }
+
+    /// Reads all objects of a kind, in one namespace or everywhere, that a selector chooses (a query such as
+    /// `labelSelector=a%3Db`, or nothing). Empty if the server has no such kind.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub async fn list(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Vec<Value>, DeployError> {
+        let path = collection(api_version, kind, namespace);
+        let doing = format!("listing objects of kind {kind}");
+        let (mut found, mut next) = (Vec::new(), String::new());
+        loop {
+            let page = format!("{path}?limit={PAGE}&{selector}&continue={next}");
+            let Some(mut list) = self.get(&page, &doing).await? else { return Ok(found) };
+            if let Value::Array(items) = list["items"].take() {
+                // Items of a list say neither version nor kind.
+                found.extend(items.into_iter().map(|mut item| {
+                    item["apiVersion"] = json!(api_version);
+                    item["kind"] = json!(kind);
+                    item
+                }));
+            }
+            next = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            if next.is_empty() || found.len() >= MOST {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Makes an object be as this one says (server-side apply), whether or not it is there.
+    ///
+    /// # Errors
+    /// [`DeployError::Conflict`] if somebody else has set a field to another value, [`DeployError::Api`] otherwise.
+    pub async fn apply(&self, object: &Value) -> Result<Applied, DeployError> {
+        let Some(place) = Place::of(object) else {
+            return Err(DeployError::refused(
+                "an object without version, kind or name was generated",
+                "this is a mistake in trieste, please report it",
+            ));
+        };
+        let before = self.find(&place).await?;
+        let path = format!("{}?fieldManager={FIELD_MANAGER}&force={}", place.path(), self.force);
+        let body = Some(("application/apply-patch+yaml", object));
+        let after = self.call(Method::PATCH, &path, body, &format!("applying {place}")).await?;
+        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        Ok(match before {
+            None => Applied::Created,
+            Some(before) if version(&before) == version(&after) => Applied::Unchanged,
+            Some(_) => Applied::Changed,
+        })
+    }
+
+    /// Creates an object: `object` says where.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`], also if it is there.
+    pub async fn create(&self, object: &Value) -> Result<Value, DeployError> {
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let namespace = object["metadata"]["namespace"].as_str();
+        let path = format!(
+            "{}?fieldManager={FIELD_MANAGER}",
+            collection(text("apiVersion"), text("kind"), namespace)
+        );
+        let doing = format!("creating a {}", text("kind"));
+        self.call(Method::POST, &path, Some(("application/json", object)), &doing).await
+    }
+
+    /// Merges a change into an object; `null` removes. `false` if the object is not there.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub async fn merge(&self, place: &Place, change: &Value) -> Result<bool, DeployError> {
+        let path = format!("{}?fieldManager={FIELD_MANAGER}", place.path());
+        let body = Some(("application/merge-patch+json", change));
+        let answer = self.call(Method::PATCH, &path, body, &format!("changing {place}")).await;
+        absent(answer).map(|answer| answer.is_some())
+    }
+
+    /// Asks for the deletion of an object; `false` if it is not there. It may take a while to go.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub async fn delete(&self, place: &Place) -> Result<bool, DeployError> {
+        let path = format!("{}?propagationPolicy=Background", place.path());
+        let answer = self.call(Method::DELETE, &path, None, &format!("deleting {place}")).await;
+        absent(answer).map(|answer| answer.is_some())
+    }
+
+    /// Waits until an object has gone, or another one has taken its place.
+    ///
+    /// # Errors
+    /// [`DeployError::NotInTime`] if it does not go, with what holds it; [`DeployError::Api`].
+    pub async fn wait_gone(&self, place: &Place, within: Duration) -> Result<(), DeployError> {
+        let until = tokio::time::Instant::now() + within;
+        let mut uid = None;
+        loop {
+            let Some(object) = self.find(place).await? else { return Ok(()) };
+            let found = object["metadata"]["uid"].clone();
+            if uid.get_or_insert_with(|| found.clone()) != &found {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= until {
+                return Err(DeployError::NotInTime {
+                    what: format!("{place} did not go"),
+                    seconds: within.as_secs(),
+                    state: vec![format!("its finalizers: {}", object["metadata"]["finalizers"])],
+                    next: format!(
+                        "look at it with kubectl get {} -o yaml, then repeat the command",
+                        kubectl_name(place)
+                    ),
+                });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Whether the server says that we may do this.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub async fn is_allowed(&self, verb: &str, place: &Place, resource: &str) -> Result<bool, DeployError> {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": verb, "group": place.group(), "resource": resource, "namespace": place.namespace,
+            }},
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let body = Some(("application/json", &review));
+        let answer = self.call(Method::POST, path, body, "asking for our rights").await?;
+        Ok(answer["status"]["allowed"] == json!(true))
+    }
+
+    /// The server's version as (major, minor, whole text).
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub async fn version(&self) -> Result<(u32, u32, String), DeployError> {
+        let version = self.call(Method::GET, "/version", None, "asking for the version").await?;
+        let number = |field: &str| {
+            let text = version[field].as_str().unwrap_or_default();
+            text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
+        };
+        let text = version["gitVersion"].as_str().unwrap_or_default();
+        Ok((number("major"), number("minor"), text.to_owned()))
+    }
+
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, &Value)>,
+        doing: &str,
+    ) -> Result<Value, DeployError> {
+        let failed = |code, reason| DeployError::Api {
+            server: self.name.clone(),
+            doing: doing.to_owned(),
+            code,
+            reason,
+        };
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some((content_type, _)) = body {
+            request = request.header(http::header::CONTENT_TYPE, content_type);
+        }
+        let bytes = body.map_or_else(Vec::new, |(_, value)| value.to_string().into_bytes());
+        let request = request.body(bytes).map_err(|error| failed(None, error.to_string()))?;
+        match tokio::time::timeout(REQUEST, self.client.request(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => match owners(&status) {
+                Some((object, owners)) => {
+                    let object = doing.strip_prefix("applying ").map_or(object, str::to_owned);
+                    Err(DeployError::Conflict { server: self.name.clone(), object, owners })
+                }
+                None => Err(failed(Some(status.code), status.message.clone())),
+            },
+            Ok(Err(error)) => Err(failed(None, innermost(&error))),
+            Err(_) => Err(failed(None, format!("no answer within {} seconds", REQUEST.as_secs()))),
+        }
+    }
+}
+
+/// What a person would type to name an object to kubectl.
+pub(crate) fn kubectl_name(place: &Place) -> String {
+    let namespace = place.namespace.as_ref().map_or_else(String::new, |name| format!("-n {name} "));
+    format!("{namespace}{} {}", place.kind.to_lowercase(), place.name)
+}
+
+fn absent(answer: Result<Value, DeployError>) -> Result<Option<Value>, DeployError> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who owns which field, if that is why the server refused: the object's name and one text per field.
+fn owners(status: &kube::core::Status) -> Option<(String, Vec<String>)> {
+    let details = status.details.as_ref()?;
+    let causes = details.causes.iter().filter(|cause| cause.reason == "FieldManagerConflict");
+    let owners: Vec<String> =
+        causes.map(|cause| format!("{} ({})", cause.field, cause.message)).take(8).collect();
+    (!owners.is_empty()).then(|| (format!("{} {}", details.kind, details.name), owners))
+}
+
+/// The last cause of an error: the outer ones say no more than that a request failed.
+fn innermost(error: &kube::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = inner.to_string();
+        cause = inner.source();
+    }
+    text
+}
