@@ -15,7 +15,8 @@ use serde_json::{Map, Value, json};
 
 pub use file::{FILE_NAME, Written, load, save};
 
-use crate::psk::Psk;
+use crate::objects::Secret;
+use crate::psk;
 
 /// Upstream writes padding; hands that copy the text may lose it.
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(
@@ -43,7 +44,7 @@ pub struct BrokerInfo {
     /// An account on the broker that may let clusters join.
     pub client_token: ClientToken,
     /// The cluster set's key.
-    pub psk: Psk,
+    pub psk: Secret,
     /// Whether service discovery is among the components.
     pub service_discovery: bool,
     /// Which components the set uses.
@@ -60,7 +61,7 @@ pub struct ClientToken {
     /// The namespace on the broker.
     pub namespace: String,
     /// The bearer token.
-    pub token: String,
+    pub token: Secret,
     /// Certificate authorities, PEM; may be empty.
     pub ca: Vec<u8>,
 }
@@ -152,7 +153,7 @@ impl BrokerInfo {
         Ok(Self {
             broker_url: checked_url(&broker_url)?,
             client_token: client_token(fields)?,
-            psk: psk(fields)?,
+            psk: pre_shared_key(fields)?,
             service_discovery: components.iter().any(is_discovery)
                 || field(fields, "ServiceDiscovery") == Some(&Value::Bool(true)),
             components,
@@ -171,13 +172,13 @@ impl BrokerInfo {
                 "data": {
                     "ca.crt": encode(&token.ca),
                     "namespace": encode(token.namespace.as_bytes()),
-                    "token": encode(token.token.as_bytes()),
+                    "token": encode(token.token.expose()),
                 },
                 "type": "kubernetes.io/service-account-token",
             },
             "IPSecPSK": {
                 "metadata": {"name": "submariner-ipsec-psk", "creationTimestamp": null},
-                "data": {"psk": encode(self.psk.bytes())},
+                "data": {"psk": encode(self.psk.expose())},
             },
             "ServiceDiscovery": self.service_discovery,
             "Components": self.components,
@@ -248,14 +249,14 @@ fn client_token(fields: &Map<String, Value>) -> Result<ClientToken, BrokerInfoEr
     Ok(ClientToken {
         secret_name: name.unwrap_or_default().to_owned(),
         namespace,
-        token: word("token")?,
+        token: Secret::new(word("token")?),
         ca: secret(fields, of, "ca.crt")?.unwrap_or_default(),
     })
 }
 
-fn psk(fields: &Map<String, Value>) -> Result<Psk, BrokerInfoError> {
+fn pre_shared_key(fields: &Map<String, Value>) -> Result<Secret, BrokerInfoError> {
     let bytes = secret(fields, "IPSecPSK", "psk")?.ok_or_else(|| missing("psk in its IPSecPSK"))?;
-    Psk::from_bytes(bytes).ok_or_else(|| BrokerInfoError::corrupt("its psk has not 16 to 1024 bytes"))
+    psk::checked(bytes).ok_or_else(|| BrokerInfoError::corrupt("its psk has not 16 to 1024 bytes"))
 }
 
 /// A URL of an API server. Upstream's file has the scheme; without one it is `https`.

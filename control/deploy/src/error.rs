@@ -93,11 +93,6 @@ impl DeployError {
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Api { code: Some(404), .. })
     }
-
-    /// Whether the server could not be reached, or does not know us: what nothing but a repair changes.
-    pub(crate) fn is_away(&self) -> bool {
-        matches!(self, Self::Api { code: None | Some(401 | 500..=599), .. })
-    }
 }
 
 fn list(state: &[String]) -> String {

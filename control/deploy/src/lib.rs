@@ -4,17 +4,23 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
 pub mod broker_info;
 pub mod cluster_id;
+mod connect;
+pub mod deploy_broker;
 pub mod discover;
 mod error;
-pub mod globalnet;
+mod globalnet;
+pub mod join;
 pub mod objects;
 mod place;
 pub mod preflight;
 pub mod psk;
 mod server;
 
+pub use apply::{Tally, apply_all};
+pub use connect::{BrokerLogin, connect};
 pub use error::DeployError;
 pub use place::Place;
 pub use server::{Applied, FIELD_MANAGER, Server};

@@ -65,14 +65,14 @@ impl fmt::Display for Place {
 }
 
 /// The path of all objects of a kind: in one namespace, or everywhere.
-pub fn collection(api_version: &str, kind: &str, namespace: Option<&str>) -> String {
+pub(crate) fn collection(api_version: &str, kind: &str, namespace: Option<&str>) -> String {
     let root = if api_version.contains('/') { "/apis" } else { "/api" };
     let namespace = namespace.map_or_else(String::new, |namespace| format!("/namespaces/{namespace}"));
     format!("{root}/{api_version}{namespace}/{}", plural(kind))
 }
 
 /// The name of a kind's collection. Kubernetes' names follow English, but for one.
-pub fn plural(kind: &str) -> String {
+pub(crate) fn plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     let ends = |ending| kind.ends_with(ending);
     if kind == "endpoints" {

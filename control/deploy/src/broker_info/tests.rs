@@ -14,10 +14,10 @@ fn info() -> BrokerInfo {
         client_token: ClientToken {
             secret_name: "submariner-k8s-broker-admin-token".to_owned(),
             namespace: "submariner-k8s-broker".to_owned(),
-            token: "head.claims.signature".to_owned(),
+            token: Secret::new("head.claims.signature"),
             ca: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec(),
         },
-        psk: Psk::from_bytes(b"0123456789abcdef0123456789abcdef0123456789abcdef".to_vec()).unwrap(),
+        psk: Secret::new("0123456789abcdef0123456789abcdef0123456789abcdef"),
         service_discovery: true,
         components: vec![SERVICE_DISCOVERY.to_owned(), CONNECTIVITY.to_owned()],
         custom_domains: None,

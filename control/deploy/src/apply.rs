@@ -1,0 +1,225 @@
+//! Applying and removing many objects, in an order in which each finds what it needs.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::error::DeployError;
+use crate::objects::Manifest;
+use crate::place::Place;
+use crate::server::{Applied, POLL, Server};
+
+/// How long a definition may take to be served, or a namespace to go that is being deleted.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long after its definition's promise a kind may still be unknown: servers tell each other.
+const KIND_LAG: Duration = Duration::from_secs(15);
+
+const DEFINITION: &str = "CustomResourceDefinition";
+
+/// How many objects became what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Objects that were not there.
+    pub created: usize,
+    /// Objects that were different.
+    pub changed: usize,
+    /// Objects that were as they should be.
+    pub unchanged: usize,
+}
+
+impl Tally {
+    /// Counts one more.
+    pub fn count(&mut self, applied: Applied) {
+        match applied {
+            Applied::Created => self.created += 1,
+            Applied::Changed => self.changed += 1,
+            Applied::Unchanged => self.unchanged += 1,
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { created, changed, unchanged } = self;
+        write!(f, "Objects: {created} created, {changed} changed, {unchanged} as they should be")
+    }
+}
+
+/// Applies objects in their order. Definitions are served before anything else is applied; a namespace that is being
+/// deleted is waited for.
+///
+/// # Errors
+/// [`DeployError`] naming the object; those before it are applied.
+pub async fn apply_all(server: &Server, manifests: &[Manifest]) -> Result<Tally, DeployError> {
+    let mut tally = Tally::default();
+    let mut promised: Vec<Place> = Vec::new();
+    for manifest in manifests {
+        let Some(place) = Place::of(manifest.as_value()) else { continue };
+        if manifest.kind() == "Namespace" {
+            outlive(server, &place).await?;
+        }
+        if manifest.kind() == DEFINITION {
+            promised.push(place);
+        } else {
+            for definition in promised.drain(..) {
+                established(server, &definition).await?;
+            }
+        }
+        tally.count(apply_known(server, manifest).await?);
+    }
+    for definition in promised {
+        established(server, &definition).await?;
+    }
+    Ok(tally)
+}
+
+/// Makes an object be there with at least these fields, by means that every account of a broker has: upstream's may
+/// create role bindings but not patch them. Created, not applied: of two clusters that join under one ID at the same
+/// moment, one must lose.
+///
+/// # Errors
+/// [`DeployError`] naming the object.
+pub(crate) async fn ensure(server: &Server, manifest: &Manifest) -> Result<Applied, DeployError> {
+    let Some(place) = Place::of(manifest.as_value()) else { return Ok(Applied::Unchanged) };
+    let Some(found) = server.find(&place).await? else {
+        server.create(manifest.as_value()).await?;
+        return Ok(Applied::Created);
+    };
+    if contains(&found, manifest.as_value()) {
+        return Ok(Applied::Unchanged);
+    }
+    match server.merge(&place, manifest.as_value()).await {
+        Err(DeployError::Api { code: Some(403), .. }) if manifest.kind() == "RoleBinding" => {
+            Ok(Applied::Unchanged)
+        }
+        outcome => outcome.map(|_| Applied::Changed),
+    }
+}
+
+/// Whether every field of `wanted` is in `found`, lists as they are.
+fn contains(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| found.get(key).is_some_and(|found| contains(found, value)))
+        }
+        _ => found == wanted,
+    }
+}
+
+/// Applies an object whose kind may have become known a moment ago.
+async fn apply_known(server: &Server, manifest: &Manifest) -> Result<Applied, DeployError> {
+    let until = Instant::now() + KIND_LAG;
+    let is_ours = manifest.api_version().contains("submariner.io/");
+    loop {
+        match server.apply(manifest.as_value()).await {
+            Err(error) if error.is_missing() && is_ours && Instant::now() < until => sleep(POLL).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Waits until a namespace that is being deleted has gone: nothing can be made in it.
+async fn outlive(server: &Server, namespace: &Place) -> Result<(), DeployError> {
+    match server.find(namespace).await? {
+        Some(found) if !found["metadata"]["deletionTimestamp"].is_null() => {
+            server.wait_gone(namespace, PATIENCE).await
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn established(server: &Server, definition: &Place) -> Result<(), DeployError> {
+    let is_true = |object: &Value, kind: &str| {
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        conditions
+            .filter(|condition| condition["type"] == kind)
+            .any(|condition| condition["status"] == "True")
+    };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let found = server.find(definition).await?.unwrap_or_default();
+        if is_true(&found, "Established") {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(DeployError::NotInTime {
+                what: format!("{definition} was not served"),
+                seconds: PATIENCE.as_secs(),
+                state: vec![found["status"]["conditions"].to_string()],
+                next: format!(
+                    "kubectl get crd {} -o yaml says why; then repeat the command",
+                    definition.name
+                ),
+            });
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Which of these objects we may not apply: (verb, object, resource), each resource and namespace once.
+///
+/// # Errors
+/// [`DeployError`] if the server does not answer.
+pub(crate) async fn missing_rights(
+    server: &Server,
+    manifests: &[Manifest],
+    others: &[(&'static str, Place)],
+) -> Result<Vec<(&'static str, Place, String)>, DeployError> {
+    let mut wanted: Vec<(&'static str, Place, String)> = Vec::new();
+    let places = manifests.iter().filter_map(|manifest| Place::of(manifest.as_value()));
+    let pairs =
+        places.flat_map(|place| [("get", place.clone()), ("create", place.clone()), ("patch", place)]);
+    for (verb, place) in pairs.chain(others.iter().cloned()) {
+        let resource = crate::place::plural(&place.kind);
+        let is_same = |(v, p, r): &(&str, Place, String)| {
+            *v == verb && *r == resource && p.namespace == place.namespace && p.group() == place.group()
+        };
+        if !wanted.iter().any(is_same) {
+            wanted.push((verb, place, resource));
+        }
+    }
+    let asked = futures::future::try_join_all(
+        wanted.iter().map(|(verb, place, resource)| server.is_allowed(verb, place, resource)),
+    );
+    let allowed = asked.await?;
+    Ok(wanted.into_iter().zip(allowed).filter(|(_, allowed)| !allowed).map(|(wanted, _)| wanted).collect())
+}
+
+/// Deletes an object and waits until it has gone; `false` if it was not there.
+///
+/// # Errors
+/// [`DeployError`] naming the object.
+pub(crate) async fn remove(server: &Server, place: &Place) -> Result<bool, DeployError> {
+    if !server.delete(place).await? {
+        return Ok(false);
+    }
+    server.wait_gone(place, PATIENCE).await?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_object_with_more_than_was_asked_for_is_left_alone() {
+        let found = json!({"a": {"b": 1, "c": 2}, "d": [1, 2], "status": {}});
+        assert!(contains(&found, &json!({"a": {"b": 1}, "d": [1, 2]})));
+        assert!(!contains(&found, &json!({"a": {"b": 2}})));
+        assert!(!contains(&found, &json!({"d": [1]})));
+        assert!(!contains(&found, &json!({"e": null})));
+    }
+
+    #[test]
+    fn a_tally_counts_what_became_of_objects() {
+        let mut tally = Tally::default();
+        [Applied::Created, Applied::Unchanged, Applied::Unchanged]
+            .iter()
+            .for_each(|applied| tally.count(*applied));
+        assert_eq!(tally.to_string(), "Objects: 1 created, 0 changed, 2 as they should be");
+    }
+}

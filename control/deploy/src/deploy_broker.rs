@@ -1,0 +1,246 @@
+//! Making a cluster a broker: the place where members find one another.
+//!
+//! ```text
+//!   check ──▶ objects ──▶ the account's token ──▶ what broker-info.subm says
+//! ```
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use trieste_control::steps::{Outcome, Steps};
+
+use crate::apply::{apply_all, missing_rights};
+use crate::broker_info::{BrokerInfo, ClientToken, checked_url};
+use crate::error::DeployError;
+use crate::objects::names::{CLUSTERSET_IP_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, broker_admin_token};
+use crate::objects::{self, BrokerOptions, Component, Manifest, Secret};
+use crate::place::Place;
+use crate::preflight::{self, Finding, conclude};
+use crate::psk;
+use crate::server::{POLL, Server};
+
+/// How long the control plane may take to fill a token Secret.
+const TOKEN: Duration = Duration::from_secs(60);
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct DeployBroker {
+    /// The broker's own choices.
+    pub broker: BrokerOptions,
+    /// How members reach the API server: `https://HOST:PORT`.
+    pub url: String,
+    /// The key to use, if one was said.
+    pub psk: Option<Secret>,
+    /// The join file that is there already: if it is this broker's, its key is kept.
+    pub known: Option<BrokerInfo>,
+}
+
+/// What a broker consists of, for a server of this version. Older ones cannot tell members' objects apart.
+///
+/// # Errors
+/// [`DeployError::Refused`] if a range of addresses makes no sense.
+pub fn manifests(options: &BrokerOptions, version: (u32, u32)) -> Result<Vec<Manifest>, DeployError> {
+    let all = objects::broker(options).map_err(|error| {
+        DeployError::refused(
+            error.to_string(),
+            "choose with --globalnet-cidr-range and --globalnet-cluster-size (or --clusterset-ip-cidr-range)",
+        )
+    })?;
+    let knows_policies = version == (0, 0) || version >= preflight::POLICIES_SINCE;
+    let fits =
+        |manifest: &Manifest| knows_policies || !manifest.kind().starts_with("ValidatingAdmissionPolicy");
+    Ok(all.into_iter().filter(fits).collect())
+}
+
+/// Makes the cluster a broker, or brings one up to date, and returns what members need to join. Run again it changes
+/// nothing.
+///
+/// # Errors
+/// [`DeployError`]; what was done stays, and the next run goes on from there.
+pub async fn deploy_broker(
+    server: &Server,
+    options: &DeployBroker,
+    steps: &mut dyn Steps,
+) -> Result<BrokerInfo, DeployError> {
+    let namespace = options.broker.namespace.as_str();
+    let url = checked_url(&options.url)?;
+    steps.begin("Checking requirements");
+    let (major, minor, version) = server.version().await?;
+    let manifests = manifests(&options.broker, (major, minor))?;
+    let mut findings = vec![preflight::version(major, minor, &version)];
+    if (major, minor) != (0, 0) && (major, minor) < preflight::POLICIES_SINCE {
+        findings.push(Finding::doubt(
+            format!("Kubernetes \"{version}\" cannot keep members from writing one another's objects"),
+            "it can since 1.30",
+        ));
+    }
+    findings.extend(preflight::rights(&missing_rights(server, &manifests, &[]).await?));
+    let key = key_at_hand(server, options).await?;
+    findings.extend(keeps_key(server, namespace, key.as_ref()).await?);
+    findings.extend(keeps_ranges(server, &manifests).await?);
+    conclude(&findings, steps)?;
+
+    steps.begin("Deploying the broker");
+    let mut tally = apply_all(server, &applicable(&manifests)).await?;
+    for info in manifests.iter().filter(|manifest| is_allocation(manifest)) {
+        tally.count(allocate(server, info).await?);
+    }
+    steps.remark(Outcome::Success, &tally.to_string());
+    steps.end(Outcome::Success);
+
+    steps.begin("Waiting for the token of the account by which clusters join");
+    let client_token = wait_token(server, namespace, &broker_admin_token()).await?;
+    steps.end(Outcome::Success);
+    let components = &options.broker.components;
+    Ok(BrokerInfo {
+        broker_url: url,
+        psk: key_of(options, &client_token, key),
+        client_token,
+        service_discovery: components.contains(&Component::ServiceDiscovery),
+        components: components.iter().map(ToString::to_string).collect(),
+        custom_domains: (!options.broker.custom_domains.is_empty())
+            .then(|| options.broker.custom_domains.clone()),
+    })
+}
+
+/// The key that was said, else that of the join file if it is of this very broker, else that of this cluster as a
+/// member of it.
+async fn key_at_hand(server: &Server, options: &DeployBroker) -> Result<Option<Secret>, DeployError> {
+    if options.psk.is_some() {
+        return Ok(options.psk.clone());
+    }
+    let namespace = options.broker.namespace.as_str();
+    if let Some(known) = &options.known {
+        let place = Place::namespaced("v1", "Secret", namespace, &broker_admin_token());
+        let token = server.find(&place).await?.and_then(|secret| token_of(&secret, namespace));
+        if token.is_some_and(|token| is_same_broker(known, &token)) {
+            return Ok(Some(known.psk.clone()));
+        }
+    }
+    let own = server.find(&Place::namespaced("v1", "Secret", NAMESPACE, PSK_SECRET)).await?;
+    Ok(own.and_then(|secret| decoded(&secret, "psk")).and_then(psk::checked))
+}
+
+/// Where clusters have joined already, a new key would shut the next ones out.
+async fn keeps_key(
+    server: &Server,
+    namespace: &str,
+    key: Option<&Secret>,
+) -> Result<Vec<Finding>, DeployError> {
+    let members = server.list("submariner.io/v1", "Cluster", Some(namespace), "").await?;
+    if key.is_some() || members.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names: Vec<&str> =
+        members.iter().filter_map(|member| member["metadata"]["name"].as_str()).take(16).collect();
+    Ok(vec![Finding::bad(
+        format!("clusters have joined with a key that is not here: {}", names.join(", ")),
+        "say where it is with --ipsec-psk-from broker-info.subm, or get it from a member with trieste recover-broker-info",
+    )])
+}
+
+/// Who has which addresses stays; a range cannot change below those who have some of it.
+async fn keeps_ranges(server: &Server, manifests: &[Manifest]) -> Result<Vec<Finding>, DeployError> {
+    let mut findings = Vec::new();
+    for wanted in manifests.iter().filter(|manifest| is_allocation(manifest)) {
+        let Some(place) = Place::of(wanted.as_value()) else { continue };
+        let Some(found) = server.find(&place).await? else { continue };
+        let is_used = !matches!(found["data"]["clusterinfo"].as_str(), None | Some("" | "[]" | "null"));
+        let changes = changed_keys(&found, wanted.as_value());
+        if is_used && !changes.is_empty() {
+            let next = "say the same as before, or let the clusters that have addresses of it leave first";
+            findings.push(Finding::bad(
+                format!("{place} gives out addresses already, and differs in {}", changes.join(", ")),
+                next,
+            ));
+        }
+    }
+    Ok(findings)
+}
+
+fn changed_keys(found: &Value, wanted: &Value) -> Vec<String> {
+    let entries = wanted["data"].as_object().into_iter().flatten();
+    let changed =
+        entries.filter(|(key, value)| *key != "clusterinfo" && found["data"][key.as_str()] != **value);
+    changed.map(|(key, _)| key.clone()).collect()
+}
+
+fn is_allocation(manifest: &Manifest) -> bool {
+    manifest.kind() == "ConfigMap" && [GLOBALNET_INFO, CLUSTERSET_IP_INFO].contains(&manifest.name())
+}
+
+fn applicable(manifests: &[Manifest]) -> Vec<Manifest> {
+    manifests.iter().filter(|manifest| !is_allocation(manifest)).cloned().collect()
+}
+
+/// Creates the table of addresses, or changes all of it but who has which: members write that.
+async fn allocate(server: &Server, info: &Manifest) -> Result<crate::server::Applied, DeployError> {
+    use crate::server::Applied;
+    let Some(place) = Place::of(info.as_value()) else { return Ok(Applied::Unchanged) };
+    let Some(found) = server.find(&place).await? else {
+        server.create(info.as_value()).await?;
+        return Ok(Applied::Created);
+    };
+    let changes = changed_keys(&found, info.as_value());
+    if changes.is_empty() {
+        return Ok(Applied::Unchanged);
+    }
+    let data: Value =
+        changes.into_iter().map(|key| (key.clone(), info.as_value()["data"][key].clone())).collect();
+    server.merge(&place, &json!({"data": data})).await?;
+    Ok(Applied::Changed)
+}
+
+fn key_of(options: &DeployBroker, token: &ClientToken, key: Option<Secret>) -> Secret {
+    let known = options.known.as_ref().filter(|known| is_same_broker(known, token));
+    key.or_else(|| known.map(|known| known.psk.clone())).unwrap_or_else(psk::generate)
+}
+
+fn is_same_broker(known: &BrokerInfo, token: &ClientToken) -> bool {
+    known.client_token.ca == token.ca && known.client_token.namespace == token.namespace
+}
+
+/// Waits until the control plane has written an account's token into its Secret.
+pub(crate) async fn wait_token(
+    server: &Server,
+    namespace: &str,
+    name: &str,
+) -> Result<ClientToken, DeployError> {
+    let place = Place::namespaced("v1", "Secret", namespace, name);
+    let until = Instant::now() + TOKEN;
+    loop {
+        let secret = server.find(&place).await?;
+        if let Some(token) = secret.and_then(|secret| token_of(&secret, namespace)) {
+            return Ok(token);
+        }
+        if Instant::now() >= until {
+            return Err(DeployError::NotInTime {
+                what: format!("{}: {place} did not get its token", server.name()),
+                seconds: TOKEN.as_secs(),
+                state: Vec::new(),
+                next: "kube-controller-manager writes it: kubectl -n kube-system get pods says whether it runs; \
+                       then repeat the command"
+                    .to_owned(),
+            });
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// The token in a Secret that the control plane has filled.
+pub(crate) fn token_of(secret: &Value, namespace: &str) -> Option<ClientToken> {
+    let token = decoded(secret, "token").filter(|token| !token.is_empty())?;
+    Some(ClientToken {
+        secret_name: secret["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        namespace: namespace.to_owned(),
+        token: Secret::new(token),
+        ca: decoded(secret, "ca.crt").unwrap_or_default(),
+    })
+}
+
+/// A value of a Secret, out of its base64.
+pub(crate) fn decoded(secret: &Value, key: &str) -> Option<Vec<u8>> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(secret["data"][key].as_str()?).ok()
+}

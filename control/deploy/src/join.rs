@@ -1,0 +1,337 @@
+//! Making a cluster a member of a set.
+//!
+//! ```text
+//!   prepare: discover ──▶ ask the broker ──▶ check ──▶ Plan          changes nothing
+//!   carry_out: account on the broker ──▶ objects ──▶ node label ──▶ wait
+//! ```
+//!
+//! The broker's side comes first: what the cluster's objects need is there before they are. Run again, both sides end
+//! as they are; after a crash, the next run goes on.
+
+mod gather;
+mod wait;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trieste_control::steps::{Outcome, Steps};
+
+use crate::apply::{apply_all, ensure, remove};
+use crate::broker_info::BrokerInfo;
+use crate::deploy_broker::wait_token;
+use crate::discover::{Given, Network, Subnets, discover};
+use crate::error::DeployError;
+use crate::objects::names::{
+    GATEWAY_LABEL, MANAGED_BY_LABEL, SUBMARINER, TRIESTE, cluster_account, cluster_token,
+};
+use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
+use crate::place::Place;
+use crate::preflight::{self, GatewayNodes, Registration, conclude};
+use crate::server::Server;
+
+/// The annotation of a member's account on the broker: for which cluster it was made, by the UID of its namespace
+/// `kube-system`.
+pub const MADE_FOR: &str = "trieste.io/kube-system-uid";
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Join {
+    /// The member's choices, but for what is discovered, and its token.
+    pub member: MemberOptions,
+    /// CIDRs that the user says.
+    pub given: Given,
+    /// Whether the cluster takes part in globalnet, if the broker has it.
+    pub globalnet: bool,
+    /// Whether a node is labelled as a gateway if none is.
+    pub label_gateway: bool,
+    /// Whether requirements that are not met are doubts.
+    pub ignore_requirements: bool,
+    /// How long pods may take to come up; zero does not wait.
+    pub patience: Duration,
+}
+
+/// Somebody who can choose. Tests and scripts cannot.
+pub trait Ask: Send {
+    /// Asks for one of several; `None` if nobody is there to answer.
+    fn choose(&mut self, question: &str, choices: &[String]) -> Option<usize>;
+}
+
+/// Nobody.
+#[derive(Debug, Clone, Copy)]
+pub struct NoOne;
+
+impl Ask for NoOne {
+    fn choose(&mut self, _: &str, _: &[String]) -> Option<usize> {
+        None
+    }
+}
+
+/// What a join is going to do.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The member's choices with what was discovered; the token is not known yet.
+    pub member: MemberOptions,
+    /// Objects for the broker.
+    pub broker: Vec<Manifest>,
+    /// Objects for the cluster, their token empty.
+    pub local: Vec<Manifest>,
+    /// The node that gets the gateway's label.
+    pub label: Option<String>,
+    /// Whether any node is to run a gateway.
+    pub has_gateway: bool,
+    patience: Duration,
+}
+
+/// Finds out all that a join needs, and checks it. Nothing is changed.
+///
+/// # Errors
+/// [`DeployError::Unmet`] with every check that failed; [`DeployError`] if a server does not answer.
+pub async fn prepare(
+    local: &Server,
+    broker: &Server,
+    options: &Join,
+    ask: &mut dyn Ask,
+    steps: &mut dyn Steps,
+) -> Result<Plan, DeployError> {
+    steps.begin("Discovering network details");
+    let network = discover(local, &options.given).await?;
+    for line in describe(&network) {
+        steps.remark(Outcome::Success, &line);
+    }
+    steps.end(Outcome::Success);
+
+    steps.begin("Gathering relevant information from Broker");
+    let there = gather::from_broker(broker, &options.member).await?;
+    steps.end(Outcome::Success);
+
+    steps.begin("Checking requirements");
+    let here = gather::from_cluster(local, &options.member).await?;
+    let member = complete(&options.member, &network);
+    let plan_broker = account(&member, &here.uid);
+    let plan_local = objects::member(&member);
+    let mut findings = check(options, &network, &here, &there);
+    findings.extend(preflight::rights(&gather::rights(local, &plan_local).await?));
+    findings.extend(gather::broker_rights(broker, &plan_broker).await?);
+    conclude(&findings, steps)?;
+
+    let nodes = preflight::gateway_nodes(&here.nodes);
+    let label = choose_gateway(&nodes, options.label_gateway, ask, steps);
+    let has_gateway = label.is_some() || matches!(nodes, GatewayNodes::Labelled(_));
+    Ok(Plan {
+        member,
+        broker: plan_broker,
+        local: plan_local,
+        label,
+        has_gateway,
+        patience: options.patience,
+    })
+}
+
+/// Does what was planned.
+///
+/// # Errors
+/// [`DeployError`]; what was done stays, and the next run goes on from there.
+pub async fn carry_out(
+    local: &Server,
+    broker: &Server,
+    plan: &Plan,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    let id = plan.member.cluster_id.as_str();
+    steps.begin(&format!("Creating the account of cluster \"{id}\" on the broker"));
+    let member = register(broker, plan).await?;
+    steps.end(Outcome::Success);
+
+    steps.begin("Deploying the gateway and the route agents");
+    let tally = apply_all(local, &objects::member(&member)).await?;
+    let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
+    publish(local, &place, &member).await?;
+    prune(local, &member).await?;
+    steps.remark(Outcome::Success, &tally.to_string());
+    steps.end(Outcome::Success);
+
+    if let Some(node) = &plan.label {
+        steps.begin(&format!("Labelling node \"{node}\" as a gateway"));
+        let place = Place::cluster_wide("v1", "Node", node);
+        local.merge(&place, &json!({"metadata": {"labels": {GATEWAY_LABEL: "true"}}})).await?;
+        steps.end(Outcome::Success);
+    }
+    if plan.patience.is_zero() {
+        return Ok(());
+    }
+    wait::until_up(local, &member, plan.has_gateway, plan.patience, steps).await
+}
+
+/// The lines of upstream's tool, with where each fact comes from.
+fn describe(network: &Network) -> Vec<String> {
+    let list = |what: &str, subnets: &Subnets| {
+        let shown: Vec<String> = subnets.cidrs.iter().map(ToString::to_string).collect();
+        let source = if subnets.cidrs.is_empty() { "not found" } else { &subnets.source };
+        format!("{what}  [{}] ({source})", shown.join(" "))
+    };
+    vec![
+        format!("Network plugin:  {} ({})", network.plugin.name, network.plugin.source),
+        list("Service CIDRs:", &network.services),
+        list("Cluster CIDRs:", &network.pods),
+    ]
+}
+
+fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
+    MemberOptions {
+        cluster_cidrs: network.pods.cidrs.clone(),
+        service_cidrs: network.services.cidrs.clone(),
+        network_plugin: network.plugin.name.clone(),
+        ..member.clone()
+    }
+}
+
+fn check(
+    options: &Join,
+    network: &Network,
+    here: &gather::Here,
+    there: &gather::There,
+) -> Vec<preflight::Finding> {
+    let member = &options.member;
+    let (major, minor, version) = &here.version;
+    let mut findings =
+        vec![preflight::version(*major, *minor, version).unless_ignored(options.ignore_requirements)];
+    findings.extend(here.obstacles.clone());
+    findings.extend(preflight::identity(
+        &member.cluster_id,
+        &here.uid,
+        &there.registration,
+        here.membership.as_ref(),
+        &member.broker.api_server,
+    ));
+    findings.extend(preflight::globalnet(there.has_globalnet, options.globalnet));
+    findings.extend(preflight::networks(&member.cluster_id, network, &there.others));
+    findings.extend(preflight::cable(&member.cable_driver));
+    findings.extend(preflight::drivers(&there.drivers));
+    let plugin = preflight::plugin(&network.plugin.name).into_iter();
+    findings.extend(plugin.map(|finding| finding.unless_ignored(options.ignore_requirements)));
+    findings.extend(preflight::image(&member.image.reference));
+    findings.extend(preflight::ports(member.natt_port, member.nat_discovery_port, &here.gateway_pods));
+    if here.nodes.is_empty() {
+        findings.push(preflight::Finding::bad("this cluster has no nodes", "add one that can run a gateway"));
+    }
+    findings
+}
+
+/// The member's objects on the broker, its account marked with whose it is.
+fn account(member: &MemberOptions, uid: &str) -> Vec<Manifest> {
+    let name = cluster_account(&member.cluster_id);
+    let mark = |manifest: Manifest| {
+        if manifest.kind() != "ServiceAccount" || manifest.name() != name {
+            return manifest;
+        }
+        let mut value = manifest.into_value();
+        value["metadata"]["annotations"][MADE_FOR] = json!(uid);
+        Manifest::new(value)
+    };
+    objects::broker_member(&member.cluster_id, &member.broker.namespace).into_iter().map(mark).collect()
+}
+
+fn choose_gateway(
+    nodes: &GatewayNodes,
+    may_label: bool,
+    ask: &mut dyn Ask,
+    steps: &mut dyn Steps,
+) -> Option<String> {
+    let candidates = match nodes {
+        GatewayNodes::Labelled(names) => {
+            let text = format!("There are {} node(s) labeled as gateways: {}", names.len(), names.join(", "));
+            steps.remark(Outcome::Success, &text);
+            return None;
+        }
+        GatewayNodes::None => return None,
+        GatewayNodes::Candidates(_) if !may_label => {
+            let text = format!(
+                "No node is labeled as a gateway; choose one with kubectl label node NODE {GATEWAY_LABEL}=true"
+            );
+            steps.remark(Outcome::Warning, &text);
+            return None;
+        }
+        GatewayNodes::Candidates(names) => names,
+    };
+    let [only] = candidates.as_slice() else {
+        let chosen = ask.choose("Which node should be used as the gateway?", candidates);
+        let name = candidates.get(chosen.unwrap_or(0))?;
+        if chosen.is_none() {
+            let text = format!(
+                "Node {name} is going to run the gateway, the first of {}; another one: kubectl label node NODE \
+                 {GATEWAY_LABEL}=true before joining",
+                candidates.len()
+            );
+            steps.remark(Outcome::Success, &text);
+        }
+        return Some(name.clone());
+    };
+    Some(only.clone())
+}
+
+/// Makes the account, unless another cluster has been faster, and returns the member's choices with its token.
+async fn register(broker: &Server, plan: &Plan) -> Result<MemberOptions, DeployError> {
+    let member = &plan.member;
+    for manifest in &plan.broker {
+        still_ours(broker, manifest, &member.cluster_id).await?;
+        ensure(broker, manifest).await?;
+    }
+    let token = wait_token(broker, &member.broker.namespace, &cluster_token(&member.cluster_id)).await?;
+    let ca = if token.ca.is_empty() { member.broker.ca.clone() } else { Some(token.ca) };
+    let access = BrokerAccess { token: token.token, ca, ..member.broker.clone() };
+    Ok(MemberOptions { broker: access, ..member.clone() })
+}
+
+/// Of two clusters that join under one ID at the same moment, both have found it free.
+async fn still_ours(broker: &Server, manifest: &Manifest, id: &str) -> Result<(), DeployError> {
+    let made_for = |object: &Value| object["metadata"]["annotations"][MADE_FOR].as_str().map(str::to_owned);
+    let (Some(ours), Some(place)) = (made_for(manifest.as_value()), Place::of(manifest.as_value())) else {
+        return Ok(());
+    };
+    match broker.find(&place).await?.as_ref().and_then(made_for) {
+        Some(theirs) if theirs != ours => Err(DeployError::refused(
+            format!("another cluster has just joined with the ID {id}"),
+            "choose another one with --clusterid",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the member's status, which readers such as `show networks` look at.
+async fn publish(local: &Server, place: &Place, member: &MemberOptions) -> Result<(), DeployError> {
+    let path = format!("{}/status?fieldManager={}", place.path(), crate::server::FIELD_MANAGER);
+    let change = json!({"status": objects::submariner_status(member)});
+    let body = Some(("application/merge-patch+json", &change));
+    local.call(http::Method::PATCH, &path, body, &format!("writing the status of {place}")).await.map(drop)
+}
+
+/// Removes Services of ours that are not asked for any more, such as the load balancer's.
+async fn prune(local: &Server, member: &MemberOptions) -> Result<(), DeployError> {
+    let selector = format!("labelSelector={MANAGED_BY_LABEL}%3D{TRIESTE}");
+    let wanted = objects::member(member);
+    for service in local.list("v1", "Service", Some(&member.namespace), &selector).await? {
+        let Some(place) = Place::of(&service) else { continue };
+        let is_wanted = |manifest: &Manifest| manifest.kind() == "Service" && manifest.name() == place.name;
+        if !wanted.iter().any(is_wanted) {
+            remove(local, &place).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The member's choices of a join file: how the broker is reached, the key, the domains.
+pub fn member_of(info: &BrokerInfo, cluster_id: &str, url: Option<&str>, is_insecure: bool) -> MemberOptions {
+    let ca = (!info.client_token.ca.is_empty()).then(|| info.client_token.ca.clone());
+    let mut access = BrokerAccess::new(url.unwrap_or(&info.broker_url), ca, objects::Secret::default());
+    access.namespace.clone_from(&info.client_token.namespace);
+    access.insecure = is_insecure;
+    let mut member = MemberOptions::new(cluster_id, access, info.psk.clone());
+    member.custom_domains = info.custom_domains.clone().unwrap_or_default();
+    member
+}
+
+/// Whether the broker knows an account, and for whom it was made.
+fn registration(has_cluster: bool, account: Option<&Value>) -> Registration {
+    let made_for = account.and_then(|account| account["metadata"]["annotations"][MADE_FOR].as_str());
+    Registration { has_cluster, made_for: made_for.map(str::to_owned) }
+}

@@ -1,0 +1,194 @@
+//! Waiting until what was applied runs, and what to say if it does not.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+use trieste_control::steps::{Outcome, Steps};
+
+use crate::error::DeployError;
+use crate::objects::MemberOptions;
+use crate::objects::names::{GATEWAY, ROUTE_AGENT};
+use crate::place::Place;
+use crate::server::{POLL, Server};
+
+/// Most pods whose state is told.
+const MOST: usize = 12;
+
+/// Waits for the route agents, the gateways and the word of the active one.
+pub(super) async fn until_up(
+    local: &Server,
+    member: &MemberOptions,
+    has_gateway: bool,
+    patience: Duration,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    let until = Instant::now() + patience;
+    steps.begin("Waiting for the route agents");
+    rolled_out(local, member, ROUTE_AGENT, until, patience).await?;
+    steps.end(Outcome::Success);
+    if !has_gateway {
+        return Ok(());
+    }
+    steps.begin("Waiting for the gateway");
+    rolled_out(local, member, GATEWAY, until, patience).await?;
+    let name = active(local, member, until, patience).await?;
+    steps.remark(Outcome::Success, &format!("Gateway {name} is active"));
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+async fn rolled_out(
+    local: &Server,
+    member: &MemberOptions,
+    name: &str,
+    until: Instant,
+    patience: Duration,
+) -> Result<(), DeployError> {
+    let place = Place::namespaced("apps/v1", "DaemonSet", &member.namespace, name);
+    loop {
+        let set = local.find(&place).await?.unwrap_or_default();
+        if is_rolled_out(&set) {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let state = pods(local, &member.namespace, name).await?;
+            return Err(late(
+                &format!("not all pods of {place} were ready ({})", counts(&set)),
+                state,
+                patience,
+            ));
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Whether the present template runs, ready, on every node that it is for.
+pub(crate) fn is_rolled_out(set: &Value) -> bool {
+    let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
+    let generation = set["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);
+    let desired = status("desiredNumberScheduled");
+    desired > 0
+        && status("observedGeneration") >= generation
+        && status("updatedNumberScheduled") >= desired
+        && status("numberReady") >= desired
+}
+
+fn counts(set: &Value) -> String {
+    let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
+    format!("{} of {}", status("numberReady"), status("desiredNumberScheduled"))
+}
+
+/// The gateway that says of itself that it is active.
+async fn active(
+    local: &Server,
+    member: &MemberOptions,
+    until: Instant,
+    patience: Duration,
+) -> Result<String, DeployError> {
+    loop {
+        let gateways = local.list("submariner.io/v1", "Gateway", Some(&member.namespace), "").await?;
+        let is_active = |gateway: &&Value| gateway["status"]["haStatus"] == "active";
+        if let Some(name) =
+            gateways.iter().find(is_active).and_then(|gateway| gateway["metadata"]["name"].as_str())
+        {
+            return Ok(name.to_owned());
+        }
+        if Instant::now() >= until {
+            let failures = gateways.iter().filter_map(|gateway| {
+                let failure = gateway["status"]["statusFailure"].as_str()?;
+                Some(format!("{}: {failure}", gateway["metadata"]["name"].as_str()?))
+            });
+            let mut state: Vec<String> = failures.take(MOST).collect();
+            state.extend(pods(local, &member.namespace, GATEWAY).await?);
+            return Err(late("no gateway was active", state, patience));
+        }
+        sleep(POLL).await;
+    }
+}
+
+fn late(what: &str, state: Vec<String>, patience: Duration) -> DeployError {
+    DeployError::NotInTime {
+        what: what.to_owned(),
+        seconds: patience.as_secs(),
+        state,
+        next: "trieste diagnose all; everything is applied, and the command can be repeated".to_owned(),
+    }
+}
+
+/// The state of the pods of an application that are not ready, one line each.
+pub(crate) async fn pods(local: &Server, namespace: &str, app: &str) -> Result<Vec<String>, DeployError> {
+    let found = local.list("v1", "Pod", Some(namespace), &format!("labelSelector=app%3D{app}")).await?;
+    Ok(found.iter().filter_map(state).take(MOST).collect())
+}
+
+/// What keeps a pod from being ready; `None` if it is.
+fn state(pod: &Value) -> Option<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or("no node");
+    let status = &pod["status"];
+    let containers: Vec<Value> = list(&status["initContainerStatuses"])
+        .into_iter()
+        .chain(list(&status["containerStatuses"]))
+        .collect();
+    let conditions = list(&status["conditions"]);
+    if conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True") {
+        return None;
+    }
+    let reason = containers.iter().find_map(waits_for).or_else(|| {
+        let unmet = conditions.iter().filter(|condition| condition["status"] != "True");
+        unmet
+            .filter_map(|condition| condition["message"].as_str())
+            .find(|text| !text.is_empty())
+            .map(str::to_owned)
+    });
+    let phase = status["phase"].as_str().unwrap_or("Unknown");
+    let reason = reason.map_or_else(String::new, |reason| {
+        let short: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+        format!(": {short}")
+    });
+    Some(format!("pod {name} on {node}: {phase}{reason}"))
+}
+
+fn waits_for(container: &Value) -> Option<String> {
+    let waiting = &container["state"]["waiting"];
+    let ended = &container["lastState"]["terminated"];
+    let reason = waiting["reason"].as_str().filter(|reason| *reason != "PodInitializing")?;
+    let message = waiting["message"].as_str().or_else(|| ended["message"].as_str()).unwrap_or_default();
+    Some(format!("{reason} {message}").trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_set_is_rolled_out_when_the_present_template_is_ready_everywhere() {
+        let set = |generation: u64, observed: u64, desired: u64, updated: u64, ready: u64| {
+            json!({"metadata": {"generation": generation}, "status": {"observedGeneration": observed,
+                "desiredNumberScheduled": desired, "updatedNumberScheduled": updated, "numberReady": ready}})
+        };
+        assert!(is_rolled_out(&set(2, 2, 3, 3, 3)));
+        for unfinished in
+            [set(2, 1, 3, 3, 3), set(2, 2, 3, 2, 3), set(2, 2, 3, 3, 2), set(1, 1, 0, 0, 0), json!({})]
+        {
+            assert!(!is_rolled_out(&unfinished), "{unfinished}");
+        }
+    }
+
+    #[test]
+    fn a_pod_says_why_it_is_not_ready() {
+        let pod =
+            |status: Value| json!({"metadata": {"name": "p"}, "spec": {"nodeName": "w1"}, "status": status});
+        let pulling = json!({"phase": "Pending", "containerStatuses": [
+            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]});
+        assert_eq!(state(&pod(pulling)).unwrap(), "pod p on w1: Pending: ImagePullBackOff no such image");
+        let unplaced = json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]});
+        assert_eq!(state(&pod(unplaced)).unwrap(), "pod p on w1: Pending: 0/2 nodes are available");
+        let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        assert_eq!(state(&pod(ready)), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Whether a cluster's addresses are its own.
+
+use ipnet::IpNet;
+use trieste_control::api::{ClusterSpec, overlap};
+
+use super::Finding;
+use crate::discover::Network;
+
+/// The other clusters of the broker: what each says of itself.
+#[derive(Debug, Clone, Default)]
+pub struct Others(pub Vec<ClusterSpec>);
+
+/// Looks at our networks and everybody else's.
+pub fn networks(id: &str, own: &Network, others: &Others) -> Vec<Finding> {
+    let mut findings: Vec<Finding> =
+        own.warnings.iter().map(|warning| Finding::doubt(warning.clone(), "")).collect();
+    for (what, flag, subnets) in
+        [("pod", "--clustercidr", &own.pods), ("service", "--servicecidr", &own.services)]
+    {
+        if subnets.cidrs.is_empty() {
+            findings.push(Finding::bad(
+                format!("the {what} CIDRs of this cluster are not written anywhere that trieste looks"),
+                format!("say them with {flag}"),
+            ));
+        }
+    }
+    if let Some((pods, services)) = overlap(&own.pods.cidrs, &own.services.cidrs) {
+        findings.push(Finding::bad(
+            format!("the pod CIDR {pods} and the service CIDR {services} of this cluster overlap"),
+            "say the right ones with --clustercidr and --servicecidr",
+        ));
+    }
+    let mine: Vec<IpNet> = own.services.cidrs.iter().chain(&own.pods.cidrs).copied().collect();
+    let clashes =
+        others.0.iter().filter(|other| other.cluster_id != id).filter_map(|other| clash(&mine, other));
+    let before = findings.len();
+    findings.extend(clashes);
+    if findings.len() == before && !mine.is_empty() {
+        findings.push(Finding::good("No CIDR is another cluster's"));
+    }
+    findings
+}
+
+fn clash(mine: &[IpNet], other: &ClusterSpec) -> Option<Finding> {
+    let facts = match other.parse() {
+        Ok(facts) => facts,
+        Err(error) => {
+            let id: String = other.cluster_id.escape_debug().take(63).collect();
+            let text = format!("the Cluster object of {id} on the broker cannot be read: {error}");
+            return Some(Finding::doubt(text, "its CIDRs were not compared with ours"));
+        }
+    };
+    let (ours, theirs) = overlap(mine, &facts.published_subnets())?;
+    Some(Finding::bad(
+        format!("our {ours} overlaps {theirs} of cluster {}", facts.cluster_id),
+        "give one of the two clusters other CIDRs; if these are not this cluster's, say the right ones with \
+         --clustercidr and --servicecidr",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::Subnets;
+    use trieste_control::steps::Outcome;
+
+    fn subnets(list: &[&str]) -> Subnets {
+        Subnets { cidrs: nets(list), source: String::new() }
+    }
+
+    fn nets(list: &[&str]) -> Vec<IpNet> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn own(pods: &[&str], services: &[&str]) -> Network {
+        Network { pods: subnets(pods), services: subnets(services), ..Network::default() }
+    }
+
+    fn other(id: &str, cidr: &str) -> ClusterSpec {
+        ClusterSpec::new(id, &[], &nets(&[cidr]))
+    }
+
+    fn failures(own: &Network, others: Vec<ClusterSpec>) -> Vec<String> {
+        let findings = networks("east", own, &Others(others));
+        let bad = |finding: &Finding| finding.outcome == Outcome::Failure;
+        findings.into_iter().filter(bad).map(|finding| finding.text).collect()
+    }
+
+    #[test]
+    fn an_overlap_names_both_cidrs_and_the_cluster_and_every_one_is_said() {
+        let own = own(&["10.1.0.0/16"], &["10.96.0.0/16"]);
+        let others =
+            vec![other("east", "10.1.0.0/16"), other("west", "10.1.5.0/24"), other("north", "10.0.0.0/8")];
+        assert_eq!(
+            failures(&own, others),
+            [
+                "our 10.1.0.0/16 overlaps 10.1.5.0/24 of cluster west",
+                "our 10.96.0.0/16 overlaps 10.0.0.0/8 of cluster north"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_cluster_of_global_addresses_claims_those_alone() {
+        let mut global = other("west", "10.1.0.0/16");
+        global.global_cidr = vec!["242.0.0.0/16".to_owned()];
+        assert_eq!(failures(&own(&["10.1.0.0/16"], &["10.96.0.0/16"]), vec![global]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_missing_or_overlaps_within_the_cluster_is_said_with_the_flag() {
+        assert_eq!(failures(&own(&[], &["10.96.0.0/16"]), vec![]).len(), 1);
+        assert_eq!(failures(&own(&["10.96.0.0/12"], &["10.96.0.0/16"]), vec![]).len(), 1);
+    }
+
+    #[test]
+    fn a_cluster_that_cannot_be_read_does_not_keep_others_out() {
+        let broken = ClusterSpec { cluster_cidr: vec!["x".to_owned()], ..other("west", "10.9.0.0/16") };
+        let findings = networks("east", &own(&["10.1.0.0/16"], &["10.96.0.0/16"]), &Others(vec![broken]));
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].outcome, Outcome::Warning);
+    }
+}

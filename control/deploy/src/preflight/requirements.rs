@@ -1,0 +1,209 @@
+//! What this version needs, and what it cannot do yet.
+
+use super::Finding;
+use crate::place::Place;
+
+/// The oldest Kubernetes: objects are applied by the server, which does that for everybody since 1.22. Upstream asks
+/// for 1.19, but its tool applies objects itself.
+const OLDEST: (u32, u32) = (1, 22);
+
+/// Since when a broker can tell members' objects apart (ValidatingAdmissionPolicy, version v1).
+pub(crate) const POLICIES_SINCE: (u32, u32) = (1, 30);
+
+/// Plugins that the route agent knows how to serve.
+const PLUGINS: [&str; 6] = ["calico", "canal-flannel", "flannel", "kindnet", "OpenShiftSDN", "weave-net"];
+
+/// Looks at the version of Kubernetes; (0, 0) is one that the server does not tell.
+pub fn version(major: u32, minor: u32, text: &str) -> Finding {
+    let shown: String = text.escape_debug().take(64).collect();
+    match (major, minor) {
+        (0, 0) => Finding::good(format!("Kubernetes does not tell its version (\"{shown}\")")),
+        found if found >= OLDEST => Finding::good(format!("Kubernetes version \"{shown}\" is supported")),
+        _ => Finding::bad(
+            format!("Kubernetes \"{shown}\" is older than {}.{}", OLDEST.0, OLDEST.1),
+            "upgrade it, or try in spite of it with --ignore-requirements",
+        ),
+    }
+}
+
+/// Looks at the kind of cable; empty is this version's default.
+pub fn cable(driver: &str) -> Vec<Finding> {
+    let next = "join with --cable-driver wireguard, or without the flag, which means the same";
+    match driver.to_ascii_lowercase().as_str() {
+        "" | "wireguard" => Vec::new(),
+        "libreswan" => {
+            vec![Finding::bad("the IPsec cable (libreswan) is not part of this version yet", next)]
+        }
+        "vxlan" => vec![Finding::bad("the unencrypted cable (vxlan) is not part of this version yet", next)],
+        _ => {
+            vec![Finding::bad(format!("`{}` is no cable driver that is known", driver.escape_debug()), next)]
+        }
+    }
+}
+
+/// Looks at the other clusters' kinds of cable: (cluster, driver), as their Endpoints say.
+pub fn drivers(others: &[(String, String)]) -> Vec<Finding> {
+    let strange = others.iter().filter(|(_, driver)| !driver.eq_ignore_ascii_case("wireguard"));
+    let shown: Vec<String> = strange
+        .take(16)
+        .map(|(cluster, driver)| format!("{} ({})", cluster.escape_debug(), driver.escape_debug()))
+        .collect();
+    if shown.is_empty() {
+        return Vec::new();
+    }
+    vec![Finding::doubt(
+        format!("this version only makes WireGuard cables; there will be none to {}", shown.join(", ")),
+        "let these clusters use WireGuard: subctl join --cable-driver wireguard, or trieste join",
+    )]
+}
+
+/// Looks at the network plugin.
+pub fn plugin(name: &str) -> Vec<Finding> {
+    if PLUGINS.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+        if name.eq_ignore_ascii_case("calico") {
+            let text = "Calico needs an IPPool (disabled, natOutgoing false) for each remote CIDR";
+            return vec![Finding::doubt(text, "trieste diagnose cni says which are missing")];
+        }
+        return Vec::new();
+    }
+    if name.eq_ignore_ascii_case("OVNKubernetes") {
+        let text = "OVN-Kubernetes is not served by this version's route agent yet";
+        return vec![Finding::bad(text, "to install in spite of it: --ignore-requirements")];
+    }
+    let text =
+        format!("the network plugin was not recognised and is treated as \"{}\"", crate::discover::GENERIC);
+    vec![Finding::doubt(text, "it may or may not work; trieste diagnose all tells")]
+}
+
+/// Looks at whether the broker gives out global addresses, which this version cannot translate.
+pub fn globalnet(is_enabled: bool, takes_part: bool) -> Vec<Finding> {
+    match (is_enabled, takes_part) {
+        (true, true) => vec![Finding::bad(
+            "the broker uses globalnet, and this version cannot translate global addresses yet",
+            "if no CIDR of this cluster overlaps another's, join with --globalnet=false",
+        )],
+        (true, false) => vec![Finding::doubt(
+            "the broker uses globalnet, and this cluster takes no part in it",
+            "it reaches the others by their global addresses, and they reach it by its own",
+        )],
+        (false, _) => Vec::new(),
+    }
+}
+
+/// Looks at an image's reference.
+pub fn image(reference: &str) -> Vec<Finding> {
+    if is_reference(reference) {
+        return Vec::new();
+    }
+    vec![Finding::bad(
+        format!("`{}` is no reference to an image", reference.escape_debug()),
+        "such as registry.example.com/trieste:0.1.0; see --image, --repository and --version",
+    )]
+}
+
+/// `[registry[:port]/]path[:tag][@digest]`.
+fn is_reference(text: &str) -> bool {
+    let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
+    let after_slash = name.rfind('/').map_or(0, |at| at + 1);
+    let (path, tag) = match name[after_slash..].split_once(':') {
+        Some((last, tag)) => (&name[..after_slash + last.len()], Some(tag)),
+        None => (name, None),
+    };
+    let word = |text: &str, extra: &[char]| {
+        !text.is_empty()
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(&c))
+    };
+    let mut parts = path.split('/').enumerate();
+    let parts_good = parts.all(|(index, part)| match index {
+        // The registry may have a port and, as a host's name, capitals.
+        0 if path.contains('/') => word(part, &['.', '-', '_', ':', '[', ']']) || part.starts_with('['),
+        _ => word(part, &['.', '-', '_']) && !part.contains(|c: char| c.is_ascii_uppercase()),
+    });
+    let tag_good = tag.is_none_or(|tag| tag.len() <= 128 && word(tag, &['.', '-', '_']));
+    let digest_good = digest.is_none_or(|digest| {
+        digest
+            .strip_prefix("sha256:")
+            .is_some_and(|hex| hex.len() == 64 && hex.chars().all(|c| c.is_ascii_hexdigit()))
+    });
+    parts_good && tag_good && digest_good
+}
+
+/// Says which rights are missing: (verb, example of what could not be done).
+pub fn rights(missing: &[(&str, Place, String)]) -> Vec<Finding> {
+    let describe = |(verb, place, resource): &(&str, Place, String)| {
+        let group = if place.group().is_empty() { String::new() } else { format!(".{}", place.group()) };
+        let namespace = place.namespace.as_ref().map_or_else(String::new, |name| format!(" in {name}"));
+        format!("{verb} {resource}{group}{namespace}")
+    };
+    let shown: Vec<String> = missing.iter().map(describe).collect();
+    if shown.is_empty() {
+        return vec![Finding::good("These credentials have the rights that are needed")];
+    }
+    vec![Finding::bad(
+        format!("these credentials may not: {}", shown.join(", ")),
+        "use those of an administrator (--context), or ask one for these rights",
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trieste_control::steps::Outcome;
+
+    #[test]
+    fn versions_since_1_22_are_enough() {
+        assert_eq!(version(1, 36, "v1.36.3").text, "Kubernetes version \"v1.36.3\" is supported");
+        assert_eq!(version(1, 22, "v1.22.0").outcome, Outcome::Success);
+        assert_eq!(version(1, 21, "v1.21.9").outcome, Outcome::Failure);
+        assert_eq!(version(0, 0, "v0.0.0-master").outcome, Outcome::Success);
+    }
+
+    #[test]
+    fn cables_that_are_not_there_yet_are_refused_by_name() {
+        assert!(cable("").is_empty() && cable("WireGuard").is_empty());
+        assert!(cable("libreswan")[0].text.contains("IPsec cable"));
+        assert_eq!(cable("vxlan").len() + cable("tin can").len(), 2);
+        let others =
+            [("west".to_owned(), "libreswan".to_owned()), ("north".to_owned(), "wireguard".to_owned())];
+        assert!(drivers(&others)[0].text.ends_with("none to west (libreswan)"));
+        assert_eq!(drivers(&others[1..]), []);
+    }
+
+    #[test]
+    fn plugins_are_known_in_any_case() {
+        assert_eq!(plugin("Kindnet"), []);
+        assert_eq!(plugin("generic")[0].outcome, Outcome::Warning);
+        assert_eq!(plugin("OVNKubernetes")[0].outcome, Outcome::Failure);
+    }
+
+    #[test]
+    fn a_broker_with_globalnet_is_refused_unless_the_cluster_takes_no_part() {
+        assert_eq!(globalnet(true, true)[0].outcome, Outcome::Failure);
+        assert_eq!(globalnet(true, false)[0].outcome, Outcome::Warning);
+        assert_eq!(globalnet(false, true), []);
+    }
+
+    #[test]
+    fn references_are_told_from_other_texts() {
+        for good in [
+            "trieste",
+            "localhost/trieste:0.1.0",
+            "registry.example.com:5000/a/trieste",
+            "[fd00::1]:5000/trieste:1",
+            "quay.io/x/trieste@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        ] {
+            assert_eq!(image(good), [], "{good}");
+        }
+        for bad in ["", "a b", "x/Trieste", "trieste:", "x//y", "https://x/y", "t@sha256:12", "-x"] {
+            assert_eq!(image(bad).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn missing_rights_are_listed() {
+        let place = Place::namespaced("apps/v1", "DaemonSet", "ns", "x");
+        let findings = rights(&[("create", place, "daemonsets".to_owned())]);
+        assert_eq!(findings[0].text, "these credentials may not: create daemonsets.apps in ns");
+    }
+}
