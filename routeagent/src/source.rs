@@ -285,11 +285,7 @@ fn add_cluster(object: &Object, view: &mut ClusterView) {
 }
 
 /// Returns the published device, if it can be one.
-fn interface(
-    object: &Object,
-    spec: &EndpointSpec,
-    conditions: &mut BTreeSet<Condition>,
-) -> Option<String> {
+fn interface(object: &Object, spec: &EndpointSpec, conditions: &mut BTreeSet<Condition>) -> Option<String> {
     let name = spec.backend_config.get(backend_config::INTERFACE_NAME)?;
     if is_device_name(name) {
         return Some(name.clone());

@@ -1,6 +1,8 @@
 //! The command `trieste`: what a gateway does, in tables that readers of upstream's tool know.
 //!
 //! ```text
+//!   trieste deploy-broker clusters find one another here
+//!   trieste join          a cluster becomes a member
 //!   trieste show brokers|connections|endpoints|gateways|routeagents|networks|versions|all
 //!                         of the clusters of a kubeconfig, of a store, or of one gateway
 //!   trieste status        one gateway in detail
@@ -19,7 +21,10 @@ mod capture;
 #[allow(dead_code, reason = "the commands that work on one cluster follow")]
 mod contexts;
 mod crds;
+mod deploy_broker;
+mod deploying;
 mod installation;
+mod join;
 mod node;
 mod output;
 mod pcapng;
@@ -50,6 +55,15 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Make a cluster the broker of a cluster set
+    ///
+    /// Writes broker-info.subm, with which clusters join. Run again it brings the broker up to date and changes nothing
+    /// else: the key is kept.
+    DeployBroker(Box<deploy_broker::DeployBrokerArgs>),
+    /// Make a cluster a member of the set of a broker
+    ///
+    /// Everything is checked before anything is changed, and the command can be repeated at any time.
+    Join(Box<join::JoinArgs>),
     /// Show what gateways publish: connections, endpoints, gateways, networks, or all of it
     Show(show::ShowArgs),
     /// Show one gateway in detail: stores, election, conditions, cables, health, drops, events
@@ -130,6 +144,8 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     let mut output = Output::stdout();
     match command {
+        Command::DeployBroker(args) => in_runtime(deploy_broker::run(&args, &mut output)),
+        Command::Join(args) => in_runtime(join::run(&args, &mut output)),
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
         Command::Capture(args) => in_runtime(capture::run(&args)).map(done),

@@ -53,18 +53,17 @@ pub fn manifests(options: &BrokerOptions, version: (u32, u32)) -> Result<Vec<Man
     Ok(all.into_iter().filter(fits).collect())
 }
 
-/// Makes the cluster a broker, or brings one up to date, and returns what members need to join. Run again it changes
-/// nothing.
+/// Checks all that can be checked before anything is changed, and returns the broker's objects.
 ///
 /// # Errors
-/// [`DeployError`]; what was done stays, and the next run goes on from there.
-pub async fn deploy_broker(
+/// [`DeployError::Unmet`] with every check that failed; [`DeployError`] if the server does not answer.
+pub async fn check(
     server: &Server,
     options: &DeployBroker,
     steps: &mut dyn Steps,
-) -> Result<BrokerInfo, DeployError> {
+) -> Result<Vec<Manifest>, DeployError> {
     let namespace = options.broker.namespace.as_str();
-    let url = checked_url(&options.url)?;
+    checked_url(&options.url)?;
     steps.begin("Checking requirements");
     let (major, minor, version) = server.version().await?;
     let manifests = manifests(&options.broker, (major, minor))?;
@@ -80,6 +79,21 @@ pub async fn deploy_broker(
     findings.extend(keeps_key(server, namespace, key.as_ref()).await?);
     findings.extend(keeps_ranges(server, &manifests).await?);
     conclude(&findings, steps)?;
+    Ok(manifests)
+}
+
+/// Makes the cluster a broker, or brings one up to date, and returns what members need to join. Run again it changes
+/// nothing.
+///
+/// # Errors
+/// [`DeployError`]; what was done stays, and the next run goes on from there.
+pub async fn deploy_broker(
+    server: &Server,
+    options: &DeployBroker,
+    steps: &mut dyn Steps,
+) -> Result<BrokerInfo, DeployError> {
+    let manifests = check(server, options, steps).await?;
+    let key = key_at_hand(server, options).await?;
 
     steps.begin("Deploying the broker");
     let mut tally = apply_all(server, &applicable(&manifests)).await?;
@@ -90,17 +104,17 @@ pub async fn deploy_broker(
     steps.end(Outcome::Success);
 
     steps.begin("Waiting for the token of the account by which clusters join");
-    let client_token = wait_token(server, namespace, &broker_admin_token()).await?;
+    let client_token = wait_token(server, &options.broker.namespace, &broker_admin_token()).await?;
     steps.end(Outcome::Success);
     let components = &options.broker.components;
+    let domains = &options.broker.custom_domains;
     Ok(BrokerInfo {
-        broker_url: url,
+        broker_url: checked_url(&options.url)?,
         psk: key_of(options, &client_token, key),
         client_token,
         service_discovery: components.contains(&Component::ServiceDiscovery),
         components: components.iter().map(ToString::to_string).collect(),
-        custom_domains: (!options.broker.custom_domains.is_empty())
-            .then(|| options.broker.custom_domains.clone()),
+        custom_domains: (!domains.is_empty()).then(|| domains.clone()),
     })
 }
 

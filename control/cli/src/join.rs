@@ -1,0 +1,303 @@
+//! `trieste join`: makes a cluster a member of the set whose `broker-info.subm` is given.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use ipnet::IpNet;
+use trieste_control::steps::{Outcome, Record, Steps};
+use trieste_deploy::broker_info::{self, BrokerInfo};
+use trieste_deploy::discover::Given;
+use trieste_deploy::join::{self, Join, NoOne};
+use trieste_deploy::objects::{HealthCheck, MemberOptions};
+use trieste_deploy::{BrokerLogin, DeployError, Server, cluster_id, connect};
+
+use super::contexts::{KubeArgs, Target};
+use super::deploying::{
+    ApplyArgs, ImageArgs, ProxyArgs, Terminal, explained, join_file, remark_steps, without_effect,
+};
+use super::output::{Output, printable, remark};
+use super::progress::Printer;
+
+/// Flags of `join`: upstream's, and a few of ours. Switches are on or off as in Go: `--natt`, `--natt=false`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(disable_version_flag = true)]
+pub(super) struct JoinArgs {
+    /// The file that deploy-broker has written
+    #[arg(value_name = "broker-info.subm")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    kube: KubeArgs,
+    /// This cluster's ID in the set [default: made of the cluster's name in the kubeconfig]
+    #[arg(long, value_name = "ID")]
+    clusterid: Option<String>,
+    /// Pod CIDRs, separated by commas [default: discovered]
+    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
+    clustercidr: Vec<IpNet>,
+    /// Service CIDRs, separated by commas [default: discovered]
+    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
+    servicecidr: Vec<IpNet>,
+    #[command(flatten)]
+    broker: BrokerArgs,
+    #[command(flatten)]
+    cable: CableArgs,
+    #[command(flatten)]
+    check: CheckArgs,
+    #[command(flatten)]
+    apply: ApplyArgs,
+    /// How many seconds the pods may take to come up; 0 does not wait
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    wait_timeout: u64,
+    /// Try it even if this version of Kubernetes or this network plugin is not supported
+    #[arg(long)]
+    ignore_requirements: bool,
+    #[command(flatten)]
+    image: ImageArgs,
+    #[command(flatten)]
+    proxy: ProxyArgs,
+    /// Programs log more
+    #[arg(long)]
+    pod_debug: bool,
+    #[command(flatten)]
+    later: LaterArgs,
+}
+
+/// The broker.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Broker")]
+struct BrokerArgs {
+    /// The broker's address, if it is another one from here than the file says
+    #[arg(long, value_name = "URL")]
+    broker_url: Option<String>,
+    /// Check the broker's certificate
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
+    check_broker_certificate: bool,
+    /// Domains beside clusterset.local [default: the broker's]
+    #[arg(long, value_name = "DOMAINS", value_delimiter = ',')]
+    custom_domains: Vec<String>,
+}
+
+/// The gateway and its cables.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Gateway and cables")]
+struct CableArgs {
+    /// The kind of cable; wireguard is the only one of this version
+    #[arg(long, value_name = "DRIVER", default_value = "wireguard")]
+    cable_driver: String,
+    /// Label a node as a gateway if none is
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
+    label_gateway: bool,
+    /// UDP port of the cables
+    #[arg(long, alias = "natt-port", value_name = "PORT", default_value_t = 4500)]
+    nattport: u16,
+    /// UDP port of NAT discovery; 0 switches it off
+    #[arg(long, value_name = "PORT", default_value_t = 4490)]
+    nat_discovery_port: u16,
+    /// Peers use the public address where NAT discovery does not tell
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
+    natt: bool,
+    /// Gateways wait for others to connect (of the IPsec cable)
+    #[arg(long)]
+    preferred_server: bool,
+    /// Nobody outside is asked for the public address
+    #[arg(long)]
+    air_gapped: bool,
+    /// Make a Service of type LoadBalancer that leads to the active gateway
+    #[arg(long)]
+    load_balancer: bool,
+    /// Several gateways are to be active; kept for a later version
+    #[arg(long)]
+    multi_active_gateway: bool,
+}
+
+/// How connections are checked.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Health check")]
+struct CheckArgs {
+    /// Ping the other clusters' gateways
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
+    health_check: bool,
+    /// Seconds between two pings
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    health_check_interval: u32,
+    /// Unanswered pings above which a connection has failed
+    #[arg(long, value_name = "PINGS", default_value_t = 5)]
+    health_check_max_packet_loss_count: u32,
+}
+
+/// Upstream's flags for what this version does not have.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Taken for the sake of scripts")]
+struct LaterArgs {
+    /// Take part in globalnet, if the broker has it: not possible yet, so that joining needs --globalnet=false there
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
+    globalnet: bool,
+    #[arg(long, hide = true)]
+    globalnet_cidr: Option<String>,
+    #[arg(long, hide = true)]
+    globalnet_cluster_size: Option<u32>,
+    /// Kept for the IPsec cable
+    #[arg(long)]
+    force_udp_encaps: bool,
+    /// Kept for the IPsec cable
+    #[arg(long)]
+    ipsec_debug: bool,
+    #[arg(long, hide = true)]
+    operator_debug: bool,
+    #[arg(long, hide = true)]
+    coredns_custom_configmap: Option<String>,
+    #[arg(long, hide = true)]
+    enable_clusterset_ip: bool,
+    #[arg(long, hide = true)]
+    clusterset_ip_cidr: Option<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Says what went wrong and what to do next.
+pub(super) async fn run(args: &JoinArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
+    let file = args.file.clone().unwrap_or_else(join_file);
+    let info = broker_info::load(&file).map_err(DeployError::from).map_err(explained)?;
+    let target = args.kube.target()?;
+    args.remark_flags(&info)?;
+    let options = args.options(&info, &target)?;
+    let local = Server::new(target.client().await?, format!("cluster \"{}\"", target.cluster))
+        .forcing_conflicts(args.apply.force_conflicts);
+    let url = args.broker.broker_url.clone().unwrap_or_else(|| info.broker_url.clone());
+    let token = &info.client_token;
+    let login = BrokerLogin {
+        url: url.clone(),
+        ca: token.ca.clone(),
+        token: token.token.clone(),
+        insecure: !args.broker.check_broker_certificate,
+    };
+    let broker = connect(&login).map_err(explained)?;
+    if args.apply.dry_run {
+        return dry_run(args, (&local, &broker), &options, output).await;
+    }
+    let mut printer = Printer::new(output);
+    printer.heading(&target.cluster);
+    printer.remark(Outcome::Success, &format!("{} indicates broker is at {url}", file.display()));
+    let plan =
+        join::prepare(&local, &broker, &options, &mut Terminal, &mut printer).await.map_err(explained)?;
+    join::carry_out(&local, &broker, &plan, &mut printer).await.map_err(explained)?;
+    let joined = format!(
+        "Cluster \"{}\" has joined; trieste show connections tells who answers",
+        plan.member.cluster_id
+    );
+    printer.remark(Outcome::Success, &joined);
+    printer.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn dry_run(
+    args: &JoinArgs,
+    (local, broker): (&Server, &Server),
+    options: &Join,
+    output: &mut Output,
+) -> anyhow::Result<ExitCode> {
+    let mut steps = Record::default();
+    let prepared = join::prepare(local, broker, options, &mut NoOne, &mut steps).await;
+    remark_steps(&steps);
+    let plan = prepared.map_err(explained)?;
+    if let Some(node) = &plan.label {
+        remark(&format!("note: node {} would be labeled as a gateway", printable(node)));
+    }
+    remark("note: the first objects are the broker's, and the token is not known before they are there");
+    args.apply.show(&[plan.broker, plan.local].concat(), output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl JoinArgs {
+    fn options(&self, info: &BrokerInfo, target: &Target) -> anyhow::Result<Join> {
+        let id = self.id(target)?;
+        let insecure = !self.broker.check_broker_certificate;
+        let mut member = join::member_of(info, &id, self.broker.broker_url.as_deref(), insecure);
+        self.fill(&mut member)?;
+        Ok(Join {
+            member,
+            given: Given { pods: self.clustercidr.clone(), services: self.servicecidr.clone() },
+            globalnet: self.later.globalnet,
+            label_gateway: self.cable.label_gateway,
+            ignore_requirements: self.ignore_requirements,
+            patience: Duration::from_secs(self.wait_timeout),
+        })
+    }
+
+    fn fill(&self, member: &mut MemberOptions) -> anyhow::Result<()> {
+        let (cable, check) = (&self.cable, &self.check);
+        member.namespace.clone_from(&self.kube.namespace);
+        let (image, unused) = self.image.image()?;
+        unused.iter().for_each(|text| remark(&format!("warning: {text}")));
+        member.image = image;
+        member.pull_secrets.clone_from(&self.image.image_pull_secrets);
+        member.cable_driver.clone_from(&cable.cable_driver);
+        member.nat_enabled = cable.natt;
+        member.natt_port = cable.nattport;
+        member.nat_discovery_port = cable.nat_discovery_port;
+        member.preferred_server = cable.preferred_server;
+        member.force_udp_encaps = self.later.force_udp_encaps;
+        member.health_check = HealthCheck {
+            enabled: check.health_check,
+            interval_seconds: check.health_check_interval,
+            max_packet_loss: check.health_check_max_packet_loss_count,
+        };
+        member.air_gapped = cable.air_gapped;
+        member.load_balancer = cable.load_balancer;
+        member.multi_active_gateway = cable.multi_active_gateway;
+        member.debug = self.pod_debug;
+        member.ipsec_debug = self.later.ipsec_debug;
+        member.proxy = self.proxy.proxy();
+        if !self.broker.custom_domains.is_empty() {
+            member.custom_domains.clone_from(&self.broker.custom_domains);
+        }
+        Ok(())
+    }
+
+    /// The ID that was said, as it is; else one made of the cluster's name.
+    fn id(&self, target: &Target) -> anyhow::Result<String> {
+        let say = "say one with --clusterid: a-z, 0-9 and dashes, at most 63 characters";
+        if let Some(id) = &self.clusterid {
+            trieste_control::api::check_cluster_id(id)
+                .map_err(|error| anyhow!("the cluster ID {error}; {say}"))?;
+            return Ok(id.clone());
+        }
+        if target.context.is_none() {
+            return Err(anyhow!("the name of this cluster is not known; {say}"));
+        }
+        cluster_id::derive(&target.cluster)
+            .map_err(|error| anyhow!("no cluster ID can be made of the cluster's name: {error}; {say}"))
+    }
+
+    /// Of upstream's flags that do nothing here; those that promise what cannot be kept are refused.
+    fn remark_flags(&self, info: &BrokerInfo) -> anyhow::Result<()> {
+        let later = &self.later;
+        if later.globalnet_cidr.is_some() || later.globalnet_cluster_size.is_some() {
+            return Err(anyhow!(
+                "--globalnet-cidr and --globalnet-cluster-size: this version cannot translate global addresses yet; \
+                 join without them"
+            ));
+        }
+        let no_discovery = "this version has no service discovery";
+        without_effect(&[
+            (later.operator_debug, "--operator-debug", "there is no operator"),
+            (later.coredns_custom_configmap.is_some(), "--coredns-custom-configmap", no_discovery),
+            (later.enable_clusterset_ip, "--enable-clusterset-ip", no_discovery),
+            (later.clusterset_ip_cidr.is_some(), "--clusterset-ip-cidr", no_discovery),
+            (later.force_udp_encaps, "--force-udp-encaps", "it is the IPsec cable's, and kept for it"),
+            (later.ipsec_debug, "--ipsec-debug", "it is the IPsec cable's, and kept for it"),
+            (self.cable.preferred_server, "--preferred-server", "it is the IPsec cable's, and kept for it"),
+            (
+                self.cable.multi_active_gateway,
+                "--multi-active-gateway",
+                "one gateway is active in this version; kept",
+            ),
+        ]);
+        if info.service_discovery {
+            remark("note: the set has service discovery, which this cluster does not take part in");
+        }
+        Ok(())
+    }
+}
