@@ -68,7 +68,11 @@ impl Lab {
     /// If the kernel refuses, or after an interruption.
     pub fn namespace(&self, suffix: &str) -> anyhow::Result<Namespace> {
         let name = format!("{}-{suffix}", self.id());
-        self.record(|record| record.namespaces.push(name.clone()))?;
+        self.record(|record| {
+            // A node that is switched on again has its old name.
+            record.namespaces.retain(|other| *other != name);
+            record.namespaces.push(name.clone());
+        })?;
         Run::new("ip").args(["netns", "add", &name]).stdout()?;
         let namespace = Namespace::named(name);
         namespace.sysctl(&[
@@ -78,6 +82,17 @@ impl Lab {
         ])?;
         namespace.ip("link set lo up")?;
         Ok(namespace)
+    }
+
+    /// Gives the network namespace of a process the name `ID-SUFFIX`, which keeps it until the lab goes. A name that is
+    /// taken is left as it is.
+    pub(crate) fn attach_namespace(&self, suffix: &str, pid: i32) -> anyhow::Result<Namespace> {
+        let name = format!("{}-{suffix}", self.id());
+        if !Path::new("/run/netns").join(&name).exists() {
+            self.record(|record| record.namespaces.push(name.clone()))?;
+            Run::new("ip").args(["netns", "attach", &name, &pid.to_string()]).stdout()?;
+        }
+        Ok(Namespace::named(name))
     }
 
     /// Makes the namespaces, links and addresses of a topology.
@@ -113,6 +128,15 @@ impl Lab {
     /// If the record cannot be written.
     pub fn adopt_file(&self, path: &Path) -> anyhow::Result<()> {
         self.record(|record| record.files.push(path.to_owned()))
+    }
+
+    /// Notes a control group, to be removed with the lab.
+    pub(crate) fn adopt_group(&self, path: &Path) -> anyhow::Result<()> {
+        self.record(|record| {
+            if !record.groups.iter().any(|group| group == path) {
+                record.groups.push(path.to_owned());
+            }
+        })
     }
 
     /// From here on, nothing is removed when the lab is dropped; `trieste-lab clean` does it.

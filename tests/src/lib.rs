@@ -22,6 +22,7 @@
 pub mod broker;
 pub mod capture;
 pub mod cluster;
+pub mod clusters;
 pub mod command;
 pub mod daemon;
 pub mod demo;

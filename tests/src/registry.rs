@@ -9,7 +9,7 @@ use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,9 @@ pub struct Record {
     pub processes: Vec<ProcessId>,
     /// Files outside of its directory, such as control sockets of foreign programs.
     pub files: Vec<PathBuf>,
+    /// Its control groups; those in them go too.
+    #[serde(default)]
+    pub groups: Vec<PathBuf>,
 }
 
 /// What was removed.
@@ -73,6 +76,7 @@ impl Claim {
             namespaces: Vec::new(),
             processes: Vec::new(),
             files: Vec::new(),
+            groups: Vec::new(),
         };
         let claim = Self { record, folder, _lock: lock };
         claim.save()?;
@@ -186,11 +190,43 @@ fn remove_all(record: &Record) -> anyhow::Result<Removed> {
             Err(error) => failure = Some(error),
         }
     }
+    for group in &record.groups {
+        if let Err(error) = remove_group(group) {
+            failure = Some(error);
+        }
+    }
     for file in &record.files {
         let _ = std::fs::remove_file(file);
     }
     let _ = std::fs::remove_dir_all(&record.directory);
     failure.map_or(Ok(removed), Err)
+}
+
+/// Removes a control group and those below it, which nobody is in any more; the kernel may need a moment to notice.
+pub(crate) fn remove_group(folder: &Path) -> anyhow::Result<()> {
+    let end = Instant::now() + GRACE;
+    loop {
+        remove_groups_below(folder);
+        match std::fs::remove_dir(folder) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if Instant::now() >= end => {
+                return Err(error).with_context(|| format!("removing control group {}", folder.display()));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn remove_groups_below(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let folders =
+        entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    for path in folders.map(|entry| entry.path()) {
+        remove_groups_below(&path);
+        // One that cannot go yet keeps its parent, and that is tried again.
+        let _ = std::fs::remove_dir(path);
+    }
 }
 
 fn end_all(processes: &[ProcessId]) -> usize {

@@ -31,7 +31,7 @@ pub enum Families {
 }
 
 impl Families {
-    fn has(self, address: &IpNet) -> bool {
+    pub(crate) fn has(self, address: &IpNet) -> bool {
         match self {
             Self::V4 => matches!(address, IpNet::V4(_)),
             Self::V6 => matches!(address, IpNet::V6(_)),

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -21,10 +23,64 @@ type pair struct {
 	key         *ecdsa.PrivateKey
 }
 
-// makeCertificates makes what is missing of: an authority (ca), a certificate of the server for this address and for
+// certificates is makeCertificates, and then a client's certificate for each NAME=COMMON-NAME[/ORGANISATION].
+func certificates(dir, addresses string, clients []string) error {
+	var ips []net.IP
+	for _, address := range strings.Split(addresses, ",") {
+		ip := net.ParseIP(address)
+		if ip == nil {
+			return fmt.Errorf("%q is no IP address", address)
+		}
+		ips = append(ips, ip)
+	}
+	if err := makeCertificates(dir, ips); err != nil {
+		return err
+	}
+	authority, err := read(dir, "ca")
+	if err != nil {
+		return err
+	}
+	for _, client := range clients {
+		name, subject, found := strings.Cut(client, "=")
+		if !found {
+			return fmt.Errorf("%q is not NAME=COMMON-NAME[/ORGANISATION]", client)
+		}
+		template := clientTemplate(subject)
+		if common, organisation, found := strings.Cut(subject, "/"); found {
+			template = clientTemplate(common, organisation)
+		}
+		if _, err := issue(dir, name, template, authority); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func clientTemplate(common string, organisation ...string) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:     pkix.Name{CommonName: common, Organization: organisation},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+}
+
+// read finds a pair that issue has written.
+func read(dir, name string) (*pair, error) {
+	loaded, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key"))
+	if err != nil {
+		return nil, err
+	}
+	key, ok := loaded.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s.key is of another kind", name)
+	}
+	return &pair{loaded.Leaf, key}, nil
+}
+
+// makeCertificates makes what is missing of: an authority (ca), a certificate of the server for these addresses and for
 // loopback (server), one of an administrator (admin), and the key that signs service accounts' tokens. A restarted
 // server finds them all. When the authority is missing, so are the two that it has signed.
-func makeCertificates(dir string, address net.IP) error {
+func makeCertificates(dir string, addresses []net.IP) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -44,19 +100,16 @@ func makeCertificates(dir string, address net.IP) error {
 		return err
 	}
 	if _, err := issue(dir, "server", &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "kube-apiserver"},
-		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
-		IPAddresses: []net.IP{address, net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		Subject: pkix.Name{CommonName: "kube-apiserver"},
+		DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc.cluster.local"},
+		IPAddresses: append(addresses, net.IPv4(127, 0, 0, 1), net.IPv6loopback),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, authority); err != nil {
 		return err
 	}
-	_, err = issue(dir, "admin", &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, authority)
+	_, err = issue(dir, "admin", clientTemplate("admin", "system:masters"), authority)
 	return err
 }
 

@@ -1,132 +1,86 @@
-// Command trieste-apiserver is a real kube-apiserver with its own etcd in the same process, for tests alone: one
-// binary, one process, one directory, and no network but the API's own port.
+// Command trieste-kubernetes is every Kubernetes component that the tests need, in one binary, for tests alone. The first
+// argument chooses the component; the binary is also called trieste-apiserver, by those who want only that.
 //
-//	trieste-apiserver serve DIR ADDRESS FLAGS...
+//	trieste-kubernetes serve DIR ADDRESS FLAGS...
 //	    makes the certificates and keys that DIR lacks, starts etcd on DIR/etcd.sock with its data in DIR/etcd, and
-//	    then kube-apiserver on ADDRESS with FLAGS
-//	trieste-apiserver compact DIR
+//	    then kube-apiserver on ADDRESS with FLAGS: one process, and no network but the API's own port
+//	trieste-kubernetes compact DIR
 //	    makes the etcd that serves DIR forget its history up to this moment, and prints the revision
+//	trieste-kubernetes certificates DIR ADDRESS,... NAME=COMMON-NAME[/ORGANISATION]...
+//	    makes what DIR lacks: an authority, a server's certificate for these addresses, an administrator's, and one
+//	    for each NAME, a client
+//	trieste-kubernetes kube-controller-manager|kube-scheduler|kubelet|kube-proxy|kubectl ...
+//	    the component itself
 package main
 
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
-	"path/filepath"
-	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
+	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-const patience = 30 * time.Second
+const usage = "usage: trieste-kubernetes serve DIR ADDRESS FLAGS... | compact DIR | certificates DIR ADDRESS,... NAME=COMMON-NAME[/ORGANISATION]... | " +
+	"kube-controller-manager | kube-scheduler | kubelet | kube-proxy | kubectl"
 
 func main() {
 	arguments := os.Args[1:]
+	if len(arguments) == 0 {
+		fail(fmt.Errorf("%s", usage))
+	}
+	verb, rest := arguments[0], arguments[1:]
+	var err error
 	switch {
-	case len(arguments) >= 3 && arguments[0] == "serve":
-		if err := serve(arguments[1], arguments[2], arguments[3:]); err != nil {
-			fail(err)
-		}
-	case len(arguments) == 2 && arguments[0] == "compact":
-		if err := compact(arguments[1]); err != nil {
-			fail(err)
-		}
+	case verb == "serve" && len(rest) >= 2:
+		err = serve(rest[0], rest[1], rest[2:])
+	case verb == "compact" && len(rest) == 1:
+		err = compact(rest[0])
+	case verb == "certificates" && len(rest) >= 2:
+		err = certificates(rest[0], rest[1], rest[2:])
 	default:
-		fail(fmt.Errorf("usage: trieste-apiserver serve DIR ADDRESS FLAGS... | compact DIR"))
+		component(verb, arguments)
+	}
+	if err != nil {
+		fail(err)
 	}
 }
 
 func fail(err error) {
-	fmt.Fprintln(os.Stderr, "trieste-apiserver:", err)
+	fmt.Fprintln(os.Stderr, "trieste-kubernetes:", err)
 	os.Exit(1)
 }
 
-// serve does not come back but with an error: kube-apiserver ends the process.
-func serve(dir, address string, flags []string) error {
-	ip := net.ParseIP(address)
-	if ip == nil {
-		return fmt.Errorf("%q is no IP address", address)
+// component runs one of Kubernetes' own programs as if it were called by its name; it does not come back.
+func component(name string, arguments []string) {
+	os.Args = arguments
+	var command *cobra.Command
+	switch name {
+	case "kube-controller-manager":
+		command = controllers.NewControllerManagerCommand()
+	case "kube-scheduler":
+		command = scheduler.NewSchedulerCommand()
+	case "kubelet":
+		command = kubelet.NewKubeletCommand(context.Background())
+	case "kube-proxy":
+		command = proxy.NewProxyCommand()
+	case "kubectl":
+		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+			kubectlutil.CheckErr(err)
+		}
+		os.Exit(0)
+	default:
+		fail(fmt.Errorf("%s", usage))
 	}
-	if err := makeCertificates(dir, ip); err != nil {
-		return fmt.Errorf("certificates in %s: %w", dir, err)
-	}
-	if err := startEtcd(dir); err != nil {
-		return fmt.Errorf("etcd in %s: %w", dir, err)
-	}
-	in := func(name string) string { return filepath.Join(dir, name) }
-	os.Args = append([]string{
-		"kube-apiserver",
-		"--etcd-servers=" + socket(dir),
-		"--bind-address=" + address,
-		"--advertise-address=" + address,
-		"--client-ca-file=" + in("ca.crt"),
-		"--tls-cert-file=" + in("server.crt"),
-		"--tls-private-key-file=" + in("server.key"),
-		"--service-account-key-file=" + in("service-account.key"),
-		"--service-account-signing-key-file=" + in("service-account.key"),
-		"--service-account-issuer=https://kubernetes.default.svc",
-	}, flags...)
-	os.Exit(cli.Run(app.NewAPIServerCommand()))
-	return nil
-}
-
-func socket(dir string) string {
-	return "unix://" + filepath.Join(dir, "etcd.sock")
-}
-
-// startEtcd starts a cluster of one that answers at a unix socket, and waits until it does.
-func startEtcd(dir string) error {
-	client, err := url.Parse(socket(dir))
-	if err != nil {
-		return err
-	}
-	if err := os.Remove(client.Path); err != nil && !os.IsNotExist(err) {
-		return err // what a killed server left has to go
-	}
-	nobody := url.URL{Scheme: "http", Host: "127.0.0.1:0"} // there are no other members, and no other clients
-	config := embed.NewConfig()
-	config.Dir = filepath.Join(dir, "etcd")
-	config.ListenClientUrls = []url.URL{*client}
-	config.AdvertiseClientUrls = []url.URL{nobody}
-	config.ListenPeerUrls = []url.URL{nobody}
-	config.EnableGRPCGateway = false
-	config.UnsafeNoFsync = true // data outlives the process, which is all that a test ends
-	config.SnapshotCount = 1000
-	config.LogLevel = "error"
-	server, err := embed.StartEtcd(config)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-server.Server.ReadyNotify():
-		return nil
-	case <-time.After(patience):
-		return fmt.Errorf("not ready after %s", patience)
-	}
-}
-
-// compact makes a watch that wants to resume before this moment impossible.
-func compact(dir string) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{socket(dir)}, DialTimeout: patience})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	now, err := client.Get(ctx, "any", clientv3.WithCountOnly())
-	if err != nil {
-		return fmt.Errorf("etcd at %s: %w", socket(dir), err)
-	}
-	if _, err := client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-		return fmt.Errorf("etcd at %s: compacting to revision %d: %w", socket(dir), now.Header.Revision, err)
-	}
-	fmt.Println(now.Header.Revision)
-	return nil
+	os.Exit(cli.Run(command))
 }

@@ -16,7 +16,7 @@ const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/kubernetes");
 ///
 /// # Errors
 /// If it is not.
-pub(super) fn path() -> anyhow::Result<PathBuf> {
+pub(crate) fn path() -> anyhow::Result<PathBuf> {
     let path = match std::env::var_os(VARIABLE) {
         Some(path) => PathBuf::from(path),
         None => {
@@ -30,7 +30,7 @@ pub(super) fn path() -> anyhow::Result<PathBuf> {
     };
     anyhow::ensure!(
         path.is_file(),
-        "the API server {} is not built: run ./dev deps (about 6 minutes, once)",
+        "the API server {} is not built: run ./dev deps (about 11 minutes of processor time, once)",
         path.display()
     );
     Ok(path)

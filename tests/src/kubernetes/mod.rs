@@ -32,6 +32,7 @@ mod relayed;
 mod route_agent;
 mod server;
 
+pub(crate) use binary::path as apiserver_path;
 pub use client::{Client, Watch, status_code};
 pub use faults::{Faults, Mode};
 pub use fleet::{Fleet, PROBE_INTERVAL, Place};

@@ -1,0 +1,280 @@
+//! Pods to send traffic from and to.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, READY};
+use super::node::Node;
+use crate::command::{Output, Run};
+use crate::lab::Lab;
+use crate::netns::Namespace;
+use crate::traffic::{self, Ping, Receipt};
+
+/// The image of tools that every node has: busybox, `ip`, `nft`, and `responder`.
+pub const TOOLS_IMAGE: &str = "localhost/trieste-tools:lab";
+
+/// Where the responder of each pod listens, TCP and UDP.
+pub const RESPONDER_PORT: u16 = 7000;
+
+/// How long traffic of one step may take.
+const TRAFFIC: Duration = Duration::from_secs(10);
+
+/// A pod to make: a responder of the tools image.
+#[derive(Debug, Clone)]
+pub struct PodShape {
+    /// Its name, also the value of its label `app`.
+    pub name: String,
+    /// The node to put it on.
+    pub node: String,
+    /// Whether it uses the node's network.
+    pub is_host: bool,
+}
+
+impl PodShape {
+    /// A pod with an address of its own on this node.
+    pub fn on(node: &Node, name: &str) -> Self {
+        Self { name: name.to_owned(), node: node.name().to_owned(), is_host: false }
+    }
+
+    /// A pod in the node's network; at most one on a node, for its port.
+    pub fn host(node: &Node, name: &str) -> Self {
+        Self { is_host: true, ..Self::on(node, name) }
+    }
+}
+
+/// A running pod; what is sent from here is sent from inside its network namespace.
+#[derive(Debug, Clone)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// Its Kubernetes namespace.
+    pub kubernetes_namespace: String,
+    /// The node that it runs on.
+    pub node: String,
+    /// Its addresses, IPv4 first.
+    pub addresses: Vec<IpAddr>,
+    netns: Namespace,
+    kubectl: Run,
+}
+
+impl Cluster {
+    /// Makes pods in the namespace `default` and waits until they are ready.
+    ///
+    /// # Errors
+    /// If they do not get ready: the error tells what the cluster says.
+    pub fn start_pods(&self, shapes: &[PodShape]) -> anyhow::Result<Vec<Pod>> {
+        let items: Vec<_> = shapes.iter().map(manifest).collect();
+        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
+        for shape in shapes {
+            self.wait_pods("default", &format!("app={}", shape.name))?;
+        }
+        shapes.iter().map(|shape| self.pod("default", &shape.name)).collect()
+    }
+
+    /// The same for one.
+    ///
+    /// # Errors
+    /// As [`Cluster::start_pods`].
+    pub fn start_pod(&self, shape: PodShape) -> anyhow::Result<Pod> {
+        self.start_pods(&[shape])?.pop().context("one pod was asked for")
+    }
+
+    /// Any pod that runs. Ask again after it was restarted: its network namespace is another one then.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn pod(&self, namespace: &str, name: &str) -> anyhow::Result<Pod> {
+        let object = self.client().get(&format!("/api/v1/namespaces/{namespace}/pods/{name}"))?;
+        let node = object["spec"]["nodeName"].as_str().with_context(|| format!("pod {name} has no node"))?;
+        let addresses = addresses(&object["status"]["podIPs"], "ip")?;
+        let uid = object["metadata"]["uid"].as_str().context("an object without UID")?;
+        let netns = if object["spec"]["hostNetwork"] == true {
+            Namespace::named(format!("{}-{node}", self.lab().id()))
+        } else {
+            attach(self.lab(), &format!("{}-{name}-{}", self.name(), &uid[..8]), uid)
+                .with_context(|| format!("entering pod {namespace}/{name}"))?
+        };
+        let kubectl = self.kubectl_run().args(["exec", "-n", namespace, name, "--"]);
+        Ok(Pod {
+            name: name.to_owned(),
+            kubernetes_namespace: namespace.to_owned(),
+            node: node.to_owned(),
+            addresses,
+            netns,
+            kubectl,
+        })
+    }
+
+    /// Makes a Service of all of its families in the namespace `default`, for the pods with the label `app` of this
+    /// value, from port 80 to their responders. Returns its addresses, IPv4 first, once they answer on all nodes that are
+    /// on.
+    ///
+    /// # Errors
+    /// If the server refuses it, or it does not answer.
+    pub fn start_service(&self, name: &str, app: &str) -> anyhow::Result<Vec<IpAddr>> {
+        let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": 80, "targetPort": RESPONDER_PORT});
+        let service = json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"app": app}, "ipFamilyPolicy": "PreferDualStack",
+                "ports": [port("TCP"), port("UDP")]}});
+        let service = self.client().apply(&service)?;
+        let texts = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
+        let addresses: anyhow::Result<Vec<IpAddr>> =
+            texts.iter().map(|text| Ok(text.as_str().unwrap_or_default().parse()?)).collect();
+        let addresses = addresses?;
+        for node in self.nodes().iter().filter(|node| node.is_on()) {
+            for address in &addresses {
+                self.wait(
+                    &format!("service {name} to answer at {address} on {}", node.name()),
+                    READY,
+                    || {
+                        traffic::send_tcp(
+                            node.netns(),
+                            SocketAddr::new(*address, 80),
+                            b"?",
+                            Duration::from_secs(1),
+                        )
+                    },
+                )?;
+            }
+        }
+        Ok(addresses)
+    }
+}
+
+impl Pod {
+    /// Its network namespace, for everything that `traffic` and `capture` can do.
+    pub fn netns(&self) -> &Namespace {
+        &self.netns
+    }
+
+    /// Its address of the family of `other`.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn address_like(&self, other: IpAddr) -> anyhow::Result<IpAddr> {
+        let found = self.addresses.iter().find(|own| own.is_ipv4() == other.is_ipv4());
+        found.copied().with_context(|| format!("pod {} has no address to speak with {other}", self.name))
+    }
+
+    /// Its responder, at each of its addresses.
+    pub fn responders(&self) -> Vec<SocketAddr> {
+        self.addresses.iter().map(|ip| SocketAddr::new(*ip, RESPONDER_PORT)).collect()
+    }
+
+    /// Runs a program in its container, through the API server and the kubelet.
+    ///
+    /// # Errors
+    /// If it takes longer than a minute.
+    pub fn exec(&self, words: &[&str]) -> anyhow::Result<Output> {
+        self.kubectl.clone().args(words).output()
+    }
+
+    /// Pings with this many bytes of payload, five times.
+    ///
+    /// # Errors
+    /// If an answer is missing.
+    pub fn ping(&self, to: IpAddr, bytes: usize) -> anyhow::Result<Ping> {
+        let ping = traffic::ping(&self.netns, to, 5, &["-s", &bytes.to_string()])?;
+        anyhow::ensure!(
+            ping.received == ping.sent,
+            "ping from {} to {to} with {bytes} bytes: {} of {} answered",
+            self.name,
+            ping.received,
+            ping.sent
+        );
+        Ok(ping)
+    }
+
+    /// Sends so many bytes over TCP to a responder, and checks that they arrived as they were.
+    ///
+    /// # Errors
+    /// If they did not, or in time.
+    pub fn tcp(&self, to: SocketAddr, bytes: usize) -> anyhow::Result<Receipt> {
+        let shown = || format!("TCP from pod {} to {to} with {bytes} bytes", self.name);
+        let bytes = payload(bytes);
+        traffic::send_tcp(&self.netns, to, &bytes, TRAFFIC)
+            .and_then(|receipt| whole(receipt, &bytes))
+            .with_context(shown)
+    }
+
+    /// Sends one datagram of so many bytes to a responder, and checks that it arrived as it was.
+    ///
+    /// # Errors
+    /// If it did not, or in time.
+    pub fn udp(&self, to: SocketAddr, bytes: usize) -> anyhow::Result<Receipt> {
+        let shown = || format!("UDP from pod {} to {to} with {bytes} bytes", self.name);
+        let bytes = payload(bytes);
+        traffic::send_udp(&self.netns, to, &bytes, TRAFFIC)
+            .and_then(|receipt| whole(receipt, &bytes))
+            .with_context(shown)
+    }
+
+    /// TCP, then UDP, with each of these sizes; the server must see this source address.
+    ///
+    /// # Errors
+    /// The first that fails.
+    pub fn exchange(&self, to: SocketAddr, sizes: &[usize], seen_as: IpAddr) -> anyhow::Result<()> {
+        for &bytes in sizes {
+            for (protocol, receipt) in [("TCP", self.tcp(to, bytes)?), ("UDP", self.udp(to, bytes)?)] {
+                anyhow::ensure!(
+                    receipt.seen_as.ip() == seen_as,
+                    "{protocol} from pod {} to {to} with {bytes} bytes: seen as {}, not as {seen_as}",
+                    self.name,
+                    receipt.seen_as
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn whole(receipt: Receipt, bytes: &[u8]) -> anyhow::Result<Receipt> {
+    // Whose address is expected is for the caller to say: services and masquerading change it.
+    Receipt { seen_as: receipt.sent_from, ..receipt }.check(bytes)?;
+    Ok(receipt)
+}
+
+fn payload(bytes: usize) -> Vec<u8> {
+    (0..=u8::MAX).cycle().take(bytes).collect()
+}
+
+fn manifest(shape: &PodShape) -> Value {
+    let port = RESPONDER_PORT.to_string();
+    json!({"apiVersion": "v1", "kind": "Pod",
+    "metadata": {"name": shape.name, "namespace": "default", "labels": {"app": shape.name}},
+    "spec": {
+        "nodeName": shape.node,
+        "hostNetwork": shape.is_host,
+        "dnsPolicy": if shape.is_host { "ClusterFirstWithHostNet" } else { "ClusterFirst" },
+        "terminationGracePeriodSeconds": 1,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{
+            "name": "responder",
+            "image": TOOLS_IMAGE,
+            "imagePullPolicy": "Never",
+            "command": ["/bin/responder", "serve", port],
+            "readinessProbe": {"tcpSocket": {"port": RESPONDER_PORT}, "periodSeconds": 1},
+        }],
+    }})
+}
+
+fn addresses(list: &Value, field: &str) -> anyhow::Result<Vec<IpAddr>> {
+    let texts = list.as_array().into_iter().flatten().filter_map(|entry| entry[field].as_str());
+    texts.map(|text| text.parse().with_context(|| format!("{text} is no address"))).collect()
+}
+
+/// Gives a pod's network namespace a name of the lab, by any of its processes: they are in a group called after its UID.
+fn attach(lab: &Lab, suffix: &str, uid: &str) -> anyhow::Result<Namespace> {
+    let group = format!("pod{uid}");
+    let pid = std::fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .find(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|text| text.contains(&group))
+        })
+        .context("it has no process")?;
+    lab.attach_namespace(suffix, pid)
+}
