@@ -16,6 +16,7 @@
 //! * [`health`] — whether remote gateways answer, and what `Gateway.status` says of it.
 //! * [`publicip`] — under which address the world sees a gateway.
 //! * [`backoff`] — how long to wait before the next try.
+//! * [`privileges`] — which capabilities a program misses, and giving up the others.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
 //! * [`steps`] — where long work says what it is doing.
@@ -35,6 +36,7 @@ pub mod election;
 pub mod health;
 pub mod leader;
 pub mod natdiscovery;
+pub mod privileges;
 pub mod publicip;
 pub mod publish;
 pub mod recorder;

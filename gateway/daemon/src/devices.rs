@@ -1,6 +1,7 @@
 //! The gateway's devices: the TUN device inside, UDP sockets outside; one of each for every worker.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use anyhow::Context as _;
 use trieste_control::admin::IoCapability;
@@ -33,7 +34,7 @@ impl Devices {
     pub fn open(config: &Config, underlay_mtu: u16) -> anyhow::Result<Self> {
         let wires = UdpIo::open_group(&udp_config(config), usize::from(config.workers))?;
         let tun = Tun::open(&tun_config(config, underlay_mtu))?;
-        set_sysctls(&tun);
+        set_sysctls(&tun, &config.proc_sys);
         tun.set_up(true)?;
         let of_device = tun.fallbacks().to_vec();
         let mut devices = Self { tuns: tun.into_queues(), wires, fallbacks: Vec::new() };
@@ -136,9 +137,9 @@ fn tun_config(config: &Config, underlay_mtu: u16) -> TunConfig {
 /// ICMP errors made here carry one of the node's own addresses: the device must accept those from itself. The
 /// reverse-path filter is off: whose a source may be is checked in the pipeline, and on a device without an address
 /// even the loose filter drops those errors.
-fn set_sysctls(tun: &Tun) {
+fn set_sysctls(tun: &Tun, root: &Path) {
     // The larger of this and the device's own counts.
-    let all = std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
+    let all = std::fs::read_to_string(root.join("net/ipv4/conf/all/rp_filter")).unwrap_or_default();
     if !matches!(all.trim(), "0" | "") {
         tracing::warn!(
             value = all.trim(),
@@ -155,7 +156,7 @@ fn set_sysctls(tun: &Tun) {
         (Family::Ipv6, "forwarding", "1"),
     ];
     for (family, key, value) in settings {
-        if let Err(error) = tun.set_sysctl(family, key, value) {
+        if let Err(error) = tun.set_sysctl(root, family, key, value) {
             tracing::warn!(key, value, %error, "cannot set a sysctl of the TUN device; the route agent may do it");
         }
     }

@@ -26,6 +26,7 @@ pub mod memory;
 pub mod metrics;
 pub mod natdiscovery;
 pub mod node;
+mod privileges;
 pub mod probe;
 mod role;
 pub mod run;

@@ -48,7 +48,7 @@ use crate::status::{self, Fixed};
 use crate::tables::Local;
 use crate::threads::{Ended, spawn_workers};
 use crate::worker::Command;
-use crate::{state, stores, uninstall};
+use crate::{privileges, state, stores, uninstall};
 
 /// How long each step of an end may take.
 const STOP_TIMEOUT: Duration = Duration::from_millis(400);
@@ -87,6 +87,8 @@ pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
 
 fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
     let config = command_line.load()?;
+    // Threads have capabilities of their own: before the first one.
+    privileges::settle(command_line, &config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("control")
@@ -118,7 +120,7 @@ async fn terminated() {
 /// Why it could not start, or what was fatal.
 pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     let now = Instant::now();
-    let conditions = Conditions::new();
+    let conditions = privileges::conditions(config);
     let store = stores::local(config)?;
     let broker = stores::broker(config)?;
 

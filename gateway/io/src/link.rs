@@ -2,6 +2,7 @@
 //!
 //! All of them apply to the network namespace of the calling thread.
 
+use std::path::Path;
 use std::{fs, io};
 
 use crate::Error;
@@ -72,19 +73,21 @@ pub enum Family {
     Ipv6,
 }
 
-/// Sets `net/ipv[46]/conf/<name>/<key>`, for instance `rp_filter`.
+/// Sets `net/ipv[46]/conf/<name>/<key>`, for instance `rp_filter`, below `root`, which is `/proc/sys` unless that is
+/// read-only.
 ///
 /// # Errors
-/// When there is no such interface or key, `/proc/sys` is read-only, or we may not. A kernel without IPv6 has no IPv6
+/// When there is no such interface or key, `root` is read-only, or we may not. A kernel without IPv6 has no IPv6
 /// keys: that is [`Error::Kernel`] with `NotFound`.
-pub fn set_sysctl(name: &str, family: Family, key: &str, value: &str) -> Result<(), Error> {
+pub fn set_sysctl(root: &Path, name: &str, family: Family, key: &str, value: &str) -> Result<(), Error> {
     InterfaceRequest::new(name)?;
     let half = match family {
         Family::Ipv4 => "ipv4",
         Family::Ipv6 => "ipv6",
     };
-    let path = format!("/proc/sys/net/{half}/conf/{name}/{key}");
-    fs::write(&path, value).map_err(|error| Error::kernel(format!("write {value:?} to {path}"), error))
+    let path = root.join(format!("net/{half}/conf/{name}/{key}"));
+    fs::write(&path, value)
+        .map_err(|error| Error::kernel(format!("write {value:?} to {}", path.display()), error))
 }
 
 fn call(name: &str, what: &str, call: InterfaceCall, request: &mut InterfaceRequest) -> Result<(), Error> {

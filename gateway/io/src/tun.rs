@@ -16,6 +16,8 @@ mod queue;
 mod vnet;
 mod write;
 
+use std::path::Path;
+
 use crate::{Error, Fallback, Offloads, link};
 
 pub use device::remove;
@@ -118,12 +120,12 @@ impl Tun {
         link::set_up(&self.name, is_up)
     }
 
-    /// Sets `net/ipv[46]/conf/<name>/<key>`.
+    /// Sets `net/ipv[46]/conf/<name>/<key>` below `root`.
     ///
     /// # Errors
     /// As [`link::set_sysctl`].
-    pub fn set_sysctl(&self, family: link::Family, key: &str, value: &str) -> Result<(), Error> {
-        link::set_sysctl(&self.name, family, key, value)
+    pub fn set_sysctl(&self, root: &Path, family: link::Family, key: &str, value: &str) -> Result<(), Error> {
+        link::set_sysctl(root, &self.name, family, key, value)
     }
 
     /// The queues, for the workers. When the last is closed the interface loses its carrier.

@@ -9,6 +9,7 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -47,7 +48,7 @@ fn device(namespace: &Namespace, host: u8, offloads: Offloads) -> TunQueue {
     let queue = namespace.run(move || {
         let config = TunConfig { offloads, is_persistent: false, ..TunConfig::new(NAME) };
         let tun = Tun::open(&config).unwrap();
-        tun.set_sysctl(Family::Ipv6, "addr_gen_mode", "1").unwrap();
+        tun.set_sysctl(Path::new("/proc/sys"), Family::Ipv6, "addr_gen_mode", "1").unwrap();
         tun.set_up(true).unwrap();
         tun.into_queues().remove(0)
     });

@@ -10,6 +10,7 @@ mod support;
 use std::fs;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
@@ -31,8 +32,8 @@ fn device(namespace: &Namespace, offloads: Offloads) -> TunQueue {
             TunConfig { offloads, is_persistent: false, mtu_bytes: Some(1500), ..TunConfig::new(NAME) };
         let tun = Tun::open(&config).unwrap();
         // No neighbour or router discovery of the kernel's own in between.
-        tun.set_sysctl(Family::Ipv6, "addr_gen_mode", "1").unwrap();
-        tun.set_sysctl(Family::Ipv6, "dad_transmits", "0").unwrap();
+        tun.set_sysctl(Path::new("/proc/sys"), Family::Ipv6, "addr_gen_mode", "1").unwrap();
+        tun.set_sysctl(Path::new("/proc/sys"), Family::Ipv6, "dad_transmits", "0").unwrap();
         tun.set_up(true).unwrap();
         tun.into_queues().remove(0)
     });
@@ -359,11 +360,11 @@ fn settings_reach_the_interface() {
         let config = TunConfig { tx_queue_length: 1234, mtu_bytes: Some(1321), ..TunConfig::new(NAME) };
         let tun = Tun::open(&config).unwrap();
         for (key, value) in [("accept_local", "1"), ("rp_filter", "2")] {
-            tun.set_sysctl(Family::Ipv4, key, value).unwrap();
+            tun.set_sysctl(Path::new("/proc/sys"), Family::Ipv4, key, value).unwrap();
             let path = format!("/proc/sys/net/ipv4/conf/{NAME}/{key}");
             assert_eq!(fs::read_to_string(path).unwrap().trim(), value);
         }
-        let error = tun.set_sysctl(Family::Ipv4, "no_such_key", "1").unwrap_err();
+        let error = tun.set_sysctl(Path::new("/proc/sys"), Family::Ipv4, "no_such_key", "1").unwrap_err();
         assert!(error.to_string().contains("no_such_key"), "{error}");
         assert_eq!(link::mtu(NAME).unwrap(), 1321);
         let error = link::set_mtu(NAME, 70_000).unwrap_err();
@@ -382,7 +383,7 @@ fn every_queue_reads_and_writes_and_an_inherited_one_goes_on() {
     let mut queues = namespace.run(|| {
         let config = TunConfig { queues: 3, is_persistent: false, ..TunConfig::new(NAME) };
         let tun = Tun::open(&config).unwrap();
-        tun.set_sysctl(Family::Ipv6, "addr_gen_mode", "1").unwrap();
+        tun.set_sysctl(Path::new("/proc/sys"), Family::Ipv6, "addr_gen_mode", "1").unwrap();
         tun.set_up(true).unwrap();
         tun.into_queues()
     });

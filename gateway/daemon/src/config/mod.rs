@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use trieste_control::admin::DEFAULT_SOCKET;
 use trieste_control::api::check_cluster_id;
 use trieste_control::election::Timings;
+use trieste_control::privileges::DEFAULT_PROC_SYS;
 use trieste_control::store::Location;
 
 pub use options::{CommandLine, Options};
@@ -119,6 +120,8 @@ pub struct Config {
     pub metrics_port: Option<u16>,
     /// Admin socket.
     pub admin_socket: PathBuf,
+    /// Where kernel parameters are.
+    pub proc_sys: PathBuf,
     /// Whether to log more.
     pub debug: bool,
 }
@@ -316,6 +319,7 @@ impl Options {
             disabled: offloads(&self.disable_offloads.unwrap_or_default())?,
             metrics_port: Some(self.metrics_port.unwrap_or(METRICS_PORT)).filter(|port| *port != 0),
             admin_socket: self.admin_socket.unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET)),
+            proc_sys: self.proc_sys.unwrap_or_else(|| PathBuf::from(DEFAULT_PROC_SYS)),
             state_dir,
             debug: self.debug.unwrap_or(false),
         })

@@ -171,6 +171,9 @@ pub struct Options {
     /// Unix socket for `trieste status`, `show` and `capture` [default: /run/trieste/gateway.sock]
     #[arg(long, env = "TRIESTE_ADMIN_SOCKET", value_name = "PATH")]
     pub admin_socket: Option<PathBuf>,
+    /// Where kernel parameters are written: the host's, where a container's own are read-only [default: /proc/sys]
+    #[arg(long, env = "TRIESTE_PROC_SYS", value_name = "DIR")]
+    pub proc_sys: Option<PathBuf>,
     /// Set by Kubernetes in every pod: the cluster's own API server
     #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
     pub kubernetes_service_host: Option<String>,
@@ -276,6 +279,7 @@ impl Options {
             disable_offloads: self.disable_offloads.or(other.disable_offloads),
             metrics_port: self.metrics_port.or(other.metrics_port),
             admin_socket: self.admin_socket.or(other.admin_socket),
+            proc_sys: self.proc_sys.or(other.proc_sys),
         }
     }
 }
