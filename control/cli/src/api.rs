@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
+use futures::AsyncReadExt as _;
 use hyper::Request;
 use kube::Client;
 use serde_json::Value;
@@ -73,6 +74,26 @@ impl Api {
                 return Ok(Some(list));
             }
             rest = format!("&continue={token}");
+        }
+    }
+
+    /// Reads bytes, at most so many of them: a log.
+    ///
+    /// # Errors
+    /// As [`Api::get`], and when there is nothing of this path.
+    pub(super) async fn bytes(&self, path: &str, limit: usize) -> anyhow::Result<Vec<u8>> {
+        let request = Request::get(path).body(Vec::new())?;
+        let shown = path.split('?').next().unwrap_or(path);
+        let read = async {
+            let stream = self.client.request_stream(request).await.map_err(|error| explain(shown, &error))?;
+            let mut bytes = Vec::new();
+            let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+            std::pin::pin!(stream.take(limit)).read_to_end(&mut bytes).await?;
+            Ok(bytes)
+        };
+        match timeout(PATIENCE, read).await {
+            Ok(outcome) => outcome,
+            Err(_) => bail!("reading {shown}: not done within {} s", PATIENCE.as_secs()),
         }
     }
 

@@ -7,6 +7,7 @@
 //!                         of the clusters of a kubeconfig, of a store, or of one gateway
 //!   trieste status        one gateway in detail
 //!   trieste capture       packets, as pcapng
+//!   trieste gather        logs, objects and the state of nodes, as files
 //!   trieste crds          definitions for an API server, as YAML
 //! ```
 //!
@@ -18,11 +19,12 @@
 
 mod api;
 mod capture;
-#[allow(dead_code, reason = "the commands that work on one cluster follow")]
 mod contexts;
 mod crds;
 mod deploy_broker;
 mod deploying;
+mod exec;
+mod gather;
 mod installation;
 mod join;
 mod node;
@@ -78,9 +80,12 @@ enum Command {
     /// What `trieste diagnose` runs on nodes, in pods of the route agent
     #[command(hide = true)]
     Node(node::NodeArgs),
+    /// Gather logs, objects and the state of nodes into a directory, without secrets
+    Gather(gather::GatherArgs),
     /// Print the definitions of Trieste's kinds, for kubectl apply -f -
     Crds(crds::CrdsArgs),
     /// Print a completion script for a shell
+    #[command(visible_alias = "completion")]
     Completions {
         /// The shell
         shell: Shell,
@@ -150,6 +155,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
         Command::Capture(args) => in_runtime(capture::run(&args)).map(done),
         Command::Node(args) => node::run(args, &mut output).map(done),
+        Command::Gather(args) => in_runtime(gather::run(&args, &mut output)),
         Command::Crds(args) => crds::run(&args, &mut output).map(done),
         Command::Completions { shell } => {
             let mut script = Vec::new();
