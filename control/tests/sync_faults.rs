@@ -157,6 +157,27 @@ async fn an_object_that_the_store_does_not_take_is_shown_and_nothing_waits_for_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_the_broker_denies_us_is_shown_and_the_broker_is_not_called_away() {
+    let (local, broker) = (Fake::default(), Fake::default());
+    publish(&local, "a", OURS);
+    join(&broker, "b", "10.2.0.0/16");
+    broker.set_mood(Mood::Denying("a-cable".to_owned()));
+    let sync = spawn(&local, &broker);
+    pass(50).await;
+    assert_eq!(sync.state.borrow().state, BrokerLink::Synced);
+    assert!(names(&broker).contains(&"a".to_owned()) && names(&local).contains(&"b-cable".to_owned()));
+    let refused = sync.refused.borrow().clone();
+    assert_eq!(
+        (refused.len(), refused[0].cluster.as_str(), refused[0].endpoint.as_deref()),
+        (1, "a", Some("a-cable"))
+    );
+    assert!(refused[0].reason.ends_with("a policy denied request"), "{}", refused[0].reason);
+    broker.set_mood(Mood::Well);
+    pass(61).await;
+    assert!(names(&broker).contains(&"a-cable".to_owned()) && sync.refused.borrow().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_may_not_write_any_more_writes_nothing_and_ends() {
     let (local, broker) = (Fake::default(), Fake::default());
     publish(&local, "a", OURS);

@@ -35,6 +35,15 @@ pub enum StoreError {
         #[source]
         source: ApiError,
     },
+    /// The store does not take this object from us, while others of its kind it does: a policy, a quota or a webhook
+    /// says so. As with an invalid object, it is nobody else's business.
+    #[error("{key} is refused: {reason}")]
+    Denied {
+        /// The object.
+        key: ObjectKey,
+        /// The store's reason.
+        reason: String,
+    },
     /// Another process holds the store's lock and does not let go. Is it stopped?
     #[error("{} has been locked by another process for {waited:?}", path.display())]
     Locked {

@@ -52,8 +52,8 @@ impl Syncer {
 pub struct SyncHandle {
     /// Whether the broker answers; since when, why not, and when it is tried next.
     pub state: watch::Receiver<BrokerState>,
-    /// Foreign objects that are not imported, and why; by cluster and name. At most 256, and one that says how many
-    /// more there are.
+    /// Objects that are not copied, and why; by cluster and name: foreign ones that are not imported, and our own that the
+    /// broker does not take. At most 256, and one that says how many more there are.
     pub refused: watch::Receiver<Vec<Refused>>,
     /// Why the other members refuse our Endpoints, if they do.
     pub own_refusal: watch::Receiver<Option<OwnRefusal>>,

@@ -16,6 +16,8 @@
 //! * **Refused** are foreign endpoints that claim addresses of ours, or of an older cluster; those that make no sense;
 //!   and what is beyond [`SyncLimits`]. They are listed with the reason, for status. Where we are the later one
 //!   ourselves, [`SyncHandle::own_refusal`] says so.
+//! * A store that takes all objects but one (its schema, a policy or a quota says no) is well: the one is listed as
+//!   refused with the store's reason, tried again when there is news of it, and every minute.
 //! * Objects count as equal when body, labels and annotations are; annotations that begin with [`OWN_ANNOTATIONS`]
 //!   travel along, but are not put back where somebody dropped them.
 //! * A broker that has **lost every other cluster** is not believed for [`SyncConfig::empty_grace`].

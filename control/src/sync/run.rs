@@ -290,17 +290,22 @@ impl Run {
                 self.stats.races += 1;
                 desk.refuse(&name, Why::Race, now);
             }
-            Ok(StoreError::Invalid { source, .. }) => {
-                self.has_refusal_news = true;
-                let reason = format!("the {} store does not take it: {source}", name_of(side));
-                desk.refuse(&name, Why::Rejected(refusal(&action, reason)), now);
-            }
+            Ok(StoreError::Invalid { source, .. }) => self.reject(&name, &action, &source.to_string(), now),
+            Ok(StoreError::Denied { reason, .. }) => self.reject(&name, &action, &reason, now),
             error => {
                 self.stats.failures += 1;
                 let error = error.map_or_else(|silence| silence, |error| error.to_string());
                 desk.fail(&name, error, (now, Timestamp::now()), &mut OsRng);
             }
         }
+    }
+
+    /// The store is well and does not take this object.
+    fn reject(&mut self, name: &Name, action: &Action, reason: &str, now: Instant) {
+        let side = side_of(action);
+        self.has_refusal_news = true;
+        let reason = format!("the {} store does not take it: {reason}", name_of(side));
+        self.desk(side).refuse(name, Why::Rejected(refusal(action, reason)), now);
     }
 
     fn succeed(

@@ -93,7 +93,7 @@ fn tell_refused(outputs: &Outputs, run: &Run) {
         }
         for new in refused.iter().filter(|new| !known.contains(new)) {
             let Refused { cluster, endpoint, reason } = new;
-            tracing::warn!(cluster, endpoint, "not connecting to cluster {cluster}: {reason}");
+            tracing::warn!(cluster, endpoint, "not synced, of cluster {cluster}: {reason}");
         }
         *known = refused;
         true

@@ -36,6 +36,8 @@ pub(crate) enum Mood {
     Forbidding,
     /// Writes of this name are not valid.
     Rejecting(String),
+    /// Takes every object but the one of this name, whose writer may not write that one.
+    Denying(String),
     /// What is written loses this field of its spec.
     Pruning(String),
 }
@@ -154,7 +156,11 @@ impl Fake {
                 let source = ApiError::field("spec.subnets", "is too long for this store");
                 return Err(StoreError::Invalid { key: key.clone(), source });
             }
-            Mood::Rejecting(_) => {}
+            Mood::Denying(name) if name == key.name => {
+                let reason = format!("{name} is forbidden: a policy denied request");
+                return Err(StoreError::Denied { key: key.clone(), reason });
+            }
+            Mood::Rejecting(_) | Mood::Denying(_) => {}
         }
         Ok(())
     }

@@ -78,6 +78,7 @@ impl Duties {
                 refused: Vec::new(),
             },
         };
+        self.conditions.replace("RefusedByBroker", Severity::Error, &self.own_refused(&new.refused));
         let away = matches!(new.state.state, BrokerLink::Away).then(|| {
             let reason = new.state.error.as_deref().unwrap_or("it does not answer");
             format!("the broker is away: {reason}; cables stay up with what is known")
@@ -93,6 +94,12 @@ impl Duties {
 }
 
 impl Duties {
+    /// What of ours the broker does not take, and why.
+    fn own_refused(&self, refused: &[RefusedCluster]) -> Vec<(String, String)> {
+        let own = refused.iter().filter(|refused| refused.cluster == self.sync.cluster_id);
+        own.map(|refused| (refused.endpoint.clone().unwrap_or_default(), refused.reason.clone())).collect()
+    }
+
     /// Takes down what has turned.
     fn record(&self, before: &BrokerView, now: &BrokerView) {
         match (before.state.state, now.state.state) {

@@ -71,6 +71,9 @@ impl Doing {
             StatusCode::UNAUTHORIZED => {
                 self.forbidden("it does not accept our credentials; have they expired?", status)
             }
+            StatusCode::FORBIDDEN if is_write && self.is_about_object(status) => {
+                StoreError::Denied { key: key(), reason: status.message.clone() }
+            }
             StatusCode::FORBIDDEN => self.forbidden("it does not allow this", status),
             code => {
                 let kind = if code == StatusCode::TOO_MANY_REQUESTS {
@@ -87,6 +90,16 @@ impl Doing {
     fn forbidden(&self, meaning: &str, status: &Status) -> StoreError {
         let source = io::Error::new(io::ErrorKind::PermissionDenied, said(meaning, status));
         StoreError::Forbidden { doing: self.to_string(), source }
+    }
+
+    /// Whether a 403 is about this object, and not about what we may do at all or about the namespace. The server has one
+    /// word for all of them; only in the text the authorizer, who has looked at no object, can be told from those who have.
+    fn is_about_object(&self, status: &Status) -> bool {
+        let said = |text: &str| status.message.contains(text);
+        let is_right = said(&format!("cannot {} resource \"{}\"", self.verb, self.key.kind.plural()));
+        let mut causes = status.details.iter().flat_map(|details| &details.causes);
+        let is_ending = causes.any(|cause| cause.reason == "NamespaceTerminating");
+        (said(" is forbidden: ") || said("admission webhook")) && !is_right && !is_ending
     }
 
     /// Whether a 404 is about our object, and not about its namespace or kind.

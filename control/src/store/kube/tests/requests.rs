@@ -142,6 +142,28 @@ async fn refusals_are_told_apart() {
     assert_eq!(source.field_path(), Some("spec.cluster_cidr"));
     let forbidden = create(status(403, "Forbidden", about("a", "clusters"))).await;
     assert!(matches!(forbidden, StoreError::Forbidden { .. }), "{forbidden}");
+    for (text, is_denied) in [
+        (
+            "clusters \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no",
+            true,
+        ),
+        ("clusters \"a\" is forbidden: exceeded quota: q", true),
+        ("admission webhook \"w\" denied the request: no", true),
+        (
+            "clusters \"a\" is forbidden: User \"u\" cannot create resource \"clusters\" in API group \"x\"",
+            false,
+        ),
+        ("<html>a proxy's</html>", false),
+    ] {
+        let error = create((403, refusal(403, "Forbidden", text))).await;
+        assert_eq!(matches!(&error, StoreError::Denied { .. }), is_denied, "{error}");
+        assert_eq!(error.is_unavailable(), !is_denied, "{error}");
+    }
+    let mut ending =
+        refusal(403, "Forbidden", "clusters \"a\" is forbidden: the namespace is being terminated");
+    ending["details"] =
+        json!({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]});
+    assert!(create((403, ending)).await.is_unavailable());
     for code in [500, 503, 504] {
         let failed = create(status(code, "ServiceUnavailable", Value::Null)).await;
         let text = failed.to_string();
