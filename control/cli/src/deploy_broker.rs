@@ -112,7 +112,11 @@ async fn dry_run(
     Ok(ExitCode::SUCCESS)
 }
 
-fn save(info: &BrokerInfo, steps: &mut dyn Steps) -> anyhow::Result<()> {
+/// Writes the join file.
+///
+/// # Errors
+/// If it cannot be written.
+pub(super) fn save(info: &BrokerInfo, steps: &mut dyn Steps) -> anyhow::Result<()> {
     let path = join_file();
     steps.begin(&format!("Saving broker info to file \"{}\"", path.display()));
     let written = broker_info::save(info, &path, &now());

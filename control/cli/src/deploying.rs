@@ -177,6 +177,15 @@ impl Terminal {
         io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
+    /// Asks a question that is answered with yes or no; `None` if nobody is there.
+    pub(super) fn confirm(question: &str) -> Option<bool> {
+        if !Self::is_there() {
+            return None;
+        }
+        let answer = Self::line(&format!("? {} (y/N) ", printable(question)))?;
+        Some(matches!(answer.to_ascii_lowercase().as_str(), "y" | "yes"))
+    }
+
     fn line(prompt: &str) -> Option<String> {
         let mut stderr = io::stderr();
         stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush()).ok()?;

@@ -3,6 +3,9 @@
 //! ```text
 //!   trieste deploy-broker clusters find one another here
 //!   trieste join          a cluster becomes a member
+//!   trieste uninstall     a cluster leaves, or is a broker no longer
+//!   trieste recover-broker-info
+//!                         what clusters join with, written anew
 //!   trieste show brokers|connections|endpoints|gateways|routeagents|networks|versions|all
 //!                         of the clusters of a kubeconfig, of a store, or of one gateway
 //!   trieste status        one gateway in detail
@@ -31,6 +34,7 @@ mod node;
 mod output;
 mod pcapng;
 mod progress;
+mod recover;
 mod rows;
 mod sections;
 mod show;
@@ -38,6 +42,7 @@ mod socket;
 mod source;
 mod status;
 mod table;
+mod uninstall;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,6 +71,13 @@ enum Command {
     ///
     /// Everything is checked before anything is changed, and the command can be repeated at any time.
     Join(Box<join::JoinArgs>),
+    /// Take a cluster out of its set, or a broker away
+    ///
+    /// Cleans the nodes, leaves the broker, and removes every object; a run that was interrupted is finished by the
+    /// next one. A broker stays while clusters are registered with it.
+    Uninstall(Box<uninstall::UninstallArgs>),
+    /// Write broker-info.subm anew, of what the broker and a member have
+    RecoverBrokerInfo(Box<recover::RecoverArgs>),
     /// Show what gateways publish: connections, endpoints, gateways, networks, or all of it
     Show(show::ShowArgs),
     /// Show one gateway in detail: stores, election, conditions, cables, health, drops, events
@@ -151,6 +163,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::DeployBroker(args) => in_runtime(deploy_broker::run(&args, &mut output)),
         Command::Join(args) => in_runtime(join::run(&args, &mut output)),
+        Command::Uninstall(args) => in_runtime(uninstall::run(&args, &mut output)),
+        Command::RecoverBrokerInfo(args) => in_runtime(recover::run(&args, &output)),
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
         Command::Capture(args) => in_runtime(capture::run(&args)).map(done),

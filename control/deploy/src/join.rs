@@ -11,6 +11,8 @@
 mod gather;
 mod wait;
 
+pub(crate) use wait::{counts, pods};
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

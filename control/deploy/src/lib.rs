@@ -17,7 +17,9 @@ pub mod objects;
 mod place;
 pub mod preflight;
 pub mod psk;
+pub mod recover;
 mod server;
+pub mod uninstall;
 
 pub use apply::{Tally, apply_all};
 pub use connect::{BrokerLogin, connect};

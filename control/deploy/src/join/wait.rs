@@ -64,7 +64,7 @@ async fn rolled_out(
 }
 
 /// Whether the present template runs, ready, on every node that it is for.
-pub(crate) fn is_rolled_out(set: &Value) -> bool {
+fn is_rolled_out(set: &Value) -> bool {
     let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
     let generation = set["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);
     let desired = status("desiredNumberScheduled");
@@ -74,7 +74,7 @@ pub(crate) fn is_rolled_out(set: &Value) -> bool {
         && status("numberReady") >= desired
 }
 
-fn counts(set: &Value) -> String {
+pub(crate) fn counts(set: &Value) -> String {
     let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
     format!("{} of {}", status("numberReady"), status("desiredNumberScheduled"))
 }

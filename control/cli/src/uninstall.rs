@@ -1,0 +1,129 @@
+//! `trieste uninstall`: a cluster leaves its set, or stops being a broker, and keeps nothing of it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use trieste_control::steps::{Outcome, Steps as _};
+use trieste_deploy::broker_info::{self, BrokerInfo};
+use trieste_deploy::objects::names::BROKER_NAMESPACE;
+use trieste_deploy::uninstall::{self, Found, Uninstall};
+use trieste_deploy::{BrokerLogin, DeployError, Server, connect};
+
+use super::contexts::KubeArgs;
+use super::deploying::{Terminal, explained, join_file};
+use super::output::{Output, printable, remark};
+use super::progress::Printer;
+
+/// Flags of `uninstall`: upstream's, and a few of ours.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct UninstallArgs {
+    #[command(flatten)]
+    kube: KubeArgs,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    /// Say what would be removed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The file with which the cluster has joined: its account on the broker is removed, too [default:
+    /// broker-info.subm in this directory, if it is this broker's]
+    #[arg(long, value_name = "FILE")]
+    broker_info: Option<PathBuf>,
+    /// The namespace in which members meet, if this cluster is a broker
+    #[arg(long, value_name = "NAMESPACE", default_value = BROKER_NAMESPACE)]
+    broker_namespace: String,
+    /// How many seconds nodes may take to be cleaned
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    wait_timeout: u64,
+    /// Leave nodes as they are that cannot be cleaned
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Says what went wrong and what to do next.
+pub(super) async fn run(args: &UninstallArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
+    let target = args.kube.target()?;
+    let server = Server::new(target.client().await?, format!("cluster \"{}\"", target.cluster));
+    let options = Uninstall {
+        namespace: args.kube.namespace.clone(),
+        broker_namespace: args.broker_namespace.clone(),
+        patience: Duration::from_secs(args.wait_timeout),
+        force: args.force,
+    };
+    let found = uninstall::look(&server, &options).await.map_err(explained)?;
+    if found.has_operator {
+        return Err(anyhow!(
+            "Submariner's operator runs in this cluster and would make everything anew\nnext: subctl uninstall removes \
+             what it has installed"
+        ));
+    }
+    if args.dry_run {
+        return show(&found, output).map(|()| ExitCode::SUCCESS);
+    }
+    if found.is_nothing() {
+        remark("note: nothing is installed here but, perhaps, labels of nodes");
+    }
+    if !args.yes && !is_wanted(&target.cluster)? {
+        remark("nothing was changed");
+        return Ok(ExitCode::FAILURE);
+    }
+    let account = args.account(&found)?;
+    let mut printer = Printer::new(output);
+    printer.heading(&target.cluster);
+    let outcome = uninstall::uninstall(&server, account.as_ref(), &found, &options, &mut printer).await;
+    outcome.map_err(explained)?;
+    printer.remark(Outcome::Success, "Submariner has been uninstalled");
+    printer.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_wanted(cluster: &str) -> anyhow::Result<bool> {
+    let question = format!(
+        "This will completely uninstall Submariner from the cluster {}. Are you sure you want to continue?",
+        printable(cluster)
+    );
+    Terminal::confirm(&question)
+        .ok_or_else(|| anyhow!("nobody is there to be asked\nnext: repeat the command with --yes"))
+}
+
+fn show(found: &Found, output: &mut Output) -> anyhow::Result<()> {
+    if let Some((id, broker)) = found.membership() {
+        remark(&format!(
+            "note: cluster {} would leave the broker {}; nodes would be cleaned, and lose the gateway label",
+            printable(id),
+            printable(broker)
+        ));
+    }
+    if found.objects.iter().any(|place| found.is_brokers(place)) {
+        remark("note: the broker's objects and the definitions stay while other clusters are registered");
+    }
+    let places = found.objects.iter().chain(&found.definitions);
+    let text: String = places.map(|place| format!("{}\n", printable(&place.to_string()))).collect();
+    output.write(text.as_bytes())
+}
+
+impl UninstallArgs {
+    /// The broker with the rights of the join file; a file that was not asked for may be another broker's.
+    fn account(&self, found: &Found) -> anyhow::Result<Option<Server>> {
+        let Some((_, broker)) = found.membership() else { return Ok(None) };
+        let info = match &self.broker_info {
+            Some(path) => broker_info::load(path).map_err(DeployError::from).map_err(explained)?,
+            None => match broker_info::load(&join_file()) {
+                Ok(info) if is_of(&info, broker) => info,
+                Ok(_) | Err(_) => return Ok(None),
+            },
+        };
+        let token = info.client_token;
+        let login = BrokerLogin { url: broker.to_owned(), ca: token.ca, token: token.token, insecure: false };
+        connect(&login).map(Some).map_err(explained)
+    }
+}
+
+fn is_of(info: &BrokerInfo, broker: &str) -> bool {
+    info.broker_url.trim_start_matches("https://").trim_end_matches('/') == broker
+}

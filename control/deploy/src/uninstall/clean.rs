@@ -1,0 +1,253 @@
+//! Nodes are cleaned by the programs themselves: a DaemonSet like theirs, whose pods clean up and then stay until all
+//! are done.
+//!
+//! ```text
+//!   X runs ──▶ X-uninstall made, parked ──▶ X deleted ──▶ X-uninstall set free ──▶ all ready ──▶ X-uninstall deleted
+//! ```
+//!
+//! Parked means that no node has the label that its pods ask for. It is made before X goes, since it is made of X: a
+//! run that is interrupted anywhere leaves one of the two.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use trieste_control::steps::{Outcome, Steps};
+
+use super::Uninstall;
+use crate::apply::remove;
+use crate::error::DeployError;
+use crate::join::{counts, pods};
+use crate::objects::names::{GATEWAY_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
+use crate::place::Place;
+use crate::server::{POLL, Server};
+
+/// The label that no node has.
+const PARKED: &str = "trieste.io/parked";
+
+/// Cleans the nodes on which the DaemonSet `name` runs.
+pub(super) async fn nodes(
+    server: &Server,
+    options: &Uninstall,
+    name: &str,
+    title: &str,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    let set = |name: &str| Place::namespaced("apps/v1", "DaemonSet", &options.namespace, name);
+    let (place, cleaner) = (set(name), set(&format!("{name}-uninstall")));
+    let live = server.find(&place).await?;
+    let has_cleaner = server.find(&cleaner).await?.is_some();
+    if live.is_none() && !has_cleaner {
+        return Ok(());
+    }
+    steps.begin(title);
+    if let Some(live) = &live {
+        if !has_cleaner {
+            server.create(&cleaner_of(live, &cleaner.name, &options.namespace)).await?;
+        }
+        remove(server, &place).await?;
+        gone(server, options, name, steps).await?;
+    }
+    server
+        .merge(&cleaner, &json!({"spec": {"template": {"spec": {"nodeSelector": {PARKED: null}}}}}))
+        .await?;
+    cleaned(server, options, &cleaner, steps).await?;
+    remove(server, &cleaner).await?;
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+/// The DaemonSet that cleans what the pods of another one have done.
+fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
+    let mut pod = live["spec"]["template"]["spec"].clone();
+    let mut program = pod["containers"][0].take();
+    let image = program["image"].clone();
+    let (policy, mut security) = (program["imagePullPolicy"].clone(), program["securityContext"].clone());
+    if let Some(fields) = program.as_object_mut() {
+        for field in ["livenessProbe", "readinessProbe", "startupProbe", "ports", "lifecycle"] {
+            fields.remove(field);
+        }
+    }
+    let uninstall = json!({"name": "SUBMARINER_UNINSTALL", "value": "true"});
+    match program["env"].as_array_mut() {
+        Some(variables) => variables.push(uninstall),
+        None => program["env"] = json!([uninstall]),
+    }
+    if let Some(capabilities) = security["capabilities"].as_object_mut() {
+        capabilities.remove("add");
+    }
+    pod["initContainers"] = json!([program]);
+    pod["containers"] = json!([{
+        "name": "done",
+        "image": image,
+        "imagePullPolicy": policy,
+        "command": ["/bin/sh", "-c", "while :; do sleep 3600; done"],
+        "securityContext": security,
+        "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}},
+    }]);
+    pod["terminationGracePeriodSeconds"] = json!(1);
+    pod["nodeSelector"][PARKED] = json!("true");
+    let labels = json!({
+        "app": name, PART_OF_LABEL: TRIESTE, MANAGED_BY_LABEL: TRIESTE, VERSION_LABEL: env!("CARGO_PKG_VERSION"),
+    });
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    })
+}
+
+/// Waits until no pod of the program runs. One on a node that is away never ends: it is told, and not waited for.
+async fn gone(
+    server: &Server,
+    options: &Uninstall,
+    app: &str,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    let until = Instant::now() + options.patience;
+    loop {
+        let away = away(server).await?;
+        let selector = format!("labelSelector=app%3D{app}");
+        let left = server.list("v1", "Pod", Some(&options.namespace), &selector).await?;
+        let node = |pod: &Value| pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        if left.iter().all(|pod| away.contains(&node(pod))) {
+            for pod in &left {
+                let text =
+                    format!("Node {} is not ready: what is on it stays until it is rebooted", node(pod));
+                steps.remark(Outcome::Warning, &text);
+            }
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let state = left.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).take(12);
+            return Err(late(
+                &format!("pods of {app} did not end"),
+                state.map(str::to_owned).collect(),
+                options.patience,
+            ));
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Waits until every node has been cleaned; those that are away are told.
+async fn cleaned(
+    server: &Server,
+    options: &Uninstall,
+    cleaner: &Place,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    let until = Instant::now() + options.patience;
+    loop {
+        let set = server.find(cleaner).await?.unwrap_or_default();
+        let away = away(server).await?.len() as u64;
+        if is_done(&set, 0) {
+            return Ok(());
+        }
+        if away > 0 && is_done(&set, away) {
+            steps.remark(Outcome::Warning, "Nodes that are not ready were not cleaned; a reboot does it");
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let state = pods(server, &options.namespace, &cleaner.name).await?;
+            let what = format!("not all nodes were cleaned ({})", counts(&set));
+            if options.force {
+                steps.remark(
+                    Outcome::Warning,
+                    &format!("{what}; what is on the others stays until they are rebooted"),
+                );
+                return Ok(());
+            }
+            return Err(late(&what, state, options.patience));
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Whether the pods of the present template are ready on all nodes but so many.
+fn is_done(set: &Value, but: u64) -> bool {
+    let status = |field: &str| set["status"][field].as_u64();
+    let generation = set["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);
+    let desired = status("desiredNumberScheduled").unwrap_or(u64::MAX);
+    let wanted = desired.saturating_sub(but);
+    status("observedGeneration").unwrap_or(0) >= generation
+        && status("updatedNumberScheduled").unwrap_or(0) >= wanted
+        && status("numberReady").unwrap_or(0) >= wanted
+}
+
+/// Nodes on which nothing can be done.
+async fn away(server: &Server) -> Result<Vec<String>, DeployError> {
+    let nodes = server.list("v1", "Node", None, "").await?;
+    let is_ready = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        conditions
+            .filter(|condition| condition["type"] == "Ready")
+            .any(|condition| condition["status"] == "True")
+    };
+    let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
+    Ok(nodes.iter().filter(|node| !is_ready(node)).filter_map(name).collect())
+}
+
+fn late(what: &str, state: Vec<String>, patience: Duration) -> DeployError {
+    DeployError::NotInTime {
+        what: what.to_owned(),
+        seconds: patience.as_secs(),
+        state,
+        next: format!(
+            "repeat the command: it goes on here; with --force it leaves such nodes as they are. Gateway nodes are \
+             those with the label {GATEWAY_LABEL}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{BrokerAccess, MemberOptions, member};
+
+    fn live(name: &str) -> Value {
+        let access = BrokerAccess::new("b:6443", None, crate::objects::Secret::new("t"));
+        let options = MemberOptions::new("east", access, crate::objects::Secret::new("k"));
+        let is_it =
+            |manifest: &&crate::objects::Manifest| manifest.kind() == "DaemonSet" && manifest.name() == name;
+        member(&options).iter().find(is_it).unwrap().as_value().clone()
+    }
+
+    #[test]
+    fn a_cleaner_runs_the_program_once_with_its_rights_and_then_waits_without_any() {
+        for name in [crate::objects::names::GATEWAY, crate::objects::names::ROUTE_AGENT] {
+            let live = live(name);
+            let cleaner = cleaner_of(&live, &format!("{name}-uninstall"), "submariner-operator");
+            let pod = &cleaner["spec"]["template"]["spec"];
+            let init = &pod["initContainers"];
+            assert_eq!(init.as_array().unwrap().len(), 1, "the wait for the node is of no use");
+            assert_eq!(init[0]["command"], live["spec"]["template"]["spec"]["containers"][0]["command"]);
+            assert_eq!(init[0]["securityContext"]["capabilities"]["add"], json!(["NET_ADMIN", "NET_RAW"]));
+            let is_uninstall =
+                |variable: &Value| *variable == json!({"name": "SUBMARINER_UNINSTALL", "value": "true"});
+            assert!(init[0]["env"].as_array().unwrap().iter().any(is_uninstall));
+            assert!(init[0]["readinessProbe"].is_null() && init[0]["ports"].is_null());
+            assert!(pod["containers"][0]["securityContext"]["capabilities"]["add"].is_null());
+            assert_eq!(pod["nodeSelector"][PARKED], "true");
+            assert_eq!(pod["serviceAccountName"], name);
+            let selector = &cleaner["spec"]["selector"]["matchLabels"]["app"];
+            assert_eq!(*selector, cleaner["spec"]["template"]["metadata"]["labels"]["app"]);
+            assert_ne!(*selector, live["spec"]["selector"]["matchLabels"]["app"]);
+        }
+    }
+
+    #[test]
+    fn nodes_are_clean_when_the_present_template_is_ready_on_all_or_on_none() {
+        let set = |observed: u64, desired: u64, ready: u64| {
+            json!({"metadata": {"generation": 2}, "status": {"observedGeneration": observed,
+                "desiredNumberScheduled": desired, "updatedNumberScheduled": ready, "numberReady": ready}})
+        };
+        assert!(is_done(&set(2, 3, 3), 0) && is_done(&set(2, 0, 0), 0));
+        assert!(is_done(&set(2, 3, 2), 1));
+        assert!(!is_done(&set(1, 3, 3), 0) && !is_done(&set(2, 3, 2), 0) && !is_done(&json!({}), 0));
+    }
+}

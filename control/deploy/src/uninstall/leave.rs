@@ -1,0 +1,94 @@
+//! The broker's side of leaving: what gateways publish, and the member's account.
+
+use serde_json::Value;
+use trieste_control::steps::{Outcome, Steps};
+
+use super::Uninstall;
+use super::look::Member;
+use crate::connect::{BrokerLogin, connect};
+use crate::deploy_broker::decoded;
+use crate::error::DeployError;
+use crate::objects::names::{BROKER_SECRET, cluster_account};
+use crate::objects::{Secret, broker_member};
+use crate::place::Place;
+use crate::server::Server;
+
+/// Leaves the broker. A broker that is away keeps nobody here: what stays there is told.
+pub(super) async fn broker(
+    server: &Server,
+    account: Option<&Server>,
+    member: &Member,
+    options: &Uninstall,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    steps.begin("Leaving the broker");
+    let id = member.cluster_id.as_str();
+    let own = match account {
+        Some(_) => None,
+        None => own_access(server, member, &options.namespace).await?,
+    };
+    let outcome = match account.or(own.as_ref()) {
+        Some(broker) => leave(broker, account.is_some(), member).await,
+        None => Err(DeployError::refused("this cluster has no access to the broker (any more)", "")),
+    };
+    let namespace = &member.broker_namespace;
+    match outcome {
+        Ok(()) if account.is_some() => {}
+        Ok(()) => steps.remark(
+            Outcome::Warning,
+            &format!(
+                "The account of cluster {id} stays on the broker: --broker-info broker-info.subm would have removed \
+                 it, or on the broker's cluster kubectl -n {namespace} delete serviceaccount {}",
+                cluster_account(id)
+            ),
+        ),
+        Err(error) => steps.remark(
+            Outcome::Warning,
+            &format!(
+                "The broker was not left: {error}. There stay the account, the Cluster and the Endpoints of {id}, and \
+                 the others keep trying to reach it; on the broker's cluster: kubectl -n {namespace} delete \
+                 clusters.submariner.io,endpoints.submariner.io -l submariner-io/clusterID={id}, and delete \
+                 serviceaccount {}",
+                cluster_account(id)
+            ),
+        ),
+    }
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+/// With the member's own token, by which it can remove what it has published.
+async fn own_access(
+    server: &Server,
+    member: &Member,
+    namespace: &str,
+) -> Result<Option<Server>, DeployError> {
+    let secret = server.find(&Place::namespaced("v1", "Secret", namespace, BROKER_SECRET)).await?;
+    let Some(secret) = secret else { return Ok(None) };
+    let Some(token) = decoded(&secret, "token") else { return Ok(None) };
+    let login = BrokerLogin {
+        url: member.broker.clone(),
+        ca: decoded(&secret, "ca.crt").unwrap_or_default(),
+        token: Secret::new(token),
+        insecure: member.is_insecure,
+    };
+    Ok(connect(&login).ok())
+}
+
+async fn leave(broker: &Server, with_account: bool, member: &Member) -> Result<(), DeployError> {
+    let namespace = Some(member.broker_namespace.as_str());
+    for kind in ["Endpoint", "Cluster"] {
+        let all = broker.list("submariner.io/v1", kind, namespace, "").await?;
+        let is_own = |object: &&Value| object["spec"]["cluster_id"] == member.cluster_id.as_str();
+        for place in all.iter().filter(is_own).filter_map(Place::of) {
+            broker.delete(&place).await?;
+        }
+    }
+    if with_account {
+        let account = broker_member(&member.cluster_id, &member.broker_namespace);
+        for place in account.iter().rev().filter_map(|manifest| Place::of(manifest.as_value())) {
+            broker.delete(&place).await?;
+        }
+    }
+    Ok(())
+}
