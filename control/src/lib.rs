@@ -20,6 +20,7 @@
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
 //! * [`steps`] — where long work says what it is doing.
+//! * [`version`] — how a program says its version.
 //! * [`words`] — how values in the environment are read.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
 //!
@@ -43,4 +44,5 @@ pub mod recorder;
 pub mod steps;
 pub mod store;
 pub mod sync;
+pub mod version;
 pub mod words;

@@ -9,6 +9,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use trieste_control::api::check_cluster_id;
 use trieste_control::health::PingerConfig;
 use trieste_control::store::Location;
+use trieste_control::version::upstream_component;
 use trieste_control::words::{Cidrs, parse_bool};
 
 use crate::state::Node;
@@ -143,7 +144,14 @@ impl Options {
         arguments: impl IntoIterator<Item = OsString>,
         variable: impl Fn(&OsStr) -> Option<OsString>,
     ) -> Result<Self, clap::Error> {
-        let command = Self::command().mut_args(|argument| {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let component = arguments.first().and_then(|program| upstream_component(program));
+        let command = Self::command();
+        let command = match component {
+            Some(component) => command.name(component),
+            None => command,
+        };
+        let command = command.mut_args(|argument| {
             let is_empty = argument.get_env().and_then(&variable).is_some_and(|value| value.is_empty());
             if is_empty { argument.env(None::<&'static str>) } else { argument }
         });

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
 #[test]
@@ -54,9 +55,18 @@ fn help_names_every_variable_and_version_is_told() {
     ] {
         assert!(help.contains(variable), "{variable} is missing in {help}");
     }
-    // The form that upstream's tool reads, whatever name the program is started by.
-    let version = text(&agent(&["--version"]).output().unwrap());
-    assert_eq!(version, concat!("trieste-routeagent version: v", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn the_version_is_told_as_upstreams_tool_reads_it_from_a_program_of_that_name() {
+    let output = agent(&["--version"]).output().unwrap();
+    let told = |name: &str| format!("{name} version: v{}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), told("trieste-routeagent"));
+    assert!(output.stderr.is_empty());
+    let output = agent(&["--version"]).arg0("/usr/local/bin/submariner-route-agent").output().unwrap();
+    for stream in [output.stdout, output.stderr] {
+        assert_eq!(String::from_utf8(stream).unwrap(), told("submariner-routeagent"));
+    }
 }
 
 #[test]

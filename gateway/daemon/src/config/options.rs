@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
 use serde::Deserialize;
+use trieste_control::version::upstream_component;
 use trieste_control::words::{Cidrs, parse_bool};
 
 use super::words::{Cpus, Words, parse_exactly_true};
@@ -192,7 +193,14 @@ impl CommandLine {
         arguments: impl IntoIterator<Item = OsString>,
         variable: impl Fn(&OsStr) -> Option<OsString>,
     ) -> Result<Self, clap::Error> {
-        let command = Self::command().mut_args(|argument| {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let component = arguments.first().and_then(|program| upstream_component(program));
+        let command = Self::command();
+        let command = match component {
+            Some(component) => command.name(component),
+            None => command,
+        };
+        let command = command.mut_args(|argument| {
             let is_empty = argument.get_env().and_then(&variable).is_some_and(|value| value.is_empty());
             if is_empty && argument.get_id() != "psk" { argument.env(None::<&'static str>) } else { argument }
         });
