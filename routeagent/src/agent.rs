@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::pending;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -68,6 +69,9 @@ pub async fn run<H: Host, D: Driver>(
                 () = &mut stop => return,
                 () = sleep_until(earliest.max(Instant::now() + DEBOUNCE)) => {}
             }
+            if !drain(kernel.as_mut()) {
+                kernel = None;
+            }
         }
     }
 }
@@ -131,6 +135,18 @@ async fn changed(views: &mut watch::Receiver<Option<ClusterView>>) {
     if views.changed().await.is_err() {
         pending::<()>().await;
     }
+}
+
+/// Takes what the kernel has told until now, which the next pass sees anyway: most of it are our own changes. Gives
+/// `false` if nothing will come any more.
+fn drain(kernel: Option<&mut Changes>) -> bool {
+    let Some(kernel) = kernel else { return true };
+    while let Some(is_alive) = kernel.changed().now_or_never() {
+        if !is_alive {
+            return false;
+        }
+    }
+    true
 }
 
 async fn kernel_changed(kernel: Option<&mut Changes>) -> bool {

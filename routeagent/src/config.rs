@@ -200,15 +200,15 @@ impl Options {
         Duration::from_secs(self.close_grace)
     }
 
-    /// Returns what is logged unless `RUST_LOG` says otherwise.
+    /// Returns what is logged unless `RUST_LOG` says otherwise. What the API server refuses is in our own words already.
     #[must_use]
     pub fn log_filter(&self) -> &'static str {
         match (self.debug, self.verbosity) {
-            (_, 4..) => "trace,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,netlink_proto=info",
+            (_, 4..) => "trace,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info",
             (true, _) | (_, 3) => {
                 "debug,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,netlink_proto=info"
             }
-            (false, _) => "info",
+            (false, _) => "info,kube_runtime=off",
         }
     }
 

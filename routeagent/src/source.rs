@@ -74,7 +74,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, feed: Feed) {
         }
         let Known { view, remotes, away } = known.read(reader);
         if let (None, Some(error)) = (&view, &away) {
-            warn!("nothing is known yet: {error}");
+            warn!("{}", Condition::StoreAway { error: error.clone() });
         }
         // Each says nothing when nothing follows from the change, such as another annotation.
         if view.is_some() {

@@ -152,7 +152,7 @@ fn verdict<'a>(
     let views = match checking {
         Checking::Off => return none("Health check is not enabled"),
         Checking::Gateway => return none("Health check is not performed on gateway nodes"),
-        Checking::NoSource | Checking::Pings(_) if spec.health_check_ip.is_empty() => {
+        Checking::NoSource | Checking::Pings(_) if spec.health_check_address().is_empty() => {
             return none("Health checker IP is not configured");
         }
         Checking::NoSource => {
@@ -163,7 +163,7 @@ fn verdict<'a>(
         Checking::Pings(views) => views,
     };
     // A pinger of the address that the endpoint had before says nothing about this one.
-    let is_current = |view: &&PingerView| spec.health_check_ip.parse() == Ok(view.ip);
+    let is_current = |view: &&PingerView| spec.health_check_address().parse() == Ok(view.ip);
     let Some(view) = views.get(&spec.cable_name).filter(is_current) else { return (None, "", None) };
     match view.status {
         PingerStatus::Connected => {

@@ -36,7 +36,8 @@ fi
 
 # conditions — the names of all conditions that the sources set, tests left out: texts, or constants of the same file.
 conditions() {
-    for file in $(git ls-files -co --exclude-standard -- 'control/src/*.rs' 'gateway/daemon/src/*.rs'); do
+    for file in $(git ls-files -co --exclude-standard -- 'control/src/*.rs' 'gateway/daemon/src/*.rs' \
+        'routeagent/src/*.rs'); do
         case $file in
         */tests.rs | */tests/*) continue ;;
         *) ;;
@@ -52,10 +53,13 @@ conditions() {
                 ;;
             esac
         done
-    done | sort -u
+    done
+    # The route agent's are one type, each with its name, and what its object says about itself.
+    sed -n 's/.*Self::.* => "\([A-Z][A-Za-z]*\)",$/\1/p' routeagent/src/condition.rs
+    sed -n 's/.*name: "\([A-Z][A-Za-z]*\)"\.to_owned().*/\1/p' routeagent/src/status.rs
 }
 documented=$(sed -n 's/^| .\([A-Z][A-Za-z]*\). | \(error\|warning\|info\) |.*/\1/p' docs/operations/troubleshooting.md | sort -u)
-set_somewhere=$(conditions)
+set_somewhere=$(conditions | sort -u)
 [ -n "$set_somewhere" ] || complain "no condition was found in the sources: has the way changed in which they are set?"
 for name in $set_somewhere; do
     echo "$documented" | grep -qx "$name" ||

@@ -211,7 +211,7 @@ impl Checker {
             if endpoint.cluster_id == self.cluster_id {
                 continue;
             }
-            if let Some(address) = host_address(&endpoint.health_check_ip) {
+            if let Some(address) = host_address(endpoint.health_check_address()) {
                 targets.entry(endpoint.cable_name.clone()).or_default().push(address);
             }
         }

@@ -30,8 +30,6 @@ use crate::admin::{HealthStatus, Severity};
 use crate::api::{Connection, EndpointSpec};
 use crate::conditions::Conditions;
 
-/// Name of the condition that probes cannot be sent at all; its subject is the IP version.
-pub const NOT_PROBING: &str = "CannotProbe";
 /// Name of the condition that there are more peers than are pinged.
 pub const TOO_MANY: &str = "TooManyToProbe";
 

@@ -7,10 +7,12 @@ use std::os::fd::OwnedFd;
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, Type};
 use tokio::net::UdpSocket;
 
-use super::probes::NOT_PROBING;
 use super::{EchoReply, Probe, parse_v4, parse_v6};
 use crate::admin::Severity;
 use crate::conditions::Conditions;
+
+/// Name of the condition that probes cannot be sent at all; its subject is the IP version.
+pub const NOT_PROBING: &str = "CannotProbe";
 
 /// Ours: packets read at once, before other things get their turn.
 const READ_BUDGET: usize = 64;
