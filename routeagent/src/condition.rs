@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use trieste_control::admin::Severity;
 
+use crate::foreign::{BaseChain, Hook};
 use crate::hostnet::{Family, Route};
 use crate::state::DeviceAddress;
 
@@ -109,6 +110,41 @@ pub enum Condition {
         /// Whether it exists, but is administratively down.
         exists: bool,
     },
+    /// A device of the name of ours exists that is something else.
+    ForeignDevice {
+        /// Its name.
+        device: String,
+    },
+    /// The active gateway has an address of this node, but another host name.
+    OtherName {
+        /// The host name in the gateway's Endpoint.
+        endpoint: String,
+        /// This node's.
+        node: String,
+    },
+    /// It is not known at which address the cluster's other nodes reach this one.
+    NoUnderlay,
+    /// Two nodes' addresses differ in the first octet only, so that they have one address on the VXLAN.
+    SameVtep {
+        /// The node that is left out.
+        node: String,
+        /// The address that they share.
+        address: IpAddr,
+    },
+    /// Nodes have IPv6 addresses only, and IPv4 cannot be carried between them.
+    NoIpv4BetweenNodes,
+    /// Packets of remote clusters reach this node by the network plugin, so that their sources cannot be judged.
+    PluginDelivers {
+        /// Why.
+        why: &'static str,
+    },
+    /// A chain of another program drops what it does not know, and nothing of ours can be put into it.
+    ForeignDrop(BaseChain),
+    /// The `iptables` command is missing where iptables has a table.
+    NoIptables {
+        /// The command.
+        command: &'static str,
+    },
     /// The health-check address that the own gateway publishes is not an address of this node.
     ForeignHealthCheck(IpAddr),
     /// The node does not forward packets.
@@ -153,6 +189,14 @@ impl Condition {
             Self::TooManyNodes { .. } => "TooManyNodes",
             Self::Vanished(_) => "Vanished",
             Self::NoDevice { .. } => "NoDevice",
+            Self::ForeignDevice { .. } => "ForeignDevice",
+            Self::OtherName { .. } => "OtherName",
+            Self::NoUnderlay => "NoUnderlay",
+            Self::SameVtep { .. } => "SameVtep",
+            Self::NoIpv4BetweenNodes => "NoIpv4BetweenNodes",
+            Self::PluginDelivers { .. } => "PluginDelivers",
+            Self::ForeignDrop(_) => "ForeignDrop",
+            Self::NoIptables { .. } => "NoIptables",
             Self::ForeignHealthCheck(_) => "ForeignHealthCheck",
             Self::ForwardingOff(_) => "ForwardingOff",
             Self::StrictReversePath => "StrictReversePath",
@@ -169,6 +213,10 @@ impl Condition {
     pub const fn severity(&self) -> Severity {
         match self {
             Self::NoDevice { .. }
+            | Self::ForeignDevice { .. }
+            | Self::OtherName { .. }
+            | Self::NoUnderlay
+            | Self::SameVtep { .. }
             | Self::ForwardingOff(_)
             | Self::Occupied(_)
             | Self::NoNft
@@ -181,6 +229,10 @@ impl Condition {
             | Self::NoSuchNode { .. }
             | Self::TooManyNodes { .. }
             | Self::ForeignHealthCheck(_)
+            | Self::NoIpv4BetweenNodes
+            | Self::PluginDelivers { .. }
+            | Self::ForeignDrop(_)
+            | Self::NoIptables { .. }
             | Self::StrictReversePath
             | Self::Contended { .. } => Severity::Warning,
             Self::Vanished(_) => Severity::Info,
@@ -253,9 +305,17 @@ impl fmt::Display for Condition {
                 route.table
             ),
             Self::NoNft => f.write_str(
-                "the nft command is missing, so packets with forged sources of remote clusters are not dropped; \
-                 install the package nftables",
+                "the nft command is missing, so packets with forged sources of remote clusters are not dropped, and \
+                 sources of what goes there are not kept; install the package nftables",
             ),
+            Self::ForeignDevice { .. }
+            | Self::OtherName { .. }
+            | Self::NoUnderlay
+            | Self::SameVtep { .. }
+            | Self::NoIpv4BetweenNodes
+            | Self::PluginDelivers { .. }
+            | Self::ForeignDrop(_)
+            | Self::NoIptables { .. } => self.fmt_surroundings(f),
             Self::CannotRead { what, error } => write!(f, "cannot read {what}: {error}"),
             Self::Failed { change, error } => write!(f, "cannot apply `{change}`: {error}"),
             Self::Contended { change } => write!(
@@ -263,6 +323,61 @@ impl fmt::Display for Condition {
                 "`{change}` is undone as often as it is made: another program manages the same routes, rules or \
                  nftables table; find it with `ip monitor` or `nft monitor`. Repairs are slowed down meanwhile"
             ),
+        }
+    }
+}
+
+impl Condition {
+    /// Says what is about the node's surroundings: its other nodes, the network plugin, other packet filters.
+    fn fmt_surroundings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the caller passes these only")]
+        match self {
+            Self::ForeignDevice { device } => write!(
+                f,
+                "a device {device} exists that is not the VXLAN with VNI 100 and port 4800; remove it with \
+                 `ip link del {device}`. Traffic for remote clusters is refused until then"
+            ),
+            Self::OtherName { endpoint, node } => write!(
+                f,
+                "the active gateway is called {endpoint} and has an address of this node, which is called {node}: \
+                 give both programs one name (`--hostname`). Traffic for remote clusters is refused meanwhile"
+            ),
+            Self::NoUnderlay => f.write_str(
+                "this node's own address is not known: neither its Node object's InternalIP nor the source of its \
+                 default route is an address of this node. Traffic for remote clusters is refused meanwhile",
+            ),
+            Self::SameVtep { node, address } => write!(
+                f,
+                "node {node} has the address {address} on the VXLAN between nodes, as another node that comes first: \
+                 the last three octets of nodes' addresses have to differ. Remote clusters do not reach its pods"
+            ),
+            Self::NoIpv4BetweenNodes => f.write_str(
+                "the cluster's nodes have IPv6 addresses only; IPv4 traffic for remote clusters works on the gateway \
+                 node alone",
+            ),
+            Self::PluginDelivers { why } => write!(
+                f,
+                "packets of remote clusters reach this node by the network plugin ({why}), from devices that are not \
+                 known; forged sources of remote clusters are not dropped"
+            ),
+            Self::ForeignDrop(chain) => write!(
+                f,
+                "chain {} of nftables table {} {} drops what it does not know, and Trieste has no place in it; let it \
+                 accept {}",
+                chain.name,
+                chain.family,
+                chain.table,
+                match chain.hook {
+                    Hook::Input => "UDP port 4800 from the cluster's nodes",
+                    Hook::Forward => "what enters or leaves by vx-submariner and the gateway's device",
+                }
+            ),
+            Self::NoIptables { command } => write!(
+                f,
+                "the {command} command is missing, so that iptables may drop packets for and from remote clusters; \
+                 install the package iptables"
+            ),
+            _ => Ok(()),
         }
     }
 }

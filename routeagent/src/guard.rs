@@ -1,18 +1,27 @@
-//! The inbound source guard as an nftables table: rendering, reading back, and the difference. Pure.
+//! The packet filter as an nftables table: the difference between two, rendering, reading back. Pure.
 //!
 //! ```text
 //! table inet trieste
-//!   set inlets            devices by which remote clusters' packets may enter
+//!   set inlets            devices by which remote clusters' packets may enter and leave
+//!   set remote4, remote6  networks of remote clusters; routed4, routed6 those of them with a gateway
+//!   set local4, local6    networks of the own cluster
 //!   set node4, node6      own networks inside a remote one: not judged
-//!   set gateways4, …6     remote gateways inside a remote network
-//!   set ports             where those may send cable packets to
-//!   set remote4, remote6  networks of remote clusters
-//!   counter spoofed4, …6  what was dropped
-//!   chain source-guard    prerouting, priority raw: the rules below, in this order
+//!   set gateways4, …6     remote gateways inside a remote network; ports: where those may send cable packets to
+//!   set nodes4, nodes6    nodes of the own cluster; vxlan: where only those may send to
+//!   set loosened0, …1     devices whose rp_filter was changed from that value
+//!   counter …             what was dropped
+//!   chain source-guard    prerouting, priority raw: forged sources
+//!   chain vxlan-guard     input, priority raw: strangers on the VXLAN between nodes
+//!   chain way-out         postrouting, after source NAT: what would leave for a remote cluster in clear
+//!   chain mss             postrouting, priority mangle: TCP's segment size
+//!   chain keep-source     postrouting, before everybody's source NAT
 //! ```
 //!
-//! The chain never changes, only the sets do, so that an update keeps the counters and never leaves a gap. Forms are
-//! those in which `nft -j` reports them, so that what was written equals what is read.
+//! Which rules there are follows from a few facts that hardly ever change (`guard/rules.rs`); everything else is in
+//! the sets, so that an update keeps the counters. Every change is one transaction and leaves no gap. Forms are those
+//! in which `nft -j` reports them, so that what was written equals what is read.
+
+mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,24 +35,53 @@ use crate::observed::ObservedGuard;
 
 /// nftables family of the table.
 pub const TABLE_FAMILY: &str = "inet";
-/// Name of the table; everything in it is ours, nothing outside it is.
+/// Name of the table; everything in it is ours.
 pub const TABLE_NAME: &str = "trieste";
-/// Name of the chain.
-const CHAIN: &str = "source-guard";
-/// Before connection tracking, so that a forged packet leaves no state behind.
-const PRIORITY_RAW: i32 = -300;
+
+/// Elements by the name of their set.
+pub type Elements = BTreeMap<String, BTreeSet<Element>>;
+
+/// What the table holds, in the order in which it has to be made, without handles, counts and comments.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Table {
+    structure: Vec<Value>,
+    elements: Elements,
+}
+
+impl Table {
+    /// Returns the table for a guard.
+    #[must_use]
+    pub fn of(guard: &Guard) -> Self {
+        let mut structure = rules::structure(guard);
+        for body in structure.iter_mut().filter_map(body) {
+            body.remove("comment");
+        }
+        sort(&mut structure);
+        Self { structure, elements: elements(guard) }
+    }
+
+    /// Returns the devices whose strict filter was loosened, and the setting's former value.
+    #[must_use]
+    pub fn loosened(&self) -> BTreeMap<String, u32> {
+        let of = |(set, value): (&str, u32)| {
+            let devices = self.elements.get(set).into_iter().flatten();
+            devices.map(move |device| (device.to_string(), value)).collect::<Vec<_>>()
+        };
+        [("loosened0", 0), ("loosened1", 1)].into_iter().flat_map(of).collect()
+    }
+}
 
 /// A change of the table, applied as one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardChange {
     /// Makes the table anew, whatever it was before.
-    Build(Guard),
+    Build(Box<Guard>),
     /// Adds and removes set elements.
     Update {
-        /// Set name and elements to add.
-        add: BTreeMap<&'static str, BTreeSet<Element>>,
-        /// Set name and elements to remove.
-        remove: BTreeMap<&'static str, BTreeSet<Element>>,
+        /// What to add.
+        add: Elements,
+        /// What to remove.
+        remove: Elements,
     },
     /// Removes the table.
     Remove,
@@ -125,7 +163,7 @@ impl Element {
 }
 
 /// The sets: name, type, and whether they hold networks.
-const SETS: [(&str, &str, bool); 8] = [
+const SETS: [(&str, &str, bool); 17] = [
     ("inlets", "ifname", false),
     ("node4", "ipv4_addr", true),
     ("node6", "ipv6_addr", true),
@@ -134,6 +172,15 @@ const SETS: [(&str, &str, bool); 8] = [
     ("ports", "inet_service", false),
     ("remote4", "ipv4_addr", true),
     ("remote6", "ipv6_addr", true),
+    ("routed4", "ipv4_addr", true),
+    ("routed6", "ipv6_addr", true),
+    ("local4", "ipv4_addr", true),
+    ("local6", "ipv6_addr", true),
+    ("nodes4", "ipv4_addr", false),
+    ("nodes6", "ipv6_addr", false),
+    ("vxlan", "inet_service", false),
+    ("loosened0", "ifname", false),
+    ("loosened1", "ifname", false),
 ];
 
 /// Says what has to change; `None` if nothing has, or if the present state is not known.
@@ -141,61 +188,67 @@ const SETS: [(&str, &str, bool); 8] = [
 pub fn guard_change(desired: Option<&Guard>, observed: &ObservedGuard) -> Option<GuardChange> {
     match (desired, observed) {
         (_, ObservedGuard::Unknown) | (None, ObservedGuard::Absent) => None,
-        (None, ObservedGuard::Altered | ObservedGuard::Present(_)) => Some(GuardChange::Remove),
-        (Some(guard), ObservedGuard::Absent | ObservedGuard::Altered) => {
-            Some(GuardChange::Build(guard.clone()))
-        }
-        (Some(guard), ObservedGuard::Present(there)) if guard == there => None,
+        (None, ObservedGuard::Present(_)) => Some(GuardChange::Remove),
+        (Some(guard), ObservedGuard::Absent) => Some(GuardChange::Build(guard.clone().into())),
         (Some(guard), ObservedGuard::Present(there)) => {
-            let (want, have) = (elements(guard), elements(there));
-            Some(GuardChange::Update { add: missing(&want, &have), remove: missing(&have, &want) })
+            let want = Table::of(guard);
+            if want.structure != there.structure {
+                return Some(GuardChange::Build(guard.clone().into()));
+            }
+            let add = missing(&want.elements, &there.elements);
+            let remove = missing(&there.elements, &want.elements);
+            (!add.is_empty() || !remove.is_empty()).then_some(GuardChange::Update { add, remove })
         }
     }
 }
 
 /// Returns the elements of `these` that `those` lack.
-fn missing(
-    these: &BTreeMap<&'static str, BTreeSet<Element>>,
-    those: &BTreeMap<&'static str, BTreeSet<Element>>,
-) -> BTreeMap<&'static str, BTreeSet<Element>> {
+fn missing(these: &Elements, those: &Elements) -> Elements {
+    let none = BTreeSet::new();
     these
         .iter()
-        .map(|(set, elements)| (*set, elements.difference(&those[set]).cloned().collect::<BTreeSet<_>>()))
+        .map(|(set, elements)| {
+            let there = those.get(set).unwrap_or(&none);
+            (set.clone(), elements.difference(there).cloned().collect::<BTreeSet<_>>())
+        })
         .filter(|(_, elements)| !elements.is_empty())
         .collect()
 }
 
-/// Spreads a guard over its sets; every set is named.
-fn elements(guard: &Guard) -> BTreeMap<&'static str, BTreeSet<Element>> {
-    let mut sets: BTreeMap<&'static str, BTreeSet<Element>> =
-        SETS.iter().map(|(name, _, _)| (*name, BTreeSet::new())).collect();
-    let mut put = |set: &'static str, element| {
-        sets.entry(set).or_default().insert(element);
+/// Spreads a guard over its sets; empty sets are left out.
+fn elements(guard: &Guard) -> Elements {
+    let mut sets = Elements::new();
+    let mut put = |set: &str, element| {
+        sets.entry(set.to_owned()).or_default().insert(element);
     };
     for device in &guard.inlets {
         put("inlets", Element::Device(device.clone()));
     }
-    for net in &guard.node {
-        put(by_family(net, "node4", "node6"), Element::Net(*net));
+    for (device, former) in &guard.loosened {
+        put(if *former == 0 { "loosened0" } else { "loosened1" }, Element::Device(device.clone()));
     }
-    for net in &guard.remote {
-        put(by_family(net, "remote4", "remote6"), Element::Net(*net));
+    for (set, nets) in
+        [("node", &guard.node), ("remote", &guard.remote), ("routed", &guard.routed), ("local", &guard.local)]
+    {
+        for net in nets {
+            put(&by_family(set, net), Element::Net(*net));
+        }
     }
-    for address in &guard.gateways {
-        let net = IpNet::from(*address);
-        put(by_family(&net, "gateways4", "gateways6"), Element::Net(net));
+    for (set, addresses) in [("gateways", &guard.gateways), ("nodes", &guard.nodes)] {
+        for net in addresses.iter().map(|address| IpNet::from(*address)) {
+            put(&by_family(set, &net), Element::Net(net));
+        }
     }
-    for port in &guard.ports {
-        put("ports", Element::Port(*port));
+    for (set, ports) in [("ports", &guard.ports), ("vxlan", &guard.vxlan)] {
+        for port in ports {
+            put(set, Element::Port(*port));
+        }
     }
     sets
 }
 
-fn by_family(net: &IpNet, v4: &'static str, v6: &'static str) -> &'static str {
-    match Family::of_net(net) {
-        Family::V4 => v4,
-        Family::V6 => v6,
-    }
+fn by_family(set: &str, net: &IpNet) -> String {
+    format!("{set}{}", Family::of_net(net).digit())
 }
 
 /// Renders a change as the input of `nft -j -f -`.
@@ -209,161 +262,83 @@ pub fn render(change: &GuardChange) -> Value {
             // Adding first makes the deletion valid where there is none; all of it is one transaction.
             commands.push(json!({"add": table}));
             commands.push(json!({"delete": table}));
-            commands.extend(structure().into_iter().map(|object| json!({"add": object})));
-            commands.extend(elements(guard).iter().filter_map(|(set, all)| element_command("add", set, all)));
+            commands.extend(rules::structure(guard).into_iter().map(|object| json!({"add": object})));
+            commands.extend(elements(guard).iter().map(|(set, all)| element_command("add", set, all)));
         }
         GuardChange::Update { add, remove } => {
-            commands.extend(remove.iter().filter_map(|(set, all)| element_command("delete", set, all)));
-            commands.extend(add.iter().filter_map(|(set, all)| element_command("add", set, all)));
+            commands.extend(remove.iter().map(|(set, all)| element_command("delete", set, all)));
+            commands.extend(add.iter().map(|(set, all)| element_command("add", set, all)));
         }
     }
     json!({"nftables": commands})
 }
 
-fn element_command(verb: &str, set: &str, elements: &BTreeSet<Element>) -> Option<Value> {
-    if elements.is_empty() {
-        return None;
-    }
+fn element_command(verb: &str, set: &str, elements: &BTreeSet<Element>) -> Value {
     let elements: Vec<Value> = elements.iter().map(Element::to_json).collect();
-    Some(
-        json!({verb: {"element": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": set, "elem": elements}}}),
-    )
+    json!({verb: {"element": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": set, "elem": elements}}})
 }
 
-/// Returns everything in the table but the elements, in the order in which it has to be made.
-fn structure() -> Vec<Value> {
-    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": TABLE_NAME}})];
-    for family in Family::ALL {
-        let name = format!("spoofed{}", family.digit());
-        objects.push(json!({"counter": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name}}));
-    }
-    for (name, kind, is_interval) in SETS {
-        let mut set = json!({"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "type": kind});
-        if is_interval {
-            set["flags"] = json!(["interval"]);
-        }
-        objects.push(json!({"set": set}));
-    }
-    objects.push(json!({"chain": {
-        "family": TABLE_FAMILY, "table": TABLE_NAME, "name": CHAIN,
-        "type": "filter", "hook": "prerouting", "prio": PRIORITY_RAW, "policy": "accept",
-    }}));
-    objects.extend(rules().into_iter().map(|(comment, expr)| {
-        json!({"rule": {
-            "family": TABLE_FAMILY, "table": TABLE_NAME, "chain": CHAIN, "comment": comment, "expr": expr,
-        }})
-    }));
-    objects
-}
-
-/// Returns the chain's rules: comment and expressions.
-fn rules() -> Vec<(String, Value)> {
-    let is = |left: Value, right: &str| json!({"match": {"op": "==", "left": left, "right": right}});
-    let field = |protocol: &str, field: &str| json!({"payload": {"protocol": protocol, "field": field}});
-    let accept = json!({"accept": null});
-    let mut rules = vec![(
-        "the ways in from remote clusters".to_owned(),
-        json!([is(json!({"meta": {"key": "iifname"}}), "@inlets"), accept]),
-    )];
-    for (protocol, digit) in [("ip", 4), ("ip6", 6)] {
-        let source = |set: &str| is(field(protocol, "saddr"), &format!("@{set}{digit}"));
-        rules.push((
-            format!("IPv{digit} networks of this node inside a remote one"),
-            json!([source("node"), accept]),
-        ));
-        rules.push((
-            format!("cables from IPv{digit} gateways inside a remote network"),
-            json!([source("gateways"), is(field("udp", "dport"), "@ports"), accept]),
-        ));
-        rules.push((
-            format!("ESP from IPv{digit} gateways inside a remote network"),
-            json!([source("gateways"), is(json!({"meta": {"key": "l4proto"}}), "esp"), accept]),
-        ));
-        rules.push((
-            format!("forged IPv{digit} source in a remote network"),
-            json!([source("remote"), {"counter": format!("spoofed{digit}")}, {"drop": null}]),
-        ));
-    }
-    rules
-}
-
-/// Reads the output of `nft -j list table inet trieste`.
+/// Reads the output of `nft -j list table inet trieste`. What cannot be ours is part of the structure, which then
+/// equals none of ours.
 #[must_use]
-pub fn read(listing: &Value) -> ObservedGuard {
-    let Some(objects) = listing.get("nftables").and_then(Value::as_array) else {
-        return ObservedGuard::Altered;
-    };
-    let mut there: Vec<Value> = Vec::new();
-    let mut guard = Guard::default();
-    for object in objects.iter().filter(|object| object.get("metainfo").is_none()) {
+pub fn read(listing: &Value) -> Table {
+    let mut table = Table::default();
+    let objects = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();
+    for object in objects.filter(|object| object.get("metainfo").is_none()) {
         let mut object = object.clone();
-        for body in object.as_object_mut().into_iter().flat_map(|map| map.values_mut()) {
-            let Some(body) = body.as_object_mut() else { return ObservedGuard::Altered };
+        if let Some(body) = body(&mut object) {
             // What differs from one reading to the next.
             for key in ["handle", "packets", "bytes", "comment"] {
                 body.remove(key);
             }
-            if let Some(Value::Array(elements)) = body.remove("elem") {
-                let kind = body.get("type").and_then(Value::as_str).unwrap_or_default();
-                let name = body.get("name").and_then(Value::as_str).unwrap_or_default();
-                if elements.iter().any(|e| !take(&mut guard, name, Element::from_json(kind, e))) {
-                    return ObservedGuard::Altered;
+            if let Some(elements) = read_elements(body) {
+                body.remove("elem");
+                let name = body.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+                if !elements.is_empty() {
+                    table.elements.insert(name, elements);
                 }
             }
         }
-        there.push(object);
+        table.structure.push(object);
     }
-    if is_as_written(there) { ObservedGuard::Present(guard) } else { ObservedGuard::Altered }
+    sort(&mut table.structure);
+    table
 }
 
-/// Compares with [`structure`]: rules in their order, everything else in any.
-fn is_as_written(there: Vec<Value>) -> bool {
-    let mut written = structure();
-    for object in &mut written {
-        if let Some(rule) = object.get_mut("rule").and_then(Value::as_object_mut) {
-            rule.remove("comment");
-        }
-    }
-    let split = |objects: Vec<Value>| -> (Vec<Value>, Vec<Value>) {
-        objects.into_iter().partition(|object| object.get("rule").is_some())
-    };
-    let (rules, others) = split(there);
-    let (rules_written, others_written) = split(written);
-    rules == rules_written
-        && others.len() == others_written.len()
-        && others_written.iter().all(|object| others.contains(object))
+/// Reads a set's elements; `None` if there are none, or any of another form than ours.
+fn read_elements(set: &serde_json::Map<String, Value>) -> Option<BTreeSet<Element>> {
+    let kind = set.get("type")?.as_str()?;
+    set.get("elem")?.as_array()?.iter().map(|element| Element::from_json(kind, element)).collect()
 }
 
-/// Puts a set's element where it belongs; `false` if it cannot be ours.
-fn take(guard: &mut Guard, set: &str, element: Option<Element>) -> bool {
-    match (set, element) {
-        ("inlets", Some(Element::Device(name))) => guard.inlets.insert(name),
-        ("ports", Some(Element::Port(port))) => guard.ports.insert(port),
-        ("node4" | "node6", Some(Element::Net(net))) => guard.node.insert(net),
-        ("remote4" | "remote6", Some(Element::Net(net))) => guard.remote.insert(net),
-        ("gateways4" | "gateways6", Some(Element::Net(net))) => guard.gateways.insert(net.addr()),
-        _ => false,
-    }
+/// Returns what an object says of itself: `{"set": {…}}` and the like.
+fn body(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
+    object.as_object_mut()?.values_mut().next()?.as_object_mut()
 }
 
-/// Returns what a guard is after an update: the model for tests of plans.
+/// Puts objects in the order in which they have to be made. Rules of a chain keep theirs.
+fn sort(objects: &mut [Value]) {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    objects.sort_by_cached_key(|object| {
+        let kind = ["table", "counter", "set", "chain", "rule"]
+            .into_iter()
+            .enumerate()
+            .find_map(|(rank, kind)| Some((rank, object.get(kind)?)));
+        kind.map(|(rank, body)| (rank, text(body.get("chain")), text(body.get("name"))))
+    });
+}
+
+/// Returns what a table is after an update: the model for tests of plans.
 #[cfg(test)]
-pub(crate) fn updated(
-    guard: &Guard,
-    add: &BTreeMap<&'static str, BTreeSet<Element>>,
-    remove: &BTreeMap<&'static str, BTreeSet<Element>>,
-) -> Guard {
-    let mut sets = elements(guard);
+pub(crate) fn updated(table: &Table, add: &Elements, remove: &Elements) -> Table {
+    let mut updated = table.clone();
     for (set, gone) in remove {
-        sets.entry(set).or_default().retain(|element| !gone.contains(element));
+        updated.elements.entry(set.clone()).or_default().retain(|element| !gone.contains(element));
     }
     for (set, new) in add {
-        sets.entry(set).or_default().extend(new.iter().cloned());
+        updated.elements.entry(set.clone()).or_default().extend(new.iter().cloned());
     }
-    let mut updated = Guard::default();
-    for (set, element) in sets.into_iter().flat_map(|(set, all)| all.into_iter().map(move |e| (set, e))) {
-        take(&mut updated, set, Some(element));
-    }
+    updated.elements.retain(|_, elements| !elements.is_empty());
     updated
 }
 

@@ -10,16 +10,26 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::vxlan::Vxlan;
+
 // --- from the specification: numbers every Submariner-compatible node uses -----------------------------------
 
 /// Routing table of a gateway node's routes to remote clusters.
 pub const TABLE_GATEWAY: u32 = 150;
 /// Priority of the rule that looks up [`TABLE_GATEWAY`]; upstream makes priority and table id equal.
 pub const PRIORITY_GATEWAY: u32 = 150;
+/// Routing table by which a gateway node hands packets of remote clusters to the other nodes.
+pub const TABLE_DELIVERY: u32 = 149;
+/// Priority of the rule that looks up [`TABLE_DELIVERY`].
+pub const PRIORITY_DELIVERY: u32 = 149;
 /// The kernel's main routing table (`RT_TABLE_MAIN`).
 pub const TABLE_MAIN: u32 = 254;
 /// Route protocol of everything written here (`RTPROT_STATIC`), as upstream.
 pub const PROTOCOL: u8 = 4;
+/// VNI of the intra-cluster VXLAN.
+pub const VX_VNI: u32 = 100;
+/// UDP port of the intra-cluster VXLAN.
+pub const VX_PORT: u16 = 4800;
 /// The intra-cluster VXLAN device between a gateway node and the other nodes.
 pub const VX_DEVICE: &str = "vx-submariner";
 /// Addresses of the intra-cluster VXLAN; never a remote subnet.
@@ -101,8 +111,8 @@ impl fmt::Display for Family {
     }
 }
 
-/// A policy-routing rule: `[fwmark M/m] [iif lo] lookup TABLE` at a priority, without any other selector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A policy-routing rule: `[fwmark M/m] [iif DEVICE] lookup TABLE` at a priority, without any other selector.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// Lower is looked at first. The field comes first, so that rules sort in the order the kernel reads them.
     pub priority: u32,
@@ -110,8 +120,8 @@ pub struct Rule {
     pub family: Family,
     /// Mark and mask that a packet or socket has to carry; `None` selects everything.
     pub mark: Option<(u32, u32)>,
-    /// Whether only packets that originate on this node are selected (`iif lo`).
-    pub local_only: bool,
+    /// The device by which a packet has to enter; `lo` selects what originates on this node.
+    pub iif: Option<String>,
     /// Table to look up.
     pub table: u32,
 }
@@ -119,27 +129,31 @@ pub struct Rule {
 impl Rule {
     /// Sends everything to the gateway table.
     #[must_use]
-    pub const fn gateway(family: Family) -> Self {
-        Self { priority: PRIORITY_GATEWAY, family, mark: None, local_only: false, table: TABLE_GATEWAY }
+    pub fn gateway(family: Family) -> Self {
+        Self { priority: PRIORITY_GATEWAY, family, mark: None, iif: None, table: TABLE_GATEWAY }
+    }
+
+    /// Sends what comes from remote clusters to the table that knows the other nodes' pods.
+    #[must_use]
+    pub fn delivery(family: Family, device: &str) -> Self {
+        let iif = Some(device.to_owned());
+        Self { priority: PRIORITY_DELIVERY, family, mark: None, iif, table: TABLE_DELIVERY }
     }
 
     /// Keeps our own sockets in the main table, whatever a remote cluster claims. Only sockets: a network plugin may
     /// put any mark on packets that it forwards, and those must not get past the gateway table.
     #[must_use]
-    pub const fn mark(family: Family) -> Self {
-        Self {
-            priority: PRIORITY_MARK,
-            family,
-            mark: Some((MARK, MARK_MASK)),
-            local_only: true,
-            table: TABLE_MAIN,
-        }
+    pub fn mark(family: Family) -> Self {
+        let (mark, iif) = (Some((MARK, MARK_MASK)), Some("lo".to_owned()));
+        Self { priority: PRIORITY_MARK, family, mark, iif, table: TABLE_MAIN }
     }
 
     /// Says whether the route agent writes rules like this one.
     #[must_use]
     pub fn is_of_our_kind(&self) -> bool {
-        *self == Self::gateway(self.family) || *self == Self::mark(self.family)
+        let delivery = self.iif.as_ref().map(|device| Self::delivery(self.family, device));
+        [Some(Self::gateway(self.family)), Some(Self::mark(self.family)), delivery]
+            .contains(&Some(self.clone()))
     }
 }
 
@@ -149,8 +163,8 @@ impl fmt::Display for Rule {
         if let Some((mark, mask)) = self.mark {
             write!(f, " fwmark {mark:#x}/{mask:#x}")?;
         }
-        if self.local_only {
-            f.write_str(" iif lo")?;
+        if let Some(device) = &self.iif {
+            write!(f, " iif {device}")?;
         }
         write!(f, " lookup {}", table_name(self.table))
     }
@@ -169,11 +183,31 @@ pub enum Hop {
         /// Source address for the node's own packets, of the route's family.
         source: Option<IpAddr>,
     },
+    /// To another node or router, which is on the device's network.
+    Via {
+        /// Name of the device.
+        name: String,
+        /// The next hop, of the route's family.
+        via: IpAddr,
+        /// Source address for the node's own packets, of the route's family.
+        source: Option<IpAddr>,
+    },
     /// Refuses with an ICMP error: the fail-closed end of the line.
     Unreachable,
 }
 
-/// A route as the route agent writes it: protocol static, no type of service, no gateway address.
+impl Hop {
+    /// Returns the device that it leads out of.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            Self::Device { name, .. } | Self::Via { name, .. } => Some(name),
+            Self::Throw | Self::Unreachable => None,
+        }
+    }
+}
+
+/// A route as the route agent writes it: protocol static, no type of service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
     /// Routing table.
@@ -193,14 +227,20 @@ impl Route {
         Self { table, destination, metric: METRIC_FAIL_CLOSED, hop: Hop::Unreachable }
     }
 
-    /// A gateway's route for a remote network, at the metric the kernel gives a route that names none.
+    /// A route that leads somewhere, at the metric the kernel gives a route that names none.
     #[must_use]
-    pub fn gateway(destination: IpNet, hop: Hop) -> Self {
+    pub fn leading(table: u32, destination: IpNet, hop: Hop) -> Self {
         let metric = match Family::of_net(&destination) {
             Family::V4 => 0,
             Family::V6 => METRIC_IPV6_DEFAULT,
         };
-        Self { table: TABLE_GATEWAY, destination, metric, hop }
+        Self { table, destination, metric, hop }
+    }
+
+    /// A gateway's route for a remote network.
+    #[must_use]
+    pub fn gateway(destination: IpNet, hop: Hop) -> Self {
+        Self::leading(TABLE_GATEWAY, destination, hop)
     }
 
     /// The family of the destination.
@@ -217,9 +257,11 @@ impl fmt::Display for Route {
             Hop::Unreachable => write!(f, "unreachable {}", self.destination)?,
             Hop::Device { name, source } => {
                 write!(f, "{} dev {name}", self.destination)?;
-                if let Some(source) = source {
-                    write!(f, " src {source}")?;
-                }
+                source.map_or(Ok(()), |source| write!(f, " src {source}"))?;
+            }
+            Hop::Via { name, via, source } => {
+                write!(f, "{} via {via} dev {name}", self.destination)?;
+                source.map_or(Ok(()), |source| write!(f, " src {source}"))?;
             }
         }
         write!(f, " table {}", table_name(self.table))?;
@@ -256,19 +298,50 @@ impl fmt::Display for Sysctl {
     }
 }
 
-/// The inbound source guard: which sources may enter by which devices. Its chain is fixed, only its sets change.
+/// What the packet filter knows: which packets may enter and leave by which devices, and how they are translated.
+/// `guard.rs` makes the nftables table from it. Networks of one field are disjoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Guard {
-    /// Devices by which packets of remote clusters legitimately enter.
+    /// Devices by which packets of remote clusters legitimately enter and leave.
     pub inlets: BTreeSet<String>,
-    /// Networks of remote clusters, disjoint.
+    /// Networks of remote clusters.
     pub remote: BTreeSet<IpNet>,
-    /// Networks of this node that lie inside a remote network and stay usable, disjoint.
+    /// Those of them that a gateway offers: what is for them leaves by the inlets or not at all.
+    pub routed: BTreeSet<IpNet>,
+    /// Networks under which the own cluster's pods and services are known here and elsewhere.
+    pub local: BTreeSet<IpNet>,
+    /// Networks of this node that lie inside a remote network and stay usable.
     pub node: BTreeSet<IpNet>,
     /// Addresses of remote gateways that lie inside a remote network: their cable packets come from outside.
     pub gateways: BTreeSet<IpAddr>,
     /// Local UDP ports to which those gateways may send.
     pub ports: BTreeSet<u16>,
+    /// UDP ports that only nodes of the own cluster may send to; empty where there is no VXLAN between nodes.
+    pub vxlan: BTreeSet<u16>,
+    /// Addresses of the own cluster's nodes.
+    pub nodes: BTreeSet<IpAddr>,
+    /// This node's address in a pod network, at most one of each family: the source of the node's own packets to
+    /// remote clusters.
+    pub sources: BTreeSet<IpAddr>,
+    /// Fixed TCP payload for connections with remote clusters over IPv4, in bytes, 20 less over IPv6; `None` follows
+    /// the routes' MTUs.
+    pub clamp: Option<u16>,
+    /// How packets of remote clusters reach this node.
+    pub delivery: Delivery,
+    /// Devices whose strict reverse-path filter was loosened, and the setting's former value.
+    pub loosened: BTreeMap<String, u32>,
+}
+
+/// How packets of remote clusters reach a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Delivery {
+    /// By the inlets alone.
+    #[default]
+    Inlets,
+    /// By the inlets, and on this node, which is the gateway, by IPsec in the kernel.
+    Ipsec,
+    /// By the network plugin, from whatever device: a source cannot be judged.
+    Plugin,
 }
 
 /// Everything the route agent wants of a node.
@@ -280,8 +353,25 @@ pub struct HostNet {
     pub rules: BTreeSet<Rule>,
     /// Routes of all tables.
     pub routes: BTreeSet<Route>,
-    /// The source guard; `None` removes its nftables table.
+    /// The device between the nodes; `None` removes it.
+    pub vxlan: Option<Vxlan>,
+    /// Devices that must not filter strictly by reverse path.
+    pub loose: BTreeSet<String>,
+    /// The packet filter; `None` removes its nftables table.
     pub guard: Option<Guard>,
+    /// What other programs' packet filters have to let through.
+    pub pass: Pass,
+}
+
+/// What other programs' packet filters have to let through. Empty removes what was put there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pass {
+    /// Devices by which forwarded packets may leave.
+    pub outward: BTreeSet<String>,
+    /// Devices by which forwarded packets may enter.
+    pub inward: BTreeSet<String>,
+    /// UDP ports of this node; `guard.rs` says who may send there.
+    pub ports: BTreeSet<u16>,
 }
 
 /// Returns `main` for the main table and the number for any other.
@@ -297,6 +387,7 @@ mod tests {
     fn only_the_exact_rules_are_of_our_kind() {
         assert!(Rule::gateway(Family::V6).is_of_our_kind());
         assert!(Rule::mark(Family::V4).is_of_our_kind());
+        assert!(Rule::delivery(Family::V4, "submariner").is_of_our_kind());
         assert!(!Rule { table: 149, ..Rule::gateway(Family::V4) }.is_of_our_kind());
         assert!(!Rule { mark: None, ..Rule::mark(Family::V4) }.is_of_our_kind());
     }

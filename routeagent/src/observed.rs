@@ -9,11 +9,15 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::condition::Condition;
+use crate::foreign::Foreign;
+use crate::guard::Table;
 use crate::hostnet::{
-    Family, Guard, Hop, METRIC_FAIL_CLOSED, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_GATEWAY,
-    TABLE_MAIN,
+    Family, Hop, METRIC_FAIL_CLOSED, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_DELIVERY,
+    TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE, VX_PORT, VX_VNI,
 };
-use crate::state::DeviceAddress;
+use crate::port::PortError;
+use crate::state::{DeviceAddress, Way};
+use crate::vxlan::{Forward, Mac};
 
 /// The kind of a route (`RTN_*`), as far as the route agent cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,9 +51,11 @@ pub struct ObservedRoute {
     pub kind: RouteKind,
     /// Name of its only device.
     pub device: Option<String>,
+    /// Its only next hop, of its own family.
+    pub via: Option<IpAddr>,
     /// Preferred source.
     pub source: Option<IpAddr>,
-    /// Whether it carries anything the route agent never writes: a gateway, several hops, an MTU, an encapsulation.
+    /// Whether it carries anything the route agent never writes: several hops, an MTU, an encapsulation.
     pub has_extras: bool,
 }
 
@@ -60,43 +66,60 @@ const SCOPE_UNIVERSE: u8 = 0;
 
 impl ObservedRoute {
     /// Says whether the route agent wrote this route, now or in an earlier life: protocol static in the gateway
-    /// table, or in the main table an `unreachable` of exactly our protocol and metric.
+    /// table, or out of the device between nodes, or in the main table an `unreachable` of exactly our metric.
     #[must_use]
     pub fn is_ours(&self) -> bool {
+        let is_between_nodes =
+            self.kind == RouteKind::Unicast && self.device.as_deref() == Some(VX_DEVICE) && self.tos == 0;
+        let is_refusal =
+            self.kind == RouteKind::Unreachable && self.metric == METRIC_FAIL_CLOSED && self.tos == 0;
         self.protocol == PROTOCOL
-            && (self.table == TABLE_GATEWAY
-                || (self.table == TABLE_MAIN
-                    && self.kind == RouteKind::Unreachable
-                    && self.metric == METRIC_FAIL_CLOSED
-                    && self.tos == 0))
+            && match self.table {
+                TABLE_GATEWAY => true,
+                TABLE_DELIVERY => is_between_nodes,
+                TABLE_MAIN => is_between_nodes || is_refusal,
+                _ => false,
+            }
     }
 
     /// Returns the route in the terms of [`Route`], or `None` if it says something else.
     #[must_use]
     pub fn as_route(&self) -> Option<Route> {
-        if self.tos != 0 || self.has_extras || self.protocol != PROTOCOL {
+        let leads_and_refuses = self.via.is_some() && self.kind != RouteKind::Unicast;
+        if self.tos != 0 || self.has_extras || leads_and_refuses || self.protocol != PROTOCOL {
             return None;
         }
         let hop = match self.kind {
             RouteKind::Unreachable => Hop::Unreachable,
             RouteKind::Throw => Hop::Throw,
-            RouteKind::Unicast if self.scope == device_scope(&self.destination) => {
-                Hop::Device { name: self.device.clone()?, source: self.source }
-            }
-            RouteKind::Unicast | RouteKind::Other(_) => return None,
+            RouteKind::Unicast => self.hop()?,
+            RouteKind::Other(_) => return None,
         };
         Some(Route { table: self.table, destination: self.destination, metric: self.metric, hop })
+    }
+
+    fn hop(&self) -> Option<Hop> {
+        let (name, source) = (self.device.clone()?, self.source);
+        match self.via {
+            Some(via) if self.scope == SCOPE_UNIVERSE => Some(Hop::Via { name, via, source }),
+            None if self.scope == device_scope(&self.destination) => Some(Hop::Device { name, source }),
+            _ => None,
+        }
     }
 
     /// Returns what the kernel would report once a route is written.
     #[must_use]
     pub fn from_route(route: &Route) -> Self {
-        let (kind, device, source, scope) = match &route.hop {
-            Hop::Throw => (RouteKind::Throw, None, None, SCOPE_UNIVERSE),
-            Hop::Unreachable => (RouteKind::Unreachable, None, None, SCOPE_UNIVERSE),
-            Hop::Device { name, source } => {
-                (RouteKind::Unicast, Some(name.clone()), *source, device_scope(&route.destination))
-            }
+        let (kind, scope) = match &route.hop {
+            Hop::Throw => (RouteKind::Throw, SCOPE_UNIVERSE),
+            Hop::Unreachable => (RouteKind::Unreachable, SCOPE_UNIVERSE),
+            Hop::Device { .. } => (RouteKind::Unicast, device_scope(&route.destination)),
+            Hop::Via { .. } => (RouteKind::Unicast, SCOPE_UNIVERSE),
+        };
+        let (via, source) = match &route.hop {
+            Hop::Throw | Hop::Unreachable => (None, None),
+            Hop::Device { source, .. } => (None, *source),
+            Hop::Via { via, source, .. } => (Some(*via), *source),
         };
         Self {
             table: route.table,
@@ -106,7 +129,8 @@ impl ObservedRoute {
             protocol: PROTOCOL,
             scope,
             kind,
-            device,
+            device: route.hop.device().map(str::to_owned),
+            via,
             source,
             has_extras: false,
         }
@@ -132,7 +156,7 @@ pub(crate) fn device_scope(destination: &IpNet) -> u8 {
 }
 
 /// A rule of the shape that the route agent writes, as the kernel reports it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObservedRule {
     /// What it says.
     pub rule: Rule,
@@ -150,25 +174,50 @@ impl ObservedRule {
 }
 
 /// A network device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
     /// Its index.
     pub index: u32,
     /// Whether it is administratively up. A device that is down can carry no routes.
     pub is_up: bool,
+    /// Bytes of IP packet.
+    pub mtu: u32,
+    /// Its Ethernet address.
+    pub mac: Option<Mac>,
+    /// What it is, if it is a VXLAN device.
+    pub vxlan: Option<VxlanLink>,
 }
 
-/// State of the source guard's nftables table.
+/// What cannot be changed about a VXLAN device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VxlanLink {
+    /// VNI.
+    pub vni: u32,
+    /// UDP port that it listens on and sends to.
+    pub port: u16,
+    /// Source of what it sends.
+    pub local: Option<IpAddr>,
+    /// Whether it has anything that the route agent's device has not: it learns addresses, or has a peer or group.
+    pub has_extras: bool,
+}
+
+impl VxlanLink {
+    /// Says whether the device is the one between the cluster's nodes, ours or upstream's.
+    #[must_use]
+    pub fn is_between_nodes(&self) -> bool {
+        (self.vni, self.port) == (VX_VNI, VX_PORT)
+    }
+}
+
+/// State of the packet filter's nftables table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObservedGuard {
     /// Could not be read; nothing is planned for it.
     Unknown,
     /// The table does not exist.
     Absent,
-    /// The table exists, but its chain, rules or set definitions are not as written: it is made anew.
-    Altered,
-    /// The table is as written, with these set elements.
-    Present(Guard),
+    /// The table holds this.
+    Present(Table),
 }
 
 /// Everything that was read in one pass.
@@ -180,11 +229,23 @@ pub struct Observed {
     pub addresses: BTreeSet<DeviceAddress>,
     /// Rules of the shape that the route agent writes, doubles included.
     pub rules: Vec<ObservedRule>,
-    /// Routes of the gateway table, and `unreachable` routes of the main table with our protocol.
+    /// Routes of the gateway and delivery tables, and of the main table `unreachable` ones with our protocol and those
+    /// out of the device between nodes.
     pub routes: Vec<ObservedRoute>,
-    /// The source guard.
+    /// Static forwarding entries of the device between nodes.
+    pub forwards: BTreeSet<Forward>,
+    /// Permanent neighbours on the device between nodes.
+    pub neighbours: BTreeMap<IpAddr, Mac>,
+    /// The ways to the addresses that were asked for.
+    pub ways: BTreeMap<IpAddr, Way>,
+    /// The packet filter.
     pub guard: ObservedGuard,
-    /// Values of all device settings that were asked for and exist.
+    /// Other programs' packet filters.
+    pub foreign: Foreign,
+    /// Devices whose strict reverse-path filter was loosened, and the setting's former value: what the packet filter's
+    /// table and this process remember.
+    pub loosened: BTreeMap<String, u32>,
+    /// Values of all device settings that were asked for and exist, and of every device's `rp_filter`.
     pub sysctls: BTreeMap<Sysctl, u32>,
     /// Families that this kernel supports.
     pub families: BTreeSet<Family>,
@@ -200,10 +261,36 @@ impl Default for Observed {
             addresses: BTreeSet::new(),
             rules: Vec::new(),
             routes: Vec::new(),
+            forwards: BTreeSet::new(),
+            neighbours: BTreeMap::new(),
+            ways: BTreeMap::new(),
             guard: ObservedGuard::Absent,
+            foreign: Foreign::default(),
+            loosened: BTreeMap::new(),
             sysctls: BTreeMap::new(),
             families: Family::ALL.into(),
             conditions: BTreeSet::new(),
         }
+    }
+}
+
+impl Observed {
+    /// Adds what this process remembers of loosened devices, in case that the packet filter's table was lost.
+    pub fn remember(&mut self, loosened: &BTreeMap<String, u32>) {
+        for (device, former) in loosened {
+            self.loosened.entry(device.clone()).or_insert(*former);
+        }
+    }
+
+    /// Notes that something could not be read.
+    pub fn note(&mut self, what: &'static str, error: &PortError) {
+        let condition = if let PortError::NoNft = error {
+            Condition::NoNft
+        } else if let PortError::NoIptables(command) = error {
+            Condition::NoIptables { command }
+        } else {
+            Condition::CannotRead { what, error: error.to_string() }
+        };
+        self.conditions.insert(condition);
     }
 }

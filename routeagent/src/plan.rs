@@ -3,13 +3,21 @@
 //! Laws, tested as properties: a plan applied leaves nothing to plan; what is not ours is in no plan.
 //! The order keeps every moment in between closed: refusals come before anything they back up, and go last.
 
-use std::collections::BTreeSet;
+mod between_nodes;
+mod settings;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+pub use settings::{forwarding, host_conditions, reverse_path};
+
 use crate::condition::Condition;
+use crate::foreign::{ForeignChange, foreign_changes};
 use crate::guard::{GuardChange, guard_change};
-use crate::hostnet::{Family, Hop, HostNet, Route, Rule, Sysctl};
+use crate::hostnet::{Hop, HostNet, Route, Rule, Sysctl, VX_DEVICE};
 use crate::observed::{Observed, ObservedRoute};
+use crate::vxlan::VxlanChange;
 
 /// One step. Each is independent: if one fails, the others are still worth trying.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +34,12 @@ pub enum Change {
     AddRule(Rule),
     /// Removes one instance of one of our rules.
     RemoveRule(Rule),
-    /// Changes the source guard, in one transaction.
+    /// Changes the packet filter, in one transaction.
     Guard(GuardChange),
+    /// Changes another program's packet filter.
+    Foreign(ForeignChange),
+    /// Changes the device between nodes or what is on it.
+    BetweenNodes(VxlanChange),
 }
 
 impl fmt::Display for Change {
@@ -46,6 +58,8 @@ impl fmt::Display for Change {
             Self::AddRule(rule) => write!(f, "add {rule}"),
             Self::RemoveRule(rule) => write!(f, "remove {rule}"),
             Self::Guard(change) => change.fmt(f),
+            Self::Foreign(change) => change.fmt(f),
+            Self::BetweenNodes(change) => change.fmt(f),
         }
     }
 }
@@ -57,13 +71,18 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// Why the result will not be all that was wanted.
     pub conditions: BTreeSet<Condition>,
+    /// Devices whose strict reverse-path filter is or will be loosened, and the setting's former value.
+    pub loosened: BTreeMap<String, u32>,
 }
 
 /// Compares and says what to do.
 #[must_use]
 pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
-    let wanted = installable(desired, observed, &mut plan.conditions);
+    let vxlan = between_nodes::plan(desired.vxlan.as_ref(), observed);
+    let observed =
+        &*if vxlan.is_new { Cow::Owned(without_device(observed)) } else { Cow::Borrowed(observed) };
+    let wanted = installable(desired, observed, vxlan.is_usable, &mut plan.conditions);
     let (closing, opening): (Vec<&Route>, Vec<&Route>) =
         wanted.iter().partition(|route| route.hop == Hop::Unreachable);
 
@@ -72,29 +91,50 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     }
     // A node that stops being a gateway is closed in its main table before its gateway table is out of use.
     remove_rules(desired, observed, &mut plan);
-    plan.changes.extend(guard_change(desired.guard.as_ref(), &observed.guard).map(Change::Guard));
-    set_sysctls(desired, observed, &mut plan);
+    let guard = settings::guard(desired, observed);
+    plan.changes.extend(guard_change(guard.as_ref(), &observed.guard).map(Change::Guard));
+    plan.loosened = guard.map(|guard| guard.loosened).unwrap_or_default();
+    let (changes, conditions) = foreign_changes(&desired.pass, &observed.foreign);
+    plan.changes.extend(changes.into_iter().map(Change::Foreign));
+    plan.conditions.extend(conditions);
+    plan.conditions.extend(vxlan.condition);
+    plan.changes.extend(vxlan.making.into_iter().map(Change::BetweenNodes));
+    settings::set(desired, observed, vxlan.is_new, &mut plan);
     for route in opening {
         ensure_route(route, observed, &mut plan);
     }
     add_rules(desired, observed, &mut plan);
     remove_routes(&wanted, observed, &mut plan);
+    plan.changes.extend(vxlan.removing.into_iter().map(Change::BetweenNodes));
     plan
+}
+
+/// Returns what is there once the device between nodes is gone: the kernel removes what leads to it.
+fn without_device(observed: &Observed) -> Observed {
+    let mut without = observed.clone();
+    without.routes.retain(|route| route.device.as_deref() != Some(VX_DEVICE));
+    without
 }
 
 /// Returns the wanted routes that the kernel could take at all, with a condition for what is missing.
 fn installable<'a>(
     desired: &'a HostNet,
     observed: &Observed,
+    has_vxlan: bool,
     conditions: &mut BTreeSet<Condition>,
 ) -> BTreeSet<&'a Route> {
     let mut wanted = BTreeSet::new();
     for route in desired.routes.iter().filter(|route| observed.families.contains(&route.family())) {
-        if let Hop::Device { name, .. } = &route.hop {
-            let link = observed.links.get(name);
-            if !link.is_some_and(|link| link.is_up) {
-                conditions.insert(Condition::NoDevice { device: name.clone(), exists: link.is_some() });
-                continue;
+        match route.hop.device() {
+            Some(VX_DEVICE) if !has_vxlan => continue,
+            Some(VX_DEVICE) | None => {}
+            Some(name) => {
+                let link = observed.links.get(name);
+                if !link.is_some_and(|link| link.is_up) {
+                    let device = name.to_owned();
+                    conditions.insert(Condition::NoDevice { device, exists: link.is_some() });
+                    continue;
+                }
             }
         }
         wanted.insert(route);
@@ -137,7 +177,7 @@ fn remove_routes(wanted: &BTreeSet<&Route>, observed: &Observed, plan: &mut Plan
 fn add_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
     for rule in desired.rules.iter().filter(|rule| observed.families.contains(&rule.family)) {
         if !observed.rules.iter().any(|there| there.rule == *rule) {
-            plan.changes.push(Change::AddRule(*rule));
+            plan.changes.push(Change::AddRule(rule.clone()));
         }
     }
 }
@@ -147,55 +187,13 @@ fn remove_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
     let mut kept = BTreeSet::new();
     // Backwards: the lookup of the gateway table goes before the exception from it.
     let mut ours: Vec<Rule> =
-        observed.rules.iter().filter(|there| there.is_ours()).map(|there| there.rule).collect();
+        observed.rules.iter().filter(|there| there.is_ours()).map(|there| there.rule.clone()).collect();
     ours.sort();
     for rule in ours.into_iter().rev() {
-        if !(desired.rules.contains(&rule) && kept.insert(rule)) {
+        if !(desired.rules.contains(&rule) && kept.insert(rule.clone())) {
             plan.changes.push(Change::RemoveRule(rule));
         }
     }
-}
-
-fn set_sysctls(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
-    for (sysctl, value) in &desired.sysctls {
-        // A setting that was not found has no device, or its family is off; there is nothing to set then.
-        if observed.sysctls.get(sysctl).is_some_and(|there| there != value) {
-            plan.changes.push(Change::Set(sysctl.clone(), *value));
-        }
-    }
-}
-
-/// Returns conditions of the host itself that keep packets from being forwarded.
-#[must_use]
-pub fn host_conditions(desired: &HostNet, observed: &Observed) -> BTreeSet<Condition> {
-    let mut conditions = BTreeSet::new();
-    let device_families: BTreeSet<Family> = desired
-        .routes
-        .iter()
-        .filter(|route| matches!(route.hop, Hop::Device { .. }))
-        .map(Route::family)
-        .collect();
-    for family in device_families {
-        if observed.sysctls.get(&forwarding(family)) == Some(&0) {
-            conditions.insert(Condition::ForwardingOff(family));
-        }
-        if family == Family::V4 && observed.sysctls.get(&reverse_path()) == Some(&1) {
-            conditions.insert(Condition::StrictReversePath);
-        }
-    }
-    conditions
-}
-
-/// The node-wide forwarding switch of a family; read only.
-#[must_use]
-pub fn forwarding(family: Family) -> Sysctl {
-    Sysctl::of(family, "all", "forwarding")
-}
-
-/// The node-wide reverse-path filter, the effective value being the larger of this and the device's; read only.
-#[must_use]
-pub fn reverse_path() -> Sysctl {
-    Sysctl::of(Family::V4, "all", "rp_filter")
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 //!
 //! [`Kernel`] talks rtnetlink, `/proc/sys` and `nft`; tests put a model in its place. Nothing here decides anything.
 
+mod iptables;
 mod netlink;
 mod nft;
 mod sysctl;
 mod watch;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 pub use netlink::Kernel;
 pub use watch::Changes;
@@ -45,6 +47,12 @@ pub enum PortError {
         #[source]
         source: std::io::Error,
     },
+    /// A file below `/proc/sys` was written, but has another value.
+    #[error("/proc/sys/{path} was written, but something else writes it too")]
+    SysctlUndone {
+        /// The path.
+        path: String,
+    },
     /// The `nft` command does not exist.
     #[error("the nft command is missing; install the package nftables")]
     NoNft,
@@ -54,6 +62,17 @@ pub enum PortError {
     /// The `nft` command failed.
     #[error("nft: {0}")]
     Nft(String),
+    /// An `iptables` command does not exist.
+    #[error("the {0} command is missing; install the package iptables")]
+    NoIptables(&'static str),
+    /// An `iptables` command failed.
+    #[error("{command}: {error}")]
+    Iptables {
+        /// The command.
+        command: &'static str,
+        /// The first line of its complaint.
+        error: String,
+    },
 }
 
 /// Says what an errno of rtnetlink means here, where that is not obvious.
@@ -67,14 +86,23 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
+/// What a pass wants to know beyond what it always reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query {
+    /// Device settings.
+    pub sysctls: BTreeSet<Sysctl>,
+    /// Addresses whose ways matter.
+    pub sought: BTreeSet<IpAddr>,
+}
+
 /// A node's network, readable and writable.
 pub trait Host {
-    /// Reads everything a plan needs, and the given settings.
+    /// Reads everything a plan needs, and what is asked for.
     ///
     /// # Errors
     ///
     /// Netlink could not be read at all. A missing `nft` or setting is no error, but part of the result.
-    fn observe(&self, sysctls: &BTreeSet<Sysctl>) -> impl Future<Output = Result<Observed, PortError>>;
+    fn observe(&self, query: &Query) -> impl Future<Output = Result<Observed, PortError>>;
 
     /// Applies one change.
     ///

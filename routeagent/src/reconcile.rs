@@ -9,11 +9,11 @@ use tracing::{debug, info, warn};
 use crate::condition::Condition;
 use crate::driver::{Desired, Driver};
 use crate::grace::Grace;
-use crate::hostnet::{Family, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl};
+use crate::hostnet::{Family, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX_DEVICE};
 use crate::observed::{Observed, RouteKind};
 use crate::pace::Outcome;
 use crate::plan::{Change, Plan, forwarding, host_conditions, plan, reverse_path};
-use crate::port::{Host, PortError};
+use crate::port::{Host, PortError, Query};
 use crate::state::{Cluster, ClusterNode, ClusterState, DeviceAddress, Endpoint, Node};
 
 /// The objects of the store, parsed: everything a driver needs but the node itself.
@@ -48,6 +48,8 @@ pub struct Reconciler<H, D> {
     driver: D,
     node: Node,
     grace: Grace,
+    /// Former values of settings: the packet filter's table has them too, but somebody may flush that.
+    loosened: BTreeMap<String, u32>,
     last_changes: Vec<Change>,
     last_conditions: BTreeSet<Condition>,
 }
@@ -56,7 +58,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     /// Makes a reconciler for a node; does nothing yet.
     pub fn new(host: H, driver: D, node: Node) -> Self {
         let (last_changes, last_conditions) = (Vec::new(), BTreeSet::new());
-        Self { host, driver, node, grace: Grace::default(), last_changes, last_conditions }
+        let loosened = BTreeMap::new();
+        Self { host, driver, node, grace: Grace::default(), loosened, last_changes, last_conditions }
     }
 
     /// Sets how long a network stays closed after nobody claims it any more.
@@ -84,6 +87,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let (plan, addresses) = self.prepare(view, &mut grace).await?;
         let mut conditions = plan.conditions.clone();
         self.grace = grace;
+        self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
         let outcome = match (failed, plan.changes.is_empty()) {
             (true, _) => Outcome::Failed,
@@ -101,7 +105,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     ///
     /// The host could not be observed.
     pub async fn removal(&self) -> Result<Plan, PortError> {
-        let observed = self.host.observe(&BTreeSet::new()).await?;
+        let observed = self.host.observe(&Query::default()).await?;
         let mut plan = plan(&HostNet::default(), &observed);
         plan.conditions.extend(observed.conditions);
         Ok(plan)
@@ -137,8 +141,11 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         grace: &mut Grace,
     ) -> Result<(Plan, BTreeSet<DeviceAddress>), PortError> {
         // The settings to read follow from the device names, those from the view alone.
-        let wishes = self.driver.desired(&self.state(view, &Observed::default(), BTreeSet::new()));
-        let observed = self.host.observe(&settings(&wishes.hostnet)).await?;
+        let blind = self.state(view, &Observed::default(), BTreeSet::new());
+        let wishes = self.driver.desired(&blind);
+        let query = Query { sysctls: settings(&wishes.hostnet), sought: blind.sought() };
+        let mut observed = self.host.observe(&query).await?;
+        observed.remember(&self.loosened);
         let wishes = self.driver.desired(&self.state(view, &observed, BTreeSet::new()));
         let claimed = closed(&wishes.hostnet);
         let lingering = grace.update(Instant::now(), claimed.clone(), &closed_in_kernel(&observed));
@@ -159,6 +166,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             clusters: view.clusters.clone(),
             nodes: view.nodes.clone(),
             addresses: observed.addresses.clone(),
+            mtus: observed.links.iter().map(|(name, link)| (name.clone(), link.mtu)).collect(),
+            ways: observed.ways.clone(),
             lingering,
         }
     }
@@ -205,7 +214,15 @@ fn closed_in_kernel(observed: &Observed) -> BTreeSet<IpNet> {
 /// Returns every setting that a pass looks at.
 fn settings(hostnet: &HostNet) -> BTreeSet<Sysctl> {
     let node_wide = Family::ALL.map(forwarding).into_iter().chain([reverse_path()]);
-    hostnet.sysctls.keys().cloned().chain(node_wide).collect()
+    // Whether there is a device between nodes follows from addresses, which are not known yet.
+    let between_nodes = [
+        (Family::V4, "forwarding"),
+        (Family::V4, "rp_filter"),
+        (Family::V6, "forwarding"),
+        (Family::V6, "disable_ipv6"),
+    ];
+    let between_nodes = between_nodes.map(|(family, key)| Sysctl::of(family, VX_DEVICE, key));
+    hostnet.sysctls.keys().cloned().chain(node_wide).chain(between_nodes).collect()
 }
 
 #[cfg(test)]

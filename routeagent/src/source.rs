@@ -249,6 +249,7 @@ fn add_endpoint(object: &Object, view: &mut ClusterView) {
                 created: created(object),
                 subnets: facts.subnets,
                 addresses: [Some(facts.private_ip), facts.public_ip].into_iter().flatten().collect(),
+                backend: facts.backend,
                 health_check: facts.health_check_ip,
                 interface,
                 cable_port: facts.udp_port.unwrap_or(DEFAULT_CABLE_PORT),

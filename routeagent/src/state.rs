@@ -3,12 +3,24 @@
 //! Endpoints and Clusters of the store are parsed into these types once (`source.rs`); from here on a network is a
 //! network and cannot be malformed.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, VX_DEVICE};
+use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, Family, VX_DEVICE};
+
+/// The device of upstream's VXLAN cable; its Endpoints do not name it.
+const UPSTREAM_VXLAN_DEVICE: &str = "vxlan-tunnel";
+
+/// Addresses that stand for "the rest of the world", as where upstream looks for the default route's device.
+const DEFAULT_ROUTE: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0x4860, 0x4860, 0, 0, 0, 0, 0x8888)),
+];
+
+/// MTU where no device is known, bytes of IP packet.
+const ETHERNET_MTU: u32 = 1500;
 
 /// Who this node is. Fixed for the life of the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,8 +71,10 @@ pub struct Endpoint {
     pub created: i128,
     /// Networks reachable behind it, host bits zero.
     pub subnets: Vec<IpNet>,
-    /// Its private and public addresses.
+    /// Its private and public addresses, in this order.
     pub addresses: Vec<IpAddr>,
+    /// Its cable driver, lower case.
+    pub backend: String,
     /// The address its health check answers on; inside the cluster's networks.
     pub health_check: Option<IpAddr>,
     /// Device that its packets enter and leave by.
@@ -82,10 +96,29 @@ impl Endpoint {
             created: 0,
             subnets: Vec::new(),
             addresses: Vec::new(),
+            backend: "wireguard".to_owned(),
             health_check: None,
             interface: None,
             cable_port: DEFAULT_CABLE_PORT,
             natt_port: DEFAULT_NATT_PORT,
+        }
+    }
+
+    /// Returns the gateway's own address, at which its cluster's nodes reach it.
+    #[must_use]
+    pub fn private_address(&self) -> Option<IpAddr> {
+        self.addresses.first().copied()
+    }
+
+    /// Returns the device by which the gateway's packets enter and leave, if it has one: upstream's IPsec has none.
+    /// An Endpoint of ours names it.
+    #[must_use]
+    pub fn device<'a>(&'a self, configured: &'a str) -> Option<&'a str> {
+        match (self.interface.as_deref(), self.backend.as_str()) {
+            (Some(name), _) => Some(name),
+            (None, "vxlan") => Some(UPSTREAM_VXLAN_DEVICE),
+            (None, "libreswan") => None,
+            (None, _) => Some(configured),
         }
     }
 }
@@ -111,8 +144,19 @@ pub struct DeviceAddress {
     pub network: IpNet,
 }
 
+/// How the node's main table leads to an address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Way {
+    /// Name of the device.
+    pub device: String,
+    /// The next router, unless the address is on the device's own network.
+    pub via: Option<IpAddr>,
+    /// The address that the node would use as source.
+    pub source: Option<IpAddr>,
+}
+
 /// The whole state a driver computes its wishes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterState {
     /// This node.
     pub node: Node,
@@ -124,18 +168,40 @@ pub struct ClusterState {
     pub nodes: Vec<ClusterNode>,
     /// Addresses of this node's devices.
     pub addresses: BTreeSet<DeviceAddress>,
+    /// MTUs of this node's devices, bytes of IP packet.
+    pub mtus: BTreeMap<String, u32>,
+    /// The ways to the addresses that [`ClusterState::sought`] names.
+    pub ways: BTreeMap<IpAddr, Way>,
     /// Networks that nobody claims any more and that stay closed for now (`grace.rs`).
     pub lingering: BTreeSet<IpNet>,
 }
 
 impl ClusterState {
-    /// Returns this node's own Endpoint, the newest if there are several; `None` unless the node is a gateway.
+    /// Returns the Endpoint of the own cluster's active gateway: the newest.
+    #[must_use]
+    pub fn active_endpoint(&self) -> Option<&Endpoint> {
+        self.endpoints.iter().filter(|e| e.cluster == self.node.cluster).max_by_key(|e| (e.created, &e.name))
+    }
+
+    /// Returns this node's own Endpoint; `None` unless the node is the active gateway.
     #[must_use]
     pub fn own_endpoint(&self) -> Option<&Endpoint> {
-        self.endpoints
-            .iter()
-            .filter(|e| e.cluster == self.node.cluster && e.hostname == self.node.hostname)
-            .max_by_key(|e| (e.created, &e.name))
+        self.active_endpoint().filter(|e| e.hostname == self.node.hostname)
+    }
+
+    /// Returns what Kubernetes says about this node.
+    #[must_use]
+    pub fn own_node(&self) -> Option<&ClusterNode> {
+        self.nodes.iter().find(|node| self.is_this_node(node))
+    }
+
+    /// Returns the other nodes of the own cluster.
+    pub fn other_nodes(&self) -> impl Iterator<Item = &ClusterNode> {
+        self.nodes.iter().filter(|node| !self.is_this_node(node))
+    }
+
+    fn is_this_node(&self, node: &ClusterNode) -> bool {
+        node.hostname == self.node.hostname
     }
 
     /// Returns the Endpoints of other clusters.
@@ -143,17 +209,72 @@ impl ClusterState {
         self.endpoints.iter().filter(|e| e.cluster != self.node.cluster)
     }
 
-    /// Returns the device by which this node's gateway sends and receives, whether or not the node is a gateway.
+    /// Returns the device by which this node's gateway sends and receives, or would if it were one; `None` where the
+    /// active gateway is this node and has no device.
     #[must_use]
-    pub fn tun(&self) -> &str {
-        self.own_endpoint().and_then(|e| e.interface.as_deref()).unwrap_or(&self.node.tun)
+    pub fn tun(&self) -> Option<&str> {
+        match self.own_endpoint() {
+            Some(own) => own.device(&self.node.tun),
+            None => Some(&self.node.tun),
+        }
     }
 
     /// Returns the node's own networks: addresses of all devices but loopback and the ones that lead to remote
     /// clusters.
     pub fn own_networks(&self) -> impl Iterator<Item = &DeviceAddress> {
         let tun = self.tun();
-        self.addresses.iter().filter(move |a| a.device != "lo" && a.device != VX_DEVICE && a.device != tun)
+        self.addresses
+            .iter()
+            .filter(move |a| a.device != "lo" && a.device != VX_DEVICE && Some(a.device.as_str()) != tun)
+    }
+
+    /// Returns this node's address in a pod network, with its device: the network plugin's.
+    #[must_use]
+    pub fn plugin_address(&self, family: Family) -> Option<&DeviceAddress> {
+        let is_of_pods = |address| self.node.pod_networks.iter().any(|net| net.contains(&address));
+        self.own_networks()
+            .find(|own| Family::of(own.network.addr()) == family && is_of_pods(own.network.addr()))
+    }
+
+    /// Returns the address at which the cluster's other nodes reach this one, of the family at which the active
+    /// gateway is reached: what its Endpoint publishes, else what its Node object says, else what it would send from.
+    #[must_use]
+    pub fn underlay_address(&self) -> Option<IpAddr> {
+        let family = self.active_endpoint().and_then(Endpoint::private_address).map(Family::of);
+        let published = self.own_endpoint().and_then(Endpoint::private_address);
+        let registered = self.own_node().into_iter().flat_map(|node| &node.addresses).copied();
+        let default = DEFAULT_ROUTE.iter().filter_map(|address| self.ways.get(address)?.source);
+        let mut candidates = published.into_iter().chain(registered).chain(default);
+        candidates.find(|address| {
+            self.is_own_address(*address) && family.is_none_or(|family| family == Family::of(*address))
+        })
+    }
+
+    /// Returns the MTU of the device that has the node's own address, else of the default route's, else Ethernet's.
+    #[must_use]
+    pub fn underlay_mtu(&self) -> u32 {
+        let own = self.underlay_address();
+        let with_address = self.addresses.iter().find(|a| Some(a.network.addr()) == own).map(|a| &a.device);
+        let default = Family::ALL.iter().find_map(|family| self.default_way(*family)).map(|way| &way.device);
+        let device = with_address.or(default);
+        device.and_then(|device| self.mtus.get(device)).copied().unwrap_or(ETHERNET_MTU)
+    }
+
+    /// Returns the addresses whose ways matter: what stands for the default route, and where an upstream gateway
+    /// without a device has to be routed around its own networks, the remote gateways.
+    #[must_use]
+    pub fn sought(&self) -> BTreeSet<IpAddr> {
+        let mut sought: BTreeSet<IpAddr> = DEFAULT_ROUTE.into();
+        if self.own_endpoint().is_some() && self.tun().is_none() {
+            sought.extend(self.remote_endpoints().filter_map(|e| e.addresses.last()));
+        }
+        sought
+    }
+
+    /// Returns the way that the default route shows.
+    #[must_use]
+    pub fn default_way(&self, family: Family) -> Option<&Way> {
+        self.ways.get(DEFAULT_ROUTE.iter().find(|address| Family::of(**address) == family)?)
     }
 
     /// Returns the own cluster's pod and service networks.

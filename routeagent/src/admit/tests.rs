@@ -193,8 +193,6 @@ fn state(remotes: &[Endpoint]) -> ClusterState {
             has_globalnet: false,
         },
         endpoints: remotes.to_vec(),
-        clusters: Vec::new(),
-        nodes: Vec::new(),
         addresses: [
             address("lo", "127.0.0.1/8"),
             address("eth0", "172.31.1.11/24"),
@@ -202,7 +200,7 @@ fn state(remotes: &[Endpoint]) -> ClusterState {
             address("submariner", "10.2.0.1/32"),
         ]
         .into(),
-        lingering: BTreeSet::new(),
+        ..ClusterState::default()
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_table_that_was_built_is_read_back_as_it_was_meant() {
-    assert_eq!(read(&listing(&guard())), ObservedGuard::Present(guard()));
+    assert_eq!(read(&listing(&guard())), Table::of(&guard()));
 }
 
 #[test]
@@ -14,7 +14,7 @@ fn counters_handles_and_the_order_of_sets_do_not_matter() {
         object["handle"] = json!(7);
         object["packets"] = json!(99);
     }
-    assert_eq!(read(&listing), ObservedGuard::Present(guard()));
+    assert_eq!(read(&listing), Table::of(&guard()));
 }
 
 #[test]
@@ -27,13 +27,16 @@ fn a_rule_that_was_changed_added_removed_or_moved_is_noticed() {
         change(listing["nftables"].as_array_mut().unwrap());
         read(&listing)
     };
-    assert_eq!(alter(&|all| drop(all.pop())), ObservedGuard::Altered);
-    assert_eq!(alter(&|all| all.swap(first_rule, first_rule + 1)), ObservedGuard::Altered);
-    assert_eq!(alter(&|all| all.push(all[first_rule].clone())), ObservedGuard::Altered);
-    assert_eq!(
-        alter(&|all| all[first_rule]["rule"]["expr"][1] = json!({"drop": null})),
-        ObservedGuard::Altered
-    );
+    let changes: [Alteration<'_>; 4] = [
+        &|all| drop(all.pop()),
+        &|all| all.swap(first_rule, first_rule + 1),
+        &|all| all.push(all[first_rule].clone()),
+        &|all| all[first_rule]["rule"]["expr"][1] = json!({"drop": null}),
+    ];
+    for change in changes {
+        let there = ObservedGuard::Present(alter(change));
+        assert_eq!(guard_change(Some(&guard()), &there), Some(GuardChange::Build(guard().into())));
+    }
 }
 
 #[test]
@@ -44,7 +47,8 @@ fn an_element_that_we_would_never_write_makes_the_table_altered() {
             object["set"]["elem"] = json!([{"range": ["10.0.0.1", "10.0.0.9"]}]);
         }
     }
-    assert_eq!(read(&listing), ObservedGuard::Altered);
+    let there = ObservedGuard::Present(read(&listing));
+    assert_eq!(guard_change(Some(&guard()), &there), Some(GuardChange::Build(guard().into())));
 }
 
 #[test]
@@ -52,7 +56,7 @@ fn a_new_network_touches_only_its_set() {
     let mut desired = guard();
     desired.remote.insert("10.9.0.0/16".parse().unwrap());
     desired.remote.remove(&"100.2.0.0/16".parse().unwrap());
-    let change = guard_change(Some(&desired), &ObservedGuard::Present(guard())).unwrap();
+    let change = guard_change(Some(&desired), &ObservedGuard::Present(Table::of(&guard()))).unwrap();
     assert_eq!(
         change.to_string(),
         "update nftables table inet trieste: remote4-100.2.0.0/16 remote4+10.9.0.0/16"
@@ -66,6 +70,22 @@ fn a_new_network_touches_only_its_set() {
 }
 
 #[test]
+fn what_is_loosened_is_remembered_with_its_former_value() {
+    let loosened: BTreeMap<String, u32> = [("cni0".to_owned(), 0), ("flannel.1".to_owned(), 1)].into();
+    let guard = Guard { loosened: loosened.clone(), ..guard() };
+    assert_eq!(read(&listing(&guard)).loosened(), loosened);
+}
+
+#[test]
+fn a_fixed_segment_size_is_smaller_for_ipv6_and_making_it_keeps_nothing_of_the_former_rules() {
+    let fixed = Guard { clamp: Some(1300), ..guard() };
+    let text = rules::structure(&fixed).iter().map(ToString::to_string).collect::<String>();
+    assert!(text.contains("\"value\":1300") && text.contains("\"value\":1280") && !text.contains("\"mtu\""));
+    let there = ObservedGuard::Present(Table::of(&guard()));
+    assert!(matches!(guard_change(Some(&fixed), &there), Some(GuardChange::Build(_))));
+}
+
+#[test]
 fn a_table_that_could_not_be_read_is_left_alone() {
     assert_eq!(guard_change(Some(&guard()), &ObservedGuard::Unknown), None);
     assert_eq!(guard_change(None, &ObservedGuard::Unknown), None);
@@ -73,13 +93,15 @@ fn a_table_that_could_not_be_read_is_left_alone() {
 
 #[test]
 fn every_command_names_our_table() {
-    for change in [GuardChange::Build(guard()), GuardChange::Remove] {
+    for change in [GuardChange::Build(guard().into()), GuardChange::Remove] {
         for command in &render(&change)["nftables"].as_array().unwrap()[1..] {
             let text = command.to_string();
             assert!(text.contains(r#""inet""#) && text.contains(r#""trieste""#), "{text}");
         }
     }
 }
+
+type Alteration<'a> = &'a dyn Fn(&mut Vec<Value>);
 
 fn guard() -> Guard {
     Guard {
@@ -90,13 +112,14 @@ fn guard() -> Guard {
         node: ["10.2.3.0/24".parse().unwrap()].into(),
         gateways: ["10.2.0.21".parse().unwrap(), "fd00:2::21".parse().unwrap()].into(),
         ports: [4490, 4500].into(),
+        ..Guard::default()
     }
 }
 
 /// What `nft -j list table` would say of a table that holds exactly this guard.
 fn listing(guard: &Guard) -> Value {
     let elements = elements(guard);
-    let mut objects = structure();
+    let mut objects = rules::structure(guard);
     for object in &mut objects {
         let name = object["set"]["name"].as_str().map(str::to_owned);
         if let Some(all) = name.and_then(|name| elements.get(name.as_str())).filter(|all| !all.is_empty()) {

@@ -5,8 +5,13 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::hostnet::{Guard, METRIC_FAIL_CLOSED, RULE_PROTOCOL, TABLE_GATEWAY, TABLE_MAIN};
-use crate::observed::{Link, ObservedGuard, ObservedRule, RouteKind};
+use crate::guard::Table;
+use crate::hostnet::{
+    Family, Guard, METRIC_FAIL_CLOSED, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
+};
+use crate::observed::{Link, ObservedGuard, ObservedRule, RouteKind, VxlanLink};
+use crate::state::DeviceAddress;
+use crate::vxlan::{Mac, Vxlan};
 
 #[test]
 fn an_empty_node_is_closed_before_it_is_opened() {
@@ -105,8 +110,8 @@ fn a_double_rule_is_reduced_to_one() {
 fn a_rule_that_upstream_left_serves_and_is_not_removed() {
     let upstreams = ObservedRule { rule: Rule::gateway(Family::V4), protocol: 0 };
     let mut observed = live();
-    observed.rules.push(upstreams);
-    assert!(!plan(&desired(), &observed).changes.contains(&Change::AddRule(upstreams.rule)));
+    observed.rules.push(upstreams.clone());
+    assert!(!plan(&desired(), &observed).changes.contains(&Change::AddRule(upstreams.rule.clone())));
     let after = model::apply(observed.clone(), &plan(&HostNet::default(), &observed));
     assert_eq!(after.rules, [upstreams]);
 }
@@ -160,10 +165,15 @@ proptest! {
     fn what_is_not_ours_is_untouched(desired in hostnets(), observed in observations()) {
         let foreign = |o: &Observed| {
             let mut routes: Vec<_> = o.routes.iter().filter(|r| !r.is_ours()).cloned().collect();
-            let mut rules: Vec<_> = o.rules.iter().filter(|r| !r.is_ours()).copied().collect();
+            let foreign_rules = |o: &Observed| {
+                let chains = o.foreign.iptables.values().flat_map(|table| &table.chains);
+                let rules = chains.flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain.clone(), rule.clone())));
+                rules.filter(|(_, rule)| !rule.contains("trieste")).collect::<Vec<_>>()
+            };
+            let mut rules: Vec<_> = o.rules.iter().filter(|r| !r.is_ours()).cloned().collect();
             routes.sort();
             rules.sort();
-            (routes, rules)
+            (routes, rules, foreign_rules(o))
         };
         let after = model::apply(observed.clone(), &plan(&desired, &observed));
         prop_assert_eq!(foreign(&observed), foreign(&after));
@@ -175,6 +185,24 @@ proptest! {
         prop_assert!(!after.routes.iter().any(ObservedRoute::is_ours));
         prop_assert!(!after.rules.iter().any(ObservedRule::is_ours));
         prop_assert!(matches!(after.guard, ObservedGuard::Absent | ObservedGuard::Unknown));
+        let is_between_nodes = |link: &Link| link.vxlan.as_ref().is_some_and(VxlanLink::is_between_nodes);
+        prop_assert!(!after.links.get(VX_DEVICE).is_some_and(is_between_nodes));
+        let foreign = format!("{:?}", after.foreign);
+        prop_assert!(!foreign.contains("trieste"), "{}", foreign);
+    }
+
+    #[test]
+    fn uninstalling_gives_loosened_devices_their_former_value(observed in observations()) {
+        prop_assume!(!matches!(observed.guard, ObservedGuard::Unknown));
+        let eth0 = Sysctl::of(Family::V4, "eth0", "rp_filter");
+        let loose = HostNet {
+            loose: ["eth0".to_owned()].into(), guard: Some(Guard::default()), ..HostNet::default()
+        };
+        let during = model::apply(observed.clone(), &plan(&loose, &observed));
+        let strictest = during.sysctls[&reverse_path()].max(during.sysctls[&eth0]);
+        prop_assert_ne!(strictest, 1);
+        let after = model::apply(during.clone(), &plan(&HostNet::default(), &during));
+        prop_assert_eq!(after.sysctls.get(&eth0), observed.sysctls.get(&eth0));
     }
 
     #[test]
@@ -196,6 +224,7 @@ proptest! {
 /// What the kernel would do with a plan.
 mod model {
     use super::*;
+    use crate::foreign::{Foreign, ForeignChange};
     use crate::guard::GuardChange;
 
     pub(super) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
@@ -222,22 +251,94 @@ mod model {
                 }
                 Change::AddRule(rule) => {
                     assert!(!observed.rules.iter().any(|there| there.rule == *rule), "EEXIST: {rule}");
-                    observed.rules.push(ours(*rule));
+                    observed.rules.push(ours(rule.clone()));
                 }
                 Change::RemoveRule(rule) => {
-                    let at = observed.rules.iter().position(|there| *there == ours(*rule)).expect("ENOENT");
+                    let at =
+                        observed.rules.iter().position(|there| *there == ours(rule.clone())).expect("ENOENT");
                     observed.rules.remove(at);
                 }
-                Change::Guard(change) => observed.guard = guard(observed.guard, change),
+                Change::Guard(change) => {
+                    observed.guard = guard(observed.guard, change);
+                    observed.loosened = match &observed.guard {
+                        ObservedGuard::Present(table) => table.loosened(),
+                        ObservedGuard::Absent | ObservedGuard::Unknown => BTreeMap::new(),
+                    };
+                }
+                Change::Foreign(change) => foreign(&mut observed.foreign, change),
+                Change::BetweenNodes(change) => apply_between_nodes(&mut observed, change),
             }
         }
         observed
     }
 
+    fn apply_between_nodes(observed: &mut Observed, change: &VxlanChange) {
+        let on_device = |network: IpNet| DeviceAddress { device: VX_DEVICE.to_owned(), network };
+        match change {
+            VxlanChange::Make(vxlan) => {
+                let there = observed.links.insert(VX_DEVICE.into(), link_of(vxlan));
+                assert!(there.is_none(), "EEXIST");
+                // Inherited from `default`, whatever that is.
+                for (key, value) in [("rp_filter", 1), ("forwarding", 0)] {
+                    observed.sysctls.insert(Sysctl::of(Family::V4, VX_DEVICE, key), value);
+                }
+            }
+            VxlanChange::Adjust(vxlan) => {
+                observed.links.insert(VX_DEVICE.into(), link_of(vxlan)).expect("ENODEV");
+            }
+            VxlanChange::Remove => {
+                observed.links.remove(VX_DEVICE).expect("ENODEV");
+                observed.routes.retain(|route| route.device.as_deref() != Some(VX_DEVICE));
+                observed.addresses.retain(|address| address.device != VX_DEVICE);
+                observed.sysctls.retain(|sysctl, _| sysctl.device != VX_DEVICE);
+                (observed.forwards, observed.neighbours) = (BTreeSet::new(), BTreeMap::new());
+            }
+            VxlanChange::AddAddress(address) => {
+                assert!(observed.addresses.insert(on_device(*address)), "EEXIST")
+            }
+            VxlanChange::RemoveAddress(address) => assert!(observed.addresses.remove(&on_device(*address))),
+            VxlanChange::AddForward(entry) => {
+                if entry.mac != Mac::ANY {
+                    observed.forwards.retain(|there| there.mac != entry.mac);
+                }
+                observed.forwards.insert(*entry);
+            }
+            VxlanChange::RemoveForward(entry) => assert!(observed.forwards.remove(entry), "ENOENT {entry:?}"),
+            VxlanChange::SetNeighbour(address, mac) => {
+                observed.neighbours.insert(*address, *mac);
+            }
+            VxlanChange::RemoveNeighbour(address) => {
+                observed.neighbours.remove(address).expect("ENOENT");
+            }
+        }
+    }
+
+    /// iptables, as far as we call it.
+    fn foreign(there: &mut Foreign, change: &ForeignChange) {
+        let ForeignChange::Iptables { backend, family, arguments } = change else { panic!("{change}") };
+        let chains = &mut there.iptables.get_mut(&(*backend, *family)).unwrap().chains;
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        match &words[..] {
+            ["-N", chain] => assert!(chains.insert((*chain).to_owned(), Vec::new()).is_none()),
+            ["-X", chain] => assert!(chains.remove(*chain).unwrap().is_empty()),
+            ["-A", chain, rule @ ..] => chains.get_mut(*chain).unwrap().push(rule.join(" ")),
+            ["-I", chain, at, rule @ ..] => {
+                let rules = chains.entry((*chain).to_owned()).or_default();
+                rules.insert(at.parse::<usize>().unwrap() - 1, rule.join(" "));
+            }
+            ["-D", chain, rule @ ..] => {
+                let rules = chains.get_mut(*chain).unwrap();
+                let at = rules.iter().position(|there| *there == rule.join(" ")).expect("ENOENT");
+                rules.remove(at);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn guard(there: ObservedGuard, change: &GuardChange) -> ObservedGuard {
         match (change, there) {
             (GuardChange::Remove, _) => ObservedGuard::Absent,
-            (GuardChange::Build(guard), _) => ObservedGuard::Present(guard.clone()),
+            (GuardChange::Build(guard), _) => ObservedGuard::Present(Table::of(guard)),
             (GuardChange::Update { add, remove }, ObservedGuard::Present(there)) => {
                 ObservedGuard::Present(crate::guard::updated(&there, add, remove))
             }
@@ -256,7 +357,7 @@ fn device(name: &str) -> Hop {
 
 /// A node with eth0 and a TUN.
 fn live() -> Observed {
-    let link = |index| Link { index, is_up: true };
+    let link = |index| Link { index, is_up: true, ..Link::default() };
     Observed {
         links: BTreeMap::from([("eth0".into(), link(2)), ("submariner".into(), link(3))]),
         ..Observed::default()
@@ -287,11 +388,75 @@ fn hops() -> impl Strategy<Value = Hop> {
     prop_oneof![Just(Hop::Throw), Just(device("submariner")), Just(device("eth0")), Just(device("gone"))]
 }
 
+fn via(network: &IpNet) -> Hop {
+    let via = if network.addr().is_ipv4() { "240.31.1.21" } else { "fe80::54:acff:fe1f:115" };
+    Hop::Via { name: VX_DEVICE.to_owned(), via: via.parse().unwrap(), source: None }
+}
+
+/// Some of the devices between nodes that a node may have or want.
+fn vxlans() -> impl Strategy<Value = Vxlan> {
+    let peers = btree_set(prop::sample::select(vec!["172.31.1.21", "172.31.1.22", "172.31.1.23"]), 0..3);
+    let local = prop::sample::select(vec!["172.31.1.11", "172.31.1.12"]);
+    (local, prop::sample::select(vec![1500, 9000]), peers).prop_map(|(local, mtu, peers)| {
+        let mut vxlan = Vxlan::new(local.parse().unwrap(), mtu);
+        for peer in peers {
+            vxlan.add_peer(peer.parse().unwrap());
+        }
+        vxlan
+    })
+}
+
+fn link_of(vxlan: &Vxlan) -> Link {
+    let kind = VxlanLink { vni: 100, port: 4800, local: Some(vxlan.local), has_extras: false };
+    Link { index: 9, is_up: true, mtu: vxlan.mtu, mac: Some(vxlan.mac()), vxlan: Some(kind) }
+}
+
+/// A device between nodes as it may be found: ours, upstream's, damaged, or something else.
+#[derive(Debug, Clone)]
+struct FoundVxlan(Vxlan, bool, bool, bool);
+
+impl FoundVxlan {
+    fn put_into(self, observed: &mut Observed) {
+        let Self(vxlan, is_upstreams, is_foreign, is_down) = self;
+        let mut link = link_of(&vxlan);
+        link.is_up = !is_down;
+        if let Some(kind) = &mut link.vxlan {
+            kind.has_extras = is_upstreams;
+            kind.vni = if is_foreign { 7 } else { 100 };
+        }
+        observed.links.insert(VX_DEVICE.into(), link);
+        let on_device = |network| DeviceAddress { device: VX_DEVICE.to_owned(), network };
+        observed.addresses.extend(vxlan.address().map(on_device));
+        observed.sysctls.insert(Sysctl::of(Family::V4, VX_DEVICE, "rp_filter"), 0);
+        (observed.forwards, observed.neighbours) = (vxlan.forwards, vxlan.neighbours);
+    }
+}
+
+fn found_vxlans() -> impl Strategy<Value = Option<FoundVxlan>> {
+    let found = (vxlans(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>());
+    prop::option::of(found.prop_map(|(vxlan, a, b, c)| FoundVxlan(vxlan, a, b, c)))
+}
+
+fn found_iptables() -> impl Strategy<Value = Vec<&'static str>> {
+    let rules = prop::sample::subsequence(
+        vec![
+            "-j OTHER",
+            "-m comment --comment trieste -j SUBMARINER-FORWARD",
+            "-j SUBMARINER-FORWARD",
+            "-j cali-FORWARD",
+        ],
+        0..4,
+    );
+    rules.prop_shuffle()
+}
+
 fn wanted_routes() -> impl Strategy<Value = Route> {
     prop_oneof![
         (networks(), prop::sample::select(vec![TABLE_GATEWAY, TABLE_MAIN]))
             .prop_map(|(network, table)| Route::unreachable(table, network)),
         (networks(), hops()).prop_map(|(network, hop)| Route::gateway(network, hop)),
+        (networks(), prop::sample::select(vec![TABLE_DELIVERY, TABLE_MAIN]))
+            .prop_map(|(network, table)| Route::leading(table, network, via(&network))),
     ]
 }
 
@@ -305,7 +470,9 @@ fn guards() -> impl Strategy<Value = Guard> {
 }
 
 fn our_rules() -> impl Strategy<Value = Rule> {
-    let ours = Family::ALL.iter().flat_map(|family| [Rule::mark(*family), Rule::gateway(*family)]);
+    let ours = Family::ALL.iter().flat_map(|family| {
+        [Rule::mark(*family), Rule::gateway(*family), Rule::delivery(*family, "submariner")]
+    });
     prop::sample::select(ours.collect::<Vec<_>>())
 }
 
@@ -320,8 +487,23 @@ fn hostnets() -> impl Strategy<Value = HostNet> {
             routes.into_iter().map(|r| ((r.table, r.destination, r.metric), r)).collect();
         by_place.into_values().collect::<BTreeSet<Route>>()
     });
-    (routes, btree_set(our_rules(), 0..4), prop::option::of(guards()))
-        .prop_map(|(routes, rules, guard)| HostNet { sysctls: BTreeMap::new(), rules, routes, guard })
+    (
+        routes,
+        btree_set(our_rules(), 0..4),
+        prop::option::of(guards()),
+        prop::option::of(vxlans()),
+        any::<bool>(),
+    )
+        .prop_map(|(routes, rules, guard, vxlan, loosens)| {
+            let loose = loosens.then(|| "eth0".to_owned()).into_iter().collect();
+            let mut sysctls = BTreeMap::new();
+            let mut pass = crate::hostnet::Pass::default();
+            if vxlan.is_some() {
+                sysctls.insert(Sysctl::of(Family::V4, VX_DEVICE, "rp_filter"), 2);
+                pass.outward = [VX_DEVICE.to_owned()].into();
+            }
+            HostNet { sysctls, rules, routes, vxlan, loose, guard, pass }
+        })
 }
 
 fn observed_routes() -> impl Strategy<Value = ObservedRoute> {
@@ -332,7 +514,7 @@ fn observed_routes() -> impl Strategy<Value = ObservedRoute> {
         RouteKind::Throw,
         RouteKind::Other(6),
     ]);
-    let tables = prop::sample::select(vec![TABLE_GATEWAY, TABLE_MAIN]);
+    let tables = prop::sample::select(vec![TABLE_GATEWAY, TABLE_MAIN, TABLE_DELIVERY]);
     let protocols = prop::sample::select(vec![4_u8, 3, 186]);
     (networks(), tables, metrics, kinds, protocols, 0..2_u8, any::<bool>()).prop_map(
         |(destination, table, metric, kind, protocol, tos, has_extras)| ObservedRoute {
@@ -344,6 +526,7 @@ fn observed_routes() -> impl Strategy<Value = ObservedRoute> {
             scope: 0,
             kind,
             device: (kind == RouteKind::Unicast).then(|| "eth0".to_owned()),
+            via: None,
             source: None,
             has_extras,
         },
@@ -351,21 +534,44 @@ fn observed_routes() -> impl Strategy<Value = ObservedRoute> {
 }
 
 fn observations() -> impl Strategy<Value = Observed> {
-    let foreign_rule = Rule { priority: 100, family: Family::V4, mark: None, local_only: false, table: 100 };
+    let foreign_rule = Rule { priority: 100, family: Family::V4, mark: None, iif: None, table: 100 };
     let protocols = prop::sample::select(vec![RULE_PROTOCOL, 0, 4]);
     let rules = (prop_oneof![our_rules(), Just(foreign_rule)], protocols)
         .prop_map(|(rule, protocol)| ObservedRule { rule, protocol });
     let rules = vec(rules, 0..5);
     let guard = prop_oneof![
         Just(ObservedGuard::Absent),
-        Just(ObservedGuard::Altered),
+        Just(ObservedGuard::Present(Table::default())),
         Just(ObservedGuard::Unknown),
-        guards().prop_map(ObservedGuard::Present)
+        guards().prop_map(|guard| ObservedGuard::Present(Table::of(&guard)))
     ];
-    (btree_set(observed_routes(), 0..8), rules, guard).prop_map(|(routes, rules, guard)| Observed {
-        rules,
-        routes: routes.into_iter().collect(),
-        guard,
-        ..live()
-    })
+    let filters = (0..3_u32, 0..3_u32);
+    (btree_set(observed_routes(), 0..8), rules, guard, found_vxlans(), found_iptables(), filters).prop_map(
+        |(routes, rules, guard, vxlan, forward, (all, eth0))| {
+            let mut observed = Observed { rules, routes: routes.into_iter().collect(), guard, ..live() };
+            observed.sysctls.insert(reverse_path(), all);
+            observed.sysctls.insert(Sysctl::of(Family::V4, "eth0", "rp_filter"), eth0);
+            if let Some(found) = vxlan {
+                found.put_into(&mut observed);
+                for (network, table) in [("10.2.0.0/16", TABLE_MAIN), ("10.3.0.0/16", TABLE_DELIVERY)] {
+                    let network = net(network);
+                    let route = Route::leading(table, network, via(&network));
+                    if !observed.routes.iter().any(|there| there.is_in_the_place_of(&route)) {
+                        observed.routes.push(ObservedRoute::from_route(&route));
+                    }
+                }
+            }
+            let chains = [("FORWARD", forward), ("SUBMARINER-FORWARD", vec!["-o vx-submariner -j ACCEPT"])];
+            let chains = chains
+                .into_iter()
+                .map(|(name, rules)| (name.to_owned(), rules.into_iter().map(str::to_owned).collect()));
+            let iptables = crate::foreign::Iptables {
+                hooks: [crate::foreign::Hook::Forward].into(),
+                chains: chains.collect(),
+                has_policy_engine: false,
+            };
+            observed.foreign.iptables.insert((crate::foreign::Backend::Nft, Family::V4), iptables);
+            observed
+        },
+    )
 }

@@ -1,5 +1,6 @@
 //! Links, addresses, rules and routes over rtnetlink.
 
+mod between_nodes;
 mod parse;
 
 use std::cell::RefCell;
@@ -9,23 +10,26 @@ use std::net::IpAddr;
 use futures::{Stream, TryStreamExt};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
 
-use super::{Host, PortError, nft, sysctl};
-use crate::condition::Condition;
-use crate::hostnet::{Family, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_GATEWAY, TABLE_MAIN};
+use super::sysctl::Sysctls;
+use super::{Host, PortError, Query, iptables, nft};
+use crate::hostnet::{
+    Family, MARK, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
+    VX_DEVICE,
+};
 use crate::observed::{Link, Observed, ObservedGuard, ObservedRoute, ObservedRule};
 use crate::plan::Change;
-use crate::state::DeviceAddress;
+use crate::state::{DeviceAddress, Way};
 
 /// The network namespace that this process is in.
 pub struct Kernel {
     handle: RefCell<Handle>,
+    sysctls: Sysctls,
 }
 
 impl Kernel {
@@ -35,7 +39,7 @@ impl Kernel {
     ///
     /// The kernel has no rtnetlink, or no strict checking of requests (Linux 4.20).
     pub fn open() -> Result<Self, PortError> {
-        Ok(Self { handle: RefCell::new(connect()?) })
+        Ok(Self { handle: RefCell::new(connect()?), sysctls: Sysctls::from_environment() })
     }
 
     fn handle(&self) -> Handle {
@@ -44,7 +48,7 @@ impl Kernel {
 
     async fn links(&self) -> Result<BTreeMap<String, Link>, PortError> {
         let messages = collect(self.handle().link().get().execute()).await?;
-        Ok(messages.iter().filter_map(link).collect())
+        Ok(messages.iter().filter_map(parse::link).collect())
     }
 
     async fn addresses(&self, names: &BTreeMap<u32, &str>) -> Result<BTreeSet<DeviceAddress>, PortError> {
@@ -57,22 +61,30 @@ impl Kernel {
         Ok(messages.iter().filter_map(parse::rule).collect())
     }
 
-    /// Reads the routes that could be ours or in the way: all of the gateway table, and of the main table those of
-    /// our kind and protocol.
+    /// Reads the routes that could be ours or in the way: all of the gateway and delivery tables, and of the main table
+    /// refusals of our protocol and what leads out of the device between nodes.
     async fn routes(
         &self,
         family: Family,
         names: &BTreeMap<u32, &str>,
     ) -> Result<Vec<ObservedRoute>, PortError> {
-        let mut gateway = RouteMessage::default();
-        gateway.header.address_family = address_family(family);
-        gateway.header.table = header_table(TABLE_GATEWAY);
-        let mut main = gateway.clone();
-        main.header.table = header_table(TABLE_MAIN);
-        main.header.protocol = RouteProtocol::from(PROTOCOL);
-        main.header.kind = RouteType::Unreachable;
+        let of_table = |table: u32| {
+            let mut filter = RouteMessage::default();
+            filter.header.address_family = address_family(family);
+            filter.header.table = header_table(table);
+            filter
+        };
+        let mut refusals = of_table(TABLE_MAIN);
+        refusals.header.protocol = RouteProtocol::from(PROTOCOL);
+        refusals.header.kind = RouteType::Unreachable;
+        let mut filters = vec![of_table(TABLE_GATEWAY), of_table(TABLE_DELIVERY), refusals];
+        if let Some((index, _)) = names.iter().find(|(_, name)| **name == VX_DEVICE) {
+            let mut between_nodes = of_table(TABLE_MAIN);
+            between_nodes.attributes.push(RouteAttribute::Oif(*index));
+            filters.push(between_nodes);
+        }
         let mut routes = Vec::new();
-        for filter in [gateway, main] {
+        for filter in filters {
             let messages = match collect(self.handle().route().get(filter).execute()).await {
                 Ok(messages) => messages,
                 // A table that was never written to does not exist.
@@ -85,6 +97,19 @@ impl Kernel {
         routes.sort();
         routes.dedup();
         Ok(routes)
+    }
+
+    /// Asks how the main table leads to an address; `None` if it does not.
+    async fn way(&self, to: IpAddr, names: &BTreeMap<u32, &str>) -> Option<Way> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = address_family(Family::of(to));
+        message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
+        // As our own sockets are marked: past the tables that remote networks are in.
+        message
+            .attributes
+            .extend([RouteAttribute::Destination(RouteAddress::from(to)), RouteAttribute::Mark(MARK)]);
+        let answer = collect(self.handle().route().get(message).execute()).await.ok()?;
+        parse::way(answer.first()?, names)
     }
 
     async fn index_of(&self, device: &str) -> Result<u32, PortError> {
@@ -112,37 +137,36 @@ impl Kernel {
 }
 
 impl Host for Kernel {
-    async fn observe(&self, sysctls: &BTreeSet<Sysctl>) -> Result<Observed, PortError> {
+    async fn observe(&self, query: &Query) -> Result<Observed, PortError> {
         // A socket per pass: one that broke costs no more than that pass.
         let handle = connect()?;
         self.handle.replace(handle);
         let links = self.links().await?;
         let names = links.iter().map(|(name, link)| (link.index, name.as_str())).collect();
         let addresses = self.addresses(&names).await?;
-        let mut observed = Observed { addresses, sysctls: sysctl::read(sysctls), ..Observed::default() };
-        observed.families.retain(|family| sysctl::has_family(*family));
+        let filters = addresses.iter().map(|address| Sysctl::of(Family::V4, &address.device, "rp_filter"));
+        let sysctls = self.sysctls.read(&query.sysctls.iter().cloned().chain(filters).collect());
+        let mut observed = Observed { addresses, sysctls, ..Observed::default() };
+        observed.families.retain(|family| self.sysctls.has_family(*family));
         for family in observed.families.clone() {
             observed.rules.extend(self.rules(family).await?);
             observed.routes.extend(self.routes(family, &names).await?);
         }
+        for address in &query.sought {
+            observed.ways.extend(self.way(*address, &names).await.map(|way| (*address, way)));
+        }
+        if let Some(link) = links.get(VX_DEVICE).filter(|link| link.vxlan.is_some()) {
+            observed.forwards = self.forwards(link.index).await?;
+            observed.neighbours = self.neighbours(link.index, &observed.families).await?;
+        }
         observed.links = links;
-        observed.guard = match nft::observe().await {
-            Ok(guard) => guard,
-            Err(error) => {
-                observed.conditions.insert(if matches!(error, PortError::NoNft) {
-                    Condition::NoNft
-                } else {
-                    Condition::CannotRead { what: "the source guard", error: error.to_string() }
-                });
-                ObservedGuard::Unknown
-            }
-        };
+        self.filters(&mut observed).await;
         Ok(observed)
     }
 
     async fn apply(&self, change: &Change) -> Result<(), PortError> {
         match change {
-            Change::Set(setting, value) => sysctl::write(setting, *value),
+            Change::Set(setting, value) => self.sysctls.write(setting, *value),
             Change::AddRoute(route) => self.write(route, false).await,
             Change::ReplaceRoute(route) => self.write(route, true).await,
             Change::RemoveRoute(route) => {
@@ -158,7 +182,35 @@ impl Host for Kernel {
                 self.handle().rule().del(rule_message(rule)).execute().await.map_err(refused)
             }
             Change::Guard(change) => nft::apply(change).await,
+            Change::Foreign(change) => match crate::foreign::render(change) {
+                Some(transaction) => nft::transact(&transaction).await,
+                None => iptables::apply(change).await,
+            },
+            Change::BetweenNodes(change) => self.apply_between_nodes(change).await,
         }
+    }
+}
+
+impl Kernel {
+    /// Reads the packet filters. One that cannot be read is told, and nothing is planned for it.
+    async fn filters(&self, observed: &mut Observed) {
+        match nft::observe().await {
+            Ok(guard) => {
+                if let ObservedGuard::Present(table) = &guard {
+                    observed.loosened = table.loosened();
+                }
+                observed.guard = guard;
+                match nft::foreign().await {
+                    Ok(foreign) => observed.foreign = foreign,
+                    Err(error) => observed.note("other packet filters", &error),
+                }
+            }
+            Err(error) => {
+                observed.guard = ObservedGuard::Unknown;
+                observed.note("the packet filter", &error);
+            }
+        }
+        iptables::observe(observed).await;
     }
 }
 
@@ -182,14 +234,6 @@ fn refused(error: rtnetlink::Error) -> PortError {
 
 fn is_not_found(error: &PortError) -> bool {
     matches!(error, PortError::Refused { source } if source.kind() == std::io::ErrorKind::NotFound)
-}
-
-fn link(message: &LinkMessage) -> Option<(String, Link)> {
-    let name = message.attributes.iter().find_map(|attribute| {
-        if let LinkAttribute::IfName(name) = attribute { Some(name.clone()) } else { None }
-    })?;
-    let is_up = message.header.flags.contains(LinkFlags::Up);
-    Some((name, Link { index: message.header.index, is_up }))
 }
 
 fn address(message: &AddressMessage, names: &BTreeMap<u32, &str>) -> Option<DeviceAddress> {
@@ -233,9 +277,7 @@ fn rule_message(rule: &Rule) -> RuleMessage {
     message.attributes.push(RuleAttribute::Priority(rule.priority));
     message.attributes.push(RuleAttribute::Table(rule.table));
     message.attributes.push(RuleAttribute::Protocol(RouteProtocol::from(RULE_PROTOCOL)));
-    if rule.local_only {
-        message.attributes.push(RuleAttribute::Iifname("lo".to_owned()));
-    }
+    message.attributes.extend(rule.iif.clone().map(RuleAttribute::Iifname));
     if let Some((mark, mask)) = rule.mark {
         message.attributes.push(RuleAttribute::FwMark(mark));
         message.attributes.push(RuleAttribute::FwMask(mask));
@@ -260,6 +302,11 @@ fn route_message(route: &ObservedRoute, device: Option<u32>) -> RouteMessage {
         RouteAttribute::Priority(route.metric),
     ]);
     message.attributes.extend(device.map(RouteAttribute::Oif));
+    message.attributes.extend(route.via.map(|via| RouteAttribute::Gateway(via.into())));
+    if route.via.is_some() && route.table == TABLE_DELIVERY {
+        // Whatever happens to the device's own address meanwhile.
+        message.header.flags |= RouteFlags::Onlink;
+    }
     message.attributes.extend(route.source.map(|source| RouteAttribute::PrefSource(source.into())));
     message
 }

@@ -1,4 +1,4 @@
-//! Runs `nft` for the source guard's table. Reads and writes that table only, each write one transaction.
+//! Runs `nft`: for our table, and for what others' chains let through. Each write is one transaction.
 
 use std::io::ErrorKind;
 use std::process::{Output, Stdio};
@@ -8,32 +8,62 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::PortError;
+use crate::foreign::{self, BaseChain, FIREWALLD, Foreign, Hook};
 use crate::guard::{self, GuardChange, TABLE_FAMILY, TABLE_NAME};
 use crate::observed::ObservedGuard;
 
 /// Reads the table.
 pub(super) async fn observe() -> Result<ObservedGuard, PortError> {
-    let output = run(&["-j", "list", "table", TABLE_FAMILY, TABLE_NAME], None).await?;
-    if !output.status.success() {
-        let error = String::from_utf8_lossy(&output.stderr);
-        // ENOENT, in the words of strerror(3) in the C locale.
-        if error.contains("No such file or directory") {
-            return Ok(ObservedGuard::Absent);
+    let listing = list(&["table", TABLE_FAMILY, TABLE_NAME]).await?;
+    Ok(listing.map_or(ObservedGuard::Absent, |listing| ObservedGuard::Present(guard::read(&listing))))
+}
+
+/// Reads what of other programs' tables can be in the way.
+pub(super) async fn foreign() -> Result<Foreign, PortError> {
+    let listing = list(&["chains"]).await?.unwrap_or_default();
+    let mut foreign = Foreign { base_chains: foreign::read_base_chains(&listing), ..Foreign::default() };
+    let (family, table) = FIREWALLD;
+    for hook in Hook::ALL {
+        let name = hook.firewalld();
+        let is_there =
+            |chain: &&BaseChain| (&*chain.family, &*chain.table, &*chain.name) == (family, table, name);
+        if foreign.base_chains.iter().any(|chain| is_there(&chain))
+            && let Some(listing) = list(&["chain", family, table, name]).await?
+        {
+            foreign.firewalld.insert(hook, foreign::read_rules(&listing));
         }
-        return Err(PortError::Nft(first_line(&error)));
     }
-    let listing: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| PortError::Nft(format!("the listing is not JSON: {error}")))?;
-    Ok(guard::read(&listing))
+    Ok(foreign)
 }
 
 /// Applies a change to the table.
 pub(super) async fn apply(change: &GuardChange) -> Result<(), PortError> {
-    let output = run(&["-j", "-f", "-"], Some(guard::render(change).to_string())).await?;
+    transact(&guard::render(change)).await
+}
+
+/// Runs a transaction.
+pub(super) async fn transact(transaction: &Value) -> Result<(), PortError> {
+    let output = run(&["-j", "-f", "-"], Some(transaction.to_string())).await?;
     if output.status.success() {
         return Ok(());
     }
     Err(PortError::Nft(first_line(&String::from_utf8_lossy(&output.stderr))))
+}
+
+/// Lists something; `None` if it does not exist.
+async fn list(what: &[&str]) -> Result<Option<Value>, PortError> {
+    let output = run(&[&["-a", "-j", "list"], what].concat(), None).await?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        // ENOENT, in the words of strerror(3) in the C locale.
+        if error.contains("No such file or directory") {
+            return Ok(None);
+        }
+        return Err(PortError::Nft(first_line(&error)));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map(Some)
+        .map_err(|error| PortError::Nft(format!("the listing is not JSON: {error}")))
 }
 
 async fn run(arguments: &[&str], input: Option<String>) -> Result<Output, PortError> {
@@ -56,6 +86,6 @@ async fn run(arguments: &[&str], input: Option<String>) -> Result<Output, PortEr
     child.wait_with_output().await.map_err(PortError::NftStart)
 }
 
-fn first_line(text: &str) -> String {
+pub(super) fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or("failed without a message").to_owned()
 }

@@ -1,30 +1,74 @@
 //! Device settings below `/proc/sys/net`. The directory shows the network namespace of whoever opens it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::PortError;
 use crate::hostnet::{Family, Sysctl};
 
-const ROOT: &str = "/proc/sys";
+/// Names another root: in a container `/proc/sys` is read-only, and the host's is mounted elsewhere.
+const ROOT_VARIABLE: &str = "TRIESTE_PROC_SYS";
+/// As often is a setting written that reads back differently: udev writes the settings of a new device as well.
+const ATTEMPTS: u32 = 3;
 
-/// Returns the values of those settings that exist.
-pub(super) fn read(sysctls: &BTreeSet<Sysctl>) -> BTreeMap<Sysctl, u32> {
-    let value = |sysctl: &Sysctl| std::fs::read_to_string(path(sysctl)).ok()?.trim().parse().ok();
-    sysctls.iter().filter_map(|sysctl| Some((sysctl.clone(), value(sysctl)?))).collect()
+/// The root of all settings.
+pub(super) struct Sysctls {
+    root: PathBuf,
 }
 
-/// Writes a setting.
-pub(super) fn write(sysctl: &Sysctl, value: u32) -> Result<(), PortError> {
-    std::fs::write(path(sysctl), value.to_string())
-        .map_err(|source| PortError::Sysctl { path: sysctl.to_string(), source })
+impl Sysctls {
+    /// Takes the root from the environment.
+    pub(super) fn from_environment() -> Self {
+        let root = std::env::var_os(ROOT_VARIABLE).filter(|root| !root.is_empty());
+        Self { root: root.map_or_else(|| PathBuf::from("/proc/sys"), PathBuf::from) }
+    }
+
+    /// Returns the values of those settings that exist.
+    pub(super) fn read(&self, sysctls: &BTreeSet<Sysctl>) -> BTreeMap<Sysctl, u32> {
+        sysctls.iter().filter_map(|sysctl| Some((sysctl.clone(), self.value(sysctl)?))).collect()
+    }
+
+    /// Writes a setting, and makes sure that it stays.
+    pub(super) fn write(&self, sysctl: &Sysctl, value: u32) -> Result<(), PortError> {
+        for _ in 0..ATTEMPTS {
+            std::fs::write(self.path(sysctl), value.to_string())
+                .map_err(|source| PortError::Sysctl { path: sysctl.to_string(), source })?;
+            if self.value(sysctl) == Some(value) {
+                return Ok(());
+            }
+        }
+        Err(PortError::SysctlUndone { path: sysctl.to_string() })
+    }
+
+    /// Says whether the kernel has a family at all.
+    pub(super) fn has_family(&self, family: Family) -> bool {
+        self.root.join("net").join(family.sysctl_name()).is_dir()
+    }
+
+    fn value(&self, sysctl: &Sysctl) -> Option<u32> {
+        std::fs::read_to_string(self.path(sysctl)).ok()?.trim().parse().ok()
+    }
+
+    fn path(&self, sysctl: &Sysctl) -> PathBuf {
+        self.root.join(sysctl.to_string())
+    }
 }
 
-/// Says whether the kernel has a family at all.
-pub(super) fn has_family(family: Family) -> bool {
-    Path::new(ROOT).join("net").join(family.sysctl_name()).is_dir()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn path(sysctl: &Sysctl) -> PathBuf {
-    Path::new(ROOT).join(sysctl.to_string())
+    #[test]
+    fn another_root_is_used_and_a_setting_without_device_is_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let sysctls = Sysctls { root: directory.path().to_owned() };
+        let setting = Sysctl::of(Family::V4, "eth0.7", "rp_filter");
+        std::fs::create_dir_all(directory.path().join("net/ipv4/conf/eth0.7")).unwrap();
+
+        sysctls.write(&setting, 2).unwrap();
+
+        let missing = Sysctl::of(Family::V4, "eth1", "rp_filter");
+        assert_eq!(sysctls.read(&[setting.clone(), missing].into()), [(setting, 2)].into());
+        assert!(sysctls.has_family(Family::V4) && !sysctls.has_family(Family::V6));
+    }
 }

@@ -1,18 +1,30 @@
 //! Notices that the node's network changed: a level trigger, without what changed.
 
+mod nftables;
+
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
-use netlink_sys::SocketAddr;
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteAttribute, RouteMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
+use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use rtnetlink::MulticastGroup;
 
 use super::PortError;
-use crate::hostnet::{PROTOCOL, TABLE_GATEWAY, TABLE_MAIN};
+use crate::hostnet::{PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
 
-/// Everything whose change can make a plan necessary. Changes of nftables are left to the periodic pass.
-const GROUPS: [MulticastGroup; 7] = [
+/// Every change of nftables (`NFNLGRP_NFTABLES`).
+const GROUP_NFTABLES: u32 = 7;
+/// Settings of devices, `rp_filter` and `forwarding` among them (`RTNLGRP_IPV4_NETCONF`, `RTNLGRP_IPV6_NETCONF`).
+const GROUPS_SETTINGS: [u32; 2] = [24, 25];
+
+/// Everything of rtnetlink whose change can make a plan necessary, but settings, which the library does not know.
+const GROUPS: [MulticastGroup; 8] = [
+    MulticastGroup::Neigh,
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
     MulticastGroup::Ipv6Ifaddr,
@@ -25,6 +37,8 @@ const GROUPS: [MulticastGroup; 7] = [
 /// The kernel's notifications.
 pub struct Changes {
     messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
+    settings: TokioSocket,
+    nftables: TokioSocket,
 }
 
 impl Changes {
@@ -37,29 +51,52 @@ impl Changes {
         let (connection, _, messages) =
             rtnetlink::new_multicast_connection(&GROUPS).map_err(PortError::Socket)?;
         tokio::spawn(connection);
-        Ok(Self { messages })
+        let settings = listen(NETLINK_ROUTE, &GROUPS_SETTINGS).map_err(PortError::Socket)?;
+        let nftables = listen(NETLINK_NETFILTER, &[GROUP_NFTABLES]).map_err(PortError::Socket)?;
+        Ok(Self { messages, settings, nftables })
     }
 
     /// Waits for a change that can matter. `false` means that the socket is closed, as it is after an overrun, and
     /// nothing will come any more: subscribe again, and take it for a change.
     pub async fn changed(&mut self) -> bool {
         loop {
-            match self.messages.next().await {
-                None => return false,
-                Some((message, _)) if can_matter(&message.payload) => return true,
-                Some(_) => {}
+            tokio::select! {
+                message = self.messages.next() => match message {
+                    None => return false,
+                    Some((message, _)) if can_matter(&message.payload) => return true,
+                    Some(_) => {}
+                },
+                datagram = self.settings.recv_from_full() => return datagram.is_ok(),
+                datagram = self.nftables.recv_from_full() => match datagram {
+                    Err(_) => return false,
+                    Ok((bytes, _)) if nftables::can_matter(&bytes) => return true,
+                    Ok(_) => {}
+                },
             }
         }
     }
 }
 
+fn listen(protocol: isize, groups: &[u32]) -> std::io::Result<TokioSocket> {
+    let mut socket = <TokioSocket as AsyncSocket>::new(protocol)?;
+    socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
+    for group in groups {
+        socket.socket_mut().add_membership(*group)?;
+    }
+    Ok(socket)
+}
+
 /// Routes that are neither ours nor in the way are passed over: a routing daemon may change thousands of them.
 fn can_matter(payload: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
     let NetlinkPayload::InnerMessage(message) = payload else { return true };
-    if let RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) = message {
-        return is_of_ours(route);
+    #[expect(clippy::wildcard_enum_match_arm, reason = "links, addresses and rules always matter")]
+    match message {
+        RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => is_of_ours(route),
+        RouteNetlinkMessage::NewNeighbour(neighbour) | RouteNetlinkMessage::DelNeighbour(neighbour) => {
+            is_written_down(neighbour)
+        }
+        _ => true,
     }
-    true
 }
 
 fn is_of_ours(route: &RouteMessage) -> bool {
@@ -68,8 +105,21 @@ fn is_of_ours(route: &RouteMessage) -> bool {
         .iter()
         .find_map(|attribute| if let RouteAttribute::Table(table) = attribute { Some(*table) } else { None });
     let table = table.unwrap_or_else(|| u32::from(route.header.table));
-    table == TABLE_GATEWAY
-        || (table == TABLE_MAIN
-            && route.header.kind == RouteType::Unreachable
-            && u8::from(route.header.protocol) == PROTOCOL)
+    [TABLE_GATEWAY, TABLE_DELIVERY].contains(&table)
+        || (table == TABLE_MAIN && u8::from(route.header.protocol) == PROTOCOL)
+}
+
+/// Says whether a neighbour can be one that is written down: a forwarding entry of a VXLAN, or a permanent one. One
+/// that is removed is reported as failed; by its address it can be of ours. All that the kernel learns is passed over.
+fn is_written_down(message: &NeighbourMessage) -> bool {
+    let destination = message.attributes.iter().find_map(|attribute| {
+        if let NeighbourAttribute::Destination(destination) = attribute { Some(destination) } else { None }
+    });
+    match (message.header.family, destination) {
+        (AddressFamily::Bridge, destination) => destination.is_some(),
+        (_, Some(NeighbourAddress::Inet6(address))) if message.header.state == NeighbourState::Failed => {
+            address.is_unicast_link_local()
+        }
+        _ => message.header.state == NeighbourState::Permanent,
+    }
 }

@@ -104,14 +104,14 @@ struct Fake {
 
 impl Fake {
     fn new() -> Self {
-        let link = Link { index: 2, is_up: true };
+        let link = Link { index: 2, is_up: true, ..Link::default() };
         let observed = Observed { links: [("submariner".into(), link)].into(), ..Observed::default() };
         Self { observed: RefCell::new(observed), refuses: None }
     }
 }
 
 impl Host for Fake {
-    async fn observe(&self, _: &BTreeSet<Sysctl>) -> Result<Observed, PortError> {
+    async fn observe(&self, _: &Query) -> Result<Observed, PortError> {
         Ok(self.observed.borrow().clone())
     }
 
@@ -125,13 +125,13 @@ impl Host for Fake {
                 observed.routes.push(ObservedRoute::from_route(route));
             }
             Change::RemoveRoute(route) => observed.routes.retain(|there| there != route),
-            Change::AddRule(rule) => observed.rules.push(ours(*rule)),
+            Change::AddRule(rule) => observed.rules.push(ours(rule.clone())),
             Change::RemoveRule(rule) => observed.rules.retain(|there| there.rule != *rule),
             Change::Set(sysctl, value) => {
                 observed.sysctls.insert(sysctl.clone(), *value);
             }
             Change::Guard(crate::guard::GuardChange::Build(guard)) => {
-                observed.guard = ObservedGuard::Present(guard.clone());
+                observed.guard = ObservedGuard::Present(crate::guard::Table::of(guard));
             }
             Change::Guard(crate::guard::GuardChange::Update { add, remove }) => {
                 if let ObservedGuard::Present(there) = &observed.guard {
@@ -139,6 +139,7 @@ impl Host for Fake {
                 }
             }
             Change::Guard(_) => observed.guard = ObservedGuard::Absent,
+            Change::Foreign(_) | Change::BetweenNodes(_) => panic!("a gateway without other nodes: {change}"),
         }
         Ok(())
     }

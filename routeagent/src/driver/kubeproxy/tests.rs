@@ -1,6 +1,8 @@
 use super::*;
-use crate::hostnet::METRIC_FAIL_CLOSED;
-use crate::state::{DeviceAddress, Node};
+use crate::condition::Condition;
+use crate::hostnet::{Delivery, Hop, METRIC_FAIL_CLOSED, Rule, Sysctl};
+use crate::state::{ClusterNode, DeviceAddress, Endpoint, Node, Way};
+use crate::vxlan::{Forward, Mac};
 
 #[test]
 fn a_gateway_routes_every_remote_network_as_upstream_does() {
@@ -67,6 +69,142 @@ fn a_cluster_whose_gateway_is_gone_is_failed_closed_but_not_routed() {
             "unreachable 10.2.0.0/16 table main metric 4278198272",
         ]
     );
+}
+
+#[test]
+fn a_worker_sends_to_its_gateway_over_the_vxlan_as_upstream_does() {
+    let desired = KubeProxy.desired(&cluster("a-w1", &["10.2.0.0/16", "fd00:2::/48"]));
+    assert_eq!(
+        routes(&desired),
+        [
+            "10.2.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 table main",
+            "unreachable 10.2.0.0/16 table main metric 4278198272",
+            "fd00:2::/48 via fe80::54:acff:fe1f:10b dev vx-submariner table main",
+            "unreachable fd00:2::/48 table main metric 4278198272",
+        ]
+    );
+    let vxlan = desired.hostnet.vxlan.unwrap();
+    assert_eq!((vxlan.address().unwrap().to_string().as_str(), vxlan.mtu), ("240.31.1.21/8", 8950));
+    let gateway = "172.31.1.11".parse().unwrap();
+    let forwards = [Mac::ANY, Mac::of_node(gateway)].map(|mac| Forward { mac, to: gateway });
+    assert_eq!(vxlan.forwards, forwards.into());
+    assert_eq!(vxlan.neighbours.len(), 1);
+    assert!(desired.hostnet.rules.is_empty());
+    assert_eq!(desired.hostnet.sysctls[&Sysctl::of(Family::V4, "vx-submariner", "rp_filter")], 2);
+    assert!(desired.conditions.is_empty(), "{:?}", desired.conditions);
+}
+
+#[test]
+fn a_gateway_hands_what_comes_from_remote_clusters_to_the_other_nodes() {
+    let desired = KubeProxy.desired(&cluster("a-gw1", &["10.2.0.0/16", "fd00:2::/48"]));
+    let delivery: Vec<String> = routes(&desired).into_iter().filter(|route| route.contains("149")).collect();
+    assert_eq!(
+        delivery,
+        [
+            "10.1.3.0/24 via 240.31.1.21 dev vx-submariner table 149",
+            "10.1.4.0/24 via 240.31.1.22 dev vx-submariner table 149",
+            "fd00:1:0:3::/64 via fe80::54:acff:fe1f:115 dev vx-submariner table 149",
+            "fd00:1:0:4::/64 via fe80::54:acff:fe1f:116 dev vx-submariner table 149",
+        ]
+    );
+    assert!(desired.hostnet.rules.contains(&Rule::delivery(Family::V6, "submariner")));
+    let vxlan = desired.hostnet.vxlan.unwrap();
+    let any: Vec<_> = vxlan.forwards.iter().filter(|entry| entry.mac == Mac::ANY).collect();
+    assert_eq!(any.len(), 2, "one for each other node");
+    let guard = desired.hostnet.guard.unwrap();
+    assert_eq!((guard.nodes.len(), guard.vxlan), (3, [4800].into()));
+    assert_eq!(guard.delivery, Delivery::Inlets);
+}
+
+#[test]
+fn a_worker_without_a_gateway_keeps_the_device_and_stays_closed() {
+    let mut state = cluster("a-w1", &["10.2.0.0/16"]);
+    state.endpoints.remove(0);
+    let desired = KubeProxy.desired(&state);
+    assert_eq!(routes(&desired), ["unreachable 10.2.0.0/16 table main metric 4278198272"]);
+    assert!(desired.hostnet.vxlan.unwrap().forwards.is_empty());
+}
+
+#[test]
+fn the_newest_endpoint_of_the_own_cluster_is_the_active_gateway() {
+    let mut state = cluster("a-gw1", &["10.2.0.0/16"]);
+    let mut newer = Endpoint::new("a-other", "a", "a-w2");
+    newer.addresses = vec!["172.31.1.22".parse().unwrap()];
+    newer.created = 5;
+    state.endpoints.push(newer);
+    let desired = KubeProxy.desired(&state);
+    assert!(desired.hostnet.rules.is_empty());
+    assert!(routes(&desired)[0].contains("via 240.31.1.22"), "{:?}", routes(&desired));
+}
+
+#[test]
+fn pods_that_kubernetes_does_not_know_by_node_are_reached_by_the_plugin() {
+    let mut state = cluster("a-w1", &["10.2.0.0/16"]);
+    state.node.plugin = "calico".into();
+    let desired = KubeProxy.desired(&state);
+    assert_eq!(desired.hostnet.guard.unwrap().delivery, Delivery::Plugin);
+    assert!(desired.conditions.iter().any(|c| matches!(c, Condition::PluginDelivers { .. })));
+
+    let mut state = cluster("a-gw1", &["10.2.0.0/16"]);
+    state.node.plugin = "calico".into();
+    let desired = KubeProxy.desired(&state);
+    assert!(!routes(&desired).iter().any(|route| route.contains("149")));
+    assert_eq!(desired.hostnet.guard.unwrap().delivery, Delivery::Inlets);
+}
+
+#[test]
+fn beside_upstreams_ipsec_gateway_packets_leave_by_the_default_device() {
+    let mut state = cluster("a-gw1", &["10.2.0.0/16", "100.2.0.0/16"]);
+    state.endpoints[0].backend = "libreswan".into();
+    state.endpoints[1].addresses = vec!["192.168.7.7".parse().unwrap(), "10.2.0.21".parse().unwrap()];
+    for address in state.sought() {
+        let way = Way { device: "eth0".into(), via: Some("172.31.1.1".parse().unwrap()), source: None };
+        state.ways.insert(address, way);
+    }
+    let desired = KubeProxy.desired(&state);
+    let routes = routes(&desired);
+    // Where the remote gateway is inside: to its next hop, or the cable's own packets would be looked for on the link.
+    assert!(
+        routes.contains(&"10.2.0.0/16 via 172.31.1.1 dev eth0 src 10.1.1.1 table 150".to_owned()),
+        "{routes:?}"
+    );
+    assert!(routes.contains(&"100.2.0.0/16 dev eth0 src 10.1.1.1 table 150".to_owned()));
+    assert_eq!(desired.hostnet.guard.unwrap().delivery, Delivery::Ipsec);
+    assert!(!desired.hostnet.rules.iter().any(|rule| rule.table == 149));
+}
+
+#[test]
+fn beside_upstreams_vxlan_gateway_its_own_table_leads_and_ours_refuses() {
+    let mut state = cluster("a-gw1", &["10.2.0.0/16"]);
+    state.endpoints[0].backend = "vxlan".into();
+    let desired = KubeProxy.desired(&state);
+    let in_150: Vec<String> =
+        routes(&desired).into_iter().filter(|route| route.contains("table 150")).collect();
+    assert_eq!(in_150, ["unreachable 10.2.0.0/16 table 150 metric 4278198272"]);
+    assert!(desired.hostnet.guard.unwrap().inlets.contains("vxlan-tunnel"));
+    assert!(desired.hostnet.rules.contains(&Rule::delivery(Family::V4, "vxlan-tunnel")));
+}
+
+#[test]
+fn with_global_addresses_the_segment_size_leaves_room_for_all_headers() {
+    let mut state = cluster("a-w1", &["242.1.0.0/16"]);
+    let clamp = |state: &ClusterState| KubeProxy.desired(state).hostnet.guard.unwrap().clamp;
+    assert_eq!(clamp(&state), None);
+    state.node.has_globalnet = true;
+    assert_eq!(clamp(&state), Some(9000 - 120 - 40));
+    state.endpoints[0].backend = "vxlan".into();
+    assert_eq!(clamp(&state), Some(9000 - 50 - 40));
+    state.nodes[1].clamp_mss = Some(1200);
+    assert_eq!(clamp(&state), Some(1200));
+}
+
+#[test]
+fn nodes_with_one_address_on_the_vxlan_are_told_apart() {
+    let mut state = cluster("a-gw1", &["10.2.0.0/16"]);
+    state.nodes[2].addresses = ["10.31.1.21".parse().unwrap()].into();
+    let desired = KubeProxy.desired(&state);
+    assert!(desired.conditions.iter().any(|c| matches!(c, Condition::SameVtep { .. })));
+    assert!(routes(&desired).contains(&"10.1.3.0/24 via 240.31.1.21 dev vx-submariner table 149".to_owned()));
 }
 
 #[test]
@@ -141,11 +279,38 @@ fn gateway(remote: &[&str]) -> ClusterState {
             has_globalnet: false,
         },
         endpoints: vec![own, other],
-        clusters: Vec::new(),
-        nodes: Vec::new(),
         addresses: [address("eth0", "172.31.1.11/24"), address("cni0", "10.1.1.1/24")].into(),
-        lingering: BTreeSet::new(),
+        ..ClusterState::default()
     }
+}
+
+/// The same with two more nodes, seen from one of them by its host name.
+fn cluster(seen_from: &str, remote: &[&str]) -> ClusterState {
+    let mut state = gateway(remote);
+    state.endpoints[0].addresses = vec!["172.31.1.11".parse().unwrap()];
+    state.node.pod_networks.push("fd00:1::/48".parse().unwrap());
+    state.node.service_networks.push("100.1.0.0/16".parse().unwrap());
+    state.nodes = [("a-gw1", 11, 1), ("a-w1", 21, 3), ("a-w2", 22, 4)]
+        .iter()
+        .map(|(name, host, pods)| ClusterNode {
+            name: (*name).into(),
+            hostname: (*name).into(),
+            addresses: [format!("172.31.1.{host}").parse().unwrap()].into(),
+            pod_networks: [format!("10.1.{pods}.0/24"), format!("fd00:1:0:{pods}::/64")]
+                .iter()
+                .map(|net| net.parse().unwrap())
+                .collect(),
+            clamp_mss: None,
+        })
+        .collect();
+    if seen_from != "a-gw1" {
+        state.node.hostname = seen_from.into();
+        let address =
+            |device: &str, net: &str| DeviceAddress { device: device.into(), network: net.parse().unwrap() };
+        state.addresses = [address("eth0", "172.31.1.21/24"), address("cni0", "10.1.3.1/24")].into();
+    }
+    state.mtus = [("eth0".to_owned(), 9000)].into();
+    state
 }
 
 fn routes(desired: &Desired) -> Vec<String> {

@@ -1,15 +1,18 @@
-//! Kernel messages to [`ObservedRoute`] and [`Rule`].
+//! Kernel messages to [`ObservedRoute`], [`Rule`], [`Link`] and [`Way`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{InfoData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 
 use crate::hostnet::{Family, Rule};
-use crate::observed::{ObservedRoute, ObservedRule, RouteKind};
+use crate::observed::{Link, ObservedRoute, ObservedRule, RouteKind, VxlanLink};
+use crate::state::Way;
+use crate::vxlan::Mac;
 
 /// "No suppression", in the two attributes that the kernel reports with every rule.
 const NOT_SUPPRESSED: u32 = u32::MAX;
@@ -24,8 +27,7 @@ pub(super) fn rule(message: &RuleMessage) -> Option<ObservedRule> {
     if !is_plain {
         return None;
     }
-    let mut rule =
-        Rule { priority: 0, family, mark: None, local_only: false, table: u32::from(header.table) };
+    let mut rule = Rule { priority: 0, family, mark: None, iif: None, table: u32::from(header.table) };
     let (mut mark, mut mask) = (None, None);
     let mut protocol = 0;
     #[expect(clippy::wildcard_enum_match_arm, reason = "whatever is not named makes the rule someone else's")]
@@ -33,7 +35,7 @@ pub(super) fn rule(message: &RuleMessage) -> Option<ObservedRule> {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
             RuleAttribute::Table(table) => rule.table = *table,
-            RuleAttribute::Iifname(name) if name == "lo" => rule.local_only = true,
+            RuleAttribute::Iifname(name) => rule.iif = Some(name.clone()),
             RuleAttribute::FwMark(value) => mark = Some(*value),
             RuleAttribute::FwMask(value) => mask = Some(*value),
             RuleAttribute::Protocol(value) => protocol = u8::from(*value),
@@ -63,6 +65,7 @@ pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Opti
         scope: u8::from(header.scope),
         kind: kind(header.kind),
         device: None,
+        via: None,
         source: None,
         has_extras: header.source_prefix_length != 0,
     };
@@ -77,6 +80,7 @@ pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Opti
             RouteAttribute::Priority(metric) => route.metric = *metric,
             RouteAttribute::PrefSource(address) => route.source = ip(address),
             RouteAttribute::Oif(index) => device = Some(*index),
+            RouteAttribute::Gateway(address) => route.via = ip(address),
             // Bookkeeping of the kernel.
             RouteAttribute::CacheInfo(_) | RouteAttribute::Preference(_) => {}
             _ => route.has_extras = true,
@@ -88,6 +92,53 @@ pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Opti
             device.map(|index| names.get(&index).map_or_else(|| format!("#{index}"), |n| (*n).to_owned()));
     }
     Some(route)
+}
+
+/// Reads the answer to a look-up; `None` if the address is refused or local.
+pub(super) fn way(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Option<Way> {
+    let route = route(message, names).filter(|route| route.kind == RouteKind::Unicast)?;
+    Some(Way { device: route.device?, via: route.via, source: route.source })
+}
+
+/// Reads a device: its name and what it is.
+pub(super) fn link(message: &LinkMessage) -> Option<(String, Link)> {
+    let mut link = Link {
+        index: message.header.index,
+        is_up: message.header.flags.contains(LinkFlags::Up),
+        ..Link::default()
+    };
+    let mut name = None;
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a device has a hundred attributes")]
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = Some(text.clone()),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Address(address) => link.mac = address.as_slice().try_into().ok().map(Mac),
+            LinkAttribute::LinkInfo(infos) => link.vxlan = infos.iter().find_map(vxlan),
+            _ => {}
+        }
+    }
+    Some((name?, link))
+}
+
+fn vxlan(info: &LinkInfo) -> Option<VxlanLink> {
+    let LinkInfo::Data(InfoData::Vxlan(infos)) = info else { return None };
+    let mut vxlan = VxlanLink::default();
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest makes no difference to where packets go")]
+    for info in infos {
+        match info {
+            InfoVxlan::Id(vni) => vxlan.vni = *vni,
+            InfoVxlan::Port(port) => vxlan.port = *port,
+            InfoVxlan::Local(address) if !address.is_unspecified() => vxlan.local = Some((*address).into()),
+            InfoVxlan::Local6(address) if !address.is_unspecified() => vxlan.local = Some((*address).into()),
+            InfoVxlan::Group(address) => vxlan.has_extras |= !address.is_unspecified(),
+            InfoVxlan::Group6(address) => vxlan.has_extras |= !address.is_unspecified(),
+            InfoVxlan::Link(index) => vxlan.has_extras |= *index != 0,
+            InfoVxlan::Learning(is_on) | InfoVxlan::CollectMetadata(is_on) => vxlan.has_extras |= is_on,
+            _ => {}
+        }
+    }
+    Some(vxlan)
 }
 
 fn family(family: AddressFamily) -> Option<Family> {

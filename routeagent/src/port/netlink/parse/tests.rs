@@ -6,7 +6,10 @@ use crate::hostnet::{Hop, Route};
 
 #[test]
 fn what_is_written_is_read_back_as_ours() {
-    for rule in Family::ALL.into_iter().flat_map(|family| [Rule::mark(family), Rule::gateway(family)]) {
+    for rule in Family::ALL
+        .into_iter()
+        .flat_map(|family| [Rule::mark(family), Rule::gateway(family), Rule::delivery(family, "x")])
+    {
         let mut message = rule_message(&rule);
         // As the kernel adds it.
         message.attributes.push(RuleAttribute::SuppressPrefixLen(u32::MAX));
@@ -42,7 +45,8 @@ fn a_rule_with_any_other_selector_or_author_is_not_read_as_ours() {
 fn routes_of_every_kind_survive_the_round_trip() {
     let names = BTreeMap::from([(7, "submariner")]);
     let device = Hop::Device { name: "submariner".into(), source: Some("10.1.1.1".parse().unwrap()) };
-    for hop in [Hop::Throw, Hop::Unreachable, device] {
+    let via = Hop::Via { name: "submariner".into(), via: "240.1.1.1".parse().unwrap(), source: None };
+    for hop in [Hop::Throw, Hop::Unreachable, device, via] {
         let route = Route::gateway("10.2.0.0/16".parse().unwrap(), hop);
         let observed = ObservedRoute::from_route(&route);
         let index = observed.device.as_ref().map(|_| 7);

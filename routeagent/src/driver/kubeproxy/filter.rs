@@ -1,0 +1,88 @@
+//! What the packet filters know and let through.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{intra, source};
+use crate::admit::Admission;
+use crate::condition::Condition;
+use crate::driver::Desired;
+use crate::hostnet::{
+    DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, Delivery, Family, Guard, Pass, VX_DEVICE, VX_PORT,
+};
+use crate::state::{ClusterState, Endpoint};
+use crate::vxlan::OVERHEAD_V4;
+
+/// What upstream takes off for the headers of IPsec and WireGuard, whatever they really are.
+const CABLE_OVERHEAD: u32 = 120;
+/// Bytes of the IPv4 and TCP headers.
+const TCP_IPV4: u32 = 20 + 20;
+
+/// Adds the packet filter, and what other programs' filters have to let through.
+pub(super) fn add(
+    desired: &mut Desired,
+    state: &ClusterState,
+    admission: &Admission,
+    gateways: &BTreeSet<IpAddr>,
+) {
+    let delivery = match (state.own_endpoint(), state.tun(), intra::plugin_delivers_here(state)) {
+        (Some(_), None, _) => Delivery::Ipsec,
+        (None, _, Some(why)) => {
+            desired.conditions.insert(Condition::PluginDelivers { why });
+            Delivery::Plugin
+        }
+        _ => Delivery::Inlets,
+    };
+    let own = state.own_endpoint();
+    let ports = own.map_or((DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT), |own| (own.cable_port, own.natt_port));
+    let has_vxlan = desired.hostnet.vxlan.is_some();
+    let vxlan: BTreeSet<u16> = has_vxlan.then_some(VX_PORT).into_iter().collect();
+    desired.hostnet.guard = Some(Guard {
+        inlets: state.tun().into_iter().chain([VX_DEVICE, "lo"]).map(str::to_owned).collect(),
+        remote: disjoint(admission.remote()),
+        routed: disjoint(admission.routed()),
+        local: disjoint(state.local_networks().chain(own_cluster(state).flat_map(|e| &e.subnets))),
+        node: disjoint(&admission.carved),
+        gateways: gateways.clone(),
+        ports: [ports.0, ports.1].into_iter().filter(|port| *port != 0).collect(),
+        vxlan: vxlan.clone(),
+        nodes: if has_vxlan { nodes(state) } else { BTreeSet::new() },
+        sources: Family::ALL.iter().filter_map(|family| source(state, *family)).collect(),
+        clamp: clamp(state),
+        delivery,
+        loosened: std::collections::BTreeMap::new(),
+    });
+    let gateways_device = own.and_then(|_| state.tun());
+    let devices: BTreeSet<String> =
+        gateways_device.into_iter().chain(has_vxlan.then_some(VX_DEVICE)).map(str::to_owned).collect();
+    desired.hostnet.pass = Pass { outward: devices.clone(), inward: devices, ports: vxlan };
+}
+
+fn own_cluster(state: &ClusterState) -> impl Iterator<Item = &Endpoint> {
+    state.endpoints.iter().filter(|e| e.cluster == state.node.cluster)
+}
+
+/// Returns who may send over the VXLAN between nodes.
+fn nodes(state: &ClusterState) -> BTreeSet<IpAddr> {
+    let registered = state.nodes.iter().flat_map(|node| &node.addresses).copied();
+    registered.chain(own_cluster(state).filter_map(Endpoint::private_address)).collect()
+}
+
+/// Returns the fixed size of TCP segments over IPv4: what the node's annotation says, else, where global addresses
+/// hide the real path from the kernel, what upstream takes off, and the headers that it forgets.
+fn clamp(state: &ClusterState) -> Option<u16> {
+    let annotated = state.own_node().and_then(|node| node.clamp_mss);
+    let computed = || {
+        let is_vxlan = state.active_endpoint().is_some_and(|active| active.backend == "vxlan");
+        let overhead = if is_vxlan { OVERHEAD_V4 } else { CABLE_OVERHEAD };
+        u16::try_from(state.underlay_mtu().saturating_sub(overhead + TCP_IPV4)).ok()
+    };
+    annotated.or_else(|| state.node.has_globalnet.then(computed).flatten())
+}
+
+/// Merges networks, because an interval set refuses overlapping ones.
+fn disjoint<'a>(networks: impl IntoIterator<Item = &'a IpNet>) -> BTreeSet<IpNet> {
+    IpNet::aggregate(&networks.into_iter().copied().collect()).into_iter().collect()
+}

@@ -1,0 +1,111 @@
+//! What only the active gateway's node has: rules, the gateway table, the gateway's device, delivery to other nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
+
+use super::{intra, source};
+use crate::admit::Admission;
+use crate::condition::Condition;
+use crate::driver::Desired;
+use crate::hostnet::{Family, Hop, Route, Rule, Sysctl, TABLE_DELIVERY, VX_DEVICE};
+use crate::state::{ClusterNode, ClusterState, Endpoint};
+use crate::vxlan::{next_hop, vtep};
+
+/// Adds all of it.
+pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, admission: &Admission) {
+    for family in Family::ALL {
+        desired.hostnet.rules.extend([Rule::mark(family), Rule::gateway(family)]);
+    }
+    for network in &admission.carved {
+        desired.hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
+    }
+    let routed = admission.routed();
+    desired
+        .hostnet
+        .routes
+        .extend(routed.filter_map(|net| Some(Route::gateway(*net, way_out(state, own, net)?))));
+    if let Some(tun) = state.tun() {
+        desired.hostnet.sysctls.extend(device_settings(tun, admission));
+        deliver(desired, state, tun);
+    }
+    let unknown = own.health_check.filter(|address| !state.is_own_address(*address));
+    desired.conditions.extend(unknown.map(Condition::ForeignHealthCheck));
+}
+
+/// Returns where packets for a remote network go; `None` where upstream's gateway has routes of its own for that.
+fn way_out(state: &ClusterState, own: &Endpoint, network: &IpNet) -> Option<Hop> {
+    let source = source(state, Family::of_net(network));
+    match state.tun() {
+        // Upstream's VXLAN cable: table 100, which the kernel looks at before ours.
+        Some(_) if own.backend == "vxlan" && own.interface.is_none() => None,
+        Some(tun) => Some(Hop::Device { name: tun.to_owned(), source }),
+        None => way_into_ipsec(state, network, source),
+    }
+}
+
+/// Returns the way of packets that IPsec in the kernel picks up: out of the default route's device, or, where the
+/// remote gateway's address is inside the network, as that address is reached (upstream's #1106).
+fn way_into_ipsec(state: &ClusterState, network: &IpNet, source: Option<IpAddr>) -> Option<Hop> {
+    let gateways = state.remote_endpoints().filter(|e| e.subnets.contains(network));
+    let inside = gateways.filter_map(|e| e.addresses.last()).find(|address| network.contains(*address));
+    let way = match inside {
+        Some(address) => state.ways.get(address),
+        None => state.default_way(Family::of_net(network)),
+    }?;
+    let name = way.device.clone();
+    Some(match way.via.filter(|via| inside.is_some() && Family::of(*via) == Family::of_net(network)) {
+        Some(via) => Hop::Via { name, via, source },
+        None => Hop::Device { name, source },
+    })
+}
+
+/// Adds the routes to the other nodes' pods for what comes from remote clusters: it has to enter a node by the device
+/// between nodes, since from any other its source would be forged.
+fn deliver(desired: &mut Desired, state: &ClusterState, tun: &str) {
+    if intra::plugin_delivers(state).is_some() {
+        return;
+    }
+    let mut taken: BTreeMap<Ipv4Addr, &ClusterNode> = BTreeMap::new();
+    let mut families = BTreeSet::new();
+    for node in state.other_nodes() {
+        let Some(underlay) = intra::address(state, node) else { continue };
+        if let IpAddr::V4(address) = underlay
+            && taken.insert(vtep(address), node).is_some()
+        {
+            let (node, address) = (node.name.clone(), vtep(address).into());
+            desired.conditions.insert(Condition::SameVtep { node, address });
+            continue;
+        }
+        for network in intra::pod_networks(state, node) {
+            let family = Family::of_net(network);
+            let Some(via) = next_hop(underlay, family == Family::V6) else { continue };
+            let hop = Hop::Via { name: VX_DEVICE.to_owned(), via, source: None };
+            desired.hostnet.routes.insert(Route::leading(TABLE_DELIVERY, *network, hop));
+            families.insert(family);
+        }
+    }
+    desired.hostnet.rules.extend(families.into_iter().map(|family| Rule::delivery(family, tun)));
+}
+
+/// Returns the settings of the TUN device. The gateway writes the first three as well; whoever comes first.
+fn device_settings(tun: &str, admission: &Admission) -> BTreeMap<Sysctl, u32> {
+    let mut settings = BTreeMap::from([
+        // Answers made by the gateway carry an address of this node; without it the kernel calls them martians.
+        (Sysctl::of(Family::V4, tun, "accept_local"), 1),
+        // Off, as the gateway checks whose a source is: on a device without an address even the loose filter drops
+        // what has a source of this node, such as those answers.
+        (Sysctl::of(Family::V4, tun, "rp_filter"), 0),
+        (Sysctl::of(Family::V4, tun, "forwarding"), 1),
+        // A dead gateway leaves the device without carrier: with this the lookup goes on to `unreachable`.
+        (Sysctl::of(Family::V4, tun, "ignore_routes_with_linkdown"), 1),
+        (Sysctl::of(Family::V6, tun, "ignore_routes_with_linkdown"), 1),
+        (Sysctl::of(Family::V6, tun, "forwarding"), 1),
+    ]);
+    if admission.accepted.keys().any(|net| Family::of_net(net) == Family::V6) {
+        // Inherited as 1 where `net.ipv6.conf.default` says so; the device could then carry no IPv6 route.
+        settings.insert(Sysctl::of(Family::V6, tun, "disable_ipv6"), 0);
+    }
+    settings
+}

@@ -1,0 +1,112 @@
+//! The device between the cluster's nodes, and who is reached over it.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::admit::Admission;
+use crate::condition::Condition;
+use crate::driver::Desired;
+use crate::hostnet::{Family, Sysctl, VX_DEVICE};
+use crate::state::{ClusterNode, ClusterState, Endpoint};
+use crate::vxlan::Vxlan;
+
+/// Network plugins whose pods' addresses do not follow from what Kubernetes says of a node.
+const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", "ovnkubernetes"];
+
+/// Adds the device where there is a node to reach by it.
+pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admission) {
+    let gateway = match state.own_endpoint() {
+        Some(_) => None,
+        None => {
+            state.active_endpoint().filter(|_| misnamed(state).is_none()).and_then(Endpoint::private_address)
+        }
+    };
+    if gateway.is_none() && state.other_nodes().next().is_none() {
+        return;
+    }
+    let Some(local) = state.underlay_address() else {
+        desired.conditions.insert(Condition::NoUnderlay);
+        return;
+    };
+    let mut vxlan = Vxlan::new(local, state.underlay_mtu());
+    let is_reachable =
+        |address: &IpAddr| Family::of(*address) == Family::of(local) && !state.is_own_address(*address);
+    for peer in gateway.into_iter().filter(is_reachable) {
+        vxlan.add_peer(peer);
+    }
+    if state.own_endpoint().is_some() {
+        for peer in state.other_nodes().filter_map(|node| address(state, node)) {
+            vxlan.add_peer(peer);
+        }
+    }
+    // Former and coming gateways: what they ask and send is answered without asking everybody.
+    let own_cluster = state.endpoints.iter().filter(|e| e.cluster == state.node.cluster);
+    for known in own_cluster.filter_map(Endpoint::private_address).filter(is_reachable) {
+        vxlan.add_known(known);
+    }
+    let has_ipv6 = admission.remote().any(|net| Family::of_net(net) == Family::V6);
+    if !has_ipv6 {
+        vxlan.neighbours.clear();
+    }
+    desired.hostnet.sysctls.extend(settings(has_ipv6));
+    desired.hostnet.vxlan = Some(vxlan);
+}
+
+/// Returns the active gateway's Endpoint if it has this node's address, but not its name.
+pub(super) fn misnamed(state: &ClusterState) -> Option<&Endpoint> {
+    let is_here = |active: &&Endpoint| active.private_address().is_some_and(|own| state.is_own_address(own));
+    state.active_endpoint().filter(|active| active.hostname != state.node.hostname).filter(is_here)
+}
+
+/// Returns the device's settings.
+fn settings(has_ipv6: bool) -> Vec<(Sysctl, u32)> {
+    let mut settings = vec![
+        (Sysctl::of(Family::V4, VX_DEVICE, "forwarding"), 1),
+        // Loose: the way back to a pod on another node is the network plugin's, not this device.
+        (Sysctl::of(Family::V4, VX_DEVICE, "rp_filter"), 2),
+        // Without use for it, IPv6 only sends solicitations to every peer.
+        (Sysctl::of(Family::V6, VX_DEVICE, "disable_ipv6"), u32::from(!has_ipv6)),
+    ];
+    if has_ipv6 {
+        settings.push((Sysctl::of(Family::V6, VX_DEVICE, "forwarding"), 1));
+    }
+    settings
+}
+
+/// Returns the address at which a node is reached from this one.
+pub(super) fn address(state: &ClusterState, node: &ClusterNode) -> Option<IpAddr> {
+    let family = state.underlay_address().map(Family::of)?;
+    node.addresses.iter().copied().find(|address| Family::of(*address) == family)
+}
+
+/// Returns a node's pod networks, as far as they are the cluster's.
+pub(super) fn pod_networks<'a>(
+    state: &'a ClusterState,
+    node: &'a ClusterNode,
+) -> impl Iterator<Item = &'a IpNet> {
+    let clusters = &state.node.pod_networks;
+    node.pod_networks.iter().filter(|net| clusters.iter().any(|all| all.contains(*net)))
+}
+
+/// Says why packets of remote clusters reach the pods of this cluster's nodes by the network plugin, if they do.
+pub(super) fn plugin_delivers(state: &ClusterState) -> Option<&'static str> {
+    let active = state.active_endpoint();
+    if active.is_some_and(|active| active.device(&state.node.tun).is_none()) {
+        return Some("the active gateway is upstream's with IPsec, which has no device");
+    }
+    OWN_ADDRESSING
+        .contains(&state.node.plugin.as_str())
+        .then_some("it gives pods addresses that Kubernetes does not know by node")
+}
+
+/// Says why packets of remote clusters reach this node's pods by the network plugin, if they do.
+pub(super) fn plugin_delivers_here(state: &ClusterState) -> Option<&'static str> {
+    if state.own_endpoint().is_some() {
+        return None;
+    }
+    let is_known = |node: &ClusterNode| pod_networks(state, node).next().is_some();
+    let is_unknown = !state.nodes.is_empty() && !state.own_node().is_some_and(is_known);
+    plugin_delivers(state)
+        .or_else(|| is_unknown.then_some("this node's pod network is not known to Kubernetes"))
+}

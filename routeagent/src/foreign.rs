@@ -1,0 +1,414 @@
+//! Other programs' packet filters: what of ours has to be in them, and what has to change. Pure.
+//!
+//! An `accept` in our own table ends only our own chains; a policy or rule of another table still drops the packet. So
+//! what has to pass is let through where it would be dropped: in the `filter` table of iptables by chains with
+//! upstream's names, in firewalld's table by rules at the front. Every rule of ours says so in its comment. Base
+//! chains are never made here: where no table is, nothing is in the way.
+//!
+//! Where a program decides by iptables which pods may talk (Calico, kube-router, Weave), its jumps stay before ours,
+//! and what enters from remote clusters is left to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::condition::Condition;
+use crate::guard::{TABLE_FAMILY, TABLE_NAME};
+use crate::hostnet::{Family, Pass};
+
+/// Marks rules as ours.
+const COMMENT: &str = "trieste";
+/// Chains of programs that decide which pods may talk begin like this.
+const POLICY_ENGINES: [&str; 4] = ["cali-", "KUBE-ROUTER-", "KUBE-NWPLCY-", "WEAVE-NPC"];
+/// firewalld's table.
+pub const FIREWALLD: (&str, &str) = ("inet", "firewalld");
+
+/// A place in a packet's way where it may be dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hook {
+    /// Packets for this node.
+    Input,
+    /// Packets for others.
+    Forward,
+}
+
+impl Hook {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Input, Self::Forward];
+
+    /// Returns the chain of iptables.
+    #[must_use]
+    pub fn iptables(self) -> &'static str {
+        match self {
+            Self::Input => "INPUT",
+            Self::Forward => "FORWARD",
+        }
+    }
+
+    /// Returns the chain of firewalld.
+    #[must_use]
+    pub fn firewalld(self) -> &'static str {
+        match self {
+            Self::Input => "filter_INPUT",
+            Self::Forward => "filter_FORWARD",
+        }
+    }
+
+    /// Returns our chain, of upstream's name.
+    #[must_use]
+    pub fn ours(self) -> &'static str {
+        match self {
+            Self::Input => "SUBMARINER-INPUT",
+            Self::Forward => "SUBMARINER-FORWARD",
+        }
+    }
+
+    /// Returns the hook of that name in nftables.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "input" => Some(Self::Input),
+            "forward" => Some(Self::Forward),
+            _ => None,
+        }
+    }
+}
+
+/// Which half of the kernel holds an iptables table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backend {
+    /// nftables.
+    Nft,
+    /// The older half.
+    Legacy,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nft => "nft",
+            Self::Legacy => "legacy",
+        })
+    }
+}
+
+/// A base chain of someone else.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BaseChain {
+    /// nftables family of its table.
+    pub family: String,
+    /// Its table.
+    pub table: String,
+    /// Its name.
+    pub name: String,
+    /// Where it is in a packet's way.
+    pub hook: Hook,
+    /// Whether it drops what no rule of it decides.
+    pub drops: bool,
+}
+
+/// The `filter` table of iptables in one family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Iptables {
+    /// Base chains that exist.
+    pub hooks: BTreeSet<Hook>,
+    /// Rules of the base chains and of the chains with our names, as `iptables -S` prints them less `-A CHAIN `. A
+    /// chain that exists is named, also without rules.
+    pub chains: BTreeMap<String, Vec<String>>,
+    /// Whether a program decides here which pods may talk.
+    pub has_policy_engine: bool,
+}
+
+/// A rule of nftables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NftRule {
+    /// Its number.
+    pub handle: u64,
+    /// Its comment, or nothing.
+    pub comment: String,
+    /// What it says, as `nft -j` reports it.
+    pub expr: Value,
+}
+
+/// Other programs' packet filters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Foreign {
+    /// Base chains for input and forwarding, of nftables, iptables' there included.
+    pub base_chains: BTreeSet<BaseChain>,
+    /// iptables, where it has such a table.
+    pub iptables: BTreeMap<(Backend, Family), Iptables>,
+    /// firewalld's chains, where they exist.
+    pub firewalld: BTreeMap<Hook, Vec<NftRule>>,
+}
+
+impl Foreign {
+    /// Says whether iptables has a base chain in nftables.
+    #[must_use]
+    pub fn has_iptables_chain(&self, family: Family, hook: Hook) -> bool {
+        let family = if family == Family::V4 { "ip" } else { "ip6" };
+        let is_it = |chain: &BaseChain| chain.family == family && chain.table == "filter";
+        self.base_chains.iter().any(|chain| is_it(chain) && chain.name == hook.iptables())
+    }
+}
+
+/// A change to another program's packet filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForeignChange {
+    /// A command of iptables, for the `filter` table.
+    Iptables {
+        /// Which half of the kernel.
+        backend: Backend,
+        /// Which family.
+        family: Family,
+        /// The arguments, `-A`, chain and rule for instance.
+        arguments: Vec<String>,
+    },
+    /// A transaction of nftables on a chain of firewalld.
+    Firewalld {
+        /// The chain.
+        hook: Hook,
+        /// Numbers of the rules to remove.
+        remove: Vec<u64>,
+        /// Rules to put at the front, in this order.
+        insert: Vec<Value>,
+    },
+}
+
+impl fmt::Display for ForeignChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iptables { backend, family, arguments } => {
+                write!(f, "iptables ({family}, {backend}) {}", arguments.join(" "))
+            }
+            Self::Firewalld { hook, remove, insert } => {
+                let (family, table) = FIREWALLD;
+                write!(f, "nftables chain {family} {table} {}", hook.firewalld())?;
+                write!(f, ": {} rules at the front, {} removed", insert.len(), remove.len())
+            }
+        }
+    }
+}
+
+/// Renders a change of firewalld's chains as the input of `nft -j -f -`; `None` for a change of iptables.
+#[must_use]
+pub fn render(change: &ForeignChange) -> Option<Value> {
+    let ForeignChange::Firewalld { hook, remove, insert } = change else { return None };
+    let (family, table) = FIREWALLD;
+    let chain = hook.firewalld();
+    let mut commands = vec![json!({"metainfo": {"json_schema_version": 1}})];
+    commands.extend(remove.iter().map(|handle| {
+        json!({"delete": {"rule": {"family": family, "table": table, "chain": chain, "handle": handle}}})
+    }));
+    // Each goes to the front: the last one first.
+    commands.extend(insert.iter().rev().map(|expr| {
+        json!({"insert": {"rule": {
+            "family": family, "table": table, "chain": chain, "comment": COMMENT, "expr": expr,
+        }}})
+    }));
+    Some(json!({"nftables": commands}))
+}
+
+/// Says what has to change, and which chains stay in the way.
+#[must_use]
+pub fn foreign_changes(pass: &Pass, there: &Foreign) -> (Vec<ForeignChange>, BTreeSet<Condition>) {
+    let mut changes = Vec::new();
+    for ((backend, family), table) in &there.iptables {
+        let commands = Hook::ALL.iter().flat_map(|hook| iptables_commands(*hook, pass, table));
+        changes.extend(commands.map(|arguments| ForeignChange::Iptables {
+            backend: *backend,
+            family: *family,
+            arguments,
+        }));
+    }
+    changes.extend(there.firewalld.iter().filter_map(|(hook, rules)| firewalld_change(*hook, pass, rules)));
+    (changes, in_the_way(pass, there))
+}
+
+/// Returns what must pass at a hook as iptables rules, less `-A CHAIN `.
+fn wanted(hook: Hook, pass: &Pass, has_policy_engine: bool) -> Vec<String> {
+    let accept = format!("-m comment --comment {COMMENT} -j ACCEPT");
+    match hook {
+        Hook::Input => {
+            pass.ports.iter().map(|port| format!("-p udp -m udp --dport {port} {accept}")).collect()
+        }
+        Hook::Forward => {
+            let outward = pass.outward.iter().map(|device| format!("-o {device} {accept}"));
+            let inward = pass.inward.iter().filter(|_| !has_policy_engine);
+            outward.chain(inward.map(|device| format!("-i {device} {accept}"))).collect()
+        }
+    }
+}
+
+fn jump(hook: Hook) -> String {
+    let protocol = if hook == Hook::Input { "-p udp " } else { "" };
+    format!("{protocol}-m comment --comment {COMMENT} -j {}", hook.ours())
+}
+
+fn is_ours(rule: &str) -> bool {
+    rule.contains(&format!("--comment {COMMENT} "))
+}
+
+fn iptables_commands(hook: Hook, pass: &Pass, table: &Iptables) -> Vec<Vec<String>> {
+    let wanted = match table.hooks.contains(&hook) {
+        true => wanted(hook, pass, table.has_policy_engine),
+        false => Vec::new(),
+    };
+    let (base, chain) = (hook.iptables(), hook.ours());
+    let none = Vec::new();
+    let in_base = table.chains.get(base).unwrap_or(&none);
+    let in_chain = table.chains.get(chain);
+    let mut commands = Vec::new();
+    let mut command = |verb: &str, chain: &str, number: Option<usize>, rule: &str| {
+        let number = number.map(|number| number.to_string());
+        let words = [verb, chain].into_iter().chain(number.as_deref()).chain(rule.split_whitespace());
+        commands.push(words.map(str::to_owned).collect());
+    };
+    if !wanted.is_empty() {
+        if in_chain.is_none() {
+            command("-N", chain, None, "");
+        }
+        let there = in_chain.unwrap_or(&none);
+        for rule in wanted.iter().filter(|rule| !there.contains(rule)) {
+            command("-A", chain, None, rule);
+        }
+        let place = in_base.iter().take_while(|rule| is_policy_engines(rule)).count();
+        let is_placed = in_base.get(place) == Some(&jump(hook));
+        let jumps = in_base.iter().filter(|rule| **rule == jump(hook)).count();
+        if !is_placed || jumps != 1 {
+            for _ in 0..jumps {
+                command("-D", base, None, &jump(hook));
+            }
+            command("-I", base, Some(place + 1), &jump(hook));
+        }
+    } else {
+        for rule in in_base.iter().filter(|rule| is_ours(rule) && rule.ends_with(chain)) {
+            command("-D", base, None, rule);
+        }
+    }
+    for rule in in_chain.unwrap_or(&none).iter().filter(|rule| is_ours(rule) && !wanted.contains(rule)) {
+        command("-D", chain, None, rule);
+    }
+    let is_foreign = |rules: &[String], ends: &str| rules.iter().any(|r| !is_ours(r) && r.ends_with(ends));
+    let is_in_use = in_chain.is_none_or(|rules| is_foreign(rules, "")) || is_foreign(in_base, chain);
+    if wanted.is_empty() && !is_in_use {
+        command("-X", chain, None, "");
+    }
+    commands
+}
+
+/// Says whether a rule leads to a program that decides which pods may talk.
+fn is_policy_engines(rule: &str) -> bool {
+    let target = rule.split_whitespace().skip_while(|word| !matches!(*word, "-j" | "-g")).nth(1);
+    target.is_some_and(is_of_policy_engine)
+}
+
+/// Says whether a chain belongs to a program that decides which pods may talk.
+#[must_use]
+pub fn is_of_policy_engine(chain: &str) -> bool {
+    POLICY_ENGINES.iter().any(|prefix| chain.starts_with(prefix))
+}
+
+fn firewalld_change(hook: Hook, pass: &Pass, rules: &[NftRule]) -> Option<ForeignChange> {
+    let is = |left: Value, right: Value| json!({"match": {"op": "==", "left": left, "right": right}});
+    let by = |key: &str, device: &String| json!([is(json!({"meta": {"key": key}}), json!(device)), {"accept": null}]);
+    let insert: Vec<Value> = match hook {
+        Hook::Input => {
+            let port = json!({"payload": {"protocol": "udp", "field": "dport"}});
+            pass.ports
+                .iter()
+                .map(|number| json!([is(port.clone(), json!(number)), {"accept": null}]))
+                .collect()
+        }
+        Hook::Forward => {
+            let outward = pass.outward.iter().map(|device| by("oifname", device));
+            outward.chain(pass.inward.iter().map(|device| by("iifname", device))).collect()
+        }
+    };
+    let front = rules.iter().take_while(|rule| rule.comment == COMMENT).map(|rule| &rule.expr);
+    let ours = rules.iter().filter(|rule| rule.comment == COMMENT);
+    if front.eq(insert.iter()) && ours.clone().count() == insert.len() {
+        return None;
+    }
+    let remove = ours.map(|rule| rule.handle).collect();
+    Some(ForeignChange::Firewalld { hook, remove, insert })
+}
+
+/// Names the chains that drop by policy and that nothing of ours can be put into.
+fn in_the_way(pass: &Pass, there: &Foreign) -> BTreeSet<Condition> {
+    let is_helped = |chain: &BaseChain| {
+        let family = match chain.family.as_str() {
+            "ip" => Some(Family::V4),
+            "ip6" => Some(Family::V6),
+            _ => None,
+        };
+        let by_iptables = chain.table == "filter"
+            && chain.name == chain.hook.iptables()
+            && family.is_some_and(|family| there.iptables.contains_key(&(Backend::Nft, family)));
+        by_iptables || (chain.family.as_str(), chain.table.as_str()) == FIREWALLD
+    };
+    let is_needed = |hook: Hook| match hook {
+        Hook::Input => !pass.ports.is_empty(),
+        Hook::Forward => !pass.outward.is_empty() || !pass.inward.is_empty(),
+    };
+    let dropping = there.base_chains.iter().filter(|chain| chain.drops && is_needed(chain.hook));
+    dropping.filter(|chain| !is_helped(chain)).cloned().map(Condition::ForeignDrop).collect()
+}
+
+/// Reads base chains for input and forwarding from `nft -j list chains`, our own left out.
+#[must_use]
+pub fn read_base_chains(listing: &Value) -> BTreeSet<BaseChain> {
+    let text = |chain: &Value, key: &str| chain.get(key).and_then(Value::as_str).map(str::to_owned);
+    let objects = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();
+    let read = |object: &Value| {
+        let chain = object.get("chain")?;
+        let read = BaseChain {
+            family: text(chain, "family")?,
+            table: text(chain, "table")?,
+            name: text(chain, "name")?,
+            hook: Hook::named(&text(chain, "hook")?)?,
+            drops: text(chain, "policy")? == "drop",
+        };
+        let is_ours = (read.family.as_str(), read.table.as_str()) == (TABLE_FAMILY, TABLE_NAME);
+        (!is_ours && matches!(read.family.as_str(), "ip" | "ip6" | "inet")).then_some(read)
+    };
+    objects.filter_map(read).collect()
+}
+
+/// Reads rules from `nft -a -j list chain`.
+#[must_use]
+pub fn read_rules(listing: &Value) -> Vec<NftRule> {
+    let objects = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();
+    let read = |object: &Value| {
+        let rule = object.get("rule")?;
+        let comment = rule.get("comment").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some(NftRule { handle: rule.get("handle")?.as_u64()?, comment, expr: rule.get("expr")?.clone() })
+    };
+    objects.filter_map(read).collect()
+}
+
+/// Reads the output of `iptables -S`.
+#[must_use]
+pub fn read_iptables(listing: &str) -> Iptables {
+    let mut table = Iptables::default();
+    let is_wanted =
+        |chain: &str| Hook::ALL.iter().any(|hook| [hook.iptables(), hook.ours()].contains(&chain));
+    for line in listing.lines() {
+        let (verb, rest) = line.split_once(' ').unwrap_or_default();
+        let (chain, rule) = rest.split_once(' ').unwrap_or((rest, ""));
+        table.has_policy_engine |= verb == "-N" && is_of_policy_engine(chain);
+        if verb == "-P" {
+            table.hooks.extend(Hook::ALL.into_iter().filter(|hook| hook.iptables() == chain));
+        }
+        if is_wanted(chain) {
+            let rules = table.chains.entry(chain.to_owned()).or_default();
+            if verb == "-A" {
+                rules.push(rule.trim_end().to_owned());
+            }
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+use super::*;
+
+const JUMP: &str = "-m comment --comment trieste -j SUBMARINER-FORWARD";
+const OUT: &str = "-o vx-submariner -m comment --comment trieste -j ACCEPT";
+const IN: &str = "-i vx-submariner -m comment --comment trieste -j ACCEPT";
+
+#[test]
+fn a_table_of_iptables_gets_upstreams_chains_with_the_jump_in_the_first_place() {
+    assert_eq!(
+        commands(&pass(), &table(&[("FORWARD", &["-j OTHER"])])),
+        [
+            "-N SUBMARINER-FORWARD".to_owned(),
+            format!("-A SUBMARINER-FORWARD {OUT}"),
+            format!("-A SUBMARINER-FORWARD {IN}"),
+            format!("-I FORWARD 1 {JUMP}"),
+        ]
+    );
+}
+
+#[test]
+fn what_is_as_wanted_is_left_alone_and_a_jump_that_slid_down_is_put_first_again() {
+    let chain = ("SUBMARINER-FORWARD", &[OUT, IN][..]);
+    assert!(commands(&pass(), &table(&[("FORWARD", &[JUMP, "-j OTHER"]), chain])).is_empty());
+    assert_eq!(
+        commands(&pass(), &table(&[("FORWARD", &["-j OTHER", JUMP]), chain])),
+        [format!("-D FORWARD {JUMP}"), format!("-I FORWARD 1 {JUMP}")]
+    );
+}
+
+#[test]
+fn what_decides_which_pods_may_talk_keeps_its_place_and_its_say() {
+    let mut table = table(&[("FORWARD", &["-m comment --comment x -j cali-FORWARD", "-j OTHER"])]);
+    table.has_policy_engine = true;
+    let commands = commands(&pass(), &table);
+    assert!(commands.contains(&format!("-I FORWARD 2 {JUMP}")), "{commands:?}");
+    assert!(!commands.iter().any(|command| command.contains(IN)));
+}
+
+#[test]
+fn removing_leaves_what_is_not_ours_and_the_chain_if_that_is_in_use() {
+    let none = Pass::default();
+    let ours = ("FORWARD", &[JUMP, "-j OTHER"][..]);
+    assert_eq!(
+        commands(&none, &table(&[ours, ("SUBMARINER-FORWARD", &[OUT])])),
+        [
+            format!("-D FORWARD {JUMP}"),
+            format!("-D SUBMARINER-FORWARD {OUT}"),
+            "-X SUBMARINER-FORWARD".to_owned()
+        ]
+    );
+    let upstreams = "-o vx-submariner -j ACCEPT";
+    assert_eq!(
+        commands(
+            &none,
+            &table(&[("FORWARD", &["-j SUBMARINER-FORWARD"]), ("SUBMARINER-FORWARD", &[upstreams])])
+        ),
+        [] as [String; 0]
+    );
+}
+
+#[test]
+fn nothing_is_put_where_no_base_chain_is() {
+    assert!(commands(&pass(), &Iptables::default()).is_empty());
+}
+
+#[test]
+fn firewalld_gets_its_rules_at_the_front_once() {
+    let (changes, _) = foreign_changes(&pass(), &firewalld(&[]));
+    let [ForeignChange::Firewalld { remove, insert, .. }] = &changes[..] else { panic!("{changes:?}") };
+    assert!(remove.is_empty());
+    assert_eq!(insert.len(), 2);
+    let rendered = render(&changes[0]).unwrap();
+    assert_eq!(rendered["nftables"][2]["insert"]["rule"]["expr"], insert[0]);
+
+    assert!(foreign_changes(&pass(), &firewalld(insert)).0.is_empty());
+    let (changes, _) = foreign_changes(&Pass::default(), &firewalld(insert));
+    assert!(
+        matches!(&changes[..], [ForeignChange::Firewalld { remove, insert, .. }] if remove.len() == 2 && insert.is_empty())
+    );
+}
+
+#[test]
+fn a_chain_that_drops_and_takes_nothing_of_ours_is_named() {
+    let chain = BaseChain {
+        family: "inet".into(),
+        table: "corporate".into(),
+        name: "fwd".into(),
+        hook: Hook::Forward,
+        drops: true,
+    };
+    let there = Foreign { base_chains: [chain].into(), ..Foreign::default() };
+    let (_, conditions) = foreign_changes(&pass(), &there);
+    let text = conditions.iter().map(ToString::to_string).collect::<String>();
+    assert!(text.contains("inet corporate") && text.contains("fwd"), "{text}");
+    assert!(foreign_changes(&Pass::default(), &there).1.is_empty());
+}
+
+fn pass() -> Pass {
+    let device = || ["vx-submariner".to_owned()].into();
+    Pass { outward: device(), inward: device(), ports: BTreeSet::new() }
+}
+
+fn table(chains: &[(&str, &[&str])]) -> Iptables {
+    let chains = chains
+        .iter()
+        .map(|(name, rules)| ((*name).to_owned(), rules.iter().map(|rule| (*rule).to_owned()).collect()));
+    Iptables { hooks: [Hook::Forward].into(), chains: chains.collect(), has_policy_engine: false }
+}
+
+fn commands(pass: &Pass, table: &Iptables) -> Vec<String> {
+    iptables_commands(Hook::Forward, pass, table).into_iter().map(|words| words.join(" ")).collect()
+}
+
+fn firewalld(ours: &[Value]) -> Foreign {
+    let rule = |(at, expr): (usize, &Value)| NftRule {
+        handle: 10 + at as u64,
+        comment: COMMENT.to_owned(),
+        expr: expr.clone(),
+    };
+    let mut rules: Vec<NftRule> = ours.iter().enumerate().map(rule).collect();
+    rules.push(NftRule { handle: 1, comment: String::new(), expr: json!([{"accept": null}]) });
+    Foreign { firewalld: [(Hook::Forward, rules)].into(), ..Foreign::default() }
+}

@@ -1,0 +1,213 @@
+//! The packet filter's chains and rules. Pure.
+
+use serde_json::{Value, json};
+
+use super::{SETS, TABLE_FAMILY, TABLE_NAME};
+use crate::hostnet::{Delivery, Family, Guard, MARK, MARK_MASK};
+
+/// Before connection tracking, so that a forged packet leaves no state behind.
+const PRIORITY_RAW: i32 = -300;
+/// Where TCP options are usually changed.
+const PRIORITY_MANGLE: i32 = -150;
+/// Before source NAT (100), where a network plugin masquerades: the first chain to decide is the last.
+const PRIORITY_BEFORE_SOURCE_NAT: i32 = 90;
+/// After source NAT: the packet is as it would leave.
+const PRIORITY_AFTER_SOURCE_NAT: i32 = 150;
+/// Bytes by which TCP over IPv6 carries less than over IPv4.
+const IPV6_MORE: u16 = 20;
+
+/// Returns everything in the table but the elements, in the order in which it has to be made.
+pub(super) fn structure(guard: &Guard) -> Vec<Value> {
+    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": TABLE_NAME}})];
+    for name in ["spoofed4", "spoofed6", "strangers", "stray4", "stray6"] {
+        objects.push(json!({"counter": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name}}));
+    }
+    for (name, kind, is_interval) in SETS {
+        let mut set = json!({"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "type": kind});
+        if is_interval {
+            set["flags"] = json!(["interval"]);
+        }
+        objects.push(json!({"set": set}));
+    }
+    let chains = [
+        ("source-guard", "filter", "prerouting", PRIORITY_RAW, source_guard(guard)),
+        ("vxlan-guard", "filter", "input", PRIORITY_RAW, vxlan_guard()),
+        ("way-out", "filter", "postrouting", PRIORITY_AFTER_SOURCE_NAT, way_out(guard)),
+        ("mss", "filter", "postrouting", PRIORITY_MANGLE, mss(guard)),
+        ("keep-source", "nat", "postrouting", PRIORITY_BEFORE_SOURCE_NAT, keep_source(guard)),
+    ];
+    for (name, kind, hook, priority, _) in &chains {
+        objects.push(json!({"chain": {
+            "family": TABLE_FAMILY, "table": TABLE_NAME, "name": name,
+            "type": kind, "hook": hook, "prio": priority, "policy": "accept",
+        }}));
+    }
+    for (chain, _, _, _, rules) in chains {
+        objects.extend(rules.into_iter().map(|(comment, expr)| {
+            json!({"rule": {
+                "family": TABLE_FAMILY, "table": TABLE_NAME, "chain": chain, "comment": comment, "expr": expr,
+            }})
+        }));
+    }
+    objects
+}
+
+/// A rule: comment and expressions.
+type Rule = (String, Value);
+
+fn source_guard(guard: &Guard) -> Vec<Rule> {
+    let mut rules =
+        vec![("the ways in from remote clusters".to_owned(), json!([by_inlet("iifname"), accept()]))];
+    if guard.delivery == Delivery::Ipsec {
+        rules.push((
+            "what IPsec in the kernel has opened".to_owned(),
+            json!([is(&json!({"meta": {"key": "ipsec"}}), true), accept()]),
+        ));
+    }
+    for family in Family::ALL {
+        let source = |set: &str| in_set(family, "saddr", set);
+        rules.push((
+            format!("{family} networks of this node inside a remote one"),
+            json!([source("node"), accept()]),
+        ));
+        rules.push((
+            format!("cables from {family} gateways inside a remote network"),
+            json!([source("gateways"), is(&field("udp", "dport"), "@ports"), accept()]),
+        ));
+        rules.push((
+            format!("ESP from {family} gateways inside a remote network"),
+            json!([source("gateways"), is(&json!({"meta": {"key": "l4proto"}}), "esp"), accept()]),
+        ));
+        if guard.delivery != Delivery::Plugin {
+            rules.push((
+                format!("forged {family} source in a remote network"),
+                json!([source("remote"), {"counter": format!("spoofed{}", family.digit())}, drop()]),
+            ));
+        }
+    }
+    rules
+}
+
+fn vxlan_guard() -> Vec<Rule> {
+    let to_vxlan = || is(&field("udp", "dport"), "@vxlan");
+    let mut rules: Vec<Rule> = Family::ALL
+        .iter()
+        .map(|family| {
+            let rule = json!([to_vxlan(), in_set(*family, "saddr", "nodes"), accept()]);
+            (format!("the VXLAN between nodes, from {family} nodes"), rule)
+        })
+        .collect();
+    rules.push((
+        "the VXLAN between nodes, from strangers".to_owned(),
+        json!([to_vxlan(), {"counter": "strangers"}, drop()]),
+    ));
+    rules
+}
+
+fn way_out(guard: &Guard) -> Vec<Rule> {
+    let mark = json!({"&": [{"meta": {"key": "mark"}}, MARK_MASK]});
+    let mut rules = vec![
+        ("the ways out to remote clusters".to_owned(), json!([by_inlet("oifname"), accept()])),
+        ("sockets of cables, probes and discovery".to_owned(), json!([is(&mark, MARK), accept()])),
+    ];
+    if guard.delivery == Delivery::Ipsec {
+        rules.push((
+            "what IPsec in the kernel will seal".to_owned(),
+            json!([is(&json!({"rt": {"key": "ipsec"}}), true), accept()]),
+        ));
+    }
+    for family in Family::ALL {
+        let destination = |set: &str| in_set(family, "daddr", set);
+        rules.push((
+            format!("{family} networks of this node inside a remote one"),
+            json!([destination("node"), accept()]),
+        ));
+        rules.push((
+            format!("cables to {family} gateways inside a remote network"),
+            json!([destination("gateways"), is(&field("udp", "sport"), "@ports"), accept()]),
+        ));
+        rules.push((
+            format!("ESP to {family} gateways inside a remote network"),
+            json!([destination("gateways"), is(&json!({"meta": {"key": "l4proto"}}), "esp"), accept()]),
+        ));
+        rules.push((
+            format!("{family} for a remote cluster, about to leave in clear"),
+            json!([destination("routed"), {"counter": format!("stray{}", family.digit())}, drop()]),
+        ));
+    }
+    rules
+}
+
+fn mss(guard: &Guard) -> Vec<Rule> {
+    let syn = json!({"&": [field("tcp", "flags"), ["syn", "rst"]]});
+    let option = json!({"tcp option": {"name": "maxseg", "field": "size"}});
+    let mut rules = Vec::new();
+    for family in Family::ALL {
+        let size = match (guard.clamp, family) {
+            (None, _) => json!({"rt": {"key": "mtu"}}),
+            (Some(size), Family::V4) => json!(size),
+            (Some(size), Family::V6) => json!(size.saturating_sub(IPV6_MORE)),
+        };
+        let clamp = json!({"mangle": {"key": option, "value": size}});
+        for (from, to) in [("local", "remote"), ("remote", "local")] {
+            let pair = (in_set(family, "saddr", from), in_set(family, "daddr", to));
+            rules.push((
+                format!("{family} TCP, {from} to {to}"),
+                json!([pair.0, pair.1, is(&syn, "syn"), clamp]),
+            ));
+        }
+    }
+    rules
+}
+
+fn keep_source(guard: &Guard) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for family in Family::ALL {
+        let snat = |address: Value| json!({"snat": {"family": protocol(family), "addr": address}});
+        for (from, to) in [("local", "remote"), ("remote", "local")] {
+            let pair = (in_set(family, "saddr", from), in_set(family, "daddr", to));
+            rules.push((
+                format!("{family}, {from} to {to}: nobody masquerades it"),
+                json!([pair.0, pair.1, snat(field(protocol(family), "saddr"))]),
+            ));
+        }
+        for source in guard.sources.iter().filter(|source| Family::of(**source) == family) {
+            rules.push((
+                format!("{family} of this node to a remote cluster gets a source that is known there"),
+                json!([by_inlet("oifname"), in_set(family, "daddr", "remote"), snat(json!(source))]),
+            ));
+        }
+    }
+    rules
+}
+
+fn is(left: &Value, right: impl Into<Value>) -> Value {
+    json!({"match": {"op": "==", "left": left, "right": right.into()}})
+}
+
+fn field(protocol: &str, field: &str) -> Value {
+    json!({"payload": {"protocol": protocol, "field": field}})
+}
+
+fn in_set(family: Family, end: &str, set: &str) -> Value {
+    is(&field(protocol(family), end), format!("@{set}{}", family.digit()))
+}
+
+fn by_inlet(key: &str) -> Value {
+    is(&json!({"meta": {"key": key}}), "@inlets")
+}
+
+fn protocol(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    }
+}
+
+fn accept() -> Value {
+    json!({"accept": null})
+}
+
+fn drop() -> Value {
+    json!({"drop": null})
+}

@@ -1,0 +1,102 @@
+//! The device between nodes: made, adjusted, replaced or removed. Pure.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::condition::Condition;
+use crate::hostnet::{VX_DEVICE, VX_PREFIX};
+use crate::observed::{Link, Observed};
+use crate::vxlan::{Forward, Mac, Vxlan, VxlanChange};
+
+/// What to do about the device between nodes.
+#[derive(Default)]
+pub(super) struct Device {
+    /// Whether what is there goes, and with it everything that leads to it.
+    pub(super) is_new: bool,
+    /// Whether routes can lead to it afterwards.
+    pub(super) is_usable: bool,
+    /// Changes that make it as wanted.
+    pub(super) making: Vec<VxlanChange>,
+    /// Changes that remove it, once nothing leads to it.
+    pub(super) removing: Vec<VxlanChange>,
+    /// What stands in the way.
+    pub(super) condition: Option<Condition>,
+}
+
+/// Compares and says what to do.
+pub(super) fn plan(desired: Option<&Vxlan>, observed: &Observed) -> Device {
+    let there = observed.links.get(VX_DEVICE);
+    let is_foreign = there.is_some_and(|link| !is_between_nodes(link));
+    match (desired, there) {
+        (None, None) => Device::default(),
+        (None, Some(_)) if is_foreign => Device::default(),
+        (None, Some(_)) => Device { removing: vec![VxlanChange::Remove], ..Device::default() },
+        (Some(_), Some(_)) if is_foreign => {
+            let condition = Some(Condition::ForeignDevice { device: VX_DEVICE.to_owned() });
+            Device { condition, ..Device::default() }
+        }
+        (Some(vxlan), None) => {
+            Device { is_new: true, is_usable: true, making: made(vxlan), ..Device::default() }
+        }
+        (Some(vxlan), Some(link)) if must_be_replaced(vxlan, link) => {
+            let making = [vec![VxlanChange::Remove], made(vxlan)].concat();
+            Device { is_new: true, is_usable: true, making, ..Device::default() }
+        }
+        (Some(vxlan), Some(link)) => {
+            Device { is_usable: true, making: adjusted(vxlan, link, observed), ..Device::default() }
+        }
+    }
+}
+
+fn is_between_nodes(link: &Link) -> bool {
+    link.vxlan.as_ref().is_some_and(crate::observed::VxlanLink::is_between_nodes)
+}
+
+fn must_be_replaced(vxlan: &Vxlan, link: &Link) -> bool {
+    link.vxlan.as_ref().is_none_or(|there| there.has_extras || there.local != Some(vxlan.local))
+}
+
+fn made(vxlan: &Vxlan) -> Vec<VxlanChange> {
+    let mut changes = vec![VxlanChange::Make(vxlan.clone())];
+    changes.extend(vxlan.address().map(VxlanChange::AddAddress));
+    changes.extend(vxlan.forwards.iter().copied().map(VxlanChange::AddForward));
+    changes.extend(vxlan.neighbours.iter().map(|(address, mac)| VxlanChange::SetNeighbour(*address, *mac)));
+    changes
+}
+
+fn adjusted(vxlan: &Vxlan, link: &Link, observed: &Observed) -> Vec<VxlanChange> {
+    let mut changes = Vec::new();
+    if !link.is_up || link.mtu != vxlan.mtu || link.mac != Some(vxlan.mac()) {
+        changes.push(VxlanChange::Adjust(vxlan.clone()));
+    }
+    let there = || addresses(observed);
+    // Removing first: the kernel removes the later addresses of a network along with its first.
+    changes
+        .extend(there().filter(|address| vxlan.address() != Some(*address)).map(VxlanChange::RemoveAddress));
+    changes.extend(
+        vxlan.address().filter(|address| !there().any(|a| a == *address)).map(VxlanChange::AddAddress),
+    );
+    // A MAC address has one entry, "any" has many: those go last, so that there always is one.
+    let surplus = observed.forwards.difference(&vxlan.forwards).copied();
+    let (of_any, of_one): (Vec<Forward>, Vec<Forward>) = surplus.partition(|entry| entry.mac == Mac::ANY);
+    changes.extend(of_one.into_iter().map(VxlanChange::RemoveForward));
+    changes.extend(vxlan.forwards.difference(&observed.forwards).copied().map(VxlanChange::AddForward));
+    changes.extend(of_any.into_iter().map(VxlanChange::RemoveForward));
+    for (address, mac) in &vxlan.neighbours {
+        if observed.neighbours.get(address) != Some(mac) {
+            changes.push(VxlanChange::SetNeighbour(*address, *mac));
+        }
+    }
+    let surplus = observed.neighbours.keys().filter(|address| !vxlan.neighbours.contains_key(address));
+    changes.extend(surplus.copied().map(VxlanChange::RemoveNeighbour));
+    changes
+}
+
+/// Returns the device's addresses of the VXLAN; others are not ours.
+fn addresses(observed: &Observed) -> impl Iterator<Item = IpNet> {
+    let prefix: IpNet = VX_PREFIX.parse().expect("the constant is well-formed");
+    let is_of_vxlan = move |address: IpAddr| prefix.contains(&address);
+    let on_device = observed.addresses.iter().filter(|address| address.device == VX_DEVICE);
+    on_device.map(|address| address.network).filter(move |network| is_of_vxlan(network.addr()))
+}

@@ -1,0 +1,103 @@
+//! Device settings: what is written, and what of the node's own is only told. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Change, Plan};
+use crate::condition::Condition;
+use crate::hostnet::{Family, Guard, HostNet, Route, Sysctl, VX_DEVICE};
+use crate::observed::Observed;
+
+/// Filters by reverse path strictly: a packet has to come from where the answer would go to.
+const STRICT: u32 = 1;
+/// Accepts a source that can be reached by any device.
+const LOOSE: u32 = 2;
+
+/// Plans the settings that differ. `is_new` says that the device between nodes was just made.
+pub(super) fn set(desired: &HostNet, observed: &Observed, is_new: bool, plan: &mut Plan) {
+    for (sysctl, value) in &desired.sysctls {
+        let is_of_new = is_new && sysctl.device == VX_DEVICE;
+        // A setting that was not found has no device, or its family is off; there is nothing to set then.
+        let differs = match observed.sysctls.get(sysctl) {
+            Some(there) if !is_of_new => there != value,
+            _ => is_of_new && observed.families.contains(&sysctl.family),
+        };
+        if differs {
+            plan.changes.push(Change::Set(sysctl.clone(), *value));
+        }
+    }
+    for device in strict(desired, observed) {
+        plan.changes.push(Change::Set(filter_of(device), LOOSE));
+    }
+    if desired.guard.is_none() {
+        restore(observed, plan);
+    }
+}
+
+/// Gives loosened devices their former value back, unless someone changed it since.
+fn restore(observed: &Observed, plan: &mut Plan) {
+    for (device, former) in &observed.loosened {
+        let sysctl = filter_of(device);
+        if observed.sysctls.get(&sysctl) == Some(&LOOSE) {
+            plan.changes.push(Change::Set(sysctl, *former));
+        }
+    }
+}
+
+/// Returns the wanted guard with the memory of what was and will be loosened.
+pub(super) fn guard(desired: &HostNet, observed: &Observed) -> Option<Guard> {
+    let mut guard = desired.guard.clone()?;
+    guard.loosened = remembered(observed);
+    for device in strict(desired, observed) {
+        if let Some(former) = observed.sysctls.get(&filter_of(device)) {
+            guard.loosened.entry(device.clone()).or_insert(*former);
+        }
+    }
+    Some(guard)
+}
+
+/// Returns what is remembered of devices that still exist.
+fn remembered(observed: &Observed) -> BTreeMap<String, u32> {
+    let there = |device: &String| observed.links.contains_key(device);
+    observed.loosened.iter().filter(|(device, _)| there(device)).map(|(d, f)| (d.clone(), *f)).collect()
+}
+
+/// Returns the devices that must not be strict and are. The larger of the node's and the device's value counts.
+fn strict<'a>(desired: &'a HostNet, observed: &'a Observed) -> impl Iterator<Item = &'a String> {
+    let all = observed.sysctls.get(&reverse_path()).copied().unwrap_or(0);
+    desired.loose.iter().filter(move |device| {
+        observed.sysctls.get(&filter_of(device)).is_some_and(|value| all.max(*value) == STRICT)
+    })
+}
+
+fn filter_of(device: &str) -> Sysctl {
+    Sysctl::of(Family::V4, device, "rp_filter")
+}
+
+/// Returns conditions of the host itself that keep packets from being forwarded.
+#[must_use]
+pub fn host_conditions(desired: &HostNet, observed: &Observed) -> BTreeSet<Condition> {
+    let mut conditions = BTreeSet::new();
+    let device_families: BTreeSet<Family> =
+        desired.routes.iter().filter(|route| route.hop.device().is_some()).map(Route::family).collect();
+    for family in device_families {
+        if observed.sysctls.get(&forwarding(family)) == Some(&0) {
+            conditions.insert(Condition::ForwardingOff(family));
+        }
+        if family == Family::V4 && observed.sysctls.get(&reverse_path()) == Some(&1) {
+            conditions.insert(Condition::StrictReversePath);
+        }
+    }
+    conditions
+}
+
+/// The node-wide forwarding switch of a family; read only.
+#[must_use]
+pub fn forwarding(family: Family) -> Sysctl {
+    Sysctl::of(family, "all", "forwarding")
+}
+
+/// The node-wide reverse-path filter, the effective value being the larger of this and the device's; read only.
+#[must_use]
+pub fn reverse_path() -> Sysctl {
+    Sysctl::of(Family::V4, "all", "rp_filter")
+}

@@ -1,0 +1,141 @@
+//! Which changes of nftables can matter. kube-proxy rewrites its chains all the time; those are passed over.
+
+use crate::foreign::{FIREWALLD, Hook};
+use crate::guard::TABLE_NAME;
+
+/// Bytes of a netlink message's header.
+const HEADER: usize = 16;
+/// Bytes of the netfilter header after it.
+const NETFILTER_HEADER: usize = 4;
+/// Bytes of an attribute's header.
+const ATTRIBUTE: usize = 4;
+/// Kinds of messages (`NFT_MSG_*`), as far as they are told apart here.
+const NEW_TABLE: u8 = 0;
+const DELETE_TABLE: u8 = 2;
+const NEW_CHAIN: u8 = 3;
+const DELETE_CHAIN: u8 = 5;
+const NEW_RULE: u8 = 6;
+const DELETE_RULE: u8 = 8;
+/// The first attribute of every message names the table.
+const TABLE: u16 = 1;
+/// A rule's chain.
+const RULE_CHAIN: u16 = 2;
+/// A chain's name.
+const CHAIN_NAME: u16 = 3;
+/// Present if the chain is a base chain.
+const CHAIN_HOOK: u16 = 4;
+
+/// Says whether any message of a datagram can matter.
+pub(super) fn can_matter(datagram: &[u8]) -> bool {
+    let mut rest = datagram;
+    while let Some(length) = number(rest, 4).filter(|length| (HEADER..=rest.len()).contains(length)) {
+        if message_can_matter(&rest[..length]) {
+            return true;
+        }
+        rest = rest.get(aligned(length)..).unwrap_or_default();
+    }
+    false
+}
+
+fn message_can_matter(message: &[u8]) -> bool {
+    let kind = message[4];
+    let attributes = message.get(HEADER + NETFILTER_HEADER..).unwrap_or_default();
+    let table = text(attributes, TABLE);
+    if table == Some(TABLE_NAME) || table == Some(FIREWALLD.1) {
+        return true;
+    }
+    match kind {
+        NEW_TABLE | DELETE_TABLE => true,
+        NEW_CHAIN | DELETE_CHAIN => {
+            find(attributes, CHAIN_HOOK).is_some() || is_named_as_ours(text(attributes, CHAIN_NAME))
+        }
+        NEW_RULE..=DELETE_RULE => table == Some("filter") && is_named_as_ours(text(attributes, RULE_CHAIN)),
+        _ => false,
+    }
+}
+
+fn is_named_as_ours(chain: Option<&str>) -> bool {
+    Hook::ALL.iter().any(|hook| chain == Some(hook.iptables()) || chain == Some(hook.ours()))
+}
+
+/// Returns an attribute's text, without the terminator.
+fn text(attributes: &[u8], wanted: u16) -> Option<&str> {
+    let value = find(attributes, wanted)?;
+    std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok()
+}
+
+fn find(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut rest = attributes;
+    while let Some(length) = number(rest, 2).filter(|length| (ATTRIBUTE..=rest.len()).contains(length)) {
+        // The upper two bits say how the value is made up.
+        if number(&rest[2..], 2).is_some_and(|kind| kind & 0x3fff == usize::from(wanted)) {
+            return Some(&rest[ATTRIBUTE..length]);
+        }
+        rest = rest.get(aligned(length)..).unwrap_or_default();
+    }
+    None
+}
+
+/// Reads a number of that many bytes in the machine's order.
+fn number(bytes: &[u8], length: usize) -> Option<usize> {
+    let bytes = bytes.get(..length)?;
+    let (mut long, mut short) = ([0; 4], [0; 2]);
+    if length == 4 {
+        long.copy_from_slice(bytes);
+        usize::try_from(u32::from_ne_bytes(long)).ok()
+    } else {
+        short.copy_from_slice(bytes);
+        Some(usize::from(u16::from_ne_bytes(short)))
+    }
+}
+
+fn aligned(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_table_and_every_table_that_comes_or_goes_matter() {
+        assert!(can_matter(&message(DELETE_RULE, &[(TABLE, b"trieste\0"), (RULE_CHAIN, b"mss\0")])));
+        assert!(can_matter(&message(DELETE_TABLE, &[(TABLE, b"other\0")])));
+        assert!(can_matter(&message(NEW_CHAIN, &[(TABLE, b"x\0"), (CHAIN_NAME, b"c\0"), (CHAIN_HOOK, &[])])));
+        assert!(can_matter(&message(NEW_RULE, &[(TABLE, b"filter\0"), (RULE_CHAIN, b"FORWARD\0")])));
+    }
+
+    #[test]
+    fn what_kube_proxy_rewrites_is_passed_over_also_before_something_that_matters() {
+        let noise = message(NEW_RULE, &[(TABLE, b"filter\0"), (RULE_CHAIN, b"KUBE-SERVICES\0")]);
+        assert!(!can_matter(&noise));
+        assert!(!can_matter(&message(NEW_CHAIN, &[(TABLE, b"nat\0"), (CHAIN_NAME, b"KUBE-SVC-X\0")])));
+        let both = [noise, message(DELETE_TABLE, &[(TABLE, b"other\0")])].concat();
+        assert!(can_matter(&both));
+    }
+
+    #[test]
+    fn nonsense_is_passed_over() {
+        for bytes in [&[][..], &[0; 15], &[0; 64], &[0xff; 64]] {
+            assert!(!can_matter(bytes));
+        }
+        let mut cut = message(NEW_RULE, &[(TABLE, b"filter\0"), (RULE_CHAIN, b"FORWARD\0")]);
+        cut.truncate(30);
+        assert!(!can_matter(&cut));
+    }
+
+    fn message(kind: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut body = vec![1, 0, 0, 0];
+        for (kind, value) in attributes {
+            body.extend(u16::try_from(ATTRIBUTE + value.len()).unwrap().to_ne_bytes());
+            body.extend(kind.to_ne_bytes());
+            body.extend(*value);
+            body.resize(body.len().next_multiple_of(4), 0);
+        }
+        let mut message = u32::try_from(HEADER + body.len()).unwrap().to_ne_bytes().to_vec();
+        // The subsystem (nftables) is the upper byte of the kind.
+        message.extend([kind, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        message.extend(body);
+        message
+    }
+}
