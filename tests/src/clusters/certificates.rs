@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::plan::{ClusterPlan, joined};
+use super::plan::{API_PLACE, ClusterPlan, joined};
 use super::programs::Programs;
 use crate::command::Run;
 
@@ -27,7 +27,7 @@ pub(super) fn make(programs: &Programs, plan: &ClusterPlan, folder: &Path) -> an
     let (pki, conf) = (folder.join("pki"), folder.join("conf"));
     std::fs::create_dir_all(&conf)?;
     let mut addresses: Vec<_> = plan.nodes[0].addresses.iter().map(ipnet::IpNet::addr).collect();
-    addresses.extend(plan.service_addresses(1));
+    addresses.extend(plan.service_addresses(API_PLACE));
     let nodes = plan.nodes.iter().map(|node| format!("{0}=system:node:{0}/system:nodes", node.name));
     let components = COMPONENTS.iter().map(|(name, subject)| format!("{name}={subject}"));
     Run::new(programs.kubernetes())

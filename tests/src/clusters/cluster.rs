@@ -1,6 +1,6 @@
 //! One real cluster, and what one does with it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::fabric::{in_parallel, put_file};
 use super::node::{Node, Surroundings};
+use super::plan::DNS_PLACE;
 use super::programs::DNS_MANIFEST;
 use crate::command::{Output, Run};
 use crate::kubernetes::Client;
@@ -173,15 +174,26 @@ impl Cluster {
         Ok(archive)
     }
 
-    /// Waits until all nodes that are on, and DNS, are ready.
+    /// Waits until all nodes that are on are ready, and DNS answers on each of them.
     ///
     /// # Errors
-    /// If they are not within two minutes: the error tells what the cluster says.
+    /// If that takes more than two minutes: the error tells what the cluster says.
     pub fn wait_ready(&self) -> anyhow::Result<()> {
-        for node in self.nodes.iter().filter(|node| node.is_on()) {
+        let nodes = || self.nodes.iter().filter(|node| node.is_on());
+        for node in nodes() {
             self.wait_node(node, true, READY)?;
         }
-        self.wait_rollout("kube-system", "deployment/coredns")
+        self.wait_rollout("kube-system", "deployment/coredns")?;
+        for node in nodes() {
+            for address in self.shared.plan.service_addresses(DNS_PLACE) {
+                self.wait(&format!("DNS at {address} on {}", node.name()), READY, || {
+                    let server = SocketAddr::new(address, 53);
+                    node.netns()
+                        .enter(|| Ok(TcpStream::connect_timeout(&server, Duration::from_secs(1)).map(drop)?))
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the control plane says that a node is ready, or that it is not.
@@ -247,7 +259,7 @@ impl Cluster {
     }
 
     fn install_dns(&self) -> anyhow::Result<()> {
-        let addresses = self.shared.plan.service_addresses(10);
+        let addresses = self.shared.plan.service_addresses(DNS_PLACE);
         let policy = if addresses.len() == 2 { "RequireDualStack" } else { "SingleStack" };
         let manifest = DNS_MANIFEST
             .replace("@DNS_IP@", &json!(addresses[0]).to_string())

@@ -148,3 +148,16 @@ pub(super) fn in_parallel<I: Sync, T: Send>(
         threads.into_iter().map(join).collect()
     })
 }
+
+impl Drop for Clusters {
+    /// All nodes at once: one by one they would take a second each.
+    fn drop(&mut self) {
+        if self.clusters.first().is_some_and(|cluster| cluster.lab().is_kept()) {
+            return;
+        }
+        let nodes: Vec<_> =
+            self.clusters.iter().flat_map(Cluster::nodes).filter(|node| node.is_on()).collect();
+        // What does not go is reported as the lab goes.
+        let _ = in_parallel(&nodes, |node| node.kill());
+    }
+}

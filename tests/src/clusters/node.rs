@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use nix::sys::signal::Signal;
 
 use super::groups::Groups;
-use super::plan::{ClusterPlan, NodePlan, joined};
+use super::plan::{ClusterPlan, DNS_PLACE, NodePlan, joined};
 use super::programs::{self, Programs};
 use crate::command::Run;
 use crate::daemon::Daemon;
@@ -174,7 +174,7 @@ impl Node {
         // Hierarchies with several controllers have commas in their names.
         let folders: Vec<_> = self.groups.folders.iter().map(|folder| folder.display().to_string()).collect();
         let addresses = self.addresses();
-        let services = plan.service_addresses(10);
+        let services = plan.service_addresses(DNS_PLACE);
         Run::new("bash")
             .arg(programs::node_script())
             .args(["enter", self.namespace.name()])
@@ -204,6 +204,8 @@ impl Node {
     pub fn kill(&self) -> anyhow::Result<()> {
         let power = self.power.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Power { parent, first } = power.with_context(|| format!("node {} is off", self.plan.name))?;
+        // First: a machine without power does not say goodbye to its connections. A namespace goes only a moment later.
+        self.shared.fabric.run("ip").args(["link", "del", &self.plan.port()]).finish()?;
         // The kernel ends everything else of a process namespace before its first process is gone.
         first.signal(Signal::SIGKILL)?;
         anyhow::ensure!(first.wait_end(START), "node {} does not end", self.plan.name);

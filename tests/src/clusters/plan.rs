@@ -17,6 +17,12 @@ use ipnet::IpNet;
 
 use crate::topology::Families;
 
+/// The place of the API server's address in each service prefix: Kubernetes' own choice.
+pub(super) const API_PLACE: u8 = 1;
+
+/// The place of DNS: the usual one.
+pub(super) const DNS_PLACE: u8 = 10;
+
 /// How kube-proxy does its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyMode {
