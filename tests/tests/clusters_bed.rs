@@ -1,6 +1,8 @@
 //! The bed of the end-to-end tests: two real clusters of two nodes, one with kube-proxy on iptables, one on nftables, both
 //! dual-stack. What a gateway and a route agent need of a node works here.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
