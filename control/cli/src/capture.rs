@@ -7,16 +7,20 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use http_body_util::BodyExt;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::exec;
+use super::gateway::GatewayArgs;
 use super::output::{is_reader_gone, remark};
 use super::pcapng::PacketCounter;
-use super::{SocketArgs, socket};
+use super::socket;
 use trieste_control::admin::{CAPTURE_PATH, CapturePoint, CaptureProtocol, CaptureRequest};
 
 /// Ours: how soon it is noticed, in silence, that nobody reads any more.
@@ -25,10 +29,16 @@ const READER_CHECK: Duration = Duration::from_millis(200);
 /// Ours: how long the write under way may take once the operator wants an end.
 const LAST_WRITE: Duration = Duration::from_millis(500);
 
+/// Ours: how much is read at once of a pod's output.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Ours: how much is read of what a command in a pod complains about, in bytes.
+const MAX_COMPLAINT: u64 = 64 << 10;
+
 #[derive(Debug, clap::Args)]
 pub(super) struct CaptureArgs {
     #[command(flatten)]
-    socket: SocketArgs,
+    gateway: GatewayArgs,
     /// Where on the line to look, several separated by commas [default: everywhere]
     #[arg(long, value_name = "POINT", value_delimiter = ',')]
     point: Vec<CapturePoint>,
@@ -49,6 +59,9 @@ pub(super) struct CaptureArgs {
     write: PathBuf,
 }
 
+/// A capture, as it comes.
+type Pieces = BoxStream<'static, anyhow::Result<Bytes>>;
+
 /// Why a capture ended.
 enum End {
     /// We were told to: Ctrl-C, or a polite kill.
@@ -67,23 +80,75 @@ pub(super) async fn run(args: &CaptureArgs) -> anyhow::Result<()> {
              trieste capture -w - | tcpdump -n -r -"
         );
     }
-    let socket = args.socket.path();
+    if args.gateway.is_of_cluster() { of_pod(args, is_piped).await } else { of_socket(args, is_piped).await }
+}
+
+/// From this node's gateway.
+async fn of_socket(args: &CaptureArgs, is_piped: bool) -> anyhow::Result<()> {
+    let socket = args.gateway.socket.path();
     let query = args.request().to_query();
     let path = if query.is_empty() { CAPTURE_PATH.to_owned() } else { format!("{CAPTURE_PATH}?{query}") };
     let body = socket::open(&socket, &path).await?.into_body();
-    // Opened after the gateway has agreed: a refused capture leaves an older file alone.
-    let to: Pin<Box<dyn AsyncWrite>> =
-        if is_piped { Box::pin(tokio::io::stdout()) } else { open_file(args).await? };
-    remark(&format!("capturing from {}; Ctrl-C ends it", socket.display()));
-    let mut pump = Pump { to, is_piped, counter: PacketCounter::default(), bytes: 0 };
-    let end = pump.run(body).await;
-    remark(&format!("{} packets, {} bytes captured", pump.counter.packets(), pump.bytes));
-    match end? {
+    let pieces = body.into_data_stream().map(|piece| piece.map_err(anyhow::Error::from));
+    match carry(args, is_piped, &socket.display().to_string(), Box::pin(pieces)).await? {
         End::Told | End::ReaderGone => Ok(()),
         End::GatewayGone => {
             bail!("the gateway ended the capture; has it stopped? What was captured so far is complete")
         }
     }
+}
+
+/// From a gateway of a cluster, by the same command in its pod.
+async fn of_pod(args: &CaptureArgs, is_piped: bool) -> anyhow::Result<()> {
+    let pod = args.gateway.pod().await?;
+    let words = args.words();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut process = pod.start(&words).await?;
+    let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
+    let stdout = stdout.context("the API server gives no output of the command")?;
+    let pieces = futures::stream::try_unfold(stdout, async |mut stdout| {
+        let mut piece = vec![0; PIECE_BYTES];
+        let length = stdout.read(&mut piece).await?;
+        piece.truncate(length);
+        anyhow::Ok((length > 0).then(|| (Bytes::from(piece), stdout)))
+    });
+    let mut pieces = pieces.boxed().peekable();
+    // A capture begins with its header at once, unless it is refused.
+    let has_begun = Pin::new(&mut pieces).peek().await.is_some_and(Result::is_ok);
+    let is_told = has_begun
+        && !matches!(
+            carry(args, is_piped, &format!("pod {}", pod.name), pieces.boxed()).await?,
+            End::GatewayGone
+        );
+    if is_told {
+        // The command in the pod ends by itself: nobody reads what it writes.
+        process.abort();
+        return Ok(());
+    }
+    let mut said = Vec::new();
+    if let Some(stderr) = stderr {
+        // Bounded by time and size: a node that has gone says nothing more.
+        let _ = timeout(LAST_WRITE, stderr.take(MAX_COMPLAINT).read_to_end(&mut said)).await;
+    }
+    let status = match status {
+        Some(status) => timeout(LAST_WRITE, status).await.ok().flatten(),
+        None => None,
+    };
+    let failure =
+        status.as_ref().and_then(exec::failure).unwrap_or_else(|| "the connection broke off".to_owned());
+    bail!("the capture has ended: {}", pod.explain(&failure, &said))
+}
+
+/// Carries pieces to where they go, and says what it does.
+async fn carry(args: &CaptureArgs, is_piped: bool, from: &str, pieces: Pieces) -> anyhow::Result<End> {
+    // Opened after the gateway has agreed: a refused capture leaves an older file alone.
+    let to: Pin<Box<dyn AsyncWrite>> =
+        if is_piped { Box::pin(tokio::io::stdout()) } else { open_file(args).await? };
+    remark(&format!("capturing from {from}; Ctrl-C ends it"));
+    let mut pump = Pump { to, is_piped, counter: PacketCounter::default(), bytes: 0 };
+    let end = pump.run(pieces).await;
+    remark(&format!("{} packets, {} bytes captured", pump.counter.packets(), pump.bytes));
+    end
 }
 
 async fn open_file(args: &CaptureArgs) -> anyhow::Result<Pin<Box<dyn AsyncWrite>>> {
@@ -102,6 +167,21 @@ impl CaptureArgs {
             snaplen: self.snaplen,
         }
     }
+
+    /// The same capture as a command in a pod.
+    fn words(&self) -> Vec<String> {
+        let CaptureRequest { point, host, port, proto, snaplen } = self.request();
+        let mut words = ["trieste", "capture", "--write", "-"].map(str::to_owned).to_vec();
+        let options = [
+            ("point", point),
+            ("host", host.map(|host| host.to_string())),
+            ("port", port.map(|port| port.to_string())),
+            ("proto", proto.map(|proto| proto.as_str().to_owned())),
+            ("snaplen", snaplen.map(|snaplen| snaplen.to_string())),
+        ];
+        words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))));
+        words
+    }
 }
 
 /// Carries the gateway's answer to where it goes.
@@ -113,22 +193,21 @@ struct Pump {
 }
 
 impl Pump {
-    async fn run(&mut self, mut body: Incoming) -> anyhow::Result<End> {
+    async fn run(&mut self, mut pieces: Pieces) -> anyhow::Result<End> {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let mut check = interval(READER_CHECK);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let frame = tokio::select! {
+            let piece = tokio::select! {
                 () = told(&mut interrupt, &mut terminate) => return Ok(End::Told),
                 _ = check.tick(), if self.is_piped => {
                     if is_stdout_closed() { return Ok(End::ReaderGone) }
                     continue;
                 }
-                frame = body.frame() => frame,
+                piece = pieces.next() => piece,
             };
-            let Some(Ok(frame)) = frame else { return Ok(End::GatewayGone) };
-            let Ok(piece) = frame.into_data() else { continue };
+            let Some(Ok(piece)) = piece else { return Ok(End::GatewayGone) };
             let mut write = Box::pin(self.write(&piece));
             let (written, is_told) = tokio::select! {
                 written = &mut write => (written, false),

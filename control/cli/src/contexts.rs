@@ -105,10 +105,15 @@ impl KubeArgs {
         Target::of(&self.read()?, context)
     }
 
+    /// Whether anybody said which clusters to use.
+    pub(super) const fn is_asked(&self) -> bool {
+        let is_named = self.context.is_some() || !self.contexts.is_empty();
+        self.in_cluster || self.kubeconfig.is_some() || is_named
+    }
+
     /// Whether anybody said which clusters to use, or there is a kubeconfig in its usual place.
     pub(super) fn has_source(&self) -> bool {
-        let is_asked = self.in_cluster || self.kubeconfig.is_some() || self.context.is_some();
-        is_asked || !self.contexts.is_empty() || self.paths().iter().any(|path| path.exists())
+        self.is_asked() || self.paths().iter().any(|path| path.exists())
     }
 
     fn paths(&self) -> Vec<PathBuf> {

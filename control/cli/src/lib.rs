@@ -27,6 +27,7 @@ mod crds;
 mod deploy_broker;
 mod deploying;
 mod exec;
+mod gateway;
 mod gather;
 mod installation;
 mod join;
@@ -109,7 +110,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct StatusArgs {
     #[command(flatten)]
-    socket: SocketArgs,
+    gateway: gateway::GatewayArgs,
     /// How to print it
     #[arg(long, short, value_enum, default_value_t)]
     output: Format,

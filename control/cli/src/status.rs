@@ -10,12 +10,12 @@ use anyhow::Context;
 use jiff::Timestamp;
 
 use super::output::{Output, printable};
-use super::{Format, StatusArgs, sections, socket};
-use trieste_control::admin::{BrokerStatus, ElectionStatus, GatewayStatus, STATUS_PATH, Severity};
+use super::{Format, StatusArgs, sections};
+use trieste_control::admin::{BrokerStatus, ElectionStatus, GatewayStatus, Severity};
 use trieste_control::api::GoDuration;
 
 pub(super) async fn run(args: &StatusArgs, output: &mut Output) -> anyhow::Result<()> {
-    let body = socket::get(&args.socket.path(), STATUS_PATH).await?;
+    let body = args.gateway.status().await?;
     let value: serde_json::Value =
         serde_json::from_slice(&body).context("the gateway's answer is not JSON")?;
     if args.output != Format::Table {
