@@ -23,22 +23,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which clusters, and which namespace in them.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Clusters")]
 pub(super) struct KubeArgs {
     /// Kubeconfig files, several separated by colons [default: $KUBECONFIG, else ~/.kube/config]
-    #[arg(long, value_name = "PATHS")]
+    #[arg(help_heading = "Clusters", long, value_name = "PATHS")]
     pub(super) kubeconfig: Option<OsString>,
     /// The context to use
-    #[arg(long, value_name = "NAME", conflicts_with = "contexts")]
+    #[arg(help_heading = "Clusters", long, value_name = "NAME", conflicts_with = "contexts")]
     pub(super) context: Option<String>,
     /// The contexts to use, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(help_heading = "Clusters", long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) contexts: Vec<String>,
     /// Use the cluster that this runs in as a pod
-    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "contexts"])]
+    #[arg(help_heading = "Clusters", long, conflicts_with_all = ["kubeconfig", "context", "contexts"])]
     pub(super) in_cluster: bool,
     /// The namespace of Submariner's objects
-    #[arg(long, short, env = "SUBMARINER_NAMESPACE", default_value = "submariner-operator")]
+    #[arg(
+        help_heading = "Clusters",
+        long,
+        short,
+        env = "SUBMARINER_NAMESPACE",
+        default_value = "submariner-operator"
+    )]
     pub(super) namespace: String,
 }
 
