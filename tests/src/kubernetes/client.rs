@@ -129,7 +129,15 @@ impl Client {
     /// # Errors
     /// As [`Client::get`], and if the object lacks kind or name.
     pub fn apply(&self, object: &Value) -> anyhow::Result<Value> {
-        let path = format!("{}?fieldManager=lab&force=true", path_of(object)?);
+        self.apply_with("fieldManager=lab&force=true", object)
+    }
+
+    /// The same with other options, such as `fieldManager=me&fieldValidation=Strict`.
+    ///
+    /// # Errors
+    /// As [`Client::apply`].
+    pub fn apply_with(&self, options: &str, object: &Value) -> anyhow::Result<Value> {
+        let path = format!("{}?{options}", path_of(object)?);
         self.call(Method::PATCH, &path, Some(("application/apply-patch+yaml", object)))
     }
 
@@ -334,7 +342,9 @@ fn path_of(object: &Value) -> anyhow::Result<String> {
     let prefix = if version.contains('/') { "/apis" } else { "/api" };
     let namespace =
         text(&metadata["namespace"]).map_or_else(String::new, |name| format!("/namespaces/{name}"));
-    Ok(format!("{prefix}/{version}{namespace}/{}s/{name}", kind.to_lowercase()))
+    let kind = kind.to_lowercase();
+    let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+    Ok(format!("{prefix}/{version}{namespace}/{plural}/{name}"))
 }
 
 /// A counter that the metrics page prints as a float.

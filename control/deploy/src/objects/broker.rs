@@ -7,11 +7,11 @@ use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::names::{
-    BROKER_ADMIN, BROKER_MEMBER_ROLE, BROKER_NAMESPACE, CLUSTERSET_IP_INFO, GLOBALNET_INFO,
-    broker_admin_token, cluster_account, cluster_binding, cluster_token,
+    BROKER_ADMIN, BROKER_NAMESPACE, CLUSTERSET_IP_INFO, GLOBALNET_INFO, MEMBER_ROLE, broker_admin_token,
+    cluster_account, cluster_binding, cluster_token,
 };
 use super::{Manifest, RangeError};
-use super::{crds, custom, namespaces, ranges, rbac};
+use super::{crds, custom, namespaces, policy, ranges, rbac};
 
 /// What can be chosen about a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub fn broker(options: &BrokerOptions) -> Result<Vec<Manifest>, RangeError> {
     manifests.extend(crds::definitions());
     manifests.extend(rbac::broker(namespace));
     manifests.push(token(namespace, &broker_admin_token(), BROKER_ADMIN));
+    // Before any member can write.
+    manifests.extend(policy::admission_policy(namespace));
     manifests.extend([globalnet, clusterset]);
     manifests.push(custom::broker_resource(options));
     Ok(manifests)
@@ -84,7 +86,7 @@ pub fn broker_member(cluster_id: &str, broker_namespace: &str) -> Vec<Manifest> 
         rbac::binding(
             broker_namespace,
             &cluster_binding(cluster_id),
-            BROKER_MEMBER_ROLE,
+            MEMBER_ROLE,
             (broker_namespace, &account),
         ),
     ]

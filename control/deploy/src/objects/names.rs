@@ -23,8 +23,10 @@ pub const SUBMARINER: &str = "submariner";
 /// The custom resource that describes a broker.
 pub const BROKER: &str = "submariner-broker";
 
-/// The Role of every member on the broker.
-pub const BROKER_MEMBER_ROLE: &str = "submariner-k8s-broker-cluster";
+/// The Role of members that Trieste lets join, on the broker.
+pub const MEMBER_ROLE: &str = "trieste-k8s-broker-cluster";
+/// The Role of members that upstream's tool lets join, on the broker; it binds them to this name.
+pub const UPSTREAM_MEMBER_ROLE: &str = "submariner-k8s-broker-cluster";
 /// The ServiceAccount and Role of who lets members join.
 pub const BROKER_ADMIN: &str = "submariner-k8s-broker-admin";
 /// The ConfigMap that says which member has which global addresses.
@@ -55,9 +57,10 @@ pub fn cluster_account(cluster_id: &str) -> String {
     format!("cluster-{cluster_id}")
 }
 
-/// The RoleBinding of a member on the broker (api §12.1).
+/// The RoleBinding of a member on the broker, called as upstream calls its own (api §12.1): account and Role. Upstream's
+/// tool adds its own when it lets the same cluster join; neither is in the other's way.
 pub fn cluster_binding(cluster_id: &str) -> String {
-    format!("{}-{BROKER_MEMBER_ROLE}", cluster_account(cluster_id))
+    format!("{}-{MEMBER_ROLE}", cluster_account(cluster_id))
 }
 
 /// The Secret with a member's token on the broker.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::Manifest;
 use super::names::{
-    BROKER, BROKER_ADMIN, BROKER_MEMBER_ROLE, CLUSTERSET_IP_INFO, DIAGNOSE, GATEWAY, GLOBALNET_INFO,
-    ROUTE_AGENT,
+    BROKER, BROKER_ADMIN, CLUSTERSET_IP_INFO, DIAGNOSE, GATEWAY, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT,
+    UPSTREAM_MEMBER_ROLE,
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -138,36 +138,61 @@ const ROUTE_AGENT_EVERYWHERE: &[Right] = &[Right {
 
 const SYNC: &[&str] = &["create", "get", "list", "watch", "patch", "update", "delete"];
 
-/// What every member may do in the broker's namespace: upstream's Role, without what none of its programs uses (to
-/// read all Secrets, and to read ServiceAccounts). Which objects a member may write is told by the admission policy.
-pub const BROKER_MEMBER: &[Right] = &[
+/// What a member that Trieste lets join may do in the broker's namespace. Which objects it may write is told by the
+/// admission policy.
+pub const MEMBER: &[Right] = &[Right {
+    group: SUBMARINER,
+    resources: &["clusters", "endpoints"],
+    names: &[],
+    verbs: &["list", "watch", "create", "update", "delete"],
+    reason: "the leader publishes its own, follows everybody's, and removes its own when uninstalled",
+}];
+
+/// What a member that upstream's tool lets join may do in the broker's namespace: what its programs ask for. To list
+/// Secrets is among it, so that such a member can read the tokens of all others; nobody has this Role until upstream's
+/// tool gives it to somebody.
+pub const UPSTREAM_MEMBER: &[Right] = &[
     Right {
         group: SUBMARINER,
         resources: &["clusters", "endpoints"],
         names: &[],
         verbs: SYNC,
-        reason: "members publish their own and read everybody's",
+        reason: "upstream's gateways publish their own and read everybody's",
     },
     Right {
         group: SUBMARINER,
         resources: &["brokers"],
-        names: &[BROKER],
+        names: &[],
         verbs: &["get", "list"],
-        reason: "a member learns what the broker offers",
+        reason: "upstream's operator learns what the broker offers",
     },
     Right {
         group: "multicluster.x-k8s.io",
         resources: &["serviceimports", "serviceimports/status"],
         names: &[],
         verbs: SYNC,
-        reason: "exported services; upstream's members write them",
+        reason: "upstream's agents publish exported services",
     },
     Right {
         group: "discovery.k8s.io",
         resources: &["endpointslices", "endpointslices/restricted"],
         names: &[],
         verbs: SYNC,
-        reason: "the addresses of exported services; upstream's members write them",
+        reason: "upstream's agents publish the addresses of exported services",
+    },
+    Right {
+        group: "",
+        resources: &["secrets"],
+        names: &[],
+        verbs: &["get", "list", "watch"],
+        reason: "upstream's operator waits for a new token of its account, among all Secrets",
+    },
+    Right {
+        group: "",
+        resources: &["serviceaccounts"],
+        names: &[],
+        verbs: &["get", "list"],
+        reason: "upstream's operator looks for the Secret of its account",
     },
 ];
 
@@ -211,7 +236,7 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
     Right {
         group: GROUP,
         resources: &["roles"],
-        names: &[BROKER_MEMBER_ROLE],
+        names: &[MEMBER_ROLE, UPSTREAM_MEMBER_ROLE],
         verbs: &["get", "bind"],
         reason: "whoever binds a Role must hold its rights, or be allowed to bind it",
     },
@@ -240,13 +265,14 @@ pub(super) fn member(namespace: &str) -> Vec<Manifest> {
     manifests
 }
 
-/// The administrator's account, and the two Roles of a broker.
+/// The administrator's account, and the Roles of a broker.
 pub(super) fn broker(namespace: &str) -> Vec<Manifest> {
     vec![
         service_account(namespace, BROKER_ADMIN),
         role(namespace, BROKER_ADMIN, BROKER_ADMINISTRATOR),
         binding(namespace, BROKER_ADMIN, BROKER_ADMIN, (namespace, BROKER_ADMIN)),
-        role(namespace, BROKER_MEMBER_ROLE, BROKER_MEMBER),
+        role(namespace, MEMBER_ROLE, MEMBER),
+        role(namespace, UPSTREAM_MEMBER_ROLE, UPSTREAM_MEMBER),
     ]
 }
 
@@ -288,7 +314,7 @@ mod tests {
 
     fn every_right() -> Vec<Right> {
         let of_accounts = ACCOUNTS.iter().flat_map(|account| account.here.iter().chain(account.everywhere));
-        of_accounts.chain(BROKER_MEMBER).chain(BROKER_ADMINISTRATOR).copied().collect()
+        of_accounts.chain(MEMBER).chain(UPSTREAM_MEMBER).chain(BROKER_ADMINISTRATOR).copied().collect()
     }
 
     #[test]
