@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand_core::OsRng;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
@@ -259,7 +260,7 @@ pub async fn withdraw(store: &impl Store, namespace: &str, node_name: &str) -> R
     })
 }
 
-/// Makes the object say this, if it does not.
+/// Makes the object say this, if it does not. A new one belongs to its Node: it goes when the Node does.
 async fn put(store: &impl Store, key: &ObjectKey, wanted: &Content) -> Result<(), StoreError> {
     let mut races = 0;
     loop {
@@ -268,7 +269,7 @@ async fn put(store: &impl Store, key: &ObjectKey, wanted: &Content) -> Result<()
         let answer = match &existing {
             Some(existing) if existing.same_content(&object) => return Ok(()),
             Some(_) => store.update(object).await,
-            None => store.create(object).await,
+            None => store.create(owned(object, store).await).await,
         };
         match answer {
             Err(error) if error.is_race() && races < MAX_RACES => races += 1,
@@ -290,6 +291,19 @@ fn object(key: &ObjectKey, existing: Option<Object>, wanted: &Content) -> Result
         object.metadata.annotations.insert(annotation::CONDITIONS.to_owned(), text);
     }
     Ok(object)
+}
+
+/// Adds the owner, if there is such a Node and it may be read. Whoever cleans up after a node that is gone for good then
+/// cleans up this object; upstream's stay for ever.
+async fn owned(mut object: Object, store: &impl Store) -> Object {
+    let key = ObjectKey::new(Kind::Node, "", &object.metadata.name);
+    if let Ok(Some(node)) = store.get(&key).await
+        && let Some(uid) = node.metadata.uid
+    {
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": key.name, "uid": uid}]);
+        object.metadata.extra.insert("ownerReferences".to_owned(), owner);
+    }
+    object
 }
 
 async fn changed<T>(channel: &mut watch::Receiver<T>) {

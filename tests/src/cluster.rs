@@ -115,7 +115,9 @@ impl Cluster {
             .args(["--store", &format!("dir:{}", self.store().display())])
             .args(["--namespace", NAMESPACE, "--cluster-id", &self.plan.id, "--hostname", &self.node().name])
             .args(["--cluster-cidrs", &list(&self.plan.pod_cidrs)])
-            .args(["--service-cidrs", &list(&self.plan.service_cidrs)]);
+            .args(["--service-cidrs", &list(&self.plan.service_cidrs)])
+            .arg("--pass-file")
+            .arg(self.store().with_extension("pass.json"));
         Ok(run)
     }
 

@@ -135,6 +135,9 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
     let is_gateway = |object: &Value| remote(object)["status"] == "none";
     let object = east.wait_object("routeagents", &node.name, PATIENCE, is_gateway).unwrap();
     assert_eq!(remote(&object)["spec"], remote_spec());
+    let owner = &object["metadata"]["ownerReferences"][0];
+    let own = client.get(&objects::node_path(&node.name)).unwrap();
+    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Node"), &own["metadata"]["uid"]), "{object}");
     eventually("the check to pass", PATIENCE, || pod.check()).unwrap();
     // There is no gateway process, and that is what keeps the node from working.
     let failure = object["status"]["statusFailure"].as_str().unwrap();

@@ -1,4 +1,3 @@
-use serde_json::json;
 use trieste_control::api::ConnectionStatus;
 use trieste_control::store::DirStore;
 

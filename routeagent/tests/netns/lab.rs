@@ -255,6 +255,7 @@ impl Lab {
             ])
             .args(["--hostname", hostname])
             .env("TRIESTE_CLOSE_GRACE", "0")
+            .env("TRIESTE_PASS_FILE", self.directory.path().join("pass.json"))
             .args(extra);
         command
     }
