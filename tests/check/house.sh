@@ -55,10 +55,10 @@ conditions() {
         done
     done
     # The route agent's are one type, each with its name, and what its object says about itself.
-    sed -n 's/.*Self::.* => "\([A-Z][A-Za-z]*\)",$/\1/p' routeagent/src/condition.rs
+    sed -n 's/.*Self::.* => "\([A-Z][A-Za-z0-9]*\)",$/\1/p' routeagent/src/condition.rs
     sed -n 's/.*name: "\([A-Z][A-Za-z]*\)"\.to_owned().*/\1/p' routeagent/src/status.rs
 }
-documented=$(sed -n 's/^| .\([A-Z][A-Za-z]*\). | \(error\|warning\|info\) |.*/\1/p' docs/operations/troubleshooting.md | sort -u)
+documented=$(sed -n 's/^| .\([A-Z][A-Za-z0-9]*\). | \(error\|warning\|info\) |.*/\1/p' docs/operations/troubleshooting.md | sort -u)
 set_somewhere=$(conditions | sort -u)
 [ -n "$set_somewhere" ] || complain "no condition was found in the sources: has the way changed in which they are set?"
 for name in $set_somewhere; do
