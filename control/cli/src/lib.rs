@@ -10,6 +10,7 @@
 //!                         of the clusters of a kubeconfig, of a store, or of one gateway
 //!   trieste status        one gateway in detail
 //!   trieste capture       packets, as pcapng
+//!   trieste diagnose      what is wrong, in a cluster or on the way between two pods
 //!   trieste gather        logs, objects and the state of nodes, as files
 //!   trieste crds          definitions for an API server, as YAML
 //! ```
@@ -26,6 +27,7 @@ mod contexts;
 mod crds;
 mod deploy_broker;
 mod deploying;
+mod diagnose;
 mod exec;
 mod gateway;
 mod gather;
@@ -90,6 +92,8 @@ enum Command {
     /// Points on the line: outer-rx, opened, inner-tx (inbound), inner-rx, sealed, outer-tx (outbound), drops (the
     /// reason is the packet's comment). Try: trieste capture -w - | tcpdump -n -r -
     Capture(capture::CaptureArgs),
+    /// Find what is wrong: in a cluster, or on the way between two pods
+    Diagnose(Box<diagnose::DiagnoseArgs>),
     /// What `trieste diagnose` runs on nodes, in pods of the route agent
     #[command(hide = true)]
     Node(node::NodeArgs),
@@ -169,6 +173,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
         Command::Capture(args) => in_runtime(capture::run(&args)).map(done),
+        Command::Diagnose(args) => in_runtime(diagnose::run(&args, &mut output)),
         Command::Node(args) => node::run(args, &mut output).map(done),
         Command::Gather(args) => in_runtime(gather::run(&args, &mut output)),
         Command::Crds(args) => crds::run(&args, &mut output).map(done),

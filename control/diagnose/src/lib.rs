@@ -3,6 +3,7 @@
 //! ```text
 //!   node    what runs on a node: report, watch, send, listen      (in the route agent's pods: `trieste node …`)
 //!   agents  how to reach those nodes: commands in pods, by way of the API server
+//!   facts   what the API server of a cluster knows
 //!   path    the walk along one connection: gather evidence, judge it
 //!   checks  the checks of `trieste diagnose`, one cluster or two at a time
 //! ```
@@ -12,4 +13,6 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+pub mod facts;
 pub mod node;
+pub mod path;

@@ -1,6 +1,7 @@
 //! Runs `trieste node …` in the route agent's pods.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::oneshot;
@@ -14,7 +15,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::answer::{Lines, document, first_line};
-use super::{AgentError, Agents, Watching};
+use super::{AgentError, Agents, Watching, lock};
 use crate::node::document::NodeReport;
 use crate::node::{SendReport, SendRequest, Transport, WatchLine, WatchReport, WatchRequest};
 
@@ -222,14 +223,15 @@ impl Agents for KubeAgents {
         let mut process = self.start(node, words.collect()).await?;
         let (ready, is_ready) = oneshot::channel();
         let within = PATIENCE + Duration::from_secs(request.seconds.into());
+        let report = Arc::new(Mutex::new(WatchReport::default()));
+        let seen = Arc::clone(&report);
         let task = tokio::spawn(async move {
-            let mut report = WatchReport::default();
             let mut ready = Some(ready);
             let (stdout, stderr) = (process.stdout(), process.stderr());
             let status = process.take_status();
             let mut complaint = Vec::new();
             let follow = async {
-                futures::join!(follow(stdout, &mut report, &mut ready), read_all(stderr, &mut complaint));
+                futures::join!(follow(stdout, &seen, &mut ready), read_all(stderr, &mut complaint));
                 match status {
                     Some(status) => status.await,
                     None => None,
@@ -241,16 +243,18 @@ impl Agents for KubeAgents {
                 // Nobody waits any more if the run was given up.
                 let _ = ready.send(Err((status, complaint)));
             }
-            report
         });
         match timeout(PATIENCE, is_ready).await {
-            Ok(Ok(Ok(()))) => Ok(Watching::new(async move { task.await.unwrap_or_default() })),
+            Ok(Ok(Ok(()))) => Ok(Watching::running(report, task)),
             Ok(Ok(Err((status, complaint)))) => {
                 judge(node, status.as_ref(), &complaint)?;
                 let why = "the watch ended before it began".to_owned();
                 Err(AgentError::Refused { node: node.to_owned(), why })
             }
-            Ok(Err(_)) | Err(_) => Err(silent(node, PATIENCE)),
+            Ok(Err(_)) | Err(_) => {
+                task.abort();
+                Err(silent(node, PATIENCE))
+            }
         }
     }
 }
@@ -258,7 +262,11 @@ impl Agents for KubeAgents {
 type Ready = oneshot::Sender<Result<(), (Option<Status>, Vec<u8>)>>;
 
 /// Reads lines until there are no more; says when the watch is ready.
-async fn follow(from: Option<impl AsyncRead + Unpin>, report: &mut WatchReport, ready: &mut Option<Ready>) {
+async fn follow(
+    from: Option<impl AsyncRead + Unpin>,
+    report: &Mutex<WatchReport>,
+    ready: &mut Option<Ready>,
+) {
     let Some(mut from) = from else { return };
     let (mut lines, mut buffer) = (Lines::default(), vec![0; 64 << 10]);
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
@@ -270,7 +278,7 @@ async fn follow(from: Option<impl AsyncRead + Unpin>, report: &mut WatchReport, 
             {
                 let _ = ready.send(Ok(()));
             }
-            report.take(line);
+            lock(report).take(line);
         }
     }
 }

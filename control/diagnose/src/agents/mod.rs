@@ -7,7 +7,9 @@ mod answer;
 mod exec;
 mod probe_pod;
 
-use futures::future::BoxFuture;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::JoinHandle;
 
 use crate::node::document::NodeReport;
 use crate::node::{SendReport, SendRequest, WatchReport, WatchRequest};
@@ -36,21 +38,37 @@ pub trait Agents: Sync {
 }
 
 /// A watch that looks. It ends by itself after the seconds that were asked for.
+#[derive(Debug)]
 pub struct Watching {
-    report: BoxFuture<'static, WatchReport>,
+    report: Arc<Mutex<WatchReport>>,
+    task: Option<JoinHandle<()>>,
 }
 
 impl Watching {
-    /// A watch whose report comes with the future.
+    /// A watch that has seen something and sees no more.
     #[must_use]
-    pub fn new(report: impl Future<Output = WatchReport> + Send + 'static) -> Self {
-        Self { report: Box::pin(report) }
+    pub fn ended(report: WatchReport) -> Self {
+        Self { report: Arc::new(Mutex::new(report)), task: None }
     }
 
-    /// Waits for its end.
-    pub async fn finish(self) -> WatchReport {
-        self.report.await
+    /// A watch whose task writes down what it sees.
+    fn running(report: Arc<Mutex<WatchReport>>, task: JoinHandle<()>) -> Self {
+        Self { report, task: Some(task) }
     }
+
+    /// Takes what was seen until now, and ends it.
+    #[must_use]
+    pub fn stop(mut self) -> WatchReport {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+        std::mem::take(&mut *lock(&self.report))
+    }
+}
+
+/// Nobody panics while holding it; if somebody did, what was written so far would do.
+fn lock(report: &Mutex<WatchReport>) -> MutexGuard<'_, WatchReport> {
+    report.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a node says nothing. Each says what to do.

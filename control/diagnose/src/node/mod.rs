@@ -28,7 +28,7 @@ pub mod wire;
 pub use listen::{Heard, ListenRequest, listen};
 pub use report::{ReportRequest, report};
 pub use ruleset::{ClosedChain, DropRule, Filters, Match, PacketFacts, Takes};
-pub use send::{SendReport, SendRequest, Transport, send};
+pub use send::{SendError, SendReport, SendRequest, SentPacket, Transport, send};
 pub use watch::{MAX_SECONDS, OuterCount, Sighting, WatchLine, WatchReport, WatchRequest, Way, watch};
 
 /// Why a node cannot do what it is asked for.

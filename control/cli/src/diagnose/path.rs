@@ -1,0 +1,229 @@
+//! `trieste diagnose path`: the walk along one connection, printed.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::Context as _;
+use trieste_control::steps::{Outcome, Record, Steps};
+use trieste_diagnose::facts::Source;
+use trieste_diagnose::path::verdict::{Diagnosis, Finding, Health, HopReport, HopState, Way};
+use trieste_diagnose::path::{Destination, PathRequest, PodRef, SideRequest, gather, judge};
+
+use super::kubectl;
+use crate::Format;
+use crate::contexts::{KubeArgs, Target};
+use crate::output::{Output, printable};
+use crate::progress::Printer;
+
+/// The namespace of pods that are named without one.
+const DEFAULT_NAMESPACE: &str = "default";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct PathArgs {
+    /// The pod that speaks first: [NAMESPACE/]NAME
+    source: PodName,
+    /// Where it goes to: [NAMESPACE/]NAME of a pod, service:[NAMESPACE/]NAME, or an address
+    destination: DestinationName,
+    #[command(flatten)]
+    kube: KubeArgs,
+    /// The destination's kubeconfig [default: the source's]
+    #[arg(long, value_name = "PATHS", help_heading = "Clusters")]
+    remoteconfig: Option<OsString>,
+    /// The context of the destination's cluster
+    #[arg(long, value_name = "NAME", help_heading = "Clusters")]
+    remotecontext: Option<String>,
+    /// Make no pod to probe from; nodes probe alone
+    #[arg(long)]
+    no_probe_pod: bool,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// A pod's name on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PodName(PodRef);
+
+impl FromStr for PodName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (namespace, name) = text.split_once('/').unwrap_or((DEFAULT_NAMESPACE, text));
+        let is_name = |text: &str| {
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+        };
+        if !is_name(namespace) || !is_name(name) {
+            return Err("a name is [NAMESPACE/]NAME".to_owned());
+        }
+        Ok(Self(PodRef { namespace: namespace.to_owned(), name: name.to_owned() }))
+    }
+}
+
+/// A destination's name on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DestinationName(Destination);
+
+impl FromStr for DestinationName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self(Destination::Address(address)));
+        }
+        let service = ["service:", "service/", "svc/"].iter().find_map(|start| text.strip_prefix(start));
+        match service {
+            Some(name) => Ok(Self(Destination::Service(name.parse::<PodName>()?.0))),
+            None => Ok(Self(Destination::Pod(text.parse::<PodName>()?.0))),
+        }
+    }
+}
+
+pub(super) async fn run(args: &PathArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
+    let near = args.kube.target()?;
+    let far = args.far()?;
+    if far.is_none() && !matches!(args.destination.0, Destination::Address(_)) {
+        anyhow::bail!(
+            "a pod or service of another cluster is found by its API server: name its context with --remotecontext, or \
+             give its address instead of its name"
+        );
+    }
+    let request = PathRequest {
+        source: args.source.0.clone(),
+        destination: args.destination.0.clone(),
+        source_side: args.side(&near).await?,
+        destination_side: match &far {
+            Some(far) => Some(args.side(far).await?),
+            None => None,
+        },
+        with_pods: !args.no_probe_pod,
+    };
+    let diagnosis = match args.output {
+        Format::Table => {
+            let mut printer = Printer::new(output);
+            printer.heading(&near.cluster);
+            let evidence = gather(&request, &mut printer).await.context("the connection cannot be judged")?;
+            let diagnosis = judge(&evidence);
+            print(&diagnosis, &mut printer);
+            printer.finish()?;
+            diagnosis
+        }
+        Format::Json | Format::Yaml => {
+            let evidence = gather(&request, &mut Record::default()).await;
+            let diagnosis = judge(&evidence.context("the connection cannot be judged")?);
+            output.write_value(&diagnosis, args.output)?;
+            diagnosis
+        }
+    };
+    Ok(if diagnosis.health == Health::Broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+impl PathArgs {
+    /// The destination's cluster, if it was named.
+    fn far(&self) -> anyhow::Result<Option<Target>> {
+        if self.remotecontext.is_none() && self.remoteconfig.is_none() {
+            return Ok(None);
+        }
+        let kube = KubeArgs {
+            kubeconfig: self.remoteconfig.clone().or_else(|| self.kube.kubeconfig.clone()),
+            context: self.remotecontext.clone(),
+            contexts: Vec::new(),
+            in_cluster: false,
+            namespace: self.kube.namespace.clone(),
+        };
+        kube.target().map(Some)
+    }
+
+    async fn side(&self, target: &Target) -> anyhow::Result<SideRequest> {
+        let source = Source { client: target.client().await?, namespace: self.kube.namespace.clone() };
+        Ok(SideRequest { source, kubectl: kubectl(target.context.as_deref()) })
+    }
+}
+
+/// Every hop, then the verdict.
+fn print(diagnosis: &Diagnosis, printer: &mut Printer) {
+    printer.text("\n");
+    for hop in &diagnosis.hops {
+        let text = title(hop);
+        match hop.state {
+            HopState::Good => printer.remark(Outcome::Success, &text),
+            HopState::Warning => printer.remark(Outcome::Warning, &text),
+            HopState::Broken => printer.remark(Outcome::Failure, &text),
+            HopState::NotReached => printer.text(&format!("   {}: not reached\n", printable(&text))),
+            HopState::Unseen => printer.text(&format!("   {}: not seen\n", printable(&text))),
+        }
+        let others = hop.findings.iter().filter(|finding| diagnosis.verdict.as_ref() != Some(*finding));
+        for finding in others {
+            printer.text(&format!("     {}: {}\n", finding.cause, printable(&finding.reason)));
+        }
+    }
+    for note in &diagnosis.notes {
+        printer.text(&format!("   note: {}\n", printable(note)));
+    }
+    printer.text("\n");
+    if let Some(verdict) = &diagnosis.verdict {
+        let outcome = if diagnosis.health == Health::Broken { Outcome::Failure } else { Outcome::Warning };
+        printer.remark(outcome, &sentence(verdict));
+        for line in &verdict.evidence {
+            printer.text(&format!("     {}\n", printable(line)));
+        }
+        printer.text(&format!("   What to do: {}\n", printable(&verdict.remedy)));
+    }
+    let measured = measured(diagnosis);
+    match diagnosis.health {
+        Health::Healthy | Health::Impaired if diagnosis.measured.answered > 0 => {
+            printer.remark(Outcome::Success, &format!("Packets pass, there and back{measured}"));
+        }
+        Health::Impaired if diagnosis.measured.sent == 0 => {
+            printer.remark(Outcome::Warning, "No probe could be sent: whether packets pass is not known");
+        }
+        Health::Healthy | Health::Impaired | Health::Broken => {}
+    }
+}
+
+fn title(hop: &HopReport) -> String {
+    let title = hop.hop.title();
+    if hop.detail.is_empty() { title.to_owned() } else { format!("{title}: {}", hop.detail) }
+}
+
+fn sentence(finding: &Finding) -> String {
+    let back = if finding.way == Way::Back { ", on the way back" } else { "" };
+    format!("{} at {}{back}: {}", finding.cause, finding.hop, finding.reason)
+}
+
+fn measured(diagnosis: &Diagnosis) -> String {
+    let measured = &diagnosis.measured;
+    let facts = [
+        measured.rtt_us.map(|us| format!("round trip {}.{:03} ms", us / 1000, us % 1000)),
+        measured.path_mtu_bytes.map(|mtu| format!("path MTU {mtu} bytes")),
+        measured.source_seen.map(|source| format!("source seen {source}")),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn destination(text: &str) -> Destination {
+        text.parse::<DestinationName>().unwrap().0
+    }
+
+    fn named(namespace: &str, name: &str) -> PodRef {
+        PodRef { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn a_destination_is_a_pod_a_service_or_an_address() {
+        assert_eq!(destination("web-1"), Destination::Pod(named("default", "web-1")));
+        assert_eq!(destination("shop/web-1"), Destination::Pod(named("shop", "web-1")));
+        assert_eq!(destination("service:shop/db"), Destination::Service(named("shop", "db")));
+        assert_eq!(destination("svc/db"), Destination::Service(named("default", "db")));
+        assert_eq!(destination("10.2.1.7"), Destination::Address([10, 2, 1, 7].into()));
+        for wrong in ["", "a/b/c", "shop/", "x y"] {
+            assert!(wrong.parse::<DestinationName>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What was found out about a connection, before anybody judges it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use trieste_control::admin::{CableStatus, GatewayStatus};
+use trieste_control::api::{Connection, EndpointSpec, HaStatus, PublishedStatus};
+
+use crate::agents::AgentError;
+use crate::node::document::NodeReport;
+use crate::node::{SendReport, WatchReport};
+
+/// Probes, by what they ask. The number travels in the packet.
+pub mod probe {
+    /// Small pings from the source pod's address to the destination.
+    pub const PING: u16 = 1;
+    /// Pings of growing size on the same way.
+    pub const SIZES: u16 = 2;
+    /// A datagram from the source gateway to the other's cable port.
+    pub const CABLE_THERE: u16 = 3;
+    /// The same from the other side.
+    pub const CABLE_BACK: u16 = 4;
+    /// Pings between the gateways' own addresses, from the source's.
+    pub const UNDERLAY_THERE: u16 = 5;
+    /// From the destination's.
+    pub const UNDERLAY_BACK: u16 = 6;
+    /// A datagram to NAT discovery's port of the destination gateway.
+    pub const DISCOVERY_THERE: u16 = 7;
+    /// Of the source gateway.
+    pub const DISCOVERY_BACK: u16 = 8;
+    /// A ping from a pod of its own beside the source.
+    pub const POD: u16 = 9;
+    /// A TCP connection to a service, from there.
+    pub const SERVICE: u16 = 10;
+    /// A ping in the name of the destination pod to the source pod.
+    pub const REVERSE: u16 = 11;
+}
+
+/// Which end of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// Where it begins.
+    Source,
+    /// Where it goes to.
+    Destination,
+}
+
+impl Side {
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Source => Self::Destination,
+            Self::Destination => Self::Source,
+        }
+    }
+}
+
+/// Everything that was found out.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    /// The cluster where the connection begins.
+    pub source: Cluster,
+    /// The cluster where it goes to.
+    pub destination: Cluster,
+    /// What the destination was asked for as, if it is a service.
+    pub service: Option<ServiceFacts>,
+    /// What became of each probe that was sent.
+    pub probes: BTreeMap<u16, Result<SendReport, String>>,
+    /// Whether both sides' gateways have the same preshared key; absent if it could not be compared.
+    pub same_preshared_key: Option<bool>,
+    /// What could not be seen, and why.
+    pub notes: Vec<String>,
+}
+
+impl Evidence {
+    /// One side.
+    #[must_use]
+    pub const fn side(&self, side: Side) -> &Cluster {
+        match side {
+            Side::Source => &self.source,
+            Side::Destination => &self.destination,
+        }
+    }
+
+    /// A probe's result, if it was sent.
+    #[must_use]
+    pub fn probe(&self, probe: u16) -> Option<&SendReport> {
+        self.probes.get(&probe)?.as_ref().ok()
+    }
+}
+
+/// One side of the connection.
+#[derive(Debug, Clone, Default)]
+pub struct Cluster {
+    /// Whether its API server was asked.
+    pub visible: bool,
+    /// Its ID in the cluster set; empty if not known.
+    pub id: String,
+    /// The words that make `kubectl` talk to it, such as ` --context a`.
+    pub kubectl: String,
+    /// The namespace of its gateway.
+    pub namespace: String,
+    /// Whether it knows the kinds of a cluster set and has such a namespace.
+    pub joined: bool,
+    /// The pod at this end.
+    pub pod: PodFacts,
+    /// The node that the pod is on.
+    pub worker: Option<String>,
+    /// The node of the active gateway.
+    pub gateway: Option<String>,
+    /// Nodes, by name.
+    pub nodes: BTreeMap<String, Node>,
+    /// Nodes that are labelled as gateways.
+    pub gateway_nodes: Vec<String>,
+    /// Pods of the gateway: node, and why they do not work.
+    pub gateway_pods: Vec<(String, Option<String>)>,
+    /// Endpoints that its store has, its own and others'.
+    pub endpoints: Vec<EndpointSpec>,
+    /// Gateways, as they publish themselves; not those that have not done so for a while.
+    pub gateways: Vec<PublishedStatus>,
+    /// Networks that it has, by its Cluster object or its Endpoint.
+    pub networks: Vec<IpNet>,
+    /// Network policies that choose the pod, and which directions they rule.
+    pub policies: Vec<PolicyFacts>,
+    /// What about the pod network is special: delivery by the network plugin.
+    pub network_plugin: String,
+}
+
+/// A pod, or the lack of one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodFacts {
+    /// `namespace/name`; an address where no pod was asked for.
+    pub name: String,
+    /// Whether it was asked for and is not there.
+    pub missing: bool,
+    /// Why it is not ready.
+    pub not_ready: Option<String>,
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// Whether it has its node's own network.
+    pub host_network: bool,
+    /// Whether there is a pod at all, and not only an address.
+    pub known: bool,
+}
+
+/// A node.
+#[derive(Debug, Clone, Default)]
+pub struct Node {
+    /// Why it is not ready.
+    pub not_ready: Option<String>,
+    /// Its addresses inside the cluster.
+    pub addresses: Vec<IpAddr>,
+    /// Why it could not be asked.
+    pub problem: Option<AgentError>,
+    /// Its report from before the probes.
+    pub before: Option<NodeReport>,
+    /// Its report from after them.
+    pub after: Option<NodeReport>,
+    /// What it saw.
+    pub watch: Option<WatchReport>,
+}
+
+/// A service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// `namespace/name`.
+    pub name: String,
+    /// Whether it is not there.
+    pub missing: bool,
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// Its first TCP port.
+    pub port: Option<u16>,
+    /// How many endpoints are ready.
+    pub ready: usize,
+    /// How many are not.
+    pub not_ready: usize,
+}
+
+/// A network policy that chooses a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PolicyFacts {
+    /// `namespace/name`.
+    pub name: String,
+    /// Whether it rules what comes.
+    pub ingress: bool,
+    /// Whether it rules what goes.
+    pub egress: bool,
+}
+
+impl Node {
+    /// Both reports, the older first.
+    pub fn reports(&self) -> impl Iterator<Item = &NodeReport> {
+        self.before.iter().chain(&self.after)
+    }
+
+    /// How much a counter of the kernel grew while probes were on their way.
+    #[must_use]
+    pub fn grew(&self, read: impl Fn(&NodeReport) -> Option<u64>) -> Option<u64> {
+        let (before, after) = (read(self.before.as_ref()?)?, read(self.after.as_ref()?)?);
+        Some(after.saturating_sub(before))
+    }
+
+    /// The gateway's newest status on this node.
+    #[must_use]
+    pub fn gateway(&self) -> Option<&GatewayStatus> {
+        self.after
+            .as_ref()
+            .and_then(|report| report.gateway.as_ref())
+            .or_else(|| self.before.as_ref()?.gateway.as_ref())
+    }
+}
+
+impl Cluster {
+    /// The pod's node, as evidence.
+    #[must_use]
+    pub fn worker(&self) -> Option<&Node> {
+        self.nodes.get(self.worker.as_ref()?)
+    }
+
+    /// The active gateway's node, as evidence.
+    #[must_use]
+    pub fn gateway(&self) -> Option<&Node> {
+        self.nodes.get(self.gateway.as_ref()?)
+    }
+
+    /// Whether pod and gateway share a node.
+    #[must_use]
+    pub fn is_on_gateway(&self) -> bool {
+        self.worker.is_some() && self.worker == self.gateway
+    }
+
+    /// Its own Endpoint.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<&EndpointSpec> {
+        self.endpoints.iter().find(|endpoint| endpoint.cluster_id == self.id)
+    }
+
+    /// What it knows of another cluster.
+    #[must_use]
+    pub fn endpoint_of(&self, cluster: &str) -> Option<&EndpointSpec> {
+        self.endpoints.iter().find(|endpoint| endpoint.cluster_id == cluster)
+    }
+
+    /// Its active gateway, as published.
+    #[must_use]
+    pub fn active(&self) -> Option<&PublishedStatus> {
+        self.gateways.iter().find(|gateway| gateway.ha_status == HaStatus::Active)
+    }
+
+    /// The status of its active gateway, if that could be asked.
+    #[must_use]
+    pub fn status(&self) -> Option<&GatewayStatus> {
+        self.gateway()?.gateway()
+    }
+
+    /// The cable to another cluster, as its owner says.
+    #[must_use]
+    pub fn cable(&self, cluster: &str) -> Option<&CableStatus> {
+        self.status()?.connections.iter().find(|cable| cable.connection.endpoint.cluster_id == cluster)
+    }
+
+    /// The connection to another cluster, as its owner says or publishes.
+    #[must_use]
+    pub fn connection(&self, cluster: &str) -> Option<&Connection> {
+        let own = self.cable(cluster).map(|cable| &cable.connection);
+        let published =
+            || self.active()?.connections.iter().find(|connection| connection.endpoint.cluster_id == cluster);
+        own.or_else(published)
+    }
+
+    /// The gateway's device.
+    #[must_use]
+    pub fn tunnel_device(&self) -> &str {
+        let config = self.endpoint().map(|endpoint| &endpoint.backend_config);
+        let named = config.and_then(|config| config.get("interface-name"));
+        match (named, self.endpoint()) {
+            (Some(name), _) => name,
+            (None, Some(endpoint)) if endpoint.backend == "vxlan" => "vxlan-tunnel",
+            (None, _) => "submariner",
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Follows a probe through the nodes by the sights of it.
+
+use std::net::IpAddr;
+
+use super::evidence::{Cluster, Evidence, Node, Side, probe};
+use super::verdict::{Hop, Way};
+use crate::node::Sighting;
+use crate::node::Way as Direction;
+use crate::node::wire::What;
+
+/// The device between a cluster's nodes.
+pub(super) const VX_DEVICE: &str = "vx-submariner";
+
+/// Where a probe can be seen, in the order in which it passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// Sent, or answered by the pod.
+    Start,
+    /// Out of `vx-submariner` of the sender's node.
+    LeavesWorker,
+    /// Out of that node, inside a datagram.
+    LeavesCarried,
+    /// At the gateway's node, inside that datagram.
+    ArrivesCarried,
+    /// Into `vx-submariner` of the gateway's node.
+    EntersGateway,
+    /// Into the gateway's device.
+    EntersTunnel,
+    /// Out of the other gateway's device.
+    LeavesTunnel,
+    /// Out of `vx-submariner` of that gateway's node.
+    LeavesGateway,
+    /// Out of that node, inside a datagram.
+    ForwardedCarried,
+    /// At the receiver's node, inside that datagram.
+    ReceivedCarried,
+    /// Into `vx-submariner` of the receiver's node.
+    EntersWorker,
+    /// On its last device, towards the pod.
+    Delivered,
+    /// The pod has answered.
+    Answered,
+}
+
+/// A place, and whether the probe was seen there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stop {
+    pub(super) place: Place,
+    pub(super) side: Side,
+    /// `None` where nobody looked.
+    pub(super) seen: Option<bool>,
+    /// The source that it had there.
+    pub(super) source: Option<IpAddr>,
+}
+
+/// A probe on its way in one direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Trip {
+    pub(super) way: Way,
+    /// The side that it comes from.
+    pub(super) from: Side,
+    pub(super) stops: Vec<Stop>,
+}
+
+impl Trip {
+    /// The last stop where it was seen; the start counts.
+    pub(super) fn last_seen(&self) -> usize {
+        self.stops.iter().rposition(|stop| stop.seen == Some(true)).unwrap_or(0)
+    }
+
+    /// The first stop behind it where somebody looked and saw nothing.
+    pub(super) fn first_missed(&self) -> Option<usize> {
+        let last = self.last_seen();
+        self.stops[last + 1..].iter().position(|stop| stop.seen == Some(false)).map(|at| last + 1 + at)
+    }
+
+    /// Whether it is known to have passed a stop: it was seen there or behind it.
+    pub(super) fn passed(&self, place: Place) -> bool {
+        self.stops.iter().any(|stop| stop.place >= place && stop.seen == Some(true))
+    }
+}
+
+impl Stop {
+    /// The hop that leads here.
+    pub(super) const fn hop(&self, from: Side) -> Hop {
+        let is_there = matches!(from, Side::Source);
+        match self.place {
+            Place::Start => {
+                if is_there {
+                    Hop::SourcePod
+                } else {
+                    Hop::DestinationPod
+                }
+            }
+            Place::LeavesWorker => {
+                if is_there {
+                    Hop::SourceNode
+                } else {
+                    Hop::DestinationNode
+                }
+            }
+            Place::LeavesCarried | Place::ArrivesCarried => {
+                if is_there {
+                    Hop::SourceVxlan
+                } else {
+                    Hop::DestinationVxlan
+                }
+            }
+            Place::EntersGateway | Place::EntersTunnel => {
+                if is_there {
+                    Hop::SourceGateway
+                } else {
+                    Hop::DestinationGateway
+                }
+            }
+            Place::LeavesTunnel => Hop::Cable,
+            Place::LeavesGateway => {
+                if is_there {
+                    Hop::DestinationGateway
+                } else {
+                    Hop::SourceGateway
+                }
+            }
+            Place::ForwardedCarried | Place::ReceivedCarried => {
+                if is_there {
+                    Hop::DestinationVxlan
+                } else {
+                    Hop::SourceVxlan
+                }
+            }
+            Place::EntersWorker | Place::Delivered => {
+                if is_there {
+                    Hop::DestinationNode
+                } else {
+                    Hop::SourceNode
+                }
+            }
+            Place::Answered => {
+                if is_there {
+                    Hop::DestinationPod
+                } else {
+                    Hop::SourcePod
+                }
+            }
+        }
+    }
+}
+
+/// The way of the pings, there and back.
+pub(super) fn trips(evidence: &Evidence) -> [Trip; 2] {
+    [trip(evidence, Way::There), trip(evidence, Way::Back)]
+}
+
+fn trip(evidence: &Evidence, way: Way) -> Trip {
+    let from = match way {
+        Way::There => Side::Source,
+        Way::Back => Side::Destination,
+    };
+    let look = Look { evidence, way, from };
+    let (sender, receiver) = (evidence.side(from), evidence.side(from.other()));
+    let mut stops = vec![look.start()];
+    if !sender.is_on_gateway() {
+        stops.push(look.at(Place::LeavesWorker, from, sender.worker(), |s| is_vx(s, Direction::Out)));
+        stops.push(look.at(Place::LeavesCarried, from, sender.worker(), |s| is_carried(s, Direction::Out)));
+        stops.push(look.at(Place::ArrivesCarried, from, sender.gateway(), |s| is_carried(s, Direction::In)));
+        stops.push(look.at(Place::EntersGateway, from, sender.gateway(), |s| is_vx(s, Direction::In)));
+    }
+    stops
+        .push(look.at(Place::EntersTunnel, from, sender.gateway(), |s| is_tunnel(s, sender, Direction::Out)));
+    let to = from.other();
+    let is_out_of_tunnel = |s: &Sighting| is_tunnel(s, receiver, Direction::In);
+    stops.push(look.at(Place::LeavesTunnel, to, receiver.gateway(), is_out_of_tunnel));
+    if !receiver.is_on_gateway() {
+        stops.push(look.at(Place::LeavesGateway, to, receiver.gateway(), |s| is_vx(s, Direction::Out)));
+        stops.push(
+            look.at(Place::ForwardedCarried, to, receiver.gateway(), |s| is_carried(s, Direction::Out)),
+        );
+        stops.push(look.at(Place::ReceivedCarried, to, receiver.worker(), |s| is_carried(s, Direction::In)));
+        stops.push(look.at(Place::EntersWorker, to, receiver.worker(), |s| is_vx(s, Direction::In)));
+    }
+    stops.push(look.at(Place::Delivered, to, receiver.worker(), |s| is_last(s, receiver, Direction::Out)));
+    if way == Way::There {
+        stops.push(look.answered());
+    }
+    Trip { way, from, stops }
+}
+
+struct Look<'a> {
+    evidence: &'a Evidence,
+    way: Way,
+    from: Side,
+}
+
+impl Look<'_> {
+    fn at(&self, place: Place, side: Side, node: Option<&Node>, is: impl Fn(&Sighting) -> bool) -> Stop {
+        let watch = node.and_then(|node| node.watch.as_ref());
+        let found =
+            watch.and_then(|watch| watch.sights.iter().find(|sight| self.is_ours(sight) && is(sight)));
+        let seen = watch.map(|_| found.is_some());
+        Stop { place, side, seen, source: found.map(|sight| sight.seen.source) }
+    }
+
+    fn is_ours(&self, sight: &Sighting) -> bool {
+        let kind = match self.way {
+            Way::There => What::EchoRequest,
+            Way::Back => What::EchoReply,
+        };
+        sight.seen.probe == probe::PING && sight.seen.what == kind
+    }
+
+    /// There: the probe was sent. Back: the destination has answered.
+    fn start(&self) -> Stop {
+        match self.way {
+            Way::There => {
+                let sent = self
+                    .evidence
+                    .probe(probe::PING)
+                    .map(|report| report.sent.iter().any(|packet| packet.refused.is_none()));
+                Stop { place: Place::Start, side: self.from, seen: sent, source: None }
+            }
+            Way::Back => Stop { place: Place::Start, ..self.reply() },
+        }
+    }
+
+    fn answered(&self) -> Stop {
+        let mut stop = Look { way: Way::Back, from: Side::Destination, ..*self }.reply();
+        // That of the answer is another matter.
+        stop.source = None;
+        // An answer that arrived somewhere was given.
+        let is_answered = self.evidence.probe(probe::PING).is_some_and(|report| report.answered() > 0);
+        if is_answered {
+            stop.seen = Some(true);
+        }
+        stop
+    }
+
+    /// The reply, on its first device.
+    fn reply(&self) -> Stop {
+        let receiver = &self.evidence.destination;
+        let is_first = |s: &Sighting| {
+            is_last(s, receiver, Direction::In)
+                || is_vx(s, Direction::Out)
+                || is_tunnel(s, receiver, Direction::Out)
+        };
+        self.at(Place::Answered, Side::Destination, receiver.worker(), is_first)
+    }
+}
+
+fn is_vx(sight: &Sighting, way: Direction) -> bool {
+    sight.device == VX_DEVICE && sight.way == way
+}
+
+fn is_tunnel(sight: &Sighting, side: &Cluster, way: Direction) -> bool {
+    sight.device == side.tunnel_device() && sight.way == way
+}
+
+fn is_carried(sight: &Sighting, way: Direction) -> bool {
+    sight.seen.carrier.is_some() && sight.way == way
+}
+
+/// A device of the pod network, or the underlay's where the network plugin carries the packet on.
+fn is_last(sight: &Sighting, side: &Cluster, way: Direction) -> bool {
+    let is_ours = sight.device == VX_DEVICE || sight.device == side.tunnel_device();
+    !is_ours && sight.seen.carrier.is_none() && sight.way == way
+}
