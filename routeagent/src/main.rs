@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
 use tracing_subscriber::EnvFilter;
+use trieste_control::privileges::{Capability, Needs};
 use trieste_control::store::{AnyStore, Location};
 use trieste_control::version::upstream_component;
 use trieste_routeagent::agent::Report;
@@ -38,13 +39,31 @@ fn main() -> ExitCode {
         }
     };
     log_to_stderr(options.log_filter());
-    match run(&options) {
+    match privileges(&options).and_then(|()| run(&options)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("trieste-routeagent: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says what is missing, and gives up what is not needed, before the first thread starts.
+fn privileges(options: &Options) -> anyhow::Result<()> {
+    let needs = Needs::default()
+        .vital(
+            Capability::NET_ADMIN,
+            "program links, routes, rules and filters: no pod reaches another cluster",
+        )
+        .wanted(Capability::NET_RAW, "ping remote gateways: the health of connections is not known")
+        .store(&options.store())
+        .files([options.pass_file.clone()]);
+    // What only reads files needs nothing, and what can be removed without rights is removed.
+    if !(options.check || options.wait_for_node || options.uninstall) {
+        needs.check()?;
+    }
+    needs.limit();
+    Ok(())
 }
 
 /// Runs on one thread: the work is small, and a network namespace belongs to a thread.

@@ -38,12 +38,20 @@ pub struct Settings {
     pub udp_port: u16,
     /// Further lines for the gateway's configuration file.
     pub extra: Vec<String>,
+    /// Words before the gateway's and the route agent's own: a program that confines them, say. `DIRECTORY` in a word
+    /// is the cluster's own directory.
+    pub wrap: Vec<String>,
 }
 
 impl Settings {
     /// Every cluster of the lab on one broker, a directory of the lab.
     pub fn of(lab: &Lab) -> Self {
-        Self { broker: Some(lab.directory().join("broker")), udp_port: 4500, extra: Vec::new() }
+        Self {
+            broker: Some(lab.directory().join("broker")),
+            udp_port: 4500,
+            extra: Vec::new(),
+            wrap: Vec::new(),
+        }
     }
 }
 
@@ -53,6 +61,7 @@ pub struct Cluster {
     plan: ClusterPlan,
     lab: Lab,
     directory: PathBuf,
+    wrap: Vec<String>,
     gateway: Option<Daemon>,
     route_agent: Option<Daemon>,
 }
@@ -68,8 +77,10 @@ impl Cluster {
         if let Some(broker) = &settings.broker {
             std::fs::create_dir_all(broker)?;
         }
+        let here = directory.to_string_lossy();
+        let wrap = settings.wrap.iter().map(|word| word.replace("DIRECTORY", &here)).collect();
         let mut cluster =
-            Self { plan: plan.clone(), lab: lab.clone(), directory, gateway: None, route_agent: None };
+            Self { plan: plan.clone(), lab: lab.clone(), directory, wrap, gateway: None, route_agent: None };
         let config = cluster.config(settings);
         std::fs::write(cluster.config_path(), config)?;
         std::fs::create_dir_all(cluster.store())?;
@@ -83,12 +94,7 @@ impl Cluster {
     /// # Errors
     /// If it cannot start.
     pub fn start_gateway(&mut self) -> anyhow::Result<()> {
-        let run = self
-            .node()
-            .namespace
-            .run(&programs::path("trieste-gateway")?.to_string_lossy())
-            .arg("--config")
-            .arg(self.config_path());
+        let run = self.program("trieste-gateway")?.arg("--config").arg(self.config_path());
         self.gateway = Some(Daemon::start(&self.lab, &format!("{}-gateway", self.plan.id), &run)?);
         Ok(())
     }
@@ -109,9 +115,7 @@ impl Cluster {
     /// If it is not built.
     pub fn route_agent_command(&self) -> anyhow::Result<Run> {
         let run = self
-            .node()
-            .namespace
-            .run(&programs::path("trieste-routeagent")?.to_string_lossy())
+            .program("trieste-routeagent")?
             .args(["--store", &format!("dir:{}", self.store().display())])
             .args(["--namespace", NAMESPACE, "--cluster-id", &self.plan.id, "--hostname", &self.node().name])
             .args(["--cluster-cidrs", &list(&self.plan.pod_cidrs)])
@@ -119,6 +123,14 @@ impl Cluster {
             .arg("--pass-file")
             .arg(self.store().with_extension("pass.json"));
         Ok(run)
+    }
+
+    /// One of our programs on the gateway node, confined as the settings say.
+    fn program(&self, name: &str) -> anyhow::Result<Run> {
+        let path = programs::path(name)?.to_string_lossy().into_owned();
+        let mut words = self.wrap.iter().cloned().chain([path]);
+        let first = words.next().context("there is always a program")?;
+        Ok(self.node().namespace.run(&first).args(words))
     }
 
     /// Ends the gateway as a crash would.
@@ -159,6 +171,14 @@ impl Cluster {
         let run = self.node().namespace.run(&gateway.to_string_lossy());
         run.arg("--config").arg(self.config_path()).arg("--uninstall").stdout()?;
         Ok(())
+    }
+
+    /// The route agent's process.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn route_agent(&self) -> anyhow::Result<&Daemon> {
+        self.route_agent.as_ref().context("the route agent does not run")
     }
 
     /// The gateway's process.

@@ -13,6 +13,7 @@
 //! * [`kubernetes`] has real API servers, and clusters of several gateways that live on them.
 //! * [`nat`] puts address translation between a gateway and the underlay.
 //! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it.
+//! * [`image`] is our container image, of the programs under test.
 //! * [`fuzz`] feeds bytes that nobody sane would send to everything that reads bytes.
 //! * [`demo`] is `./dev demo`.
 //!
@@ -29,6 +30,7 @@ pub mod demo;
 pub mod fault;
 pub mod fuzz;
 pub mod guard;
+pub mod image;
 pub mod interrupt;
 pub mod kubernetes;
 pub mod lab;

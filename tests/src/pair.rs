@@ -38,10 +38,19 @@ impl Pair {
     /// # Errors
     /// The first thing that does not work; the lab is gone then.
     pub fn connected_with(topology: &Topology, extra: &[&str]) -> anyhow::Result<Self> {
+        Self::connected_confined(topology, extra, &[])
+    }
+
+    /// The same, with words before those of our programs ([`Settings::wrap`]).
+    ///
+    /// # Errors
+    /// The first thing that does not work; the lab is gone then.
+    pub fn connected_confined(topology: &Topology, extra: &[&str], wrap: &[&str]) -> anyhow::Result<Self> {
         let lab = Lab::new()?;
         let plan = lab.build(topology)?;
         let mut settings = Settings::of(&lab);
         settings.extra = extra.iter().map(|line| (*line).to_owned()).collect();
+        settings.wrap = wrap.iter().map(|word| (*word).to_owned()).collect();
         let east = Cluster::start(&lab, plan.cluster("east"), &settings);
         let west = Cluster::start(&lab, plan.cluster("west"), &settings);
         let connected = east.and_then(|east| Ok((east, west?))).and_then(|(east, west)| {
