@@ -58,6 +58,17 @@ fn a_summary_counts_or_names_the_failure() {
     assert_eq!(summary(&gateway), "no TUN");
 }
 
+#[test]
+fn subnets_of_both_families_are_cut_as_upstream_cuts_them() {
+    let mut gateway = recorded_gateways("0s").remove(0);
+    gateway.status.connections[0].endpoint.subnets =
+        ["100.2.0.0/16", "10.2.0.0/16", "fd00:2::/112", "fd00:10:2::/48"].map(str::to_owned).into();
+    let text = table(&connections(std::slice::from_ref(&gateway)));
+    let row = text.lines().nth(1).unwrap();
+    assert!(row.contains("100.2.0.0/16, 10.2.0.0/16, fd00:2::/112,   connected"), "{row}");
+    assert_eq!(table(&connections(&[])), "", "without rows not even a heading");
+}
+
 /// The recorded Gateway objects, with the round-trip time that was current when the tables were recorded.
 fn recorded_gateways(average: &str) -> Vec<Gateway> {
     let list: serde_json::Value = serde_saphyr::from_str(A_GATEWAYS).unwrap();
