@@ -13,6 +13,7 @@
 //!   trieste diagnose      what is wrong, in a cluster or on the way between two pods
 //!   trieste gather        logs, objects and the state of nodes, as files
 //!   trieste crds          definitions for an API server, as YAML
+//!   trieste manifests     everything that join and deploy-broker apply, as YAML
 //! ```
 //!
 //! Answers go to standard output and nothing else does: remarks and errors go to standard error, and an error says
@@ -34,6 +35,7 @@ mod gather;
 mod globalnet;
 mod installation;
 mod join;
+mod manifests;
 mod node;
 mod output;
 mod pcapng;
@@ -102,6 +104,10 @@ enum Command {
     Gather(gather::GatherArgs),
     /// Print the definitions of Trieste's kinds, for kubectl apply -f -
     Crds(crds::CrdsArgs),
+    /// Print the objects of a broker and of a member, for those who apply them with their own tools
+    ///
+    /// Without Secrets: the files say how to make those. What join applies comes from the same place.
+    Manifests(Box<manifests::ManifestsArgs>),
     /// Print a completion script for a shell
     #[command(visible_alias = "completion")]
     Completions {
@@ -182,6 +188,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Node(args) => node::run(args, &mut output).map(done),
         Command::Gather(args) => in_runtime(gather::run(&args, &mut output)),
         Command::Crds(args) => crds::run(&args, &mut output).map(done),
+        Command::Manifests(args) => manifests::run(&args, &mut output).map(done),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "trieste", &mut script);

@@ -185,3 +185,60 @@ impl FromStr for Component {
             .ok_or_else(|| format!("`{text}` is no component: known are service-discovery and connectivity"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(options: &BrokerOptions, name: &str) -> Value {
+        let manifests = broker(options).unwrap();
+        let found = manifests.iter().find(|manifest| manifest.name() == name).unwrap();
+        found.as_value()["data"].clone()
+    }
+
+    #[test]
+    fn the_config_maps_are_upstreams_to_the_letter() {
+        let mut options = BrokerOptions::default();
+        options.globalnet.enabled = true;
+        options.globalnet.cluster_size = 60000;
+        assert_eq!(
+            info(&options, GLOBALNET_INFO),
+            json!({"globalnetEnabled": "true", "globalnetCidrRange": "\"242.0.0.0/8\"",
+                "globalnetClusterSize": "65536", "clusterinfo": "[]"})
+        );
+        assert_eq!(
+            info(&options, CLUSTERSET_IP_INFO),
+            json!({"clustersetIPEnabled": "false", "clustersetIPCidrRange": "\"243.0.0.0/8\"",
+                "clustersetIPClusterSize": "4096", "clusterinfo": "[]"})
+        );
+    }
+
+    #[test]
+    fn a_globalnet_that_nobody_asked_for_is_not_judged_and_one_that_is_full_at_once_is_refused() {
+        let mut options = BrokerOptions::default();
+        options.globalnet.cluster_size = 1 << 24;
+        assert!(broker(&options).is_ok());
+        options.globalnet.enabled = true;
+        assert!(broker(&options).unwrap_err().to_string().contains("a second cluster would get none"));
+    }
+
+    #[test]
+    fn the_policy_is_there_before_anybody_can_join() {
+        let manifests = broker(&BrokerOptions::default()).unwrap();
+        let at = |kind: &str| manifests.iter().position(|manifest| manifest.kind() == kind).unwrap();
+        assert!(at("ValidatingAdmissionPolicyBinding") < at("Broker"));
+        assert_eq!(at("Namespace"), 0);
+    }
+
+    #[test]
+    fn a_members_account_its_token_and_its_binding_belong_together() {
+        let [account, token, binding] = <[Manifest; 3]>::try_from(broker_member("east", "ns")).unwrap();
+        assert_eq!(account.name(), "cluster-east");
+        assert_eq!(
+            token.as_value()["metadata"]["annotations"]["kubernetes.io/service-account.name"],
+            "cluster-east"
+        );
+        assert_eq!(binding.as_value()["subjects"][0]["name"], "cluster-east");
+        assert!([account, token, binding].iter().all(|manifest| manifest.namespace() == Some("ns")));
+    }
+}

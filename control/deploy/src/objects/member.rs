@@ -16,3 +16,104 @@ pub fn member(options: &MemberOptions) -> Vec<Manifest> {
     manifests.extend(services::member(options));
     manifests
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::names::{GATEWAY, MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
+    use super::super::{Secret, example};
+    use super::*;
+
+    #[test]
+    fn everything_carries_our_labels_and_no_two_objects_are_the_same() {
+        let manifests = member(&example());
+        for manifest in &manifests {
+            let labels = &manifest.as_value()["metadata"]["labels"];
+            assert_eq!(
+                (&labels[PART_OF_LABEL], &labels[MANAGED_BY_LABEL]),
+                (&json!(TRIESTE), &json!(TRIESTE))
+            );
+            assert_eq!(labels[VERSION_LABEL], env!("CARGO_PKG_VERSION"), "{manifest}");
+        }
+        let mut shown: Vec<String> = manifests.iter().map(ToString::to_string).collect();
+        shown.sort();
+        shown.dedup();
+        assert_eq!(shown.len(), manifests.len());
+    }
+
+    #[test]
+    fn pods_have_two_capabilities_and_write_nowhere_but_to_their_own_places() {
+        for pod in pods(&example()) {
+            let containers = |key: &str| pod[key].as_array().cloned().unwrap_or_default();
+            for (container, wanted) in containers("containers")
+                .into_iter()
+                .map(|container| (container, json!(["NET_ADMIN", "NET_RAW"])))
+                .chain(containers("initContainers").into_iter().map(|container| (container, Value::Null)))
+            {
+                let security = &container["securityContext"];
+                assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
+                assert_eq!(security["capabilities"]["add"], wanted);
+                assert_eq!(security["privileged"], false);
+                assert_eq!(security["allowPrivilegeEscalation"], false);
+                assert_eq!(security["readOnlyRootFilesystem"], true);
+                assert_eq!(security["seccompProfile"]["type"], "RuntimeDefault");
+            }
+            let paths: Vec<&str> = containers("volumes")
+                .iter()
+                .filter_map(|volume| volume["hostPath"]["path"].as_str())
+                .map(|path| {
+                    let known = [
+                        "/var/lib/trieste",
+                        "/run/trieste",
+                        "/dev/net/tun",
+                        "/proc/sys/net",
+                        "/run/xtables.lock",
+                    ];
+                    *known.iter().find(|known| **known == path).unwrap_or_else(|| panic!("{path}"))
+                })
+                .collect();
+            assert!(!paths.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_load_balancer_comes_with_its_resolver() {
+        let mut options = example();
+        let services = |options: &MemberOptions| {
+            member(options).iter().filter(|manifest| manifest.kind() == "Service").count()
+        };
+        let resolver = |options: &MemberOptions| {
+            let pods = pods(options);
+            let variables = pods[0]["containers"][0]["env"].as_array().unwrap().clone();
+            variables
+                .into_iter()
+                .find(|variable| variable["name"] == "SUBMARINER_PUBLICIP")
+                .map(|found| found["value"].clone())
+        };
+        assert_eq!((services(&options), resolver(&options)), (1, None));
+        options.load_balancer = true;
+        assert_eq!((services(&options), resolver(&options)), (2, Some(json!(format!("lb:{GATEWAY}")))));
+    }
+
+    #[test]
+    fn secrets_are_in_secrets_alone_and_do_not_print() {
+        let mut options = example();
+        options.psk = Secret::new(*b"hush hush");
+        options.broker.token = Secret::new(*b"hush token");
+        for manifest in member(&options).iter().filter(|manifest| !manifest.is_secret()) {
+            let text = manifest.to_yaml();
+            for secret in [&options.psk, &options.broker.token] {
+                assert!(!text.contains("hush") && !text.contains(&secret.to_base64()), "{manifest}");
+            }
+        }
+        assert!(!format!("{options:?}").contains("hush"));
+        assert!(!format!("{:?}", member(&options)).contains("hush"));
+    }
+
+    fn pods(options: &MemberOptions) -> Vec<Value> {
+        let manifests = member(options);
+        let sets = manifests.iter().filter(|manifest| manifest.kind() == "DaemonSet");
+        sets.map(|manifest| manifest.as_value()["spec"]["template"]["spec"].clone()).collect()
+    }
+}

@@ -7,11 +7,12 @@
 //! ```
 //!
 //! `join` and `deploy-broker` apply what comes out here: there is one place that knows what a member consists of.
-//! Nothing here talks to a cluster.
+//! Nothing here talks to a cluster. [`files`] writes the same for those who apply YAML with their own tools.
 
 mod broker;
 mod crds;
 mod custom;
+mod files;
 mod gateway;
 mod image;
 mod manifest;
@@ -31,6 +32,7 @@ mod services;
 pub use broker::{BrokerOptions, ClusterSetIp, Component, Globalnet, broker, broker_member};
 pub use crds::definitions;
 pub use custom::{broker_resource, submariner_resource, submariner_status};
+pub use files::{File, example, files};
 pub use image::{Image, PullPolicy, UnknownPullPolicy};
 pub use manifest::{Manifest, to_yaml};
 pub use member::member;

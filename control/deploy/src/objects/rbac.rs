@@ -49,21 +49,20 @@ pub const ACCOUNTS: [Account; 3] = [
 ];
 
 const SUBMARINER: &str = "submariner.io";
-const WRITES: &[&str] = &["get", "list", "watch", "create", "update", "delete"];
 
 const GATEWAY_HERE: &[Right] = &[
     Right {
         group: SUBMARINER,
         resources: &["clusters", "endpoints"],
         names: &[],
-        verbs: WRITES,
+        verbs: &["list", "watch", "create", "update", "delete"],
         reason: "the leader writes its own, copies others' from the broker, and removes both when uninstalled",
     },
     Right {
         group: SUBMARINER,
         resources: &["gateways"],
         names: &[],
-        verbs: WRITES,
+        verbs: &["get", "list", "watch", "create", "update", "delete"],
         reason: "each gateway publishes its status; the leader removes those of gateways that are gone",
     },
     Right {
@@ -90,9 +89,9 @@ const GATEWAY_HERE: &[Right] = &[
     Right {
         group: "",
         resources: &["services"],
-        names: &[GATEWAY],
+        names: &[],
         verbs: &["get", "list", "watch"],
-        reason: "a gateway behind the load balancer publishes the address that the Service got",
+        reason: "a gateway behind a load balancer publishes the address that the Service got; lb:NAME says which",
     },
     Right {
         group: "",
@@ -343,6 +342,50 @@ mod tests {
                 assert_eq!((right.resources, right.verbs), (&["nodes"][..], &["get", "list", "watch"][..]));
             }
         }
+    }
+
+    /// Every right as a line of the documentation.
+    fn lines() -> Vec<String> {
+        let line = |who: &str, place: &str, right: &Right| {
+            let code =
+                |words: &[&str]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+            let group = if right.group.is_empty() { "" } else { &format!(" of `{}`", right.group) };
+            let names = if right.names.is_empty() { "" } else { &format!(" called {}", code(right.names)) };
+            let (what, verbs) = (code(right.resources), right.verbs.join(", "));
+            format!("| `{who}` | {place} | {what}{group}{names} | {verbs} | {} |", right.reason)
+        };
+        let mut lines = Vec::new();
+        for Account { name, here, everywhere } in &ACCOUNTS {
+            lines.extend(here.iter().map(|right| line(name, "namespace", right)));
+            lines.extend(everywhere.iter().map(|right| line(name, "cluster", right)));
+        }
+        let roles = [
+            (MEMBER_ROLE, MEMBER),
+            (UPSTREAM_MEMBER_ROLE, UPSTREAM_MEMBER),
+            (BROKER_ADMIN, BROKER_ADMINISTRATOR),
+        ];
+        for (role, rights) in roles {
+            lines.extend(rights.iter().map(|right| line(role, "broker's namespace", right)));
+        }
+        lines
+    }
+
+    #[test]
+    fn the_documentation_has_every_right_with_its_reason_and_no_other() {
+        let page = include_str!("../../../../docs/operations/deployment.md");
+        let is_right = |line: &&str| {
+            [" | namespace | ", " | cluster | ", " | broker's namespace | "]
+                .iter()
+                .any(|place| line.contains(place))
+        };
+        let found: Vec<&str> = page.lines().filter(is_right).collect();
+        let wanted = lines();
+        assert_eq!(
+            found,
+            wanted,
+            "docs/operations/deployment.md is to have these lines:\n{}",
+            wanted.join("\n")
+        );
     }
 
     #[test]
