@@ -11,6 +11,7 @@
 //! * [`command`], [`daemon`], [`wait`] run things in namespaces, bounded in time.
 //! * [`broker`] plays another member on the broker; [`cluster`] starts a cluster's gateway and route agent, [`pair`] two of them; [`peer`] starts a foreign gateway instead.
 //! * [`kubernetes`] has real API servers, and clusters of several gateways that live on them.
+//! * [`clusters`] has real clusters with kubelets and containers.
 //! * [`nat`] puts address translation between a gateway and the underlay.
 //! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it.
 //! * [`image`] is our container image, of the programs under test.

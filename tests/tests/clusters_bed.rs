@@ -13,6 +13,7 @@ use trieste_tests::clusters::{Cluster, ClusterShape, Clusters, Pod, PodShape, TO
 use trieste_tests::daemon::Daemon;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
+use trieste_tests::topology::Families;
 use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
@@ -57,6 +58,33 @@ fn two_real_clusters_do_what_a_gateway_needs() {
     eprintln!("gone after {:.1?}", clock.elapsed());
 }
 
+#[test]
+fn clusters_of_one_family_and_of_the_same_network_come_up() {
+    let Some(_turn) = root_test("clusters_of_one_family_and_of_the_same_network_come_up") else { return };
+    let clock = Instant::now();
+    let lab = Lab::new().unwrap();
+    let shape = |name: &str, families| ClusterShape::new(name, 5).with_nodes(1).with_families(families);
+    let shapes = [shape("four", Families::V4).with_mtu(1400), shape("six", Families::V6)];
+    let clusters = Clusters::up(&lab, &shapes).unwrap();
+    eprintln!("ready after {:.1?}", clock.elapsed());
+
+    for (cluster, net) in clusters.all().iter().zip(["10.50.0.0/16", "fd00:50::/48"]) {
+        assert_eq!(cluster.pod_nets(), [net.parse().unwrap()]);
+        let node = cluster.node(1);
+        let shapes = [PodShape::on(node, "one"), PodShape::on(node, "other")];
+        let [one, other] = cluster.start_pods(&shapes).unwrap().try_into().unwrap();
+        assert!(
+            other.addresses.iter().all(|ip| cluster.pod_nets()[0].contains(ip)) && other.addresses.len() == 1
+        );
+        one.exchange(other.responders()[0], &SIZES, one.addresses[0]).unwrap();
+        let service = cluster.start_service("web", "other").unwrap();
+        one.tcp(SocketAddr::new(service[0], 80), 64).unwrap();
+        let mtu = one.exec(&["cat", "/sys/class/net/eth0/mtu"]).unwrap().success().unwrap();
+        assert_eq!(mtu.trim(), if cluster.name() == "four" { "1400" } else { "1500" });
+    }
+    eprintln!("done after {:.1?}", clock.elapsed());
+}
+
 /// The same with every cluster, at the same time.
 fn in_both<'a, T: Send>(clusters: &'a Clusters, work: impl Fn(&'a Cluster) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
@@ -88,7 +116,8 @@ impl<'a> Bed<'a> {
         for to in self.server.responders() {
             self.client.exchange(to, &SIZES, self.client.address_like(to.ip()).unwrap()).unwrap();
             for bytes in SIZES {
-                self.client.ping(to.ip(), bytes).unwrap();
+                let own = self.client.address_like(to.ip()).unwrap();
+                self.client.ping_pod(&self.server, to.ip(), bytes, own).unwrap();
             }
             // A node speaks to pods from its bridge or its own address, which are not the same for every plugin.
             self.host.tcp(to, SIZES[3]).unwrap();
@@ -115,7 +144,7 @@ impl<'a> Bed<'a> {
             let own = node.addresses().into_iter().find(|ip| ip.is_ipv4() == to.is_ipv4()).unwrap();
             self.client.exchange(to, &SIZES, own).unwrap();
             self.host.exchange(to, &SIZES, own).unwrap();
-            self.client.ping(to.ip(), 64).unwrap();
+            self.client.ping_pod(&other.host, to.ip(), SIZES[3], own).unwrap();
         }
     }
 

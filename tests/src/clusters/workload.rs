@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, READY};
 use super::node::Node;
+use crate::capture::Capture;
 use crate::command::{Output, Run};
 use crate::lab::Lab;
 use crate::netns::Namespace;
@@ -25,8 +26,10 @@ const TRAFFIC: Duration = Duration::from_secs(10);
 /// A pod to make: a responder of the tools image.
 #[derive(Debug, Clone)]
 pub struct PodShape {
-    /// Its name, also the value of its label `app`.
+    /// Its name.
     pub name: String,
+    /// The value of its label `app`, which a Service chooses by: its name, unless something else is said.
+    pub app: String,
     /// The node to put it on.
     pub node: String,
     /// Whether it uses the node's network.
@@ -36,12 +39,20 @@ pub struct PodShape {
 impl PodShape {
     /// A pod with an address of its own on this node.
     pub fn on(node: &Node, name: &str) -> Self {
-        Self { name: name.to_owned(), node: node.name().to_owned(), is_host: false }
+        let (name, node) = (name.to_owned(), node.name().to_owned());
+        Self { app: name.clone(), name, node, is_host: false }
     }
 
     /// A pod in the node's network; at most one on a node, for its port.
     pub fn host(node: &Node, name: &str) -> Self {
         Self { is_host: true, ..Self::on(node, name) }
+    }
+
+    /// The same with another label `app`: several pods behind one Service.
+    #[must_use]
+    pub fn with_app(mut self, app: &str) -> Self {
+        app.clone_into(&mut self.app);
+        self
     }
 }
 
@@ -58,6 +69,7 @@ pub struct Pod {
     pub addresses: Vec<IpAddr>,
     netns: Namespace,
     kubectl: Run,
+    lab: Lab,
 }
 
 impl Cluster {
@@ -69,7 +81,7 @@ impl Cluster {
         let items: Vec<_> = shapes.iter().map(manifest).collect();
         self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
         for shape in shapes {
-            self.wait_pods("default", &format!("app={}", shape.name))?;
+            self.wait_pods("default", &format!("pod={}", shape.name))?;
         }
         shapes.iter().map(|shape| self.pod("default", &shape.name)).collect()
     }
@@ -105,6 +117,7 @@ impl Cluster {
             addresses,
             netns,
             kubectl,
+            lab: self.lab().clone(),
         })
     }
 
@@ -189,6 +202,24 @@ impl Pod {
         Ok(ping)
     }
 
+    /// Pings another pod at one of its addresses, and has tcpdump look there: all requests must come from this address.
+    ///
+    /// # Errors
+    /// If an answer is missing, or a request came from elsewhere.
+    pub fn ping_pod(&self, to: &Self, ip: IpAddr, bytes: usize, seen_as: IpAddr) -> anyhow::Result<Ping> {
+        let capture = Capture::start(&self.lab, &to.netns, "any", &format!("dst host {ip}"))?;
+        let ping = self.ping(ip, bytes)?;
+        let frames = capture.finish()?;
+        let seen = frames.count(&format!("src host {seen_as}"))?;
+        anyhow::ensure!(
+            seen >= ping.sent as usize,
+            "ping from {} to {ip} with {bytes} bytes: {seen} of {} requests came from {seen_as}",
+            self.name,
+            ping.sent
+        );
+        Ok(ping)
+    }
+
     /// Sends so many bytes over TCP to a responder, and checks that they arrived as they were.
     ///
     /// # Errors
@@ -245,7 +276,7 @@ fn payload(bytes: usize) -> Vec<u8> {
 fn manifest(shape: &PodShape) -> Value {
     let port = RESPONDER_PORT.to_string();
     json!({"apiVersion": "v1", "kind": "Pod",
-    "metadata": {"name": shape.name, "namespace": "default", "labels": {"app": shape.name}},
+    "metadata": {"name": shape.name, "namespace": "default", "labels": {"app": shape.app, "pod": shape.name}},
     "spec": {
         "nodeName": shape.node,
         "hostNetwork": shape.is_host,
