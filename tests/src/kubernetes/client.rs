@@ -343,7 +343,9 @@ fn path_of(object: &Value) -> anyhow::Result<String> {
     let namespace =
         text(&metadata["namespace"]).map_or_else(String::new, |name| format!("/namespaces/{name}"));
     let kind = kind.to_lowercase();
-    let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+    // Policies, but gateways.
+    let stem = kind.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
+    let plural = stem.map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
     Ok(format!("{prefix}/{version}{namespace}/{plural}/{name}"))
 }
 
@@ -370,6 +372,9 @@ mod tests {
 
         assert_eq!(path_of(&lease).unwrap(), "/apis/coordination.k8s.io/v1/namespaces/n/leases/lock");
         assert_eq!(path_of(&node).unwrap(), "/api/v1/nodes/gw1");
+        let of = |kind: &str| json!({"apiVersion": "g/v1", "kind": kind, "metadata": {"name": "x"}});
+        assert_eq!(path_of(&of("Gateway")).unwrap(), "/apis/g/v1/gateways/x");
+        assert_eq!(path_of(&of("Policy")).unwrap(), "/apis/g/v1/policies/x");
         assert!(path_of(&json!({"kind": "Node"})).is_err());
     }
 }
