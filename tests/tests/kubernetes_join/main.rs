@@ -124,7 +124,7 @@ fn a_command_that_is_killed_at_any_write_is_finished_by_the_next_run() {
             last = Some(east.deploy_as(&east.server(crash), None).await?.0);
             Ok(())
         });
-        assert!(deployed.await > 20);
+        assert!(deployed.await > 15);
         let info = last.unwrap();
         let joined = killed("join", async |crash| {
             west.join_as(&west.server(crash.clone()), &info, &west.options(&info, "west"), Some(crash))

@@ -36,14 +36,14 @@ pub(super) async fn nodes(
     let set = |name: &str| Place::namespaced("apps/v1", "DaemonSet", &options.namespace, name);
     let (place, cleaner) = (set(name), set(&format!("{name}-uninstall")));
     let live = server.find(&place).await?;
-    let has_cleaner = server.find(&cleaner).await?.is_some();
-    if live.is_none() && !has_cleaner {
+    let mut made = server.find(&cleaner).await?;
+    if live.is_none() && made.is_none() {
         return Ok(());
     }
     steps.begin(title);
     if let Some(live) = &live {
-        if !has_cleaner {
-            server.create(&cleaner_of(live, &cleaner.name, &options.namespace)).await?;
+        if made.is_none() {
+            made = Some(server.create(&cleaner_of(live, &cleaner.name, &options.namespace)).await?);
         }
         remove(server, &place).await?;
         gone(server, options, name, steps).await?;

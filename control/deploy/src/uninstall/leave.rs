@@ -87,7 +87,9 @@ async fn leave(broker: &Server, with_account: bool, member: &Member) -> Result<(
     if with_account {
         let account = broker_member(&member.cluster_id, &member.broker_namespace);
         for place in account.iter().rev().filter_map(|manifest| Place::of(manifest.as_value())) {
-            broker.delete(&place).await?;
+            if broker.find(&place).await?.is_some() {
+                broker.delete(&place).await?;
+            }
         }
     }
     Ok(())
