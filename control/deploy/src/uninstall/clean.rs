@@ -48,9 +48,10 @@ pub(super) async fn nodes(
         remove(server, &place).await?;
         gone(server, options, name, steps).await?;
     }
-    server
-        .merge(&cleaner, &json!({"spec": {"template": {"spec": {"nodeSelector": {PARKED: null}}}}}))
-        .await?;
+    if made.is_some_and(|made| !made["spec"]["template"]["spec"]["nodeSelector"][PARKED].is_null()) {
+        let free = json!({"spec": {"template": {"spec": {"nodeSelector": {PARKED: null}}}}});
+        server.merge(&cleaner, &free).await?;
+    }
     cleaned(server, options, &cleaner, steps).await?;
     remove(server, &cleaner).await?;
     steps.end(Outcome::Success);
