@@ -206,7 +206,7 @@ impl Options {
         match (self.debug, self.verbosity) {
             (_, 4..) => "trace,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info",
             (true, _) | (_, 3) => {
-                "debug,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,netlink_proto=info"
+                "debug,kube_client=info,kube_runtime=off,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,netlink_proto=info"
             }
             (false, _) => "info,kube_runtime=off",
         }

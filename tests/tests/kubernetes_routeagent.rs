@@ -339,6 +339,8 @@ fn own_spec(hostname: &str) -> Value {
     let mut spec = remote_spec();
     spec["cluster_id"] = json!("east");
     spec["hostname"] = json!(hostname);
+    spec["backend"] = json!("wireguard");
+    spec["backend_config"]["interface-name"] = json!("submariner");
     spec["cable_name"] = json!("submariner-cable-east-172-31-1-1");
     spec["private_ip"] = json!("172.31.1.1");
     spec["public_ip"] = json!("172.31.1.1");
