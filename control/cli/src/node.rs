@@ -40,6 +40,8 @@ enum NodeCommand {
     },
     /// Send probes and say what came back; needs NET_RAW, but for --plain
     Send(SendArgs),
+    /// Ask an HTTP server for the head of a page
+    Head(HeadArgs),
     /// Hear probes on a UDP port, as an application does
     Listen {
         /// The run whose probes are meant
@@ -52,6 +54,16 @@ enum NodeCommand {
         #[arg(long, default_value_t = 10)]
         seconds: u32,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct HeadArgs {
+    /// The server: ADDRESS:PORT
+    #[arg(long)]
+    to: std::net::SocketAddr,
+    /// The page
+    #[arg(long, default_value = "/")]
+    path: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -111,6 +123,7 @@ impl From<SendArgs> for SendRequest {
 pub(super) fn run(args: NodeArgs, output: &mut Output) -> anyhow::Result<()> {
     match args.command {
         NodeCommand::Report { socket } => line(&node::report(&ReportRequest { socket }), output),
+        NodeCommand::Head(args) => line(&node::head(args.to, &args.path), output),
         NodeCommand::Send(args) => line(&node::send(&args.into())?, output),
         NodeCommand::Listen { token, udp, seconds } => {
             line(&node::listen(&ListenRequest { run: token, port: udp, seconds })?, output)

@@ -166,6 +166,27 @@ impl Source {
         })
     }
 
+    /// Calico's address pools; none without Calico.
+    ///
+    /// # Errors
+    /// As [`Source::list`].
+    pub(crate) async fn pools(&self) -> Result<Vec<Value>, FactError> {
+        let resource = ApiResource {
+            group: "crd.projectcalico.org".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "crd.projectcalico.org/v1".to_owned(),
+            kind: "IPPool".to_owned(),
+            plural: "ippools".to_owned(),
+        };
+        let pools = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
+        Ok(match within("Calico's pools", pools.list(&ListParams::default())).await? {
+            Found::There(list) => {
+                list.items.iter().filter_map(|pool| serde_json::to_value(pool).ok()).collect()
+            }
+            Found::Missing => Vec::new(),
+        })
+    }
+
     /// The preshared key, for comparison only.
     pub(crate) async fn preshared_key(&self) -> Option<Vec<u8>> {
         let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+pub mod checks;
 pub mod facts;
 pub mod node;
 pub mod path;

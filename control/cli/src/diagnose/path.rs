@@ -1,6 +1,5 @@
 //! `trieste diagnose path`: the walk along one connection, printed.
 
-use std::ffi::OsString;
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -11,7 +10,7 @@ use trieste_diagnose::facts::Source;
 use trieste_diagnose::path::verdict::{Diagnosis, Finding, Health, HopReport, HopState, Way};
 use trieste_diagnose::path::{Destination, PathRequest, PodRef, SideRequest, gather, judge};
 
-use super::kubectl;
+use super::{RemoteArgs, kubectl};
 use crate::Format;
 use crate::contexts::{KubeArgs, Target};
 use crate::output::{Output, printable};
@@ -28,12 +27,8 @@ pub(super) struct PathArgs {
     destination: DestinationName,
     #[command(flatten)]
     kube: KubeArgs,
-    /// The destination's kubeconfig [default: the source's]
-    #[arg(long, value_name = "PATHS", help_heading = "Clusters")]
-    remoteconfig: Option<OsString>,
-    /// The context of the destination's cluster
-    #[arg(long, value_name = "NAME", help_heading = "Clusters")]
-    remotecontext: Option<String>,
+    #[command(flatten)]
+    remote: RemoteArgs,
     /// Make no pod to probe from; nodes probe alone
     #[arg(long)]
     no_probe_pod: bool,
@@ -82,7 +77,7 @@ impl FromStr for DestinationName {
 
 pub(super) async fn run(args: &PathArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
     let near = args.kube.target()?;
-    let far = args.far()?;
+    let far = args.remote.target(&args.kube)?;
     if far.is_none() && !matches!(args.destination.0, Destination::Address(_)) {
         anyhow::bail!(
             "a pod or service of another cluster is found by its API server: name its context with --remotecontext, or \
@@ -120,21 +115,6 @@ pub(super) async fn run(args: &PathArgs, output: &mut Output) -> anyhow::Result<
 }
 
 impl PathArgs {
-    /// The destination's cluster, if it was named.
-    fn far(&self) -> anyhow::Result<Option<Target>> {
-        if self.remotecontext.is_none() && self.remoteconfig.is_none() {
-            return Ok(None);
-        }
-        let kube = KubeArgs {
-            kubeconfig: self.remoteconfig.clone().or_else(|| self.kube.kubeconfig.clone()),
-            context: self.remotecontext.clone(),
-            contexts: Vec::new(),
-            in_cluster: false,
-            namespace: self.kube.namespace.clone(),
-        };
-        kube.target().map(Some)
-    }
-
     async fn side(&self, target: &Target) -> anyhow::Result<SideRequest> {
         let source = Source { client: target.client().await?, namespace: self.kube.namespace.clone() };
         Ok(SideRequest { source, kubectl: kubectl(target.context.as_deref()) })

@@ -1,6 +1,7 @@
 //! Runs `trieste node …` in the route agent's pods.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 use super::answer::{Lines, document, first_line};
 use super::{AgentError, Agents, Watching, lock};
 use crate::node::document::NodeReport;
-use crate::node::{SendReport, SendRequest, Transport, WatchLine, WatchReport, WatchRequest};
+use crate::node::{HeadReport, SendReport, SendRequest, Transport, WatchLine, WatchReport, WatchRequest};
 
 /// Name of the route agent's container, and its label `app`.
 const ROUTE_AGENT: &str = "submariner-routeagent";
@@ -55,6 +56,15 @@ impl KubeAgents {
     /// When the pods cannot be listed.
     pub async fn image(&self, node: &str) -> Result<Option<String>, AgentError> {
         Ok(self.pods(node).await?.get(node).map(|found| found.image.clone()))
+    }
+
+    /// Asks an HTTP server from a node for the head of a page.
+    ///
+    /// # Errors
+    /// When the node cannot be asked.
+    pub async fn head(&self, node: &str, to: SocketAddr, path: &str) -> Result<HeadReport, AgentError> {
+        let words = vec!["head".to_owned(), format!("--to={to}"), format!("--path={path}")];
+        self.ask(node, words, PATIENCE).await
     }
 
     /// The pods, listed once.

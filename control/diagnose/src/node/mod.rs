@@ -6,6 +6,7 @@
 //!   watch    AF_PACKET on every device, one line for each sight of a probe               lines
 //!   send     ICMP echo, UDP, TCP; in the name of any source                              one document
 //!   listen   a UDP port, as an application has it                                        one document
+//!   head     an HTTP server's first line                                                one document
 //! ```
 //!
 //! It needs what the route agent's container has: the host's network, `NET_ADMIN` and `NET_RAW`. It changes nothing.
@@ -15,6 +16,7 @@ mod capture;
 mod counters;
 pub mod document;
 mod filter;
+mod head;
 mod listen;
 mod report;
 mod ruleset;
@@ -25,6 +27,7 @@ mod tools;
 mod watch;
 pub mod wire;
 
+pub use head::{HeadReport, head};
 pub use listen::{Heard, ListenRequest, listen};
 pub use report::{ReportRequest, report};
 pub use ruleset::{ClosedChain, DropRule, Filters, Match, PacketFacts, Takes};
