@@ -11,7 +11,7 @@
 //!   set loosened0, …1     devices whose rp_filter was changed from that value
 //!   counter …             what was dropped
 //!   chain source-guard    prerouting, priority raw: forged sources
-//!   chain vxlan-guard     input, priority raw: strangers on the VXLAN between nodes
+//!   chain vxlan-guard     prerouting, priority raw: strangers on the VXLAN between nodes
 //!   chain way-out         postrouting, after source NAT: what would leave for a remote cluster in clear
 //!   chain mss             postrouting, priority mangle: TCP's segment size
 //!   chain keep-source     postrouting, before everybody's source NAT

@@ -37,8 +37,11 @@ impl Driver for KubeProxy {
             Some(own) => gateway::add(&mut desired, state, own, &admission),
             None => worker::add(&mut desired, state, &admission),
         }
-        desired.hostnet.loose =
-            state.plugin_address(Family::V4).map(|own| own.device.clone()).into_iter().collect();
+        if intra::plugin_delivers_here(state).is_some() {
+            // Packets of remote clusters come by a device that the way back does not lead out of.
+            let plugins = state.plugin_address(Family::V4);
+            desired.hostnet.loose = plugins.map(|own| own.device.clone()).into_iter().collect();
+        }
         filter::add(&mut desired, state, &admission, &gateways);
         desired
     }

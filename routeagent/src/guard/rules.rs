@@ -31,7 +31,7 @@ pub(super) fn structure(guard: &Guard) -> Vec<Value> {
     }
     let chains = [
         ("source-guard", "filter", "prerouting", PRIORITY_RAW, source_guard(guard)),
-        ("vxlan-guard", "filter", "input", PRIORITY_RAW, vxlan_guard()),
+        ("vxlan-guard", "filter", "prerouting", PRIORITY_RAW, vxlan_guard()),
         ("way-out", "filter", "postrouting", PRIORITY_AFTER_SOURCE_NAT, way_out(guard)),
         ("mss", "filter", "postrouting", PRIORITY_MANGLE, mss(guard)),
         ("keep-source", "nat", "postrouting", PRIORITY_BEFORE_SOURCE_NAT, keep_source(guard)),
@@ -88,19 +88,21 @@ fn source_guard(guard: &Guard) -> Vec<Rule> {
     rules
 }
 
+/// Also what pods of this node send to other nodes: masqueraded, it would look like this node's own.
 fn vxlan_guard() -> Vec<Rule> {
     let to_vxlan = || is(&field("udp", "dport"), "@vxlan");
-    let mut rules: Vec<Rule> = Family::ALL
-        .iter()
-        .map(|family| {
-            let rule = json!([to_vxlan(), in_set(*family, "saddr", "nodes"), accept()]);
-            (format!("the VXLAN between nodes, from {family} nodes"), rule)
-        })
-        .collect();
-    rules.push((
-        "the VXLAN between nodes, from strangers".to_owned(),
-        json!([to_vxlan(), {"counter": "strangers"}, drop()]),
-    ));
+    let drops = |to: Value| json!([to_vxlan(), to, {"counter": "strangers"}, drop()]);
+    let accepts = |family: &Family| {
+        let rule = json!([to_vxlan(), in_set(*family, "saddr", "nodes"), accept()]);
+        (format!("the VXLAN between nodes, from {family} nodes"), rule)
+    };
+    let mut rules: Vec<Rule> = Family::ALL.iter().map(accepts).collect();
+    let is_local = is(&json!({"fib": {"result": "type", "flags": ["daddr"]}}), "local");
+    rules.push(("the VXLAN between nodes, from strangers".to_owned(), drops(is_local)));
+    rules.extend(Family::ALL.iter().map(|family| {
+        let to_node = in_set(*family, "daddr", "nodes");
+        (format!("the VXLAN between nodes, from strangers to other {family} nodes"), drops(to_node))
+    }));
     rules
 }
 

@@ -16,7 +16,7 @@ const AGENT: &str = env!("CARGO_BIN_EXE_trieste-routeagent");
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Counts, on the WAN, what is addressed to a remote cluster.
-const COUNTING: &str = "
+pub(crate) const COUNTING: &str = "
 table inet seen {
     counter remote4 { }
     counter remote6 { }
@@ -42,10 +42,18 @@ pub(crate) use lab;
 pub(crate) struct Lab {
     id: String,
     directory: tempfile::TempDir,
+    places: &'static [&'static str],
 }
 
 impl Lab {
     pub(crate) fn new() -> Option<Self> {
+        let lab = Self::bare(&["node", "wan", "pod"])?;
+        lab.build();
+        Some(lab)
+    }
+
+    /// Makes empty namespaces and a store.
+    pub(crate) fn bare(places: &'static [&'static str]) -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             let is_known = std::env::var_os("TRIESTE_NO_ROOT").is_some_and(|value| value == "1");
             assert!(
@@ -59,17 +67,12 @@ impl Lab {
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
         let count = COUNTER.fetch_add(1, Ordering::Relaxed);
         let id = format!("ra{:x}{:05x}{count}", std::process::id(), nanos & 0xf_ffff);
-        let lab = Self { id, directory: tempfile::tempdir().unwrap() };
+        let lab = Self { id, directory: tempfile::tempdir().unwrap(), places };
         for kind in ["endpoints", "clusters"] {
             std::fs::create_dir_all(lab.store().join(NAMESPACE).join(kind)).unwrap();
         }
-        lab.build();
-        Some(lab)
-    }
-
-    fn build(&self) {
-        let (node, wan, pod) = (self.name("node"), self.name("wan"), self.name("pod"));
-        for name in [&node, &wan, &pod] {
+        for place in places {
+            let name = &lab.name(place);
             run("ip", &["netns", "add", name]);
             for setting in [
                 "net.ipv6.conf.all.disable_ipv6=0",
@@ -83,6 +86,10 @@ impl Lab {
             }
             run("ip", &["-n", name, "link", "set", "lo", "up"]);
         }
+        Some(lab)
+    }
+
+    fn build(&self) {
         self.pair("node", "eth0", "wan", "eth0");
         self.pair("node", "cni0", "pod", "eth0");
         self.address("node", "eth0", &["172.31.1.11/24", "fd31::11/64"]);
@@ -124,7 +131,7 @@ impl Lab {
         self.ip(place, &["link", "set", device, "up"]);
     }
 
-    /// The name of a namespace: `node`, `wan` or `pod`.
+    /// The name of a place's namespace.
     fn name(&self, place: &str) -> String {
         format!("{}-{place}", self.id)
     }
@@ -144,13 +151,23 @@ impl Lab {
     }
 
     pub(crate) fn nft(&self, place: &str, ruleset: &str) {
+        self.feed_with(place, &["nft", "-f", "-"], ruleset);
+    }
+
+    /// Runs a program with this as its input.
+    pub(crate) fn feed(&self, place: &str, program: &str, input: &str) {
+        self.feed_with(place, &[program], input);
+    }
+
+    fn feed_with(&self, place: &str, command: &[&str], input: &str) {
         let mut child = Command::new("ip")
-            .args(["netns", "exec", &self.name(place), "nft", "-f", "-"])
+            .args(["netns", "exec", &self.name(place)])
+            .args(command)
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        child.stdin.take().unwrap().write_all(ruleset.as_bytes()).unwrap();
-        assert!(child.wait().unwrap().success(), "{ruleset}");
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "{command:?}: {input}");
     }
 
     /// Packets counted by a named counter.
@@ -218,14 +235,31 @@ impl Lab {
         self.put("Cluster", "clusters", cluster, &spec);
     }
 
+    /// A Node object, as the API server has it.
+    pub(crate) fn put_node(&self, name: &str, address: &str, pod_networks: &[String]) {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "spec": {"podCIDR": pod_networks[0], "podCIDRs": pod_networks},
+            "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+        });
+        let directory = self.store().join("_cluster").join("nodes");
+        std::fs::create_dir_all(&directory).unwrap();
+        self.put_object(&object, &directory.join(format!("{name}.yaml")));
+    }
+
     fn put(&self, kind: &str, plural: &str, name: &str, spec: &Value) {
         let object = json!({
             "apiVersion": "submariner.io/v1", "kind": kind, "spec": spec,
             "metadata": {"name": name, "namespace": NAMESPACE, "creationTimestamp": "2026-01-01T00:00:00Z"},
         });
+        self.put_object(&object, &self.object(plural, name));
+    }
+
+    fn put_object(&self, object: &Value, path: &Path) {
         let draft = self.directory.path().join("draft");
         std::fs::write(&draft, object.to_string()).unwrap();
-        std::fs::rename(draft, self.object(plural, name)).unwrap();
+        std::fs::rename(draft, path).unwrap();
     }
 
     pub(crate) fn delete_endpoint(&self, cluster: &str) {
@@ -244,9 +278,13 @@ impl Lab {
     }
 
     pub(crate) fn agent_as(&self, hostname: &str, extra: &[&str]) -> Command {
+        self.agent_on("node", hostname, extra)
+    }
+
+    pub(crate) fn agent_on(&self, place: &str, hostname: &str, extra: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command
-            .args(["netns", "exec", &self.name("node"), AGENT])
+            .args(["netns", "exec", &self.name(place), AGENT])
             .args(["--store", &format!("dir:{}", self.store().display()), "--namespace", NAMESPACE])
             .args([
                 "--cluster-id=a",
@@ -266,7 +304,11 @@ impl Lab {
     }
 
     pub(crate) fn uninstall(&self) -> String {
-        finish(Command::new("ip").args(["netns", "exec", &self.name("node"), AGENT, "--uninstall"]))
+        self.uninstall_on("node")
+    }
+
+    pub(crate) fn uninstall_on(&self, place: &str) -> String {
+        finish(Command::new("ip").args(["netns", "exec", &self.name(place), AGENT, "--uninstall"]))
     }
 
     /// What a pass would do at present.
@@ -277,12 +319,20 @@ impl Lab {
     }
 
     pub(crate) fn start_agent(&self) -> Process {
-        let log = File::create(self.directory.path().join("agent.log")).unwrap();
-        Process(self.agent(&[]).stderr(log).spawn().unwrap())
+        self.start_agent_on("node", "a-gw1")
+    }
+
+    pub(crate) fn start_agent_on(&self, place: &str, hostname: &str) -> Process {
+        let log = File::create(self.directory.path().join(format!("{place}.log"))).unwrap();
+        Process(self.agent_on(place, hostname, &[]).stderr(log).spawn().unwrap())
     }
 
     pub(crate) fn agent_log(&self) -> String {
-        std::fs::read_to_string(self.directory.path().join("agent.log")).unwrap()
+        self.agent_log_on("node")
+    }
+
+    pub(crate) fn agent_log_on(&self, place: &str) -> String {
+        std::fs::read_to_string(self.directory.path().join(format!("{place}.log"))).unwrap()
     }
 
     /// Holds the TUN open as a living gateway does, and prints every packet in hexadecimal. Perl, because it is part
@@ -322,7 +372,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        for place in ["node", "wan", "pod"] {
+        for place in self.places {
             // A namespace that was never made is no reason to stop.
             let _ = Command::new("ip")
                 .args(["netns", "delete", &self.name(place)])

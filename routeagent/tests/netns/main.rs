@@ -9,9 +9,13 @@
 //!
 //! Cluster `a` is 10.1.0.0/16, 100.1.0.0/16, fd00:1::/48; remote cluster `b` is 10.2.0.0/16, 100.2.0.0/16,
 //! fd00:2::/48.
+//!
+//! `cluster.rs` has a cluster of three nodes behind one another's firewalls.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
+mod between_nodes;
+mod cluster;
 mod fail_closed;
 mod lab;
 mod reconcile;
