@@ -96,9 +96,11 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     if options.once {
         let view = source::read(&store, &reader).await.context("reading the store")?;
+        settle_privileges(options)?;
         let pass = reconciler.pass(&view).await.context("reading the node's network")?;
         return Ok(finish(&mut reconciler, pass));
     }
+    settle_privileges(options)?;
     info!(
         version = status::VERSION, cluster = node.cluster, node = node.hostname, store = %options.store(),
         "route agent started"
@@ -106,6 +108,19 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     serve(options, node, store, reader, reconciler).await?;
     info!("route agent stopped; routes, rules and filter stay in place (--uninstall removes them)");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the start where nothing could work, says what is missing, and gives up what is not needed, for the programs
+/// that are run as well.
+fn settle_privileges(options: &Options) -> anyhow::Result<()> {
+    let needs = Needs::default()
+        .vital(Capability::NET_ADMIN, "change routes, rules, devices and packet filters")
+        .wanted(Capability::NET_RAW, "ping remote gateways, or use iptables where that is the older one")
+        .store(&options.store())
+        .files([options.pass_file.clone()]);
+    needs.check()?;
+    needs.limit();
+    Ok(())
 }
 
 /// Runs until a signal asks to stop.
@@ -168,6 +183,7 @@ async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
         print_plan(&reconciler.removal().await.context("reading the node's network")?);
         return Ok(ExitCode::SUCCESS);
     }
+    settle_privileges(options)?;
     let pass = reconciler.uninstall().await.context("reading the node's network")?;
     let code = finish(&mut reconciler, pass);
     if let Some(name) = &options.node_name {

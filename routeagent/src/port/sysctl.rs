@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use trieste_control::privileges::{DEFAULT_PROC_SYS, PROC_SYS};
+
 use super::PortError;
 use crate::hostnet::{Family, Sysctl};
 
-/// Names another root: in a container `/proc/sys` is read-only, and the host's is mounted elsewhere.
-const ROOT_VARIABLE: &str = "TRIESTE_PROC_SYS";
 /// As often is a setting written that reads back differently: udev writes the settings of a new device as well.
 const ATTEMPTS: u32 = 3;
 
@@ -19,8 +19,8 @@ pub(super) struct Sysctls {
 impl Sysctls {
     /// Takes the root from the environment.
     pub(super) fn from_environment() -> Self {
-        let root = std::env::var_os(ROOT_VARIABLE).filter(|root| !root.is_empty());
-        Self { root: root.map_or_else(|| PathBuf::from("/proc/sys"), PathBuf::from) }
+        let root = std::env::var_os(PROC_SYS).filter(|root| !root.is_empty());
+        Self { root: root.map_or_else(|| PathBuf::from(DEFAULT_PROC_SYS), PathBuf::from) }
     }
 
     /// Returns the values of those settings that exist.
