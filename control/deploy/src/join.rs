@@ -9,31 +9,28 @@
 //! as they are; after a crash, the next run goes on.
 
 mod gather;
+mod register;
 mod wait;
 
+pub use register::MADE_FOR;
+pub(crate) use register::upstream_binding;
+use register::{account, register};
 pub(crate) use wait::{counts, pods};
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use trieste_control::steps::{Outcome, Steps};
 
-use crate::apply::{apply_all, ensure, remove};
+use crate::apply::{apply_all, remove};
 use crate::broker_info::BrokerInfo;
-use crate::deploy_broker::wait_token;
 use crate::discover::{Given, Network, Subnets, discover};
 use crate::error::DeployError;
-use crate::objects::names::{
-    GATEWAY_LABEL, MANAGED_BY_LABEL, SUBMARINER, TRIESTE, cluster_account, cluster_token,
-};
+use crate::objects::names::{GATEWAY_LABEL, MANAGED_BY_LABEL, SUBMARINER, TRIESTE};
 use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
 use crate::place::Place;
-use crate::preflight::{self, GatewayNodes, Registration, conclude};
+use crate::preflight::{self, GatewayNodes, conclude};
 use crate::server::Server;
-
-/// The annotation of a member's account on the broker: for which cluster it was made, by the UID of its namespace
-/// `kube-system`.
-pub const MADE_FOR: &str = "trieste.io/kube-system-uid";
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -109,7 +106,7 @@ pub async fn prepare(
     steps.begin("Checking requirements");
     let here = gather::from_cluster(local, &options.member).await?;
     let member = complete(&options.member, &network);
-    let plan_broker = account(&member, &here.uid);
+    let plan_broker = account(&member, &here.uid, there.has_our_role);
     let plan_local = objects::member(&member);
     let mut findings = check(options, &network, &here, &there);
     findings.extend(preflight::rights(&gather::rights(local, &plan_local).await?));
@@ -219,20 +216,6 @@ fn check(
     findings
 }
 
-/// The member's objects on the broker, its account marked with whose it is.
-fn account(member: &MemberOptions, uid: &str) -> Vec<Manifest> {
-    let name = cluster_account(&member.cluster_id);
-    let mark = |manifest: Manifest| {
-        if manifest.kind() != "ServiceAccount" || manifest.name() != name {
-            return manifest;
-        }
-        let mut value = manifest.into_value();
-        value["metadata"]["annotations"][MADE_FOR] = json!(uid);
-        Manifest::new(value)
-    };
-    objects::broker_member(&member.cluster_id, &member.broker.namespace).into_iter().map(mark).collect()
-}
-
 fn choose_gateway(
     nodes: &GatewayNodes,
     may_label: bool,
@@ -271,34 +254,6 @@ fn choose_gateway(
     Some(only.clone())
 }
 
-/// Makes the account, unless another cluster has been faster, and returns the member's choices with its token.
-async fn register(broker: &Server, plan: &Plan) -> Result<MemberOptions, DeployError> {
-    let member = &plan.member;
-    for manifest in &plan.broker {
-        still_ours(broker, manifest, &member.cluster_id).await?;
-        ensure(broker, manifest).await?;
-    }
-    let token = wait_token(broker, &member.broker.namespace, &cluster_token(&member.cluster_id)).await?;
-    let ca = if token.ca.is_empty() { member.broker.ca.clone() } else { Some(token.ca) };
-    let access = BrokerAccess { token: token.token, ca, ..member.broker.clone() };
-    Ok(MemberOptions { broker: access, ..member.clone() })
-}
-
-/// Of two clusters that join under one ID at the same moment, both have found it free.
-async fn still_ours(broker: &Server, manifest: &Manifest, id: &str) -> Result<(), DeployError> {
-    let made_for = |object: &Value| object["metadata"]["annotations"][MADE_FOR].as_str().map(str::to_owned);
-    let (Some(ours), Some(place)) = (made_for(manifest.as_value()), Place::of(manifest.as_value())) else {
-        return Ok(());
-    };
-    match broker.find(&place).await?.as_ref().and_then(made_for) {
-        Some(theirs) if theirs != ours => Err(DeployError::refused(
-            format!("another cluster has just joined with the ID {id}"),
-            "choose another one with --clusterid",
-        )),
-        _ => Ok(()),
-    }
-}
-
 /// Writes the member's status, which readers such as `show networks` look at.
 async fn publish(local: &Server, place: &Place, member: &MemberOptions) -> Result<(), DeployError> {
     let path = format!("{}/status?fieldManager={}", place.path(), crate::server::FIELD_MANAGER);
@@ -330,10 +285,4 @@ pub fn member_of(info: &BrokerInfo, cluster_id: &str, url: Option<&str>, is_inse
     let mut member = MemberOptions::new(cluster_id, access, info.psk.clone());
     member.custom_domains = info.custom_domains.clone().unwrap_or_default();
     member
-}
-
-/// Whether the broker knows an account, and for whom it was made.
-fn registration(has_cluster: bool, account: Option<&Value>) -> Registration {
-    let made_for = account.and_then(|account| account["metadata"]["annotations"][MADE_FOR].as_str());
-    Registration { has_cluster, made_for: made_for.map(str::to_owned) }
 }

@@ -2,33 +2,26 @@
 //! refused.
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
+mod bed;
 mod controllers;
 mod crash;
 mod inventory;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use controllers::Controllers;
+use bed::{Bed, assert_same, bed};
 use crash::Crash;
-use serde_json::{Value, json};
+use serde_json::json;
 use trieste_control::steps::{Outcome, Record};
 use trieste_deploy::broker_info::BrokerInfo;
-use trieste_deploy::deploy_broker::{DeployBroker, deploy_broker};
-use trieste_deploy::discover::Given;
-use trieste_deploy::join::{self, Join, NoOne, member_of};
-use trieste_deploy::objects::BrokerOptions;
 use trieste_deploy::recover::{Recover, recover};
-use trieste_deploy::uninstall::{self, Uninstall};
-use trieste_deploy::{BrokerLogin, DeployError, Server, connect};
+use trieste_deploy::{DeployError, Place, objects};
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
 use trieste_tests::command::Run;
 use trieste_tests::guard::root_test;
-use trieste_tests::kubernetes::{ApiServer, Client, Faults};
+use trieste_tests::kubernetes::rbac;
 use trieste_tests::lab::Lab;
 use trieste_tests::programs;
-use trieste_tests::wait::eventually;
 
 /// Longer than anything takes that works at all.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -121,13 +114,13 @@ fn a_command_that_is_killed_at_any_write_is_finished_by_the_next_run() {
     run(async {
         let mut last = None;
         let deployed = killed("deploy-broker", async |crash| {
-            last = Some(east.deploy_as(&east.server(crash), None).await?.0);
+            last = Some(east.deploy_as(&east.server(&crash), None).await?.0);
             Ok(())
         });
         assert!(deployed.await > 15);
         let info = last.unwrap();
         let joined = killed("join", async |crash| {
-            west.join_as(&west.server(crash.clone()), &info, &west.options(&info, "west"), Some(crash))
+            west.join_as(&west.server(&crash), &info, &west.options(&info, "west"), Some(crash))
                 .await
                 .map(drop)
         });
@@ -140,7 +133,7 @@ fn a_command_that_is_killed_at_any_write_is_finished_by_the_next_run() {
         // Each run gets one write further.
         for (bed, info) in [(&west, Some(&info)), (&east, None)] {
             let mut runs = 0;
-            while bed.uninstall_as(&bed.server(Crash::after(1)), info).await.is_err() {
+            while bed.uninstall_as(&bed.server(&Crash::after(1)), info).await.is_err() {
                 runs += 1;
                 assert!(runs < MANY);
             }
@@ -207,207 +200,86 @@ fn a_broker_that_is_away_keeps_nobody_and_the_command_prints_what_stays() {
     west.assert_contents(&before);
 }
 
-/// An API server with two nodes, controllers that play, and clients of it.
-struct Bed {
-    faults: Faults,
-    kubeconfig: PathBuf,
-    client: Client,
-    nets: (&'static str, &'static str),
-    _controllers: Controllers,
-    _server: ApiServer,
-}
+#[test]
+fn a_cluster_joins_a_broker_that_subctl_has_made() {
+    let Some(_turn) = root_test("a_cluster_joins_a_broker_that_subctl_has_made") else { return };
+    let lab = Lab::new().unwrap();
+    let (east, west) = bed(&lab);
+    let info = upstreams_broker(&east);
+    let before = east.contents();
 
-/// The broker's cluster and another one.
-fn bed(lab: &Lab) -> (Bed, Bed) {
-    let servers = ["east", "west"].map(|name| ApiServer::alone(lab, name).unwrap());
-    let broker = servers[0].client().clone();
-    let [east, west] = servers.map(|server| {
-        let client = server.client().clone();
-        for (name, role) in [("control", Some("control-plane")), ("worker", None)] {
-            let mut labels = json!({"kubernetes.io/os": "linux"});
-            if let Some(role) = role {
-                labels[format!("node-role.kubernetes.io/{role}")] = json!("");
-            }
-            let node =
-                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
-            client.apply(&node).unwrap();
-            let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-            client.patch(&format!("/api/v1/nodes/{name}/status"), &status).unwrap();
-        }
-        client.wait("/api/v1/namespaces/kube-system", PATIENCE, |_| true).unwrap();
-        let ca = std::fs::read(server.ca_file()).unwrap();
-        let faults = Faults::on_loopback(&server).unwrap();
-        let nets = if server.name() == "east" {
-            ("10.11.0.0/16,fd00:11::/48", "10.111.0.0/16")
-        } else {
-            ("10.12.0.0/16,fd00:12::/48", "10.112.0.0/16")
-        };
-        Bed {
-            kubeconfig: faults.admin().unwrap(),
-            faults,
-            nets,
-            _controllers: Controllers::play(&client, &broker, ca),
-            client,
-            _server: server,
-        }
+    run(async {
+        west.join(&info, &west.options(&info, "west")).await.unwrap();
+        let account = format!("/api/v1/namespaces/{BROKER_NAMESPACE}/serviceaccounts/cluster-west");
+        assert!(east.exists(&account));
+        let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/submariner-broker-secret");
+        let token = west.client.get(&secret).unwrap()["data"]["token"].clone();
+        let mut member = info.clone();
+        member.client_token.token = objects::Secret::new(decoded(token.as_str().unwrap()));
+        let place = Place::namespaced("submariner.io/v1", "Endpoint", BROKER_NAMESPACE, "x");
+        assert!(east.login(&member).is_allowed("create", &place, "endpoints").await.unwrap());
+
+        west.uninstall(Some(&info)).await.unwrap();
     });
-    // What servers make of themselves after a start is there.
-    for bed in [&east, &west] {
-        bed.settle();
-    }
-    (east, west)
+    east.assert_contents(&before);
 }
 
-impl Bed {
-    fn server(&self, crash: Crash) -> Server {
-        let kubeconfig = kube::config::Kubeconfig::read_from(&self.kubeconfig).unwrap();
-        let options = kube::config::KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
-        let config = futures::executor::block_on(config).unwrap();
-        let builder = kube::client::ClientBuilder::try_from(config).unwrap();
-        Server::new(builder.with_layer(&crash).build(), "cluster \"x\"")
+/// Accounts, Roles and objects as upstream's tool makes them (its account may not look at Roles), and the join file.
+fn upstreams_broker(bed: &Bed) -> BrokerInfo {
+    let client = &bed.client;
+    rbac::prepare_broker(client).unwrap();
+    trieste_tests::kubernetes::objects::install_definitions(client).unwrap();
+    let name = "submariner-k8s-broker-admin";
+    let group = "rbac.authorization.k8s.io";
+    let meta = |name: &str| json!({"namespace": BROKER_NAMESPACE, "name": name});
+    let all = ["create", "get", "list", "watch", "patch", "update", "delete"];
+    let few = ["create", "get", "list", "delete"];
+    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+    let rules = json!([
+        rule(&["submariner.io"], &["clusters", "endpoints"], &all),
+        rule(&["submariner.io"], &["brokers"], &["get", "list"]),
+        rule(&["multicluster.x-k8s.io"], &["serviceimports", "serviceimports/status"], &all),
+        rule(&["discovery.k8s.io"], &["endpointslices", "endpointslices/restricted"], &all),
+        rule(&[""], &["serviceaccounts", "secrets", "configmaps"], &all),
+        rule(&[group], &["rolebindings"], &few),
+    ]);
+    let version = format!("{group}/v1");
+    for object in [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(name)}),
+        json!({"apiVersion": version, "kind": "Role", "metadata": meta(name), "rules": rules}),
+        json!({"apiVersion": version, "kind": "RoleBinding", "metadata": meta(name),
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "namespace": BROKER_NAMESPACE, "name": name}]}),
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"namespace": BROKER_NAMESPACE, "name": "submariner-k8s-broker-admin-token-x7k2p",
+                "annotations": {"kubernetes.io/service-account.name": name}}}),
+        json!({"apiVersion": "submariner.io/v1alpha1", "kind": "Broker", "metadata": meta("submariner-broker"),
+            "spec": {"components": ["service-discovery", "connectivity"], "globalnetEnabled": false}}),
+        // An older member's object, which holds the key itself.
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old-member"}}),
+        json!({"apiVersion": "submariner.io/v1alpha1", "kind": "Submariner",
+            "metadata": {"namespace": "old-member", "name": "submariner"},
+            "spec": {"broker": "k8s", "brokerK8sApiServer": bed.faults.server(), "brokerK8sRemoteNamespace": BROKER_NAMESPACE,
+                "ceIPSecPSK": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "ceIPSecDebug": false, "clusterCIDR": "",
+                "clusterID": "old", "debug": false, "namespace": "old-member", "natEnabled": true, "serviceCIDR": ""}}),
+    ] {
+        client.apply(&object).unwrap();
     }
-
-    fn admin(&self) -> Server {
-        self.server(Crash::after(i64::MAX))
-    }
-
-    async fn deploy(&self, known: Option<BrokerInfo>) -> Result<(BrokerInfo, Record), DeployError> {
-        self.deploy_as(&self.admin(), known).await
-    }
-
-    async fn deploy_as(
-        &self,
-        server: &Server,
-        known: Option<BrokerInfo>,
-    ) -> Result<(BrokerInfo, Record), DeployError> {
-        let options =
-            DeployBroker { broker: BrokerOptions::default(), url: self.faults.url(), psk: None, known };
-        let mut steps = Record::default();
-        let info = deploy_broker(server, &options, &mut steps).await?;
-        Ok((info, steps))
-    }
-
-    fn options(&self, info: &BrokerInfo, id: &str) -> Join {
-        let nets = |list: &str| list.split(',').map(|net| net.parse().unwrap()).collect();
-        Join {
-            member: member_of(info, id, None, false),
-            given: Given { pods: nets(self.nets.0), services: nets(self.nets.1) },
-            globalnet: true,
-            label_gateway: true,
-            ignore_requirements: false,
-            patience: PATIENCE,
-        }
-    }
-
-    fn overlapping(&self, info: &BrokerInfo) -> Join {
-        let mut options = self.options(info, "west");
-        options.given.pods = vec!["10.11.0.0/16".parse().unwrap()];
-        options
-    }
-
-    /// Four mistakes at once.
-    fn nonsense(&self, info: &BrokerInfo) -> Join {
-        let mut options = self.overlapping(info);
-        options.member.cable_driver = "vxlan".to_owned();
-        options.member.image.reference = "no image".to_owned();
-        options.member.natt_port = 4800;
-        options
-    }
-
-    fn login(&self, info: &BrokerInfo) -> Server {
-        let token = info.client_token.clone();
-        let url = info.broker_url.clone();
-        connect(&BrokerLogin { url, ca: token.ca, token: token.token, insecure: false }).unwrap()
-    }
-
-    async fn prepare(&self, info: &BrokerInfo, options: &Join) -> Result<join::Plan, DeployError> {
-        let (local, broker) = (self.admin(), self.login(info));
-        join::prepare(&local, &broker, options, &mut NoOne, &mut Record::default()).await
-    }
-
-    async fn join(&self, info: &BrokerInfo, options: &Join) -> Result<Record, DeployError> {
-        self.join_as(&self.admin(), info, options, None).await
-    }
-
-    /// Both servers' writes count for one crash.
-    async fn join_as(
-        &self,
-        local: &Server,
-        info: &BrokerInfo,
-        options: &Join,
-        crash: Option<Crash>,
-    ) -> Result<Record, DeployError> {
-        let broker = match crash {
-            None => self.login(info),
-            Some(crash) => broker_of(info, crash),
-        };
-        let mut steps = Record::default();
-        let plan = join::prepare(local, &broker, options, &mut NoOne, &mut steps).await?;
-        join::carry_out(local, &broker, &plan, &mut steps).await?;
-        Ok(steps)
-    }
-
-    async fn uninstall(&self, info: Option<&BrokerInfo>) -> Result<Record, DeployError> {
-        self.uninstall_as(&self.admin(), info).await
-    }
-
-    async fn uninstall_as(&self, server: &Server, info: Option<&BrokerInfo>) -> Result<Record, DeployError> {
-        let options = Uninstall {
-            namespace: NAMESPACE.to_owned(),
-            broker_namespace: BROKER_NAMESPACE.to_owned(),
-            patience: PATIENCE,
-            force: false,
-        };
-        let account = info.map(|info| self.login(info));
-        let mut steps = Record::default();
-        let found = uninstall::look(server, &options).await?;
-        uninstall::uninstall(server, account.as_ref(), &found, &options, &mut steps).await?;
-        Ok(steps)
-    }
-
-    fn exists(&self, path: &str) -> bool {
-        self.client.find(path).unwrap().is_some()
-    }
-
-    fn contents(&self) -> BTreeMap<String, Value> {
-        inventory::contents(&self.client).unwrap()
-    }
-
-    fn versions(&self) -> BTreeMap<String, Value> {
-        inventory::versions(&self.client).unwrap()
-    }
-
-    /// Waits until nobody writes any more.
-    fn settle(&self) {
-        eventually("the server to come to rest", PATIENCE, || {
-            let before = self.versions();
-            std::thread::sleep(Duration::from_millis(400));
-            anyhow::ensure!(before == self.versions(), "somebody writes");
-            Ok(())
-        })
-        .unwrap();
-    }
-
-    fn assert_contents(&self, expected: &BTreeMap<String, Value>) {
-        eventually("the server to hold what it held", Duration::from_secs(20), || {
-            let differences = inventory::differences(expected, &self.contents());
-            anyhow::ensure!(differences.is_empty(), "{differences:#?}");
-            Ok(())
-        })
-        .unwrap();
-    }
+    bed.settle();
+    let options = Recover {
+        broker_namespace: BROKER_NAMESPACE.to_owned(),
+        namespace: "old-member".to_owned(),
+        url: None,
+        context_url: "https://nowhere:6443".to_owned(),
+    };
+    let info = run(async { recover(&bed.admin(), None, &options, &mut Record::default()).await.unwrap() });
+    assert_eq!((info.broker_url.as_str(), info.psk.expose().len()), (bed.faults.url().as_str(), 32));
+    info
 }
 
-/// The broker with the rights of the join file, killed with the rest.
-fn broker_of(info: &BrokerInfo, crash: Crash) -> Server {
-    let token = &info.client_token;
-    let mut config = kube::Config::new(info.broker_url.parse().unwrap());
-    let text = String::from_utf8(token.token.expose().to_vec()).unwrap();
-    config.auth_info.token = Some(text.into());
-    config.accept_invalid_certs = true;
-    let builder = kube::client::ClientBuilder::try_from(config).unwrap();
-    Server::new(builder.with_layer(&crash).build(), "the broker")
+fn decoded(text: &str) -> Vec<u8> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(text).unwrap()
 }
 
 /// Runs a command that is killed at its first write, then at its second, until it comes to its end; how often it was.
@@ -449,11 +321,6 @@ fn shown(steps: &Record) -> String {
         words.collect::<Vec<_>>().join(" ") + "\n"
     });
     lines.collect()
-}
-
-fn assert_same(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) {
-    let differences = inventory::differences(before, after);
-    assert!(differences.is_empty(), "{differences:#?}");
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use trieste_control::api::ClusterSpec;
 
-use super::registration;
+use super::register::registration;
 use crate::apply::missing_rights;
 use crate::error::DeployError;
 use crate::globalnet;
-use crate::objects::names::{GATEWAY_LABEL, GLOBALNET_INFO, SUBMARINER, cluster_account};
+use crate::objects::names::{GATEWAY_LABEL, GLOBALNET_INFO, MEMBER_ROLE, SUBMARINER, cluster_account};
 use crate::objects::{Manifest, MemberOptions};
 use crate::place::Place;
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Others, Registration};
@@ -37,6 +37,8 @@ pub(super) struct There {
     /// The other clusters' kinds of cable.
     pub(super) drivers: Vec<(String, String)>,
     pub(super) has_globalnet: bool,
+    /// Whether members can get our Role: upstream's broker has only its own, and does not let anybody look.
+    pub(super) has_our_role: bool,
 }
 
 pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Result<There, DeployError> {
@@ -47,6 +49,7 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
     let account = Place::namespaced("v1", "ServiceAccount", namespace, &cluster_account(id));
     let account = broker.find(&account).await?;
     let config = broker.find(&Place::namespaced("v1", "ConfigMap", namespace, GLOBALNET_INFO)).await?;
+    let role = Place::namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, MEMBER_ROLE);
     let specs: Vec<ClusterSpec> = clusters
         .into_iter()
         .filter_map(|mut cluster| serde_json::from_value(cluster["spec"].take()).ok())
@@ -63,6 +66,7 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
         others: Others(specs),
         drivers,
         has_globalnet: globalnet::is_enabled(config.as_ref()),
+        has_our_role: matches!(broker.find(&role).await, Ok(Some(_))),
     })
 }
 

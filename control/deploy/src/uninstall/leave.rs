@@ -8,6 +8,7 @@ use super::look::Member;
 use crate::connect::{BrokerLogin, connect};
 use crate::deploy_broker::decoded;
 use crate::error::DeployError;
+use crate::join::upstream_binding;
 use crate::objects::names::{BROKER_SECRET, cluster_account};
 use crate::objects::{Secret, broker_member};
 use crate::place::Place;
@@ -86,7 +87,11 @@ async fn leave(broker: &Server, with_account: bool, member: &Member) -> Result<(
     }
     if with_account {
         let account = broker_member(&member.cluster_id, &member.broker_namespace);
-        for place in account.iter().rev().filter_map(|manifest| Place::of(manifest.as_value())) {
+        let name = upstream_binding(&member.cluster_id);
+        let binding =
+            Place::namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", &member.broker_namespace, &name);
+        let places = account.iter().rev().filter_map(|manifest| Place::of(manifest.as_value()));
+        for place in std::iter::once(binding).chain(places) {
             if broker.find(&place).await?.is_some() {
                 broker.delete(&place).await?;
             }
