@@ -24,10 +24,12 @@ mod groups;
 mod node;
 mod plan;
 mod programs;
+mod set;
 mod workload;
 
 pub use cluster::Cluster;
 pub use fabric::Clusters;
 pub use node::Node;
 pub use plan::{ClusterShape, ProxyMode};
+pub use set::{ClusterSet, MEMBER};
 pub use workload::{Pod, PodShape, RESPONDER_PORT, TOOLS_IMAGE};

@@ -28,7 +28,7 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
         .extend(routed.filter_map(|net| Some(Route::gateway(*net, way_out(state, own, net)?))));
     if let Some(tun) = state.tun() {
         desired.hostnet.sysctls.extend(device_settings(tun, admission));
-        deliver(desired, state, tun);
+        deliver(desired, state, admission, tun);
     }
     let unknown = own.health_check.filter(|address| !state.is_own_address(*address));
     desired.conditions.extend(unknown.map(Condition::ForeignHealthCheck));
@@ -63,11 +63,13 @@ fn way_into_ipsec(state: &ClusterState, network: &IpNet, source: Option<IpAddr>)
 
 /// Adds the routes to the other nodes' pods for what comes from remote clusters: it has to enter a node by the device
 /// between nodes, since from any other its source would be forged.
-fn deliver(desired: &mut Desired, state: &ClusterState, tun: &str) {
+fn deliver(desired: &mut Desired, state: &ClusterState, admission: &Admission, tun: &str) {
     if intra::plugin_delivers(state).is_some() {
         return;
     }
     let mut taken: BTreeMap<Ipv4Addr, &ClusterNode> = BTreeMap::new();
+    // Of a family that no remote cluster has nothing comes, and the device may not even take its routes.
+    let expected: BTreeSet<Family> = admission.remote().map(Family::of_net).collect();
     let mut families = BTreeSet::new();
     for node in state.other_nodes() {
         let Some(underlay) = intra::address(state, node) else { continue };
@@ -80,6 +82,9 @@ fn deliver(desired: &mut Desired, state: &ClusterState, tun: &str) {
         }
         for network in intra::pod_networks(state, node) {
             let family = Family::of_net(network);
+            if !expected.contains(&family) {
+                continue;
+            }
             let Some(via) = next_hop(underlay, family == Family::V6) else { continue };
             let hop = Hop::Via { name: VX_DEVICE.to_owned(), via, source: None };
             desired.hostnet.routes.insert(Route::leading(TABLE_DELIVERY, *network, hop));

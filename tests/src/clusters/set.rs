@@ -1,0 +1,114 @@
+//! Clusters that are a cluster set: our image on their nodes, a broker, every cluster joined, by the commands that a user
+//! would type.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::{Cluster, ClusterShape, Clusters};
+use crate::command::{Output, Run};
+use crate::image;
+use crate::lab::Lab;
+use crate::programs;
+
+/// How long a join may take on a machine that is busy.
+const JOIN: Duration = Duration::from_secs(240);
+
+/// The namespace of a member's objects.
+pub const MEMBER: &str = "submariner-operator";
+
+/// Clusters that have joined one broker, which is the first of them.
+#[derive(Debug)]
+pub struct ClusterSet {
+    /// The clusters.
+    pub clusters: Clusters,
+    image: PathBuf,
+    folder: PathBuf,
+    trieste: PathBuf,
+}
+
+impl ClusterSet {
+    /// Clusters with our image on every node, and nothing of ours running.
+    ///
+    /// # Errors
+    /// If they do not come up, or the image cannot be built.
+    pub fn bare(lab: &Lab, shapes: &[ClusterShape]) -> anyhow::Result<Self> {
+        let trieste = programs::path("trieste")?;
+        std::thread::scope(|scope| {
+            // The image is built while the clusters start.
+            let built = scope.spawn(image::of_programs);
+            let clusters = Clusters::up(lab, shapes)?;
+            let built = built.join().map_err(|_| anyhow::anyhow!("building the image panicked"))??;
+            clusters.load_image(&built.path)?;
+            let folder = lab.directory().join("set");
+            std::fs::create_dir_all(&folder)?;
+            Ok(Self { clusters, image: built.path, folder, trieste: trieste.clone() })
+        })
+    }
+
+    /// The same with a broker in the first cluster, and every cluster joined to it.
+    ///
+    /// # Errors
+    /// If one of the commands fails: its output is in the error.
+    pub fn joined(lab: &Lab, shapes: &[ClusterShape]) -> anyhow::Result<Self> {
+        let set = Self::bare(lab, shapes)?;
+        set.deploy_broker()?;
+        for cluster in set.clusters.all() {
+            set.join(cluster)?;
+        }
+        Ok(set)
+    }
+
+    /// Makes the first cluster the broker; returns what the command said.
+    ///
+    /// # Errors
+    /// If it failed.
+    pub fn deploy_broker(&self) -> anyhow::Result<String> {
+        said(&self.trieste(&self.clusters.all()[0]).arg("deploy-broker").timeout(JOIN).output()?)
+    }
+
+    /// Joins a cluster; returns what the command said. Its networks are named, since nothing in such a cluster says more
+    /// of them than the share of each node; nobody outside can be asked for a public address.
+    ///
+    /// # Errors
+    /// If it failed.
+    pub fn join(&self, cluster: &Cluster) -> anyhow::Result<String> {
+        self.join_with(cluster, &["--air-gapped", "--clustercidr", &list(cluster.pod_nets())])
+    }
+
+    /// The same with flags.
+    ///
+    /// # Errors
+    /// If it failed.
+    pub fn join_with(&self, cluster: &Cluster, flags: &[&str]) -> anyhow::Result<String> {
+        let join = self.trieste(cluster).args(["join", "broker-info.subm"]).args(flags);
+        said(&join.timeout(JOIN).output()?)
+    }
+
+    /// `trieste`, to be given arguments, as the administrator of a cluster; it runs in a folder of its own.
+    pub fn trieste(&self, cluster: &Cluster) -> Run {
+        cluster.command("env").args(["-C", &self.folder.to_string_lossy()]).arg(&self.trieste)
+    }
+
+    /// Where `deploy-broker` has put the join file.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The image that the nodes have.
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+}
+
+fn list(networks: &[IpNet]) -> String {
+    networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// What a command printed, on both its streams, also in the error if it failed.
+fn said(output: &Output) -> anyhow::Result<String> {
+    let text = format!("{}{}", output.stdout, output.stderr);
+    anyhow::ensure!(output.status.success(), "{}:\n{text}", output.status);
+    Ok(text)
+}
