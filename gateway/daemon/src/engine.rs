@@ -218,8 +218,8 @@ impl Engine {
             if wants(is_v4) && sources.iter().all(|source| source.is_ipv4() != is_v4) {
                 tracing::warn!(
                     family,
-                    "this node has no address inside the cluster's CIDRs: packets that are too big for a path are \
-                     dropped without an answer to their sender; set health-check-ip, or give an interface such an address"
+                    "this node has no address to send ICMP errors from: packets that are too big for a path are dropped \
+                     without an answer to their sender; give an interface an address of this family"
                 );
             }
         }

@@ -75,6 +75,12 @@ pub fn inside(addresses: &[HostAddress], subnets: &[IpNet]) -> Vec<IpAddr> {
     found
 }
 
+/// The addresses of this node on devices that lead nowhere else: not on the gateway's `tun`, not on those of VXLAN.
+pub fn outside_tunnels<'a>(addresses: &'a [HostAddress], tun: &'a str) -> impl Iterator<Item = IpAddr> + 'a {
+    let is_tunnel = move |name: &str| name == tun || ["vx-submariner", "vxlan-tunnel"].contains(&name);
+    addresses.iter().filter(move |host| !is_tunnel(&host.interface)).map(|host| host.address)
+}
+
 /// The MTU of the interface that has `address`, in bytes.
 #[must_use]
 pub fn underlay_mtu(addresses: &[HostAddress], address: IpAddr) -> u16 {
@@ -102,5 +108,17 @@ mod tests {
         let subnets = ["10.1.0.0/16".parse().unwrap(), "fd01::/64".parse().unwrap()];
         let expected: Vec<IpAddr> = vec!["10.1.0.1".parse().unwrap(), "fd01::1".parse().unwrap()];
         assert_eq!(inside(&addresses, &subnets), expected);
+    }
+
+    #[test]
+    fn addresses_of_tunnels_are_not_the_nodes_own() {
+        let host = |interface: &str, address: &str| HostAddress {
+            interface: interface.to_owned(),
+            address: address.parse().unwrap(),
+        };
+        let addresses =
+            [host("vx-submariner", "240.0.2.1"), host("submariner", "10.9.9.9"), host("eth0", "192.0.2.1")];
+        let expected: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap()];
+        assert_eq!(outside_tunnels(&addresses, "submariner").collect::<Vec<_>>(), expected);
     }
 }

@@ -175,10 +175,19 @@ pub fn inside(config: &Config) -> Option<IpAddr> {
     host::inside(&host::addresses(), &config.cluster_cidrs).first().copied()
 }
 
-/// Our addresses that ICMP errors carry: the configured one, else those inside the published subnets.
+/// Our addresses that ICMP errors carry: the configured one, else those inside the published subnets, else any. Errors go
+/// to senders of this cluster, who take them from whichever node; a node without pods often has no address among theirs,
+/// and without errors their packets would vanish when they are too big.
 #[must_use]
 pub fn icmp_sources(config: &Config) -> Vec<IpAddr> {
-    let mut sources = host::inside(&host::addresses(), &config.published_subnets());
+    let addresses = host::addresses();
+    let mut sources = host::inside(&addresses, &config.published_subnets());
+    for other in host::outside_tunnels(&addresses, &config.tun_name) {
+        if sources.iter().all(|source| source.is_ipv4() != other.is_ipv4()) {
+            sources.push(other);
+        }
+    }
+    sources.sort_by_key(IpAddr::is_ipv6);
     if let Some(configured) = config.health_check_ip {
         sources.retain(|address| address.is_ipv4() != configured.is_ipv4());
         sources.push(configured);
