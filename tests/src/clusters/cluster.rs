@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::fabric::{in_parallel, put_file};
 use super::node::{Node, Surroundings};
-use super::plan::DNS_PLACE;
+use super::plan::{DNS_PLACE, ProxyMode};
 use super::programs::DNS_MANIFEST;
 use crate::command::{Output, Run};
 use crate::kubernetes::Client;
@@ -20,6 +20,9 @@ use crate::wait::eventually;
 
 /// How long anything may take to get ready on a machine that is busy with something else.
 pub(super) const READY: Duration = Duration::from_secs(120);
+
+/// The label of nodes that may run a gateway.
+const GATEWAY_LABEL: &str = "submariner.io/gateway";
 
 /// A real cluster.
 #[derive(Debug)]
@@ -49,7 +52,7 @@ impl Cluster {
     }
 
     /// The lab that it belongs to.
-    pub(super) fn lab(&self) -> &Lab {
+    pub(crate) fn lab(&self) -> &Lab {
         &self.shared.lab
     }
 
@@ -71,6 +74,28 @@ impl Cluster {
         self.nodes.get(number.wrapping_sub(1)).expect("the caller asked for this many nodes")
     }
 
+    /// Its nodes with the label of a gateway, and those without.
+    ///
+    /// # Errors
+    /// If the API server does not answer.
+    pub fn gateways_and_workers(&self) -> anyhow::Result<(Vec<&Node>, Vec<&Node>)> {
+        let list = self
+            .client
+            .list(&format!("/api/v1/nodes?labelSelector={}%3Dtrue", GATEWAY_LABEL.replace('/', "%2F")))?;
+        let is_gateway = |node: &&Node| list.iter().any(|object| object["metadata"]["name"] == node.name());
+        Ok(self.nodes.iter().partition(is_gateway))
+    }
+
+    /// Gives a node the label of a gateway, or takes it away.
+    ///
+    /// # Errors
+    /// If the API server does not answer.
+    pub fn label_gateway(&self, node: &Node, is_gateway: bool) -> anyhow::Result<()> {
+        let label = if is_gateway { json!("true") } else { Value::Null };
+        let change = json!({"metadata": {"labels": {GATEWAY_LABEL: label}}});
+        self.client.patch(&format!("/api/v1/nodes/{}", node.name()), &change).map(drop)
+    }
+
     /// Prefixes of its pods, IPv4 first.
     pub fn pod_nets(&self) -> &[IpNet] {
         &self.shared.plan.pod_nets
@@ -79,6 +104,11 @@ impl Cluster {
     /// Prefixes of its services, IPv4 first.
     pub fn service_nets(&self) -> &[IpNet] {
         &self.shared.plan.service_nets
+    }
+
+    /// How its kube-proxy does its work.
+    pub fn proxy(&self) -> ProxyMode {
+        self.shared.plan.shape.proxy
     }
 
     /// The bridge in the fabric that its nodes are plugged into.
@@ -121,6 +151,11 @@ impl Cluster {
     /// If it takes longer than a minute.
     pub fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<Output> {
         self.kubectl_run().args(arguments).output()
+    }
+
+    /// The program that is kubectl if its first argument says so.
+    pub fn kubectl_path(&self) -> PathBuf {
+        self.shared.programs.kubernetes()
     }
 
     /// kubectl to be given arguments, input or another time-out.

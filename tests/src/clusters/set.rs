@@ -86,9 +86,22 @@ impl ClusterSet {
         said(&join.timeout(JOIN).output()?)
     }
 
+    /// Takes a cluster out of the set, the broker's last; returns what the command said.
+    ///
+    /// # Errors
+    /// If it failed.
+    pub fn uninstall(&self, cluster: &Cluster) -> anyhow::Result<String> {
+        said(&self.trieste(cluster).args(["uninstall", "--yes"]).timeout(JOIN).output()?)
+    }
+
     /// `trieste`, to be given arguments, as the administrator of a cluster; it runs in a folder of its own.
     pub fn trieste(&self, cluster: &Cluster) -> Run {
         cluster.command("env").args(["-C", &self.folder.to_string_lossy()]).arg(&self.trieste)
+    }
+
+    /// The path of `trieste`.
+    pub fn program(&self) -> &Path {
+        &self.trieste
     }
 
     /// Where `deploy-broker` has put the join file.

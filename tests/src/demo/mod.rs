@@ -1,5 +1,6 @@
 //! `./dev demo`: two clusters join through an encrypted cable, and every claim is shown rather than stated.
 
+mod clusters;
 pub mod screen;
 
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +32,9 @@ pub struct Options {
     /// Leave everything up at the end, and print what to try and how to remove it.
     #[arg(long)]
     pub keep: bool,
+    /// Real Kubernetes clusters, installed by the commands that users type.
+    #[arg(long)]
+    pub kubernetes: bool,
     /// The cable between the clusters.
     #[arg(long, value_parser = ["wireguard"], default_value = "wireguard")]
     pub cable: String,
@@ -48,7 +52,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     remove_crashed(&screen)?;
 
     let lab = Lab::new()?;
-    let result = run_in(&lab, &screen, options);
+    let run = if options.kubernetes { clusters::run_in } else { run_in };
+    let result = run(&lab, &screen, options);
     if result.is_err() && !interrupt::is_interrupted() {
         lab.show_logs();
     }

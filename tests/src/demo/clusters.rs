@@ -1,0 +1,222 @@
+//! `./dev demo --kubernetes`: two real clusters of two nodes, made a set by the commands that users type, and left as they
+//! were.
+
+mod left;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::Options;
+use super::screen::Screen;
+use crate::clusters::{Cluster, ClusterSet, ClusterShape, MEMBER, Node, Pod, PodShape, RESPONDER_PORT};
+use crate::interrupt;
+use crate::lab::Lab;
+use crate::wait::eventually;
+
+/// How long the first packet may take to find its way.
+const FIRST_PACKET: Duration = Duration::from_secs(30);
+const PING_BYTES: usize = 56;
+const TCP_BYTES: usize = 4 << 20;
+
+/// What traffic goes between.
+struct Actors {
+    client: Pod,
+    server: Pod,
+    service: Vec<IpAddr>,
+}
+
+/// Runs it in a lab.
+pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
+    screen.heading(&format!("Two real Kubernetes clusters (lab {})", lab.id()));
+    let title = "kubelet, containerd, kube-proxy and CoreDNS on two nodes each; our image";
+    let set = screen.step_with(title, || {
+        let set = ClusterSet::bare(lab, &ClusterShape::two())?;
+        Ok((set.clusters.all().iter().map(describe).collect(), set))
+    })?;
+    let result = show(screen, &set, options);
+    if result.is_err() && !interrupt::is_interrupted() {
+        for cluster in set.clusters.all() {
+            screen.quote(&cluster.explain());
+        }
+    }
+    result?;
+    if options.keep {
+        return Ok(());
+    }
+    let removed = screen.step_with("the clusters removed again", || {
+        drop(set);
+        Ok((vec![], lab.clone().remove()?))
+    })?;
+    screen.heading(&format!(
+        "Done in {:.0} s; {} namespaces removed, nothing left behind.",
+        screen.elapsed_seconds(),
+        removed.namespaces
+    ));
+    Ok(())
+}
+
+fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<()> {
+    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
+    let before = screen.step_with("what is on the nodes and in the API servers is noted", || {
+        Ok((vec![], left::State::of(set)?))
+    })?;
+    screen.heading("Installed as users install it");
+    screen.step("east $ trieste deploy-broker", || Ok(lines(&set.deploy_broker()?)))?;
+    for cluster in [east, west] {
+        let title = format!("{} $ trieste join broker-info.subm", cluster.name());
+        screen.step(&title, || Ok(lines(&set.join(cluster)?)))?;
+    }
+    screen.step("all of our pods are ready", || {
+        let mut names = Vec::new();
+        for cluster in [east, west] {
+            let pods = cluster.wait_pods(MEMBER, "")?;
+            names.push(format!("{}: {} pods", cluster.name(), pods.len()));
+        }
+        Ok(names)
+    })?;
+    screen.heading("Traffic from a pod on a worker node to the other cluster");
+    let actors = start_pods(screen, east, west)?;
+    show_traffic(screen, &actors)?;
+    screen.heading("What the clusters say");
+    screen.line("$ trieste show all --contexts east,west");
+    let shown = set.trieste(east).args(["show", "all", "--contexts", "east,west"]).stdout()?;
+    screen.quote(&shown);
+    if options.keep {
+        east.lab().keep()?;
+        screen.heading("Left up. Things to try:");
+        for line in suggestions(set, east, &actors) {
+            screen.line(&line);
+        }
+        return Ok(());
+    }
+    uninstall(screen, set, &before)
+}
+
+fn describe(cluster: &Cluster) -> String {
+    let list = |nets: &[ipnet::IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    format!(
+        "{:<5} pods {:<29} services {:<33} kube-proxy on {}",
+        cluster.name(),
+        list(cluster.pod_nets()),
+        list(cluster.service_nets()),
+        cluster.proxy().as_str()
+    )
+}
+
+/// What a command said when it was done with each of its steps.
+fn lines(text: &str) -> Vec<String> {
+    let is_begun = |line: &str| line.trim_start().starts_with('•');
+    let told = text.lines().map(str::trim_end).filter(|line| !line.is_empty() && !is_begun(line));
+    told.map(str::to_owned).collect()
+}
+
+/// A client on a node of east without a gateway, and a server on such a node of west behind a Service.
+fn start_pods(screen: &Screen, east: &Cluster, west: &Cluster) -> anyhow::Result<Actors> {
+    screen.step_with("a client in east, a server and a ClusterIP Service in west", || {
+        let client = east.start_pod(PodShape::on(worker(east)?, "client"))?;
+        let server = west.start_pod(PodShape::on(worker(west)?, "server"))?;
+        let service = west.start_service("web", "server")?;
+        let pods = [&client, &server]
+            .map(|pod| format!("{:<6} on {}: {}", pod.name, pod.node, list(&pod.addresses)));
+        let mut lines = pods.to_vec();
+        lines.push(format!("web    {}", list(&service)));
+        Ok((lines, Actors { client, server, service }))
+    })
+}
+
+fn worker(cluster: &Cluster) -> anyhow::Result<&Node> {
+    let (_, workers) = cluster.gateways_and_workers()?;
+    workers.first().copied().with_context(|| format!("every node of {} is a gateway", cluster.name()))
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn show_traffic(screen: &Screen, actors: &Actors) -> anyhow::Result<()> {
+    let Actors { client, server, service } = actors;
+    screen.step("the first answer", || {
+        for ip in &server.addresses {
+            eventually(&format!("an answer from {ip}"), FIRST_PACKET, || client.ping(*ip, PING_BYTES))?;
+        }
+        Ok(vec![])
+    })?;
+    screen.step("ping client → server", || {
+        let told = |ip: &IpAddr| {
+            let ping = client.ping(*ip, PING_BYTES)?;
+            let average = ping.average_ms.unwrap_or_default();
+            Ok(format!("{ip:<15} {} of {} answered, {average:.2} ms on average", ping.received, ping.sent))
+        };
+        server.addresses.iter().map(told).collect()
+    })?;
+    screen.step("TCP client → server, 4 MiB each", || tcp(client, &server.addresses, RESPONDER_PORT))?;
+    screen.step("TCP client → Service web, 4 MiB each", || tcp(client, service, 80))
+}
+
+fn tcp(client: &Pod, to: &[IpAddr], port: u16) -> anyhow::Result<Vec<String>> {
+    let one = |ip: &IpAddr| {
+        let receipt = client.tcp(SocketAddr::new(*ip, port), TCP_BYTES)?;
+        let (seen, own) = (receipt.seen_as.ip(), client.address_like(*ip)?);
+        anyhow::ensure!(seen == own, "{ip} saw the bytes come from {seen}, not from {own}");
+        Ok(format!(
+            "{ip:<15} {} bytes arrived unchanged, and the server saw them come from {seen}",
+            receipt.bytes
+        ))
+    };
+    to.iter().map(one).collect()
+}
+
+/// West first: the cluster with the broker stays until nobody needs it.
+fn uninstall(screen: &Screen, set: &ClusterSet, before: &left::State) -> anyhow::Result<()> {
+    screen.heading("Uninstalled");
+    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
+    screen.step("our own pods and the Service are deleted", || {
+        for cluster in [east, west] {
+            cluster.kubectl(&["delete", "pods", "--all", "--namespace", "default"])?.success()?;
+        }
+        west.kubectl(&["delete", "service", "web"])?.success()?;
+        Ok(vec![])
+    })?;
+    for cluster in [west, east] {
+        let title = format!("{} $ trieste uninstall --yes", cluster.name());
+        screen.step(&title, || Ok(lines(&set.uninstall(cluster)?)))?;
+    }
+    screen.step("nodes and API servers are as they were", || {
+        // Kubernetes deletes definitions and namespaces in its own time.
+        eventually("the clusters to be as they were", FIRST_PACKET, || {
+            before.compare(&left::State::of(set)?)
+        })?;
+        Ok(vec![before.summary()])
+    })
+}
+
+fn suggestions(set: &ClusterSet, east: &Cluster, actors: &Actors) -> Vec<String> {
+    let inside = format!(
+        "ip netns exec {} env HOME={} KUBECONFIG={}",
+        set.clusters.fabric().name(),
+        east.lab().directory().display(),
+        set.clusters.kubeconfig().display()
+    );
+    let (kubectl, trieste) = (east.kubectl_path(), set.program());
+    let (kubectl, trieste) = (kubectl.display(), trieste.display());
+    let (server, client) = (actors.server.addresses[0], &actors.client.name);
+    vec![
+        "# a shell from which both clusters are reached, with the two programs".to_owned(),
+        format!("{inside} bash"),
+        format!("alias kubectl='{kubectl} kubectl' trieste='{trieste}'"),
+        String::new(),
+        "kubectl --context west get pods --all-namespaces -o wide".to_owned(),
+        format!("kubectl exec {client} -- responder ask tcp {server}:{RESPONDER_PORT} 3000"),
+        format!(
+            "kubectl exec {client} -- responder ask tcp {}:80 3000      (the Service)",
+            actors.service[0]
+        ),
+        "trieste show all --contexts east,west".to_owned(),
+        "trieste diagnose all --contexts east,west".to_owned(),
+        "trieste uninstall --context west".to_owned(),
+        String::new(),
+        "./dev clean      removes it all".to_owned(),
+    ]
+}
