@@ -18,6 +18,8 @@ use crate::node::{SendReport, SendRequest};
 
 /// Ours: how long the pod may take to start and to end.
 const PATIENCE: Duration = Duration::from_secs(45);
+/// Ours: how long it may take to start. The route agent on the node has the same image, so that nothing is to be pulled.
+const START: Duration = Duration::from_secs(10);
 /// Ours: how often its phase is looked at.
 const LOOK: Duration = Duration::from_millis(300);
 /// Some user that is not root.
@@ -145,13 +147,17 @@ pub async fn probe_from_pod(
 }
 
 async fn answer(pods: &Api<Pod>, name: &str) -> Result<SendReport, ProbePodError> {
-    let end = Instant::now() + PATIENCE;
+    let begin = Instant::now();
+    let mut patience = START;
     let mut why = "nothing is known of it".to_owned();
-    while Instant::now() < end {
+    while begin.elapsed() < patience {
         sleep(LOOK).await;
         let Ok(Ok(pod)) = tokio::time::timeout(PATIENCE, pods.get(name)).await else { continue };
         let (phase, reason) = phase(&pod);
         why = reason;
+        if phase == "Running" {
+            patience = PATIENCE;
+        }
         if phase != "Succeeded" && phase != "Failed" {
             continue;
         }
@@ -164,7 +170,7 @@ async fn answer(pods: &Api<Pod>, name: &str) -> Result<SendReport, ProbePodError
         }
         return document(logs.trim().as_bytes()).map_err(failed);
     }
-    Err(ProbePodError::Unfinished { pod: name.to_owned(), seconds: PATIENCE.as_secs(), why })
+    Err(ProbePodError::Unfinished { pod: name.to_owned(), seconds: patience.as_secs(), why })
 }
 
 fn phase(pod: &Pod) -> (String, String) {

@@ -34,6 +34,7 @@ pub fn judge(evidence: &Evidence) -> Diagnosis {
         quality::masqueraded(evidence, &trips[0]),
         quality::discovery(evidence),
         quality::health(evidence).filter(|_| works == Some(true)),
+        quality::broker(evidence).filter(|_| works == Some(true)),
         service(evidence),
     ];
     let warnings: Vec<Finding> = warnings.into_iter().flatten().collect();

@@ -106,7 +106,8 @@ fn gateways(cluster: &Cluster, hop: Hop) -> Vec<Finding> {
 }
 
 fn cluster_set(evidence: &Evidence) -> Vec<Finding> {
-    let mut found = Vec::new();
+    // First: clusters that refuse each other for it have no Endpoint of each other either.
+    let mut found: Vec<_> = overlap(evidence).into_iter().collect();
     let pairs = [(&evidence.source, &evidence.destination), (&evidence.destination, &evidence.source)];
     for (own, other) in pairs {
         if !own.visible || !own.joined || own.endpoints.is_empty() {
@@ -129,7 +130,6 @@ fn cluster_set(evidence: &Evidence) -> Vec<Finding> {
     for cluster in [&evidence.source, &evidence.destination] {
         found.extend(not_published(cluster));
     }
-    found.extend(overlap(evidence));
     found
 }
 

@@ -1,5 +1,6 @@
 //! What is not as it should be though packets pass: size, source, discovery, health.
 
+use trieste_control::admin::BrokerLink;
 use trieste_control::api::ConnectionStatus;
 
 use super::super::evidence::{Evidence, Side, probe};
@@ -189,6 +190,23 @@ fn lost_discovery(
     own.gateway()?.watch.as_ref()?;
     let watch = other.gateway()?.watch.as_ref()?;
     Some(!watch.sights.iter().any(|sight| sight.seen.probe == number && sight.way == Direction::In))
+}
+
+/// A gateway that hears nothing of its broker goes on with what it knows, and learns nothing new.
+pub(super) fn broker(evidence: &Evidence) -> Option<Finding> {
+    let clusters = [&evidence.source, &evidence.destination].into_iter();
+    let own =
+        clusters.into_iter().find(|own| own.status().is_some_and(|s| s.broker.state == BrokerLink::Away))?;
+    let reason = format!(
+        "the gateway of cluster {} cannot reach the broker: it goes on with what it knows, and hears of no change",
+        own.id
+    );
+    let error = own.status().and_then(|status| status.broker.error.clone());
+    Some(Finding::new(Hop::ClusterSet, Cause::BrokerAway, reason).seen_all(error).remedy(format!(
+        "repair the way to the broker's API server, or its credentials (`trieste join` again): `kubectl{} -n {} exec \
+         ds/submariner-gateway -- trieste status` says more",
+        own.kubectl, own.namespace
+    )))
 }
 
 /// The gateways call the connection broken though packets pass.

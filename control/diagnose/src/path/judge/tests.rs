@@ -151,6 +151,13 @@ fn networks_overlap() {
         lost_before(e, Way::There, Stop::LeavesTunnel);
     };
     broken(refused, Cause::NetworksOverlap, Hop::ClusterSet);
+    // What is refused is not kept either: the overlap comes before what follows from it.
+    let unknown = |e: &mut Evidence| {
+        change(e);
+        e.source.endpoints.truncate(1);
+        statuses(&mut e.source, |status| status.connections.clear());
+    };
+    broken(unknown, Cause::NetworksOverlap, Hop::ClusterSet);
 }
 
 #[test]
@@ -175,7 +182,8 @@ fn broker_is_away_and_the_cluster_unknown() {
 fn a_broker_that_is_away_breaks_no_connection_that_is_there() {
     let mut evidence = healthy();
     statuses(&mut evidence.source, |status| status.broker.state = BrokerLink::Away);
-    assert_eq!(judge(&evidence).health, Health::Healthy);
+    let diagnosis = judge(&evidence);
+    assert_eq!((diagnosis.health, diagnosis.cause()), (Health::Impaired, Some(Cause::BrokerAway)));
 }
 
 #[test]
