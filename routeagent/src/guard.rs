@@ -11,7 +11,9 @@
 //!   set loosened0, …1     devices whose rp_filter was changed from that value
 //!   counter …             what was dropped
 //!   chain source-guard    prerouting, priority raw: forged sources
-//!   chain vxlan-guard     prerouting, priority raw: strangers on the VXLAN between nodes
+//!   chain vxlan-guard     input, last: strangers on the VXLAN between nodes
+//!   chain vxlan-onward    forward: what would reach it through this node
+//!   chain vxlan-out       postrouting, before source NAT: the same, past IPVS
 //!   chain way-out         postrouting, after source NAT: what would leave for a remote cluster in clear
 //!   chain mss             postrouting, priority mangle: TCP's segment size
 //!   chain keep-source     postrouting, before everybody's source NAT

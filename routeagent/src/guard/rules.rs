@@ -7,6 +7,12 @@ use crate::hostnet::{Delivery, Family, Guard, MARK, MARK_MASK};
 
 /// Before connection tracking, so that a forged packet leaves no state behind.
 const PRIORITY_RAW: i32 = -300;
+/// Where packets are usually judged: after destination NAT.
+const PRIORITY_FILTER: i32 = 0;
+/// Before `keep-source` and everybody's source NAT: whose a packet is can still be seen.
+const PRIORITY_UNTRANSLATED: i32 = 80;
+/// After everything that may translate what is for this node, IPVS (99) included.
+const PRIORITY_LAST_IN: i32 = 120;
 /// Where TCP options are usually changed.
 const PRIORITY_MANGLE: i32 = -150;
 /// Before source NAT (100), where a network plugin masquerades: the first chain to decide is the last.
@@ -31,7 +37,9 @@ pub(super) fn structure(guard: &Guard) -> Vec<Value> {
     }
     let chains = [
         ("source-guard", "filter", "prerouting", PRIORITY_RAW, source_guard(guard)),
-        ("vxlan-guard", "filter", "prerouting", PRIORITY_RAW, vxlan_guard()),
+        ("vxlan-guard", "filter", "input", PRIORITY_LAST_IN, vxlan_guard()),
+        ("vxlan-onward", "filter", "forward", PRIORITY_FILTER, vxlan_onward()),
+        ("vxlan-out", "filter", "postrouting", PRIORITY_UNTRANSLATED, vxlan_out()),
         ("way-out", "filter", "postrouting", PRIORITY_AFTER_SOURCE_NAT, way_out(guard)),
         ("mss", "filter", "postrouting", PRIORITY_MANGLE, mss(guard)),
         ("keep-source", "nat", "postrouting", PRIORITY_BEFORE_SOURCE_NAT, keep_source(guard)),
@@ -88,22 +96,59 @@ fn source_guard(guard: &Guard) -> Vec<Rule> {
     rules
 }
 
-/// Also what pods of this node send to other nodes: masqueraded, it would look like this node's own.
+/// What arrives at the VXLAN between nodes, whatever port it was sent to: only from nodes, and only by the device that
+/// leads to that node. A pod may write any source into its packets.
 fn vxlan_guard() -> Vec<Rule> {
-    let to_vxlan = || is(&field("udp", "dport"), "@vxlan");
-    let drops = |to: Value| json!([to_vxlan(), to, {"counter": "strangers"}, drop()]);
+    let by_its_device = json!({"fib": {"result": "oif", "flags": ["saddr", "iif"]}});
     let accepts = |family: &Family| {
-        let rule = json!([to_vxlan(), in_set(*family, "saddr", "nodes"), accept()]);
-        (format!("the VXLAN between nodes, from {family} nodes"), rule)
+        let source = in_set(*family, "saddr", "nodes");
+        let rule = json!([to_vxlan(), source, is(&by_its_device, true), accept()]);
+        (format!("the VXLAN between nodes, from {family} nodes by the way to them"), rule)
     };
     let mut rules: Vec<Rule> = Family::ALL.iter().map(accepts).collect();
-    let is_local = is(&json!({"fib": {"result": "type", "flags": ["daddr"]}}), "local");
-    rules.push(("the VXLAN between nodes, from strangers".to_owned(), drops(is_local)));
-    rules.extend(Family::ALL.iter().map(|family| {
-        let to_node = in_set(*family, "daddr", "nodes");
-        (format!("the VXLAN between nodes, from strangers to other {family} nodes"), drops(to_node))
-    }));
+    let strangers = json!([to_vxlan(), {"counter": "strangers"}, drop()]);
+    rules.push(("the VXLAN between nodes, from strangers".to_owned(), strangers));
     rules
+}
+
+/// What this node forwards to that port, wherever to: masqueraded, it would look like this node's own. Pods have the
+/// port among themselves, here and in remote clusters.
+fn vxlan_onward() -> Vec<Rule> {
+    let drops = |to: &[Value]| {
+        let mut expr = vec![to_vxlan()];
+        expr.extend_from_slice(to);
+        expr.extend([json!({"counter": "strangers"}), drop()]);
+        Value::from(expr)
+    };
+    let mut rules = Vec::new();
+    for family in Family::ALL {
+        for set in ["nodes", "node"] {
+            rules.push((
+                format!("the VXLAN between nodes, through this one to {family} {set}"),
+                drops(&[in_set(family, "daddr", set)]),
+            ));
+        }
+        for (from, to) in [("local", "local"), ("local", "remote"), ("remote", "local")] {
+            let pair = (in_set(family, "saddr", from), in_set(family, "daddr", to));
+            rules.push((
+                format!("{family} pods' own use of that port, {from} to {to}"),
+                json!([to_vxlan(), pair.0, pair.1, accept()]),
+            ));
+        }
+    }
+    rules.push(("the VXLAN between nodes, through this one".to_owned(), drops(&[])));
+    rules
+}
+
+/// The same for what is forwarded without passing by there: IPVS sends as if it came from this node.
+fn vxlan_out() -> Vec<Rule> {
+    let is_own = is(&json!({"fib": {"result": "type", "flags": ["saddr"]}}), "local");
+    let own = ("the VXLAN between nodes, from this one".to_owned(), json!([to_vxlan(), is_own, accept()]));
+    [own].into_iter().chain(vxlan_onward()).collect()
+}
+
+fn to_vxlan() -> Value {
+    is(&field("udp", "dport"), "@vxlan")
 }
 
 fn way_out(guard: &Guard) -> Vec<Rule> {

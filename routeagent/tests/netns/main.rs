@@ -20,3 +20,4 @@ mod fail_closed;
 mod lab;
 mod reconcile;
 mod source_guard;
+mod strangers;
