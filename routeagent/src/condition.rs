@@ -131,6 +131,13 @@ pub enum Condition {
         /// The address that they share.
         address: IpAddr,
     },
+    /// Two nodes have the same pod network.
+    SamePods {
+        /// The node that is left out.
+        node: String,
+        /// The network.
+        network: IpNet,
+    },
     /// Nodes have IPv6 addresses only, and IPv4 cannot be carried between them.
     NoIpv4BetweenNodes,
     /// Packets of remote clusters reach this node by the network plugin, so that their sources cannot be judged.
@@ -140,6 +147,10 @@ pub enum Condition {
     },
     /// A chain of another program drops what it does not know, and nothing of ours can be put into it.
     ForeignDrop(BaseChain),
+    /// firewalld lets nobody else write into its table.
+    FirewalldOwned,
+    /// The packet filter is not in place, so that the VXLAN between nodes is not opened.
+    Unguarded,
     /// The `iptables` command is missing where iptables has a table.
     NoIptables {
         /// The command.
@@ -193,9 +204,12 @@ impl Condition {
             Self::OtherName { .. } => "OtherName",
             Self::NoUnderlay => "NoUnderlay",
             Self::SameVtep { .. } => "SameVtep",
+            Self::SamePods { .. } => "SamePods",
             Self::NoIpv4BetweenNodes => "NoIpv4BetweenNodes",
             Self::PluginDelivers { .. } => "PluginDelivers",
             Self::ForeignDrop(_) => "ForeignDrop",
+            Self::FirewalldOwned => "FirewalldOwned",
+            Self::Unguarded => "Unguarded",
             Self::NoIptables { .. } => "NoIptables",
             Self::ForeignHealthCheck(_) => "ForeignHealthCheck",
             Self::ForwardingOff(_) => "ForwardingOff",
@@ -217,6 +231,8 @@ impl Condition {
             | Self::OtherName { .. }
             | Self::NoUnderlay
             | Self::SameVtep { .. }
+            | Self::SamePods { .. }
+            | Self::Unguarded
             | Self::ForwardingOff(_)
             | Self::Occupied(_)
             | Self::NoNft
@@ -232,6 +248,7 @@ impl Condition {
             | Self::NoIpv4BetweenNodes
             | Self::PluginDelivers { .. }
             | Self::ForeignDrop(_)
+            | Self::FirewalldOwned
             | Self::NoIptables { .. }
             | Self::StrictReversePath
             | Self::Contended { .. } => Severity::Warning,
@@ -312,9 +329,12 @@ impl fmt::Display for Condition {
             | Self::OtherName { .. }
             | Self::NoUnderlay
             | Self::SameVtep { .. }
+            | Self::SamePods { .. }
             | Self::NoIpv4BetweenNodes
             | Self::PluginDelivers { .. }
             | Self::ForeignDrop(_)
+            | Self::FirewalldOwned
+            | Self::Unguarded
             | Self::NoIptables { .. } => self.fmt_surroundings(f),
             Self::CannotRead { what, error } => write!(f, "cannot read {what}: {error}"),
             Self::Failed { change, error } => write!(f, "cannot apply `{change}`: {error}"),
@@ -350,6 +370,23 @@ impl Condition {
                 f,
                 "node {node} has the address {address} on the VXLAN between nodes, as another node that comes first: \
                  the last three octets of nodes' addresses have to differ. Remote clusters do not reach its pods"
+            ),
+            Self::SamePods { node, network } => write!(
+                f,
+                "node {node} has the pod network {network}, as another node that comes first: give every node its own \
+                 (`spec.podCIDRs`). Remote clusters do not reach its pods"
+            ),
+            Self::FirewalldOwned => f.write_str(
+                "firewalld owns its nftables table, so that nothing of ours can be put there and it may drop packets \
+                 between nodes and for remote clusters; set `NftablesTableOwner=no` in /etc/firewalld/firewalld.conf \
+                 and restart it, or give it the devices and the port: `firewall-cmd --permanent --zone=trusted \
+                 --add-interface=vx-submariner --add-interface=submariner`, `firewall-cmd --permanent \
+                 --add-port=4800/udp`, `firewall-cmd --reload`",
+            ),
+            Self::Unguarded => f.write_str(
+                "the packet filter cannot be read or written, so that the VXLAN between nodes is not opened: whoever \
+                 reaches its port could send into pods. What is there stays; the other messages say what is wrong \
+                 with the filter",
             ),
             Self::NoIpv4BetweenNodes => f.write_str(
                 "the cluster's nodes have IPv6 addresses only; IPv4 traffic for remote clusters works on the gateway \

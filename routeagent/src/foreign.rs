@@ -140,6 +140,8 @@ pub struct Foreign {
     pub iptables: BTreeMap<(Backend, Family), Iptables>,
     /// firewalld's chains, where they exist.
     pub firewalld: BTreeMap<Hook, Vec<NftRule>>,
+    /// Whether firewalld alone may write there (version 2.1 and later, unless configured otherwise).
+    pub is_firewalld_owned: bool,
 }
 
 impl Foreign {
@@ -173,6 +175,20 @@ pub enum ForeignChange {
         /// Rules to put at the front, in this order.
         insert: Vec<Value>,
     },
+}
+
+impl ForeignChange {
+    /// Says whether it is the same again, whatever the numbers of the rules are now.
+    #[must_use]
+    pub fn repeats(&self, last: &Self) -> bool {
+        match (self, last) {
+            (
+                Self::Firewalld { hook, remove, insert },
+                Self::Firewalld { hook: last_hook, remove: last_remove, insert: last_insert },
+            ) => (hook, remove.len(), insert) == (last_hook, last_remove.len(), last_insert),
+            _ => self == last,
+        }
+    }
 }
 
 impl fmt::Display for ForeignChange {
@@ -221,8 +237,15 @@ pub fn foreign_changes(pass: &Pass, there: &Foreign) -> (Vec<ForeignChange>, BTr
             arguments,
         }));
     }
-    changes.extend(there.firewalld.iter().filter_map(|(hook, rules)| firewalld_change(*hook, pass, rules)));
-    (changes, in_the_way(pass, there))
+    let mut conditions = in_the_way(pass, there);
+    let mine = there.firewalld.iter().filter_map(|(hook, rules)| firewalld_change(*hook, pass, rules));
+    if !there.is_firewalld_owned {
+        changes.extend(mine);
+    } else if mine.count() > 0 {
+        // The kernel would refuse.
+        conditions.insert(Condition::FirewalldOwned);
+    }
+    (changes, conditions)
 }
 
 /// Returns what must pass at a hook as iptables rules, less `-A CHAIN `.
@@ -272,7 +295,9 @@ fn iptables_commands(hook: Hook, pass: &Pass, table: &Iptables) -> Vec<Vec<Strin
         for rule in wanted.iter().filter(|rule| !there.contains(rule)) {
             command("-A", chain, None, rule);
         }
-        let place = in_base.iter().take_while(|rule| is_policy_engines(rule)).count();
+        // After the last jump of theirs, wherever it is: what is accepted before it, they do not see.
+        let others: Vec<&String> = in_base.iter().filter(|rule| **rule != jump(hook)).collect();
+        let place = others.iter().rposition(|rule| is_policy_engines(rule)).map_or(0, |last| last + 1);
         let is_placed = in_base.get(place) == Some(&jump(hook));
         let jumps = in_base.iter().filter(|rule| **rule == jump(hook)).count();
         if !is_placed || jumps != 1 {
@@ -373,6 +398,14 @@ pub fn read_base_chains(listing: &Value) -> BTreeSet<BaseChain> {
         (!is_ours && matches!(read.family.as_str(), "ip" | "ip6" | "inet")).then_some(read)
     };
     objects.filter_map(read).collect()
+}
+
+/// Says from `nft list table` whether only the program that made a table may write there. Read as text: nft 1.0.6 prints
+/// something else for a table's flags in JSON.
+#[must_use]
+pub fn is_owned(listing: &str) -> bool {
+    let flags = listing.lines().filter_map(|line| line.trim().strip_prefix("flags "));
+    flags.flat_map(|flags| flags.trim_end_matches(';').split(',')).any(|flag| flag.trim() == "owner")
 }
 
 /// Reads rules from `nft -a -j list chain`.

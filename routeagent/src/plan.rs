@@ -16,7 +16,7 @@ use crate::condition::Condition;
 use crate::foreign::{ForeignChange, foreign_changes};
 use crate::guard::{GuardChange, guard_change};
 use crate::hostnet::{Hop, HostNet, Route, Rule, Sysctl, VX_DEVICE};
-use crate::observed::{Observed, ObservedRoute};
+use crate::observed::{Observed, ObservedGuard, ObservedRoute};
 use crate::vxlan::VxlanChange;
 
 /// One step. Each is independent: if one fails, the others are still worth trying.
@@ -64,6 +64,29 @@ impl fmt::Display for Change {
     }
 }
 
+impl Change {
+    /// Says whether it must not be made while the packet filter is not in place: it opens the VXLAN between nodes, or
+    /// leads there.
+    #[must_use]
+    pub fn needs_guard(&self) -> bool {
+        match self {
+            Self::Foreign(_) | Self::BetweenNodes(_) => true,
+            Self::AddRoute(route) | Self::ReplaceRoute(route) => route.hop.device() == Some(VX_DEVICE),
+            Self::Set(sysctl, _) => sysctl.device == VX_DEVICE,
+            Self::RemoveRoute(_) | Self::AddRule(_) | Self::RemoveRule(_) | Self::Guard(_) => false,
+        }
+    }
+
+    /// Says whether it is the same again: a rule that is made anew has another number.
+    #[must_use]
+    pub fn repeats(&self, last: &Self) -> bool {
+        match (self, last) {
+            (Self::Foreign(this), Self::Foreign(last)) => this.repeats(last),
+            _ => self == last,
+        }
+    }
+}
+
 /// What to do, in order, and what stands in the way.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -79,7 +102,12 @@ pub struct Plan {
 #[must_use]
 pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
-    let vxlan = between_nodes::plan(desired.vxlan.as_ref(), observed);
+    // Who may send over the VXLAN is only known where the filter is.
+    let is_guardable = desired.guard.is_none() || observed.guard != ObservedGuard::Unknown;
+    let mut vxlan = between_nodes::plan(desired.vxlan.as_ref(), observed);
+    if !is_guardable && vxlan.is_new {
+        vxlan = between_nodes::Device { condition: Some(Condition::Unguarded), ..Default::default() };
+    }
     let observed =
         &*if vxlan.is_new { Cow::Owned(without_device(observed)) } else { Cow::Borrowed(observed) };
     let wanted = installable(desired, observed, vxlan.is_usable, &mut plan.conditions);
@@ -91,11 +119,15 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     }
     // A node that stops being a gateway is closed in its main table before its gateway table is out of use.
     remove_rules(desired, observed, &mut plan);
+    if desired.guard.is_none() {
+        // The table is where the former values are remembered.
+        settings::restore(observed, &mut plan);
+    }
     let guard = settings::guard(desired, observed);
     plan.changes.extend(guard_change(guard.as_ref(), &observed.guard).map(Change::Guard));
     plan.loosened = guard.map(|guard| guard.loosened).unwrap_or_default();
     let (changes, conditions) = foreign_changes(&desired.pass, &observed.foreign);
-    plan.changes.extend(changes.into_iter().map(Change::Foreign));
+    plan.changes.extend(changes.into_iter().filter(|_| is_guardable).map(Change::Foreign));
     plan.conditions.extend(conditions);
     plan.conditions.extend(vxlan.condition);
     plan.changes.extend(vxlan.making.into_iter().map(Change::BetweenNodes));
@@ -124,6 +156,7 @@ fn installable<'a>(
     conditions: &mut BTreeSet<Condition>,
 ) -> BTreeSet<&'a Route> {
     let mut wanted = BTreeSet::new();
+    let mut places = BTreeSet::new();
     for route in desired.routes.iter().filter(|route| observed.families.contains(&route.family())) {
         match route.hop.device() {
             Some(VX_DEVICE) if !has_vxlan => continue,
@@ -137,7 +170,10 @@ fn installable<'a>(
                 }
             }
         }
-        wanted.insert(route);
+        // The kernel has one route in a place; of two wishes for it one would replace the other for ever.
+        if places.insert((route.table, route.destination, route.metric)) {
+            wanted.insert(route);
+        }
     }
     wanted
 }

@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 use crate::condition::Condition;
 use crate::driver::{Desired, Driver};
 use crate::grace::Grace;
+use crate::guard::GuardChange;
 use crate::hostnet::{Family, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX_DEVICE};
 use crate::observed::{Observed, RouteKind};
 use crate::pace::Outcome;
@@ -89,13 +90,18 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         self.grace = grace;
         self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
-        let outcome = match (failed, plan.changes.is_empty()) {
+        // What another program's filter does not take is told; it neither slows down the rest nor is it undone.
+        let is_refused = |change: &&Change| matches!(change, Change::Foreign(_)) && failed.contains(*change);
+        let made: Vec<Change> = plan.changes.iter().filter(|change| !is_refused(change)).cloned().collect();
+        let is_repeated = made.len() == self.last_changes.len()
+            && made.iter().zip(&self.last_changes).all(|(this, last)| this.repeats(last));
+        let outcome = match (is_failure(&failed), made.is_empty()) {
             (true, _) => Outcome::Failed,
             (false, true) => Outcome::Settled,
-            (false, false) if plan.changes == self.last_changes => Outcome::Repeated,
+            (false, false) if is_repeated => Outcome::Repeated,
             (false, false) => Outcome::Changed,
         };
-        self.last_changes.clone_from(&plan.changes);
+        self.last_changes = made;
         Ok(Pass { changes: plan.changes, conditions, addresses, outcome })
     }
 
@@ -119,8 +125,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     pub async fn uninstall(&mut self) -> Result<Pass, PortError> {
         let plan = self.removal().await?;
         let mut conditions = plan.conditions.clone();
-        let outcome =
-            if self.apply(&plan, &mut conditions).await { Outcome::Failed } else { Outcome::Changed };
+        let is_clean = self.apply(&plan, &mut conditions).await.is_empty();
+        let outcome = if is_clean { Outcome::Changed } else { Outcome::Failed };
         Ok(Pass { changes: plan.changes, conditions, addresses: BTreeSet::new(), outcome })
     }
 
@@ -172,29 +178,47 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         }
     }
 
-    /// Applies what can be applied; says whether anything failed.
-    async fn apply(&self, plan: &Plan, conditions: &mut BTreeSet<Condition>) -> bool {
-        let mut failures: BTreeMap<String, PortError> = BTreeMap::new();
+    /// Applies what can be applied; returns what failed.
+    async fn apply(&self, plan: &Plan, conditions: &mut BTreeSet<Condition>) -> Vec<Change> {
+        let mut failed = Vec::new();
         for change in &plan.changes {
+            if let Some(condition) = waits_for(change, &failed) {
+                conditions.extend(condition);
+                continue;
+            }
             match self.host.apply(change).await {
                 Ok(()) => info!(driver = self.driver.name(), "{change}"),
-                Err(PortError::NoNft) => {
-                    conditions.insert(Condition::NoNft);
-                }
                 Err(error) => {
                     debug!("{change}: {error}");
-                    failures.insert(change.to_string(), error);
+                    failed.push(change.clone());
+                    conditions.insert(if let PortError::NoNft = error {
+                        Condition::NoNft
+                    } else {
+                        Condition::Failed { change: change.to_string(), error: error.to_string() }
+                    });
                 }
             }
         }
-        let failed = !failures.is_empty();
-        conditions.extend(
-            failures
-                .into_iter()
-                .map(|(change, error)| Condition::Failed { change, error: error.to_string() }),
-        );
         failed
     }
+}
+
+/// Says whether a change must not be made after these have failed, and what that leads to.
+fn waits_for(change: &Change, failed: &[Change]) -> Option<Option<Condition>> {
+    let is_of_filter = |change: &Change| matches!(change, Change::Guard(_));
+    let is_unguarded =
+        failed.iter().any(|failed| is_of_filter(failed) && *failed != Change::Guard(GuardChange::Remove));
+    if is_unguarded && change.needs_guard() {
+        return Some(Some(Condition::Unguarded));
+    }
+    // The table remembers what a setting was: it stays until that is restored, which says itself why it failed.
+    let is_forgetting = *change == Change::Guard(GuardChange::Remove);
+    (is_forgetting && failed.iter().any(|failed| matches!(failed, Change::Set(..)))).then_some(None)
+}
+
+/// Says whether a pass counts as failed.
+fn is_failure(failed: &[Change]) -> bool {
+    failed.iter().any(|change| !matches!(change, Change::Foreign(_)))
 }
 
 /// Returns the networks that are to be refused.

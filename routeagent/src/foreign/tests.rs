@@ -37,6 +37,42 @@ fn what_decides_which_pods_may_talk_keeps_its_place_and_its_say() {
 }
 
 #[test]
+fn what_decides_which_pods_may_talk_is_asked_first_wherever_its_jump_is() {
+    let mut table = table(&[("FORWARD", &["-j KUBE-FORWARD", JUMP, "-j KUBE-ROUTER-FORWARD", "-j OTHER"])]);
+    table.has_policy_engine = true;
+    let wanted = [format!("-D FORWARD {JUMP}"), format!("-I FORWARD 3 {JUMP}")];
+    assert!(commands(&pass(), &table).ends_with(&wanted), "{:?}", commands(&pass(), &table));
+    table.chains.insert(
+        "FORWARD".into(),
+        ["-j KUBE-FORWARD", "-j KUBE-ROUTER-FORWARD", JUMP, "-j OTHER"].map(str::to_owned).into(),
+    );
+    assert!(!commands(&pass(), &table).iter().any(|command| command.contains("FORWARD 3")));
+}
+
+#[test]
+fn a_table_that_firewalld_owns_is_left_alone_and_told() {
+    let table = |flags: &str| {
+        format!("table inet firewalld {{ # progname firewalld\n\t{flags}\n\n\tchain owner {{\n")
+    };
+    assert!(is_owned(&table("flags owner")) && is_owned(&table("flags owner,persist")));
+    assert!(!is_owned(&table("flags dormant")) && !is_owned(&table("")));
+    let there = Foreign { is_firewalld_owned: true, ..firewalld(&[]) };
+    let (changes, conditions) = foreign_changes(&pass(), &there);
+    assert_eq!((changes, conditions), (Vec::new(), [Condition::FirewalldOwned].into()));
+    assert!(foreign_changes(&Pass::default(), &there).1.is_empty());
+}
+
+#[test]
+fn a_fight_for_the_front_of_a_chain_is_the_same_again_whatever_the_rules_numbers_are() {
+    let change = |handle| ForeignChange::Firewalld {
+        hook: Hook::Forward,
+        remove: vec![handle],
+        insert: vec![json!([{"accept": null}])],
+    };
+    assert!(change(7).repeats(&change(9)) && change(7) != change(9));
+}
+
+#[test]
 fn removing_leaves_what_is_not_ours_and_the_chain_if_that_is_in_use() {
     let none = Pass::default();
     let ours = ("FORWARD", &[JUMP, "-j OTHER"][..]);

@@ -28,13 +28,10 @@ pub(super) fn set(desired: &HostNet, observed: &Observed, is_new: bool, plan: &m
     for device in strict(desired, observed) {
         plan.changes.push(Change::Set(filter_of(device), LOOSE));
     }
-    if desired.guard.is_none() {
-        restore(observed, plan);
-    }
 }
 
 /// Gives loosened devices their former value back, unless someone changed it since.
-fn restore(observed: &Observed, plan: &mut Plan) {
+pub(super) fn restore(observed: &Observed, plan: &mut Plan) {
     for (device, former) in &observed.loosened {
         let sysctl = filter_of(device);
         if observed.sysctls.get(&sysctl) == Some(&LOOSE) {

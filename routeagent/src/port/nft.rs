@@ -33,6 +33,10 @@ pub(super) async fn foreign() -> Result<Foreign, PortError> {
             foreign.firewalld.insert(hook, foreign::read_rules(&listing));
         }
     }
+    if !foreign.firewalld.is_empty() {
+        let output = run(&["--terse", "list", "table", family, table], None).await?;
+        foreign.is_firewalld_owned = foreign::is_owned(&String::from_utf8_lossy(&output.stdout));
+    }
     Ok(foreign)
 }
 

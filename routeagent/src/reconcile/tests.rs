@@ -38,6 +38,73 @@ async fn without_nft_everything_else_is_applied_and_the_package_is_named() {
 }
 
 #[tokio::test]
+async fn without_a_filter_the_vxlan_is_neither_made_nor_opened() {
+    for (guard, refuses) in
+        [(ObservedGuard::Unknown, None), (ObservedGuard::Absent, Some("build nftables table"))]
+    {
+        let mut host = Fake::new();
+        host.refuses = refuses;
+        let address = |device: &str, network: &str| DeviceAddress {
+            device: device.to_owned(),
+            network: network.parse().unwrap(),
+        };
+        let observed = host.observed.get_mut();
+        observed.guard = guard;
+        observed.addresses.insert(address("eth0", "172.31.1.11/24"));
+        let hooks = [crate::foreign::Hook::Input, crate::foreign::Hook::Forward].into();
+        let table = crate::foreign::Iptables { hooks, ..Default::default() };
+        observed.foreign.iptables.insert((crate::foreign::Backend::Legacy, Family::V4), table);
+        let node = |name: &str, own: &str| ClusterNode {
+            name: name.to_owned(),
+            hostname: name.to_owned(),
+            addresses: [own.parse().unwrap()].into(),
+            pod_networks: [format!("10.1.{}.0/24", own.len()).parse().unwrap()].into(),
+            clamp_mss: None,
+        };
+        let nodes = vec![node("a-gw1", "172.31.1.11"), node("a-w1", "172.31.3.2")];
+        let mut reconciler = reconciler(host);
+        // The host panics where the device or iptables are touched.
+        let pass = reconciler.pass(&ClusterView { nodes, ..view() }).await.unwrap();
+        assert!(pass.conditions.contains(&Condition::Unguarded), "{:?}", pass.conditions);
+        assert!(!reconciler.host.observed.borrow().routes.is_empty(), "the rest is done");
+    }
+}
+
+#[tokio::test]
+async fn what_another_programs_filter_refuses_is_told_and_slows_nothing_down() {
+    let mut host = Fake::new();
+    host.refuses = Some("iptables (IPv4, legacy)");
+    let hooks = [crate::foreign::Hook::Forward].into();
+    let table = crate::foreign::Iptables { hooks, ..Default::default() };
+    host.observed.get_mut().foreign.iptables.insert((crate::foreign::Backend::Legacy, Family::V4), table);
+    let mut reconciler = reconciler(host);
+    let pass = reconciler.pass(&view()).await.unwrap();
+    assert_eq!(pass.outcome, Outcome::Changed);
+    assert!(pass.conditions.iter().any(|c| matches!(c, Condition::Failed { .. })), "{:?}", pass.conditions);
+    assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, Outcome::Settled);
+}
+
+#[tokio::test]
+async fn a_former_setting_that_cannot_be_restored_is_not_forgotten() {
+    let guard = crate::hostnet::Guard { loosened: [("cni0".to_owned(), 1)].into(), ..Default::default() };
+    let filter = Sysctl::of(Family::V4, "cni0", "rp_filter");
+    let mut host = Fake::new();
+    let observed = host.observed.get_mut();
+    observed.guard = ObservedGuard::Present(crate::guard::Table::of(&guard));
+    observed.loosened.clone_from(&guard.loosened);
+    observed.sysctls.insert(filter.clone(), 2);
+    host.refuses = Some("set net/ipv4/conf/cni0/rp_filter");
+    let mut first = reconciler(host);
+    assert_eq!(first.uninstall().await.unwrap().outcome, Outcome::Failed);
+    assert!(matches!(first.host.observed.borrow().guard, ObservedGuard::Present(_)));
+    first.host.refuses = None;
+    let pass = first.uninstall().await.unwrap();
+    let steps: Vec<String> = pass.changes.iter().map(ToString::to_string).collect();
+    assert_eq!(steps, ["set net/ipv4/conf/cni0/rp_filter = 1", "remove nftables table inet trieste"]);
+    assert_eq!(first.host.observed.borrow().sysctls[&filter], 1);
+}
+
+#[tokio::test]
 async fn changes_that_someone_undoes_are_told_from_new_ones() {
     let mut reconciler = reconciler(Fake::new());
     reconciler.pass(&view()).await.unwrap();
@@ -130,10 +197,10 @@ impl Host for Fake {
             Change::Set(sysctl, value) => {
                 observed.sysctls.insert(sysctl.clone(), *value);
             }
-            Change::Guard(crate::guard::GuardChange::Build(guard)) => {
+            Change::Guard(GuardChange::Build(guard)) => {
                 observed.guard = ObservedGuard::Present(crate::guard::Table::of(guard));
             }
-            Change::Guard(crate::guard::GuardChange::Update { add, remove }) => {
+            Change::Guard(GuardChange::Update { add, remove }) => {
                 if let ObservedGuard::Present(there) = &observed.guard {
                     observed.guard = ObservedGuard::Present(crate::guard::updated(there, add, remove));
                 }

@@ -284,6 +284,25 @@ table inet corporate {
     assert_eq!(everything(&lab, "w1"), before);
 }
 
+#[test]
+fn a_table_that_firewalld_owns_is_told_and_the_pass_is_good() {
+    let lab = cluster!();
+    let mut owner = lab.command("w1", "nft").arg("-i").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let table = "add table inet firewalld { flags owner; }\n\
+        add chain inet firewalld filter_FORWARD { type filter hook forward priority 10; policy accept; }\n\
+        add chain inet firewalld filter_INPUT { type filter hook input priority 10; policy accept; }\n";
+    std::io::Write::write_all(owner.stdin.as_mut().unwrap(), table.as_bytes()).unwrap();
+    eventually("the table is there", || lab.run("w1", "nft", &["list", "chains"]).contains("filter_INPUT"));
+
+    install(&lab);
+    let text = finish(&mut lab.agent_on("w1", "a-w1", &["--once"]));
+
+    assert!(text.contains("NftablesTableOwner=no") && !text.contains("cannot apply"), "{text}");
+    assert_eq!(plan(&lab, "w1", "a-w1"), "nothing to change\n");
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+}
+
 fn setting(lab: &Lab, place: &str, device: &str) -> String {
     lab.run(place, "sysctl", &["-n", &format!("net.ipv4.conf.{device}.rp_filter")]).trim().to_owned()
 }

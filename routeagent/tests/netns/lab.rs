@@ -150,6 +150,13 @@ impl Lab {
         run("ip", &[&["netns", "exec", &self.name(place), program], arguments].concat())
     }
 
+    /// A program inside of a namespace, to be started.
+    pub(crate) fn command(&self, place: &str, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name(place), program]);
+        command
+    }
+
     pub(crate) fn nft(&self, place: &str, ruleset: &str) {
         self.feed_with(place, &["nft", "-f", "-"], ruleset);
     }

@@ -1,7 +1,7 @@
 //! What only the active gateway's node has: rules, the gateway table, the gateway's device, delivery to other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -10,7 +10,7 @@ use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::driver::Desired;
 use crate::hostnet::{Family, Hop, Route, Rule, Sysctl, TABLE_DELIVERY, VX_DEVICE};
-use crate::state::{ClusterNode, ClusterState, Endpoint};
+use crate::state::{ClusterState, Endpoint};
 use crate::vxlan::{next_hop, vtep};
 
 /// Adds all of it.
@@ -67,21 +67,28 @@ fn deliver(desired: &mut Desired, state: &ClusterState, admission: &Admission, t
     if intra::plugin_delivers(state).is_some() {
         return;
     }
-    let mut taken: BTreeMap<Ipv4Addr, &ClusterNode> = BTreeMap::new();
+    // Each address and each network has one owner; this node comes first.
+    let is_v4 = |address: IpAddr| if let IpAddr::V4(address) = address { Some(vtep(address)) } else { None };
+    let mut vteps: BTreeSet<_> = state.underlay_address().and_then(is_v4).into_iter().collect();
+    let own_pods = state.own_node().into_iter().flat_map(|own| intra::pod_networks(state, own));
+    let mut pods: BTreeSet<IpNet> = own_pods.copied().collect();
     // Of a family that no remote cluster has nothing comes, and the device may not even take its routes.
     let expected: BTreeSet<Family> = admission.remote().map(Family::of_net).collect();
     let mut families = BTreeSet::new();
     for node in state.other_nodes() {
         let Some(underlay) = intra::address(state, node) else { continue };
-        if let IpAddr::V4(address) = underlay
-            && taken.insert(vtep(address), node).is_some()
-        {
-            let (node, address) = (node.name.clone(), vtep(address).into());
+        if let Some(address) = is_v4(underlay).filter(|address| !vteps.insert(*address)) {
+            let (node, address) = (node.name.clone(), address.into());
             desired.conditions.insert(Condition::SameVtep { node, address });
             continue;
         }
         for network in intra::pod_networks(state, node) {
             let family = Family::of_net(network);
+            if !pods.insert(*network) {
+                let (node, network) = (node.name.clone(), *network);
+                desired.conditions.insert(Condition::SamePods { node, network });
+                continue;
+            }
             if !expected.contains(&family) {
                 continue;
             }

@@ -199,6 +199,31 @@ fn with_global_addresses_the_segment_size_leaves_room_for_all_headers() {
 }
 
 #[test]
+fn a_node_with_this_nodes_address_on_the_vxlan_is_left_out() {
+    let mut state = cluster("a-gw1", &["10.2.0.0/16"]);
+    let own = state.underlay_address().unwrap().to_string();
+    let twin = format!("10.{}", own.split_once('.').unwrap().1);
+    state.nodes[2].addresses = [twin.parse().unwrap()].into();
+    let desired = KubeProxy.desired(&state);
+    assert!(desired.conditions.iter().any(|c| matches!(c, Condition::SameVtep { .. })));
+}
+
+#[test]
+fn a_pod_network_of_two_nodes_has_one_owner_and_is_told() {
+    let mut state = cluster("a-gw1", &["10.2.0.0/16"]);
+    let networks = state.nodes[1].pod_networks.clone();
+    state.nodes[2].pod_networks = networks;
+    let desired = KubeProxy.desired(&state);
+    assert!(desired.conditions.iter().any(|c| matches!(c, Condition::SamePods { .. })));
+    let places: Vec<_> =
+        desired.hostnet.routes.iter().map(|route| (route.table, route.destination, route.metric)).collect();
+    let unique: BTreeSet<_> = places.iter().collect();
+    assert_eq!(unique.len(), places.len(), "{places:?}");
+    let plan = crate::plan::plan(&desired.hostnet, &crate::observed::Observed::default());
+    assert!(!plan.changes.is_empty());
+}
+
+#[test]
 fn nodes_with_one_address_on_the_vxlan_are_told_apart() {
     let mut state = cluster("a-gw1", &["10.2.0.0/16"]);
     state.nodes[2].addresses = ["10.31.1.21".parse().unwrap()].into();
