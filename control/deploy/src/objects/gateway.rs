@@ -1,10 +1,11 @@
 //! The gateway's DaemonSet.
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
-use super::names::{BROKER_SECRET, GATEWAY, GATEWAY_LABEL, PSK_SECRET};
+use super::names::{BROKER_SECRET, GATEWAY, GATEWAY_LABEL, PSK_CHECKSUM, PSK_SECRET};
 use super::pod::{Daemon, Volume, common_variables, node_selector, path, variable};
-use super::{Manifest, MemberOptions};
+use super::{Manifest, MemberOptions, Secret};
 
 /// A planned handover takes up to 3 s until a successor has taken over, and some more to say good-bye; what is slower
 /// is killed, and its successor waits for the Lease to expire.
@@ -31,8 +32,17 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         // One after the other: where there is a passive gateway, it is active before the next one goes.
         max_unavailable: json!(1),
         grace_seconds: GRACE_SECONDS,
+        annotations: key_checksum(&options.psk).map(|sum| (PSK_CHECKSUM, sum)).into_iter().collect(),
     };
     daemon.manifest()
+}
+
+/// Tells one key from another and says no more of it: half of a hash that nothing else uses. The broker's token needs
+/// none: a gateway reads that file again when it changes.
+fn key_checksum(key: &Secret) -> Option<String> {
+    let hash =
+        Sha256::new().chain_update("trieste gateway restarts for ").chain_update(key.expose()).finalize();
+    (!key.is_empty()).then(|| hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn variables(options: &MemberOptions) -> Vec<Value> {
@@ -92,4 +102,24 @@ fn volumes() -> Vec<Volume> {
         Volume::secret("broker-secret", BROKER_SECRET, format!("/run/secrets/submariner.io/{BROKER_SECRET}")),
         Volume::secret("psk-secret", PSK_SECRET, format!("/var/run/secrets/submariner.io/{PSK_SECRET}")),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::BrokerAccess;
+
+    #[test]
+    fn another_key_makes_other_pods_and_another_token_does_not() {
+        let template = |key: &str, token: &str| {
+            let access = BrokerAccess::new("b:6443", None, Secret::new(token));
+            let options = MemberOptions::new("east", access, Secret::new(key));
+            daemon_set(&options).as_value()["spec"]["template"].clone()
+        };
+        let first = template("a key of some length", "t");
+        assert_eq!(first, template("a key of some length", "another"));
+        assert_ne!(first, template("another key", "t"));
+        assert_eq!(first["metadata"]["annotations"][PSK_CHECKSUM].as_str().unwrap().len(), 16);
+        assert!(template("", "t")["metadata"]["annotations"].is_null());
+    }
 }

@@ -52,6 +52,10 @@ pub const TRIESTE: &str = "trieste";
 /// would drop a field that it does not know.
 pub const MULTI_ACTIVE_GATEWAY: &str = "trieste.io/multi-active-gateway";
 
+/// The annotation of gateway pods that is another one when the pre-shared key is another one: a gateway reads the key
+/// when it starts, so that a new key has to start new ones.
+pub const PSK_CHECKSUM: &str = "trieste.io/psk-checksum";
+
 /// The ServiceAccount of a member on the broker.
 pub fn cluster_account(cluster_id: &str) -> String {
     format!("cluster-{cluster_id}")

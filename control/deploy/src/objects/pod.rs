@@ -25,6 +25,8 @@ pub(super) struct Daemon<'a> {
     /// How many pods may be down at once during an update.
     pub(super) max_unavailable: Value,
     pub(super) grace_seconds: u32,
+    /// Annotations of the pods: when one changes, pods are made anew.
+    pub(super) annotations: Vec<(&'static str, String)>,
 }
 
 /// A file, directory or Secret that a container sees.
@@ -74,13 +76,17 @@ impl Daemon<'_> {
             MANAGED_BY_LABEL: TRIESTE,
             VERSION_LABEL: env!("CARGO_PKG_VERSION"),
         });
+        let mut pod_metadata = json!({"labels": pod_labels});
+        for (key, value) in &self.annotations {
+            pod_metadata["annotations"][*key] = json!(value);
+        }
         let update =
             json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": self.max_unavailable}});
         let (name, component, namespace) = (self.name, self.component, options.namespace.clone());
         let spec = json!({
             "selector": {"matchLabels": {"app": name}},
             "updateStrategy": update,
-            "template": {"metadata": {"labels": pod_labels}, "spec": self.pod_spec()},
+            "template": {"metadata": pod_metadata, "spec": self.pod_spec()},
         });
         Manifest::make("apps/v1", "DaemonSet", &namespace, name)
             .labelled("app", name)

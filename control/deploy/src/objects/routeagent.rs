@@ -43,6 +43,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         // A node's routes stay while its agent is exchanged.
         max_unavailable: json!("100%"),
         grace_seconds: GRACE_SECONDS,
+        annotations: Vec::new(),
     };
     daemon.manifest()
 }
