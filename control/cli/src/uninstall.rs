@@ -1,6 +1,6 @@
 //! `trieste uninstall`: a cluster leaves its set, or stops being a broker, and keeps nothing of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -55,7 +55,8 @@ pub(super) async fn run(args: &UninstallArgs, output: &mut Output) -> anyhow::Re
         patience: Duration::from_secs(args.wait_timeout),
         force: args.force,
     };
-    let found = uninstall::look(&server, &options).await.map_err(explained)?;
+    let mut found = uninstall::look(&server, &options).await.map_err(explained)?;
+    args.recall(&server, &mut found).await?;
     if found.has_operator {
         return Err(anyhow!(
             "Submariner's operator runs in this cluster and would make everything anew\nnext: subctl uninstall removes \
@@ -65,7 +66,7 @@ pub(super) async fn run(args: &UninstallArgs, output: &mut Output) -> anyhow::Re
     if args.dry_run {
         return show(&found, output).map(|()| ExitCode::SUCCESS);
     }
-    if found.is_nothing() {
+    if found.is_nothing() && found.membership().is_none() {
         remark("note: nothing is installed here but, perhaps, labels of nodes");
     }
     if !args.yes && !is_wanted(&target.cluster)? {
@@ -108,6 +109,26 @@ fn show(found: &Found, output: &mut Output) -> anyhow::Result<()> {
 }
 
 impl UninstallArgs {
+    /// Asks the broker of the join file for an account of this cluster, where nothing is here that tells. A file that was
+    /// not asked for is no reason to fail: its broker may be gone.
+    async fn recall(&self, server: &Server, found: &mut Found) -> anyhow::Result<()> {
+        if found.membership().is_some() {
+            return Ok(());
+        }
+        let path = self.broker_info.clone().unwrap_or_else(join_file);
+        if self.broker_info.is_none() && !path.exists() {
+            return Ok(());
+        }
+        match recall(server, found, &path).await {
+            Err(error) if self.broker_info.is_none() => {
+                let what = "whether its broker has an account of this cluster is not known";
+                remark(&format!("note: {}: {what}: {error}", printable(&path.display().to_string())));
+                Ok(())
+            }
+            outcome => outcome.map_err(explained),
+        }
+    }
+
     /// The broker with the rights of the join file; a file that was not asked for may be another broker's.
     fn account(&self, found: &Found) -> anyhow::Result<Option<Server>> {
         let Some((_, broker)) = found.membership() else { return Ok(None) };
@@ -122,6 +143,14 @@ impl UninstallArgs {
         let login = BrokerLogin { url: broker.to_owned(), ca: token.ca, token: token.token, insecure: false };
         connect(&login).map(Some).map_err(explained)
     }
+}
+
+async fn recall(server: &Server, found: &mut Found, path: &Path) -> Result<(), DeployError> {
+    let info = broker_info::load(path).map_err(DeployError::from)?;
+    let token = info.client_token.clone();
+    let login =
+        BrokerLogin { url: info.broker_url.clone(), ca: token.ca, token: token.token, insecure: false };
+    found.recall(server, &connect(&login)?, &info).await
 }
 
 fn is_of(info: &BrokerInfo, broker: &str) -> bool {

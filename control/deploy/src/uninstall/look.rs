@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use super::{Uninstall, ours};
+use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
+use crate::join::MADE_FOR;
 use crate::objects::names::{BROKER, BROKER_ADMIN, NAMESPACE, SUBMARINER};
 use crate::place::Place;
 use crate::server::Server;
@@ -72,6 +74,32 @@ impl Found {
     /// The cluster's ID and its broker, `HOST:PORT`, if it is a member.
     pub fn membership(&self) -> Option<(&str, &str)> {
         self.member.as_ref().map(|member| (member.cluster_id.as_str(), member.broker.as_str()))
+    }
+
+    /// Finds the membership by the broker's account that was made for this cluster, where nothing here tells of it (any
+    /// more): a join that was killed after its first step has left no more than that.
+    ///
+    /// # Errors
+    /// [`DeployError`] if one of the servers does not answer.
+    pub async fn recall(
+        &mut self,
+        server: &Server,
+        broker: &Server,
+        info: &BrokerInfo,
+    ) -> Result<(), DeployError> {
+        let namespace = info.client_token.namespace.as_str();
+        let own = server.find(&Place::cluster_wide("v1", "Namespace", "kube-system")).await?;
+        let uid = own.map(|own| own["metadata"]["uid"].clone()).filter(Value::is_string);
+        let accounts = broker.list("v1", "ServiceAccount", Some(namespace), "").await?;
+        let is_own = |account: &&Value| Some(&account["metadata"]["annotations"][MADE_FOR]) == uid.as_ref();
+        let name = accounts.iter().find(is_own).and_then(|account| account["metadata"]["name"].as_str());
+        self.member = name.and_then(|name| name.strip_prefix("cluster-")).map(|id| Member {
+            cluster_id: id.to_owned(),
+            broker: info.broker_url.trim_start_matches("https://").trim_end_matches('/').to_owned(),
+            broker_namespace: namespace.to_owned(),
+            is_insecure: false,
+        });
+        Ok(())
     }
 
     /// Whether an object belongs to the broker in this cluster.
