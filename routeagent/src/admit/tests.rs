@@ -61,6 +61,8 @@ fn of_several_endpoints_the_newest_says_what_is_routed_and_the_others_are_closed
     let admission =
         admit(&state(&[remote("b", 1, &["10.4.0.0/16"]), newest, remote("c", 5, &["10.4.0.0/15"])]));
     assert_eq!(routed(&admission), nets(&["10.2.0.0/16", "10.4.0.0/15"]));
+    let without_newest = admit(&state(&[remote("b", 1, &["10.4.0.0/16"]), remote("c", 5, &["10.4.0.0/15"])]));
+    assert_eq!(routed(&without_newest)[0], nets(&["10.4.0.0/16"])[0], "the older one counts again");
 }
 
 #[test]

@@ -285,6 +285,93 @@ fn every_fail_closed_route_loses_against_any_other() {
     }
 }
 
+#[test]
+fn what_a_worker_wants_does_not_depend_on_the_order_in_which_it_learns_of_endpoints() {
+    let remote_first = {
+        let mut state = cluster("a-w1", &["10.2.0.0/16", "fd00:2::/48"]);
+        state.endpoints.reverse();
+        state.nodes.reverse();
+        state
+    };
+    let own_first = cluster("a-w1", &["10.2.0.0/16", "fd00:2::/48"]);
+    assert_eq!(KubeProxy.desired(&remote_first), KubeProxy.desired(&own_first));
+}
+
+#[test]
+fn a_worker_whose_gateway_moves_forwards_to_the_new_one_alone() {
+    let mut state = cluster("a-w1", &["10.2.0.0/16"]);
+    let mut moved = state.endpoints[0].clone();
+    (moved.name, moved.hostname, moved.created) = ("a-moved".into(), "a-w2".into(), 5);
+    moved.addresses = vec!["172.31.1.22".parse().unwrap()];
+    state.endpoints.push(moved);
+    let while_both_are_there = KubeProxy.desired(&state);
+    state.endpoints.remove(0);
+    let desired = KubeProxy.desired(&state);
+    assert_eq!(routes(&desired), routes(&while_both_are_there), "the older one has no say, also as it goes");
+    assert_eq!(routes(&desired)[0], "10.2.0.0/16 via 240.31.1.22 dev vx-submariner src 10.1.3.1 table main");
+    let vxlan = desired.hostnet.vxlan.unwrap();
+    let gateway: IpAddr = "172.31.1.22".parse().unwrap();
+    assert!(vxlan.forwards.iter().all(|forward| forward.to == gateway), "{:?}", vxlan.forwards);
+}
+
+#[test]
+fn the_older_endpoint_of_the_own_cluster_counts_again_when_the_newest_goes() {
+    let before = cluster("a-w1", &["10.2.0.0/16"]);
+    let mut state = before.clone();
+    let mut newer = Endpoint::new("a-other", "a", "a-w2");
+    newer.addresses = vec!["172.31.1.22".parse().unwrap()];
+    newer.created = 5;
+    state.endpoints.push(newer);
+    assert_ne!(KubeProxy.desired(&state), KubeProxy.desired(&before));
+    state.endpoints.pop();
+    assert_eq!(KubeProxy.desired(&state), KubeProxy.desired(&before));
+}
+
+#[test]
+fn a_node_that_comes_or_goes_changes_only_what_leads_to_it() {
+    let mut state = cluster("a-gw1", &["10.2.0.0/16", "fd00:2::/48"]);
+    let with_both = KubeProxy.desired(&state).hostnet;
+    state.nodes.pop();
+    let with_one = KubeProxy.desired(&state).hostnet;
+    let (more, less) = (with_both.vxlan.unwrap(), with_one.vxlan.unwrap());
+    let gone: IpAddr = "172.31.1.22".parse().unwrap();
+    assert!(less.forwards.is_subset(&more.forwards));
+    assert!(more.forwards.difference(&less.forwards).all(|forward| forward.to == gone));
+    let lost: Vec<String> = with_both.routes.difference(&with_one.routes).map(ToString::to_string).collect();
+    assert_eq!(
+        lost,
+        [
+            "10.1.4.0/24 via 240.31.1.22 dev vx-submariner table 149",
+            "fd00:1:0:4::/64 via fe80::54:acff:fe1f:116 dev vx-submariner table 149"
+        ]
+    );
+    assert_eq!(with_both.rules, with_one.rules);
+}
+
+#[test]
+fn ipv6_packets_are_cut_to_what_the_cable_takes_before_they_come_to_it() {
+    let size = |state: &ClusterState, device: &str| {
+        KubeProxy.desired(state).hostnet.sysctls.get(&Sysctl::of(Family::V6, device, "mtu")).copied()
+    };
+    let (gateway, mut worker) = (cluster("a-gw1", &["fd00:2::/48"]), cluster("a-w1", &["fd00:2::/48"]));
+    assert_eq!(["submariner", "vx-submariner"].map(|device| size(&gateway, device)), [Some(8920); 2]);
+    assert_eq!(["submariner", "vx-submariner"].map(|device| size(&worker, device)), [None, Some(8920)]);
+    worker.mtus = [("eth0".to_owned(), 1350)].into();
+    assert_eq!(size(&worker, "vx-submariner"), None, "IPv6 itself asks for 1280 bytes");
+    assert_eq!(size(&cluster("a-w1", &["10.2.0.0/16"]), "vx-submariner"), None);
+}
+
+#[test]
+fn every_node_keeps_the_sources_of_what_crosses_clusters_from_being_masqueraded() {
+    for node in ["a-gw1", "a-w1"] {
+        let guard = KubeProxy.desired(&cluster(node, &["10.2.0.0/16", "fd00:2::/48"])).hostnet.guard.unwrap();
+        let own: BTreeSet<_> =
+            ["10.1.0.0/16", "fd00:1::/48", "100.1.0.0/16"].map(|net| net.parse().unwrap()).into();
+        assert!(guard.local.is_superset(&own), "{node}: {:?}", guard.local);
+        assert_eq!(guard.remote.len(), 2, "{node}");
+    }
+}
+
 /// A gateway of cluster `a` that knows cluster `b` with these networks.
 fn gateway(remote: &[&str]) -> ClusterState {
     let mut own = Endpoint::new("a-cable", "a", "a-gw1");
