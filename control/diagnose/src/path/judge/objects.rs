@@ -16,7 +16,10 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     for (side, hop) in [(Side::Source, Hop::SourceGateway), (Side::Destination, Hop::DestinationGateway)] {
         found.extend(gateways(evidence.side(side), hop));
     }
-    found.extend(cluster_set(evidence));
+    // A gateway that has gone takes its Endpoint with it, so that the other cluster does not know it any more.
+    let without_gateway = found.iter().any(|f| matches!(f.cause, Cause::NoGatewayNode | Cause::GatewayDown));
+    let of_set = cluster_set(evidence).into_iter();
+    found.extend(of_set.filter(|finding| !(without_gateway && finding.cause == Cause::ClusterUnknown)));
     found.sort_by_key(|finding| finding.hop);
     found
 }

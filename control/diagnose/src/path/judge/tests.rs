@@ -135,6 +135,17 @@ fn cluster_is_no_member() {
 }
 
 #[test]
+fn a_gateway_that_has_gone_took_its_endpoint_with_it() {
+    let change = |e: &mut Evidence| {
+        e.destination.gateway_nodes.clear();
+        e.source.endpoints.truncate(1);
+        statuses(&mut e.source, |status| status.connections.clear());
+        lost_before(e, Way::There, Stop::LeavesWorker);
+    };
+    broken(change, Cause::NoGatewayNode, Hop::DestinationGateway);
+}
+
+#[test]
 fn networks_overlap() {
     let change = |e: &mut Evidence| {
         e.destination.networks = vec!["10.1.128.0/17".parse().unwrap()];
