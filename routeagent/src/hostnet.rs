@@ -218,13 +218,15 @@ pub struct Route {
     pub metric: u32,
     /// Where it leads.
     pub hop: Hop,
+    /// MTU of the way there, bytes of IP, where it is smaller than the device's.
+    pub mtu: Option<u32>,
 }
 
 impl Route {
     /// The fail-closed route for a remote network.
     #[must_use]
     pub fn unreachable(table: u32, destination: IpNet) -> Self {
-        Self { table, destination, metric: METRIC_FAIL_CLOSED, hop: Hop::Unreachable }
+        Self { table, destination, metric: METRIC_FAIL_CLOSED, hop: Hop::Unreachable, mtu: None }
     }
 
     /// A route that leads somewhere, at the metric the kernel gives a route that names none.
@@ -234,7 +236,13 @@ impl Route {
             Family::V4 => 0,
             Family::V6 => METRIC_IPV6_DEFAULT,
         };
-        Self { table, destination, metric, hop }
+        Self { table, destination, metric, hop, mtu: None }
+    }
+
+    /// The same with the MTU of the way there.
+    #[must_use]
+    pub fn with_mtu(self, mtu: Option<u32>) -> Self {
+        Self { mtu, ..self }
     }
 
     /// A gateway's route for a remote network.
@@ -268,7 +276,7 @@ impl fmt::Display for Route {
         if self.metric != 0 && self.metric != METRIC_IPV6_DEFAULT {
             write!(f, " metric {}", self.metric)?;
         }
-        Ok(())
+        self.mtu.map_or(Ok(()), |mtu| write!(f, " mtu {mtu}"))
     }
 }
 

@@ -55,7 +55,9 @@ pub struct ObservedRoute {
     pub via: Option<IpAddr>,
     /// Preferred source.
     pub source: Option<IpAddr>,
-    /// Whether it carries anything the route agent never writes: several hops, an MTU, an encapsulation.
+    /// MTU of the way.
+    pub mtu: Option<u32>,
+    /// Whether it carries anything the route agent never writes: several hops, other metrics, an encapsulation.
     pub has_extras: bool,
 }
 
@@ -95,7 +97,13 @@ impl ObservedRoute {
             RouteKind::Unicast => self.hop()?,
             RouteKind::Other(_) => return None,
         };
-        Some(Route { table: self.table, destination: self.destination, metric: self.metric, hop })
+        Some(Route {
+            table: self.table,
+            destination: self.destination,
+            metric: self.metric,
+            hop,
+            mtu: self.mtu,
+        })
     }
 
     fn hop(&self) -> Option<Hop> {
@@ -132,6 +140,7 @@ impl ObservedRoute {
             device: route.hop.device().map(str::to_owned),
             via,
             source,
+            mtu: route.mtu,
             has_extras: false,
         }
     }

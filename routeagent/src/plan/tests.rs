@@ -528,6 +528,7 @@ fn observed_routes() -> impl Strategy<Value = ObservedRoute> {
             device: (kind == RouteKind::Unicast).then(|| "eth0".to_owned()),
             via: None,
             source: None,
+            mtu: None,
             has_extras,
         },
     )

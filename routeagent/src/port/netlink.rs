@@ -11,7 +11,8 @@ use futures::{Stream, TryStreamExt};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
+    RouteScope, RouteType,
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
@@ -308,5 +309,6 @@ fn route_message(route: &ObservedRoute, device: Option<u32>) -> RouteMessage {
         message.header.flags |= RouteFlags::Onlink;
     }
     message.attributes.extend(route.source.map(|source| RouteAttribute::PrefSource(source.into())));
+    message.attributes.extend(route.mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
     message
 }

@@ -25,13 +25,21 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
     desired
         .hostnet
         .routes
-        .extend(routed.filter_map(|net| Some(Route::gateway(*net, way_out(state, own, net)?))));
+        .extend(routed.filter_map(|net| way_out(state, own, net).map(|hop| with_mtu(state, *net, hop))));
     if let Some(tun) = state.tun() {
         desired.hostnet.sysctls.extend(device_settings(tun, admission, state));
         deliver(desired, state, admission, tun);
     }
     let unknown = own.health_check.filter(|address| !state.is_own_address(*address));
     desired.conditions.extend(unknown.map(Condition::ForeignHealthCheck));
+}
+
+/// Makes a route into the cables. Of IPv6 the kernel knows the path's MTU: where bridges hand packets to the packet filter,
+/// it puts fragments together and forgets how small they were, and cuts them anew by the route's MTU alone. Everything else is
+/// left to the gateway, which knows each path's.
+fn with_mtu(state: &ClusterState, network: IpNet, hop: Hop) -> Route {
+    let mtu = intra::path_mtu(state).filter(|_| Family::of_net(&network) == Family::V6);
+    Route::gateway(network, hop).with_mtu(mtu)
 }
 
 /// Returns where packets for a remote network go; `None` where upstream's gateway has routes of its own for that.

@@ -11,6 +11,8 @@ use crate::hostnet::{Family, Sysctl, VX_DEVICE};
 use crate::state::{ClusterNode, ClusterState, Endpoint};
 use crate::vxlan::Vxlan;
 
+/// What WireGuard adds to a packet at most, over IPv6: 40 bytes of IP, 8 of UDP, 32 of its own.
+const WIREGUARD_OVERHEAD: u32 = 80;
 /// Network plugins whose pods' addresses do not follow from what Kubernetes says of a node.
 const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", "ovnkubernetes"];
 
@@ -63,6 +65,13 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
 pub(super) fn misnamed(state: &ClusterState) -> Option<&Endpoint> {
     let is_here = |active: &&Endpoint| active.private_address().is_some_and(|own| state.is_own_address(own));
     state.active_endpoint().filter(|active| active.hostname != state.node.hostname).filter(is_here)
+}
+
+/// Returns the MTU of the way to other clusters as far as it is known here: what WireGuard leaves of the underlay's. The
+/// nodes' underlays are taken to be alike. `None` with other cables, whose overhead varies.
+pub(super) fn path_mtu(state: &ClusterState) -> Option<u32> {
+    let is_wireguard = state.active_endpoint().is_some_and(|active| active.backend == "wireguard");
+    is_wireguard.then(|| state.underlay_mtu().saturating_sub(WIREGUARD_OVERHEAD))
 }
 
 /// Returns the device's settings.

@@ -34,13 +34,13 @@ fn a_gateway_routes_every_remote_network_as_upstream_does() {
 #[test]
 fn ipv6_networks_are_routed_with_an_ipv6_source_from_the_pod_network() {
     let mut state = gateway(&["fd00:2::/48"]);
-    assert_eq!(routes(&KubeProxy.desired(&state))[0], "fd00:2::/48 dev submariner table 150");
+    assert_eq!(routes(&KubeProxy.desired(&state))[0], "fd00:2::/48 dev submariner table 150 mtu 1420");
     state.node.pod_networks.push("fd00:1::/48".parse().unwrap());
     for (device, network) in [("cni0", "fd00:1::1/64"), ("eth0", "fd31::11/64")] {
         state.addresses.insert(DeviceAddress { device: device.into(), network: network.parse().unwrap() });
     }
     let desired = KubeProxy.desired(&state);
-    assert_eq!(routes(&desired)[0], "fd00:2::/48 dev submariner src fd00:1::1 table 150");
+    assert_eq!(routes(&desired)[0], "fd00:2::/48 dev submariner src fd00:1::1 table 150 mtu 1420");
     assert_eq!(desired.hostnet.sysctls[&Sysctl::of(Family::V6, "submariner", "disable_ipv6")], 0);
 }
 
@@ -77,9 +77,9 @@ fn a_worker_sends_to_its_gateway_over_the_vxlan_as_upstream_does() {
     assert_eq!(
         routes(&desired),
         [
-            "10.2.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 table main",
+            "10.2.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 table main mtu 8920",
             "unreachable 10.2.0.0/16 table main metric 4278198272",
-            "fd00:2::/48 via fe80::54:acff:fe1f:10b dev vx-submariner table main",
+            "fd00:2::/48 via fe80::54:acff:fe1f:10b dev vx-submariner table main mtu 8920",
             "unreachable fd00:2::/48 table main metric 4278198272",
         ]
     );

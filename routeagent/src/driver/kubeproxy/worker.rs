@@ -22,7 +22,8 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
         match next_hop(gateway, family == Family::V6) {
             Some(via) => {
                 let hop = Hop::Via { name: VX_DEVICE.to_owned(), via, source: source(state, family) };
-                desired.hostnet.routes.insert(Route::leading(TABLE_MAIN, *network, hop));
+                let route = Route::leading(TABLE_MAIN, *network, hop).with_mtu(intra::path_mtu(state));
+                desired.hostnet.routes.insert(route);
             }
             None => {
                 desired.conditions.insert(Condition::NoIpv4BetweenNodes);

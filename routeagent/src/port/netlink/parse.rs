@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 
 use crate::hostnet::{Family, Rule};
@@ -67,6 +67,7 @@ pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Opti
         device: None,
         via: None,
         source: None,
+        mtu: None,
         has_extras: header.source_prefix_length != 0,
     };
     let mut device = None;
@@ -81,6 +82,10 @@ pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Opti
             RouteAttribute::PrefSource(address) => route.source = ip(address),
             RouteAttribute::Oif(index) => device = Some(*index),
             RouteAttribute::Gateway(address) => route.via = ip(address),
+            RouteAttribute::Metrics(metrics) => match metrics.as_slice() {
+                [RouteMetric::Mtu(mtu)] => route.mtu = Some(*mtu),
+                _ => route.has_extras = true,
+            },
             // Bookkeeping of the kernel.
             RouteAttribute::CacheInfo(_) | RouteAttribute::Preference(_) => {}
             _ => route.has_extras = true,

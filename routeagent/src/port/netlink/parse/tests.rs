@@ -58,11 +58,11 @@ fn routes_of_every_kind_survive_the_round_trip() {
 }
 
 #[test]
-fn a_route_with_a_gateway_or_an_mtu_is_not_taken_for_the_plain_one() {
+fn a_route_with_a_gateway_or_other_metrics_is_not_taken_for_the_plain_one() {
     let plain = ObservedRoute::from_route(&Route::unreachable(150, "10.2.0.0/16".parse().unwrap()));
     for extra in [
         RouteAttribute::Gateway("172.31.1.1".parse::<IpAddr>().unwrap().into()),
-        RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400)]),
+        RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400), RouteMetric::Hoplimit(3)]),
     ] {
         let mut message = route_message(&plain, None);
         message.attributes.push(extra);
