@@ -53,9 +53,9 @@ fn a_workers_state_is_upstreams_and_a_second_run_plans_nothing() {
     let routes = lab.ip("w1", &["route", "show", "proto", "static"]);
     assert_eq!(
         routes,
-        "10.2.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 \n\
+        "10.2.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 mtu 1420 \n\
          unreachable 10.2.0.0/16 metric 4278198272 \n\
-         100.2.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 \n\
+         100.2.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 mtu 1420 \n\
          unreachable 100.2.0.0/16 metric 4278198272 \n"
     );
     let delivery = lab.ip("gw1", &["route", "show", "table", "149"]);

@@ -23,7 +23,7 @@ fn a_gateway_node_gets_upstreams_routes_and_a_second_run_plans_nothing() {
     );
     assert_eq!(
         lab.ip("node", &["-6", "route", "show", "table", "150"]),
-        "fd00:2::/48 dev submariner proto static src fd00:1::1 metric 1024 dead linkdown pref medium\n\
+        "fd00:2::/48 dev submariner proto static src fd00:1::1 metric 1024 dead linkdown mtu 1420 pref medium\n\
          unreachable fd00:2::/48 dev lo proto static metric 4278198272 pref medium\n"
     );
     for (setting, value) in

@@ -27,7 +27,7 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
         .routes
         .extend(routed.filter_map(|net| way_out(state, own, net).map(|hop| with_mtu(state, *net, hop))));
     if let Some(tun) = state.tun() {
-        desired.hostnet.sysctls.extend(device_settings(tun, admission, state));
+        desired.hostnet.sysctls.extend(device_settings(tun, admission));
         deliver(desired, state, admission, tun);
     }
     let unknown = own.health_check.filter(|address| !state.is_own_address(*address));
@@ -110,7 +110,7 @@ fn deliver(desired: &mut Desired, state: &ClusterState, admission: &Admission, t
 }
 
 /// Returns the settings of the TUN device. The gateway writes the first three as well; whoever comes first.
-fn device_settings(tun: &str, admission: &Admission, state: &ClusterState) -> BTreeMap<Sysctl, u32> {
+fn device_settings(tun: &str, admission: &Admission) -> BTreeMap<Sysctl, u32> {
     let mut settings = BTreeMap::from([
         // Answers made by the gateway carry an address of this node; without it the kernel calls them martians.
         (Sysctl::of(Family::V4, tun, "accept_local"), 1),
@@ -126,7 +126,6 @@ fn device_settings(tun: &str, admission: &Admission, state: &ClusterState) -> BT
     if admission.accepted.keys().any(|net| Family::of_net(net) == Family::V6) {
         // Inherited as 1 where `net.ipv6.conf.default` says so; the device could then carry no IPv6 route.
         settings.insert(Sysctl::of(Family::V6, tun, "disable_ipv6"), 0);
-        settings.extend(intra::ipv6_size(state, tun));
     }
     settings
 }

@@ -16,12 +16,6 @@ const WIREGUARD_OVERHEAD: u32 = 80;
 /// Network plugins whose pods' addresses do not follow from what Kubernetes says of a node.
 const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", "ovnkubernetes"];
 
-/// What a cable adds to a packet at most, in bytes: WireGuard over IPv6.
-const WIREGUARD_OVERHEAD: u32 = 80;
-
-/// The smallest MTU of IPv6, in bytes.
-const IPV6_MINIMUM: u32 = 1280;
-
 /// Adds the device where there is a node to reach by it.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admission) {
     let gateway = match state.own_endpoint() {
@@ -57,7 +51,7 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
     if !has_ipv6 {
         vxlan.neighbours.clear();
     }
-    desired.hostnet.sysctls.extend(settings(has_ipv6, state));
+    desired.hostnet.sysctls.extend(settings(has_ipv6));
     desired.hostnet.vxlan = Some(vxlan);
 }
 
@@ -75,7 +69,7 @@ pub(super) fn path_mtu(state: &ClusterState) -> Option<u32> {
 }
 
 /// Returns the device's settings.
-fn settings(has_ipv6: bool, state: &ClusterState) -> Vec<(Sysctl, u32)> {
+fn settings(has_ipv6: bool) -> Vec<(Sysctl, u32)> {
     let mut settings = vec![
         (Sysctl::of(Family::V4, VX_DEVICE, "forwarding"), 1),
         // Loose: the way back to a pod on another node is the network plugin's, not this device.
@@ -85,19 +79,8 @@ fn settings(has_ipv6: bool, state: &ClusterState) -> Vec<(Sysctl, u32)> {
     ];
     if has_ipv6 {
         settings.push((Sysctl::of(Family::V6, VX_DEVICE, "forwarding"), 1));
-        settings.extend(ipv6_size(state, VX_DEVICE));
     }
     settings
-}
-
-/// Returns the setting by which the kernel itself cuts IPv6 packets to what the cable takes.
-///
-/// Where bridges are filtered (`bridge-nf-call-ip6tables`, which Kubernetes asks for), the fragments that a pod sends are
-/// put together on its bridge, and the kernel forgets how large they were: it sends what the next device takes. Were that
-/// more than the cable takes, the pod would be told again and again to do what it does already.
-pub(super) fn ipv6_size(state: &ClusterState, device: &str) -> Option<(Sysctl, u32)> {
-    let size = state.underlay_mtu().checked_sub(WIREGUARD_OVERHEAD)?;
-    (size >= IPV6_MINIMUM).then(|| (Sysctl::of(Family::V6, device, "mtu"), size))
 }
 
 /// Returns the address at which a node is reached from this one.

@@ -308,7 +308,10 @@ fn a_worker_whose_gateway_moves_forwards_to_the_new_one_alone() {
     state.endpoints.remove(0);
     let desired = KubeProxy.desired(&state);
     assert_eq!(routes(&desired), routes(&while_both_are_there), "the older one has no say, also as it goes");
-    assert_eq!(routes(&desired)[0], "10.2.0.0/16 via 240.31.1.22 dev vx-submariner src 10.1.3.1 table main");
+    assert_eq!(
+        routes(&desired)[0],
+        "10.2.0.0/16 via 240.31.1.22 dev vx-submariner src 10.1.3.1 table main mtu 8920"
+    );
     let vxlan = desired.hostnet.vxlan.unwrap();
     let gateway: IpAddr = "172.31.1.22".parse().unwrap();
     assert!(vxlan.forwards.iter().all(|forward| forward.to == gateway), "{:?}", vxlan.forwards);
@@ -346,19 +349,6 @@ fn a_node_that_comes_or_goes_changes_only_what_leads_to_it() {
         ]
     );
     assert_eq!(with_both.rules, with_one.rules);
-}
-
-#[test]
-fn ipv6_packets_are_cut_to_what_the_cable_takes_before_they_come_to_it() {
-    let size = |state: &ClusterState, device: &str| {
-        KubeProxy.desired(state).hostnet.sysctls.get(&Sysctl::of(Family::V6, device, "mtu")).copied()
-    };
-    let (gateway, mut worker) = (cluster("a-gw1", &["fd00:2::/48"]), cluster("a-w1", &["fd00:2::/48"]));
-    assert_eq!(["submariner", "vx-submariner"].map(|device| size(&gateway, device)), [Some(8920); 2]);
-    assert_eq!(["submariner", "vx-submariner"].map(|device| size(&worker, device)), [None, Some(8920)]);
-    worker.mtus = [("eth0".to_owned(), 1350)].into();
-    assert_eq!(size(&worker, "vx-submariner"), None, "IPv6 itself asks for 1280 bytes");
-    assert_eq!(size(&cluster("a-w1", &["10.2.0.0/16"]), "vx-submariner"), None);
 }
 
 #[test]
