@@ -65,9 +65,15 @@ pub async fn run<H: Host, D: Driver>(
             }
         };
         if woken {
-            tokio::select! {
-                () = &mut stop => return,
-                () = sleep_until(earliest.max(Instant::now() + DEBOUNCE)) => {}
+            let due = sleep_until(earliest.max(Instant::now() + DEBOUNCE));
+            tokio::pin!(due);
+            // What the kernel tells meanwhile is not left to pile up: the next pass sees it anyway.
+            loop {
+                tokio::select! {
+                    () = &mut stop => return,
+                    () = &mut due => break,
+                    alive = kernel_changed(kernel.as_mut()) => if !alive { kernel = None; },
+                }
             }
             if !drain(kernel.as_mut()) {
                 kernel = None;

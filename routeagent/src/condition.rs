@@ -166,6 +166,13 @@ pub enum Condition {
     Occupied(Route),
     /// The `nft` command is missing, so the source guard is not in place.
     NoNft,
+    /// What is closed cannot be written down for the next boot.
+    NotKept {
+        /// The state directory.
+        directory: String,
+        /// The error.
+        error: String,
+    },
     /// Observing part of the kernel's state failed.
     CannotRead {
         /// What was read.
@@ -216,6 +223,7 @@ impl Condition {
             Self::StrictReversePath => "StrictReversePath",
             Self::Occupied(_) => "Occupied",
             Self::NoNft => "NoNft",
+            Self::NotKept { .. } => "NotKept",
             Self::CannotRead { .. } => "CannotRead",
             Self::Failed { .. } => "Failed",
             Self::Contended { .. } => "Contended",
@@ -249,6 +257,7 @@ impl Condition {
             | Self::PluginDelivers { .. }
             | Self::ForeignDrop(_)
             | Self::FirewalldOwned
+            | Self::NotKept { .. }
             | Self::NoIptables { .. }
             | Self::StrictReversePath
             | Self::Contended { .. } => Severity::Warning,
@@ -336,6 +345,11 @@ impl fmt::Display for Condition {
             | Self::FirewalldOwned
             | Self::Unguarded
             | Self::NoIptables { .. } => self.fmt_surroundings(f),
+            Self::NotKept { directory, error } => write!(
+                f,
+                "what is closed cannot be written to {directory}: {error}. After a reboot this node is open until the \
+                 store is read"
+            ),
             Self::CannotRead { what, error } => write!(f, "cannot read {what}: {error}"),
             Self::Failed { change, error } => write!(f, "cannot apply `{change}`: {error}"),
             Self::Contended { change } => write!(

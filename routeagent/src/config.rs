@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
     pub store: Option<Location>,
 
-    /// Directory that holds the gateway's state; only used to find the store.
+    /// Directory in which is kept what has to be closed after a reboot, if it exists; the gateway's, and its store's.
     #[arg(long, env = "TRIESTE_STATE_DIR", value_name = "PATH", default_value = "/var/lib/trieste")]
     pub state_dir: PathBuf,
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::vxlan::Vxlan;
 
@@ -308,7 +309,7 @@ impl fmt::Display for Sysctl {
 
 /// What the packet filter knows: which packets may enter and leave by which devices, and how they are translated.
 /// `guard.rs` makes the nftables table from it. Networks of one field are disjoint.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Guard {
     /// Devices by which packets of remote clusters legitimately enter and leave.
     pub inlets: BTreeSet<String>,
@@ -341,7 +342,7 @@ pub struct Guard {
 }
 
 /// How packets of remote clusters reach a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Delivery {
     /// By the inlets alone.
     #[default]

@@ -29,6 +29,7 @@ pub mod foreign;
 pub mod grace;
 pub mod guard;
 pub mod hostnet;
+pub mod keep;
 pub mod nodes;
 pub mod observed;
 pub mod pace;

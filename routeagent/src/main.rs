@@ -23,7 +23,7 @@ use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
 use trieste_routeagent::reconcile::{Pass, Reconciler};
 use trieste_routeagent::source::{Feed, Reader};
 use trieste_routeagent::state::Node;
-use trieste_routeagent::{agent, alive, source, status, wait};
+use trieste_routeagent::{agent, alive, keep, source, status, wait};
 
 fn main() -> ExitCode {
     let is_upstreams = std::env::args_os().next().is_some_and(|name| upstream_component(&name).is_some());
@@ -80,6 +80,9 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         return wait_for_node(options).await;
     }
     let node = options.node()?;
+    if !options.dry_run {
+        put_back(options, Kernel::open()?).await;
+    }
     let store = AnyStore::attach(&options.store());
     let reader = Reader {
         namespace: options.namespace.clone(),
@@ -87,8 +90,9 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         hostname: node.hostname.clone(),
         node_name: options.node_name.clone(),
     };
-    let mut reconciler =
-        Reconciler::new(Kernel::open()?, KubeProxy, node.clone()).with_grace(options.close_grace());
+    let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, node.clone())
+        .with_grace(options.close_grace())
+        .with_memory(&options.state_dir);
     if options.dry_run {
         let view = source::read(&store, &reader).await.context("reading the store")?;
         print_plan(&reconciler.dry_run(&view).await.context("reading the node's network")?);
@@ -161,6 +165,13 @@ async fn serve(
     Ok(())
 }
 
+/// Closes what was closed before the last boot.
+async fn put_back(options: &Options, kernel: Kernel) {
+    let own = [&options.cluster_cidrs.0[..], &options.service_cidrs.0[..]].concat();
+    let cluster = options.cluster_id.as_deref().filter(|id| !id.is_empty());
+    keep::put_back(&kernel, &options.state_dir, cluster, &own).await;
+}
+
 async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
     let name = options.node_name.as_ref().context(
         "the name of this node is missing: pass --node-name or set NODE_NAME (SUBMARINER_WAITFORNODE waits for it)",
@@ -168,6 +179,8 @@ async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
     if let Location::Dir(_) = options.store() {
         bail!("there are no Node objects in {}, so that none can be waited for", options.store());
     }
+    // Pods of this node may be running already.
+    put_back(options, Kernel::open()?).await;
     let store = AnyStore::attach(&options.store());
     tokio::select! {
         () = wait::node_ready(&store, name) => Ok(ExitCode::SUCCESS),
@@ -185,6 +198,11 @@ async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
     }
     settle_privileges(options)?;
     let pass = reconciler.uninstall().await.context("reading the node's network")?;
+    if pass.outcome != Outcome::Failed {
+        let directory = &options.state_dir;
+        keep::forget(directory)
+            .with_context(|| format!("forgetting what was closed, in {}", directory.display()))?;
+    }
     let code = finish(&mut reconciler, pass);
     if let Some(name) = &options.node_name {
         let store = AnyStore::attach(&options.store());

@@ -166,7 +166,7 @@ fn parsed<T: std::str::FromStr + Ord>(
 }
 
 /// A foreign text for a message: not too long, and nothing in it that a terminal obeys.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_debug).collect()
 }
 

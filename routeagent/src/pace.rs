@@ -11,7 +11,7 @@ pub const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Wait after the first failure; doubled with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 /// Longest wait after failures.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+const BACKOFF_MAX: Duration = Duration::from_secs(20);
 /// As often may the same changes be needed in a row before something else is assumed to undo them.
 const REPEATS_TOLERATED: u32 = 3;
 
@@ -81,7 +81,7 @@ mod tests {
                 pace.at_most().as_millis()
             })
             .collect();
-        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000]);
+        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16000, 20000, 20000, 20000]);
     }
 
     #[test]

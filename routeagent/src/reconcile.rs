@@ -1,6 +1,7 @@
 //! One pass: observe, compute, plan, apply. The shell around the pure parts; it decides nothing about policy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -11,6 +12,7 @@ use crate::driver::{Desired, Driver};
 use crate::grace::Grace;
 use crate::guard::GuardChange;
 use crate::hostnet::{Family, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX_DEVICE};
+use crate::keep::Closed;
 use crate::observed::{Observed, RouteKind};
 use crate::pace::Outcome;
 use crate::plan::{Change, Plan, forwarding, host_conditions, plan, reverse_path};
@@ -51,6 +53,8 @@ pub struct Reconciler<H, D> {
     grace: Grace,
     /// Former values of settings: the packet filter's table has them too, but somebody may flush that.
     loosened: BTreeMap<String, u32>,
+    /// Where what is closed is kept, and what is.
+    memory: Option<(PathBuf, Option<Closed>)>,
     last_changes: Vec<Change>,
     last_conditions: BTreeSet<Condition>,
 }
@@ -60,13 +64,20 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     pub fn new(host: H, driver: D, node: Node) -> Self {
         let (last_changes, last_conditions) = (Vec::new(), BTreeSet::new());
         let loosened = BTreeMap::new();
-        Self { host, driver, node, grace: Grace::default(), loosened, last_changes, last_conditions }
+        let (grace, memory) = (Grace::default(), None);
+        Self { host, driver, node, grace, loosened, memory, last_changes, last_conditions }
     }
 
     /// Sets how long a network stays closed after nobody claims it any more.
     #[must_use]
     pub fn with_grace(self, period: Duration) -> Self {
         Self { grace: Grace::new(period), ..self }
+    }
+
+    /// Keeps what is closed in a state directory, if there is one.
+    #[must_use]
+    pub fn with_memory(self, directory: &Path) -> Self {
+        Self { memory: Some((directory.to_owned(), None)), ..self }
     }
 
     /// Says what a pass would do, without doing it.
@@ -85,8 +96,9 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     /// The host could not be observed. That a change failed is part of the result.
     pub async fn pass(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
         let mut grace = self.grace.clone();
-        let (plan, addresses) = self.prepare(view, &mut grace).await?;
+        let (plan, hostnet, addresses) = self.prepare(view, &mut grace).await?;
         let mut conditions = plan.conditions.clone();
+        conditions.extend(self.keep(&hostnet));
         self.grace = grace;
         self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
@@ -145,7 +157,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         &self,
         view: &ClusterView,
         grace: &mut Grace,
-    ) -> Result<(Plan, BTreeSet<DeviceAddress>), PortError> {
+    ) -> Result<(Plan, HostNet, BTreeSet<DeviceAddress>), PortError> {
         // The settings to read follow from the device names, those from the view alone.
         let blind = self.state(view, &Observed::default(), BTreeSet::new());
         let wishes = self.driver.desired(&blind);
@@ -162,7 +174,26 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         plan.conditions.extend(host_conditions(&hostnet, &observed));
         plan.conditions.extend(view.conditions.iter().cloned());
         plan.conditions.extend(observed.conditions);
-        Ok((plan, observed.addresses))
+        Ok((plan, hostnet, observed.addresses))
+    }
+
+    /// Writes down what is closed where that changed: before it is, so that a reboot in between finds it.
+    fn keep(&mut self, hostnet: &HostNet) -> Option<Condition> {
+        let (directory, kept) = self.memory.as_mut()?;
+        let closed = Closed::of(&self.node.cluster, hostnet);
+        if kept.as_ref() == Some(&closed) {
+            return None;
+        }
+        match closed.write(directory) {
+            Ok(()) => {
+                *kept = Some(closed);
+                None
+            }
+            Err(error) => Some(Condition::NotKept {
+                directory: directory.display().to_string(),
+                error: error.to_string(),
+            }),
+        }
     }
 
     fn state(&self, view: &ClusterView, observed: &Observed, lingering: BTreeSet<IpNet>) -> ClusterState {

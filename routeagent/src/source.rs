@@ -18,7 +18,7 @@ use trieste_control::store::{Mirror, Store, StoreError, StoreEvent};
 
 use crate::condition::Condition;
 use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT};
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, shown};
 use crate::reconcile::ClusterView;
 use crate::state::{Cluster, ClusterNode, Endpoint};
 
@@ -292,7 +292,11 @@ fn interface(object: &Object, spec: &EndpointSpec, conditions: &mut BTreeSet<Con
         return Some(name.clone());
     }
     let field = backend_config::INTERFACE_NAME;
-    complain(object, &format!("spec.backend_config.{field}: `{name}` is not a device name"), conditions);
+    complain(
+        object,
+        &format!("spec.backend_config.{field}: `{}` is not a device name", shown(name)),
+        conditions,
+    );
     None
 }
 
@@ -339,6 +343,14 @@ mod tests {
         let view = view([&endpoint(&json!({}), &json!({"interface-name": "../all"}))]);
         assert_eq!(view.endpoints[0].interface, None);
         assert_eq!(view.conditions.len(), 1);
+    }
+
+    #[test]
+    fn what_a_peer_writes_is_shown_short_and_on_one_line() {
+        let name = format!("x\n{}", "y".repeat(100_000));
+        let view = view([&endpoint(&json!({}), &json!({"interface-name": name}))]);
+        let text = view.conditions.iter().map(ToString::to_string).collect::<String>();
+        assert!(text.len() < 500 && !text.contains('\n'), "{} bytes", text.len());
     }
 
     #[test]

@@ -13,6 +13,40 @@ const REMOTE6: &str = "[fd00:2::5]:80";
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[test]
+fn after_a_reboot_the_node_is_closed_before_any_store_was_read() {
+    let lab = lab!();
+    lab.join();
+    std::fs::create_dir(lab.state("node")).unwrap();
+    lab.agent_once(&["--once"]);
+    let closed = "unreachable 10.2.0.0/16 proto static metric 4278198272";
+    // As a reboot leaves it, with a store that does not answer.
+    for family in ["-4", "-6"] {
+        for (table, which) in [("main", "unreachable"), ("150", "unreachable"), ("150", "unicast")] {
+            let words = [family, "route", "flush", "table", table, "type", which, "proto", "static"];
+            lab.try_ip("node", &words);
+        }
+        for priority in ["90", "150"] {
+            lab.try_ip("node", &[family, "rule", "delete", "pref", priority]);
+        }
+    }
+    lab.run("node", "nft", &["delete", "table", "inet", "trieste"]);
+    assert!(!lab.ip("node", &["route"]).contains("unreachable"));
+    std::fs::rename(lab.store(), lab.store().with_extension("away")).unwrap();
+
+    let agent = lab.start_agent();
+
+    eventually("the node is closed", || lab.ip("node", &["route"]).contains(closed));
+    eventually("and guarded", || {
+        let set = ["-t", "list", "tables"];
+        lab.run("node", "nft", &set).contains("inet trieste")
+    });
+    assert!(lab.ip("node", &["-6", "route"]).contains("unreachable fd00:2::/48"));
+    drop(agent);
+    lab.uninstall();
+    assert!(std::fs::read_dir(lab.state("node")).unwrap().next().is_none());
+}
+
+#[test]
 fn without_an_agent_the_underlay_sees_packets_for_remote_clusters() {
     // Shows that the other tests of this file would notice a leak.
     let lab = lab!();

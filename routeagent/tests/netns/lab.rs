@@ -201,6 +201,11 @@ impl Lab {
         })
     }
 
+    /// A node's state directory, which a test may make.
+    pub(crate) fn state(&self, place: &str) -> PathBuf {
+        self.directory.path().join(format!("state-{place}"))
+    }
+
     // --- the store ------------------------------------------------------------------------------------------
 
     pub(crate) fn store(&self) -> PathBuf {
@@ -300,6 +305,7 @@ impl Lab {
             ])
             .args(["--hostname", hostname])
             .env("TRIESTE_CLOSE_GRACE", "0")
+            .env("TRIESTE_STATE_DIR", self.state(place))
             .env("TRIESTE_PASS_FILE", self.directory.path().join("pass.json"))
             .args(extra);
         command
@@ -315,7 +321,9 @@ impl Lab {
     }
 
     pub(crate) fn uninstall_on(&self, place: &str) -> String {
-        finish(Command::new("ip").args(["netns", "exec", &self.name(place), AGENT, "--uninstall"]))
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name(place), AGENT, "--uninstall"]);
+        finish(command.env("TRIESTE_STATE_DIR", self.state(place)))
     }
 
     /// What a pass would do at present.

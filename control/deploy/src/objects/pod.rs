@@ -57,7 +57,7 @@ impl Volume {
         volume
     }
 
-    fn mount(&self) -> Value {
+    pub(super) fn mount(&self) -> Value {
         let mut mount = json!({"name": self.name, "mountPath": self.at});
         if self.is_read_only {
             mount["readOnly"] = json!(true);

@@ -36,6 +36,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         container,
         volumes: vec![
             Volume::host("xtables-lock", "/run/xtables.lock", "FileOrCreate"),
+            state(),
             Volume::host("run", "/run/trieste", "DirectoryOrCreate"),
             Volume::sysctls(),
         ],
@@ -57,5 +58,15 @@ fn wait_for_node(options: &MemberOptions) -> Value {
         variable("SUBMARINER_SERVICECIDR", super::options::joined(&options.service_cidrs)),
         field("NODE_NAME", "spec.nodeName"),
     ];
-    init_container(options, &format!("{ROUTE_AGENT}-init"), "trieste-routeagent", &variables)
+    let mut container =
+        init_container(options, &format!("{ROUTE_AGENT}-init"), "trieste-routeagent", &variables);
+    // Before it waits it closes what was closed before the last boot.
+    container["securityContext"]["capabilities"]["add"] = json!(["NET_ADMIN"]);
+    container["volumeMounts"] = json!([state().mount()]);
+    container
+}
+
+/// What a node has to close after a reboot.
+fn state() -> Volume {
+    Volume::host("state", "/var/lib/trieste", "DirectoryOrCreate")
 }
