@@ -49,7 +49,11 @@ mod tests {
             for (container, wanted) in containers("containers")
                 .into_iter()
                 .map(|container| (container, json!(["NET_ADMIN", "NET_RAW"])))
-                .chainXX
+                .chain(
+                    containers("initContainers")
+                        .into_iter()
+                        .map(|container| (container, json!(["NET_ADMIN"]))),
+                )
             {
                 let security = &container["securityContext"];
                 assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
