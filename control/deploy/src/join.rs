@@ -15,7 +15,7 @@ mod wait;
 pub use register::MADE_FOR;
 pub(crate) use register::upstream_binding;
 use register::{account, register};
-pub(crate) use wait::{counts, pods};
+pub(crate) use wait::{away, away_with, counts, pods};
 
 use std::time::Duration;
 
@@ -111,6 +111,9 @@ pub async fn prepare(
     let mut findings = check(options, &network, &here, &there);
     findings.extend(preflight::rights(&gather::rights(local, &plan_local).await?));
     findings.extend(gather::broker_rights(broker, &plan_broker).await?);
+    findings.extend(gather::role(there.has_our_role));
+    let settings = objects::submariner_resource(&member);
+    findings.extend(gather::changes(here.settings.as_ref(), settings.as_value()));
     conclude(&findings, steps)?;
 
     let nodes = preflight::gateway_nodes(&here.nodes);

@@ -3,6 +3,9 @@
 //! Objects are JSON here: what is applied is generated, what is read is looked at in a few fields, and kinds of other
 //! projects come along. Every request ends within [`REQUEST`], and errors say which server and which object.
 
+#[cfg(test)]
+pub(crate) mod fake;
+
 use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;

@@ -7,7 +7,9 @@ use super::register::registration;
 use crate::apply::missing_rights;
 use crate::error::DeployError;
 use crate::globalnet;
-use crate::objects::names::{GATEWAY_LABEL, GLOBALNET_INFO, MEMBER_ROLE, SUBMARINER, cluster_account};
+use crate::objects::names::{
+    GATEWAY, GATEWAY_LABEL, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT, SUBMARINER, cluster_account,
+};
 use crate::objects::{Manifest, MemberOptions};
 use crate::place::Place;
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Others, Registration};
@@ -26,6 +28,8 @@ pub(super) struct Here {
     /// Pods of the nodes that run gateways, or may.
     pub(super) gateway_pods: Vec<Value>,
     pub(super) membership: Option<Membership>,
+    /// The Submariner object of an earlier join.
+    pub(super) settings: Option<Value>,
     /// What stands in the way.
     pub(super) obstacles: Vec<Finding>,
 }
@@ -66,8 +70,44 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
         others: Others(specs),
         drivers,
         has_globalnet: globalnet::is_enabled(config.as_ref()),
-        has_our_role: matches!(broker.find(&role).await, Ok(Some(_))),
+        has_our_role: has_role(broker.find(&role).await)?,
     })
+}
+
+/// Upstream's broker does not have the Role, and does not let anybody look. Any other refusal says nothing about it: a
+/// member must not get upstream's Role, which is wider, because a server was busy.
+fn has_role(answer: Result<Option<Value>, DeployError>) -> Result<bool, DeployError> {
+    match answer {
+        Ok(found) => Ok(found.is_some()),
+        Err(DeployError::Api { code: Some(403), .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// What binding a member to upstream's Role means.
+pub(super) fn role(has_our_role: bool) -> Vec<Finding> {
+    if has_our_role {
+        return Vec::new();
+    }
+    vec![Finding::doubt(
+        "the broker was made by upstream's tool: members get its Role, and with it may read one another's tokens",
+        "run trieste deploy-broker there, then join again",
+    )]
+}
+
+/// Settings of an earlier join that this one changes: flags that are not said are the defaults again.
+pub(super) fn changes(before: Option<&Value>, after: &Value) -> Vec<Finding> {
+    let Some(before) = before else { return Vec::new() };
+    let wanted = after["spec"].as_object().into_iter().flatten();
+    let is_same =
+        |old: &Value, new: &Value| old == new || (old.is_null() && (new == "" || *new == json!(false)));
+    wanted
+        .filter(|(field, new)| *field != "brokerK8sCA" && !is_same(&before["spec"][field.as_str()], new))
+        .map(|(field, new)| {
+            let old = &before["spec"][field.as_str()];
+            Finding::doubt(format!("setting {field} changes from {old} to {new}"), "")
+        })
+        .collect()
 }
 
 /// The first question to the broker is the one that tells whether the file is good.
@@ -105,7 +145,8 @@ pub(super) async fn from_cluster(local: &Server, member: &MemberOptions) -> Resu
         gateway_pods: gateway_pods(local, &nodes).await?,
         nodes,
         membership: submariner.as_ref().and_then(membership),
-        obstacles: operator(local, &member.namespace).await?,
+        settings: submariner,
+        obstacles: [operator(local).await?, elsewhere(local, &member.namespace).await?].concat(),
     })
 }
 
@@ -117,10 +158,11 @@ fn membership(submariner: &Value) -> Option<Membership> {
 }
 
 /// Upstream's operator would undo what we apply: the same names are its own.
-async fn operator(local: &Server, namespace: &str) -> Result<Vec<Finding>, DeployError> {
-    let place = Place::namespaced("apps/v1", "Deployment", namespace, "submariner-operator");
-    let Some(operator) = local.find(&place).await? else { return Ok(Vec::new()) };
-    if operator["spec"]["replicas"] == 0 {
+async fn operator(local: &Server) -> Result<Vec<Finding>, DeployError> {
+    let all = local.list("apps/v1", "Deployment", None, "").await?;
+    let is_it =
+        |set: &Value| set["metadata"]["name"] == "submariner-operator" && set["spec"]["replicas"] != 0;
+    if !all.iter().any(is_it) {
         return Ok(Vec::new());
     }
     Ok(vec![Finding::bad(
@@ -128,6 +170,31 @@ async fn operator(local: &Server, namespace: &str) -> Result<Vec<Finding>, Deplo
         "see docs/operations/install.md, \"Coming from Submariner\": subctl uninstall on a member, or on a cluster \
          that is only the broker: kubectl -n submariner-operator delete deployment submariner-operator",
     )])
+}
+
+/// A second installation would share the nodes, the cluster-wide rights and the admin sockets with the first.
+async fn elsewhere(local: &Server, namespace: &str) -> Result<Vec<Finding>, DeployError> {
+    let mut all = local.list("submariner.io/v1alpha1", "Submariner", None, "").await?;
+    let sets = local.list("apps/v1", "DaemonSet", None, "").await?;
+    let is_program = |set: &Value| [GATEWAY, ROUTE_AGENT].iter().any(|name| set["metadata"]["name"] == *name);
+    all.extend(sets.into_iter().filter(is_program));
+    let mut found: Vec<&str> = all
+        .iter()
+        .filter_map(|object| object["metadata"]["namespace"].as_str())
+        .filter(|other| *other != namespace)
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    Ok(found
+        .into_iter()
+        .take(8)
+        .map(|other| {
+            Finding::bad(
+                format!("this cluster is a member already, installed in the namespace {other}"),
+                format!("join with --namespace {other} to change it, or trieste uninstall --namespace {other} first"),
+            )
+        })
+        .collect())
 }
 
 async fn gateway_pods(local: &Server, nodes: &[Value]) -> Result<Vec<Value>, DeployError> {
@@ -170,4 +237,63 @@ pub(super) async fn broker_rights(
     let shown: Vec<String> = missing.iter().map(|(verb, _, resource)| format!("{verb} {resource}")).collect();
     let next = "run trieste deploy-broker again on the broker's cluster, which gives the account its rights";
     Ok(vec![Finding::bad(format!("the account of broker-info.subm may not: {}", json!(shown)), next)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::fake::Fake;
+    use trieste_control::steps::Outcome;
+
+    fn failed(code: u16) -> DeployError {
+        DeployError::Api {
+            server: "s".to_owned(),
+            doing: "d".to_owned(),
+            code: Some(code),
+            reason: "r".to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_a_broker_that_says_no_is_upstreams() {
+        assert!(has_role(Ok(Some(json!({})))).unwrap());
+        assert!(!has_role(Ok(None)).unwrap() && !has_role(Err(failed(403))).unwrap());
+        for code in [401, 429, 500, 503] {
+            assert!(has_role(Err(failed(code))).is_err(), "{code}");
+        }
+        assert!(role(true).is_empty());
+        assert_eq!(role(false)[0].outcome, Outcome::Warning);
+    }
+
+    #[tokio::test]
+    async fn a_second_installation_and_an_operator_are_found_in_any_namespace() {
+        let fake = Fake::default();
+        let put = |version: &str, kind: &str, namespace: &str, name: &str| {
+            fake.put(json!({"apiVersion": version, "kind": kind, "metadata": {"namespace": namespace, "name": name}}));
+        };
+        put("submariner.io/v1alpha1", "Submariner", "one", SUBMARINER);
+        put("apps/v1", "DaemonSet", "two", ROUTE_AGENT);
+        put("apps/v1", "DaemonSet", "two", "somebody-elses");
+        let server = fake.server();
+        let found = elsewhere(&server, "one").await.unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].outcome == Outcome::Failure && found[0].text.ends_with("the namespace two"),
+            "{found:?}"
+        );
+        assert_eq!(elsewhere(&server, "new").await.unwrap().len(), 2);
+        assert!(operator(&server).await.unwrap().is_empty());
+        put("apps/v1", "Deployment", "operators", "submariner-operator");
+        assert_eq!(operator(&server).await.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_join_that_changes_settings_names_each() {
+        let before = json!({"spec": {"natEnabled": false, "cableDriver": "wireguard", "debug": true}});
+        let after = json!({"spec": {"natEnabled": true, "cableDriver": "wireguard", "debug": true, "globalCIDR": ""}});
+        let texts: Vec<String> =
+            changes(Some(&before), &after).into_iter().map(|finding| finding.text).collect();
+        assert_eq!(texts, ["setting natEnabled changes from false to true"]);
+        assert!(changes(None, &after).is_empty());
+    }
 }

@@ -6,7 +6,7 @@ use super::Plan;
 use crate::apply::ensure;
 use crate::deploy_broker::wait_token;
 use crate::error::DeployError;
-use crate::objects::names::{UPSTREAM_MEMBER_ROLE, cluster_account, cluster_token};
+use crate::objects::names::{MEMBER_ROLE, UPSTREAM_MEMBER_ROLE, cluster_account, cluster_token};
 use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
 use crate::place::Place;
 use crate::preflight::Registration;
@@ -52,10 +52,23 @@ pub(super) async fn register(broker: &Server, plan: &Plan) -> Result<MemberOptio
         still_ours(broker, manifest, &member.cluster_id).await?;
         ensure(broker, manifest).await?;
     }
+    if plan.broker.iter().any(is_our_binding) {
+        // Left by upstream's tool, or by a join before the broker had our Role: rights add up.
+        let name = upstream_binding(&member.cluster_id);
+        let kind = ("rbac.authorization.k8s.io/v1", "RoleBinding");
+        let wider = Place::namespaced(kind.0, kind.1, &member.broker.namespace, &name);
+        if broker.find(&wider).await?.is_some() {
+            broker.delete(&wider).await?;
+        }
+    }
     let token = wait_token(broker, &member.broker.namespace, &cluster_token(&member.cluster_id)).await?;
     let ca = if token.ca.is_empty() { member.broker.ca.clone() } else { Some(token.ca) };
     let access = BrokerAccess { token: token.token, ca, ..member.broker.clone() };
     Ok(MemberOptions { broker: access, ..member.clone() })
+}
+
+fn is_our_binding(manifest: &Manifest) -> bool {
+    manifest.kind() == "RoleBinding" && manifest.as_value()["roleRef"]["name"] == MEMBER_ROLE
 }
 
 /// Of two clusters that join under one ID at the same moment, both have found it free.
@@ -89,6 +102,7 @@ mod tests {
             let all = account(&member, "uid-1", has_our_role);
             assert_eq!(registration(false, Some(all[0].as_value())).made_for.as_deref(), Some("uid-1"));
             let binding = all.into_iter().find(|manifest| manifest.kind() == "RoleBinding").unwrap();
+            assert_eq!(is_our_binding(&binding), has_our_role);
             (binding.name().to_owned(), binding.as_value()["roleRef"]["name"].as_str().unwrap().to_owned())
         };
         let name = |role: &str| (format!("cluster-east-{role}"), role.to_owned());

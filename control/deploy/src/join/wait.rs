@@ -25,13 +25,13 @@ pub(super) async fn until_up(
 ) -> Result<(), DeployError> {
     let until = Instant::now() + patience;
     steps.begin("Waiting for the route agents");
-    rolled_out(local, member, ROUTE_AGENT, until, patience).await?;
+    rolled_out(local, member, ROUTE_AGENT, until, patience, steps).await?;
     steps.end(Outcome::Success);
     if !has_gateway {
         return Ok(());
     }
     steps.begin("Waiting for the gateway");
-    rolled_out(local, member, GATEWAY, until, patience).await?;
+    rolled_out(local, member, GATEWAY, until, patience, steps).await?;
     let name = active(local, member, until, patience).await?;
     steps.remark(Outcome::Success, &format!("Gateway {name} is active"));
     steps.end(Outcome::Success);
@@ -44,11 +44,23 @@ async fn rolled_out(
     name: &str,
     until: Instant,
     patience: Duration,
+    steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
     let place = Place::namespaced("apps/v1", "DaemonSet", &member.namespace, name);
     loop {
         let set = local.find(&place).await?.unwrap_or_default();
-        if is_rolled_out(&set) {
+        if is_rolled_out(&set, 0) {
+            return Ok(());
+        }
+        let waits = away_with(local, &member.namespace, name).await?;
+        if !waits.is_empty() && is_rolled_out(&set, waits.len() as u64) {
+            let shown: Vec<&str> = waits.iter().map(String::as_str).take(MOST).collect();
+            let text = format!(
+                "Not waited for: nodes that are not ready ({} of them): {}",
+                waits.len(),
+                shown.join(", ")
+            );
+            steps.remark(Outcome::Warning, &text);
             return Ok(());
         }
         if Instant::now() >= until {
@@ -63,15 +75,43 @@ async fn rolled_out(
     }
 }
 
-/// Whether the present template runs, ready, on every node that it is for.
-fn is_rolled_out(set: &Value) -> bool {
+/// Whether the present template runs, ready, on every node that it is for but so many, and on one at least.
+fn is_rolled_out(set: &Value, but: u64) -> bool {
     let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
     let generation = set["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);
-    let desired = status("desiredNumberScheduled");
+    let desired = status("desiredNumberScheduled").saturating_sub(but);
     desired > 0
         && status("observedGeneration") >= generation
         && status("updatedNumberScheduled") >= desired
         && status("numberReady") >= desired
+}
+
+/// Nodes that are not ready and on which a pod of an application is to run: waiting for them is in vain.
+pub(crate) async fn away_with(
+    server: &Server,
+    namespace: &str,
+    app: &str,
+) -> Result<Vec<String>, DeployError> {
+    let away = away(server).await?;
+    if away.is_empty() {
+        return Ok(away);
+    }
+    let pods = server.list("v1", "Pod", Some(namespace), &format!("labelSelector=app%3D{app}")).await?;
+    let has_pod = |node: &String| pods.iter().any(|pod| pod["spec"]["nodeName"] == node.as_str());
+    Ok(away.into_iter().filter(has_pod).collect())
+}
+
+/// Nodes that are not ready.
+pub(crate) async fn away(server: &Server) -> Result<Vec<String>, DeployError> {
+    let nodes = server.list("v1", "Node", None, "").await?;
+    let is_ready = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        conditions
+            .filter(|condition| condition["type"] == "Ready")
+            .any(|condition| condition["status"] == "True")
+    };
+    let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
+    Ok(nodes.iter().filter(|node| !is_ready(node)).filter_map(name).collect())
 }
 
 pub(crate) fn counts(set: &Value) -> String {
@@ -170,11 +210,13 @@ mod tests {
             json!({"metadata": {"generation": generation}, "status": {"observedGeneration": observed,
                 "desiredNumberScheduled": desired, "updatedNumberScheduled": updated, "numberReady": ready}})
         };
-        assert!(is_rolled_out(&set(2, 2, 3, 3, 3)));
+        assert!(is_rolled_out(&set(2, 2, 3, 3, 3), 0));
+        assert!(is_rolled_out(&set(2, 2, 3, 2, 2), 1));
+        assert!(!is_rolled_out(&set(2, 2, 1, 0, 0), 1), "nowhere is not everywhere");
         for unfinished in
             [set(2, 1, 3, 3, 3), set(2, 2, 3, 2, 3), set(2, 2, 3, 3, 2), set(1, 1, 0, 0, 0), json!({})]
         {
-            assert!(!is_rolled_out(&unfinished), "{unfinished}");
+            assert!(!is_rolled_out(&unfinished, 0), "{unfinished}");
         }
     }
 

@@ -17,7 +17,7 @@ use trieste_control::steps::{Outcome, Steps};
 use super::Uninstall;
 use crate::apply::remove;
 use crate::error::DeployError;
-use crate::join::{counts, pods};
+use crate::join::{away, away_with, counts, pods};
 use crate::objects::names::{GATEWAY_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
 use crate::place::Place;
 use crate::server::{POLL, Server};
@@ -145,11 +145,11 @@ async fn cleaned(
     let until = Instant::now() + options.patience;
     loop {
         let set = server.find(cleaner).await?.unwrap_or_default();
-        let away = away(server).await?.len() as u64;
         if is_done(&set, 0) {
             return Ok(());
         }
-        if away > 0 && is_done(&set, away) {
+        let waits = away_with(server, &options.namespace, &cleaner.name).await?.len() as u64;
+        if waits > 0 && is_done(&set, waits) {
             steps.remark(Outcome::Warning, "Nodes that are not ready were not cleaned; a reboot does it");
             return Ok(());
         }
@@ -178,19 +178,6 @@ fn is_done(set: &Value, but: u64) -> bool {
     status("observedGeneration").unwrap_or(0) >= generation
         && status("updatedNumberScheduled").unwrap_or(0) >= wanted
         && status("numberReady").unwrap_or(0) >= wanted
-}
-
-/// Nodes on which nothing can be done.
-async fn away(server: &Server) -> Result<Vec<String>, DeployError> {
-    let nodes = server.list("v1", "Node", None, "").await?;
-    let is_ready = |node: &Value| {
-        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-        conditions
-            .filter(|condition| condition["type"] == "Ready")
-            .any(|condition| condition["status"] == "True")
-    };
-    let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
-    Ok(nodes.iter().filter(|node| !is_ready(node)).filter_map(name).collect())
 }
 
 fn late(what: &str, state: Vec<String>, patience: Duration) -> DeployError {
@@ -250,5 +237,23 @@ mod tests {
         assert!(is_done(&set(2, 3, 3), 0) && is_done(&set(2, 0, 0), 0));
         assert!(is_done(&set(2, 3, 2), 1));
         assert!(!is_done(&set(1, 3, 3), 0) && !is_done(&set(2, 3, 2), 0) && !is_done(&json!({}), 0));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_away_counts_only_if_the_cleaner_is_to_run_there() {
+        use crate::server::fake::Fake;
+        let fake = Fake::default();
+        for (name, ready) in [("gw1", "True"), ("gw2", "False"), ("w1", "False")] {
+            fake.put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}}));
+        }
+        let pod = |name: &str, node: &str| {
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "ns", "name": name,
+                "labels": {"app": "x-uninstall"}}, "spec": {"nodeName": node}})
+        };
+        fake.put(pod("a", "gw1"));
+        assert!(away_with(&fake.server(), "ns", "x-uninstall").await.unwrap().is_empty());
+        fake.put(pod("b", "gw2"));
+        assert_eq!(away_with(&fake.server(), "ns", "x-uninstall").await.unwrap(), ["gw2"]);
     }
 }

@@ -1,0 +1,107 @@
+//! An API server that is a map: enough for what reads, lists, writes and deletes. Labels select, fields do not.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::Server;
+use crate::place::{Place, collection};
+
+/// The map, by path.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fake(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+}
+
+impl Fake {
+    /// Puts an object there.
+    pub(crate) fn put(&self, mut object: Value) {
+        if object["metadata"]["namespace"] == "" {
+            object["metadata"].as_object_mut().unwrap().remove("namespace");
+        }
+        let path = Place::of(&object).unwrap().path();
+        self.0.lock().unwrap().objects.insert(path, object);
+    }
+
+    /// Whether an object is there.
+    pub(crate) fn has(&self, place: &Place) -> bool {
+        self.0.lock().unwrap().objects.contains_key(&place.path())
+    }
+
+    /// Access to it.
+    pub(crate) fn server(&self) -> Server {
+        let fake = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let fake = fake.clone();
+            async move { Ok::<_, Infallible>(fake.answer(request).await) }
+        });
+        Server::new(kube::Client::new(service, "default"), "cluster \"fake\"")
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let body = body.collect_bytes().await.unwrap();
+        let path = head.uri.path();
+        let mut state = self.0.lock().unwrap();
+        let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+        match head.method {
+            Method::GET => match state.objects.get(path) {
+                Some(object) => success(object),
+                None => state.list(path, head.uri.query().unwrap_or_default()),
+            },
+            Method::DELETE => {
+                state.objects.remove(path).map_or_else(|| failure(404), |object| success(&object))
+            }
+            Method::POST => {
+                let path = Place::of(&sent).map_or_else(|| path.to_owned(), |place| place.path());
+                state.objects.insert(path, sent.clone());
+                success(&sent)
+            }
+            Method::PATCH => {
+                state.objects.insert(path.to_owned(), sent.clone());
+                success(&sent)
+            }
+            _ => failure(405),
+        }
+    }
+}
+
+impl State {
+    fn list(&self, path: &str, query: &str) -> Response<Body> {
+        let is_of = |object: &&Value| {
+            let Some(place) = Place::of(object) else { return false };
+            let all = collection(&place.api_version, &place.kind, None);
+            all == path || collection(&place.api_version, &place.kind, place.namespace.as_deref()) == path
+        };
+        let selector = query.split('&').find_map(|part| part.strip_prefix("labelSelector="));
+        let is_chosen = |object: &&Value| {
+            let selector = selector.unwrap_or_default().replace("%2F", "/").replace("%3D", "=");
+            match selector.split_once('=') {
+                Some((key, value)) => object["metadata"]["labels"][key] == value,
+                None => selector.is_empty() || !object["metadata"]["labels"][&selector].is_null(),
+            }
+        };
+        let items: Vec<&Value> = self.objects.values().filter(is_of).filter(is_chosen).collect();
+        // A path that ends with a name is that of an object.
+        let is_collection =
+            !items.is_empty() || path.rsplit('/').next().is_some_and(|last| last.ends_with('s'));
+        if is_collection { success(&json!({"items": items, "metadata": {}})) } else { failure(404) }
+    }
+}
+
+fn success(answer: &Value) -> Response<Body> {
+    Response::builder().body(Body::from(answer.to_string().into_bytes())).unwrap()
+}
+
+fn failure(code: u16) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "refused", "reason": "Refused", "code": code});
+    Response::builder().status(code).body(Body::from(status.to_string().into_bytes())).unwrap()
+}
