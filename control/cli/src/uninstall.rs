@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::anyhow;
 use trieste_control::steps::{Outcome, Steps as _};
 use trieste_deploy::broker_info::{self, BrokerInfo};
-use trieste_deploy::objects::names::BROKER_NAMESPACE;
 use trieste_deploy::uninstall::{self, Found, Uninstall};
 use trieste_deploy::{BrokerLogin, DeployError, Server, connect};
 
@@ -31,9 +30,10 @@ pub(super) struct UninstallArgs {
     /// broker-info.subm in this directory, if it is this broker's]
     #[arg(long, value_name = "FILE")]
     broker_info: Option<PathBuf>,
-    /// The namespace in which members meet, if this cluster is a broker
-    #[arg(long, value_name = "NAMESPACE", default_value = BROKER_NAMESPACE)]
-    broker_namespace: String,
+    /// The namespace in which members meet, if this cluster is a broker [default: that of the member's broker, if it
+    /// is here, else submariner-k8s-broker]
+    #[arg(long, value_name = "NAMESPACE")]
+    broker_namespace: Option<String>,
     /// How many seconds nodes may take to be cleaned
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     wait_timeout: u64,
@@ -49,9 +49,14 @@ pub(super) struct UninstallArgs {
 pub(super) async fn run(args: &UninstallArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
     let target = args.kube.target()?;
     let server = Server::new(target.client().await?, format!("cluster \"{}\"", target.cluster));
+    let namespace = args.kube.namespace.clone();
+    let broker_namespace = match &args.broker_namespace {
+        Some(said) => said.clone(),
+        None => uninstall::broker_namespace(&server, &namespace).await.map_err(explained)?,
+    };
     let options = Uninstall {
-        namespace: args.kube.namespace.clone(),
-        broker_namespace: args.broker_namespace.clone(),
+        namespace,
+        broker_namespace,
         patience: Duration::from_secs(args.wait_timeout),
         force: args.force,
     };
@@ -66,7 +71,7 @@ pub(super) async fn run(args: &UninstallArgs, output: &mut Output) -> anyhow::Re
     if args.dry_run {
         return show(&found, output).map(|()| ExitCode::SUCCESS);
     }
-    if found.is_nothing() && found.membership().is_none() {
+    if found.is_nothing() && found.membership().is_none() && found.elsewhere.is_nothing() {
         remark("note: nothing is installed here but, perhaps, labels of nodes");
     }
     if !args.yes && !is_wanted(&target.cluster)? {
@@ -140,7 +145,12 @@ impl UninstallArgs {
             },
         };
         let token = info.client_token;
-        let login = BrokerLogin { url: broker.to_owned(), ca: token.ca, token: token.token, insecure: false };
+        let login = BrokerLogin {
+            url: broker.to_owned(),
+            ca: token.ca,
+            token: token.token,
+            insecure: found.is_insecure(),
+        };
         connect(&login).map(Some).map_err(explained)
     }
 }

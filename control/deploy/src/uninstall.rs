@@ -17,13 +17,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trieste_control::steps::{Outcome, Steps};
 
-pub use look::{Found, look};
+pub use look::{Elsewhere, Found, broker_namespace, look};
 
 use crate::apply::remove;
 use crate::error::DeployError;
 use crate::objects::names::{GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, ROUTE_AGENT, TRIESTE};
 use crate::place::Place;
 use crate::server::Server;
+
+/// The name in the labels of pods that `trieste diagnose` starts.
+const PROBE: &str = "trieste-probe";
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -50,6 +53,9 @@ pub async fn uninstall(
     options: &Uninstall,
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
+    if found.is_nothing() && found.member.is_none() && !found.elsewhere.is_nothing() {
+        return Err(nothing_here(options, &found.elsewhere));
+    }
     clean::nodes(server, options, GATEWAY, "Cleaning the gateway nodes", steps).await?;
     if let Some(member) = &found.member {
         let local = found.is_broker_of(member).then_some(server);
@@ -70,7 +76,12 @@ pub async fn uninstall(
     steps.remark(Outcome::Success, &format!("Objects: {count} deleted"));
     steps.end(Outcome::Success);
 
-    unlabel(server, steps).await?;
+    probes(server, steps).await?;
+    // Somebody may have come meanwhile.
+    let elsewhere = look::elsewhere(server, options).await?;
+    if elsewhere.members.is_empty() {
+        unlabel(server, steps).await?;
+    }
     if found.has_broker && !stays.is_empty() {
         let text = format!(
             "The broker stays, with the definitions: these clusters are registered with it: {}",
@@ -79,7 +90,43 @@ pub async fn uninstall(
         steps.remark(Outcome::Warning, &text);
         return Ok(());
     }
+    if !elsewhere.is_nothing() {
+        steps.remark(Outcome::Warning, &shared(&elsewhere));
+        return Ok(());
+    }
     definitions(server, steps).await
+}
+
+/// What stays for the sake of others.
+fn shared(elsewhere: &Elsewhere) -> String {
+    let mut text = format!(
+        "The definitions stay: without them nothing would be left of what is in {}",
+        namespaces(elsewhere)
+    );
+    if !elsewhere.members.is_empty() {
+        text.push_str("; the cluster-wide rights and the nodes' gateway label stay too");
+    }
+    text
+}
+
+fn nothing_here(options: &Uninstall, elsewhere: &Elsewhere) -> DeployError {
+    DeployError::refused(
+        format!(
+            "nothing was changed: there is nothing in the namespaces {} and {}, but in {}",
+            options.namespace,
+            options.broker_namespace,
+            namespaces(elsewhere)
+        ),
+        "name a member's namespace with --namespace, a broker's with --broker-namespace",
+    )
+}
+
+fn namespaces(elsewhere: &Elsewhere) -> String {
+    let mut all: Vec<&str> = elsewhere.members.iter().chain(&elsewhere.users).map(String::as_str).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.truncate(8);
+    all.join(", ")
 }
 
 /// Removes an object; what keeps a namespace from going is in its conditions.
@@ -94,6 +141,21 @@ async fn remove_with_reason(server: &Server, place: &Place) -> Result<bool, Depl
         }
         outcome => outcome,
     }
+}
+
+/// Pods that an interrupted `diagnose path` has left: in the namespaces of what it looked at, which are anybody's.
+async fn probes(server: &Server, steps: &mut dyn Steps) -> Result<(), DeployError> {
+    let chosen = format!("labelSelector=app.kubernetes.io%2Fname%3D{PROBE}");
+    let found = server.list("v1", "Pod", None, &chosen).await?;
+    let is_ours = |pod: &&Value| pod["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
+    let places: Vec<Place> = found.iter().filter(is_ours).filter_map(Place::of).collect();
+    for place in &places {
+        server.delete(place).await?;
+    }
+    if !places.is_empty() {
+        steps.remark(Outcome::Success, &format!("Probe pods of trieste diagnose: {} deleted", places.len()));
+    }
+    Ok(())
 }
 
 /// Takes the mark of upstream's operator off an object that nobody else will: there is no operator (any more).
@@ -145,4 +207,44 @@ async fn definitions(server: &Server, steps: &mut dyn Steps) -> Result<(), Deplo
 /// The query for everything that we have applied.
 fn ours() -> String {
     format!("labelSelector={}%3D{TRIESTE}", MANAGED_BY_LABEL.replace('/', "%2F"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::fake::Fake;
+    use trieste_control::steps::Record;
+
+    #[tokio::test]
+    async fn probe_pods_go_in_every_namespace_and_nobody_elses_with_them() {
+        let fake = Fake::default();
+        let pod = |namespace: &str, name: &str, by: &str| {
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name,
+                "labels": {"app.kubernetes.io/name": PROBE, MANAGED_BY_LABEL: by}}})
+        };
+        let place = |namespace: &str, name: &str| Place::namespaced("v1", "Pod", namespace, name);
+        for (namespace, by) in [("shop", TRIESTE), ("other", TRIESTE), ("theirs", "helm")] {
+            fake.put(pod(namespace, "p", by));
+        }
+        probes(&fake.server(), &mut Record::default()).await.unwrap();
+        assert!(!fake.has(&place("shop", "p")) && !fake.has(&place("other", "p")));
+        assert!(fake.has(&place("theirs", "p")));
+    }
+
+    #[tokio::test]
+    async fn a_mistyped_namespace_changes_nothing_and_is_told_where_things_are() {
+        let fake = Fake::default();
+        fake.put(json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"namespace": "one", "name": GATEWAY}}));
+        let options = Uninstall {
+            namespace: "oen".to_owned(),
+            broker_namespace: "meet".to_owned(),
+            patience: Duration::ZERO,
+            force: false,
+        };
+        let server = fake.server();
+        let found = look(&server, &options).await.unwrap();
+        let outcome = uninstall(&server, None, &found, &options, &mut Record::default()).await;
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("nothing was changed") && error.contains("but in one"), "{error}");
+    }
 }

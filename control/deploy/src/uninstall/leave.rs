@@ -28,13 +28,22 @@ pub(super) async fn broker(
         Some(_) => None,
         None => own_access(server, member, &options.namespace).await?,
     };
-    let outcome = match account.or(own.as_ref()) {
-        Some(broker) => leave(broker, account.is_some(), member).await,
+    let mut has_account = account.is_some();
+    let mut outcome = match account.or(own.as_ref()) {
+        Some(broker) => leave(broker, has_account, member).await,
         None => Err(DeployError::refused("this cluster has no access to the broker (any more)", "")),
     };
+    if let (true, Err(error)) = (has_account, &outcome)
+        && let Some(own) = own_access(server, member, &options.namespace).await?
+    {
+        let text = format!("The join file's account is of no use: {error}; trying with the member's own");
+        steps.remark(Outcome::Warning, &text);
+        has_account = false;
+        outcome = leave(&own, false, member).await;
+    }
     let namespace = &member.broker_namespace;
     match outcome {
-        Ok(()) if account.is_some() => {}
+        Ok(()) if has_account => {}
         Ok(()) => steps.remark(
             Outcome::Warning,
             &format!(

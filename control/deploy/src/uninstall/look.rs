@@ -6,7 +6,9 @@ use super::{Uninstall, ours};
 use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
 use crate::join::MADE_FOR;
-use crate::objects::names::{BROKER, BROKER_ADMIN, NAMESPACE, SUBMARINER};
+use crate::objects::names::{
+    BROKER, BROKER_ADMIN, BROKER_NAMESPACE, GATEWAY, NAMESPACE, ROUTE_AGENT, SUBMARINER, policy_name,
+};
 use crate::place::Place;
 use crate::server::Server;
 
@@ -38,6 +40,15 @@ const WRITTEN: [(&str, &str); 9] = [
     ("submariner.io/v1alpha1", "Broker"),
 ];
 
+/// Kinds whose objects say that somebody uses the definitions: those of members and of brokers.
+const USERS: [(&str, &str); 5] = [
+    ("submariner.io/v1alpha1", "Submariner"),
+    ("submariner.io/v1alpha1", "Broker"),
+    ("submariner.io/v1alpha1", "ServiceDiscovery"),
+    ("submariner.io/v1", "Cluster"),
+    ("submariner.io/v1", "Endpoint"),
+];
+
 /// A membership that ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
@@ -63,6 +74,47 @@ pub struct Found {
     pub definitions: Vec<Place>,
     /// Whether upstream's operator runs here.
     pub has_operator: bool,
+    /// What other namespaces have: while it is there, what all of them share stays.
+    pub elsewhere: Elsewhere,
+}
+
+/// What namespaces have that nobody has asked to clear.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Namespaces in which a member is installed: it needs the cluster-wide rights and the nodes' labels.
+    pub members: Vec<String>,
+    /// Namespaces with objects of upstream's kinds: those go with their definitions.
+    pub users: Vec<String>,
+}
+
+impl Elsewhere {
+    /// Whether there is nothing.
+    pub fn is_nothing(&self) -> bool {
+        self.members.is_empty() && self.users.is_empty()
+    }
+
+    /// Sorts objects by namespace, but for those of `own`.
+    fn of(objects: &[Value], own: &[&str]) -> Self {
+        let mut elsewhere = Self::default();
+        for object in objects {
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+            if namespace.is_empty() || own.contains(&namespace) {
+                continue;
+            }
+            let kind = object["kind"].as_str().unwrap_or_default();
+            if ["Submariner", "DaemonSet"].contains(&kind) {
+                elsewhere.members.push(namespace.to_owned());
+            }
+            if kind != "DaemonSet" {
+                elsewhere.users.push(namespace.to_owned());
+            }
+        }
+        for list in [&mut elsewhere.members, &mut elsewhere.users] {
+            list.sort();
+            list.dedup();
+        }
+        elsewhere
+    }
 }
 
 impl Found {
@@ -87,6 +139,10 @@ impl Found {
         broker: &Server,
         info: &BrokerInfo,
     ) -> Result<(), DeployError> {
+        if !self.elsewhere.members.is_empty() {
+            // The account is that of the member in another namespace.
+            return Ok(());
+        }
         let namespace = info.client_token.namespace.as_str();
         let own = server.find(&Place::cluster_wide("v1", "Namespace", "kube-system")).await?;
         let uid = own.map(|own| own["metadata"]["uid"].clone()).filter(Value::is_string);
@@ -100,6 +156,11 @@ impl Found {
             is_insecure: false,
         });
         Ok(())
+    }
+
+    /// Whether the cluster has joined without checking the broker's certificate.
+    pub fn is_insecure(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| member.is_insecure)
     }
 
     /// Whether an object belongs to the broker in this cluster.
@@ -135,20 +196,60 @@ pub async fn look(server: &Server, options: &Uninstall) -> Result<Found, DeployE
     found.has_operator =
         server.find(&operator).await?.is_some_and(|operator| operator["spec"]["replicas"] != 0);
     found.objects = inside(server, &options.namespace).await?;
-    for kind in ["ClusterRoleBinding", "ClusterRole"] {
-        found.objects.extend(places(&server.list(RBAC, kind, None, &ours()).await?));
+    found.elsewhere = elsewhere(server, options).await?;
+    if found.elsewhere.members.is_empty() {
+        for kind in ["ClusterRoleBinding", "ClusterRole"] {
+            found.objects.extend(places(&server.list(RBAC, kind, None, &ours()).await?));
+        }
     }
     found.objects.extend(namespace(server, &options.namespace, NAMESPACE).await?);
     if found.has_broker {
         found.objects.extend(inside(server, &options.broker_namespace).await?);
         for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
-            found.objects.extend(places(&server.list(POLICIES, kind, None, &ours()).await?));
+            let policy = Place::cluster_wide(POLICIES, kind, &policy_name(&options.broker_namespace));
+            found.objects.extend(server.find(&policy).await?.map(|_| policy));
         }
-        let usual = crate::objects::names::BROKER_NAMESPACE;
-        found.objects.extend(namespace(server, &options.broker_namespace, usual).await?);
+        found.objects.extend(namespace(server, &options.broker_namespace, BROKER_NAMESPACE).await?);
     }
-    found.definitions = definitions(server).await?;
+    if found.elsewhere.is_nothing() {
+        found.definitions = definitions(server).await?;
+    }
     Ok(found)
+}
+
+/// The namespace in which this cluster is a broker, where nobody says it: that of the member's broker if it is here,
+/// else the usual one.
+///
+/// # Errors
+/// [`DeployError`] if the server does not answer.
+pub async fn broker_namespace(server: &Server, namespace: &str) -> Result<String, DeployError> {
+    let submariner = Place::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
+    if let Some(member) = server.find(&submariner).await?.as_ref().and_then(member) {
+        let is_here =
+            !member.broker_namespace.is_empty() && has_broker(server, &member.broker_namespace).await?;
+        if is_here {
+            return Ok(member.broker_namespace);
+        }
+    }
+    Ok(BROKER_NAMESPACE.to_owned())
+}
+
+/// What namespaces other than the two have.
+pub(super) async fn elsewhere(server: &Server, options: &Uninstall) -> Result<Elsewhere, DeployError> {
+    let mut objects = Vec::new();
+    for (version, kind) in USERS {
+        objects.extend(server.list(version, kind, None, "").await?);
+    }
+    let sets = server.list("apps/v1", "DaemonSet", None, "").await?;
+    objects.extend(sets.into_iter().filter(is_program));
+    Ok(Elsewhere::of(&objects, &[&options.namespace, &options.broker_namespace]))
+}
+
+/// Whether a DaemonSet is a program of a member, ours or upstream's, or cleans up after one.
+fn is_program(set: &Value) -> bool {
+    let name = set["metadata"]["name"].as_str().unwrap_or_default();
+    let name = name.strip_suffix("-uninstall").unwrap_or(name);
+    [GATEWAY, ROUTE_AGENT].contains(&name)
 }
 
 /// The clusters that are registered with the broker in this cluster, but for the one that leaves.
@@ -213,4 +314,80 @@ async fn namespace(server: &Server, name: &str, usual: &str) -> Result<Option<Pl
 
 fn places(objects: &[Value]) -> Vec<Place> {
     objects.iter().filter_map(Place::of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::fake::Fake;
+    use serde_json::json;
+
+    fn options(namespace: &str) -> Uninstall {
+        Uninstall {
+            namespace: namespace.to_owned(),
+            broker_namespace: BROKER_NAMESPACE.to_owned(),
+            patience: std::time::Duration::ZERO,
+            force: false,
+        }
+    }
+
+    /// A member, and a broker in a namespace of another name.
+    fn cluster() -> Fake {
+        let fake = Fake::default();
+        let named = |version: &str, kind: &str, namespace: &str, name: &str| {
+            json!({"apiVersion": version, "kind": kind, "metadata": {"namespace": namespace, "name": name,
+                "labels": {"app.kubernetes.io/managed-by": "trieste"}}})
+        };
+        let mut submariner = named("submariner.io/v1alpha1", "Submariner", NAMESPACE, SUBMARINER);
+        submariner["spec"] =
+            json!({"clusterID": "east", "brokerK8sApiServer": "b:1", "brokerK8sRemoteNamespace": "meet"});
+        fake.put(submariner);
+        fake.put(named("apps/v1", "DaemonSet", NAMESPACE, GATEWAY));
+        fake.put(named("submariner.io/v1alpha1", "Broker", "meet", BROKER));
+        fake.put(named("submariner.io/v1", "Cluster", "meet", "west"));
+        fake.put(named(RBAC, "ClusterRole", "", GATEWAY));
+        fake.put(named(DEFINITIONS, "CustomResourceDefinition", "", "clusters.submariner.io"));
+        fake.put(named(POLICIES, "ValidatingAdmissionPolicy", "", &policy_name("meet")));
+        fake.put(named(POLICIES, "ValidatingAdmissionPolicy", "", &policy_name("other")));
+        fake
+    }
+
+    fn kinds(found: &Found) -> Vec<&str> {
+        found.objects.iter().map(|place| place.kind.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_broker_in_another_namespace_keeps_its_definitions_and_its_policy() {
+        let server = cluster().server();
+        let found = look(&server, &options(NAMESPACE)).await.unwrap();
+        assert_eq!(found.elsewhere, Elsewhere { members: vec![], users: vec!["meet".to_owned()] });
+        assert_eq!(found.definitions, []);
+        assert_eq!(kinds(&found), ["Submariner", "DaemonSet", "ClusterRole"]);
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_was_mistyped_leaves_a_members_rights_and_the_definitions() {
+        let server = cluster().server();
+        let found = look(&server, &options("submariner-operaotr")).await.unwrap();
+        assert_eq!(found.elsewhere.members, [NAMESPACE]);
+        assert!(found.is_nothing(), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn a_broker_goes_with_its_own_policy_where_the_members_object_names_it() {
+        let server = cluster().server();
+        let namespace = broker_namespace(&server, NAMESPACE).await.unwrap();
+        assert_eq!(namespace, "meet");
+        let options = Uninstall { broker_namespace: namespace, ..options(NAMESPACE) };
+        let found = look(&server, &options).await.unwrap();
+        assert_eq!((found.elsewhere.is_nothing(), found.definitions.len()), (true, 1));
+        let policies: Vec<&str> = found
+            .objects
+            .iter()
+            .filter(|place| place.kind.starts_with("Validating"))
+            .map(|place| place.name.as_str())
+            .collect();
+        assert_eq!(policies, [policy_name("meet")]);
+        assert_eq!(broker_namespace(&server, "nowhere").await.unwrap(), BROKER_NAMESPACE);
+    }
 }
