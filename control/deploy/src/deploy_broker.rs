@@ -13,7 +13,9 @@ use trieste_control::steps::{Outcome, Steps};
 use crate::apply::{apply_all, missing_rights};
 use crate::broker_info::{BrokerInfo, ClientToken, checked_url};
 use crate::error::DeployError;
-use crate::objects::names::{CLUSTERSET_IP_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, broker_admin_token};
+use crate::objects::names::{
+    CLUSTERSET_IP_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, SUBMARINER, broker_admin_token,
+};
 use crate::objects::{self, BrokerOptions, Component, Manifest, Secret};
 use crate::place::Place;
 use crate::preflight::{self, Finding, conclude};
@@ -67,7 +69,11 @@ pub async fn check(
     steps.begin("Checking requirements");
     let (major, minor, version) = server.version().await?;
     let manifests = manifests(&options.broker, (major, minor))?;
-    let mut findings = vec![preflight::version(major, minor, &version)];
+    let supported = preflight::version(major, minor, &version);
+    let mut findings = vec![match supported.outcome {
+        Outcome::Failure => Finding { next: "upgrade it".to_owned(), ..supported },
+        Outcome::Success | Outcome::Warning => supported,
+    }];
     if (major, minor) != (0, 0) && (major, minor) < preflight::POLICIES_SINCE {
         findings.push(Finding::doubt(
             format!("Kubernetes \"{version}\" cannot keep members from writing one another's objects"),
@@ -77,6 +83,9 @@ pub async fn check(
     findings.extend(preflight::rights(&missing_rights(server, &manifests, &[]).await?));
     let key = key_at_hand(server, options).await?;
     findings.extend(keeps_key(server, namespace, key.as_ref()).await?);
+    if let Some(said) = &options.psk {
+        findings.extend(same_key(server, namespace, said, key_here(server, options).await?.as_ref()).await?);
+    }
     findings.extend(keeps_ranges(server, &manifests).await?);
     conclude(&findings, steps)?;
     Ok(manifests)
@@ -121,19 +130,61 @@ pub async fn deploy_broker(
 /// The key that was said, else that of the join file if it is of this very broker, else that of this cluster as a
 /// member of it.
 async fn key_at_hand(server: &Server, options: &DeployBroker) -> Result<Option<Secret>, DeployError> {
-    if options.psk.is_some() {
-        return Ok(options.psk.clone());
+    match &options.psk {
+        Some(said) => Ok(Some(said.clone())),
+        None => key_here(server, options).await,
     }
+}
+
+/// The key of this very broker's set, if it is here. Without the account's token nobody has joined yet.
+async fn key_here(server: &Server, options: &DeployBroker) -> Result<Option<Secret>, DeployError> {
     let namespace = options.broker.namespace.as_str();
-    if let Some(known) = &options.known {
-        let place = Place::namespaced("v1", "Secret", namespace, &broker_admin_token());
-        let token = server.find(&place).await?.and_then(|secret| token_of(&secret, namespace));
-        if token.is_some_and(|token| is_same_broker(known, &token)) {
-            return Ok(Some(known.psk.clone()));
-        }
+    let place = Place::namespaced("v1", "Secret", namespace, &broker_admin_token());
+    let secret = server.find(&place).await?;
+    let Some(token) = secret.and_then(|secret| token_of(&secret, namespace)) else { return Ok(None) };
+    if let Some(known) = options.known.as_ref().filter(|known| is_same_broker(known, &token)) {
+        return Ok(Some(known.psk.clone()));
+    }
+    let submariner = Place::namespaced("submariner.io/v1alpha1", "Submariner", NAMESPACE, SUBMARINER);
+    let submariner = server.find(&submariner).await?;
+    if submariner.is_none_or(|member| other_broker(&member, &token).is_some()) {
+        return Ok(None);
     }
     let own = server.find(&Place::namespaced("v1", "Secret", NAMESPACE, PSK_SECRET)).await?;
     Ok(own.and_then(|secret| decoded(&secret, "psk")).and_then(psk::checked))
+}
+
+/// The broker that a member's object names, if it is not the one of this token: its key is another set's.
+pub(crate) fn other_broker(submariner: &Value, token: &ClientToken) -> Option<String> {
+    use base64::Engine as _;
+    let text = |field: &str| submariner["spec"][field].as_str().unwrap_or_default();
+    let ca = base64::engine::general_purpose::STANDARD.decode(text("brokerK8sCA")).ok();
+    let is_same_ca = ca.is_none_or(|ca| ca.is_empty() || ca.trim_ascii() == token.ca.trim_ascii());
+    let (server, namespace) = (text("brokerK8sApiServer"), text("brokerK8sRemoteNamespace"));
+    (namespace != token.namespace || !is_same_ca).then(|| format!("{server} (namespace {namespace})"))
+}
+
+/// A key that was said is not to part the clusters that have joined from those that will.
+async fn same_key(
+    server: &Server,
+    namespace: &str,
+    said: &Secret,
+    present: Option<&Secret>,
+) -> Result<Vec<Finding>, DeployError> {
+    let members = server.list("submariner.io/v1", "Cluster", Some(namespace), "").await?;
+    if members.is_empty() || present == Some(said) {
+        return Ok(Vec::new());
+    }
+    Ok(vec![match present {
+        Some(_) => Finding::bad(
+            "clusters have joined with another key than that of --ipsec-psk-from",
+            "leave the flag out: the key stays; or let these clusters leave first (trieste uninstall)",
+        ),
+        None => Finding::doubt(
+            "clusters have joined, and whether with the key of --ipsec-psk-from cannot be told from here",
+            "with another one, clusters that join from here on do not reach them",
+        ),
+    }])
 }
 
 /// Where clusters have joined already, a new key would shut the next ones out.
@@ -257,4 +308,68 @@ pub(crate) fn token_of(secret: &Value, namespace: &str) -> Option<ClientToken> {
 pub(crate) fn decoded(secret: &Value, key: &str) -> Option<Vec<u8>> {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.decode(secret["data"][key].as_str()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::fake::Fake;
+
+    fn token() -> ClientToken {
+        ClientToken {
+            secret_name: "s".to_owned(),
+            namespace: "meet".to_owned(),
+            token: Secret::new(*b"t"),
+            ca: b"CA".to_vec(),
+        }
+    }
+
+    fn member(namespace: &str, ca: &str) -> Value {
+        json!({"apiVersion": "submariner.io/v1alpha1", "kind": "Submariner",
+            "metadata": {"namespace": NAMESPACE, "name": SUBMARINER},
+            "spec": {"brokerK8sApiServer": "b:1", "brokerK8sRemoteNamespace": namespace,
+                "brokerK8sCA": Secret::new(ca.as_bytes()).to_base64()}})
+    }
+
+    #[test]
+    fn a_member_of_another_broker_is_told_by_namespace_and_authority() {
+        assert_eq!(other_broker(&member("meet", "CA\n"), &token()), None);
+        assert_eq!(other_broker(&member("meet", "other"), &token()).unwrap(), "b:1 (namespace meet)");
+        assert_eq!(other_broker(&member("x", "CA"), &token()).unwrap(), "b:1 (namespace x)");
+    }
+
+    #[tokio::test]
+    async fn the_key_of_another_set_is_not_this_brokers() {
+        let (fake, key) = (Fake::default(), psk::generate());
+        let secret = |namespace: &str, name: &str, data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": namespace, "name": name}, "data": data});
+        let data =
+            json!({"token": Secret::new(*b"t").to_base64(), "ca.crt": Secret::new(*b"CA").to_base64()});
+        fake.put(secret("meet", &broker_admin_token(), data));
+        fake.put(secret(NAMESPACE, PSK_SECRET, json!({"psk": key.to_base64()})));
+        let broker = BrokerOptions { namespace: "meet".to_owned(), ..BrokerOptions::default() };
+        let options = DeployBroker { broker, url: String::new(), psk: None, known: None };
+        for (object, expected) in [(member("meet", "CA"), Some(key)), (member("meet", "other"), None)] {
+            fake.put(object);
+            assert_eq!(key_here(&fake.server(), &options).await.unwrap(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_live_members_do_not_have_is_refused() {
+        let (fake, said, present) = (Fake::default(), psk::generate(), psk::generate());
+        let server = fake.server();
+        assert!(
+            same_key(&server, "meet", &said, Some(&present)).await.unwrap().is_empty(),
+            "nobody has joined"
+        );
+        fake.put(json!({"apiVersion": "submariner.io/v1", "kind": "Cluster",
+            "metadata": {"namespace": "meet", "name": "west"}}));
+        let outcome = async |present: Option<&Secret>| {
+            let found = same_key(&server, "meet", &said, present).await.unwrap();
+            found.first().map(|finding| finding.outcome)
+        };
+        assert_eq!(outcome(Some(&present)).await, Some(Outcome::Failure));
+        assert_eq!(outcome(None).await, Some(Outcome::Warning));
+        assert_eq!(outcome(Some(&said)).await, None);
+    }
 }

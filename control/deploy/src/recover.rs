@@ -4,7 +4,7 @@ use serde_json::Value;
 use trieste_control::steps::{Outcome, Steps};
 
 use crate::broker_info::{BrokerInfo, SERVICE_DISCOVERY, checked_url};
-use crate::deploy_broker::{decoded, token_of};
+use crate::deploy_broker::{decoded, other_broker, token_of};
 use crate::error::DeployError;
 use crate::objects::Secret;
 use crate::objects::names::{BROKER, BROKER_ADMIN, PSK_SECRET, SUBMARINER, broker_admin_token};
@@ -51,6 +51,16 @@ pub async fn recover(
     let member = member.unwrap_or(broker);
     let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", &options.namespace, SUBMARINER);
     let submariner = member.find(&place).await?;
+    if let Some(other) = submariner.as_ref().and_then(|object| other_broker(object, &client_token)) {
+        return Err(DeployError::refused(
+            format!(
+                "{} is a member of the broker {other}, not of {} (namespace {namespace})",
+                member.name(),
+                broker.name()
+            ),
+            "its key is another set's: name a member of this broker with --member-context",
+        ));
+    }
     let key = key(member, &options.namespace, submariner.as_ref()).await?;
     steps.end(Outcome::Success);
     let url = options.url.clone().or_else(|| said_by(submariner.as_ref()));
