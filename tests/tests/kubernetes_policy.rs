@@ -65,6 +65,7 @@ fn a_member_writes_its_own_objects_in_upstreams_form_and_in_ours() {
     further["metadata"]["labels"] = json!({"trieste.io/clusterID": "cluster-a"});
     further["metadata"]["name"] = json!("cluster-a-submariner-cable-cluster-a-fd00-31--11");
     further["spec"]["cable_name"] = json!("submariner-cable-cluster-a-fd00-31--11");
+    further["spec"]["privateIPs"] = json!(["172.31.1.11", "fd00:31::11"]);
     set.pass(&set.a, &further);
     // Upstream makes object names valid; an account's name has the same characters.
     apply(set.server.client(), &[upstreams_binding("cluster-c")]);
@@ -105,8 +106,19 @@ fn exporters_share_an_import_and_the_last_one_removes_it() {
         "may only add or remove itself",
     );
     set.refused(set.b.delete(&own).map(drop), "that other clusters export");
+    for marks in [
+        json!({"labels": {"submariner-io/clusterID": "cluster-b"}}),
+        json!({"finalizers": ["example.com/never"]}),
+        json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x"}]}),
+    ] {
+        set.refused(patch(&set.b, json!({"metadata": marks})), "may not change owners");
+    }
+    set.refused(patch(&set.b, json!({"metadata": {"labels": {"a": "b"}}})), "may not change its labels");
     // An exporter.
     patch(&set.b, stamp("cluster-b", json!("2"))).unwrap();
+    patch(&set.b, json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
+    let owned = json!({"metadata": {"labels": {"submariner-io/clusterID": "cluster-b"}}});
+    set.refused(patch(&set.b, owned), "may not change owners");
     set.b.patch(&format!("{own}/status"), &status(&["cluster-a", "cluster-b"])).unwrap();
     let ports = json!([{"port": 80, "protocol": "TCP"}, {"name": "m", "port": 81, "protocol": "TCP"}]);
     patch(&set.b, json!({"spec": {"ports": ports}})).unwrap();
@@ -187,6 +199,15 @@ fn a_hostile_member_gets_nowhere_and_is_told_why() {
     let longer =
         cable("cluster-a-submariner-cable-cluster-a-x-1-2-3-4", "submariner-cable-cluster-a-x-1-2-3-4");
     set.refused(post(&own_endpoint, &longer), "an Endpoint of cluster cluster-a is called");
+    // The cable of a cluster whose ID goes on like an address: cluster-a-1 has 10.0.0.1.
+    for address in ["172.31.1.11", "1.10.0.0.1", "1:10:0:0:1", "10.0.0.1"] {
+        let squat = |object: &mut Value| {
+            object["metadata"]["name"] = json!("cluster-a-submariner-cable-cluster-a-1-10-0-0-1");
+            object["spec"]["cable_name"] = json!("submariner-cable-cluster-a-1-10-0-0-1");
+            object["spec"]["private_ip"] = json!(address);
+        };
+        set.refused(post(&own_endpoint, &squat), "an Endpoint of cluster cluster-a is called");
+    }
     for (object, name) in [(&own_cluster, "cluster-a"), (&own_endpoint, "x")] {
         let unlabelled = changed(object, |object| {
             object["metadata"]["name"] = json!(name);

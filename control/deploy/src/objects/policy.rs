@@ -10,11 +10,12 @@
 //! | Cluster | the one of its name, with its ID in specification and label |
 //! | Endpoint | those of its name and cable name, with its ID in specification and label |
 //! | EndpointSlice | those whose source cluster it is |
-//! | ServiceImport | all: exporters share them; but in each only its own time stamp, its own place among the clusters, and as an exporter what the service is like. It removes one that nobody else exports |
+//! | ServiceImport | all: exporters share them; but in each only its own time stamp, its own place among the clusters, and as an exporter what the service is like, its labels and annotations; never owners, finalizers and labels of clusters. It removes one that nobody else exports |
 //!
 //! IDs are compared as account names have them: what those cannot contain became a dash, and letters are small.
-//! Names decide who is meant, so that no other member can take a name first: what follows the ID in a cable's name is an
-//! address, in which the name of a longer ID does not fit.
+//! Names decide who is meant, so that no other member can take a name first: what follows the ID in a cable's name is the
+//! Endpoint's own address. With IPv4 the name of a longer ID does not fit into it. With IPv6 it can, if the longer ID goes
+//! on with a dash and up to four hexadecimal digits: 1:10::1 of `east` and 10::1 of `east-1` have one name.
 
 use serde_json::{Value, json};
 
@@ -34,6 +35,10 @@ const CLUSTER_LABELS: [&str; 4] = [
 
 /// Of these labels a Cluster or Endpoint has one, or no other cluster sees whose it is.
 const COPY_LABELS: [&str; 2] = ["submariner-io/clusterID", "trieste.io/clusterID"];
+
+/// An address, whole: with fewer or more groups its dashes could be those of a longer or shorter ID.
+const ADDRESS: &str =
+    "^([0-9]{1,3}([.][0-9]{1,3}){3}|([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[0-9a-f:]*::[0-9a-f:.]*)$";
 
 /// When a cluster has exported a service: one annotation for each.
 const TIMESTAMP: &str = "timestamp.submariner.io/";
@@ -81,7 +86,7 @@ fn specification(namespace: &str) -> Value {
         "variables": variables(accounts.len()),
         "validations": [
             nobody_elses(), has_an_id(), has_a_label(), cluster_name(), endpoint_name(), has_a_source(),
-            timestamps(), places(), exporters(), allocation(), last_exporter(),
+            timestamps(), places(), exporters(), allocation(), last_exporter(), marks(), wording(),
         ],
     })
 }
@@ -119,6 +124,15 @@ fn variables(prefix: usize) -> Value {
         variable("isRemoval", "request.operation == 'DELETE'".to_owned()),
         variable("placesAfter", places_of("object")),
         variable("placesBefore", places_of("oldObject")),
+        variable("labelsAfter", metadata("object", "labels", "{}")),
+        variable("labelsBefore", metadata("oldObject", "labels", "{}")),
+        // An Endpoint's own addresses.
+        variable(
+            "addresses",
+            "(has(object.spec.private_ip) ? [string(object.spec.private_ip)] : []) + \
+             (has(object.spec.privateIPs) ? object.spec.privateIPs.map(a, string(a)) : [])"
+                .to_owned(),
+        ),
     ])
 }
 
@@ -159,12 +173,12 @@ fn endpoint_name() -> Value {
         "variables.isRemoval || variables.kind != 'endpoints' || (\
          has(object.spec.cable_name) && \
          object.metadata.name == variables.cluster + '-' + {cable} && \
-         {cable}.startsWith('submariner-cable-' + variables.cluster + '-') && \
-         {cable}.substring(size('submariner-cable-' + variables.cluster + '-')).matches('^[0-9a-f.-]+$'))",
+         variables.addresses.exists(a, a.matches('{ADDRESS}') && \
+         {cable} == 'submariner-cable-' + variables.cluster + '-' + a.replace('.', '-').replace(':', '-')))",
         cable = as_account("object.spec.cable_name")
     );
     let message = "'an Endpoint of cluster ' + variables.cluster + ' is called ' + variables.cluster + \
-                   '-submariner-cable-' + variables.cluster + '-<address, with dashes>, and its cable without the \
+                   '-submariner-cable-' + variables.cluster + '-<its private address, with dashes>, and its cable without the \
                    first ' + variables.cluster + '-'";
     validation(&expression, message)
 }
@@ -245,12 +259,46 @@ fn last_exporter() -> Value {
     validation(&expression, message)
 }
 
+/// Marks by which an import would be one cluster's alone, or go with something else, or never.
+fn marks() -> Value {
+    let labels = list(&CLUSTER_LABELS);
+    let same = |field: &str| {
+        format!("{} == {}", metadata("object", field, "[]"), metadata("oldObject", field, "[]"))
+    };
+    let expression = format!(
+        "!variables.isImport || variables.isRemoval || ({labels}.all(k, \
+         (k in variables.labelsAfter) == (k in variables.labelsBefore) && \
+         (!(k in variables.labelsAfter) || variables.labelsAfter[k] == variables.labelsBefore[k])) && \
+         ({}) && ({}))",
+        same("ownerReferences"),
+        same("finalizers"),
+    );
+    let message = "'cluster ' + variables.cluster + ' may not change owners, finalizers or the labels of clusters of a \
+                   ServiceImport: it is shared'";
+    validation(&expression, message)
+}
+
+/// Labels and annotations are written by those who export the service.
+fn wording() -> Value {
+    let expression = "!variables.isImport || request.operation != 'UPDATE' || \
+                      variables.own in variables.after || variables.own in variables.before || \
+                      (variables.labelsAfter == variables.labelsBefore && variables.after == variables.before)";
+    let message = "'cluster ' + variables.cluster + ' does not export this service and may not change its labels and \
+                   annotations'";
+    validation(expression, message)
+}
+
 fn validation(expression: &str, message: &str) -> Value {
     json!({"expression": expression, "messageExpression": message, "reason": "Forbidden"})
 }
 
 fn annotations(object: &str) -> String {
-    format!("{object} != null && has({object}.metadata.annotations) ? {object}.metadata.annotations : {{}}")
+    metadata(object, "annotations", "{}")
+}
+
+/// A field of an object's metadata; empty for an object that is not there.
+fn metadata(object: &str, field: &str, empty: &str) -> String {
+    format!("({object} != null && has({object}.metadata.{field}) ? {object}.metadata.{field} : {empty})")
 }
 
 fn places_of(object: &str) -> String {
