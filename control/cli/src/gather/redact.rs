@@ -16,8 +16,6 @@ pub(crate) const REDACTED: &str = "##redacted##";
 const MIN_SECRET: usize = 8;
 /// Ours: longer values (whole archives) do not appear in texts.
 const MAX_SECRET: usize = 16 << 10;
-/// Ours: how many values are looked for.
-const MAX_SECRETS: usize = 500;
 /// Keys of Secrets that hold no secret.
 const PLAIN_KEYS: [&str; 1] = ["namespace"];
 
@@ -41,7 +39,6 @@ impl Redactor {
         }
         self.values = found.into_iter().collect();
         self.values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        self.values.truncate(MAX_SECRETS);
     }
 
     /// An object without secrets, and without what only its writers need.
@@ -241,4 +238,22 @@ fn is_web_token(word: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_secrets_there_are_none_is_forgotten() {
+        use base64::Engine as _;
+        let encode = |text: String| base64::engine::general_purpose::STANDARD.encode(text);
+        let secret = |n: usize| {
+            let value = format!("value-{n:05}{}", "x".repeat(n % 7));
+            serde_json::json!({"kind": "Secret", "data": {"a": encode(value)}})
+        };
+        let mut redactor = Redactor::default();
+        redactor.learn(&(0..1000).map(secret).collect::<Vec<_>>());
+        for n in [0, 7, 700, 999] {
+            let text = redactor.text(&format!("seen value-{n:05}{} here", "x".repeat(n % 7)));
+            assert!(!text.contains("value-"), "{text}");
+        }
+    }
+}
