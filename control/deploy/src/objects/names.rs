@@ -9,8 +9,6 @@ pub const BROKER_NAMESPACE: &str = "submariner-k8s-broker";
 pub const GATEWAY: &str = "submariner-gateway";
 /// The route agent's DaemonSet, container, ServiceAccount and Roles.
 pub const ROUTE_AGENT: &str = "submariner-routeagent";
-/// The ServiceAccount of pods that `trieste diagnose` starts; it may do nothing.
-pub const DIAGNOSE: &str = "submariner-diagnose";
 /// The Service in front of the gateways' metrics.
 pub const GATEWAY_METRICS: &str = "submariner-gateway-metrics";
 

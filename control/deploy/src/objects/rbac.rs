@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Manifest;
 use super::names::{
-    BROKER, BROKER_ADMIN, CLUSTERSET_IP_INFO, DIAGNOSE, GATEWAY, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT,
+    BROKER, BROKER_ADMIN, CLUSTERSET_IP_INFO, GATEWAY, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT,
     UPSTREAM_MEMBER_ROLE,
 };
 
@@ -42,10 +42,9 @@ pub struct Account {
 }
 
 /// The accounts of a member's cluster.
-pub const ACCOUNTS: [Account; 3] = [
+pub const ACCOUNTS: [Account; 2] = [
     Account { name: GATEWAY, here: GATEWAY_HERE, everywhere: GATEWAY_EVERYWHERE },
     Account { name: ROUTE_AGENT, here: ROUTE_AGENT_HERE, everywhere: ROUTE_AGENT_EVERYWHERE },
-    Account { name: DIAGNOSE, here: &[], everywhere: &[] },
 ];
 
 const SUBMARINER: &str = "submariner.io";
@@ -386,13 +385,5 @@ mod tests {
             "docs/operations/deployment.md is to have these lines:\n{}",
             wanted.join("\n")
         );
-    }
-
-    #[test]
-    fn an_account_without_rights_has_no_roles() {
-        let manifests = member("ns");
-        let of_diagnose: Vec<&str> =
-            manifests.iter().filter(|object| object.name() == DIAGNOSE).map(Manifest::kind).collect();
-        assert_eq!(of_diagnose, ["ServiceAccount"]);
     }
 }
