@@ -1,0 +1,167 @@
+//! RD-1..5: gateways and route agents go and come; what that costs is measured by a pod that sends all the time.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use trieste_tests::clusters::{MEMBER, Node, Pod};
+use trieste_tests::traffic::Prober;
+use trieste_tests::wait::eventually;
+
+use super::table::Table;
+use super::{SOON, Scene, Side};
+
+const SIZES: [usize; 2] = [64, 9000];
+/// How often the prober sends.
+const PACE: Duration = Duration::from_millis(10);
+const GATEWAY: &str = "submariner-gateway";
+const ROUTE_AGENT: &str = "submariner-routeagent";
+/// Where the Role of the gateway is.
+const ROLE: &str =
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/submariner-operator/roles/submariner-gateway";
+
+/// The ones that change least first; the handover to another gateway last.
+pub(crate) fn run(scene: &Scene<'_>, table: &mut Table) {
+    let (east, west) = (&scene.east, &scene.west);
+    let measured = |work: &dyn Fn() -> anyhow::Result<()>| measured(scene, work);
+    table.row("RD-5", "route agent on nGW restarted", || {
+        measured(&|| replace(east, ROUTE_AGENT, east.worker))
+    });
+    table.row("RD-4", "route agent on GW restarted", || {
+        measured(&|| replace(east, ROUTE_AGENT, east.gateway))
+    });
+    table.row("RD-1", "the only gateway's pod deleted", || {
+        measured(&|| {
+            replace(west, GATEWAY, west.gateway)?;
+            connected(scene)
+        })
+    });
+    table.row("RD-3", "the only gateway cannot renew its Lease", || measured(&|| lease_blocked(scene)));
+    table.row("RD-2", "label moved to another node", || measured(&|| label_moved(scene)));
+}
+
+/// Does something while a pod of east asks one of west all the time; afterwards everything has to work at once.
+fn measured(scene: &Scene<'_>, work: &dyn Fn() -> anyhow::Result<()>) -> anyhow::Result<String> {
+    let (client, server) = (&scene.east.on_worker, &scene.west.on_worker);
+    let prober = Prober::start(client.netns(), server.responders()[0], b"are you there?", PACE)?;
+    let result = work();
+    let probes = prober.finish();
+    result?;
+    for (from, to) in [(client, server), (server, client)] {
+        works(from, to).context("afterwards")?;
+    }
+    let lost = probes.sent.saturating_sub(probes.answered);
+    Ok(format!(
+        "{lost} of {} probes without answer, at most {:.2?} between answers",
+        probes.sent, probes.longest_gap
+    ))
+}
+
+/// Both protocols and families, with the sender's own address.
+fn works(from: &Pod, to: &Pod) -> anyhow::Result<()> {
+    for address in to.responders() {
+        from.exchange(address, &SIZES, from.address_like(address.ip())?)?;
+    }
+    Ok(())
+}
+
+fn connected(scene: &Scene<'_>) -> anyhow::Result<()> {
+    for (side, other) in scene.sides() {
+        eventually("gateways to be connected", SOON, || side.connection(other))?;
+    }
+    Ok(())
+}
+
+/// Deletes our pod on a node and waits for another one.
+fn replace(side: &Side<'_>, app: &str, node: &Node) -> anyhow::Result<()> {
+    let (old, _) = side.own_pod(app, node)?;
+    side.cluster.client().delete(&format!("/api/v1/namespaces/{MEMBER}/pods/{old}"))?;
+    eventually(&format!("another pod of {app} on {}", node.name()), SOON, || {
+        let (new, _) = side.own_pod(app, node)?;
+        anyhow::ensure!(new != old, "{old} is still there");
+        Ok(())
+    })
+}
+
+/// Takes the right to write Leases from west's gateway and gives it back.
+fn lease_blocked(scene: &Scene<'_>) -> anyhow::Result<()> {
+    let west = &scene.west;
+    let before = west.own_pod(GATEWAY, west.gateway)?;
+    let role = west.cluster.client().get(ROLE)?;
+    let rules = role["rules"].as_array().context("a Role has rules")?.clone();
+    let mut fewer = rules.clone();
+    for rule in fewer.iter_mut().filter(|rule| names(&rule["resources"], "leases")) {
+        rule["verbs"] = json!(["get", "list", "watch"]);
+    }
+    set_rules(west, &fewer)?;
+    let is = |wanted: &str| {
+        eventually(&format!("the gateway to be {wanted}"), SOON, || {
+            let gateway = west.gateway_of(west.gateway)?;
+            anyhow::ensure!(
+                gateway["status"]["haStatus"] == wanted,
+                "it is {}",
+                gateway["status"]["haStatus"]
+            );
+            Ok(())
+        })
+    };
+    let lost = is("passive");
+    let flows =
+        lost.and_then(|()| works(&scene.east.on_worker, &scene.west.on_worker).context("without the Lease"));
+    set_rules(west, &rules)?;
+    flows?;
+    is("active")?;
+    anyhow::ensure!(west.own_pod(GATEWAY, west.gateway)? == before, "its pod was restarted");
+    connected(scene)
+}
+
+fn names(list: &Value, name: &str) -> bool {
+    list.as_array().is_some_and(|list| list.iter().any(|entry| entry == name))
+}
+
+fn set_rules(side: &Side<'_>, rules: &[Value]) -> anyhow::Result<()> {
+    side.cluster.client().patch(ROLE, &json!({"rules": rules})).map(drop)
+}
+
+/// A second gateway stands by in east; then the first one's node loses the label.
+fn label_moved(scene: &Scene<'_>) -> anyhow::Result<()> {
+    let east = &scene.east;
+    let passive = east
+        .cluster
+        .nodes()
+        .iter()
+        .find(|node| ![east.gateway.name(), east.worker.name()].contains(&node.name()));
+    let passive = passive.context("east has a third node")?;
+    let is = |node: &Node, wanted: &str| {
+        eventually(&format!("{} to be {wanted}", node.name()), SOON, || {
+            let gateway = east.gateway_of(node)?;
+            anyhow::ensure!(gateway["status"]["haStatus"] == wanted, "{gateway}");
+            Ok(())
+        })
+    };
+    east.cluster.label_gateway(passive, true)?;
+    is(passive, "passive")?;
+    works(&scene.east.on_worker, &scene.west.on_worker).context("with a passive gateway beside it")?;
+
+    east.cluster.label_gateway(east.gateway, false)?;
+    is(passive, "active")?;
+    eventually("west to know the new Endpoint", SOON, || {
+        let path = format!("/apis/submariner.io/v1/namespaces/{MEMBER}/endpoints");
+        let all = scene.west.cluster.client().list(&path)?;
+        let hosts: Vec<_> = all
+            .iter()
+            .filter(|one| one["spec"]["cluster_id"] == "east")
+            .map(|one| &one["spec"]["hostname"])
+            .collect();
+        anyhow::ensure!(hosts == [passive.name()], "east's are at {hosts:?}");
+        Ok(())
+    })?;
+    connected(scene)?;
+    // Also to what is on the node that is no gateway any more, and from the one that is.
+    let former: Vec<SocketAddr> = east.on_gateway.responders();
+    for to in former {
+        scene.west.on_worker.exchange(to, &SIZES, scene.west.on_worker.address_like(to.ip())?)?;
+    }
+    Ok(())
+}
