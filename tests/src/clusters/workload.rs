@@ -195,7 +195,9 @@ impl Pod {
         // The first of its size may be lost each way, as the answer to it is the path's MTU, of which nodes tell little at
         // once.
         for _ in 0..5 {
-            if traffic::ping(&self.netns, to, 1, &["-s", &size, "-W", "1"]).is_ok_and(|ping| ping.received == 1) {
+            if traffic::ping(&self.netns, to, 1, &["-s", &size, "-W", "1"])
+                .is_ok_and(|ping| ping.received == 1)
+            {
                 break;
             }
         }
