@@ -142,8 +142,7 @@ fn vxlan_onward() -> Vec<Rule> {
 
 /// The same for what is forwarded without passing by there: IPVS sends as if it came from this node.
 fn vxlan_out() -> Vec<Rule> {
-    let is_own = is(&json!({"fib": {"result": "type", "flags": ["saddr"]}}), "local");
-    let own = ("the VXLAN between nodes, from this one".to_owned(), json!([to_vxlan(), is_own, accept()]));
+    let own = ("the VXLAN between nodes, from this one".to_owned(), json!([to_vxlan(), is_own(), accept()]));
     [own].into_iter().chain(vxlan_onward()).collect()
 }
 
@@ -221,11 +220,21 @@ fn keep_source(guard: &Guard) -> Vec<Rule> {
         for source in guard.sources.iter().filter(|source| Family::of(**source) == family) {
             rules.push((
                 format!("{family} of this node to a remote cluster gets a source that is known there"),
-                json!([by_inlet("oifname"), in_set(family, "daddr", "remote"), snat(json!(source))]),
+                json!([
+                    by_inlet("oifname"),
+                    is_own(),
+                    in_set(family, "daddr", "remote"),
+                    snat(json!(source))
+                ]),
             ));
         }
     }
     rules
+}
+
+/// The source is an address of this node. What pods forge stays as it is, and the gateway drops it.
+fn is_own() -> Value {
+    is(&json!({"fib": {"result": "type", "flags": ["saddr"]}}), "local")
 }
 
 fn is(left: &Value, right: impl Into<Value>) -> Value {

@@ -210,7 +210,7 @@ fn suggestions(set: &ClusterSet, east: &Cluster, actors: &Actors) -> Vec<String>
         "kubectl --context west get pods --all-namespaces -o wide".to_owned(),
         format!("kubectl exec {client} -- responder ask tcp {server}:{RESPONDER_PORT} 3000"),
         format!(
-            "kubectl exec {client} -- responder ask tcp {}:80 3000      (the Service)",
+            "kubectl exec {client} -- responder ask tcp {}:80 3000      # the Service",
             actors.service[0]
         ),
         "trieste show all --contexts east,west".to_owned(),
