@@ -227,10 +227,7 @@ impl Agents for KubeAgents {
     }
 
     async fn watch(&self, node: &str, request: &WatchRequest) -> Result<Watching, AgentError> {
-        let ports = request.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-        let words = ["watch", "--token", &request.run.to_string(), "--ports", &ports, "--seconds"];
-        let words = words.map(str::to_owned).into_iter().chain([request.seconds.to_string()]);
-        let mut process = self.start(node, words.collect()).await?;
+        let mut process = self.start(node, watch_words(request)).await?;
         let (ready, is_ready) = oneshot::channel();
         let within = PATIENCE + Duration::from_secs(request.seconds.into());
         let report = Arc::new(Mutex::new(WatchReport::default()));
@@ -291,6 +288,17 @@ async fn follow(
             lock(report).take(line);
         }
     }
+}
+
+/// Without ports the node counts those that it counts anyway: an empty list is no value of a flag.
+fn watch_words(request: &WatchRequest) -> Vec<String> {
+    let (run, seconds) = (request.run.to_string(), request.seconds.to_string());
+    let mut words = ["watch", "--token", &run, "--seconds", &seconds].map(str::to_owned).to_vec();
+    if !request.ports.is_empty() {
+        let ports = request.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+        words.extend(["--ports".to_owned(), ports]);
+    }
+    words
 }
 
 /// The words of `trieste node send`.
