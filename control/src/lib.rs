@@ -15,6 +15,7 @@
 //! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
 //! * [`health`] — whether remote gateways answer, and what `Gateway.status` says of it.
 //! * [`publicip`] — under which address the world sees a gateway.
+//! * [`command_line`] — how programs in pods read flags and environment.
 //! * [`backoff`] — how long to wait before the next try.
 //! * [`privileges`] — which capabilities a program misses, and giving up the others.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
@@ -31,6 +32,7 @@
 pub mod admin;
 pub mod api;
 pub mod backoff;
+pub mod command_line;
 pub mod conditions;
 pub mod connection_status;
 pub mod election;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use trieste_control::api::check_cluster_id;
+use trieste_control::command_line;
 use trieste_control::health::PingerConfig;
 use trieste_control::store::Location;
-use trieste_control::version::upstream_component;
 use trieste_control::words::{Cidrs, parse_bool};
 
 use crate::state::Node;
@@ -144,18 +144,8 @@ impl Options {
         arguments: impl IntoIterator<Item = OsString>,
         variable: impl Fn(&OsStr) -> Option<OsString>,
     ) -> Result<Self, clap::Error> {
-        let arguments: Vec<OsString> = arguments.into_iter().collect();
-        let component = arguments.first().and_then(|program| upstream_component(program));
-        let command = Self::command();
-        let command = match component {
-            Some(component) => command.name(component),
-            None => command,
-        };
-        let command = command.mut_args(|argument| {
-            let is_empty = argument.get_env().and_then(&variable).is_some_and(|value| value.is_empty());
-            if is_empty { argument.env(None::<&'static str>) } else { argument }
-        });
-        Self::from_arg_matches(&command.try_get_matches_from(arguments)?)
+        let matches = command_line::matches(Self::command(), arguments, variable, &[])?;
+        Self::from_arg_matches(&matches)
     }
 
     /// Says who this node is.

@@ -6,14 +6,13 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::error::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
 use tracing_subscriber::EnvFilter;
+use trieste_control::command_line;
 use trieste_control::privileges::{Capability, Needs};
 use trieste_control::store::{AnyStore, Location};
-use trieste_control::version::upstream_component;
 use trieste_routeagent::agent::Report;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::driver::KubeProxy;
@@ -26,17 +25,10 @@ use trieste_routeagent::state::Node;
 use trieste_routeagent::{agent, alive, keep, source, status, wait};
 
 fn main() -> ExitCode {
-    let is_upstreams = std::env::args_os().next().is_some_and(|name| upstream_component(&name).is_some());
     let options = Options::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name));
     let options = match options {
         Ok(options) => options,
-        Err(error) => {
-            if error.kind() == ErrorKind::DisplayVersion && is_upstreams {
-                // Where upstream's tool looks.
-                eprint!("{error}");
-            }
-            error.exit()
-        }
+        Err(error) => command_line::refuse(&error),
     };
     log_to_stderr(options.log_filter());
     match privileges(&options).and_then(|()| run(&options)) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
 use serde::Deserialize;
-use trieste_control::version::upstream_component;
+use trieste_control::command_line;
 use trieste_control::words::{Cidrs, parse_bool};
 
 use super::words::{Cpus, Words, parse_exactly_true};
@@ -193,18 +193,8 @@ impl CommandLine {
         arguments: impl IntoIterator<Item = OsString>,
         variable: impl Fn(&OsStr) -> Option<OsString>,
     ) -> Result<Self, clap::Error> {
-        let arguments: Vec<OsString> = arguments.into_iter().collect();
-        let component = arguments.first().and_then(|program| upstream_component(program));
-        let command = Self::command();
-        let command = match component {
-            Some(component) => command.name(component),
-            None => command,
-        };
-        let command = command.mut_args(|argument| {
-            let is_empty = argument.get_env().and_then(&variable).is_some_and(|value| value.is_empty());
-            if is_empty && argument.get_id() != "psk" { argument.env(None::<&'static str>) } else { argument }
-        });
-        Self::from_arg_matches(&command.try_get_matches_from(arguments)?)
+        let matches = command_line::matches(Self::command(), arguments, variable, &["psk"])?;
+        Self::from_arg_matches(&matches)
     }
 
     /// Reads the file, if one is named, and makes sense of everything.
