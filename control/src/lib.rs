@@ -18,6 +18,8 @@
 //! * [`command_line`] — how programs in pods read flags and environment.
 //! * [`backoff`] — how long to wait before the next try.
 //! * [`privileges`] — which capabilities a program misses, and giving up the others.
+//! * [`cause`] — what an error is really about.
+//! * [`devices`] — what network devices are called.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
 //! * [`steps`] — where long work says what it is doing.
@@ -32,9 +34,11 @@
 pub mod admin;
 pub mod api;
 pub mod backoff;
+pub mod cause;
 pub mod command_line;
 pub mod conditions;
 pub mod connection_status;
+pub mod devices;
 pub mod election;
 pub mod health;
 pub mod leader;

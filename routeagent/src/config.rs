@@ -8,6 +8,7 @@ use anyhow::{Context, bail, ensure};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use trieste_control::api::check_cluster_id;
 use trieste_control::command_line;
+use trieste_control::devices;
 use trieste_control::health::PingerConfig;
 use trieste_control::store::Location;
 use trieste_control::words::{Cidrs, parse_bool};
@@ -77,7 +78,7 @@ pub struct Options {
     pub kubernetes_service_host: Option<String>,
 
     /// The gateway's device, unless its Endpoint names another.
-    #[arg(long, value_name = "DEVICE", default_value = "submariner")]
+    #[arg(long, value_name = "DEVICE", default_value = devices::TUN)]
     pub tun_name: String,
 
     /// Whether nodes without a gateway ping the remote gateways.

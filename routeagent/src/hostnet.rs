@@ -32,7 +32,7 @@ pub const VX_VNI: u32 = 100;
 /// UDP port of the intra-cluster VXLAN.
 pub const VX_PORT: u16 = 4800;
 /// The intra-cluster VXLAN device between a gateway node and the other nodes.
-pub const VX_DEVICE: &str = "vx-submariner";
+pub use trieste_control::devices::VX_DEVICE;
 /// Addresses of the intra-cluster VXLAN; never a remote subnet.
 pub const VX_PREFIX: &str = "240.0.0.0/8";
 /// Port a gateway's cables use when its Endpoint names none.

@@ -7,11 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
 
 use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, Family, VX_DEVICE};
-
-/// The device of upstream's VXLAN cable; its Endpoints do not name it.
-const UPSTREAM_VXLAN_DEVICE: &str = "vxlan-tunnel";
 
 /// Addresses that stand for "the rest of the world", as where upstream looks for the default route's device.
 const DEFAULT_ROUTE: [IpAddr; 2] = [
@@ -116,7 +114,7 @@ impl Endpoint {
     pub fn device<'a>(&'a self, configured: &'a str) -> Option<&'a str> {
         match (self.interface.as_deref(), self.backend.as_str()) {
             (Some(name), _) => Some(name),
-            (None, "vxlan") => Some(UPSTREAM_VXLAN_DEVICE),
+            (None, "vxlan") => Some(UPSTREAM_VXLAN_CABLE),
             (None, "libreswan") => None,
             (None, _) => Some(configured),
         }

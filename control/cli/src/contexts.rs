@@ -13,7 +13,9 @@ use anyhow::{Context as _, anyhow, bail};
 use kube::config::{Context, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::time::timeout;
+use trieste_control::cause::innermost;
 use trieste_control::steps::{Outcome, Steps as _};
+use trieste_deploy::objects::names;
 
 use super::output::{Output, printable, remark};
 use super::progress::Printer;
@@ -42,7 +44,7 @@ pub(super) struct KubeArgs {
         long,
         short,
         env = "SUBMARINER_NAMESPACE",
-        default_value = "submariner-operator"
+        default_value = names::NAMESPACE
     )]
     pub(super) namespace: String,
 }
@@ -300,12 +302,7 @@ fn explain(error: &kube::Error, server: &str) -> String {
             code => format!("the API server {server} answers {code}: {}", printable(&status.message)),
         };
     }
-    let mut cause: &dyn std::error::Error = error;
-    // The innermost cause is the one that says something: refused, unknown host, unknown authority.
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    let cause = printable(&cause.to_string());
+    let cause = printable(&innermost(error));
     format!("the API server {server} cannot be reached: {cause}; is it up, and is the context right?")
 }
 

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use trieste_control::steps::{Outcome, Record};
 use trieste_deploy::DeployError;
 use trieste_deploy::join::Ask;
-use trieste_deploy::objects::{Image, Manifest, Proxy, PullPolicy, to_yaml};
+use trieste_deploy::objects::{Image, Manifest, Proxy, PullPolicy, names, to_yaml};
 
 use super::output::{Output, printable, printable_lines, remark};
 
@@ -95,7 +95,7 @@ impl ImageArgs {
             let Some((component, reference)) = entry.split_once('=') else {
                 return Err(anyhow!("--image-override {}: expected COMPONENT=REFERENCE", printable(entry)));
             };
-            if !["submariner-gateway", "submariner-routeagent"].contains(&component) {
+            if ![names::GATEWAY, names::ROUTE_AGENT].contains(&component) {
                 unused.push(format!(
                     "--image-override {}: there is no such component here",
                     printable(component)

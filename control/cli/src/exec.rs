@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{AttachParams, AttachedProcess};
 use kube::{Api, Client};
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
+use trieste_control::cause::innermost;
+use trieste_diagnose::agents::finish;
 
 use super::output::printable;
 
@@ -47,7 +48,9 @@ pub(super) async fn start(
     let params = AttachParams::default().container(container).stdin(false).stdout(true).stderr(true);
     match timeout(PATIENCE, pods.exec(pod, words.iter().copied(), &params)).await {
         Ok(Ok(process)) => Ok(process),
-        Ok(Err(error)) => Err(anyhow!("no command can be run in pod {pod}: {}", innermost(&error))),
+        Ok(Err(error)) => {
+            Err(anyhow!("no command can be run in pod {pod}: {}", printable(&innermost(&error))))
+        }
         Err(_) => bail!("pod {pod} does not answer within {} s; is its node up?", PATIENCE.as_secs()),
     }
 }
@@ -63,44 +66,16 @@ pub(super) async fn run(
     limit: usize,
     patience: Duration,
 ) -> anyhow::Result<Ran> {
-    let mut process = start(client, container, words).await?;
-    let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
-    let mut ran = Ran::default();
-    let work = async {
-        tokio::join!(read(stdout, &mut ran.stdout, limit), read(stderr, &mut ran.stderr, limit));
-        match status {
-            Some(status) => status.await,
-            None => None,
-        }
-    };
-    let Ok(status) = timeout(patience, work).await else {
+    let process = start(client, container, words).await?;
+    let Some(ended) = finish(process, limit, patience).await else {
         bail!("`{}` has not ended within {} s", words.join(" "), patience.as_secs())
     };
-    ran.failure = status.as_ref().and_then(failure);
-    Ok(ran)
-}
-
-/// Reads to the end, keeps the first `limit` bytes.
-async fn read(from: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>, limit: usize) {
-    let Some(mut from) = from else { return };
-    let mut piece = vec![0; 64 << 10];
-    while let Ok(length @ 1..) = from.read(&mut piece).await {
-        let room = limit - into.len();
-        into.extend_from_slice(&piece[..length.min(room)]);
-    }
+    let failure = ended.status.as_ref().and_then(failure);
+    Ok(Ran { stdout: ended.stdout, stderr: ended.stderr, failure })
 }
 
 /// Why a command has failed, if it has.
 pub(super) fn failure(status: &Status) -> Option<String> {
     let has_failed = status.status.as_deref() != Some("Success");
     has_failed.then(|| printable(status.message.as_deref().unwrap_or("it failed without a reason")))
-}
-
-/// The cause of an error that says something, in one line.
-pub(super) fn innermost(error: &kube::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    printable(&cause.to_string())
 }

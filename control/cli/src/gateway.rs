@@ -14,9 +14,8 @@ use super::output::printable;
 use super::{SocketArgs, socket};
 use trieste_control::admin::STATUS_PATH;
 use trieste_control::publish::STATUS_LABEL;
+use trieste_deploy::objects::names::GATEWAY;
 
-/// The label `app` of gateways' pods, and the name of their container.
-const GATEWAY: &str = "submariner-gateway";
 /// Ours: how long a gateway's status may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Largest status that is read, in bytes.

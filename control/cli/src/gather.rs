@@ -26,6 +26,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use trieste_deploy::objects::names;
 
 use super::contexts::{KubeArgs, on_each};
 use super::output::Output;
@@ -52,7 +53,7 @@ pub(super) struct GatherArgs {
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
     /// The broker's namespace, where the broker is in the cluster
-    #[arg(long, value_name = "NAME", default_value = "submariner-k8s-broker")]
+    #[arg(long, value_name = "NAME", default_value = names::BROKER_NAMESPACE)]
     broker_namespace: String,
     /// Leave tokens, keys and certificates in: whoever gets the files can join the cluster set
     #[arg(long)]

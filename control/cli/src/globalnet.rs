@@ -3,8 +3,10 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use trieste_deploy::objects::names;
+
 /// The names that the image gives to this program besides its own.
-const NAMES: [&str; 2] = ["submariner-globalnet", "submariner-globalnet.sh"];
+const NAMES: [&str; 2] = [names::GLOBALNET, "submariner-globalnet.sh"];
 
 /// The message for whoever started this program by one of Globalnet's names; `None` for everybody else.
 pub(crate) fn refusal(program: Option<&OsStr>) -> Option<String> {

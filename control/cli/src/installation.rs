@@ -7,13 +7,14 @@ use serde_json::Value;
 use super::api::{Api, text};
 use super::output::remark;
 use trieste_control::api::{Kind, Object, Resource};
+use trieste_deploy::objects::names;
 
 /// Upstream's group of the kinds that describe an installation.
 const OPERATOR_GROUP: &str = "/apis/submariner.io/v1alpha1";
 
 /// The components that a version is shown of, in upstream's order.
 const DAEMON_SETS: [&str; 4] =
-    ["submariner-gateway", "submariner-routeagent", "submariner-globalnet", "submariner-metrics-proxy"];
+    [names::GATEWAY, names::ROUTE_AGENT, names::GLOBALNET, "submariner-metrics-proxy"];
 const DEPLOYMENTS: [&str; 3] =
     ["submariner-operator", "submariner-lighthouse-agent", "submariner-lighthouse-coredns"];
 
@@ -51,7 +52,7 @@ impl Installation<'_> {
     pub(super) async fn submariner(&self) -> anyhow::Result<Option<Value>> {
         let path = format!("{OPERATOR_GROUP}/namespaces/{}/submariners", self.namespace);
         let found = self.api.items(&path).await?;
-        let is_named = |object: &&Value| text(object, "/metadata/name") == "submariner";
+        let is_named = |object: &&Value| text(object, "/metadata/name") == names::SUBMARINER;
         Ok(found.iter().find(is_named).or_else(|| found.first()).cloned())
     }
 

@@ -6,12 +6,12 @@
 #[cfg(test)]
 pub(crate) mod fake;
 
-use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
 use http::{Method, Request};
 use serde_json::{Value, json};
+use trieste_control::cause::innermost;
 
 use crate::error::DeployError;
 use crate::place::{Place, collection};
@@ -295,15 +295,4 @@ fn owners(status: &kube::core::Status) -> Option<(String, Vec<String>)> {
     let owners: Vec<String> =
         causes.map(|cause| format!("{} ({})", cause.field, cause.message)).take(8).collect();
     (!owners.is_empty()).then(|| (format!("{} {}", details.kind, details.name), owners))
-}
-
-/// The last cause of an error: the outer ones say no more than that a request failed.
-fn innermost(error: &kube::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = inner.to_string();
-        cause = inner.source();
-    }
-    text
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use ipnet::IpNet;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+use trieste_control::devices::{UPSTREAM_VXLAN_CABLE, VX_DEVICE};
 
 /// MTU assumed where the underlay's cannot be read (Ethernet).
 const ETHERNET_MTU: u16 = 1500;
@@ -77,7 +78,7 @@ pub fn inside(addresses: &[HostAddress], subnets: &[IpNet]) -> Vec<IpAddr> {
 
 /// The addresses of this node on devices that lead nowhere else: not on the gateway's `tun`, not on those of VXLAN.
 pub fn outside_tunnels<'a>(addresses: &'a [HostAddress], tun: &'a str) -> impl Iterator<Item = IpAddr> + 'a {
-    let is_tunnel = move |name: &str| name == tun || ["vx-submariner", "vxlan-tunnel"].contains(&name);
+    let is_tunnel = move |name: &str| name == tun || [VX_DEVICE, UPSTREAM_VXLAN_CABLE].contains(&name);
     addresses.iter().filter(move |host| !is_tunnel(&host.interface)).map(|host| host.address)
 }
 

@@ -19,6 +19,7 @@ use crate::api::{Api, MAX_OBJECTS, text};
 use crate::exec::{self, Container};
 use crate::progress::Printer;
 use trieste_control::steps::{Outcome, Steps as _};
+use trieste_deploy::objects::names;
 
 /// Ours: how many lines of a log are read, the newest.
 const LOG_LINES: u32 = 50_000;
@@ -94,8 +95,8 @@ impl Gathering {
                     self.objects(objects, printer).await?;
                 }
                 if *module == Module::Connectivity {
-                    self.commands("submariner-routeagent", &NODE_COMMANDS, printer).await?;
-                    self.commands("submariner-gateway", &GATEWAY_COMMANDS, printer).await?;
+                    self.commands(names::ROUTE_AGENT, &NODE_COMMANDS, printer).await?;
+                    self.commands(names::GATEWAY, &GATEWAY_COMMANDS, printer).await?;
                 }
                 printer.end(Outcome::Success);
             }

@@ -8,6 +8,7 @@ use super::super::installation::Workload;
 use super::super::table::{Column, column, limited, yes_no};
 use super::Row;
 use trieste_control::api::{Gateway, RouteAgent};
+use trieste_deploy::objects::names;
 
 /// A Broker object.
 #[derive(Debug, Serialize)]
@@ -96,8 +97,8 @@ pub(crate) fn versions(
     let row = |workload: &Workload| {
         let (repository, configured) = image_parts(&workload.image);
         let running: Vec<&str> = match workload.name.as_str() {
-            "submariner-gateway" => gateways.iter().map(|gateway| gateway.status.version.as_str()).collect(),
-            "submariner-routeagent" => agents.iter().map(|agent| agent.status.version.as_str()).collect(),
+            names::GATEWAY => gateways.iter().map(|gateway| gateway.status.version.as_str()).collect(),
+            names::ROUTE_AGENT => agents.iter().map(|agent| agent.status.version.as_str()).collect(),
             _ => Vec::new(),
         };
         let running = workload.running.as_ref().map(|_| running).unwrap_or_default();

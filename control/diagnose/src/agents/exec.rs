@@ -14,8 +14,10 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
+use trieste_control::cause::innermost;
 
 use super::answer::{Lines, document, first_line};
+use super::output::{finish, keep};
 use super::{AgentError, Agents, Watching, lock};
 use crate::node::document::NodeReport;
 use crate::node::{HeadReport, SendReport, SendRequest, Transport, WatchLine, WatchReport, WatchRequest};
@@ -111,12 +113,7 @@ impl KubeAgents {
     }
 
     fn explain(&self, node: &str, pod: &str, error: &kube::Error) -> AgentError {
-        let mut why = error.to_string();
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(inner) = cause.source() {
-            why = inner.to_string();
-            cause = inner;
-        }
+        let why = innermost(error);
         let is_forbidden =
             matches!(error, kube::Error::Api(status) if status.code == 403 || status.code == 401);
         if is_forbidden || why.contains("403") {
@@ -133,20 +130,10 @@ impl KubeAgents {
         words: Vec<String>,
         within: Duration,
     ) -> Result<T, AgentError> {
-        let mut process = self.start(node, words).await?;
-        let status = process.take_status();
-        let (mut output, mut complaint) = (Vec::new(), Vec::new());
-        let (stdout, stderr) = (process.stdout(), process.stderr());
-        let read = async {
-            let (_, _) = futures::join!(read_all(stdout, &mut output), read_all(stderr, &mut complaint));
-            match status {
-                Some(status) => status.await,
-                None => None,
-            }
-        };
-        let Ok(status) = timeout(within, read).await else { return Err(silent(node, within)) };
-        judge(node, status.as_ref(), &complaint)?;
-        document(&output).map_err(|why| AgentError::Refused { node: node.to_owned(), why })
+        let process = self.start(node, words).await?;
+        let Some(ended) = finish(process, MAX_ANSWER, within).await else { return Err(silent(node, within)) };
+        judge(node, ended.status.as_ref(), &ended.stderr)?;
+        document(&ended.stdout).map_err(|why| AgentError::Refused { node: node.to_owned(), why })
     }
 }
 
@@ -192,15 +179,6 @@ fn problem(pod: &Pod) -> Option<String> {
     Some(reason.map_or_else(|| format!("it is {phase}"), |reason| format!("it is {phase} ({reason})")))
 }
 
-async fn read_all(from: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) {
-    let Some(mut from) = from else { return };
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let room = MAX_ANSWER - into.len();
-        into.extend_from_slice(&buffer[..length.min(room)]);
-    }
-}
-
 /// Whether the command succeeded; its complaint if not.
 fn judge(node: &str, status: Option<&Status>, complaint: &[u8]) -> Result<(), AgentError> {
     let Some(status) = status.filter(|status| status.status.as_deref() != Some("Success")) else {
@@ -238,7 +216,7 @@ impl Agents for KubeAgents {
             let status = process.take_status();
             let mut complaint = Vec::new();
             let follow = async {
-                futures::join!(follow(stdout, &seen, &mut ready), read_all(stderr, &mut complaint));
+                futures::join!(follow(stdout, &seen, &mut ready), keep(stderr, &mut complaint, MAX_ANSWER));
                 match status {
                     Some(status) => status.await,
                     None => None,

@@ -5,6 +5,7 @@
 
 mod answer;
 mod exec;
+mod output;
 mod probe_pod;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use crate::node::document::NodeReport;
 use crate::node::{SendReport, SendRequest, WatchReport, WatchRequest};
 
 pub use exec::KubeAgents;
+pub use output::{Ended, finish};
 pub use probe_pod::{ProbePod, ProbePodError, probe_from_pod};
 
 /// The nodes of one cluster.

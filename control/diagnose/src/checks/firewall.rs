@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use rand_core::OsRng;
+use trieste_control::devices::VX_DEVICE;
 use trieste_control::steps::{Outcome, Steps};
 
 use super::{CheckError, Checked, SINGLE_NODE};
@@ -14,8 +15,6 @@ use crate::node::wire::VX_PORT;
 use crate::node::{SendRequest, Transport, WatchReport, WatchRequest, Way};
 use crate::path::evidence::Cluster;
 
-/// The device between a cluster's nodes.
-const VX_DEVICE: &str = "vx-submariner";
 /// Ours: workers that are tried.
 const MAX_WORKERS: usize = 20;
 /// Ours: until the last sights have come here.

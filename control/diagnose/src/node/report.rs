@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use trieste_control::devices::VX_DEVICE;
 
 use super::document::NodeReport;
 use super::{admin, counters, ruleset, sysctl, tools, watch};
@@ -17,8 +18,6 @@ use super::{admin, counters, ruleset, sysctl, tools, watch};
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Ours: longest answer of a tool, in bytes. A ruleset with ten thousand services has some twenty million.
 const MAX_ANSWER: u64 = 64 << 20;
-/// The device between a cluster's nodes.
-const VX_DEVICE: &str = "vx-submariner";
 
 /// What to report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use trieste_control::admin::{CableStatus, GatewayStatus};
 use trieste_control::api::{Connection, EndpointSpec, HaStatus, PublishedStatus};
+use trieste_control::devices::{TUN, UPSTREAM_VXLAN_CABLE};
 
 use crate::agents::AgentError;
 use crate::node::document::NodeReport;
@@ -278,8 +279,8 @@ impl Cluster {
         let named = config.and_then(|config| config.get("interface-name"));
         match (named, self.endpoint()) {
             (Some(name), _) => name,
-            (None, Some(endpoint)) if endpoint.backend == "vxlan" => "vxlan-tunnel",
-            (None, _) => "submariner",
+            (None, Some(endpoint)) if endpoint.backend == "vxlan" => UPSTREAM_VXLAN_CABLE,
+            (None, _) => TUN,
         }
     }
 }

@@ -2,14 +2,13 @@
 
 use std::net::IpAddr;
 
+use trieste_control::devices::VX_DEVICE;
+
 use super::evidence::{Cluster, Evidence, Node, Side, probe};
 use super::verdict::{Hop, Way};
 use crate::node::Sighting;
 use crate::node::Way as Direction;
 use crate::node::wire::What;
-
-/// The device between a cluster's nodes.
-pub(super) const VX_DEVICE: &str = "vx-submariner";
 
 /// Where a probe can be seen, in the order in which it passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,65 +82,20 @@ impl Trip {
 impl Stop {
     /// The hop that leads here.
     pub(super) const fn hop(&self, from: Side) -> Hop {
-        let is_there = matches!(from, Side::Source);
-        match self.place {
-            Place::Start => {
-                if is_there {
-                    Hop::SourcePod
-                } else {
-                    Hop::DestinationPod
-                }
-            }
-            Place::LeavesWorker => {
-                if is_there {
-                    Hop::SourceNode
-                } else {
-                    Hop::DestinationNode
-                }
-            }
-            Place::LeavesCarried | Place::ArrivesCarried => {
-                if is_there {
-                    Hop::SourceVxlan
-                } else {
-                    Hop::DestinationVxlan
-                }
-            }
-            Place::EntersGateway | Place::EntersTunnel => {
-                if is_there {
-                    Hop::SourceGateway
-                } else {
-                    Hop::DestinationGateway
-                }
-            }
-            Place::LeavesTunnel => Hop::Cable,
-            Place::LeavesGateway => {
-                if is_there {
-                    Hop::DestinationGateway
-                } else {
-                    Hop::SourceGateway
-                }
-            }
-            Place::ForwardedCarried | Place::ReceivedCarried => {
-                if is_there {
-                    Hop::DestinationVxlan
-                } else {
-                    Hop::SourceVxlan
-                }
-            }
-            Place::EntersWorker | Place::Delivered => {
-                if is_there {
-                    Hop::DestinationNode
-                } else {
-                    Hop::SourceNode
-                }
-            }
-            Place::Answered => {
-                if is_there {
-                    Hop::DestinationPod
-                } else {
-                    Hop::SourcePod
-                }
-            }
+        let (there, back) = match self.place {
+            Place::Start => (Hop::SourcePod, Hop::DestinationPod),
+            Place::LeavesWorker => (Hop::SourceNode, Hop::DestinationNode),
+            Place::LeavesCarried | Place::ArrivesCarried => (Hop::SourceVxlan, Hop::DestinationVxlan),
+            Place::EntersGateway | Place::EntersTunnel => (Hop::SourceGateway, Hop::DestinationGateway),
+            Place::LeavesTunnel => (Hop::Cable, Hop::Cable),
+            Place::LeavesGateway => (Hop::DestinationGateway, Hop::SourceGateway),
+            Place::ForwardedCarried | Place::ReceivedCarried => (Hop::DestinationVxlan, Hop::SourceVxlan),
+            Place::EntersWorker | Place::Delivered => (Hop::DestinationNode, Hop::SourceNode),
+            Place::Answered => (Hop::DestinationPod, Hop::SourcePod),
+        };
+        match from {
+            Side::Source => there,
+            Side::Destination => back,
         }
     }
 }

@@ -19,6 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
 use trieste_control::admin::DEFAULT_SOCKET;
 use trieste_control::api::check_cluster_id;
+use trieste_control::devices;
 use trieste_control::election::Timings;
 use trieste_control::privileges::DEFAULT_PROC_SYS;
 use trieste_control::store::Location;
@@ -36,7 +37,7 @@ const NAT_DISCOVERY_PORT: u16 = 4490;
 /// Default of `metrics-port`.
 const METRICS_PORT: u16 = 32_780;
 /// Default of `tun-name`; upstream's `interface-name`.
-const TUN_NAME: &str = "submariner";
+const TUN_NAME: &str = devices::TUN;
 /// Longest interface name that the kernel takes.
 const MAX_INTERFACE_NAME: usize = 15;
 /// Most workers: an id has eight bits.

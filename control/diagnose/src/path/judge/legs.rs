@@ -1,7 +1,8 @@
 //! Reasons on the way between a pod and its cluster's gateway.
 
+use trieste_control::devices::VX_DEVICE;
+
 use super::super::evidence::Side;
-use super::super::trace::VX_DEVICE;
 use super::super::verdict::{Cause, Finding, Hop};
 use super::context::{Context, Place};
 use crate::node::PacketFacts;

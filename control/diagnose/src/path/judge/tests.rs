@@ -4,13 +4,13 @@ mod world;
 
 use trieste_control::admin::{BrokerLink, DropCount, RefusedCluster};
 use trieste_control::api::ConnectionStatus;
+use trieste_control::devices::VX_DEVICE;
 
 use super::super::evidence::{PolicyFacts, ServiceFacts};
 use super::*;
 use crate::agents::AgentError;
 use crate::node::wire::Refusal;
 use crate::node::{ClosedChain, SendError, SentPacket};
-use crate::path::trace::VX_DEVICE;
 use world::*;
 
 /// The verdict's cause and hop.

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use trieste_control::admin::{BrokerLink, CableStatus, DiscoveryStatus, GatewayStatus};
 use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec, HaStatus, PublishedStatus};
+use trieste_control::devices::VX_DEVICE;
 
 use crate::node::document::{Link, Neighbour, NodeReport, Route, Rule};
 use crate::node::wire::{Carrier, Seen, What};
@@ -18,7 +19,7 @@ use crate::node::{
     DropRule, Filters, Match, SendReport, SentPacket, Sighting, WatchReport, Way as Direction,
 };
 use crate::path::evidence::{Cluster, Evidence, Node, PodFacts, Side, probe};
-use crate::path::trace::{Place, VX_DEVICE};
+use crate::path::trace::Place;
 use crate::path::verdict::Way;
 
 pub(super) const POD_A: &str = "10.1.1.5";
