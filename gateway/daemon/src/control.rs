@@ -10,45 +10,41 @@
 //!
 //! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
 
+mod whereabouts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
-use rand_core::OsRng;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use trieste_control::admin::{BrokerLink, BrokerStatus, Severity};
-use trieste_control::api::{
-    Endpoint, EndpointSpec, Kind, Object, ObjectKey, Resource as _, ensure_valid_name,
-};
+use trieste_control::api::{Endpoint, EndpointSpec, Kind, Object, Resource as _};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::Candidate;
 use trieste_control::health::Probes;
-use trieste_control::leader::global_health_check_ip;
-use trieste_control::natdiscovery::{Local as DiscoveryLocal, Remote};
-use trieste_control::publicip::{PublicIpWatcher, Resolvers};
+use trieste_control::natdiscovery::Remote;
+use trieste_control::publicip::PublicIpWatcher;
 use trieste_control::recorder::Recorder;
 use trieste_control::store::{AnyStore, Mirror, Store as _, StoreEvent};
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::host;
 use crate::memory::{Keeper, Remembered};
 use crate::natdiscovery::Discovery;
-use crate::node::{self, Found, Node};
+use crate::node::{Found, Node};
 use crate::role::BrokerView;
-use crate::settings::NodeSettings;
 use crate::shared::Shared;
 use crate::status::{self, Fixed, Live};
 use crate::tables::{Choice, Choices};
+
+pub(crate) use whereabouts::discovery_local;
 
 /// How often the status document is put together.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
@@ -382,166 +378,6 @@ impl Control<'_> {
         probes.follow(peers.iter().map(|peer| peer.spec.clone()).collect());
     }
 
-    /// Whether there is no address that could be pinged or ping: peers take nothing from outside of our subnets, so
-    /// that pings from elsewhere would be lost, and would call good connections bad.
-    fn lacks_address(&self) -> bool {
-        self.config.health_check.is_some()
-            && self.config.global_cidrs.is_empty()
-            && self.state.found.health_check_ip(self.config).is_none()
-    }
-
-    /// Follows the Node object, where there is one.
-    fn follow_node(&self) -> BoxStream<'static, StoreEvent> {
-        match &self.config.node_name {
-            Some(name) => self.store.watch_one(&ObjectKey::new(Kind::Node, "", name)).boxed(),
-            None => futures::stream::pending().boxed(),
-        }
-    }
-
-    /// Follows the own Gateway object where Globalnet writes our global IP there.
-    fn follow_gateway(&self) -> BoxStream<'static, StoreEvent> {
-        if self.config.global_cidrs.is_empty() {
-            return futures::stream::pending().boxed();
-        }
-        let name = ensure_valid_name(&self.node.hostname);
-        self.store.watch_one(&ObjectKey::new(Kind::Gateway, &self.config.namespace, name)).boxed()
-    }
-
-    fn take_node(&mut self, event: StoreEvent) {
-        let Some(name) = &self.config.node_name else { return };
-        let subject = format!("Node {name}");
-        let node = match event {
-            StoreEvent::Unavailable(error) => {
-                let message = format!("its settings cannot be followed: {error}");
-                return self.conditions.set("NodeUnknown", Severity::Warning, &subject, message);
-            }
-            StoreEvent::Applied(object) => Some(object),
-            StoreEvent::Listed(objects) => objects.into_iter().next(),
-            StoreEvent::Deleted(_) | _ => None,
-        };
-        let missing =
-            node.is_none().then(|| "there is no such Node object: its settings have no effect".to_owned());
-        self.conditions.put("NodeUnknown", Severity::Warning, &subject, missing);
-        let Some(settings) = node.as_ref().map(NodeSettings::read) else { return };
-        let problems: Vec<(String, String)> = settings
-            .problems
-            .iter()
-            .map(|(key, problem)| (format!("{subject} {key}"), format!("{key} {problem}")))
-            .collect();
-        self.conditions.replace("UnknownNodeSetting", Severity::Warning, &problems);
-        self.follow_label(&subject, settings.is_gateway);
-        self.ask_for_restart(&subject, &settings);
-        if settings.public_ip != self.state.found.settings.public_ip {
-            let resolvers = settings.public_ip.as_deref().or(self.config.public_ip.as_deref());
-            self.public_ip.set_resolvers(Resolvers::from_setting(
-                resolvers,
-                self.config.air_gapped,
-                &mut OsRng,
-            ));
-        }
-        self.state.found.settings = settings;
-        self.publish_endpoint();
-    }
-
-    /// A node that was a gateway and no longer is stands back; one that never was is told, and stands all the same.
-    fn follow_label(&mut self, subject: &str, is_gateway: bool) {
-        self.state.was_gateway |= is_gateway;
-        let is_candidate = is_gateway || !self.state.was_gateway;
-        let what = if is_candidate {
-            "nothing schedules gateways there, but this one runs and may lead"
-        } else {
-            "this gateway leaves the lead to others"
-        };
-        let message = (!is_gateway).then(|| format!("it is not labelled submariner.io/gateway=true: {what}"));
-        self.candidate.set_eligible(is_candidate);
-        self.conditions.put("NotAGatewayNode", Severity::Warning, subject, message);
-    }
-
-    /// Ports and addresses are taken at start, as upstream does.
-    fn ask_for_restart(&mut self, subject: &str, settings: &NodeSettings) {
-        let port = settings.udp_port.unwrap_or(self.config.udp_port);
-        let address = node::private_ip(self.config, settings, &host::addresses()).ok();
-        let mut changes = Vec::new();
-        if port != self.node.udp_port {
-            changes.push(format!("udp-port is {port}, in use is {}", self.node.udp_port));
-        }
-        if let Some(address) = address.filter(|address| *address != self.node.private_ip) {
-            changes.push(format!("the endpoint's address is {address}, in use is {}", self.node.private_ip));
-        }
-        // Nothing was published on the strength of settings that somebody has chosen: better now than never.
-        if std::mem::take(&mut self.state.is_guess) && !changes.is_empty() {
-            let reason = format!("the Node's settings were not known at start: {}", changes.join("; "));
-            self.state.restart = Some(format!("{reason}; this gateway starts again with them"));
-        }
-        let message = (!changes.is_empty()).then(|| {
-            format!("{}: restart this gateway (delete its pod) for that to take effect", changes.join("; "))
-        });
-        self.conditions.put("RestartNeeded", Severity::Warning, subject, message);
-    }
-
-    fn take_gateway(&mut self, event: StoreEvent) {
-        let object = match event {
-            StoreEvent::Applied(object) => Some(object),
-            StoreEvent::Listed(objects) => objects.into_iter().next(),
-            StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => return,
-        };
-        let Some(object) = object else { return };
-        let before = self.state.found.global_ip;
-        match global_health_check_ip(&Node::cluster(self.config), &object) {
-            Ok(address) => {
-                self.conditions.clear("GlobalIp", "");
-                self.state.found.global_ip = address;
-            }
-            Err(problem) => self.conditions.set("GlobalIp", Severity::Warning, "", problem.to_string()),
-        }
-        // Our own heartbeat comes by here as well.
-        if self.state.found.global_ip != before {
-            self.publish_endpoint();
-        }
-    }
-
-    fn take_public_ip(&mut self) {
-        let known = self.public_ip.public_ip.borrow().clone();
-        self.conditions.put("PublicIpUnknown", Severity::Warning, "", known.error.clone());
-        self.state.found.public_ip = known.address;
-        self.state.found.is_load_balancer = known.is_load_balancer;
-        self.publish_endpoint();
-    }
-
-    /// Network plugins assign addresses long after the gateway has started.
-    fn look_at_addresses(&mut self, engine: &mut Engine) {
-        engine.set_icmp_sources(node::icmp_sources(self.config));
-        self.state.found.inside = node::inside(self.config);
-        let missing = self.lacks_address().then(|| {
-            let cidrs: Vec<String> = self.config.cluster_cidrs.iter().map(ToString::to_string).collect();
-            format!(
-                "this node has no address inside the cluster's CIDRs ({}): connections are not pinged, neither by it \
-                 nor by remote gateways; is the network plugin up, are the CIDRs right? Or set health-check-ip",
-                cidrs.join(", ")
-            )
-        });
-        self.conditions.put("NoHealthCheckAddress", Severity::Warning, "", missing);
-        self.watch_health(engine);
-        self.publish_endpoint();
-    }
-
-    /// Puts the Endpoint together; who follows it hears of a change only.
-    fn publish_endpoint(&mut self) {
-        let Driver { name, backend_config } = &self.driver;
-        let spec = node::endpoint(self.config, self.node, &self.state.found, name, backend_config.clone());
-        self.discovery.set_local(discovery_local(
-            self.config,
-            &spec,
-            &self.state.found,
-            self.node.private_ip,
-        ));
-        self.state.is_dirty |= self.endpoint.send_if_modified(|known| {
-            let is_news = *known != spec;
-            *known = spec;
-            is_news
-        });
-    }
-
     pub(crate) async fn refresh(&mut self, engine: &mut Engine) {
         let now = Instant::now();
         engine.observe(now, Timestamp::now().as_second());
@@ -614,21 +450,6 @@ impl Control<'_> {
             public_ip: public.as_ref().map(|public| public.address),
             public_ip_resolver: public.map(|public| public.resolver),
         });
-    }
-}
-
-/// Who we are in NAT discovery.
-pub(crate) fn discovery_local(
-    config: &Config,
-    spec: &EndpointSpec,
-    found: &Found,
-    private_ip: IpAddr,
-) -> DiscoveryLocal {
-    DiscoveryLocal {
-        cluster_id: config.cluster_id.clone(),
-        cable_name: spec.cable_name.clone(),
-        private_ips: vec![private_ip],
-        port: found.nat_discovery_port(config),
     }
 }
 
