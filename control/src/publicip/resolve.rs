@@ -33,17 +33,38 @@ impl fmt::Display for Failures {
 
 impl std::error::Error for Failures {}
 
+impl Failures {
+    /// As far as a round has come: what has failed, and who has not answered yet.
+    pub(super) fn so_far(&self, asked: &Resolvers) -> Self {
+        let waiting = asked.entries().iter().skip(self.0.len()).map(|entry| match entry {
+            Ok(resolver) => format!("{resolver}: no answer yet"),
+            Err(error) => error.to_string(),
+        });
+        Self(self.0.iter().cloned().chain(waiting).collect())
+    }
+}
+
 /// Tries the resolvers in order, one try each.
 ///
 /// # Errors
 /// [`Failures`] when none of them has an address.
 pub async fn resolve<L: Lookup>(resolvers: &Resolvers, lookup: &L) -> Result<Resolution, Failures> {
+    resolve_aloud(resolvers, lookup, |_| ()).await
+}
+
+/// As [`resolve`]; tells all failures so far after each.
+pub(super) async fn resolve_aloud<L: Lookup>(
+    resolvers: &Resolvers,
+    lookup: &L,
+    tell: impl Fn(&Failures) + Send,
+) -> Result<Resolution, Failures> {
     let mut failures = Failures::default();
     for entry in resolvers.entries() {
         let resolver = match entry {
             Ok(resolver) => resolver,
             Err(error) => {
                 failures.0.push(error.to_string());
+                tell(&failures);
                 continue;
             }
         };
@@ -51,6 +72,7 @@ pub async fn resolve<L: Lookup>(resolvers: &Resolvers, lookup: &L) -> Result<Res
             Ok(address) => return Ok(Resolution { address, resolver: resolver.clone() }),
             Err(error) => failures.0.push(format!("{resolver}: {error}")),
         }
+        tell(&failures);
     }
     Err(failures)
 }

@@ -15,6 +15,9 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_FACTOR: f64 = 1.2;
 const RETRY_MAX: Duration = Duration::from_secs(6 * 60);
+/// Ours: how long the first round may take before it is a problem of its own. Every resolver may take half a minute, and
+/// a name server that does not answer takes most of that: nobody should wait for all of them to hear of it.
+const SLOW_AFTER: Duration = Duration::from_secs(10);
 /// Ours: requests come from events that others cause; this is the least time between two rounds.
 const LEAST_GAP: Duration = Duration::from_secs(1);
 
@@ -29,7 +32,8 @@ pub struct PublicIp {
     pub is_load_balancer: bool,
     /// Since when the address is this one, or, with an error, since when there is one; `None` before the first answer.
     pub since: Option<Timestamp>,
-    /// Why the last round failed, and what that means; `None` when it succeeded or there was none.
+    /// Why the last round failed, or how far the first has come if that takes long, and what that means; `None` when it
+    /// succeeded or there was none.
     pub error: Option<String>,
     /// When the resolvers are asked again, at the latest.
     pub next_try: Option<Timestamp>,
@@ -68,7 +72,7 @@ pub struct Remembered {
 }
 
 /// Decides when resolvers are asked, and what is known. Call [`WatchState::handle_timeout`] when
-/// [`WatchState::poll_timeout`] says so; when [`WatchState::poll_resolve`] is true ask, and hand the outcome to
+/// [`WatchState::poll_timeout`] says so, and if [`WatchState::poll_slow`] is true then, [`WatchState::handle_slow`]; when [`WatchState::poll_resolve`] is true ask, and hand the outcome to
 /// [`WatchState::handle_outcome`].
 #[derive(Debug)]
 pub struct WatchState {
@@ -77,6 +81,8 @@ pub struct WatchState {
     next_at: Option<Instant>,
     is_due: bool,
     last_asked: Option<Instant>,
+    /// When the round under way is slow; `None` where an address or a failure is known already.
+    slow_at: Option<Instant>,
     retry: Duration,
 }
 
@@ -90,6 +96,7 @@ impl WatchState {
             next_at: None,
             is_due: false,
             last_asked: None,
+            slow_at: None,
             retry: RETRY_FIRST,
         };
         if let Some(Remembered { address, resolver }) = remembered {
@@ -125,6 +132,7 @@ impl WatchState {
 
     /// Takes the outcome of a round in. `wall` is the wall clock at `now`.
     pub fn handle_outcome(&mut self, outcome: Result<Resolution, Failures>, now: Instant, wall: Timestamp) {
+        self.slow_at = None;
         let wait = match outcome {
             Ok(resolution) => {
                 self.succeed(&resolution, wall);
@@ -141,7 +149,18 @@ impl WatchState {
 
     /// When to call [`WatchState::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.next_at
+        self.next_at.into_iter().chain(self.slow_at).min()
+    }
+
+    /// Whether to say by [`WatchState::handle_slow`] how far the round under way has come; true once per round.
+    pub fn poll_slow(&mut self, now: Instant) -> bool {
+        self.slow_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// Takes in what has failed of the round under way.
+    pub fn handle_slow(&mut self, failures: &Failures, wall: Timestamp) {
+        let so_far = failures.so_far(&self.resolvers);
+        self.explain(&so_far, wall);
     }
 
     /// Whether to ask [`WatchState::resolvers`] now; true once per round.
@@ -151,6 +170,8 @@ impl WatchState {
         }
         self.is_due = false;
         self.last_asked = Some(now);
+        let is_unknown = self.known.address.is_none() && self.known.error.is_none();
+        self.slow_at = is_unknown.then(|| now + SLOW_AFTER);
         true
     }
 
@@ -176,6 +197,7 @@ impl WatchState {
             };
         self.retry = RETRY_FIRST;
         self.next_at = None;
+        self.slow_at = None;
         self.is_due = !resolvers.is_empty();
         self.resolvers = resolvers;
     }
@@ -196,6 +218,13 @@ impl WatchState {
 
     /// Gives the wait until the next round.
     fn fail(&mut self, failures: &Failures, wall: Timestamp) -> Duration {
+        self.explain(failures, wall);
+        let wait = self.retry;
+        self.retry = self.retry.mul_f64(RETRY_FACTOR).min(RETRY_MAX);
+        wait
+    }
+
+    fn explain(&mut self, failures: &Failures, wall: Timestamp) {
         let meaning = match self.known.address {
             Some(address) => format!("the last known public address {address} stays"),
             None => "no public address is published, and gateways that cannot reach the private one cannot \
@@ -206,9 +235,6 @@ impl WatchState {
             self.known.since = Some(wall);
         }
         self.known.error = Some(format!("{meaning}: {failures}"));
-        let wait = self.retry;
-        self.retry = self.retry.mul_f64(RETRY_FACTOR).min(RETRY_MAX);
-        wait
     }
 }
 

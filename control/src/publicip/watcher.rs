@@ -2,6 +2,7 @@
 
 use std::future::{Future, pending};
 use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use futures::StreamExt as _;
@@ -12,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::HttpsClient;
 use super::lookup::{Lookup, NetworkLookup};
-use super::resolve::{Failures, Resolution, resolve};
+use super::resolve::{Failures, Resolution, resolve_aloud};
 use super::spec::{Resolver, Resolvers};
 use super::state::{PublicIp, Remembered, WatchState};
 use crate::api::{Kind, ObjectKey};
@@ -103,11 +104,14 @@ async fn run<L: Lookup>(
     let mut nudges = follow(state.resolvers());
     let mut asked = state.resolvers().clone();
     loop {
+        let so_far = Mutex::new(Failures::default());
+        let tell_failures = |failures: &Failures| lock(&so_far).clone_from(failures);
         let mut round: Option<Round<'_>> = None;
         // Until the resolvers change; then what is under way is dropped, since nobody wants its answer any more.
         loop {
             if round.is_none() && state.poll_resolve(now()) {
-                round = Some(Box::pin(resolve(&asked, &lookup)));
+                *lock(&so_far) = Failures::default();
+                round = Some(Box::pin(resolve_aloud(&asked, &lookup, tell_failures)));
             }
             tokio::select! {
                 outcome = finished(&mut round) => {
@@ -115,7 +119,14 @@ async fn run<L: Lookup>(
                     log(state.public_ip(), &outcome);
                     state.handle_outcome(outcome, now(), Timestamp::now());
                 }
-                () = until(state.poll_timeout()) => state.handle_timeout(now()),
+                () = until(state.poll_timeout()) => {
+                    state.handle_timeout(now());
+                    if state.poll_slow(now()) {
+                        state.handle_slow(&lock(&so_far), Timestamp::now());
+                        let error = state.public_ip().error.as_deref().unwrap_or_default();
+                        tracing::warn!("the public address is not known yet: {error}");
+                    }
+                }
                 Some(()) = nudges.next() => state.handle_request(now()),
                 requested = inputs.requests.changed() => match requested {
                     Ok(()) => state.handle_request(now()),
@@ -134,6 +145,11 @@ async fn run<L: Lookup>(
         nudges = follow(&asked);
         tell(&known, state.public_ip());
     }
+}
+
+/// Nobody panics while holding it; if somebody did, what was written so far would do.
+fn lock(failures: &Mutex<Failures>) -> MutexGuard<'_, Failures> {
+    failures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Tokio's clock, which tests can stop.
@@ -253,6 +269,17 @@ mod tests {
         watcher.set_resolvers(Resolvers::read("ipv4:192.0.2.99"));
         let known = seen.wait_for(|ip| ip.address.is_some()).await.unwrap().clone();
         assert_eq!((known.resolver.as_str(), known.is_load_balancer), ("ipv4:192.0.2.99", false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_hangs_is_told_before_it_ends() {
+        let watcher = watch(&World::default(), "dns:gw.example,lb:hangs,api:never.asked");
+        let mut seen = watcher.public_ip.clone();
+        let started = tokio::time::Instant::now();
+        let error = next(&mut seen).await.error.unwrap();
+        assert_eq!(started.elapsed().as_secs(), 10);
+        let waiting = "dns:gw.example: no A record for gw.example; lb:hangs: no answer yet; api:never.asked: no answer yet";
+        assert!(error.ends_with(waiting), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -46,6 +46,29 @@ fn failures_keep_the_last_good_address_and_are_tried_again_ever_more_slowly() {
 }
 
 #[test]
+fn only_a_first_round_that_takes_long_is_told_before_its_end() {
+    let mut watch = Watch::new("dns:gw.example,none", None);
+    watch.is_asked(0);
+    assert_eq!(watch.state.poll_timeout(), Some(watch.at(10)));
+    assert!(!watch.state.poll_slow(watch.at(9)));
+    assert!(watch.state.poll_slow(watch.at(10)) && !watch.state.poll_slow(watch.at(11)), "told twice");
+    watch.state.handle_slow(&Failures::default(), wall(10));
+    let known = watch.state.public_ip();
+    let error = known.error.as_ref().unwrap();
+    assert!(error.contains("dns:gw.example: no answer yet; `none`"), "{error}");
+    assert_eq!((known.since, known.next_try), (Some(wall(10)), None));
+
+    // From here on it is known, and there is an end to wait for.
+    watch.fail(40);
+    assert_eq!(watch.state.public_ip().since, Some(wall(10)));
+    assert!(watch.is_asked(45));
+    assert!(!watch.state.poll_slow(watch.at(100)));
+    watch.succeed(101, "dns:gw.example", "192.0.2.1");
+    assert!(watch.is_asked(161));
+    assert!(!watch.state.poll_slow(watch.at(200)), "the last known address is a good answer meanwhile");
+}
+
+#[test]
 fn without_any_address_the_error_says_what_that_means() {
     let mut watch = Watch::new("dns:gw.example", None);
     watch.is_asked(0);
