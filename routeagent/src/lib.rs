@@ -24,6 +24,7 @@ pub mod agent;
 pub mod alive;
 pub mod condition;
 pub mod config;
+pub mod deliverer;
 pub mod driver;
 pub mod foreign;
 pub mod grace;

@@ -285,6 +285,8 @@ fn object(key: &ObjectKey, existing: Option<Object>, wanted: &Content) -> Result
         RouteAgent::new(&key.namespace, &key.name, wanted.status.clone()).map_err(invalid)?.to_object();
     let mut object = existing.unwrap_or_else(|| fresh.clone());
     object.body.extend(fresh.body);
+    let version = wanted.status.version.clone();
+    object.metadata.annotations.insert(annotation::ROUTE_AGENT.to_owned(), version);
     object.metadata.annotations.remove(annotation::CONDITIONS);
     if !wanted.conditions.is_empty() {
         let text = serde_json::to_string(&wanted.conditions).unwrap_or_default();

@@ -28,6 +28,8 @@ pub struct ClusterView {
     pub clusters: Vec<Cluster>,
     /// Nodes of the own cluster, sorted.
     pub nodes: Vec<ClusterNode>,
+    /// Whether the active gateway's node is another one and has another route agent than ours (`deliverer.rs`).
+    pub is_agent_foreign: bool,
     /// What could not be used.
     pub conditions: BTreeSet<Condition>,
 }
@@ -206,6 +208,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             mtus: observed.links.iter().map(|(name, link)| (name.clone(), link.mtu)).collect(),
             ways: observed.ways.clone(),
             lingering,
+            is_agent_foreign: view.is_agent_foreign,
         }
     }
 

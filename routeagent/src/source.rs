@@ -7,6 +7,7 @@
 //! field the good networks are still failed closed, though not routed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 
 use futures::StreamExt;
 use futures::stream::select;
@@ -17,6 +18,7 @@ use trieste_control::api::{self, EndpointSpec, Kind, Object, Resource, backend_c
 use trieste_control::store::{Mirror, Store, StoreError, StoreEvent};
 
 use crate::condition::Condition;
+use crate::deliverer;
 use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT};
 use crate::nodes::{Nodes, shown};
 use crate::reconcile::ClusterView;
@@ -67,12 +69,27 @@ pub async fn follow(store: &impl Store, reader: &Reader, feed: Feed) {
     let clusters = store.list_watch(Kind::Cluster, namespace).map(|event| (Kind::Cluster, event));
     let nodes = store.list_watch(Kind::Node, "").map(|event| (Kind::Node, event));
     let mut events = select(select(endpoints, clusters), nodes);
+    let (gateway, gateways) = watch::channel(None);
+    let (foreign, mut is_foreign) = watch::channel(false);
+    let look = deliverer::follow(store, namespace, gateways, &foreign);
+    let mut look = pin!(look);
     let mut known = Mirrors::default();
-    while let Some((kind, event)) = events.next().await {
-        if !known.take(kind, &event) {
-            continue;
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                Some((kind, event)) if known.take(kind, &event) => {}
+                Some(_) => continue,
+                None => return,
+            },
+            // It never ends, since this end of its channel is here.
+            () = &mut look => return,
+            _ = is_foreign.changed() => {}
         }
-        let Known { view, remotes, away } = known.read(reader);
+        let Known { mut view, remotes, away } = known.read(reader);
+        if let Some(view) = &mut view {
+            view.is_agent_foreign = *is_foreign.borrow_and_update();
+            publish(&gateway, deliverer::gateways_node(view, &reader.cluster, &reader.hostname));
+        }
         if let (None, Some(error)) = (&view, &away) {
             warn!("{}", Condition::StoreAway { error: error.clone() });
         }
@@ -109,7 +126,11 @@ pub async fn read(store: &impl Store, reader: &Reader) -> Result<ClusterView, St
         };
         known.take(kind, &event);
     }
-    Ok(known.view(reader).unwrap_or_default())
+    let mut view = known.view(reader).unwrap_or_default();
+    if let Some(node) = deliverer::gateways_node(&view, &reader.cluster, &reader.hostname) {
+        view.is_agent_foreign = deliverer::look(store, namespace, &node).await.unwrap_or_default();
+    }
+    Ok(view)
 }
 
 /// What is known of a store.
@@ -171,7 +192,7 @@ impl Mirrors {
         {
             return None;
         }
-        let mut view = view(self.endpoints.objects().chain(self.clusters.objects()));
+        let mut view = view(&reader.cluster, self.endpoints.objects().chain(self.clusters.objects()));
         view.nodes = self.nodes.iter().cloned().collect();
         view.conditions.extend(self.nodes.conditions());
         view.conditions.extend(self.claim_own_node(&mut view.nodes, reader));
@@ -211,13 +232,13 @@ impl Mirrors {
     }
 }
 
-/// Parses all Endpoints and Clusters of a store. Other kinds are ignored.
+/// Parses all Endpoints and Clusters of a store, as cluster `own` sees them. Other kinds are ignored.
 #[must_use]
-pub fn view<'a>(objects: impl IntoIterator<Item = &'a Object>) -> ClusterView {
+pub fn view<'a>(own: &str, objects: impl IntoIterator<Item = &'a Object>) -> ClusterView {
     let mut view = ClusterView::default();
     for object in objects {
         match object.kind {
-            Kind::Endpoint => add_endpoint(object, &mut view),
+            Kind::Endpoint => add_endpoint(own, object, &mut view),
             Kind::Cluster => add_cluster(object, &mut view),
             Kind::Gateway | _ => {}
         }
@@ -234,14 +255,16 @@ pub fn is_device_name(name: &str) -> bool {
         && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
 }
 
-fn add_endpoint(object: &Object, view: &mut ClusterView) {
+fn add_endpoint(own: &str, object: &Object, view: &mut ClusterView) {
     let endpoint = match api::Endpoint::from_object(object) {
         Ok(endpoint) => endpoint,
         Err(error) => return complain(object, &error.to_string(), &mut view.conditions),
     };
     match endpoint.spec.parse() {
         Ok(facts) => {
-            let interface = interface(object, &endpoint.spec, &mut view.conditions);
+            // Which device of this node is whose is said by its own cluster alone.
+            let is_own = facts.cluster_id == own;
+            let interface = is_own.then(|| interface(object, &endpoint.spec, &mut view.conditions)).flatten();
             view.endpoints.push(Endpoint {
                 name: object.metadata.name.clone(),
                 cluster: facts.cluster_id,
@@ -321,17 +344,23 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_read_with_its_ports_and_device() {
-        let view = view([&endpoint(&json!({}), &json!({"udp-port": "4501", "interface-name": "cable7"}))]);
+        let object = endpoint(&json!({}), &json!({"udp-port": "4501", "interface-name": "cable7"}));
+        let view = view("b", [&object]);
         let endpoint = &view.endpoints[0];
         assert_eq!((endpoint.cable_port, endpoint.natt_port), (4501, 4490));
         assert_eq!(endpoint.interface.as_deref(), Some("cable7"));
         assert_eq!(endpoint.addresses, ["172.31.2.11".parse::<std::net::IpAddr>().unwrap()]);
         assert!(view.conditions.is_empty(), "{:?}", view.conditions);
+        assert_eq!(
+            super::view("a", [&object]).endpoints[0].interface,
+            None,
+            "a remote cluster names our devices"
+        );
     }
 
     #[test]
     fn of_an_endpoint_with_a_bad_network_the_good_ones_are_claimed_but_not_routed() {
-        let view = view([&endpoint(&json!({"subnets": ["10.2.0.0/16", "10.3.0.0/33"]}), &json!({}))]);
+        let view = view("a", [&endpoint(&json!({"subnets": ["10.2.0.0/16", "10.3.0.0/33"]}), &json!({}))]);
         assert!(view.endpoints.is_empty());
         assert_eq!(view.clusters[0].networks, ["10.2.0.0/16".parse::<IpNet>().unwrap()]);
         let text = view.conditions.iter().map(ToString::to_string).collect::<String>();
@@ -340,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_device_name_that_leaves_its_directory_is_not_used() {
-        let view = view([&endpoint(&json!({}), &json!({"interface-name": "../all"}))]);
+        let view = view("b", [&endpoint(&json!({}), &json!({"interface-name": "../all"}))]);
         assert_eq!(view.endpoints[0].interface, None);
         assert_eq!(view.conditions.len(), 1);
     }
@@ -348,7 +377,7 @@ mod tests {
     #[test]
     fn what_a_peer_writes_is_shown_short_and_on_one_line() {
         let name = format!("x\n{}", "y".repeat(100_000));
-        let view = view([&endpoint(&json!({}), &json!({"interface-name": name}))]);
+        let view = view("b", [&endpoint(&json!({}), &json!({"interface-name": name}))]);
         let text = view.conditions.iter().map(ToString::to_string).collect::<String>();
         assert!(text.len() < 500 && !text.contains('\n'), "{} bytes", text.len());
     }
@@ -358,7 +387,7 @@ mod tests {
         let networks = |global: serde_json::Value| {
             let spec = json!({"cluster_id": "b", "service_cidr": ["100.2.0.0/16"], "cluster_cidr": ["10.2.0.0/16"],
                               "global_cidr": global});
-            view([&object("Cluster", "b", &spec)]).clusters[0].networks.len()
+            view("a", [&object("Cluster", "b", &spec)]).clusters[0].networks.len()
         };
         assert_eq!((networks(json!([])), networks(json!(["242.1.0.0/16"]))), (2, 1));
     }

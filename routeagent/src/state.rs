@@ -172,13 +172,21 @@ pub struct ClusterState {
     pub ways: BTreeMap<IpAddr, Way>,
     /// Networks that nobody claims any more and that stay closed for now (`grace.rs`).
     pub lingering: BTreeSet<IpNet>,
+    /// Whether the active gateway's node is another one and has another route agent than ours (`deliverer.rs`).
+    pub is_agent_foreign: bool,
+}
+
+/// Returns the Endpoint of a cluster's active gateway: the newest.
+#[must_use]
+pub fn active_endpoint<'a>(endpoints: &'a [Endpoint], cluster: &str) -> Option<&'a Endpoint> {
+    endpoints.iter().filter(|e| e.cluster == cluster).max_by_key(|e| (e.created, &e.name))
 }
 
 impl ClusterState {
     /// Returns the Endpoint of the own cluster's active gateway: the newest.
     #[must_use]
     pub fn active_endpoint(&self) -> Option<&Endpoint> {
-        self.endpoints.iter().filter(|e| e.cluster == self.node.cluster).max_by_key(|e| (e.created, &e.name))
+        active_endpoint(&self.endpoints, &self.node.cluster)
     }
 
     /// Returns this node's own Endpoint; `None` unless the node is the active gateway.

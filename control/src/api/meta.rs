@@ -26,6 +26,9 @@ pub mod annotation {
     /// Ours, on RouteAgent objects: what is not as it should be on the node; a JSON list of
     /// [`NodeCondition`](crate::api::NodeCondition)s, absent if there is nothing to say.
     pub const CONDITIONS: &str = "trieste.io/conditions";
+    /// Ours, on RouteAgent objects: which version of Trieste's route agent wrote the status. Of use while it is the
+    /// status's own version: upstream's agent, which says another one there, leaves annotations as they are.
+    pub const ROUTE_AGENT: &str = "trieste.io/route-agent";
     /// The node's global IP, written by globalnet onto the Gateway object.
     pub const GLOBAL_IP: &str = "submariner.io/globalIp";
     /// The pod's own address, on a headless service's GlobalIngressIP.

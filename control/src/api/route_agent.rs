@@ -40,6 +40,11 @@ impl RouteAgent {
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
+    /// Whether our route agent is the one that wrote the status last.
+    pub fn is_ours(&self) -> bool {
+        self.metadata.annotations.get(annotation::ROUTE_AGENT) == Some(&self.status.version)
+    }
+
     /// What upstream's schema checks beyond types.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
         self.status.remote_endpoints.iter().enumerate().try_for_each(|(index, remote)| {

@@ -26,6 +26,7 @@ async fn the_object_is_written_when_it_says_something_else_and_not_otherwise() {
 
     assert_eq!(second.metadata.annotations["theirs"], "kept");
     let told = RouteAgent::from_object(&second).unwrap();
+    assert!(told.is_ours());
     assert_eq!(told.conditions()[0].message, failed.to_string());
     assert_eq!(told.status.status_failure, failed.to_string());
     put(&store, &key, &content(&[])).await.unwrap();

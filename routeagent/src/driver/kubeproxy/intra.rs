@@ -116,6 +116,8 @@ pub(super) fn plugin_delivers_here(state: &ClusterState) -> Option<&'static str>
     }
     let is_known = |node: &ClusterNode| pod_networks(state, node).next().is_some();
     let is_unknown = !state.nodes.is_empty() && !state.own_node().is_some_and(is_known);
+    let by_others = "the gateway's node still has another route agent than Trieste's, which does not send to the other nodes itself";
     plugin_delivers(state)
+        .or_else(|| state.is_agent_foreign.then_some(by_others))
         .or_else(|| is_unknown.then_some("this node's pod network is not known to Kubernetes"))
 }

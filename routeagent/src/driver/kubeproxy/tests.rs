@@ -153,6 +153,21 @@ fn pods_that_kubernetes_does_not_know_by_node_are_reached_by_the_plugin() {
 }
 
 #[test]
+fn while_the_gateways_node_has_upstreams_agent_a_worker_takes_what_the_plugin_delivers() {
+    let delivery = |hostname: &str| {
+        let mut state = cluster(hostname, &["10.2.0.0/16"]);
+        state.is_agent_foreign = true;
+        let desired = KubeProxy.desired(&state);
+        let why = desired.conditions.iter().find(|c| matches!(c, Condition::PluginDelivers { .. }));
+        (desired.hostnet.guard.unwrap().delivery, why.map(ToString::to_string).unwrap_or_default())
+    };
+    let (worker, why) = delivery("a-w1");
+    assert_eq!(worker, Delivery::Plugin);
+    assert!(why.contains("another route agent than Trieste's"), "{why}");
+    assert_eq!(delivery("a-gw1"), (Delivery::Inlets, String::new()));
+}
+
+#[test]
 fn beside_upstreams_ipsec_gateway_packets_leave_by_the_default_device() {
     let mut state = cluster("a-gw1", &["10.2.0.0/16", "100.2.0.0/16"]);
     state.endpoints[0].backend = "libreswan".into();
