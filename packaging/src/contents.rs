@@ -25,11 +25,13 @@ pub const UPSTREAM_NAMES: [(&str, &str); 6] = [
 
 /// The system's programs, and the Debian packages that they come from. `ss` is not among them: it brings Kerberos along;
 /// busybox's `netstat` does.
-const SYSTEM: [(&str, &str); 5] = [
+const SYSTEM: [(&str, &str); 6] = [
     ("nft", "nftables"),
     ("ip", "iproute2"),
     ("bridge", "iproute2"),
     ("xtables-nft-multi", "iptables"),
+    // For nodes where somebody still filters in the older half of the kernel.
+    ("xtables-legacy-multi", "iptables"),
     ("busybox", "busybox-static"),
 ];
 
@@ -165,8 +167,10 @@ fn skeleton(tree: &mut Tree) -> Result<(), Error> {
 /// The names of programs that have several.
 fn links(tree: &mut Tree) -> Result<(), Error> {
     for name in IPTABLES {
-        for path in [format!("usr/sbin/{name}"), format!("usr/sbin/{}", with_back_end(name))] {
-            tree.link(&path, "xtables-nft-multi")?;
+        tree.link(&format!("usr/sbin/{name}"), "xtables-nft-multi")?;
+        for back_end in ["nft", "legacy"] {
+            let path = format!("usr/sbin/{}", with_back_end(name, back_end));
+            tree.link(&path, format!("xtables-{back_end}-multi"))?;
         }
     }
     for applet in APPLETS.split_whitespace() {
@@ -179,10 +183,10 @@ fn links(tree: &mut Tree) -> Result<(), Error> {
 }
 
 /// `iptables-save` is `iptables-nft-save` too.
-fn with_back_end(name: &str) -> String {
+fn with_back_end(name: &str, back_end: &str) -> String {
     match name.split_once('-') {
-        Some((tables, verb)) => format!("{tables}-nft-{verb}"),
-        None => format!("{name}-nft"),
+        Some((tables, verb)) => format!("{tables}-{back_end}-{verb}"),
+        None => format!("{name}-{back_end}"),
     }
 }
 
@@ -243,8 +247,8 @@ mod tests {
 
     #[test]
     fn names_with_the_back_end_are_debians() {
-        assert_eq!(with_back_end("iptables"), "iptables-nft");
-        assert_eq!(with_back_end("ip6tables-restore"), "ip6tables-nft-restore");
+        assert_eq!(with_back_end("iptables", "nft"), "iptables-nft");
+        assert_eq!(with_back_end("ip6tables-restore", "legacy"), "ip6tables-legacy-restore");
     }
 
     #[test]
@@ -252,7 +256,11 @@ mod tests {
         let mut tree = Tree::default();
         skeleton(&mut tree).unwrap();
         links(&mut tree).unwrap();
-        assert!(tree.contains("usr/sbin/ip6tables-nft-save") && tree.contains("usr/bin/sh"));
+        assert!(
+            tree.contains("usr/sbin/ip6tables-nft-save")
+                && tree.contains("usr/sbin/iptables-legacy")
+                && tree.contains("usr/bin/sh")
+        );
     }
 
     #[test]

@@ -123,6 +123,7 @@ fn what_has_to_be_in_it_is_in_it_and_what_this_machine_trusts_is_not() {
         "usr/bin/tar",
         "usr/sbin/nft",
         "usr/sbin/ip6tables-save",
+        "usr/sbin/ip6tables-legacy",
         "etc/nsswitch.conf",
         "etc/os-release",
         "usr/share/doc/nftables/copyright",

@@ -149,6 +149,8 @@ pub enum Condition {
     ForeignDrop(BaseChain),
     /// firewalld lets nobody else write into its table.
     FirewalldOwned,
+    /// Somebody filters in the older half of the kernel, which nftables does not show.
+    LegacyIptables(Family),
     /// The packet filter is not in place, so that the VXLAN between nodes is not opened.
     Unguarded,
     /// The `iptables` command is missing where iptables has a table.
@@ -216,6 +218,7 @@ impl Condition {
             Self::PluginDelivers { .. } => "PluginDelivers",
             Self::ForeignDrop(_) => "ForeignDrop",
             Self::FirewalldOwned => "FirewalldOwned",
+            Self::LegacyIptables(_) => "LegacyIptables",
             Self::Unguarded => "Unguarded",
             Self::NoIptables { .. } => "NoIptables",
             Self::ForeignHealthCheck(_) => "ForeignHealthCheck",
@@ -261,7 +264,7 @@ impl Condition {
             | Self::NoIptables { .. }
             | Self::StrictReversePath
             | Self::Contended { .. } => Severity::Warning,
-            Self::Vanished(_) => Severity::Info,
+            Self::Vanished(_) | Self::LegacyIptables(_) => Severity::Info,
         }
     }
 }
@@ -343,6 +346,7 @@ impl fmt::Display for Condition {
             | Self::PluginDelivers { .. }
             | Self::ForeignDrop(_)
             | Self::FirewalldOwned
+            | Self::LegacyIptables(_)
             | Self::Unguarded
             | Self::NoIptables { .. } => self.fmt_surroundings(f),
             Self::NotKept { directory, error } => write!(
@@ -423,12 +427,35 @@ impl Condition {
                     Hook::Forward => "what enters or leaves by vx-submariner and the gateway's device",
                 }
             ),
+            Self::LegacyIptables(family) => write!(
+                f,
+                "{family} packets are filtered by iptables-legacy too, which `nft list ruleset` does not show and no \
+                 accept in nftables overrules. What has to pass is let through there as well (chains SUBMARINER-INPUT \
+                 and SUBMARINER-FORWARD); if packets are lost all the same, look at `{}-legacy -vnL`, also in its \
+                 tables raw and mangle, or move that program to iptables-nft",
+                iptables(*family)
+            ),
+            Self::NoIptables { command } if command.ends_with("-legacy") => write!(
+                f,
+                "this node filters by iptables-legacy, and the {command} command is missing here: its rules can be \
+                 neither read nor changed, and a policy DROP or a rule there drops packets for and from remote \
+                 clusters, whatever nftables accepts. Use an image that has the command, or move the program that \
+                 filters to iptables-nft and reboot the node"
+            ),
             Self::NoIptables { command } => write!(
                 f,
-                "the {command} command is missing, so that iptables may drop packets for and from remote clusters; \
-                 install the package iptables"
+                "the {command} command is missing where iptables has rules in nftables, so that they may drop packets \
+                 for and from remote clusters; use an image that has it, or install the package iptables"
             ),
             _ => Ok(()),
         }
+    }
+}
+
+/// The command's name without its half of the kernel.
+const fn iptables(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
     }
 }

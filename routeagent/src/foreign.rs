@@ -118,6 +118,8 @@ pub struct Iptables {
     pub chains: BTreeMap<String, Vec<String>>,
     /// Whether a program decides here which pods may talk.
     pub has_policy_engine: bool,
+    /// Whether there is more in it than what is ours: a rule, or a policy that drops.
+    pub is_in_use: bool,
 }
 
 /// A rule of nftables.
@@ -238,6 +240,9 @@ pub fn foreign_changes(pass: &Pass, there: &Foreign) -> (Vec<ForeignChange>, BTr
         }));
     }
     let mut conditions = in_the_way(pass, there);
+    let legacy =
+        there.iptables.iter().filter(|((backend, _), table)| *backend == Backend::Legacy && table.is_in_use);
+    conditions.extend(legacy.map(|((_, family), _)| Condition::LegacyIptables(*family)));
     let mine = there.firewalld.iter().filter_map(|(hook, rules)| firewalld_change(*hook, pass, rules));
     if !there.is_firewalld_owned {
         changes.extend(mine);
@@ -430,6 +435,7 @@ pub fn read_iptables(listing: &str) -> Iptables {
         let (verb, rest) = line.split_once(' ').unwrap_or_default();
         let (chain, rule) = rest.split_once(' ').unwrap_or((rest, ""));
         table.has_policy_engine |= verb == "-N" && is_of_policy_engine(chain);
+        table.is_in_use |= (verb == "-A" && !is_ours(rule)) || (verb == "-P" && rule == "DROP");
         if verb == "-P" {
             table.hooks.extend(Hook::ALL.into_iter().filter(|hook| hook.iptables() == chain));
         }

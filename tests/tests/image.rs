@@ -41,6 +41,7 @@ fn every_program_starts_in_the_image_and_none_needs_anything_from_outside() {
         (&["ip", "-V"], "ip utility"),
         (&["bridge", "-V"], "bridge utility"),
         (&["iptables", "-V"], "(nf_tables)"),
+        (&["ip6tables-legacy", "-V"], "(legacy)"),
         (&["ip6tables-save", "-V"], "(nf_tables)"),
         // Loads a module of its own directory.
         (&["iptables", "-m", "conntrack", "-h"], "--ctstate"),

@@ -131,6 +131,32 @@ fn a_chain_that_drops_and_takes_nothing_of_ours_is_named() {
     assert!(foreign_changes(&Pass::default(), &there).1.is_empty());
 }
 
+#[test]
+fn the_older_half_of_the_kernel_is_told_where_it_filters_and_helped_as_the_newer_one() {
+    let listing = |policy: &str, rules: &str| {
+        format!("-P INPUT ACCEPT\n-P FORWARD {policy}\n-N SUBMARINER-FORWARD\n{rules}")
+    };
+    let ours = format!("-A FORWARD {JUMP}\n-A SUBMARINER-FORWARD {OUT}\n-A SUBMARINER-FORWARD {IN}\n");
+    let told = |backend, listing: &str| {
+        let mut there = Foreign::default();
+        there.iptables.insert((backend, Family::V4), read_iptables(listing));
+        foreign_changes(&pass(), &there)
+    };
+    let legacy = [Condition::LegacyIptables(Family::V4)].into();
+    let (changes, conditions) = told(Backend::Legacy, &listing("DROP", ""));
+    assert!(
+        changes[0].to_string().starts_with("iptables (IPv4, legacy) -A SUBMARINER-FORWARD"),
+        "{}",
+        changes[0]
+    );
+    assert_eq!(conditions, legacy);
+    assert_eq!(told(Backend::Legacy, &listing("DROP", &ours)), (Vec::new(), legacy.clone()));
+    assert_eq!(told(Backend::Legacy, &listing("ACCEPT", "-A INPUT -s 192.0.2.1/32 -j DROP\n")).1, legacy);
+    // A table that somebody has only looked at, and the newer half, whose rules anybody sees.
+    assert!(told(Backend::Legacy, &listing("ACCEPT", &ours)).1.is_empty());
+    assert!(told(Backend::Nft, &listing("DROP", &ours)).1.is_empty());
+}
+
 fn pass() -> Pass {
     let device = || ["vx-submariner".to_owned()].into();
     Pass { outward: device(), inward: device(), ports: BTreeSet::new() }
@@ -140,7 +166,7 @@ fn table(chains: &[(&str, &[&str])]) -> Iptables {
     let chains = chains
         .iter()
         .map(|(name, rules)| ((*name).to_owned(), rules.iter().map(|rule| (*rule).to_owned()).collect()));
-    Iptables { hooks: [Hook::Forward].into(), chains: chains.collect(), has_policy_engine: false }
+    Iptables { hooks: [Hook::Forward].into(), chains: chains.collect(), ..Iptables::default() }
 }
 
 fn commands(pass: &Pass, table: &Iptables) -> Vec<String> {

@@ -569,7 +569,7 @@ fn observations() -> impl Strategy<Value = Observed> {
             let iptables = crate::foreign::Iptables {
                 hooks: [crate::foreign::Hook::Forward].into(),
                 chains: chains.collect(),
-                has_policy_engine: false,
+                ..crate::foreign::Iptables::default()
             };
             observed.foreign.iptables.insert((crate::foreign::Backend::Nft, Family::V4), iptables);
             observed

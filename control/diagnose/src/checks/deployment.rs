@@ -7,7 +7,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use kube::api::ListParams;
-use trieste_control::api::{Cluster, EndpointSpec};
+use trieste_control::admin::Severity;
+use trieste_control::api::{Cluster, EndpointSpec, NodeCondition, RouteAgent};
 use trieste_control::steps::{Outcome, Steps};
 
 use super::{CheckError, Checked, SINGLE_NODE};
@@ -45,7 +46,28 @@ pub async fn deployment(checked: &Checked, steps: &mut dyn Steps) -> Result<(), 
         steps.remark(outcome, &text);
     }
     steps.end(Outcome::Success);
+    steps.begin("Checking what route agents say of their nodes");
+    for (outcome, text) in node_remarks(&checked.source.route_agents().await?) {
+        steps.remark(outcome, &text);
+    }
+    steps.end(Outcome::Success);
     metrics(checked, steps).await
+}
+
+/// What upstream's agents have nothing of.
+fn node_remarks(agents: &[RouteAgent]) -> Vec<(Outcome, String)> {
+    let mut remarks = Vec::new();
+    for agent in agents.iter().filter(|agent| agent.is_ours()) {
+        for NodeCondition { name, severity, message } in agent.conditions() {
+            let outcome = match severity {
+                Severity::Error => Outcome::Failure,
+                Severity::Warning => Outcome::Warning,
+                Severity::Info | _ => Outcome::Success,
+            };
+            remarks.push((outcome, format!("Node {:?}, {name}: {message}", agent.metadata.name)));
+        }
+    }
+    remarks
 }
 
 async fn overlap(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckError> {
@@ -207,6 +229,24 @@ mod tests {
         let expected = r#"CIDR "10.1.128.0/17" in cluster "b" overlaps with cluster "a" (CIDRs: [10.1.0.0/16 100.1.0.0/16])"#;
         assert_eq!(overlaps(&endpoints)[0], expected);
         assert!(overlaps(&[endpoint("a", &["10.1.0.0/16"]), endpoint("b", &["10.2.0.0/16"])]).is_empty());
+    }
+
+    #[test]
+    fn what_a_route_agent_says_of_its_node_is_passed_on_with_its_severity() {
+        let agent: RouteAgent = serde_json::from_value(json!({
+            "metadata": {"name": "w1", "namespace": "ns", "annotations": {
+                "trieste.io/route-agent": "v0.1.0",
+                "trieste.io/conditions": r#"[{"name": "NoNft", "severity": "error", "message": "the nft command"},
+                    {"name": "LegacyIptables", "severity": "info", "message": "filtered by"}]"#}},
+            "status": {"version": "v0.1.0", "statusFailure": "", "remoteEndpoints": []},
+        }))
+        .unwrap();
+        let remarks = node_remarks(std::slice::from_ref(&agent));
+        assert_eq!(remarks[0], (Outcome::Failure, "Node \"w1\", NoNft: the nft command".to_owned()));
+        assert_eq!(remarks[1].0, Outcome::Success);
+        let mut gone = agent;
+        gone.status.version = "release-0.23".to_owned();
+        assert!(node_remarks(&[gone]).is_empty(), "what another agent left behind");
     }
 
     #[test]

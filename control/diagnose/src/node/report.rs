@@ -64,7 +64,9 @@ pub fn report(request: &ReportRequest) -> NodeReport {
         Err(error) => report.gateway_error = Some(error),
     }
     if std::fs::read_to_string("/proc/net/ip_tables_names").is_ok_and(|names| !names.trim().is_empty()) {
-        asked.problems.push("rules of iptables-legacy are loaded, which nft does not show".to_owned());
+        let legacy =
+            "tables of iptables-legacy are loaded, which nft does not show: see `iptables-legacy -vnL`";
+        asked.problems.push(legacy.to_owned());
     }
     report.problems = asked.problems;
     report
