@@ -7,6 +7,7 @@ use anyhow::Context;
 
 use super::certificates::{self, Identity};
 use super::cluster::Cluster;
+use super::limits;
 use super::node::Surroundings;
 use super::plan::{ClusterPlan, ClusterShape};
 use super::programs::Programs;
@@ -35,6 +36,7 @@ impl Clusters {
         for (number, shape) in (1_u8..).zip(shapes) {
             plans.push(ClusterPlan::new(number, shape)?);
         }
+        limits::check_inotify(shapes.iter().map(|shape| usize::from(shape.nodes)).sum())?;
         let fabric = lab.namespace("fabric")?;
         fabric.sysctl(&[("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")])?;
         let mut surroundings = Vec::new();

@@ -21,6 +21,7 @@ mod cluster;
 mod explain;
 mod fabric;
 mod groups;
+mod limits;
 mod node;
 mod plan;
 mod programs;
