@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use trieste_cables::{CableEvent, CableKind, LaneConfig};
-use trieste_control::admin::{CableStatus, DiscoveryStatus, LaneStatus, RefusedCluster};
-use trieste_control::api::{Connection, ConnectionStatus, Endpoint, EndpointSpec};
-use trieste_control::connection_status::{CableCounters, StatusMachine};
+use trieste_cables::{CableKind, LaneConfig};
+use trieste_control::admin::RefusedCluster;
+use trieste_control::api::Endpoint;
+use trieste_control::connection_status::StatusMachine;
 use trieste_packet::{CableId, LaneId};
 use trieste_pipeline::{LaneCommand, LaneReport, Tables, owner_of};
 
@@ -28,6 +28,7 @@ use crate::tables::{self, Choice, Choices, Lane, Local, Peer, Reader, Row};
 use crate::worker::{Command, WorkerHandle};
 use numbers::Numbers;
 
+mod connections;
 mod numbers;
 
 /// How long a lane that was cut or replaced still opens what is under way.
@@ -367,121 +368,6 @@ impl Engine {
             let lane = cable.lane.lane;
             self.tell(lane, LaneCommand::Rekey { lane });
         }
-    }
-
-    /// Takes in what the workers say of lanes. `unix_seconds` is the wall clock.
-    pub fn observe(&mut self, now: Instant, unix_seconds: i64) {
-        for worker in &self.workers {
-            for (lane, event) in worker.take_events() {
-                let name = self.by_lane.get(&lane);
-                let Some(cable) = name.and_then(|name| self.cables.get_mut(name)) else { continue };
-                let cluster = &cable.peer.facts.cluster_id;
-                match event {
-                    CableEvent::LaneUp => {
-                        tracing::info!(%cluster, "cable is up");
-                        cable.established = Some(unix_seconds);
-                    }
-                    CableEvent::Roamed(peer) => tracing::info!(%cluster, %peer, "the peer's address is"),
-                    CableEvent::Down => {
-                        tracing::warn!(%cluster, "no answer from the peer for 90 s; trying on")
-                    }
-                }
-            }
-            for report in worker.published().lanes {
-                let name = self.by_lane.get(&report.lane);
-                let Some(cable) = name.and_then(|name| self.cables.get_mut(name)) else { continue };
-                let last_handshake = report.stats.handshake_age.and_then(|age| now.checked_sub(age));
-                let counters = CableCounters {
-                    rx_bytes: report.stats.rx_bytes,
-                    tx_bytes: report.stats.tx_bytes,
-                    last_handshake,
-                };
-                // Events are bounded; what is up was established, also when its event was pushed out.
-                if report.stats.is_up && cable.established.is_none() {
-                    cable.established = Some(unix_seconds);
-                }
-                cable.machine.judge(&counters, now);
-                cable.last = Some(report);
-            }
-        }
-    }
-
-    /// The connections, as published and in detail: one for each remote cluster, by the cable that carries its
-    /// traffic. Empty while passive. What the cable alone knows; health is merged by whoever probes.
-    #[must_use]
-    pub fn connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
-        self.list(true, now, unix_ms)
-    }
-
-    /// Cables beside those: of clusters that have a newer one, kept open while their Endpoints exist. Nothing that
-    /// upstream knows: not to be published.
-    #[must_use]
-    pub fn superseded(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
-        self.list(false, now, unix_ms)
-    }
-
-    fn list(&self, is_carrier: bool, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
-        let rows = self.rows();
-        tables::clusters(&rows)
-            .flat_map(|group| {
-                let carrier = tables::carrier(group).map(|row| &row.peer.name);
-                group.iter().filter(move |row| (Some(&row.peer.name) == carrier) == is_carrier)
-            })
-            .filter_map(|row| self.cables.get(&row.peer.name))
-            .map(|cable| self.connection(cable, now, unix_ms))
-            .collect()
-    }
-
-    /// Endpoints that wait for NAT discovery to choose an address. Nothing that upstream publishes. Empty while
-    /// passive.
-    #[must_use]
-    pub fn pending(&self) -> Vec<CableStatus> {
-        let is_pending = |peer: &&Arc<Peer>| self.is_active && !self.choices.contains_key(&peer.name);
-        let status = |peer: &Arc<Peer>| CableStatus {
-            connection: Connection {
-                status: ConnectionStatus::Connecting,
-                status_message: "NAT discovery is under way".to_owned(),
-                endpoint: peer.spec.clone(),
-                ..Connection::default()
-            },
-            discovery: Some(DiscoveryStatus { state: "discovering".to_owned(), message: String::new() }),
-            ..CableStatus::default()
-        };
-        self.wanted.iter().filter(is_pending).map(status).collect()
-    }
-
-    fn connection(&self, cable: &Cable, now: Instant, unix_ms: i64) -> CableStatus {
-        let stats = cable.last.map(|report| report.stats).unwrap_or_default();
-        let outer = stats.peer.unwrap_or_else(|| cable.peer.address(cable.choice));
-        let (checked, rx, tx) = cable.machine.last_checked();
-        let age_ms = i64::try_from(now.saturating_duration_since(checked).as_millis()).unwrap_or(i64::MAX);
-        let mut endpoint: EndpointSpec = cable.peer.spec.clone();
-        // Upstream's driver publishes its counters here (api §8.3).
-        endpoint.backend_config.extend([
-            ("ReceiveBytes".to_owned(), rx.to_string()),
-            ("TransmitBytes".to_owned(), tx.to_string()),
-            ("LastChecked".to_owned(), (unix_ms - age_ms).to_string()),
-        ]);
-        let connection = Connection {
-            status: cable.machine.status(),
-            status_message: cable.machine.message().to_owned(),
-            endpoint,
-            using_ip: outer.ip().to_canonical().to_string(),
-            using_nat: cable.choice.use_nat,
-            ..Connection::default()
-        };
-        let lane = LaneStatus {
-            outer_address: Some(outer),
-            worker: Some(u32::from(owner_of(cable.lane.lane).0)),
-            last_handshake_age_s: stats.handshake_age.map(|age| age.as_secs_f64()),
-            rx_bytes: stats.rx_bytes,
-            tx_bytes: stats.tx_bytes,
-            rx_packets: stats.rx_packets,
-            tx_packets: stats.tx_packets,
-            path_mtu_bytes: Some(u32::from(self.local.path_mtu)),
-            held_packets: stats.held,
-        };
-        CableStatus { connection, lane, ..CableStatus::default() }
     }
 
     /// Clusters and Endpoints that are not connected to.

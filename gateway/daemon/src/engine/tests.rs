@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableError, Gate, Overhead, Tunnel, keys};
-use trieste_control::api::{HaStatus, PublishedStatus};
+use trieste_control::admin::CableStatus;
+use trieste_control::api::{ConnectionStatus, EndpointSpec, HaStatus, PublishedStatus};
 use trieste_io::{MemoryDevice, PacketIo as _};
 use trieste_packet::{Batch, Drops, Pool, PoolConfig, WorkerId};
 use trieste_pipeline::{Config, Pipeline, Selection};
