@@ -215,6 +215,60 @@ fn where_the_plugin_delivers_its_device_is_loosened_and_given_back_its_setting()
 }
 
 #[test]
+fn a_worker_takes_what_the_network_delivers_while_upstreams_agent_is_on_the_gateways_node() {
+    let lab = cluster!();
+    // As upstream's agent leaves it: workers send to the gateway's node, which sends by the network.
+    let vxlan = "link add vx-submariner type vxlan id 100 dstport 4800 nolearning";
+    lab.ip("gw1", &vxlan.split(' ').collect::<Vec<_>>());
+    lab.address("gw1", "vx-submariner", &["240.31.1.11/8"]);
+    let to_worker = "fdb append 00:00:00:00:00:00 dev vx-submariner dst 172.31.4.22";
+    lab.run("gw1", "bridge", &to_worker.split(' ').collect::<Vec<_>>());
+    let out = "route add 10.2.0.0/16 via 169.254.9.2 dev submariner table 150";
+    lab.ip("gw1", &out.split(' ').collect::<Vec<_>>());
+    lab.ip("gw1", &["rule", "add", "lookup", "150", "priority", "150"]);
+    lab.run("gw1", "iptables-nft", &["-t", "nat", "-F", "POSTROUTING"]);
+    for place in ["gw1", "w2"] {
+        lab.run(place, "sysctl", &["-qw", "net.ipv4.conf.all.rp_filter=0"]);
+        for chain in ["INPUT", "FORWARD"] {
+            lab.run(place, "iptables-nft", &["-P", chain, "ACCEPT"]);
+        }
+    }
+    let delivered = || talk(&lab, "remote", "pod-w2", "10.1.4.10:80", "10.1.4.10:80");
+
+    let agent = || finish(&mut lab.agent_on("w2", "a-w2", &["--once"]));
+    agent();
+    talk(&lab, "pod-w2", "remote", "10.2.0.9:80", "10.2.0.9:80").unwrap_err();
+    lab.put_upstreams_agent("a-gw1");
+    let text = agent();
+    assert!(text.contains("another route agent than Trieste's"), "{text}");
+    assert_eq!(delivered().unwrap().to_string(), "10.2.0.9");
+    talk(&lab, "pod-w2", "remote", "10.2.0.9:80", "10.2.0.9:80").unwrap();
+
+    // Once ours is there its object says so, or there is none.
+    lab.delete_agent("a-gw1");
+    agent();
+    delivered().unwrap_err();
+    assert_eq!(lab.leaked(), (0, 0));
+}
+
+#[test]
+fn packets_pass_where_the_older_half_of_the_kernel_drops_them() {
+    let lab = cluster!();
+    let places = [("iptables-legacy", "w1"), ("ip6tables-legacy", "w1"), ("iptables-legacy", "gw1")];
+    for (program, place) in places {
+        lab.run(place, program, &["-P", "FORWARD", "DROP"]);
+    }
+    install(&lab);
+    let text = finish(&mut lab.agent_on("w1", "a-w1", &["--once"]));
+    assert!(text.contains("IPv4 packets are filtered by iptables-legacy too"), "{text}");
+    for to in ["10.2.0.9:80", "[fd00:2::9]:80"] {
+        talk(&lab, "pod-w1", "remote", to, to).unwrap();
+    }
+    talk(&lab, "remote", "pod-w1", "10.1.3.10:80", "10.1.3.10:80").unwrap();
+    assert_eq!(lab.leaked(), (0, 0));
+}
+
+#[test]
 fn upstreams_device_is_replaced_and_upstreams_agents_on_other_nodes_are_served() {
     let lab = cluster!();
     // As upstream's agent leaves it: a peer instead of entries, a random MAC address.

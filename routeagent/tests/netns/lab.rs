@@ -260,6 +260,18 @@ impl Lab {
         self.put_object(&object, &directory.join(format!("{name}.yaml")));
     }
 
+    /// What upstream's agent says of a node.
+    pub(crate) fn put_upstreams_agent(&self, node: &str) {
+        let object = json!({
+            "apiVersion": "submariner.io/v1", "kind": "RouteAgent",
+            "metadata": {"name": node, "namespace": NAMESPACE},
+            "status": {"version": "release-0.23-0a1b2c3d", "statusFailure": "", "remoteEndpoints": []},
+        });
+        let path = self.object("routeagents", node);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        self.put_object(&object, &path);
+    }
+
     fn put(&self, kind: &str, plural: &str, name: &str, spec: &Value) {
         let object = json!({
             "apiVersion": "submariner.io/v1", "kind": kind, "spec": spec,
@@ -276,6 +288,10 @@ impl Lab {
 
     pub(crate) fn delete_endpoint(&self, cluster: &str) {
         std::fs::remove_file(self.object("endpoints", cluster)).unwrap();
+    }
+
+    pub(crate) fn delete_agent(&self, node: &str) {
+        std::fs::remove_file(self.object("routeagents", node)).unwrap();
     }
 
     fn object(&self, plural: &str, name: &str) -> PathBuf {
