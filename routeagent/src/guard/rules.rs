@@ -63,6 +63,17 @@ pub(super) fn structure(guard: &Guard) -> Vec<Value> {
 /// A rule: comment and expressions.
 type Rule = (String, Value);
 
+/// Which way packets go, and the fields with the far address and the near port.
+#[derive(Clone, Copy)]
+struct Direction {
+    word: &'static str,
+    address: &'static str,
+    own_port: &'static str,
+}
+
+const FROM: Direction = Direction { word: "from", address: "saddr", own_port: "dport" };
+const TO: Direction = Direction { word: "to", address: "daddr", own_port: "sport" };
+
 fn source_guard(guard: &Guard) -> Vec<Rule> {
     let mut rules =
         vec![("the ways in from remote clusters".to_owned(), json!([by_inlet("iifname"), accept()]))];
@@ -73,27 +84,34 @@ fn source_guard(guard: &Guard) -> Vec<Rule> {
         ));
     }
     for family in Family::ALL {
-        let source = |set: &str| in_set(family, "saddr", set);
-        rules.push((
-            format!("{family} networks of this node inside a remote one"),
-            json!([source("node"), accept()]),
-        ));
-        rules.push((
-            format!("cables from {family} gateways inside a remote network"),
-            json!([source("gateways"), is(&field("udp", "dport"), "@ports"), accept()]),
-        ));
-        rules.push((
-            format!("ESP from {family} gateways inside a remote network"),
-            json!([source("gateways"), is(&json!({"meta": {"key": "l4proto"}}), "esp"), accept()]),
-        ));
+        rules.extend(not_remote(family, FROM));
         if guard.delivery != Delivery::Plugin {
             rules.push((
                 format!("forged {family} source in a remote network"),
-                json!([source("remote"), {"counter": format!("spoofed{}", family.digit())}, drop()]),
+                json!([in_set(family, "saddr", "remote"), {"counter": format!("spoofed{}", family.digit())}, drop()]),
             ));
         }
     }
     rules
+}
+
+/// What has an address in a remote network, and is not of that network.
+fn not_remote(family: Family, Direction { word, address, own_port }: Direction) -> [Rule; 3] {
+    let gateways = || in_set(family, address, "gateways");
+    [
+        (
+            format!("{family} networks of this node inside a remote one"),
+            json!([in_set(family, address, "node"), accept()]),
+        ),
+        (
+            format!("cables {word} {family} gateways inside a remote network"),
+            json!([gateways(), is(&field("udp", own_port), "@ports"), accept()]),
+        ),
+        (
+            format!("ESP {word} {family} gateways inside a remote network"),
+            json!([gateways(), is(&json!({"meta": {"key": "l4proto"}}), "esp"), accept()]),
+        ),
+    ]
 }
 
 /// What arrives at the VXLAN between nodes, whatever port it was sent to: only from nodes, and only by the device that
@@ -164,18 +182,7 @@ fn way_out(guard: &Guard) -> Vec<Rule> {
     }
     for family in Family::ALL {
         let destination = |set: &str| in_set(family, "daddr", set);
-        rules.push((
-            format!("{family} networks of this node inside a remote one"),
-            json!([destination("node"), accept()]),
-        ));
-        rules.push((
-            format!("cables to {family} gateways inside a remote network"),
-            json!([destination("gateways"), is(&field("udp", "sport"), "@ports"), accept()]),
-        ));
-        rules.push((
-            format!("ESP to {family} gateways inside a remote network"),
-            json!([destination("gateways"), is(&json!({"meta": {"key": "l4proto"}}), "esp"), accept()]),
-        ));
+        rules.extend(not_remote(family, TO));
         rules.push((
             format!("{family} for a remote cluster, about to leave in clear"),
             json!([destination("routed"), {"counter": format!("stray{}", family.digit())}, drop()]),

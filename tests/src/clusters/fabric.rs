@@ -36,7 +36,7 @@ impl Clusters {
         for (number, shape) in (1_u8..).zip(shapes) {
             plans.push(ClusterPlan::new(number, shape)?);
         }
-        limits::check_inotify(shapes.iter().map(|shape| usize::from(shape.nodes)).sum())?;
+        limits::check_inotify(shapes.len(), shapes.iter().map(|shape| usize::from(shape.nodes)).sum())?;
         let fabric = lab.namespace("fabric")?;
         fabric.sysctl(&[("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")])?;
         let mut surroundings = Vec::new();

@@ -149,7 +149,7 @@ impl Objects {
 }
 
 /// The commands that show a node's network, run in the route agent's pod: a name for the file, and the words.
-pub(super) const NODE_COMMANDS: [(&str, &[&str]); 19] = [
+pub(super) const NODE_COMMANDS: [(&str, &[&str]); 21] = [
     ("node-report", &["trieste", "node", "report"]),
     ("ip-d-a", &["ip", "-d", "a"]),
     ("ip-d-l", &["ip", "-d", "-s", "l"]),
@@ -169,6 +169,9 @@ pub(super) const NODE_COMMANDS: [(&str, &[&str]); 19] = [
     ("iptables-mangle", &["iptables", "-L", "-n", "-v", "--line-numbers", "-t", "mangle"]),
     ("iptables-save", &["iptables-save"]),
     ("ip6tables-save", &["ip6tables-save"]),
+    // What somebody filters by in the older half of the kernel, which the commands above do not show; nothing otherwise.
+    ("iptables-legacy-save", &["iptables-legacy-save"]),
+    ("ip6tables-legacy-save", &["ip6tables-legacy-save"]),
 ];
 
 /// The commands that show a gateway, run in its pod. Those of upstream's cable drivers are there for upstream's image.
