@@ -3,6 +3,7 @@
 //! ```text
 //! table inet trieste
 //!   set inlets            devices by which remote clusters' packets may enter and leave
+//!   set uplinks           devices by which nothing of a remote cluster may leave
 //!   set remote4, remote6  networks of remote clusters; routed4, routed6 those of them with a gateway
 //!   set local4, local6    networks of the own cluster
 //!   set node4, node6      own networks inside a remote one: not judged
@@ -14,7 +15,7 @@
 //!   chain vxlan-guard     input, last: strangers on the VXLAN between nodes
 //!   chain vxlan-onward    forward: what would reach it through this node
 //!   chain vxlan-out       postrouting, before source NAT: the same, past IPVS
-//!   chain way-out         postrouting, after source NAT: what would leave for a remote cluster in clear
+//!   chain way-out         postrouting, after source NAT: what would leave for or from a remote cluster in clear
 //!   chain mss             postrouting, priority mangle: TCP's segment size
 //!   chain keep-source     postrouting, before everybody's source NAT
 //! ```
@@ -165,8 +166,9 @@ impl Element {
 }
 
 /// The sets: name, type, and whether they hold networks.
-const SETS: [(&str, &str, bool); 17] = [
+const SETS: [(&str, &str, bool); 18] = [
     ("inlets", "ifname", false),
+    ("uplinks", "ifname", false),
     ("node4", "ipv4_addr", true),
     ("node6", "ipv6_addr", true),
     ("gateways4", "ipv4_addr", false),
@@ -225,6 +227,9 @@ fn elements(guard: &Guard) -> Elements {
     };
     for device in &guard.inlets {
         put("inlets", Element::Device(device.clone()));
+    }
+    for device in &guard.uplinks {
+        put("uplinks", Element::Device(device.clone()));
     }
     for (device, former) in &guard.loosened {
         put(if *former == 0 { "loosened0" } else { "loosened1" }, Element::Device(device.clone()));

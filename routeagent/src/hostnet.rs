@@ -313,6 +313,9 @@ impl fmt::Display for Sysctl {
 pub struct Guard {
     /// Devices by which packets of remote clusters legitimately enter and leave.
     pub inlets: BTreeSet<String>,
+    /// Devices by which this node reaches others, where what came from a remote cluster never leaves by them: empty where a
+    /// network plugin delivers it.
+    pub uplinks: BTreeSet<String>,
     /// Networks of remote clusters.
     pub remote: BTreeSet<IpNet>,
     /// Those of them that a gateway offers: what is for them leaves by the inlets or not at all.

@@ -256,6 +256,23 @@ impl ClusterState {
         })
     }
 
+    /// Returns the devices by which this node reaches others: those of the default routes, and those with an address at
+    /// which others know it. Not one with an address of a pod network: pods are behind that.
+    #[must_use]
+    pub fn uplinks(&self) -> BTreeSet<String> {
+        let registered = self.own_node().into_iter().flat_map(|node| &node.addresses).copied();
+        let known: BTreeSet<_> = self.underlay_address().into_iter().chain(registered).collect();
+        let with_address =
+            self.addresses.iter().filter(|a| known.contains(&a.network.addr())).map(|a| &a.device);
+        let default =
+            Family::ALL.iter().filter_map(|family| self.default_way(*family)).map(|way| &way.device);
+        let has_pods = |device: &&String| {
+            let mut own = self.addresses.iter().filter(|a| a.device == **device).map(|a| a.network.addr());
+            own.any(|address| self.node.pod_networks.iter().any(|net| net.contains(&address)))
+        };
+        with_address.chain(default).filter(|device| !has_pods(device)).cloned().collect()
+    }
+
     /// Returns the MTU of the device that has the node's own address, else of the default route's, else Ethernet's.
     #[must_use]
     pub fn underlay_mtu(&self) -> u32 {

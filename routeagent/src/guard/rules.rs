@@ -188,7 +188,25 @@ fn way_out(guard: &Guard) -> Vec<Rule> {
             json!([destination("routed"), {"counter": format!("stray{}", family.digit())}, drop()]),
         ));
     }
+    rules.extend(Family::ALL.into_iter().flat_map(way_back_out));
     rules
+}
+
+/// For pods that have no route while their network plugin starts anew: the default route would take what a remote cluster
+/// sends to them.
+fn way_back_out(family: Family) -> [Rule; 2] {
+    let source = |set: &str| in_set(family, "saddr", set);
+    let counter = json!({"counter": format!("stray{}", family.digit())});
+    [
+        (
+            format!("from {family} networks of this node inside a remote one"),
+            json!([source("node"), accept()]),
+        ),
+        (
+            format!("{family} from a remote cluster, about to leave in clear"),
+            json!([is(&json!({"meta": {"key": "oifname"}}), "@uplinks"), source("remote"), counter, drop()]),
+        ),
+    ]
 }
 
 fn mss(guard: &Guard) -> Vec<Rule> {

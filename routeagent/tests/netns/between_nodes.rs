@@ -147,6 +147,7 @@ fn a_gateway_that_moves_takes_the_traffic_along_and_nothing_leaves_in_clear() {
     // Every millisecond, from the two nodes whose role changes, all the while.
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = Ends(&over);
         for pod in ["pod-gw1", "pod-w1", "pod-w2"] {
             let (lab, over) = (&lab, &over);
             scope.spawn(move || {
@@ -168,10 +169,18 @@ fn a_gateway_that_moves_takes_the_traffic_along_and_nothing_leaves_in_clear() {
             settled(&lab);
             eventually("traffic is back", works);
         }
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     assert!(!lab.ip("w1", &["rule"]).contains("150"));
     assert_eq!(lab.leaked(), (0, 0));
+}
+
+/// Ends the senders also where the test fails: else it would wait for them for ever.
+struct Ends<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -124,7 +124,13 @@ pub(crate) fn install(lab: &Lab) {
 pub(crate) fn talk(lab: &Lab, from: &str, to_place: &str, listen: &str, to: &str) -> Result<IpAddr, String> {
     const PAYLOAD: [u8; 5000] = [7; 5000];
     let (listen, to): (SocketAddr, SocketAddr) = (listen.parse().unwrap(), to.parse().unwrap());
-    let listener = lab.inside(to_place, || TcpListener::bind(listen)).unwrap();
+    let mut listener = None;
+    // A process that another test is just starting may hold the former listener for a moment.
+    crate::lab::eventually(&format!("{listen} is free in {to_place}"), || {
+        listener = lab.inside(to_place, || TcpListener::bind(listen)).ok();
+        listener.is_some()
+    });
+    let listener = listener.unwrap();
     listener.set_nonblocking(true).unwrap();
     let mut client = lab
         .inside(from, || TcpStream::connect_timeout(&to, PATIENCE))

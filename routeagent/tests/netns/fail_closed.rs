@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
 
+use crate::cluster::{cluster, install};
 use crate::lab::{Lab, eventually, lab};
 
 const REMOTE4: &str = "10.2.0.5:80";
@@ -159,6 +160,55 @@ fn the_nodes_own_network_inside_a_remote_one_stays_usable() {
     assert_eq!(connect(&lab, "node", "172.31.1.1:80"), ErrorKind::ConnectionRefused);
     assert_eq!(connect(&lab, "node", "172.20.0.1:80"), ErrorKind::HostUnreachable);
 }
+
+#[test]
+fn what_a_remote_cluster_sends_to_a_pod_without_a_device_does_not_leave_by_the_default_route() {
+    let Some(lab) = cluster() else { return };
+    install(&lab);
+    lab.nft("wan", COUNTING_SOURCES);
+    let leaked = || (lab.counter("wan", "sources", "remote4"), lab.counter("wan", "sources", "remote6"));
+    // As a network plugin does it that starts anew, on a worker and on the gateway's node.
+    for (place, to) in
+        [("w1", ["10.1.3.10:80", "[fd00:1:0:3::10]:80"]), ("gw1", ["10.1.1.10:80", "[fd00:1:0:1::10]:80"])]
+    {
+        lab.ip(place, &["link", "set", "cni0", "down"]);
+        // Somebody else's filter would drop it, too.
+        for program in ["iptables-nft", "ip6tables-nft"] {
+            lab.run(place, program, &["-P", "FORWARD", "ACCEPT"]);
+        }
+        for to in to {
+            let stray =
+                || lab.counter(place, "trieste", if to.starts_with('[') { "stray6" } else { "stray4" });
+            eventually(&format!("what is for {to} is dropped on {place}"), || {
+                send(&lab, "remote", to, b"x", None).unwrap();
+                stray() > 0
+            });
+        }
+        assert_eq!(leaked(), (0, 0), "{place}");
+        // Shows that a leak would be noticed.
+        lab.run(place, "nft", &["flush", "set", "inet", "trieste", "uplinks"]);
+        for to in to {
+            eventually(&format!("what is for {to} leaves {place}"), || {
+                send(&lab, "remote", to, b"x", None).unwrap();
+                if to.starts_with('[') { leaked().1 > 0 } else { leaked().0 > 0 }
+            });
+        }
+        lab.nft("wan", "reset counters table inet sources");
+    }
+}
+
+/// Counts, on the WAN, what has a source in a remote cluster.
+const COUNTING_SOURCES: &str = "
+table inet sources {
+    counter remote4 { }
+    counter remote6 { }
+    chain in {
+        type filter hook prerouting priority raw
+        ip saddr 10.2.0.0/16 counter name remote4
+        ip6 saddr fd00:2::/48 counter name remote6
+    }
+}
+";
 
 fn is_routed_to_tun(lab: &Lab, remote: &str) -> bool {
     let address = remote.parse::<SocketAddr>().unwrap().ip().to_string();

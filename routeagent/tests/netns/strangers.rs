@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::cluster::{cluster, install};
 use crate::lab::{Lab, eventually};
 
+const NOT_EVEN_VXLAN: &[u8] = b"not even VXLAN";
+
 #[test]
 fn only_nodes_of_the_cluster_may_send_over_the_vxlan() {
     let Some(lab) = open_cluster() else { return };
@@ -116,14 +118,19 @@ fn open_cluster() -> Option<Lab> {
             }
         }
     }
+    // Told by its length from what the nodes' own VXLAN devices send at any time: listener reports and solicitations.
+    let rule = format!("udp dport 4800 udp length {}", 8 + NOT_EVEN_VXLAN.len());
     lab.nft(
         "w1",
-        "table inet seen { counter vxlan { }; chain in { type filter hook input priority 300; udp dport 4800 counter name vxlan; }; }",
+        &format!(
+            "table inet seen {{ counter vxlan {{ }}; \
+             chain in {{ type filter hook input priority 300; {rule} counter name vxlan; }}; }}"
+        ),
     );
     Some(lab)
 }
 
-/// How many packets came to w1's VXLAN.
+/// How many packets of [`send`] came to w1's VXLAN.
 fn received(lab: &Lab) -> u64 {
     lab.counter("w1", "seen", "vxlan")
 }
@@ -132,5 +139,5 @@ fn send(lab: &Lab, place: &str, from: &str, to: &str) {
     let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
     let socket = lab.inside(place, || UdpSocket::bind(from)).unwrap();
     // A refusal is an answer to an earlier packet.
-    let _ = socket.send_to(b"not even VXLAN", to);
+    let _ = socket.send_to(NOT_EVEN_VXLAN, to);
 }

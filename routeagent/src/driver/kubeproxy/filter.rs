@@ -41,6 +41,7 @@ pub(super) fn add(
     let vxlan: BTreeSet<u16> = has_vxlan.then_some(VX_PORT).into_iter().collect();
     desired.hostnet.guard = Some(Guard {
         inlets: state.tun().into_iter().chain([VX_DEVICE, "lo"]).map(str::to_owned).collect(),
+        uplinks: if intra::plugin_takes_none(state) { state.uplinks() } else { BTreeSet::new() },
         remote: disjoint(admission.remote()),
         routed: disjoint(admission.routed()),
         local: disjoint(state.local_networks().chain(own_cluster(state).flat_map(|e| &e.subnets))),

@@ -114,10 +114,22 @@ pub(super) fn plugin_delivers_here(state: &ClusterState) -> Option<&'static str>
     if state.own_endpoint().is_some() {
         return None;
     }
-    let is_known = |node: &ClusterNode| pod_networks(state, node).next().is_some();
-    let is_unknown = !state.nodes.is_empty() && !state.own_node().is_some_and(is_known);
+    let is_unknown = !state.nodes.is_empty() && !state.own_node().is_some_and(|own| is_known(state, own));
     let by_others = "the gateway's node still has another route agent than Trieste's, which does not send to the other nodes itself";
     plugin_delivers(state)
         .or_else(|| state.is_agent_foreign.then_some(by_others))
         .or_else(|| is_unknown.then_some("this node's pod network is not known to Kubernetes"))
+}
+
+/// Says whether nothing of a remote cluster is left to the network plugin here: neither what is for this node's pods, nor,
+/// on the gateway node, what is for those of others.
+pub(super) fn plugin_takes_none(state: &ClusterState) -> bool {
+    match state.own_endpoint() {
+        None => plugin_delivers_here(state).is_none(),
+        Some(_) => plugin_delivers(state).is_none() && state.other_nodes().all(|node| is_known(state, node)),
+    }
+}
+
+fn is_known(state: &ClusterState, node: &ClusterNode) -> bool {
+    pod_networks(state, node).next().is_some()
 }

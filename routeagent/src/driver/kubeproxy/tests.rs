@@ -117,6 +117,34 @@ fn a_gateway_hands_what_comes_from_remote_clusters_to_the_other_nodes() {
 }
 
 #[test]
+fn what_came_from_a_remote_cluster_leaves_by_no_uplink_unless_the_plugin_delivers() {
+    let uplinks = |state: &ClusterState| KubeProxy.desired(state).hostnet.guard.unwrap().uplinks;
+    let eth0: BTreeSet<String> = ["eth0".to_owned()].into();
+    for node in ["a-gw1", "a-w1"] {
+        let mut state = cluster(node, &["10.2.0.0/16"]);
+        assert_eq!(uplinks(&state), eth0, "{node}: the device with the node's address");
+        let default = Way { device: "eth1".into(), ..Way::default() };
+        state.ways = state.sought().into_iter().map(|address| (address, default.clone())).collect();
+        assert!(uplinks(&state).contains("eth1"), "{node}: the default route's");
+
+        state.ways.values_mut().for_each(|way| way.device = "cni0".into());
+        assert_eq!(uplinks(&state), eth0, "{node}: pods are behind the other");
+
+        state.node.plugin = "calico".into();
+        assert!(uplinks(&state).is_empty(), "{node}");
+    }
+    // The gateway leaves to the plugin what is for a node whose pods Kubernetes does not know; that node alone lets it in.
+    for (node, expected) in [("a-gw1", BTreeSet::new()), ("a-w1", eth0), ("a-w2", BTreeSet::new())] {
+        let mut state = cluster(node, &["10.2.0.0/16"]);
+        state.nodes[2].pod_networks.clear();
+        assert_eq!(uplinks(&state), expected, "{node}");
+    }
+    let mut state = cluster("a-gw1", &["10.2.0.0/16"]);
+    state.endpoints[0].backend = "libreswan".into();
+    assert!(uplinks(&state).is_empty(), "IPsec's packets are the plugin's to deliver");
+}
+
+#[test]
 fn a_worker_without_a_gateway_keeps_the_device_and_stays_closed() {
     let mut state = cluster("a-w1", &["10.2.0.0/16"]);
     state.endpoints.remove(0);
