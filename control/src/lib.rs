@@ -22,6 +22,7 @@
 //! * [`devices`] — what network devices are called.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
+//! * [`requirements`] — which Kubernetes and network plugins this version gets on with.
 //! * [`steps`] — where long work says what it is doing.
 //! * [`version`] — how a program says its version.
 //! * [`words`] — how values in the environment are read.
@@ -47,6 +48,7 @@ pub mod privileges;
 pub mod publicip;
 pub mod publish;
 pub mod recorder;
+pub mod requirements;
 pub mod steps;
 pub mod store;
 pub mod sync;

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
@@ -37,6 +39,9 @@ enum NodeCommand {
         /// UDP ports whose datagrams are counted
         #[arg(long, value_delimiter = ',', default_value = "4500,4490,4800")]
         ports: Vec<u16>,
+        /// End as soon as standard input does: whoever asked has gone
+        #[arg(long)]
+        attended: bool,
     },
     /// Send probes and say what came back; needs NET_RAW, but for --plain
     Send(SendArgs),
@@ -128,7 +133,16 @@ pub(super) fn run(args: NodeArgs, output: &mut Output) -> anyhow::Result<()> {
         NodeCommand::Listen { token, udp, seconds } => {
             line(&node::listen(&ListenRequest { run: token, port: udp, seconds })?, output)
         }
-        NodeCommand::Watch { token, seconds, ports } => {
+        NodeCommand::Watch { token, seconds, ports, attended } => {
+            let is_over = Arc::new(AtomicBool::new(false));
+            if attended {
+                let is_over = Arc::clone(&is_over);
+                std::thread::spawn(move || {
+                    // An error is an end too.
+                    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+                    is_over.store(true, Ordering::Relaxed);
+                });
+            }
             let request = WatchRequest { run: token, seconds, ports };
             let mut stdout = std::io::stdout().lock();
             let mut tell = |line: &node::WatchLine| {
@@ -137,7 +151,7 @@ pub(super) fn run(args: NodeArgs, output: &mut Output) -> anyhow::Result<()> {
                 stdout.write_all(&text)?;
                 stdout.flush()
             };
-            Ok(node::watch(&request, &mut tell)?)
+            Ok(node::watch(&request, &|| is_over.load(Ordering::Relaxed), &mut tell)?)
         }
     }
 }

@@ -233,22 +233,31 @@ pub async fn cluster(source: &Source, kubectl: &str, notes: &mut Vec<String>) ->
         namespace: source.namespace.clone(),
         ..Cluster::default()
     };
-    let nodes = source.nodes().await?;
+    let (nodes, endpoints, gateways, clusters, members, pods) = futures::join!(
+        source.nodes(),
+        source.endpoints(),
+        source.gateways(),
+        source.list::<ClusterObject>("Cluster", "clusters"),
+        source.list_in::<Value>("Submariner", "submariners", "v1alpha1", &source.namespace),
+        source.pods("app=submariner-gateway"),
+    );
+    let nodes = nodes?;
     cluster.nodes = nodes.iter().filter_map(node).collect();
     cluster.gateway_nodes = nodes
         .iter()
         .filter(|node| is_gateway_node(node))
         .filter_map(|node| node.metadata.name.clone())
         .collect();
-    let Some(endpoints) = source.endpoints().await? else { return Ok(cluster) };
-    let gateways = source.gateways().await?;
-    let clusters: Vec<ClusterObject> = source.list("Cluster", "clusters").await?.unwrap_or_default();
-    let members: Vec<Value> =
-        source.list_in("Submariner", "submariners", "v1alpha1", &source.namespace).await?.unwrap_or_default();
+    let Some(endpoints) = endpoints? else { return Ok(cluster) };
+    let (gateways, pods) = (gateways?, pods?);
+    let (clusters, members) = (clusters?.unwrap_or_default(), members?.unwrap_or_default());
     cluster.id = own_id(&gateways, &members, &endpoints);
     cluster.joined = !cluster.id.is_empty();
     cluster.network_plugin = special_plugin(&members);
     cluster.networks = networks(&clusters, &cluster.id);
+    cluster.is_global = clusters
+        .iter()
+        .any(|object| object.spec.cluster_id == cluster.id && !object.spec.global_cidr.is_empty());
     let now = Timestamp::now();
     let is_fresh = |gateway: &Gateway| {
         gateway.updated().is_none_or(|updated| now.as_second() - updated.as_second() < STALE_SECONDS)
@@ -260,7 +269,6 @@ pub async fn cluster(source: &Source, kubectl: &str, notes: &mut Vec<String>) ->
             cluster.id, gateway.metadata.name
         )
     }));
-    let pods = source.pods("app=submariner-gateway").await?;
     cluster.gateway = gateway_node(&endpoints, &gateways, &nodes, &pods, &cluster.id);
     cluster.gateway_pods = pods.iter().filter_map(gateway_pod).collect();
     cluster.gateways = gateways.into_iter().filter(is_fresh).map(|gateway| gateway.status).collect();
@@ -268,6 +276,9 @@ pub async fn cluster(source: &Source, kubectl: &str, notes: &mut Vec<String>) ->
     let mut endpoints = endpoints;
     endpoints.sort_by_key(newest_last);
     cluster.endpoints = endpoints.into_iter().rev().map(|endpoint| endpoint.spec).collect();
+    notes.extend(cluster.unpublished().into_iter().map(|(node, net)| {
+        format!("cluster {} does not publish {net}, the network of pods on node {node}", cluster.id)
+    }));
     Ok(cluster)
 }
 
@@ -285,7 +296,11 @@ fn node(node: &KubeNode) -> Option<(String, Node)> {
     let addresses = status.and_then(|status| status.addresses.as_deref()).unwrap_or_default();
     let internal = addresses.iter().filter(|address| address.type_ == "InternalIP");
     let addresses = internal.filter_map(|address| address.address.parse().ok()).collect();
-    Some((node.metadata.name.clone()?, Node { not_ready, addresses, ..Node::default() }))
+    let spec = node.spec.as_ref();
+    let listed = spec.and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default();
+    let single = spec.and_then(|spec| spec.pod_cidr.as_ref()).filter(|_| listed.is_empty());
+    let pod_networks = listed.iter().chain(single).filter_map(|net| net.parse().ok()).collect();
+    Some((node.metadata.name.clone()?, Node { not_ready, addresses, pod_networks, ..Node::default() }))
 }
 
 fn is_gateway_node(node: &KubeNode) -> bool {
@@ -489,9 +504,11 @@ mod tests {
     fn a_node_that_is_not_ready_says_why() {
         let object: KubeNode = serde_json::from_value(json!({"metadata": {"name": "w1"}, "status": {
             "conditions": [{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}],
-            "addresses": [{"type": "InternalIP", "address": "172.18.0.3"}, {"type": "Hostname", "address": "w1"}]}}))
+            "addresses": [{"type": "InternalIP", "address": "172.18.0.3"}, {"type": "Hostname", "address": "w1"}]},
+            "spec": {"podCIDR": "10.1.1.0/24", "podCIDRs": ["10.1.1.0/24", "fd00:1::/64"]}}))
         .unwrap();
         let (name, node) = node(&object).unwrap();
+        assert_eq!(node.pod_networks.len(), 2);
         assert_eq!((name.as_str(), node.addresses.len()), ("w1", 1));
         assert!(node.not_ready.unwrap().contains("stopped posting"));
     }

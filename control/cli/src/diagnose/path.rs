@@ -5,10 +5,13 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::Context as _;
+use rand_core::OsRng;
+use tokio::signal::unix::{SignalKind, signal};
 use trieste_control::steps::{Outcome, Record, Steps};
 use trieste_diagnose::facts::Source;
+use trieste_diagnose::node::token::Run;
 use trieste_diagnose::path::verdict::{Diagnosis, Finding, Health, HopReport, HopState, Way};
-use trieste_diagnose::path::{Destination, PathRequest, PodRef, SideRequest, gather, judge};
+use trieste_diagnose::path::{Destination, PathRequest, PodRef, SideRequest, gather, give_up, judge};
 
 use super::{RemoteArgs, kubectl};
 use crate::Format;
@@ -93,19 +96,50 @@ pub(super) async fn run(args: &PathArgs, output: &mut Output) -> anyhow::Result<
             None => None,
         },
         with_pods: !args.no_probe_pod,
+        run: Run::random(&mut OsRng),
     };
+    tokio::select! {
+        code = walk(args, &near, &request, output) => code,
+        () = interrupted() => {
+            give_up(&request).await;
+            anyhow::bail!("interrupted; nothing is left behind")
+        }
+    }
+}
+
+/// Somebody does not want to wait any more.
+async fn interrupted() {
+    let by = |kind: SignalKind| async move {
+        match signal(kind) {
+            Ok(mut signal) => drop(signal.recv().await),
+            // The default then holds: the process ends, and the next run sweeps.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = by(SignalKind::interrupt()) => {}
+        () = by(SignalKind::terminate()) => {}
+    }
+}
+
+async fn walk(
+    args: &PathArgs,
+    near: &Target,
+    request: &PathRequest,
+    output: &mut Output,
+) -> anyhow::Result<ExitCode> {
     let diagnosis = match args.output {
         Format::Table => {
             let mut printer = Printer::new(output);
             printer.heading(&near.cluster);
-            let evidence = gather(&request, &mut printer).await.context("the connection cannot be judged")?;
+            let evidence = gather(request, &mut printer).await.context("the connection cannot be judged")?;
             let diagnosis = judge(&evidence);
             print(&diagnosis, &mut printer);
             printer.finish()?;
             diagnosis
         }
         Format::Json | Format::Yaml => {
-            let evidence = gather(&request, &mut Record::default()).await;
+            let evidence = gather(request, &mut Record::default()).await;
             let diagnosis = judge(&evidence.context("the connection cannot be judged")?);
             output.write_value(&diagnosis, args.output)?;
             diagnosis

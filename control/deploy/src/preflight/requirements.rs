@@ -1,17 +1,12 @@
 //! What this version needs, and what it cannot do yet.
 
+use trieste_control::requirements::{OLDEST_KUBERNETES as OLDEST, PluginSupport};
+
 use super::Finding;
 use crate::place::Place;
 
-/// The oldest Kubernetes: objects are applied by the server, which does that for everybody since 1.22. Upstream asks
-/// for 1.19, but its tool applies objects itself.
-const OLDEST: (u32, u32) = (1, 22);
-
 /// Since when a broker can tell members' objects apart (ValidatingAdmissionPolicy, version v1).
 pub(crate) const POLICIES_SINCE: (u32, u32) = (1, 30);
-
-/// Plugins that the route agent knows how to serve.
-const PLUGINS: [&str; 6] = ["calico", "canal-flannel", "flannel", "kindnet", "OpenShiftSDN", "weave-net"];
 
 /// Looks at the version of Kubernetes; (0, 0) is one that the server does not tell.
 pub fn version(major: u32, minor: u32, text: &str) -> Finding {
@@ -59,20 +54,21 @@ pub fn drivers(others: &[(String, String)]) -> Vec<Finding> {
 
 /// Looks at the network plugin.
 pub fn plugin(name: &str) -> Vec<Finding> {
-    if PLUGINS.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-        if name.eq_ignore_ascii_case("calico") {
+    match trieste_control::requirements::plugin(name) {
+        PluginSupport::Served if name.eq_ignore_ascii_case("calico") => {
             let text = "Calico needs an IPPool (disabled, natOutgoing false) for each remote CIDR";
-            return vec![Finding::doubt(text, "trieste diagnose cni says which are missing")];
+            vec![Finding::doubt(text, "trieste diagnose cni says which are missing")]
         }
-        return Vec::new();
+        PluginSupport::Served => Vec::new(),
+        PluginSupport::NotServed(why) => {
+            vec![Finding::bad(why, "to install in spite of it: --ignore-requirements")]
+        }
+        PluginSupport::Generic | PluginSupport::Unknown => {
+            let generic = crate::discover::GENERIC;
+            let text = format!("the network plugin was not recognised and is treated as \"{generic}\"");
+            vec![Finding::doubt(text, "it may or may not work; trieste diagnose all tells")]
+        }
     }
-    if name.eq_ignore_ascii_case("OVNKubernetes") {
-        let text = "OVN-Kubernetes is not served by this version's route agent yet";
-        return vec![Finding::bad(text, "to install in spite of it: --ignore-requirements")];
-    }
-    let text =
-        format!("the network plugin was not recognised and is treated as \"{}\"", crate::discover::GENERIC);
-    vec![Finding::doubt(text, "it may or may not work; trieste diagnose all tells")]
 }
 
 /// Looks at whether the broker gives out global addresses, which this version cannot translate.

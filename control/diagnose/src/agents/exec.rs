@@ -36,11 +36,20 @@ pub struct KubeAgents {
     pods: OnceCell<BTreeMap<String, Found>>,
 }
 
+/// The image of a route agent, and what it is pulled by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentImage {
+    /// Its reference.
+    pub name: String,
+    /// Names of the Secrets by which it is pulled.
+    pub pull_secrets: Vec<String>,
+}
+
 /// A node's pod of the route agent.
 #[derive(Debug, Clone)]
 struct Found {
     name: String,
-    image: String,
+    image: AgentImage,
     /// Why it cannot be used.
     problem: Option<String>,
 }
@@ -56,7 +65,7 @@ impl KubeAgents {
     ///
     /// # Errors
     /// When the pods cannot be listed.
-    pub async fn image(&self, node: &str) -> Result<Option<String>, AgentError> {
+    pub async fn image(&self, node: &str) -> Result<Option<AgentImage>, AgentError> {
         Ok(self.pods(node).await?.get(node).map(|found| found.image.clone()))
     }
 
@@ -98,11 +107,17 @@ impl KubeAgents {
         }
     }
 
-    async fn start(&self, node: &str, words: Vec<String>) -> Result<AttachedProcess, AgentError> {
+    /// With `attended` the command has a standard input, which ends when the process here is dropped.
+    async fn start(
+        &self,
+        node: &str,
+        words: Vec<String>,
+        attended: bool,
+    ) -> Result<AttachedProcess, AgentError> {
         let pod = self.pod(node).await?;
         let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
         let params =
-            AttachParams::default().container(ROUTE_AGENT).stdin(false).max_stdout_buf_size(256 << 10);
+            AttachParams::default().container(ROUTE_AGENT).stdin(attended).max_stdout_buf_size(256 << 10);
         let command = ["trieste".to_owned(), "node".to_owned()].into_iter().chain(words);
         let started = pods.exec(pod, command.collect::<Vec<_>>(), &params);
         match timeout(PATIENCE, started).await {
@@ -130,7 +145,7 @@ impl KubeAgents {
         words: Vec<String>,
         within: Duration,
     ) -> Result<T, AgentError> {
-        let process = self.start(node, words).await?;
+        let process = self.start(node, words, false).await?;
         let Some(ended) = finish(process, MAX_ANSWER, within).await else { return Err(silent(node, within)) };
         judge(node, ended.status.as_ref(), &ended.stderr)?;
         document(&ended.stdout).map_err(|why| AgentError::Refused { node: node.to_owned(), why })
@@ -146,10 +161,9 @@ fn found(pod: &Pod) -> Option<(String, Found)> {
     let spec = pod.spec.as_ref()?;
     let container = spec.containers.iter().find(|container| container.name == ROUTE_AGENT);
     let image = container.or_else(|| spec.containers.first()).and_then(|container| container.image.clone());
-    Some((
-        spec.node_name.clone()?,
-        Found { name: pod.metadata.name.clone()?, image: image.unwrap_or_default(), problem: problem(pod) },
-    ))
+    let secrets = spec.image_pull_secrets.iter().flatten().map(|secret| secret.name.clone());
+    let image = AgentImage { name: image.unwrap_or_default(), pull_secrets: secrets.collect() };
+    Some((spec.node_name.clone()?, Found { name: pod.metadata.name.clone()?, image, problem: problem(pod) }))
 }
 
 /// During a rolling update there are two pods on a node.
@@ -205,7 +219,7 @@ impl Agents for KubeAgents {
     }
 
     async fn watch(&self, node: &str, request: &WatchRequest) -> Result<Watching, AgentError> {
-        let mut process = self.start(node, watch_words(request)).await?;
+        let mut process = self.start(node, watch_words(request), true).await?;
         let (ready, is_ready) = oneshot::channel();
         let within = PATIENCE + Duration::from_secs(request.seconds.into());
         let report = Arc::new(Mutex::new(WatchReport::default()));
@@ -271,7 +285,8 @@ async fn follow(
 /// Without ports the node counts those that it counts anyway: an empty list is no value of a flag.
 fn watch_words(request: &WatchRequest) -> Vec<String> {
     let (run, seconds) = (request.run.to_string(), request.seconds.to_string());
-    let mut words = ["watch", "--token", &run, "--seconds", &seconds].map(str::to_owned).to_vec();
+    let mut words =
+        ["watch", "--attended", "--token", &run, "--seconds", &seconds].map(str::to_owned).to_vec();
     if !request.ports.is_empty() {
         let ports = request.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
         words.extend(["--ports".to_owned(), ports]);
@@ -310,7 +325,7 @@ mod tests {
 
     fn pod(status: &Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"name": "ra-1"}, "status": status,
-            "spec": {"nodeName": "w1", "containers": [{"name": ROUTE_AGENT, "image": "trieste:1"}]}}))
+            "spec": {"nodeName": "w1", "imagePullSecrets": [{"name": "registry"}], "containers": [{"name": ROUTE_AGENT, "image": "trieste:1"}]}}))
         .unwrap()
     }
 
@@ -319,7 +334,8 @@ mod tests {
         let running = json!({"phase": "Running", "containerStatuses": [{"name": ROUTE_AGENT, "ready": true,
             "image": "", "imageID": "", "restartCount": 0, "state": {"running": {}}}]});
         let (node, found) = found(&pod(&running)).unwrap();
-        assert_eq!((node.as_str(), found.image.as_str(), found.problem), ("w1", "trieste:1", None));
+        assert_eq!((node.as_str(), found.image.name.as_str(), found.problem), ("w1", "trieste:1", None));
+        assert_eq!(found.image.pull_secrets, ["registry"]);
     }
 
     #[test]
@@ -334,7 +350,7 @@ mod tests {
     fn of_two_pods_on_a_node_the_one_that_works_is_asked() {
         let make = |name: &str, problem: Option<&str>| {
             let problem = problem.map(str::to_owned);
-            ("w1".to_owned(), Found { name: name.to_owned(), image: String::new(), problem })
+            ("w1".to_owned(), Found { name: name.to_owned(), image: AgentImage::default(), problem })
         };
         let pods = [make("old", Some("ends")), make("new", None), make("third", Some("waits"))];
         let best = pods.into_iter().fold(BTreeMap::new(), keep_best);

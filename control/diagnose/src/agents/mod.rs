@@ -15,9 +15,9 @@ use tokio::task::JoinHandle;
 use crate::node::document::NodeReport;
 use crate::node::{SendReport, SendRequest, WatchReport, WatchRequest};
 
-pub use exec::KubeAgents;
+pub use exec::{AgentImage, KubeAgents};
 pub use output::{Ended, finish};
-pub use probe_pod::{ProbePod, ProbePodError, probe_from_pod};
+pub use probe_pod::{ProbePod, ProbePodError, Sweep, probe_from_pod, sweep_probe_pods};
 
 /// The nodes of one cluster.
 pub trait Agents: Sync {

@@ -6,22 +6,31 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, LogParams, PostParams};
+use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::answer::{document, first_line};
 use super::exec::send_words;
+use crate::node::token::Run;
 use crate::node::{SendReport, SendRequest};
 
 /// Ours: how long the pod may take to start and to end.
 const PATIENCE: Duration = Duration::from_secs(45);
+/// Ours: older ones wait for nobody any more; clocks differ.
+const STALE_SECONDS: i64 = 120;
 /// Ours: how long it may take to start. The route agent on the node has the same image, so that nothing is to be pulled.
 const START: Duration = Duration::from_secs(10);
 /// Ours: how often its phase is looked at.
-const LOOK: Duration = Duration::from_millis(300);
+const LOOK: Duration = Duration::from_millis(150);
+/// The label by which probe pods are found.
+const NAME_LABEL: &str = "app.kubernetes.io/name=trieste-probe";
+/// The label that says which run a probe pod belongs to.
+const RUN_LABEL: &str = "trieste.io/run";
 /// Some user that is not root.
 const USER: i64 = 65_532;
 
@@ -34,6 +43,8 @@ pub struct ProbePod {
     pub node: String,
     /// The image, which has `trieste`.
     pub image: String,
+    /// Names of Secrets by which the image is pulled, if the namespace has such.
+    pub pull_secrets: Vec<String>,
     /// Whether it has the node's own network.
     pub host_network: bool,
 }
@@ -87,6 +98,7 @@ impl ProbePod {
                 "labels": {
                     "app.kubernetes.io/name": "trieste-probe", "app.kubernetes.io/part-of": "trieste",
                     "app.kubernetes.io/managed-by": "trieste", "submariner.io/transient": "true",
+                    RUN_LABEL: request.run.to_string(),
                 },
                 "annotations": {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"},
             },
@@ -95,6 +107,7 @@ impl ProbePod {
                 "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
                 "enableServiceLinks": false, "hostNetwork": self.host_network,
                 "tolerations": [{"operator": "Exists"}],
+                "imagePullSecrets": self.pull_secrets.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
                 "securityContext": {
                     "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
                     "seccompProfile": {"type": "RuntimeDefault"}, "sysctls": sysctls,
@@ -122,7 +135,7 @@ impl ProbePod {
 /// Sends a probe from a pod of its own, and deletes the pod.
 ///
 /// # Errors
-/// [`ProbePodError`]; the pod is deleted then too, or by its deadline and the next uninstall.
+/// [`ProbePodError`]; the pod is deleted then too, or ended by its deadline and swept by the next run.
 pub async fn probe_from_pod(
     client: &Client,
     place: &ProbePod,
@@ -138,12 +151,52 @@ pub async fn probe_from_pod(
     let name = place.name(&request);
     let report = answer(&pods, &name).await;
     // Its deadline ends it, whatever becomes of this.
+    delete(&pods, &name).await;
+    report
+}
+
+/// Which probe pods are taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sweep {
+    /// Those that outlived their run, whoever made them.
+    Stale,
+    /// Those of a run.
+    Of(Run),
+}
+
+/// Takes probe pods of a namespace away; what cannot be taken away is told in the log.
+pub async fn sweep_probe_pods(client: &Client, namespace: &str, which: Sweep) {
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+    let labels = match which {
+        Sweep::Stale => NAME_LABEL.to_owned(),
+        Sweep::Of(run) => format!("{NAME_LABEL},{RUN_LABEL}={run}"),
+    };
+    let params = ListParams::default().labels(&labels);
+    let list = match tokio::time::timeout(START, pods.list(&params)).await {
+        Ok(Ok(list)) => list,
+        Ok(Err(error)) => return tracing::warn!(%error, namespace, "probe pods cannot be listed"),
+        Err(_) => return tracing::warn!(namespace, "probe pods cannot be listed in time"),
+    };
+    let now = Timestamp::now();
+    let doomed = list.items.iter().filter(|pod| matches!(which, Sweep::Of(_)) || is_stale(pod, now));
+    let names = doomed.filter_map(|pod| pod.metadata.name.as_deref());
+    join_all(names.map(|name| delete(&pods, name))).await;
+}
+
+/// Whether a probe pod has outlived every run that could wait for it.
+fn is_stale(pod: &Pod, now: Timestamp) -> bool {
+    let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    created.is_some_and(|created| now.duration_since(created).as_secs() > STALE_SECONDS)
+}
+
+async fn delete(pods: &Api<Pod>, name: &str) {
     let at_once = DeleteParams::default().grace_period(0);
-    let delete = pods.delete(&name, &at_once);
-    if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, delete).await {
+    // One that has gone by itself is all right too.
+    if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, pods.delete(name, &at_once)).await
+        && !matches!(&error, kube::Error::Api(status) if status.code == 404)
+    {
         tracing::warn!(%error, pod = name, "the probe pod cannot be deleted");
     }
-    report
 }
 
 async fn answer(pods: &Api<Pod>, name: &str) -> Result<SendReport, ProbePodError> {
@@ -209,6 +262,7 @@ mod tests {
             namespace: "shop".to_owned(),
             node: "w1".to_owned(),
             image: "trieste:1".to_owned(),
+            pull_secrets: vec!["registry".to_owned()],
             host_network: false,
         }
     }
@@ -217,16 +271,29 @@ mod tests {
     fn a_probe_pod_is_a_valid_pod_without_privileges() {
         let pod: Pod = serde_json::from_value(place().manifest(&request())).unwrap();
         assert_eq!(pod.metadata.name.as_deref(), Some("trieste-probe-010203040506-9"));
-        assert_eq!(pod.metadata.labels.unwrap()["submariner.io/transient"], "true");
+        let labels = pod.metadata.labels.unwrap();
+        assert_eq!(labels["submariner.io/transient"], "true");
+        assert_eq!(labels[RUN_LABEL], "010203040506");
+        assert!(NAME_LABEL.ends_with(&labels["app.kubernetes.io/name"]));
         let spec = pod.spec.unwrap();
         assert_eq!(
             (spec.node_name.as_deref(), spec.automount_service_account_token),
             (Some("w1"), Some(false))
         );
+        assert_eq!(spec.image_pull_secrets.as_ref().unwrap()[0].name, "registry");
         let context = spec.containers[0].security_context.as_ref().unwrap();
         assert_eq!(context.capabilities.as_ref().unwrap().drop, Some(vec!["ALL".to_owned()]));
         assert_eq!(spec.security_context.unwrap().run_as_non_root, Some(true));
         assert!(spec.containers[0].command.as_ref().unwrap().contains(&"--plain".to_owned()));
+    }
+
+    #[test]
+    fn only_what_nobody_waits_for_any_more_is_stale() {
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"creationTimestamp": "2026-11-21T18:00:00Z"}}))
+                .unwrap();
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        assert!(!is_stale(&pod, at("2026-11-21T18:01:30Z")) && is_stale(&pod, at("2026-11-21T18:02:30Z")));
     }
 
     #[test]

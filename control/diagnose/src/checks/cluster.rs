@@ -2,19 +2,13 @@
 
 use serde_json::Value;
 use trieste_control::api::{ConnectionStatus, Gateway, HaStatus, RouteAgent};
+use trieste_control::requirements::{self, OLDEST_KUBERNETES as OLDEST, PluginSupport};
 use trieste_control::steps::{Outcome, Steps};
 
 use super::{CheckError, Checked};
 use crate::agents::Agents as _;
 use crate::facts::{FactError, Found, within};
 
-/// The oldest Kubernetes that upstream supports: 1.19.
-const OLDEST: (u32, u32) = (1, 19);
-/// Plugins that are supported, by upstream's names.
-const PLUGINS: [&str; 7] =
-    ["generic", "canal-flannel", "weave-net", "OpenShiftSDN", "OVNKubernetes", "calico", "kindnet"];
-/// More of them: those that route between nodes like the generic one, by the names of discovery.
-const LIKE_GENERIC: [&str; 2] = ["flannel", "cilium"];
 /// The device that kube-proxy's IPVS mode makes.
 const IPVS_DEVICE: &str = "kube-ipvs0";
 
@@ -77,21 +71,28 @@ pub async fn cni(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckEr
 }
 
 fn judge_plugin(plugin: &str) -> (Outcome, String) {
-    let is_one_of = |list: &[&str]| list.iter().any(|known| known.eq_ignore_ascii_case(plugin));
-    if plugin.eq_ignore_ascii_case("generic") {
-        let text = format!(
-            "Submariner could not detect the CNI network plugin and is using ({plugin:?}) plugin. It may or may not work."
-        );
-        return (Outcome::Warning, text);
+    match requirements::plugin(plugin) {
+        PluginSupport::Generic => {
+            let text = format!(
+                "Submariner could not detect the CNI network plugin and is using ({plugin:?}) plugin. It may or may not \
+                 work."
+            );
+            (Outcome::Warning, text)
+        }
+        PluginSupport::Served => {
+            (Outcome::Success, format!("The detected CNI network plugin ({plugin:?}) is supported"))
+        }
+        PluginSupport::NotServed(why) => {
+            (Outcome::Failure, format!("The detected CNI plugin ({plugin:?}) is not supported: {why}"))
+        }
+        PluginSupport::Unknown => {
+            let text = format!(
+                "The detected CNI plugin ({plugin:?}) is not supported by Submariner. Supported plugins: [{}]",
+                requirements::served_plugins().collect::<Vec<_>>().join(" ")
+            );
+            (Outcome::Failure, text)
+        }
     }
-    if is_one_of(&PLUGINS) || is_one_of(&LIKE_GENERIC) {
-        return (Outcome::Success, format!("The detected CNI network plugin ({plugin:?}) is supported"));
-    }
-    let text = format!(
-        "The detected CNI plugin ({plugin:?}) is not supported by Submariner. Supported plugins: [{}]",
-        PLUGINS.join(" ")
-    );
-    (Outcome::Failure, text)
 }
 
 /// Calico masquerades towards networks of which it has no pool.
@@ -254,8 +255,8 @@ mod tests {
 
     #[test]
     fn old_versions_are_not_supported() {
-        assert!(is_old("1", "18") && is_old("1", "18+"));
-        assert!(!is_old("1", "19") && !is_old("1", "36") && !is_old("2", "0"));
+        assert!(is_old("1", "21") && is_old("1", "21+"));
+        assert!(!is_old("1", "22") && !is_old("1", "36") && !is_old("2", "0"));
         assert!(!is_old("0", "") && !is_old("", "0"));
     }
 
@@ -265,6 +266,8 @@ mod tests {
         let recorded = r#"Submariner could not detect the CNI network plugin and is using ("generic") plugin. It may or may not work."#;
         assert_eq!(judge_plugin("generic"), (Outcome::Warning, recorded.to_owned()));
         assert_eq!(judge_plugin("other").0, Outcome::Failure);
+        let (outcome, text) = judge_plugin("OVNKubernetes");
+        assert!(outcome == Outcome::Failure && text.contains("not served by this version"), "{text}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ const METRICS: &str = "submariner-gateway-metrics";
 /// When the API server or a node does not say.
 pub async fn deployment(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckError> {
     overlap(checked, steps).await?;
+    published(checked, steps).await?;
     let sets = Api::<DaemonSet>::namespaced(checked.source.client.clone(), &checked.source.namespace);
     for name in NEEDED.into_iter().chain(PERHAPS) {
         let found = within(&format!("DaemonSet {name}"), sets.get(name)).await?;
@@ -82,6 +83,21 @@ async fn overlap(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckEr
     let specs: Vec<EndpointSpec> = endpoints.into_iter().map(|endpoint| endpoint.spec).collect();
     for text in overlaps(&specs) {
         steps.remark(Outcome::Failure, &text);
+    }
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+/// Pods on nodes whose network is not published are reached by no other cluster.
+async fn published(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckError> {
+    steps.begin("Checking that the networks of all nodes' pods are published");
+    let cluster = crate::facts::cluster(&checked.source, &checked.kubectl, &mut Vec::new()).await?;
+    for (node, net) in cluster.unpublished() {
+        let text = format!(
+            "Pods on node {node:?} have addresses of {net}, which the cluster does not publish: no other cluster reaches \
+             them. Join again with all pod networks (--clustercidr)"
+        );
+        steps.remark(Outcome::Warning, &text);
     }
     steps.end(Outcome::Success);
     Ok(())

@@ -123,12 +123,13 @@ impl WatchReport {
     }
 }
 
-/// Watches, and tells line after line; blocks.
+/// Watches until its time is over or `is_over` says so, and tells line after line; blocks.
 ///
 /// # Errors
 /// [`NodeError::Socket`] without `NET_RAW`, [`NodeError::Output`] when nobody takes a line.
 pub fn watch(
     request: &WatchRequest,
+    is_over: &dyn Fn() -> bool,
     tell: &mut dyn FnMut(&WatchLine) -> io::Result<()>,
 ) -> Result<(), NodeError> {
     let mut ports = request.ports.clone();
@@ -140,6 +141,9 @@ pub fn watch(
     say(&WatchLine::Ready { hostname: hostname() })?;
     let end = Instant::now() + Duration::from_secs(request.seconds.min(MAX_SECONDS).into());
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        if is_over() {
+            break;
+        }
         let Some(packet) = capture.next(left.min(TICK))? else { continue };
         if let Some(outer) = wire::outer(packet.bytes).filter(|outer| counts(outer, &request.ports)) {
             let key = (packet.device.to_owned(), packet.way, outer);

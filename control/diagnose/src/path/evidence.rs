@@ -123,6 +123,8 @@ pub struct Cluster {
     pub gateways: Vec<PublishedStatus>,
     /// Networks that it has, by its Cluster object or its Endpoint.
     pub networks: Vec<IpNet>,
+    /// Whether it takes part in Globalnet.
+    pub is_global: bool,
     /// Network policies that choose the pod, and which directions they rule.
     pub policies: Vec<PolicyFacts>,
     /// What about the pod network is special: delivery by the network plugin.
@@ -153,6 +155,8 @@ pub struct Node {
     pub not_ready: Option<String>,
     /// Its addresses inside the cluster.
     pub addresses: Vec<IpAddr>,
+    /// The networks of its pods, as Kubernetes gave them out.
+    pub pod_networks: Vec<IpNet>,
     /// Why it could not be asked.
     pub problem: Option<AgentError>,
     /// Its report from before the probes.
@@ -272,6 +276,26 @@ impl Cluster {
         own.or_else(published)
     }
 
+    /// Networks of nodes' pods that the cluster does not publish: no other cluster reaches pods there.
+    ///
+    /// Some plugins give pods addresses of their own accord, and Globalnet publishes others on purpose; a family of which
+    /// nothing is published is left out on purpose too.
+    #[must_use]
+    pub fn unpublished(&self) -> Vec<(&str, IpNet)> {
+        let subnets = self.endpoint().map(|endpoint| endpoint.subnets.as_slice()).unwrap_or_default();
+        let published: Vec<IpNet> = subnets.iter().filter_map(|net| net.parse().ok()).collect();
+        if !self.network_plugin.is_empty() || self.is_global {
+            return Vec::new();
+        }
+        let is_missing = |net: &IpNet| {
+            let same = |other: &IpNet| other.addr().is_ipv4() == net.addr().is_ipv4();
+            published.iter().any(same) && !published.iter().any(|other| other.contains(net))
+        };
+        let all =
+            self.nodes.iter().flat_map(|(name, node)| node.pod_networks.iter().map(move |net| (name, net)));
+        all.filter(|(_, net)| is_missing(net)).map(|(name, net)| (name.as_str(), *net)).collect()
+    }
+
     /// The gateway's device.
     #[must_use]
     pub fn tunnel_device(&self) -> &str {
@@ -282,5 +306,37 @@ impl Cluster {
             (None, Some(endpoint)) if endpoint.backend == "vxlan" => UPSTREAM_VXLAN_CABLE,
             (None, _) => TUN,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(subnets: &[&str], pods: &[&str]) -> Cluster {
+        let subnets = subnets.iter().map(|net| (*net).to_owned()).collect();
+        let endpoint = EndpointSpec { cluster_id: "a".to_owned(), subnets, ..EndpointSpec::default() };
+        let pod_networks = pods.iter().map(|net| net.parse().unwrap()).collect();
+        let node = Node { pod_networks, ..Node::default() };
+        Cluster {
+            id: "a".to_owned(),
+            nodes: [("w1".to_owned(), node)].into(),
+            endpoints: vec![endpoint],
+            ..Cluster::default()
+        }
+    }
+
+    #[test]
+    fn pods_of_a_node_that_is_not_published_are_found() {
+        let found = cluster(&["10.1.0.0/16"], &["10.2.1.0/24", "fd00:1::/64"]);
+        assert_eq!(found.unpublished(), [("w1", "10.2.1.0/24".parse().unwrap())]);
+        assert!(cluster(&["10.1.0.0/16"], &["10.1.1.0/24"]).unpublished().is_empty());
+    }
+
+    #[test]
+    fn where_published_networks_are_others_on_purpose_nothing_is_missing() {
+        let found = cluster(&["242.0.0.0/16"], &["10.1.1.0/24"]);
+        assert!(Cluster { is_global: true, ..found.clone() }.unpublished().is_empty());
+        assert!(Cluster { network_plugin: "calico".to_owned(), ..found }.unpublished().is_empty());
     }
 }

@@ -4,23 +4,22 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Api;
-use kube::api::ListParams;
-use rand_core::OsRng;
 use trieste_control::steps::{Outcome, Steps};
 
-use super::evidence::{Cluster, Evidence, PodFacts, ServiceFacts, Side, probe};
-use crate::agents::{Agents, KubeAgents, ProbePod, probe_from_pod};
-use crate::facts::{self, FactError, Found, Source, within};
+use super::evidence::{Cluster, Evidence, Side, probe};
+use super::read::read;
+use crate::agents::{
+    AgentError, AgentImage, Agents, KubeAgents, ProbePod, Sweep, Watching, probe_from_pod, sweep_probe_pods,
+};
+use crate::facts::{FactError, Source};
+use crate::node::document::NodeReport;
 use crate::node::token::Run;
 use crate::node::{SendReport, SendRequest, Transport, WatchRequest};
 
 /// Ours: how long nodes watch, in seconds; longer than all probes take.
 const WATCH_SECONDS: u32 = 60;
 /// Ours: how long an answer may take, in milliseconds.
-const WAIT_MS: u32 = 1500;
+const WAIT_MS: u32 = 1000;
 /// Ours: until the last sights have come here.
 const SETTLE: Duration = Duration::from_millis(700);
 /// Lengths of pings that look for the path's size.
@@ -68,6 +67,8 @@ pub struct PathRequest {
     pub destination_side: Option<SideRequest>,
     /// Whether pods may be made to probe from.
     pub with_pods: bool,
+    /// What its probes are recognised by.
+    pub run: Run,
 }
 
 /// Gathers everything about a connection.
@@ -85,174 +86,72 @@ pub async fn gather(request: &PathRequest, steps: &mut dyn Steps) -> Result<Evid
         .destination_side
         .as_ref()
         .map(|side| KubeAgents::new(side.source.client.clone(), &side.source.namespace));
+    let from_to = ends(&mut evidence);
     steps.begin("Asking the nodes on the way");
-    report(&source, &mut evidence.source, Moment::Before).await;
-    if let Some(agents) = &destination {
-        report(agents, &mut evidence.destination, Moment::Before).await;
-    }
+    let run = request.run;
+    let watch = from_to.map(|_| WatchRequest { run, seconds: WATCH_SECONDS, ports: ports(&evidence) });
+    let (near, far, pods) = futures::join!(
+        before(&source, &evidence.source, watch.as_ref()),
+        async {
+            match &destination {
+                Some(agents) => before(agents, &evidence.destination, watch.as_ref()).await,
+                None => Vec::new(),
+            }
+        },
+        async {
+            match from_to {
+                Some(_) if request.with_pods => place(request, &source, &evidence).await,
+                Some(_) | None => None,
+            }
+        },
+    );
+    let near = keep_reports(&mut evidence.source, near);
+    let far = keep_reports(&mut evidence.destination, far);
     steps.end(Outcome::Success);
-    let (Some(from), Some(to)) = (evidence.source.pod.address, evidence.destination.pod.address) else {
-        return Ok(evidence);
-    };
-    if from.is_ipv4() != to.is_ipv4() {
-        evidence.notes.push(format!("{from} and {to} are of two families: no probe was sent"));
+    if from_to.is_none() {
         return Ok(evidence);
     }
     steps.begin("Sending probes, and watching them go by");
-    let pods = if request.with_pods { place(request, &source, &evidence).await } else { None };
-    probe_all(&source, destination.as_ref(), &mut evidence, pods).await;
-    report(&source, &mut evidence.source, Moment::After).await;
-    if let Some(agents) = &destination {
-        report(agents, &mut evidence.destination, Moment::After).await;
+    send_all(&Plan { run, evidence: &evidence }, &source, destination.as_ref(), pods)
+        .await
+        .keep(&mut evidence);
+    // What went by last is on its way here meanwhile.
+    let (near_after, far_after, ()) = futures::join!(
+        report(&source, &evidence.source),
+        async {
+            match &destination {
+                Some(agents) => report(agents, &evidence.destination).await,
+                None => Vec::new(),
+            }
+        },
+        tokio::time::sleep(SETTLE),
+    );
+    for (cluster, reports, watches) in
+        [(&mut evidence.source, near_after, near), (&mut evidence.destination, far_after, far)]
+    {
+        keep_after(cluster, reports);
+        for (name, watching) in watches {
+            keep(cluster, &mut evidence.notes, name, watching);
+        }
     }
     steps.end(Outcome::Success);
     Ok(evidence)
 }
 
-/// Objects of both sides.
-async fn read(request: &PathRequest, evidence: &mut Evidence) -> Result<(), FactError> {
-    let near = &request.source_side;
-    evidence.source = facts::cluster(&near.source, &near.kubectl, &mut evidence.notes).await?;
-    let source_pod = near.source.pod(&request.source.namespace, &request.source.name).await?;
-    set_pod(&near.source, &mut evidence.source, &request.source, source_pod, &mut evidence.notes).await;
-    match &request.destination_side {
-        Some(far) => {
-            evidence.destination = facts::cluster(&far.source, &far.kubectl, &mut evidence.notes).await?;
-            find_destination(far, &request.destination, evidence).await?;
-        }
-        None => {
-            let text = "the destination's cluster is not looked at: name its context with --remotecontext";
-            evidence.notes.push(text.to_owned());
-            if let Destination::Address(address) = request.destination {
-                evidence.destination.pod = of_address(address);
-            }
-            infer_destination(evidence);
-        }
+/// Where probes go from and to, if there is something to probe.
+fn ends(evidence: &mut Evidence) -> Option<(IpAddr, IpAddr)> {
+    let (from, to) = (evidence.source.pod.address?, evidence.destination.pod.address?);
+    if from.is_ipv4() != to.is_ipv4() {
+        evidence.notes.push(format!("{from} and {to} are of two families: no probe was sent"));
+        return None;
     }
-    let keys = match &request.destination_side {
-        Some(far) => futures::join!(near.source.preshared_key(), far.source.preshared_key()),
-        None => (None, None),
-    };
-    evidence.same_preshared_key = match keys {
-        (Some(one), Some(other)) => Some(one == other),
-        (_, _) => None,
-    };
-    Ok(())
+    Some((from, to))
 }
 
-fn of_address(address: IpAddr) -> PodFacts {
-    PodFacts { name: address.to_string(), address: Some(address), ..PodFacts::default() }
-}
-
-async fn set_pod(
-    source: &Source,
-    cluster: &mut Cluster,
-    asked: &PodRef,
-    pod: Option<Pod>,
-    notes: &mut Vec<String>,
-) {
-    let Some(pod) = pod else {
-        let name = format!("{}/{}", asked.namespace, asked.name);
-        cluster.pod = PodFacts { name, missing: true, known: true, ..PodFacts::default() };
-        return;
-    };
-    cluster.pod = facts::pod_facts(&pod);
-    cluster.worker = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    match source.policies(&pod).await {
-        Ok(policies) => cluster.policies = policies,
-        Err(error) => notes.push(error.to_string()),
-    }
-}
-
-async fn find_destination(
-    far: &SideRequest,
-    asked: &Destination,
-    evidence: &mut Evidence,
-) -> Result<(), FactError> {
-    match asked {
-        Destination::Pod(name) => {
-            let pod = far.source.pod(&name.namespace, &name.name).await?;
-            set_pod(&far.source, &mut evidence.destination, name, pod, &mut evidence.notes).await;
-        }
-        Destination::Address(address) => match far.source.pod_at(*address).await? {
-            Some(pod) => {
-                let metadata = &pod.metadata;
-                let name = PodRef {
-                    namespace: metadata.namespace.clone().unwrap_or_default(),
-                    name: metadata.name.clone().unwrap_or_default(),
-                };
-                set_pod(&far.source, &mut evidence.destination, &name, Some(pod), &mut evidence.notes).await;
-            }
-            None => evidence.destination.pod = of_address(*address),
-        },
-        Destination::Service(name) => find_service(far, name, evidence).await?,
-    }
-    Ok(())
-}
-
-async fn find_service(far: &SideRequest, asked: &PodRef, evidence: &mut Evidence) -> Result<(), FactError> {
-    let name = format!("{}/{}", asked.namespace, asked.name);
-    let client = far.source.client.clone();
-    let services = Api::<Service>::namespaced(client.clone(), &asked.namespace);
-    let Found::There(service) = within(&format!("service {name}"), services.get(&asked.name)).await? else {
-        evidence.service =
-            Some(ServiceFacts { name: name.clone(), missing: true, ..ServiceFacts::default() });
-        evidence.destination.pod = PodFacts { name, ..PodFacts::default() };
-        return Ok(());
-    };
-    let slices = Api::<EndpointSlice>::namespaced(client, &asked.namespace);
-    let params = ListParams::default().labels(&format!("kubernetes.io/service-name={}", asked.name));
-    let slices = match within("endpoint slices", slices.list(&params)).await? {
-        Found::There(list) => list.items,
-        Found::Missing => Vec::new(),
-    };
-    let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter());
-    let is_ready = |endpoint: &k8s_openapi::api::discovery::v1::Endpoint| {
-        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
-    };
-    let (ready, not_ready): (Vec<_>, Vec<_>) = endpoints.partition(|endpoint| is_ready(endpoint));
-    let spec = service.spec.unwrap_or_default();
-    let is_tcp = |port: &&k8s_openapi::api::core::v1::ServicePort| {
-        port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP")
-    };
-    let port = spec.ports.iter().flatten().find(is_tcp).and_then(|port| u16::try_from(port.port).ok());
-    evidence.service = Some(ServiceFacts {
-        name: name.clone(),
-        missing: false,
-        address: spec.cluster_ip.and_then(|address| address.parse().ok()),
-        port,
-        ready: ready.len(),
-        not_ready: not_ready.len(),
-    });
-    evidence.destination.pod = PodFacts { name, ..PodFacts::default() };
-    let first = ready.first().and_then(|endpoint| endpoint.addresses.first()?.parse::<IpAddr>().ok());
-    if let Some(address) = first {
-        match far.source.pod_at(address).await? {
-            Some(pod) => {
-                set_pod(&far.source, &mut evidence.destination, asked, Some(pod), &mut evidence.notes).await;
-            }
-            None => evidence.destination.pod = of_address(address),
-        }
-    }
-    Ok(())
-}
-
-/// Who the destination belongs to, as far as the source's cluster knows.
-fn infer_destination(evidence: &mut Evidence) {
-    let Some(address) = evidence.destination.pod.address else { return };
-    let has = |endpoint: &&trieste_control::api::EndpointSpec| {
-        let subnets = endpoint.subnets.iter().filter_map(|net| net.parse::<ipnet::IpNet>().ok());
-        subnets.into_iter().any(|net| net.contains(&address))
-    };
-    let holder = evidence.source.endpoints.iter().find(has).map(|endpoint| endpoint.cluster_id.clone());
-    evidence.destination.id = holder.unwrap_or_default();
-}
-
-/// When a report is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    Before,
-    After,
+/// Takes away what a run that was given up has left behind.
+pub async fn give_up(request: &PathRequest) {
+    let side = &request.source_side.source;
+    sweep_probe_pods(&side.client, &request.source.namespace, Sweep::Of(request.run)).await;
 }
 
 fn on_the_way(cluster: &Cluster) -> Vec<String> {
@@ -261,72 +160,94 @@ fn on_the_way(cluster: &Cluster) -> Vec<String> {
     names
 }
 
-async fn report<A: Agents>(agents: &A, cluster: &mut Cluster, moment: Moment) {
+type Reported = Result<NodeReport, AgentError>;
+type Watched = Result<Watching, AgentError>;
+
+async fn report<A: Agents>(agents: &A, cluster: &Cluster) -> Vec<(String, Reported)> {
     let names = on_the_way(cluster);
     let reports = join_all(names.iter().map(|name| agents.report(name))).await;
-    for (name, report) in names.into_iter().zip(reports) {
+    names.into_iter().zip(reports).collect()
+}
+
+/// Asks the nodes, and has them watch from then on.
+async fn before<A: Agents>(
+    agents: &A,
+    cluster: &Cluster,
+    watch: Option<&WatchRequest>,
+) -> Vec<(String, Reported, Option<Watched>)> {
+    let asked = on_the_way(cluster).into_iter().map(async |name| {
+        let watching = async {
+            match watch {
+                Some(request) => Some(agents.watch(&name, request).await),
+                None => None,
+            }
+        };
+        let (report, watching) = futures::join!(agents.report(&name), watching);
+        (name, report, watching)
+    });
+    join_all(asked).await
+}
+
+fn keep_reports(
+    cluster: &mut Cluster,
+    asked: Vec<(String, Reported, Option<Watched>)>,
+) -> Vec<(String, Watched)> {
+    let mut watches = Vec::new();
+    for (name, report, watching) in asked {
+        let node = cluster.nodes.entry(name.clone()).or_default();
+        match report {
+            Ok(report) => node.before = Some(report),
+            Err(error) => node.problem = Some(error),
+        }
+        watches.extend(watching.map(|watching| (name, watching)));
+    }
+    watches
+}
+
+fn keep_after(cluster: &mut Cluster, reports: Vec<(String, Reported)>) {
+    for (name, report) in reports {
         let node = cluster.nodes.entry(name).or_default();
-        match (report, moment) {
-            (Ok(report), Moment::Before) => node.before = Some(report),
-            (Ok(report), Moment::After) => node.after = Some(report),
-            (Err(error), _) => node.problem = Some(error),
+        match report {
+            Ok(report) => node.after = Some(report),
+            Err(error) => node.problem = Some(error),
         }
     }
 }
 
 /// Sends all probes while both sides' nodes watch.
-pub(crate) async fn probe_all<A: Agents>(
+async fn send_all<A: Agents>(
+    plan: &Plan<'_>,
     source: &A,
     destination: Option<&A>,
-    evidence: &mut Evidence,
     pods: Option<Pods>,
-) {
-    let run = Run::random(&mut OsRng);
-    let ports = ports(evidence);
-    let watch = WatchRequest { run, seconds: WATCH_SECONDS, ports };
-    let near = watch_all(source, &evidence.source, &watch).await;
-    let far = match destination {
-        Some(agents) => watch_all(agents, &evidence.destination, &watch).await,
-        None => Vec::new(),
-    };
-    let plan = Plan { run, evidence };
+) -> Results {
     let from_pod = async {
         match &pods {
-            Some(pods) => futures::join!(pods.ping(&plan), pods.service(&plan)),
+            Some(pods) => futures::join!(pods.ping(plan), pods.service(plan)),
             None => (None, None),
         }
     };
-    let (ways, (ping, service)) = futures::join!(plan.walk(source, destination), from_pod);
-    evidence.probes.extend(ways);
-    evidence.probes.extend(ping.map(|result| (probe::POD, result)));
-    evidence.probes.extend(service.map(|result| (probe::SERVICE, result)));
-    for (number, result) in &evidence.probes {
-        if let Err(why) = result {
-            let note = format!("probe {number} was not sent: {why}");
-            if !evidence.notes.contains(&note) {
-                evidence.notes.push(note);
+    let (mut sent, (ping, service)) = futures::join!(plan.walk(source, destination), from_pod);
+    sent.extend(ping.map(|result| (probe::POD, result)));
+    sent.extend(service.map(|result| (probe::SERVICE, result)));
+    Results(sent)
+}
+
+/// What became of all probes.
+struct Results(Vec<(u16, Sent)>);
+
+impl Results {
+    fn keep(self, evidence: &mut Evidence) {
+        evidence.probes.extend(self.0);
+        for (number, result) in &evidence.probes {
+            if let Err(why) = result {
+                let note = format!("probe {number} was not sent: {why}");
+                if !evidence.notes.contains(&note) {
+                    evidence.notes.push(note);
+                }
             }
         }
     }
-    tokio::time::sleep(SETTLE).await;
-    for (name, watching) in near {
-        keep(&mut evidence.source, &mut evidence.notes, name, watching);
-    }
-    for (name, watching) in far {
-        keep(&mut evidence.destination, &mut evidence.notes, name, watching);
-    }
-}
-
-type Watched = Result<crate::agents::Watching, crate::agents::AgentError>;
-
-async fn watch_all<A: Agents>(
-    agents: &A,
-    cluster: &Cluster,
-    request: &WatchRequest,
-) -> Vec<(String, Watched)> {
-    let names = on_the_way(cluster);
-    let watching = join_all(names.iter().map(|name| agents.watch(name, request))).await;
-    names.into_iter().zip(watching).collect()
 }
 
 fn keep(cluster: &mut Cluster, notes: &mut Vec<String>, name: String, watching: Watched) {
@@ -468,14 +389,18 @@ pub(crate) struct Pods {
 
 async fn place(request: &PathRequest, agents: &KubeAgents, evidence: &Evidence) -> Option<Pods> {
     let node = evidence.source.worker.clone()?;
-    let image = agents.image(&node).await.ok()??;
+    let client = request.source_side.source.client.clone();
+    let namespace = &request.source.namespace;
+    let (image, ()) = futures::join!(agents.image(&node), sweep_probe_pods(&client, namespace, Sweep::Stale));
+    let AgentImage { name: image, pull_secrets } = image.ok()??;
     let place = ProbePod {
-        namespace: request.source.namespace.clone(),
+        namespace: namespace.clone(),
         node,
         image,
+        pull_secrets,
         host_network: evidence.source.pod.host_network,
     };
-    Some(Pods { client: request.source_side.source.client.clone(), place })
+    Some(Pods { client, place })
 }
 
 impl Pods {

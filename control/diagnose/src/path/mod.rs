@@ -10,6 +10,7 @@
 //! explains: what is wrong on that hop is the reason. Where there is nothing to probe with, or from, state alone judges.
 //!
 //! * [`gather`] — asks both clusters and their nodes, sends the probes;
+//! * `read` — what the API servers know, before that;
 //! * [`evidence`] — what came of it;
 //! * [`judge`](judge()) — a pure function of the evidence;
 //! * [`verdict`] — what it says.
@@ -17,10 +18,11 @@
 pub mod evidence;
 mod gather;
 mod judge;
+mod read;
 mod trace;
 pub mod verdict;
 
 pub use evidence::Evidence;
-pub use gather::{Destination, PathRequest, PodRef, SideRequest, gather};
+pub use gather::{Destination, PathRequest, PodRef, SideRequest, gather, give_up};
 pub use judge::judge;
 pub use verdict::{Cause, Diagnosis, Finding, Health, Hop};

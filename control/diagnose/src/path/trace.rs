@@ -85,12 +85,17 @@ impl Stop {
         let (there, back) = match self.place {
             Place::Start => (Hop::SourcePod, Hop::DestinationPod),
             Place::LeavesWorker => (Hop::SourceNode, Hop::DestinationNode),
-            Place::LeavesCarried | Place::ArrivesCarried => (Hop::SourceVxlan, Hop::DestinationVxlan),
-            Place::EntersGateway | Place::EntersTunnel => (Hop::SourceGateway, Hop::DestinationGateway),
+            // Whoever drops the datagram on the gateway's node: it is what goes between the nodes that does not pass.
+            Place::LeavesCarried | Place::ArrivesCarried | Place::EntersGateway => {
+                (Hop::SourceVxlan, Hop::DestinationVxlan)
+            }
+            Place::EntersTunnel => (Hop::SourceGateway, Hop::DestinationGateway),
             Place::LeavesTunnel => (Hop::Cable, Hop::Cable),
             Place::LeavesGateway => (Hop::DestinationGateway, Hop::SourceGateway),
-            Place::ForwardedCarried | Place::ReceivedCarried => (Hop::DestinationVxlan, Hop::SourceVxlan),
-            Place::EntersWorker | Place::Delivered => (Hop::DestinationNode, Hop::SourceNode),
+            Place::ForwardedCarried | Place::ReceivedCarried | Place::EntersWorker => {
+                (Hop::DestinationVxlan, Hop::SourceVxlan)
+            }
+            Place::Delivered => (Hop::DestinationNode, Hop::SourceNode),
             Place::Answered => (Hop::DestinationPod, Hop::SourcePod),
         };
         match from {

@@ -13,13 +13,15 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = pod(&evidence.source, Side::Source);
     found.extend(service(evidence));
     found.extend(pod(&evidence.destination, Side::Destination));
+    let mut without_gateway = Vec::new();
     for (side, hop) in [(Side::Source, Hop::SourceGateway), (Side::Destination, Hop::DestinationGateway)] {
-        found.extend(gateways(evidence.side(side), hop));
+        let wrong = gateways(evidence.side(side), hop);
+        if !wrong.is_empty() {
+            without_gateway.push(side);
+        }
+        found.extend(wrong);
     }
-    // A gateway that has gone takes its Endpoint with it, so that the other cluster does not know it any more.
-    let without_gateway = found.iter().any(|f| matches!(f.cause, Cause::NoGatewayNode | Cause::GatewayDown));
-    let of_set = cluster_set(evidence).into_iter();
-    found.extend(of_set.filter(|finding| !(without_gateway && finding.cause == Cause::ClusterUnknown)));
+    found.extend(cluster_set(evidence, &without_gateway));
     found.sort_by_key(|finding| finding.hop);
     found
 }
@@ -108,7 +110,8 @@ fn gateways(cluster: &Cluster, hop: Hop) -> Vec<Finding> {
     Vec::new()
 }
 
-fn cluster_set(evidence: &Evidence) -> Vec<Finding> {
+/// A gateway that has gone takes its Endpoint with it, or leaves an old one behind: neither is a reason.
+fn cluster_set(evidence: &Evidence, without_gateway: &[Side]) -> Vec<Finding> {
     // First: clusters that refuse each other for it have no Endpoint of each other either.
     let mut found: Vec<_> = overlap(evidence).into_iter().collect();
     let pairs = [(&evidence.source, &evidence.destination), (&evidence.destination, &evidence.source)];
@@ -126,12 +129,12 @@ fn cluster_set(evidence: &Evidence) -> Vec<Finding> {
         };
         if !is_known && other.id.is_empty() && !other.pod.known {
             found.push(address_unknown(own, other));
-        } else if !is_known {
+        } else if !is_known && without_gateway.is_empty() {
             found.push(unknown_cluster(evidence, own, other, own.status()));
         }
     }
-    for cluster in [&evidence.source, &evidence.destination] {
-        found.extend(not_published(cluster));
+    for side in [Side::Source, Side::Destination].into_iter().filter(|side| !without_gateway.contains(side)) {
+        found.extend(not_published(evidence.side(side)));
     }
     found
 }

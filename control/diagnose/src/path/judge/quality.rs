@@ -3,11 +3,14 @@
 use trieste_control::admin::BrokerLink;
 use trieste_control::api::ConnectionStatus;
 
-use super::super::evidence::{Evidence, Side, probe};
+use super::super::evidence::{Evidence, Node, Side, probe};
 use super::super::trace::Trip;
 use super::super::verdict::{Cause, Finding, Hop, Measured, Way};
 use crate::node::wire::{Refusal, What};
-use crate::node::{SendReport, Way as Direction};
+use crate::node::{DropRule, SendReport, Way as Direction};
+
+/// Ours: most rules that are shown.
+const MAX_RULES: usize = 8;
 
 /// Measures what passed.
 pub(super) fn measure(evidence: &Evidence, there: &Trip) -> Measured {
@@ -38,8 +41,10 @@ pub(super) fn black_hole(evidence: &Evidence) -> Option<Finding> {
     let report = evidence.probe(probe::SIZES)?;
     let said = report.sent.iter().filter_map(|packet| packet.error.as_ref()?.mtu).min();
     let is_lost = |size: u16| said.is_none_or(|said| u32::from(size) <= said);
-    let largest =
-        report.sent.iter().filter(|packet| packet.answered_us.is_some()).map(|packet| packet.size).max()?;
+    // Even of these none may pass, though the small ones did.
+    let small = evidence.probe(probe::PING).into_iter().flat_map(|pings| &pings.sent);
+    let answered = report.sent.iter().chain(small).filter(|packet| packet.answered_us.is_some());
+    let largest = answered.map(|packet| packet.size).max()?;
     let lost: Vec<_> = report
         .sent
         .iter()
@@ -130,17 +135,32 @@ pub(super) fn masqueraded(evidence: &Evidence, there: &Trip) -> Option<Finding> 
         format!("the packet's source is {expected}, and becomes {seen} on the way: somebody masquerades it");
     let hop = stop.hop(Side::Source);
     let nodes = [cluster.worker(), cluster.gateway()];
-    let rules = nodes.into_iter().flatten().flat_map(|node| node.reports().last()).flat_map(|report| {
-        let rules = report.filters.translations.iter().filter(|rule| rule.packets != Some(0));
-        rules.take(4).map(|rule| {
-            format!("on node {}: rule `{}` in chain `{}`", report.hostname, rule.text, rule.chain)
-        })
-    });
+    let rules = nodes.into_iter().flatten().flat_map(translations).take(MAX_RULES);
     let rules: Vec<String> = rules.collect();
     Some(Finding::new(hop, Cause::SourceMasqueraded, reason).seen_all(rules).remedy(
         "except the other clusters' networks from it: in the network plugin's settings (natOutgoing, ip-masq-agent's \
          nonMasqueradeCIDRs), or in the rule itself",
     ))
+}
+
+/// Rules of a node that give packets another source: those that took packets meanwhile, else those that may have.
+fn translations(node: &Node) -> Vec<String> {
+    let Some(report) = node.reports().last() else { return Vec::new() };
+    let all = report.filters.translations.iter().filter(|rule| rule.packets != Some(0));
+    let grew = |rule: &DropRule| {
+        let now = rule.packets?;
+        let earlier = node.before.as_ref()?.filters.translations.iter();
+        let earlier = earlier.clone().find(|old| old.chain == rule.chain && old.handle == rule.handle);
+        Some(now > earlier.and_then(|old| old.packets).unwrap_or(0))
+    };
+    let mut rules: Vec<_> = all.map(|rule| (grew(rule), rule)).collect();
+    if rules.iter().any(|(grew, _)| *grew == Some(true)) {
+        rules.retain(|(grew, _)| *grew == Some(true));
+    }
+    let words = |rule: &DropRule| {
+        format!("on node {}: rule `{}` in chain `{}`", report.hostname, rule.text, rule.chain)
+    };
+    rules.into_iter().map(|(_, rule)| words(rule)).collect()
 }
 
 /// NAT discovery has had no answer, and the cable does with a guess.

@@ -120,6 +120,14 @@ fn gateway_is_not_labelled_or_does_not_work() {
         lost_before(e, Way::There, Stop::EntersTunnel);
     };
     broken(killed, Cause::GatewayDown, Hop::SourceGateway);
+    let stale = |e: &mut Evidence| {
+        e.destination.gateway_nodes.clear();
+        let id = e.destination.id.clone();
+        let own = e.destination.endpoints.iter_mut().find(|endpoint| endpoint.cluster_id == id).unwrap();
+        own.subnets = vec!["192.0.2.0/24".to_owned()];
+        lost_before(e, Way::There, Stop::LeavesTunnel);
+    };
+    broken(stale, Cause::NoGatewayNode, Hop::DestinationGateway);
 }
 
 #[test]
@@ -264,7 +272,7 @@ fn port_4800_is_blocked_by_the_network_or_by_a_node() {
         reports(&mut e.source, "a-gw1", |report| report.filters.drops.push(drops_port("input", 4800)));
         lost_before(e, Way::There, Stop::EntersGateway);
     };
-    broken(node, Cause::VxlanPortBlocked, Hop::SourceGateway);
+    broken(node, Cause::VxlanPortBlocked, Hop::SourceVxlan);
     let way_out = |e: &mut Evidence| {
         reports(&mut e.source, "a-w1", |report| report.filters.drops.push(drops_port("output", 4800)));
         lost_before(e, Way::There, Stop::LeavesCarried);
@@ -469,6 +477,14 @@ fn large_packets_vanish() {
         }
     };
     broken(change, Cause::MtuBlackHole, Hop::SourceVxlan);
+}
+
+#[test]
+fn a_black_hole_may_take_every_size_but_that_of_small_pings() {
+    let mut evidence = healthy();
+    let Some(Ok(report)) = evidence.probes.get_mut(&probe::SIZES) else { panic!("no sizes") };
+    report.sent = vec![SentPacket { number: 1, size: 600, ..SentPacket::default() }];
+    assert_eq!(verdict(&evidence).1, Cause::MtuBlackHole);
 }
 
 #[test]

@@ -1,0 +1,60 @@
+//! What Kubernetes and network plugin this version needs: `join` and `diagnose` say the same.
+
+/// The oldest Kubernetes: objects are applied by the server, which does that for everybody since 1.22. Upstream asks
+/// for 1.19, but its tool applies objects itself.
+pub const OLDEST_KUBERNETES: (u32, u32) = (1, 22);
+
+/// How this version's route agent gets on with a network plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PluginSupport {
+    /// It serves it.
+    Served,
+    /// It is treated as any other; it may or may not work.
+    Generic,
+    /// It does not serve it, for a reason.
+    NotServed(&'static str),
+    /// It was never heard of.
+    Unknown,
+}
+
+/// Plugins by the names of discovery, which are upstream's where it has one.
+pub const PLUGINS: [(&str, PluginSupport); 9] = [
+    ("calico", PluginSupport::Served),
+    ("canal-flannel", PluginSupport::Served),
+    ("cilium", PluginSupport::Generic),
+    ("flannel", PluginSupport::Served),
+    ("generic", PluginSupport::Generic),
+    ("kindnet", PluginSupport::Served),
+    ("OpenShiftSDN", PluginSupport::Served),
+    (
+        "OVNKubernetes",
+        PluginSupport::NotServed("OVN-Kubernetes is not served by this version's route agent yet"),
+    ),
+    ("weave-net", PluginSupport::Served),
+];
+
+/// How a plugin is served, in any case of letters.
+#[must_use]
+pub fn plugin(name: &str) -> PluginSupport {
+    let known = PLUGINS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    known.map_or(PluginSupport::Unknown, |(_, support)| *support)
+}
+
+/// The names of the plugins that are served.
+pub fn served_plugins() -> impl Iterator<Item = &'static str> {
+    PLUGINS.into_iter().filter(|(_, support)| *support == PluginSupport::Served).map(|(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_are_known_in_any_case() {
+        assert_eq!(plugin("Kindnet"), PluginSupport::Served);
+        assert_eq!(plugin("generic"), PluginSupport::Generic);
+        assert!(matches!(plugin("ovnkubernetes"), PluginSupport::NotServed(_)));
+        assert_eq!(plugin("other"), PluginSupport::Unknown);
+        assert!(served_plugins().all(|name| plugin(name) == PluginSupport::Served));
+    }
+}
