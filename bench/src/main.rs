@@ -4,12 +4,14 @@
 //! |---|---|---|
 //! | `stages` | ns per packet of each stage and of the whole line in memory; what happens per packet besides | valgrind for the counts |
 //! | `cables` | sealing and opening against bare boringtun and bare ring, in the same loop | nothing |
+//! | `clusters` | pods on gateways and workers of two real clusters, and what each hop costs | root, iperf3, the components of `./dev deps` |
 //! | `lab` | whole gateways in network namespaces, ours and others' | root, iperf3, the peers' programs |
 
 #![forbid(unsafe_code)]
 
 mod cables;
 mod census;
+mod clusters;
 mod lab;
 mod machine;
 mod measure;
@@ -41,6 +43,8 @@ enum Command {
     Cables(cables::Options),
     /// Whole gateways in network namespaces against other people's (needs root).
     Lab(lab::Options),
+    /// Pods on gateways and on workers of two real clusters: what each hop costs (needs root).
+    Clusters(clusters::Options),
     /// A fixed piece of work, to be run under an instrument that counts.
     #[command(hide = true)]
     CensusWorkload(census::Workload),
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Stages(options) => stages::run(&options),
         Command::Cables(options) => cables::run(&options),
         Command::Lab(options) => lab::run(&options),
+        Command::Clusters(options) => clusters::run(&options),
         Command::CensusWorkload(workload) => census::work(&workload),
         Command::PlainGateway(command_line) => return plain_gateway::run(&command_line),
     };
