@@ -26,6 +26,7 @@ mod node;
 mod plan;
 mod programs;
 mod set;
+mod witness;
 mod workload;
 
 pub use cluster::Cluster;
@@ -33,4 +34,5 @@ pub use fabric::Clusters;
 pub use node::Node;
 pub use plan::{ClusterShape, ProxyMode};
 pub use set::{ClusterSet, MEMBER};
+pub use witness::{PodFlow, Witness, seen_within, worst};
 pub use workload::{Pod, PodShape, RESPONDER_PORT, TOOLS_IMAGE};

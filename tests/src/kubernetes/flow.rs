@@ -1,7 +1,7 @@
 //! A flow of numbered packets between two pods, and what became of each: what a fault costs.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -65,14 +65,30 @@ impl Flow {
         interval: Duration,
         timeout: Duration,
     ) -> anyhow::Result<Self> {
-        let mirror = socket(&to.namespace)?;
-        let port = mirror.local_addr()?.port();
-        let target = SocketAddr::new(to.v4().context("the pod has no IPv4 address")?, port);
-        let sender = socket(&from.namespace)?;
+        let address = to.v4().context("the pod has no IPv4 address")?;
+        Self::between(&from.namespace, (&to.namespace, address), b"", interval, timeout)
+    }
+
+    /// The same between any two namespaces, to this address of the second, over either family. Every packet ends with
+    /// the marker, at most 50 bytes: something to look for in a capture.
+    ///
+    /// # Errors
+    /// As [`Flow::start`].
+    pub fn between(
+        from: &Namespace,
+        to: (&Namespace, IpAddr),
+        marker: &[u8],
+        interval: Duration,
+        timeout: Duration,
+    ) -> anyhow::Result<Self> {
+        let (mirror_namespace, address) = to;
+        let mirror = socket(mirror_namespace, address)?;
+        let target = SocketAddr::new(address, mirror.local_addr()?.port());
+        let sender = socket(from, address)?;
         let receiver = sender.try_clone()?;
         let (is_over, packets) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let (over, sent) = (Arc::clone(&is_over), Arc::clone(&packets));
-        let send = std::thread::spawn(move || send_until(&sender, target, interval, &sent, &over));
+        let (over, sent, marker) = (Arc::clone(&is_over), Arc::clone(&packets), marker.to_vec());
+        let send = std::thread::spawn(move || send_until(&sender, target, &marker, interval, &sent, &over));
         let (over, back) = (Arc::clone(&is_over), Arc::clone(&packets));
         let receive = std::thread::spawn(move || receive_until(&receiver, &back, &over));
         let over = Arc::clone(&is_over);
@@ -141,8 +157,10 @@ fn cost(packets: &[Packet], took: Duration) -> Cost {
     Cost { took, sent: packets.len(), lost, longest_gap }
 }
 
-fn socket(namespace: &Namespace) -> anyhow::Result<UdpSocket> {
-    let socket = namespace.enter(|| UdpSocket::bind("0.0.0.0:0").context("a UDP socket"))?;
+/// A socket for any port, of the family of `like`.
+fn socket(namespace: &Namespace, like: IpAddr) -> anyhow::Result<UdpSocket> {
+    let any = if like.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = namespace.enter(|| UdpSocket::bind(any).context("a UDP socket"))?;
     socket.set_read_timeout(Some(TICK))?;
     Ok(socket)
 }
@@ -150,6 +168,7 @@ fn socket(namespace: &Namespace) -> anyhow::Result<UdpSocket> {
 fn send_until(
     socket: &UdpSocket,
     to: SocketAddr,
+    marker: &[u8],
     interval: Duration,
     packets: &Mutex<Vec<Packet>>,
     is_over: &AtomicBool,
@@ -163,7 +182,7 @@ fn send_until(
             packets.len() - 1
         };
         // Refusals (no route, no buffer) are what is being measured.
-        let _ = socket.send_to(&(number as u64).to_be_bytes(), to);
+        let _ = socket.send_to(&[&(number as u64).to_be_bytes(), marker].concat(), to);
         // A machine that was busy does not catch up with a burst: that would measure the burst.
         next = (next + interval).max(now);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
