@@ -18,7 +18,9 @@ use super::Uninstall;
 use crate::apply::remove;
 use crate::error::DeployError;
 use crate::join::{away, away_with, counts, pods};
-use crate::objects::names::{GATEWAY_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
+use crate::objects::names::{
+    GATEWAY_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, ROUTE_AGENT, TRIESTE, VERSION_LABEL,
+};
 use crate::place::Place;
 use crate::server::{POLL, Server};
 
@@ -77,7 +79,11 @@ fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
     if let Some(capabilities) = security["capabilities"].as_object_mut() {
         capabilities.remove("add");
     }
-    pod["initContainers"] = json!([program]);
+    let (sweeper, volumes) = sweeper(live, &image, &policy, &security);
+    pod["initContainers"] = json!([program, sweeper]);
+    if let Some(all) = pod["volumes"].as_array_mut() {
+        all.extend(volumes);
+    }
     pod["containers"] = json!([{
         "name": "done",
         "image": image,
@@ -87,6 +93,10 @@ fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
         "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}},
     }]);
     pod["terminationGracePeriodSeconds"] = json!(1);
+    // A node that is no gateway any more has kept its device and its key.
+    if let Some(selector) = pod["nodeSelector"].as_object_mut() {
+        selector.remove(GATEWAY_LABEL);
+    }
     pod["nodeSelector"][PARKED] = json!("true");
     let labels = json!({
         "app": name, PART_OF_LABEL: TRIESTE, MANAGED_BY_LABEL: TRIESTE, VERSION_LABEL: env!("CARGO_PKG_VERSION"),
@@ -100,6 +110,27 @@ fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     })
+}
+
+/// Folders of the node that a set's pods have had made, and what a program that was killed leaves in them. No pod removes
+/// a folder that is mounted into it: this container sees the folder above, and has no rights but a file's owner's. The
+/// folder of sockets goes with the route agents, who are the last to use it.
+fn sweeper(live: &Value, image: &Value, policy: &Value, security: &Value) -> (Value, Vec<Value>) {
+    let is_last = live["metadata"]["name"] == ROUTE_AGENT;
+    let (above, words) = if is_last {
+        ("/run", "rm -f trieste/gateway.sock trieste/routeagent.json; rmdir trieste")
+    } else {
+        ("/var/lib", "rmdir trieste")
+    };
+    let container = json!({
+        "name": "sweep",
+        "image": image,
+        "imagePullPolicy": policy,
+        "command": ["/bin/sh", "-c", format!("cd /above && {{ {words}; }} 2>/dev/null; true")],
+        "securityContext": security,
+        "volumeMounts": [{"name": "above", "mountPath": "/above"}],
+    });
+    (container, vec![json!({"name": "above", "hostPath": {"path": above, "type": "Directory"}})])
 }
 
 /// Waits until no pod of the program runs. One on a node that is away never ends: it is told, and not waited for.
@@ -207,12 +238,14 @@ mod tests {
 
     #[test]
     fn a_cleaner_runs_the_program_once_with_its_rights_and_then_waits_without_any() {
-        for name in [crate::objects::names::GATEWAY, crate::objects::names::ROUTE_AGENT] {
+        for name in [crate::objects::names::GATEWAY, ROUTE_AGENT] {
             let live = live(name);
             let cleaner = cleaner_of(&live, &format!("{name}-uninstall"), "submariner-operator");
             let pod = &cleaner["spec"]["template"]["spec"];
             let init = &pod["initContainers"];
-            assert_eq!(init.as_array().unwrap().len(), 1, "the wait for the node is of no use");
+            assert_eq!(init.as_array().unwrap().len(), 2, "the wait for the node is of no use");
+            assert_eq!(init[1]["name"], "sweep");
+            assert!(init[1]["securityContext"]["capabilities"]["add"].is_null());
             assert_eq!(init[0]["command"], live["spec"]["template"]["spec"]["containers"][0]["command"]);
             assert_eq!(init[0]["securityContext"]["capabilities"]["add"], json!(["NET_ADMIN", "NET_RAW"]));
             let is_uninstall =
@@ -221,6 +254,10 @@ mod tests {
             assert!(init[0]["readinessProbe"].is_null() && init[0]["ports"].is_null());
             assert!(pod["containers"][0]["securityContext"]["capabilities"]["add"].is_null());
             assert_eq!(pod["nodeSelector"][PARKED], "true");
+            assert!(
+                pod["nodeSelector"][GATEWAY_LABEL].is_null(),
+                "gateways of earlier days are cleaned, too"
+            );
             assert_eq!(pod["serviceAccountName"], name);
             let selector = &cleaner["spec"]["selector"]["matchLabels"]["app"];
             assert_eq!(*selector, cleaner["spec"]["template"]["metadata"]["labels"]["app"]);
