@@ -135,11 +135,22 @@ keep() { # keep NAME COMMAND...: starts it again whenever it ends
 conf=$CLUSTER_DIR/conf pki=$CLUSTER_DIR/pki
 
 if [ "$CONTROL" = 1 ]; then
+    # Who of a cluster set asks for what: tests compare it with the rights that were given.
+    cat >/etc/audit-lab.yaml <<END
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+    userGroups: ["system:serviceaccounts:submariner-operator", "system:serviceaccounts:submariner-k8s-broker"]
+  - level: None
+END
     # The etcd of the server beside it: no port, and its data outlive the node's power.
     keep kube-apiserver trieste-kubernetes serve "$pki" "$API" --bind-address=:: --secure-port=6443 \
         --kubelet-client-certificate="$pki/apiserver-kubelet.crt" --kubelet-client-key="$pki/apiserver-kubelet.key" \
         --kubelet-preferred-address-types=InternalIP --service-cluster-ip-range="$SVC_NETS" \
-        --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged --profiling=false
+        --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged --profiling=false \
+        --audit-policy-file=/etc/audit-lab.yaml --audit-log-path="$DIR/log/audit.log"
 fi
 
 cat >/etc/containerd-lab.toml <<END

@@ -16,10 +16,12 @@
 //! The programs and images are built by `tests/peers/kubernetes`, once, outside of the tree; `node.sh` there is what runs
 //! as the first process of a node.
 
+mod audit;
 mod certificates;
 mod cluster;
 mod explain;
 mod fabric;
+mod footprint;
 mod groups;
 mod limits;
 mod node;
@@ -29,8 +31,10 @@ mod set;
 mod witness;
 mod workload;
 
+pub use audit::Request;
 pub use cluster::Cluster;
 pub use fabric::Clusters;
+pub use footprint::Footprint;
 pub use node::Node;
 pub use plan::{ClusterShape, ProxyMode};
 pub use set::{ClusterSet, MEMBER};
