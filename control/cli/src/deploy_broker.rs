@@ -41,6 +41,9 @@ pub(super) struct DeployBrokerArgs {
     /// Take the cluster set's key from this broker-info.subm
     #[arg(long, value_name = "FILE")]
     ipsec_psk_from: Option<PathBuf>,
+    /// Let that key take the place of the one with which clusters have joined; each has to join again
+    #[arg(long, requires = "ipsec_psk_from")]
+    replace_psk: bool,
     #[command(flatten)]
     ranges: RangeArgs,
     #[command(flatten)]
@@ -86,7 +89,13 @@ pub(super) async fn run(args: &DeployBrokerArgs, output: &mut Output) -> anyhow:
     let client = target.client().await?;
     let server = Server::new(client, format!("cluster \"{}\"", target.cluster))
         .forcing_conflicts(args.apply.force_conflicts);
-    let options = DeployBroker { broker: args.options(), url, psk: args.psk()?, known: known() };
+    let options = DeployBroker {
+        broker: args.options(),
+        url,
+        psk: args.psk()?,
+        replace_psk: args.replace_psk,
+        known: known(),
+    };
     if args.apply.dry_run {
         return dry_run(args, &server, &options, output).await;
     }

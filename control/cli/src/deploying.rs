@@ -28,9 +28,9 @@ pub(super) struct ImageArgs {
     /// The image of one component, COMPONENT=REFERENCE; submariner-gateway and submariner-routeagent are one image here
     #[arg(long, value_name = "COMPONENT=REFERENCE")]
     image_override: Vec<String>,
-    /// When nodes pull the image: Always, IfNotPresent or Never
-    #[arg(long, value_name = "WHEN", default_value_t)]
-    image_pull_policy: PullPolicy,
+    /// When nodes pull the image: Always, IfNotPresent or Never [default: IfNotPresent]
+    #[arg(long, value_name = "WHEN")]
+    pub(super) image_pull_policy: Option<PullPolicy>,
     /// Names of Secrets in the namespace with which nodes pull the image
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) image_pull_secrets: Vec<String>,
@@ -81,6 +81,12 @@ pub(super) struct ApplyArgs {
 }
 
 impl ImageArgs {
+    /// Whether any of an image's name is said.
+    pub(super) fn is_named(&self) -> bool {
+        let said = [&self.image, &self.repository, &self.image_version];
+        said.into_iter().any(Option::is_some) || !self.image_override.is_empty()
+    }
+
     /// The image, and remarks about components that have none here.
     ///
     /// # Errors
@@ -112,7 +118,7 @@ impl ImageArgs {
         if let Some(reference) = chosen {
             image = Image::new(reference);
         }
-        Ok((image.pulled(self.image_pull_policy), unused))
+        Ok((image.pulled(self.image_pull_policy.unwrap_or_default()), unused))
     }
 
     pub(super) fn is_said(&self) -> bool {

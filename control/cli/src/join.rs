@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use trieste_control::steps::{Outcome, Record, Steps};
 use trieste_deploy::broker_info::{self, BrokerInfo};
 use trieste_deploy::discover::Given;
-use trieste_deploy::join::{self, Join, NoOne};
-use trieste_deploy::objects::{HealthCheck, MemberOptions};
+use trieste_deploy::join::{self, Earlier, Join, NoOne};
+use trieste_deploy::objects::MemberOptions;
 use trieste_deploy::{BrokerLogin, DeployError, Server, cluster_id, connect};
 
 use super::contexts::{KubeArgs, Target};
@@ -57,8 +57,14 @@ pub(super) struct JoinArgs {
     #[command(flatten)]
     proxy: ProxyArgs,
     /// Programs log more
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pod_debug: Option<bool>,
+    /// Where the cluster has joined before: what is not said is the default again, not what it was
     #[arg(long)]
-    pod_debug: bool,
+    reset: bool,
+    /// Where the cluster has joined before with another pre-shared key: take the file's
+    #[arg(long)]
+    replace_psk: bool,
     #[command(flatten)]
     later: LaterArgs,
 }
@@ -70,9 +76,9 @@ struct BrokerArgs {
     /// The broker's address, if it is another one from here than the file says
     #[arg(long, value_name = "URL")]
     broker_url: Option<String>,
-    /// Check the broker's certificate
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
-    check_broker_certificate: bool,
+    /// Check the broker's certificate [default: true]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    check_broker_certificate: Option<bool>,
     /// Domains beside clusterset.local [default: the broker's]
     #[arg(long, value_name = "DOMAINS", value_delimiter = ',')]
     custom_domains: Vec<String>,
@@ -82,48 +88,48 @@ struct BrokerArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Gateway and cables")]
 struct CableArgs {
-    /// The kind of cable; wireguard is the only one of this version
-    #[arg(long, value_name = "DRIVER", default_value = "wireguard")]
-    cable_driver: String,
+    /// The kind of cable; wireguard is the only one of this version [default: wireguard]
+    #[arg(long, value_name = "DRIVER")]
+    cable_driver: Option<String>,
     /// Label a node as a gateway if none is
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
     label_gateway: bool,
-    /// UDP port of the cables
-    #[arg(long, alias = "natt-port", value_name = "PORT", default_value_t = 4500)]
-    nattport: u16,
-    /// UDP port of NAT discovery; 0 switches it off
-    #[arg(long, value_name = "PORT", default_value_t = 4490)]
-    nat_discovery_port: u16,
-    /// Peers use the public address where NAT discovery does not tell
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
-    natt: bool,
+    /// UDP port of the cables [default: 4500]
+    #[arg(long, alias = "natt-port", value_name = "PORT")]
+    nattport: Option<u16>,
+    /// UDP port of NAT discovery; 0 switches it off [default: 4490]
+    #[arg(long, value_name = "PORT")]
+    nat_discovery_port: Option<u16>,
+    /// Peers use the public address where NAT discovery does not tell [default: true]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    natt: Option<bool>,
     /// Gateways wait for others to connect (of the IPsec cable)
-    #[arg(long)]
-    preferred_server: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    preferred_server: Option<bool>,
     /// Nobody outside is asked for the public address
-    #[arg(long)]
-    air_gapped: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    air_gapped: Option<bool>,
     /// Make a Service of type LoadBalancer that leads to the active gateway
-    #[arg(long)]
-    load_balancer: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    load_balancer: Option<bool>,
     /// Several gateways are to be active; kept for a later version
-    #[arg(long)]
-    multi_active_gateway: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    multi_active_gateway: Option<bool>,
 }
 
 /// How connections are checked.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Health check")]
 struct CheckArgs {
-    /// Ping the other clusters' gateways
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
-    health_check: bool,
-    /// Seconds between two pings
-    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
-    health_check_interval: u32,
-    /// Unanswered pings above which a connection has failed
-    #[arg(long, value_name = "PINGS", default_value_t = 5)]
-    health_check_max_packet_loss_count: u32,
+    /// Ping the other clusters' gateways [default: true]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    health_check: Option<bool>,
+    /// Seconds between two pings [default: 1]
+    #[arg(long, value_name = "SECONDS")]
+    health_check_interval: Option<u32>,
+    /// Unanswered pings above which a connection has failed [default: 5]
+    #[arg(long, value_name = "PINGS")]
+    health_check_max_packet_loss_count: Option<u32>,
 }
 
 /// Upstream's flags for what this version does not have.
@@ -138,11 +144,11 @@ struct LaterArgs {
     #[arg(long, hide = true)]
     globalnet_cluster_size: Option<u32>,
     /// Kept for the IPsec cable
-    #[arg(long)]
-    force_udp_encaps: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    force_udp_encaps: Option<bool>,
     /// Kept for the IPsec cable
-    #[arg(long)]
-    ipsec_debug: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    ipsec_debug: Option<bool>,
     #[arg(long, hide = true)]
     operator_debug: bool,
     #[arg(long, hide = true)]
@@ -162,16 +168,17 @@ pub(super) async fn run(args: &JoinArgs, output: &mut Output) -> anyhow::Result<
     let info = broker_info::load(&file).map_err(DeployError::from).map_err(explained)?;
     let target = args.kube.target()?;
     args.remark_flags(&info)?;
-    let options = args.options(&info, &target)?;
     let local = Server::new(target.client().await?, format!("cluster \"{}\"", target.cluster))
         .forcing_conflicts(args.apply.force_conflicts);
+    let earlier = args.earlier(&local).await?;
+    let options = args.options(&info, &target, earlier.as_ref())?;
     let url = args.broker.broker_url.clone().unwrap_or_else(|| info.broker_url.clone());
     let token = &info.client_token;
     let login = BrokerLogin {
         url: url.clone(),
         ca: token.ca.clone(),
         token: token.token.clone(),
-        insecure: !args.broker.check_broker_certificate,
+        insecure: options.member.broker.insecure,
     };
     let broker = connect(&login).map_err(explained)?;
     if args.apply.dry_run {
@@ -210,15 +217,50 @@ async fn dry_run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Takes what was said.
+fn take<T: Clone>(field: &mut T, said: Option<&T>) {
+    if let Some(said) = said {
+        field.clone_from(said);
+    }
+}
+
 impl JoinArgs {
-    fn options(&self, info: &BrokerInfo, target: &Target) -> anyhow::Result<Join> {
-        let id = self.id(target)?;
-        let insecure = !self.broker.check_broker_certificate;
-        let mut member = join::member_of(info, &id, self.broker.broker_url.as_deref(), insecure);
+    /// What an earlier join has settled, unless it is not to count.
+    async fn earlier(&self, local: &Server) -> anyhow::Result<Option<Earlier>> {
+        if self.reset {
+            return Ok(None);
+        }
+        join::earlier(local, &self.kube.namespace).await.map_err(explained)
+    }
+
+    fn options(&self, info: &BrokerInfo, target: &Target, earlier: Option<&Earlier>) -> anyhow::Result<Join> {
+        let id = match earlier.and_then(Earlier::cluster_id) {
+            Some(id) if self.clusterid.is_none() => id.to_owned(),
+            _ => self.id(target)?,
+        };
+        let was_insecure = earlier.is_some_and(Earlier::is_insecure);
+        let insecure = self.broker.check_broker_certificate.map_or(was_insecure, |check| !check);
+        let mut fresh = join::member_of(info, &id, self.broker.broker_url.as_deref(), insecure);
+        fresh.nat_enabled = true;
+        let mut member = fresh.clone();
+        let mut networks = Given::default();
+        if let Some(earlier) = earlier {
+            earlier.settle(&mut member);
+            networks = earlier.networks();
+        }
+        self.fill(&mut fresh)?;
         self.fill(&mut member)?;
+        let is_settled = [&self.clustercidr, &self.servicecidr].map(|said| said.is_empty());
+        let said = |said: &[IpNet], before: Vec<IpNet>| if said.is_empty() { before } else { said.to_vec() };
         Ok(Join {
+            kept: join::kept(&fresh, &member),
+            replace_psk: self.replace_psk,
             member,
-            given: Given { pods: self.clustercidr.clone(), services: self.servicecidr.clone() },
+            given: Given {
+                pods: said(&self.clustercidr, networks.pods),
+                services: said(&self.servicecidr, networks.services),
+                is_settled: is_settled.map(|is_settled| is_settled && earlier.is_some()),
+            },
             globalnet: self.later.globalnet,
             label_gateway: self.cable.label_gateway,
             ignore_requirements: self.ignore_requirements,
@@ -229,27 +271,34 @@ impl JoinArgs {
     fn fill(&self, member: &mut MemberOptions) -> anyhow::Result<()> {
         let (cable, check) = (&self.cable, &self.check);
         member.namespace.clone_from(&self.kube.namespace);
-        let (image, unused) = self.image.image()?;
-        unused.iter().for_each(|text| remark(&format!("warning: {text}")));
-        member.image = image;
-        member.pull_secrets.clone_from(&self.image.image_pull_secrets);
-        member.cable_driver.clone_from(&cable.cable_driver);
-        member.nat_enabled = cable.natt;
-        member.natt_port = cable.nattport;
-        member.nat_discovery_port = cable.nat_discovery_port;
-        member.preferred_server = cable.preferred_server;
-        member.force_udp_encaps = self.later.force_udp_encaps;
-        member.health_check = HealthCheck {
-            enabled: check.health_check,
-            interval_seconds: check.health_check_interval,
-            max_packet_loss: check.health_check_max_packet_loss_count,
-        };
-        member.air_gapped = cable.air_gapped;
-        member.load_balancer = cable.load_balancer;
-        member.multi_active_gateway = cable.multi_active_gateway;
-        member.debug = self.pod_debug;
-        member.ipsec_debug = self.later.ipsec_debug;
-        member.proxy = self.proxy.proxy();
+        let (image, _) = self.image.image()?;
+        if self.image.is_named() {
+            member.image.reference = image.reference;
+        }
+        if self.image.image_pull_policy.is_some() {
+            member.image.pull_policy = image.pull_policy;
+        }
+        if !self.image.image_pull_secrets.is_empty() {
+            member.pull_secrets.clone_from(&self.image.image_pull_secrets);
+        }
+        take(&mut member.cable_driver, cable.cable_driver.as_ref());
+        take(&mut member.nat_enabled, cable.natt.as_ref());
+        take(&mut member.natt_port, cable.nattport.as_ref());
+        take(&mut member.nat_discovery_port, cable.nat_discovery_port.as_ref());
+        take(&mut member.preferred_server, cable.preferred_server.as_ref());
+        take(&mut member.force_udp_encaps, self.later.force_udp_encaps.as_ref());
+        let health = &mut member.health_check;
+        take(&mut health.enabled, check.health_check.as_ref());
+        take(&mut health.interval_seconds, check.health_check_interval.as_ref());
+        take(&mut health.max_packet_loss, check.health_check_max_packet_loss_count.as_ref());
+        take(&mut member.air_gapped, cable.air_gapped.as_ref());
+        take(&mut member.load_balancer, cable.load_balancer.as_ref());
+        take(&mut member.multi_active_gateway, cable.multi_active_gateway.as_ref());
+        take(&mut member.debug, self.pod_debug.as_ref());
+        take(&mut member.ipsec_debug, self.later.ipsec_debug.as_ref());
+        if self.proxy.is_said() {
+            member.proxy = self.proxy.proxy();
+        }
         if !self.broker.custom_domains.is_empty() {
             member.custom_domains.clone_from(&self.broker.custom_domains);
         }
@@ -280,17 +329,27 @@ impl JoinArgs {
                  join without them"
             ));
         }
+        let (_, unused) = self.image.image()?;
+        unused.iter().for_each(|text| remark(&format!("warning: {text}")));
         let no_discovery = "this version has no service discovery";
         without_effect(&[
             (later.operator_debug, "--operator-debug", "there is no operator"),
             (later.coredns_custom_configmap.is_some(), "--coredns-custom-configmap", no_discovery),
             (later.enable_clusterset_ip, "--enable-clusterset-ip", no_discovery),
             (later.clusterset_ip_cidr.is_some(), "--clusterset-ip-cidr", no_discovery),
-            (later.force_udp_encaps, "--force-udp-encaps", "it is the IPsec cable's, and kept for it"),
-            (later.ipsec_debug, "--ipsec-debug", "it is the IPsec cable's, and kept for it"),
-            (self.cable.preferred_server, "--preferred-server", "it is the IPsec cable's, and kept for it"),
             (
-                self.cable.multi_active_gateway,
+                later.force_udp_encaps == Some(true),
+                "--force-udp-encaps",
+                "it is the IPsec cable's, and kept for it",
+            ),
+            (later.ipsec_debug == Some(true), "--ipsec-debug", "it is the IPsec cable's, and kept for it"),
+            (
+                self.cable.preferred_server == Some(true),
+                "--preferred-server",
+                "it is the IPsec cable's, and kept for it",
+            ),
+            (
+                self.cable.multi_active_gateway == Some(true),
                 "--multi-active-gateway",
                 "one gateway is active in this version; kept",
             ),

@@ -34,6 +34,8 @@ pub struct DeployBroker {
     pub url: String,
     /// The key to use, if one was said.
     pub psk: Option<Secret>,
+    /// Whether it may take the place of the key with which clusters have joined.
+    pub replace_psk: bool,
     /// The join file that is there already: if it is this broker's, its key is kept.
     pub known: Option<BrokerInfo>,
 }
@@ -84,7 +86,8 @@ pub async fn check(
     let key = key_at_hand(server, options).await?;
     findings.extend(keeps_key(server, namespace, key.as_ref()).await?);
     if let Some(said) = &options.psk {
-        findings.extend(same_key(server, namespace, said, key_here(server, options).await?.as_ref()).await?);
+        let present = key_here(server, options).await?;
+        findings.extend(same_key(server, options, said, present.as_ref()).await?);
     }
     findings.extend(keeps_ranges(server, &manifests).await?);
     conclude(&findings, steps)?;
@@ -167,18 +170,24 @@ pub(crate) fn other_broker(submariner: &Value, token: &ClientToken) -> Option<St
 /// A key that was said is not to part the clusters that have joined from those that will.
 async fn same_key(
     server: &Server,
-    namespace: &str,
+    options: &DeployBroker,
     said: &Secret,
     present: Option<&Secret>,
 ) -> Result<Vec<Finding>, DeployError> {
-    let members = server.list("submariner.io/v1", "Cluster", Some(namespace), "").await?;
+    let namespace = Some(options.broker.namespace.as_str());
+    let members = server.list("submariner.io/v1", "Cluster", namespace, "").await?;
     if members.is_empty() || present == Some(said) {
         return Ok(Vec::new());
     }
     Ok(vec![match present {
+        Some(_) if options.replace_psk => Finding::doubt(
+            "the key is replaced: clusters reach one another again once each has joined anew with the file and \
+             --replace-psk",
+            "",
+        ),
         Some(_) => Finding::bad(
             "clusters have joined with another key than that of --ipsec-psk-from",
-            "leave the flag out: the key stays; or let these clusters leave first (trieste uninstall)",
+            "leave the flag out: the key stays; or replace it with --replace-psk, here and then in each cluster's join",
         ),
         None => Finding::doubt(
             "clusters have joined, and whether with the key of --ipsec-psk-from cannot be told from here",
@@ -347,7 +356,7 @@ mod tests {
         fake.put(secret("meet", &broker_admin_token(), data));
         fake.put(secret(NAMESPACE, PSK_SECRET, json!({"psk": key.to_base64()})));
         let broker = BrokerOptions { namespace: "meet".to_owned(), ..BrokerOptions::default() };
-        let options = DeployBroker { broker, url: String::new(), psk: None, known: None };
+        let options = DeployBroker { broker, url: String::new(), psk: None, replace_psk: false, known: None };
         for (object, expected) in [(member("meet", "CA"), Some(key)), (member("meet", "other"), None)] {
             fake.put(object);
             assert_eq!(key_here(&fake.server(), &options).await.unwrap(), expected);
@@ -357,19 +366,32 @@ mod tests {
     #[tokio::test]
     async fn a_key_that_live_members_do_not_have_is_refused() {
         let (fake, said, present) = (Fake::default(), psk::generate(), psk::generate());
+        let broker = BrokerOptions { namespace: "meet".to_owned(), ..BrokerOptions::default() };
+        let mut options = DeployBroker {
+            broker,
+            url: String::new(),
+            psk: Some(said.clone()),
+            replace_psk: false,
+            known: None,
+        };
         let server = fake.server();
         assert!(
-            same_key(&server, "meet", &said, Some(&present)).await.unwrap().is_empty(),
+            same_key(&server, &options, &said, Some(&present)).await.unwrap().is_empty(),
             "nobody has joined"
         );
         fake.put(json!({"apiVersion": "submariner.io/v1", "kind": "Cluster",
             "metadata": {"namespace": "meet", "name": "west"}}));
+        let refusing = options.clone();
         let outcome = async |present: Option<&Secret>| {
-            let found = same_key(&server, "meet", &said, present).await.unwrap();
+            let found = same_key(&server, &refusing, &said, present).await.unwrap();
             found.first().map(|finding| finding.outcome)
         };
         assert_eq!(outcome(Some(&present)).await, Some(Outcome::Failure));
         assert_eq!(outcome(None).await, Some(Outcome::Warning));
         assert_eq!(outcome(Some(&said)).await, None);
+        options.replace_psk = true;
+        let forced = same_key(&server, &options, &said, Some(&present)).await.unwrap();
+        assert_eq!(forced[0].outcome, Outcome::Warning);
+        assert!(forced[0].text.contains("--replace-psk"));
     }
 }

@@ -62,6 +62,8 @@ pub struct Given {
     pub pods: Vec<IpNet>,
     /// `--servicecidr`.
     pub services: Vec<IpNet>,
+    /// Whether pods', and services', were not said but settled by an earlier join.
+    pub is_settled: [bool; 2],
 }
 
 impl Default for Plugin {

@@ -8,10 +8,12 @@
 //! The broker's side comes first: what the cluster's objects need is there before they are. Run again, both sides end
 //! as they are; after a crash, the next run goes on.
 
+mod earlier;
 mod gather;
 mod register;
 mod wait;
 
+pub use earlier::{Earlier, earlier, kept};
 pub use register::MADE_FOR;
 pub(crate) use register::upstream_binding;
 use register::{account, register};
@@ -39,6 +41,10 @@ pub struct Join {
     pub member: MemberOptions,
     /// CIDRs that the user says.
     pub given: Given,
+    /// Settings that are as an earlier join has made them, since they were not said anew.
+    pub kept: Vec<String>,
+    /// Whether a key other than that of an earlier join is taken.
+    pub replace_psk: bool,
     /// Whether the cluster takes part in globalnet, if the broker has it.
     pub globalnet: bool,
     /// Whether a node is labelled as a gateway if none is.
@@ -78,6 +84,8 @@ pub struct Plan {
     pub label: Option<String>,
     /// Whether any node is to run a gateway.
     pub has_gateway: bool,
+    /// The other clusters that have an Endpoint.
+    pub peers: Vec<String>,
     patience: Duration,
 }
 
@@ -113,6 +121,8 @@ pub async fn prepare(
     findings.extend(gather::broker_rights(broker, &plan_broker).await?);
     findings.extend(gather::role(there.has_our_role));
     let settings = objects::submariner_resource(&member);
+    findings.extend(gather::kept(&options.kept));
+    findings.extend(gather::key(local, &member, options.replace_psk).await?);
     findings.extend(gather::changes(here.settings.as_ref(), settings.as_value()));
     conclude(&findings, steps)?;
 
@@ -125,6 +135,7 @@ pub async fn prepare(
         local: plan_local,
         label,
         has_gateway,
+        peers: there.drivers.into_iter().map(|(cluster, _)| cluster).collect(),
         patience: options.patience,
     })
 }
@@ -161,7 +172,7 @@ pub async fn carry_out(
     if plan.patience.is_zero() {
         return Ok(());
     }
-    wait::until_up(local, &member, plan.has_gateway, plan.patience, steps).await
+    wait::until_up(local, &member, plan, steps).await
 }
 
 /// The lines of upstream's tool, with where each fact comes from.
@@ -211,6 +222,7 @@ fn check(
     findings.extend(preflight::drivers(&there.drivers));
     let plugin = preflight::plugin(&network.plugin.name).into_iter();
     findings.extend(plugin.map(|finding| finding.unless_ignored(options.ignore_requirements)));
+    findings.extend(preflight::virtual_nodes(&here.nodes));
     findings.extend(preflight::image(&member.image.reference));
     findings.extend(preflight::ports(member.natt_port, member.nat_discovery_port, &here.gateway_pods));
     if here.nodes.is_empty() {

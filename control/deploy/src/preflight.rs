@@ -10,7 +10,8 @@ use trieste_control::steps::{Outcome, Steps};
 
 pub use identity::{Membership, Registration, identity};
 pub use networks::{Others, networks};
-pub use nodes::{GatewayNodes, gateway_nodes, ports};
+pub(crate) use nodes::VIRTUAL;
+pub use nodes::{GatewayNodes, gateway_nodes, ports, virtual_nodes};
 pub(crate) use requirements::POLICIES_SINCE;
 pub use requirements::{cable, drivers, globalnet, image, plugin, rights, version};
 

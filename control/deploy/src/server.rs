@@ -181,6 +181,16 @@ impl Server {
         absent(answer).map(|answer| answer.is_some())
     }
 
+    /// Deletes a pod whose node cannot say that it has ended.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub(crate) async fn forget(&self, pod: &Place) -> Result<(), DeployError> {
+        let path = format!("{}?gracePeriodSeconds=0", pod.path());
+        let answer = self.call(Method::DELETE, &path, None, &format!("deleting {pod}")).await;
+        absent(answer).map(drop)
+    }
+
     /// Waits until an object has gone, or another one has taken its place.
     ///
     /// # Errors

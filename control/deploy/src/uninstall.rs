@@ -56,12 +56,13 @@ pub async fn uninstall(
     if found.is_nothing() && found.member.is_none() && !found.elsewhere.is_nothing() {
         return Err(nothing_here(options, &found.elsewhere));
     }
-    clean::nodes(server, options, GATEWAY, "Cleaning the gateway nodes", steps).await?;
+    let mut left = clean::nodes(server, options, GATEWAY, "Cleaning the gateway nodes", steps).await?;
     if let Some(member) = &found.member {
         let local = found.is_broker_of(member).then_some(server);
         leave::broker(server, account.or(local), member, options, steps).await?;
     }
-    clean::nodes(server, options, ROUTE_AGENT, "Cleaning all nodes", steps).await?;
+    left.extend(clean::nodes(server, options, ROUTE_AGENT, "Cleaning all nodes", steps).await?);
+    still_there(left, options, steps)?;
     // Whatever clusters are left on the broker, one of them may be the one that has just left.
     let stays = look::registered(server, &options.broker_namespace, found.member.as_ref()).await?;
 
@@ -95,6 +96,35 @@ pub async fn uninstall(
         return Ok(());
     }
     definitions(server, steps).await
+}
+
+/// What stays on a node that was not cleaned, and how it is removed there.
+const LEFT: &str =
+    "there stays what the kernel has until a reboot, and the folder /var/lib/trieste: rm -r /var/lib/trieste";
+
+/// Nodes that were not cleaned since they are not ready. What cleans them stays for them, unless they are given up.
+fn still_there(mut left: Vec<String>, options: &Uninstall, steps: &mut dyn Steps) -> Result<(), DeployError> {
+    left.sort();
+    left.dedup();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let more = left.len().saturating_sub(12);
+    left.truncate(12);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let names = format!("{}{more}", left.join(", "));
+    if options.force {
+        steps.remark(Outcome::Warning, &format!("Not ready and not cleaned: {names}; {LEFT}"));
+        return Ok(());
+    }
+    Err(DeployError::refused(
+        format!(
+            "these nodes are not ready and were not cleaned: {names}; all others are, and the broker was left"
+        ),
+        format!(
+            "once they are ready, repeat trieste uninstall: it goes on there. With --force it gives them up: {LEFT}"
+        ),
+    ))
 }
 
 /// What stays for the sake of others.

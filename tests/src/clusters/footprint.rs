@@ -11,7 +11,7 @@ use crate::kubernetes::Client;
 
 /// What is printed on a node: one line of output is one entry. What moves by itself is left out: counters, ages, and
 /// what was learned from traffic.
-const LOOKS: [(&str, &str); 12] = [
+const LOOKS: [(&str, &str); 13] = [
     ("link", r"ip -d -o link show | sed -E 's/^[0-9]+: //; s/@[^:]*:/:/; s/[a-z_]*_timer +[0-9.]+//g'"),
     ("address", "ip -o address show | sed -E 's/^[0-9]+: //; s/(valid|preferred)_lft [^ ]+//g'"),
     ("route", "ip -4 route show table all; ip -6 route show table all | sed -E 's/ expires [0-9]+sec//'"),
@@ -25,7 +25,9 @@ const LOOKS: [(&str, &str); 12] = [
         "sysctl",
         "sysctl -a 2>/dev/null | grep '^net\\.' | grep -v -E 'nf_conntrack_count|\\.stable_secret|mptcp' || true",
     ),
-    ("file", "find /var/lib/trieste /run/trieste /var/run/trieste /etc/cni /run/secrets 2>/dev/null || true"),
+    // The lock is everybody's who calls iptables: whoever removed it would let two in.
+    ("folder", "find /run /var/lib -mindepth 1 -maxdepth 1 ! -name xtables.lock"),
+    ("file", "find /var/lib/trieste /run/trieste /etc/cni /opt/cni 2>/dev/null || true"),
     ("set", "ipset list -n 2>/dev/null || true"),
 ];
 

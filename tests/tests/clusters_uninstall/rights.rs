@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trieste_deploy::objects::names::{BROKER_ADMIN, BROKER_NAMESPACE, cluster_account};
+use trieste_deploy::objects::names::{BROKER_ADMIN, BROKER_NAMESPACE, GATEWAY};
 use trieste_deploy::objects::rbac::{
     ACCOUNTS, Account, BROKER_ADMINISTRATOR, MEMBER as BROKER_MEMBER, Right,
 };
@@ -11,18 +11,58 @@ use trieste_tests::clusters::{Cluster, MEMBER, Request};
 /// Account, group, resource and verb.
 type Used = (String, String, String, String);
 
+/// Rights that this life of two clusters cannot use, or not each time: account, resource, verb, and why they are given
+/// all the same.
+const EXCEPTIONS: [(&str, &str, &str, &str); 8] = [
+    (GATEWAY, "gateways", "get", "a gateway reads its object again if somebody has changed it meanwhile"),
+    (MEMBERS, "clusters", "update", "a cluster that joins again with other CIDRs changes its object"),
+    (MEMBERS, "endpoints", "update", "a gateway whose public address or port changes changes its object"),
+    (
+        BROKER_ADMIN,
+        "serviceaccounts",
+        "patch",
+        "a cluster that subctl had joined before gets its mark by a join",
+    ),
+    (BROKER_ADMIN, "secrets", "patch", "a join puts a token's Secret right that somebody has changed"),
+    (BROKER_ADMIN, "secrets", "list", "subctl join looks for its account's token among all"),
+    (BROKER_ADMIN, "configmaps", "update", "subctl join takes a share of global addresses"),
+    (
+        BROKER_ADMIN,
+        "roles",
+        "bind",
+        "no request of its own: the server looks at it when a RoleBinding is made",
+    ),
+];
+
+/// Stands for the accounts of all members.
+const MEMBERS: &str = "cluster-";
+
 /// Compares with what the audit logs of all API servers have.
-pub(crate) fn assert_least(clusters: &[&Cluster]) {
+pub(crate) fn faults(clusters: &[&Cluster]) -> Vec<String> {
     let requests: Vec<Request> = clusters.iter().flat_map(|cluster| cluster.requests().unwrap()).collect();
     assert!(!requests.is_empty(), "there is no audit log");
     let forbidden: BTreeSet<&Request> = requests.iter().filter(|request| request.is_forbidden).collect();
     let used: BTreeSet<Used> = requests.iter().map(used).collect();
-    let unused: Vec<Used> = granted().into_iter().filter(|right| !used.contains(right)).collect();
-    assert!(forbidden.is_empty() && unused.is_empty(), "forbidden: {forbidden:#?}\nnot used: {unused:#?}");
+    let given = granted();
+    let unused: Vec<Used> = given.iter().filter(|right| !used.contains(*right)).cloned().collect();
+    let forbidden = forbidden.into_iter().map(|request| format!("forbidden: {request:?}"));
+    let is_excepted = |right: &Used| EXCEPTIONS.iter().any(|exception| is_about(exception, right));
+    let unused = unused.into_iter().filter(|right| !is_excepted(right));
+    let unused = unused.map(|right| format!("never used: {right:?}"));
+    // An exception that nobody is given is none. Some lives do use one: which writes meet is chance.
+    let idle = EXCEPTIONS.iter().filter(|exception| !given.iter().any(|right| is_about(exception, right)));
+    let idle = idle.map(|exception| format!("not even given: {exception:?}"));
+    forbidden.chain(unused).chain(idle).collect()
+}
+
+fn is_about((account, resource, verb, _): &(&str, &str, &str, &str), right: &Used) -> bool {
+    right.0.ends_with(&format!(":{account}")) && right.2 == *resource && right.3 == *verb
 }
 
 fn used(request: &Request) -> Used {
     let Request { account, group, resource, verb, .. } = request;
+    let members = format!("{BROKER_NAMESPACE}:{MEMBERS}");
+    let account = if account.starts_with(&members) { &members } else { account };
     (account.clone(), group.clone(), resource.clone(), verb.clone())
 }
 
@@ -32,7 +72,7 @@ fn granted() -> Vec<Used> {
         let account = format!("{MEMBER}:{name}");
         here.iter().chain(*everywhere).flat_map(move |right| each(&account, right))
     });
-    let member = format!("{BROKER_NAMESPACE}:{}", cluster_account("west"));
+    let member = format!("{BROKER_NAMESPACE}:{MEMBERS}");
     let administrator = format!("{BROKER_NAMESPACE}:{BROKER_ADMIN}");
     let on_broker = BROKER_MEMBER.iter().flat_map(|right| each(&member, right));
     let by_file = BROKER_ADMINISTRATOR.iter().flat_map(|right| each(&administrator, right));

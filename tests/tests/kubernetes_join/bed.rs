@@ -100,8 +100,13 @@ impl Bed {
         server: &Server,
         known: Option<BrokerInfo>,
     ) -> Result<(BrokerInfo, Record), DeployError> {
-        let options =
-            DeployBroker { broker: BrokerOptions::default(), url: self.faults.url(), psk: None, known };
+        let options = DeployBroker {
+            broker: BrokerOptions::default(),
+            url: self.faults.url(),
+            psk: None,
+            replace_psk: false,
+            known,
+        };
         let mut steps = Record::default();
         let info = deploy_broker(server, &options, &mut steps).await?;
         Ok((info, steps))
@@ -111,7 +116,9 @@ impl Bed {
         let nets = |list: &str| list.split(',').map(|net| net.parse().unwrap()).collect();
         Join {
             member: member_of(info, id, None, false),
-            given: Given { pods: nets(self.nets.0), services: nets(self.nets.1) },
+            given: Given { pods: nets(self.nets.0), services: nets(self.nets.1), ..Given::default() },
+            kept: Vec::new(),
+            replace_psk: false,
             globalnet: true,
             label_gateway: true,
             ignore_requirements: false,

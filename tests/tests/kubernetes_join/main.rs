@@ -17,7 +17,7 @@ use trieste_deploy::broker_info::BrokerInfo;
 use trieste_deploy::recover::{Recover, recover};
 use trieste_deploy::{DeployError, Place, objects};
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
-use trieste_tests::command::Run;
+use trieste_tests::command::{Output, Run};
 use trieste_tests::guard::root_test;
 use trieste_tests::kubernetes::rbac;
 use trieste_tests::lab::Lab;
@@ -182,13 +182,15 @@ fn a_broker_that_is_away_keeps_nobody_and_the_command_prints_what_stays() {
     assert_same(&before, &west.contents());
     let refused = trieste(&west, &format!("{flags} --cable-driver libreswan"));
     assert!(!refused.status.success() && refused.stdout.contains("the IPsec cable"), "{refused:?}");
-    let output = trieste(&west, flags);
+    let output = trieste(&west, &format!("{flags} --natt=false --nattport 4501 --air-gapped"));
     assert!(output.status.success(), "{output:?}");
     assert!(
         output
             .stdout
             .ends_with(" ✓ Cluster \"west\" has joined; trieste show connections tells who answers\n")
     );
+
+    joins_again(&west, &|words| trieste(&west, words));
 
     let asked = trieste(&west, "uninstall");
     assert!(!asked.status.success() && asked.stderr.contains("--yes"), "{asked:?}");
@@ -198,6 +200,32 @@ fn a_broker_that_is_away_keeps_nobody_and_the_command_prints_what_stays() {
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout.contains(" ⚠ The broker was not left: "), "{}", output.stdout);
     west.assert_contents(&before);
+}
+
+/// What a second join does not say stays; another key is not taken by mistake.
+fn joins_again(west: &Bed, trieste: &dyn Fn(&str) -> Output) {
+    let object = format!("/apis/submariner.io/v1alpha1/namespaces/{NAMESPACE}/submariners/submariner");
+    let spec = || west.client.get(&object).unwrap()["spec"].clone();
+    let settled = spec();
+    assert_eq!((&settled["ceIPSecNATTPort"], &settled["natEnabled"]), (&json!(4501), &json!(false)));
+    let output = trieste("join broker-info.subm");
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.contains("Kept from the earlier join: "), "{}", output.stdout);
+    assert!(output.stdout.contains("Cluster CIDRs:  [10.12.0.0/16] (the earlier join)"), "{}", output.stdout);
+    assert_eq!(spec(), settled);
+    let output = trieste("join broker-info.subm --air-gapped=false");
+    assert!(output.stdout.contains("airGappedDeployment changes from true to false"), "{}", output.stdout);
+    let mut wanted = settled;
+    wanted["airGappedDeployment"] = json!(false);
+    assert_eq!(spec(), wanted);
+
+    let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/submariner-ipsec-psk");
+    west.client.patch(&secret, &json!({"data": {"psk": "YW5vdGhlciBrZXkgb2Ygc29tZSBsZW5ndGg="}})).unwrap();
+    let refused = trieste("join broker-info.subm");
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(format!("{}{}", refused.stdout, refused.stderr).contains("--replace-psk"), "{refused:?}");
+    let output = trieste("join broker-info.subm --replace-psk --force-conflicts");
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

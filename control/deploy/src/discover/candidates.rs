@@ -114,7 +114,7 @@ fn speaks_of(candidate: &Candidate, net: &IpNet) -> bool {
     candidate.cidrs.iter().any(|other| is_v4(other) == is_v4(net))
 }
 
-fn is_v4(net: &IpNet) -> bool {
+pub(super) fn is_v4(net: &IpNet) -> bool {
     matches!(net, IpNet::V4(_))
 }
 

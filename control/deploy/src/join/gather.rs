@@ -5,12 +5,13 @@ use trieste_control::api::ClusterSpec;
 
 use super::register::registration;
 use crate::apply::missing_rights;
+use crate::deploy_broker::decoded;
 use crate::error::DeployError;
 use crate::globalnet;
 use crate::objects::names::{
-    GATEWAY, GATEWAY_LABEL, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT, SUBMARINER, cluster_account,
+    GATEWAY, GATEWAY_LABEL, GLOBALNET_INFO, MEMBER_ROLE, PSK_SECRET, ROUTE_AGENT, SUBMARINER, cluster_account,
 };
-use crate::objects::{Manifest, MemberOptions};
+use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::place::Place;
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Others, Registration};
 use crate::server::Server;
@@ -95,7 +96,39 @@ pub(super) fn role(has_our_role: bool) -> Vec<Finding> {
     )]
 }
 
-/// Settings of an earlier join that this one changes: flags that are not said are the defaults again.
+/// Settings of an earlier join that stay since nothing else was said.
+pub(super) fn kept(settings: &[String]) -> Vec<Finding> {
+    if settings.is_empty() {
+        return Vec::new();
+    }
+    let text = format!("Kept from the earlier join: {} (--reset takes the defaults)", settings.join(", "));
+    vec![Finding::good(text)]
+}
+
+/// A key other than that of an earlier join parts this cluster from those that have not changed theirs.
+pub(super) async fn key(
+    local: &Server,
+    member: &MemberOptions,
+    may_change: bool,
+) -> Result<Vec<Finding>, DeployError> {
+    let place = Place::namespaced("v1", "Secret", &member.namespace, PSK_SECRET);
+    let before = local.find(&place).await?.and_then(|secret| decoded(&secret, "psk"));
+    if before.is_none_or(|before| Secret::new(before) == member.psk) {
+        return Ok(Vec::new());
+    }
+    let text = "the file's pre-shared key is another one than this cluster has joined with";
+    Ok(vec![match may_change {
+        true => {
+            Finding::doubt(format!("{text}: clusters that do not take it too are not reached any more"), "")
+        }
+        false => Finding::bad(
+            text,
+            "is this the set's present broker-info.subm? if the key was replaced, join again with --replace-psk",
+        ),
+    }])
+}
+
+/// Settings of an earlier join that this one changes.
 pub(super) fn changes(before: Option<&Value>, after: &Value) -> Vec<Finding> {
     let Some(before) = before else { return Vec::new() };
     let wanted = after["spec"].as_object().into_iter().flatten();

@@ -6,11 +6,15 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use trieste_control::steps::{Outcome, Steps};
 
+use super::Plan;
 use crate::error::DeployError;
 use crate::objects::MemberOptions;
 use crate::objects::names::{GATEWAY, ROUTE_AGENT};
 use crate::place::Place;
 use crate::server::{POLL, Server};
+
+/// How long cables to other clusters may take before they are told instead of waited for: ours.
+const CABLES: Duration = Duration::from_secs(15);
 
 /// Most pods whose state is told.
 const MOST: usize = 12;
@@ -19,23 +23,66 @@ const MOST: usize = 12;
 pub(super) async fn until_up(
     local: &Server,
     member: &MemberOptions,
-    has_gateway: bool,
-    patience: Duration,
+    plan: &Plan,
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
+    let patience = plan.patience;
     let until = Instant::now() + patience;
     steps.begin("Waiting for the route agents");
     rolled_out(local, member, ROUTE_AGENT, until, patience, steps).await?;
     steps.end(Outcome::Success);
-    if !has_gateway {
+    if !plan.has_gateway {
         return Ok(());
     }
     steps.begin("Waiting for the gateway");
     rolled_out(local, member, GATEWAY, until, patience, steps).await?;
     let name = active(local, member, until, patience).await?;
     steps.remark(Outcome::Success, &format!("Gateway {name} is active"));
+    connected(local, member, &name, &plan.peers, patience.min(CABLES), steps).await?;
     steps.end(Outcome::Success);
     Ok(())
+}
+
+/// Gives the cables to the other clusters a moment, and says which of them are there. One that is not is no fault of
+/// this join: a peer may be away.
+async fn connected(
+    local: &Server,
+    member: &MemberOptions,
+    gateway: &str,
+    peers: &[String],
+    patience: Duration,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    let until = Instant::now() + patience;
+    let place = Place::namespaced("submariner.io/v1", "Gateway", &member.namespace, gateway);
+    loop {
+        let found = local.find(&place).await?.unwrap_or_default();
+        let (there, missing): (Vec<&String>, Vec<&String>) =
+            peers.iter().partition(|peer| is_connected(&found, peer));
+        if !missing.is_empty() && Instant::now() < until {
+            sleep(POLL).await;
+            continue;
+        }
+        let names = |list: &[&String]| {
+            let shown: Vec<&str> = list.iter().take(MOST).map(|name| name.as_str()).collect();
+            let more = list.len().saturating_sub(MOST);
+            if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
+        };
+        if !there.is_empty() {
+            steps.remark(Outcome::Success, &format!("Connected to: {}", names(&there)));
+        }
+        if !missing.is_empty() {
+            let text = format!("Not connected (yet): {}; trieste show connections tells", names(&missing));
+            steps.remark(Outcome::Warning, &text);
+        }
+        return Ok(());
+    }
+}
+
+fn is_connected(gateway: &Value, cluster: &str) -> bool {
+    let all = gateway["status"]["connections"].as_array().into_iter().flatten();
+    all.filter(|connection| connection["endpoint"]["cluster_id"] == cluster)
+        .any(|connection| connection["status"] == "connected")
 }
 
 async fn rolled_out(
@@ -218,6 +265,16 @@ mod tests {
         {
             assert!(!is_rolled_out(&unfinished, 0), "{unfinished}");
         }
+    }
+
+    #[test]
+    fn a_cluster_is_connected_when_a_cable_to_it_says_so() {
+        let connection =
+            |cluster: &str, status: &str| json!({"status": status, "endpoint": {"cluster_id": cluster}});
+        let gateway = json!({"status": {"connections": [connection("west", "connected"), connection("south", "connecting")]}});
+        assert!(is_connected(&gateway, "west"));
+        assert!(!is_connected(&gateway, "south") && !is_connected(&gateway, "north"));
+        assert!(!is_connected(&json!({}), "west"));
     }
 
     #[test]

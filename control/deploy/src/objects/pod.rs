@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::names::{MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
 use super::{Manifest, MemberOptions};
+use crate::preflight::VIRTUAL;
 
 /// Where the image has its programs.
 const PROGRAMS: &str = "/usr/local/bin";
@@ -117,6 +118,7 @@ impl Daemon<'_> {
             "priorityClassName": "system-node-critical",
             "terminationGracePeriodSeconds": self.grace_seconds,
             "nodeSelector": self.node_selector,
+            "affinity": on_machines(),
             "tolerations": tolerations,
             "containers": [container],
             "volumes": volumes.collect::<Value>(),
@@ -204,6 +206,14 @@ pub(super) fn common_variables(options: &MemberOptions) -> Vec<Value> {
     let said = named.into_iter().filter(|(_, value)| !value.is_empty());
     variables.extend(said.map(|(name, value)| variable(name, value)));
     variables
+}
+
+/// Not on virtual nodes, where such pods never start.
+fn on_machines() -> Value {
+    let others = VIRTUAL.map(|(key, value)| json!({"key": key, "operator": "NotIn", "values": [value]}));
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": others}],
+    }}})
 }
 
 /// The labels that nodes must have: those that the program needs, and those that were chosen.

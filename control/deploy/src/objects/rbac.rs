@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use super::Manifest;
 use super::names::{
-    BROKER, BROKER_ADMIN, CLUSTERSET_IP_INFO, GATEWAY, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT,
-    UPSTREAM_MEMBER_ROLE,
+    BROKER_ADMIN, CLUSTERSET_IP_INFO, GATEWAY, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -200,42 +199,42 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
         group: SUBMARINER,
         resources: &["clusters", "endpoints"],
         names: &[],
-        verbs: SYNC,
+        verbs: &["list", "delete"],
         reason: "join looks whether an ID is taken; uninstall removes what a member has left",
-    },
-    Right {
-        group: SUBMARINER,
-        resources: &["brokers"],
-        names: &[BROKER],
-        verbs: &["get", "list"],
-        reason: "join learns what the broker offers",
     },
     Right {
         group: "",
         resources: &["serviceaccounts", "secrets"],
         names: &[],
-        verbs: &["create", "get", "list", "watch", "patch", "update", "delete"],
+        verbs: &["create", "get", "list", "patch", "delete"],
         reason: "join makes the member's account and reads its token; uninstall removes both",
     },
     Right {
         group: "",
         resources: &["configmaps"],
         names: &[GLOBALNET_INFO, CLUSTERSET_IP_INFO],
-        verbs: &["get", "list", "watch", "patch", "update"],
-        reason: "join takes a share of the global addresses; uninstall gives it back",
+        verbs: &["get", "update"],
+        reason: "join looks whether addresses are translated; subctl join takes a share of global addresses",
     },
     Right {
         group: GROUP,
         resources: &["rolebindings"],
         names: &[],
-        verbs: &["create", "get", "list", "watch", "patch", "update", "delete"],
+        verbs: &["create", "get", "delete"],
         reason: "join gives the member's account its Role; uninstall takes it away",
     },
     Right {
         group: GROUP,
         resources: &["roles"],
+        names: &[MEMBER_ROLE],
+        verbs: &["get"],
+        reason: "join looks whether the broker has the Role, or upstream's alone",
+    },
+    Right {
+        group: GROUP,
+        resources: &["roles"],
         names: &[MEMBER_ROLE, UPSTREAM_MEMBER_ROLE],
-        verbs: &["get", "bind"],
+        verbs: &["bind"],
         reason: "whoever binds a Role must hold its rights, or be allowed to bind it",
     },
 ];

@@ -29,8 +29,9 @@ pub fn gateway_nodes(nodes: &[Value]) -> GatewayNodes {
         labelled.sort();
         return GatewayNodes::Labelled(labelled);
     }
-    let workers: Vec<&Value> = nodes.iter().filter(|node| !is_control_plane(node)).collect();
-    let chosen = if workers.is_empty() { nodes.iter().collect() } else { workers };
+    let nodes: Vec<&Value> = nodes.iter().filter(|node| !is_virtual(node)).collect();
+    let workers: Vec<&Value> = nodes.iter().copied().filter(|node| !is_control_plane(node)).collect();
+    let chosen = if workers.is_empty() { nodes } else { workers };
     let mut candidates: Vec<(bool, String)> =
         chosen.into_iter().map(|node| (!is_usable(node), name(node))).collect();
     candidates.sort();
@@ -38,6 +39,25 @@ pub fn gateway_nodes(nodes: &[Value]) -> GatewayNodes {
         return GatewayNodes::None;
     }
     GatewayNodes::Candidates(candidates.into_iter().map(|(_, name)| name).collect())
+}
+
+/// Labels of nodes that are no machines: pods there have no network of a node, and DaemonSets none that starts.
+pub(crate) const VIRTUAL: [(&str, &str); 2] =
+    [("type", "virtual-kubelet"), ("eks.amazonaws.com/compute-type", "fargate")];
+
+/// Whether a node is a virtual one, which neither needs nor runs our pods.
+pub(crate) fn is_virtual(node: &Value) -> bool {
+    VIRTUAL.iter().any(|(key, value)| node["metadata"]["labels"][*key] == *value)
+}
+
+/// Tells which nodes are left out.
+pub fn virtual_nodes(nodes: &[Value]) -> Option<Finding> {
+    let left_out = nodes.iter().filter(|node| is_virtual(node));
+    let names: Vec<&str> = left_out.filter_map(|node| node["metadata"]["name"].as_str()).collect();
+    let shown = names.iter().take(8).copied().collect::<Vec<_>>().join(", ");
+    let text =
+        format!("Virtual nodes are left out, their pods reach no other cluster ({}): {shown}", names.len());
+    (!names.is_empty()).then(|| Finding::doubt(text, ""))
 }
 
 fn is_control_plane(node: &Value) -> bool {
@@ -136,6 +156,17 @@ mod tests {
         assert_eq!(gateway_nodes(&nodes), GatewayNodes::Candidates(names(&["w1", "w2", "b"])));
         assert_eq!(gateway_nodes(&[control]), GatewayNodes::Candidates(names(&["a-control"])));
         assert_eq!(gateway_nodes(&[]), GatewayNodes::None);
+    }
+
+    #[test]
+    fn virtual_nodes_are_left_out_and_told() {
+        let mut away = node("aci-1", None, true);
+        away["metadata"]["labels"]["type"] = json!("virtual-kubelet");
+        let nodes = [away.clone(), node("control", Some("control-plane"), true)];
+        assert_eq!(gateway_nodes(&nodes), GatewayNodes::Candidates(names(&["control"])));
+        assert_eq!(gateway_nodes(&[away]), GatewayNodes::None);
+        assert!(virtual_nodes(&nodes).unwrap().text.ends_with("(1): aci-1"));
+        assert!(virtual_nodes(&nodes[1..]).is_none());
     }
 
     #[test]

@@ -27,20 +27,23 @@ use crate::server::{POLL, Server};
 /// The label that no node has.
 const PARKED: &str = "trieste.io/parked";
 
-/// Cleans the nodes on which the DaemonSet `name` runs.
+/// The annotation of a set that cleans: its pods were made while others may have run on nodes that were away.
+const EARLY: &str = "trieste.io/early";
+
+/// Cleans the nodes on which the DaemonSet `name` runs; returns those that are not ready, and so were not cleaned.
 pub(super) async fn nodes(
     server: &Server,
     options: &Uninstall,
     name: &str,
     title: &str,
     steps: &mut dyn Steps,
-) -> Result<(), DeployError> {
+) -> Result<Vec<String>, DeployError> {
     let set = |name: &str| Place::namespaced("apps/v1", "DaemonSet", &options.namespace, name);
     let (place, cleaner) = (set(name), set(&format!("{name}-uninstall")));
     let live = server.find(&place).await?;
     let mut made = server.find(&cleaner).await?;
     if live.is_none() && made.is_none() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     steps.begin(title);
     if let Some(live) = &live {
@@ -48,16 +51,39 @@ pub(super) async fn nodes(
             made = Some(server.create(&cleaner_of(live, &cleaner.name, &options.namespace)).await?);
         }
         remove(server, &place).await?;
-        gone(server, options, name, steps).await?;
     }
-    if made.is_some_and(|made| !made["spec"]["template"]["spec"]["nodeSelector"][PARKED].is_null()) {
-        let free = json!({"spec": {"template": {"spec": {"nodeSelector": {PARKED: null}}}}});
-        server.merge(&cleaner, &free).await?;
+    let early = gone(server, options, name).await?;
+    if let Some(change) = made.as_ref().and_then(|made| freed(made, !early.is_empty())) {
+        server.merge(&cleaner, &change).await?;
     }
-    cleaned(server, options, &cleaner, steps).await?;
-    remove(server, &cleaner).await?;
+    let left = cleaned(server, options, &cleaner, steps).await?;
+    if left.is_empty() || options.force {
+        for app in [name, &cleaner.name] {
+            abandon(server, options, app).await?;
+        }
+        remove(server, &cleaner).await?;
+    }
     steps.end(Outcome::Success);
-    Ok(())
+    Ok(left)
+}
+
+/// What sets a cleaner free. Pods that came to a node before those that they clean up after had gone are made anew.
+fn freed(made: &Value, is_early: bool) -> Option<Value> {
+    let was_early = !made["metadata"]["annotations"][EARLY].is_null();
+    let is_parked = !made["spec"]["template"]["spec"]["nodeSelector"][PARKED].is_null();
+    if !is_parked && is_early == was_early && !was_early {
+        return None;
+    }
+    let mark = if is_early { json!("true") } else { Value::Null };
+    let mut change = json!({
+        "metadata": {"annotations": {EARLY: mark}},
+        "spec": {"template": {"spec": {"nodeSelector": {PARKED: null}}}},
+    });
+    if was_early {
+        let version = &made["metadata"]["resourceVersion"];
+        change["spec"]["template"]["metadata"] = json!({"annotations": {EARLY: version}});
+    }
+    Some(change)
 }
 
 /// The DaemonSet that cleans what the pods of another one have done.
@@ -73,16 +99,20 @@ fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
     }
     let uninstall = json!({"name": "SUBMARINER_UNINSTALL", "value": "true"});
     match program["env"].as_array_mut() {
-        Some(variables) => variables.push(uninstall),
+        Some(variables) => {
+            // The command leaves the broker itself: nodes do not wait for one that is away, or has let us go already.
+            let is_brokers = |name: &str| name == "SUBMARINER_BROKER" || name.starts_with("BROKER_K8S_");
+            variables.retain(|variable| !variable["name"].as_str().is_some_and(is_brokers));
+            variables.push(uninstall);
+        }
         None => program["env"] = json!([uninstall]),
     }
     if let Some(capabilities) = security["capabilities"].as_object_mut() {
         capabilities.remove("add");
     }
-    let (sweeper, volumes) = sweeper(live, &image, &policy, &security);
-    pod["initContainers"] = json!([program, sweeper]);
-    if let Some(all) = pod["volumes"].as_array_mut() {
-        all.extend(volumes);
+    pod["initContainers"] = json!([program]);
+    if live["metadata"]["name"] == ROUTE_AGENT {
+        sweep(&mut pod, &image, &policy, &security);
     }
     pod["containers"] = json!([{
         "name": "done",
@@ -112,47 +142,41 @@ fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
     })
 }
 
-/// Folders of the node that a set's pods have had made, and what a program that was killed leaves in them. No pod removes
-/// a folder that is mounted into it: this container sees the folder above, and has no rights but a file's owner's. The
-/// folder of sockets goes with the route agents, who are the last to use it.
-fn sweeper(live: &Value, image: &Value, policy: &Value, security: &Value) -> (Value, Vec<Value>) {
-    let is_last = live["metadata"]["name"] == ROUTE_AGENT;
-    let (above, words) = if is_last {
-        ("/run", "rm -f trieste/gateway.sock trieste/routeagent.json; rmdir trieste")
-    } else {
-        ("/var/lib", "rmdir trieste")
-    };
+/// Adds what removes the folders that both programs share on a node, and what a program that was killed has left in them.
+/// No pod removes a folder that is mounted into it: this container sees the folders above, and has no rights but a
+/// file's owner's. It goes with the route agents, who are the last to use them.
+fn sweep(pod: &mut Value, image: &Value, policy: &Value, security: &Value) {
+    let words = "rm -f /above/run/trieste/gateway.sock /above/run/trieste/routeagent.json; \
+                 rmdir /above/run/trieste /above/lib/trieste 2>/dev/null; true";
+    let folders = [("above-run", "/run", "/above/run"), ("above-lib", "/var/lib", "/above/lib")];
+    let mounts = folders.map(|(name, _, at)| json!({"name": name, "mountPath": at}));
+    let volumes =
+        folders.map(|(name, path, _)| json!({"name": name, "hostPath": {"path": path, "type": "Directory"}}));
     let container = json!({
         "name": "sweep",
         "image": image,
         "imagePullPolicy": policy,
-        "command": ["/bin/sh", "-c", format!("cd /above && {{ {words}; }} 2>/dev/null; true")],
+        "command": ["/bin/sh", "-c", words],
         "securityContext": security,
-        "volumeMounts": [{"name": "above", "mountPath": "/above"}],
+        "volumeMounts": mounts,
     });
-    (container, vec![json!({"name": "above", "hostPath": {"path": above, "type": "Directory"}})])
+    if let Some(containers) = pod["initContainers"].as_array_mut() {
+        containers.push(container);
+    }
+    if let Some(all) = pod["volumes"].as_array_mut() {
+        all.extend(volumes);
+    }
 }
 
-/// Waits until no pod of the program runs. One on a node that is away never ends: it is told, and not waited for.
-async fn gone(
-    server: &Server,
-    options: &Uninstall,
-    app: &str,
-    steps: &mut dyn Steps,
-) -> Result<(), DeployError> {
+/// Waits until no pod of the program runs, but for nodes that are not ready, where one never ends: those are returned.
+async fn gone(server: &Server, options: &Uninstall, app: &str) -> Result<Vec<String>, DeployError> {
     let until = Instant::now() + options.patience;
     loop {
         let away = away(server).await?;
-        let selector = format!("labelSelector=app%3D{app}");
-        let left = server.list("v1", "Pod", Some(&options.namespace), &selector).await?;
-        let node = |pod: &Value| pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
-        if left.iter().all(|pod| away.contains(&node(pod))) {
-            for pod in &left {
-                let text =
-                    format!("Node {} is not ready: what is on it stays until it is rebooted", node(pod));
-                steps.remark(Outcome::Warning, &text);
-            }
-            return Ok(());
+        let left = of_app(server, &options.namespace, app).await?;
+        let nodes: Vec<String> = left.iter().map(node_of).collect();
+        if nodes.iter().all(|node| away.contains(node)) {
+            return Ok(nodes);
         }
         if Instant::now() >= until {
             let state = left.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).take(12);
@@ -166,33 +190,52 @@ async fn gone(
     }
 }
 
-/// Waits until every node has been cleaned; those that are away are told.
+async fn of_app(server: &Server, namespace: &str, app: &str) -> Result<Vec<Value>, DeployError> {
+    server.list("v1", "Pod", Some(namespace), &format!("labelSelector=app%3D{app}")).await
+}
+
+fn node_of(pod: &Value) -> String {
+    pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Forgets pods on nodes that are not ready: nobody is there to say that they have ended, and their namespace would
+/// wait for it.
+async fn abandon(server: &Server, options: &Uninstall, app: &str) -> Result<(), DeployError> {
+    let away = away(server).await?;
+    if away.is_empty() {
+        return Ok(());
+    }
+    for pod in of_app(server, &options.namespace, app).await? {
+        if let (true, Some(place)) = (away.contains(&node_of(&pod)), Place::of(&pod)) {
+            server.forget(&place).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until every node has been cleaned, but for those that are not ready: they are returned.
 async fn cleaned(
     server: &Server,
     options: &Uninstall,
     cleaner: &Place,
     steps: &mut dyn Steps,
-) -> Result<(), DeployError> {
+) -> Result<Vec<String>, DeployError> {
     let until = Instant::now() + options.patience;
     loop {
         let set = server.find(cleaner).await?.unwrap_or_default();
         if is_done(&set, 0) {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let waits = away_with(server, &options.namespace, &cleaner.name).await?.len() as u64;
-        if waits > 0 && is_done(&set, waits) {
-            steps.remark(Outcome::Warning, "Nodes that are not ready were not cleaned; a reboot does it");
-            return Ok(());
+        let waits = away_with(server, &options.namespace, &cleaner.name).await?;
+        if !waits.is_empty() && is_done(&set, waits.len() as u64) {
+            return Ok(waits);
         }
         if Instant::now() >= until {
             let state = pods(server, &options.namespace, &cleaner.name).await?;
             let what = format!("not all nodes were cleaned ({})", counts(&set));
             if options.force {
-                steps.remark(
-                    Outcome::Warning,
-                    &format!("{what}; what is on the others stays until they are rebooted"),
-                );
-                return Ok(());
+                steps.remark(Outcome::Warning, &format!("{what}; {}", super::LEFT));
+                return Ok(waits);
             }
             return Err(late(&what, state, options.patience));
         }
@@ -243,14 +286,17 @@ mod tests {
             let cleaner = cleaner_of(&live, &format!("{name}-uninstall"), "submariner-operator");
             let pod = &cleaner["spec"]["template"]["spec"];
             let init = &pod["initContainers"];
-            assert_eq!(init.as_array().unwrap().len(), 2, "the wait for the node is of no use");
-            assert_eq!(init[1]["name"], "sweep");
+            let is_last = name == ROUTE_AGENT;
+            let count = if is_last { 2 } else { 1 };
+            assert_eq!(init.as_array().unwrap().len(), count, "the wait for the node is of no use");
+            assert!(!is_last || init[1]["name"] == "sweep");
             assert!(init[1]["securityContext"]["capabilities"]["add"].is_null());
             assert_eq!(init[0]["command"], live["spec"]["template"]["spec"]["containers"][0]["command"]);
             assert_eq!(init[0]["securityContext"]["capabilities"]["add"], json!(["NET_ADMIN", "NET_RAW"]));
             let is_uninstall =
                 |variable: &Value| *variable == json!({"name": "SUBMARINER_UNINSTALL", "value": "true"});
             assert!(init[0]["env"].as_array().unwrap().iter().any(is_uninstall));
+            assert!(!init[0]["env"].to_string().contains("BROKER"), "{}", init[0]["env"]);
             assert!(init[0]["readinessProbe"].is_null() && init[0]["ports"].is_null());
             assert!(pod["containers"][0]["securityContext"]["capabilities"]["add"].is_null());
             assert_eq!(pod["nodeSelector"][PARKED], "true");
@@ -274,6 +320,28 @@ mod tests {
         assert!(is_done(&set(2, 3, 3), 0) && is_done(&set(2, 0, 0), 0));
         assert!(is_done(&set(2, 3, 2), 1));
         assert!(!is_done(&set(1, 3, 3), 0) && !is_done(&set(2, 3, 2), 0) && !is_done(&json!({}), 0));
+    }
+
+    #[test]
+    fn cleaners_that_came_early_come_again() {
+        let made = |is_parked: bool, is_early: bool| {
+            let mut made = json!({"metadata": {"resourceVersion": "7"}, "spec": {"template": {"spec": {}}}});
+            if is_parked {
+                made["spec"]["template"]["spec"]["nodeSelector"][PARKED] = json!("true");
+            }
+            if is_early {
+                made["metadata"]["annotations"][EARLY] = json!("true");
+            }
+            made
+        };
+        let again = |change: &Value| change["spec"]["template"]["metadata"]["annotations"][EARLY].clone();
+        let mark = |change: &Value| change["metadata"]["annotations"][EARLY].clone();
+
+        let first = freed(&made(true, false), true).unwrap();
+        assert_eq!((mark(&first), again(&first)), (json!("true"), Value::Null));
+        let second = freed(&made(false, true), false).unwrap();
+        assert_eq!((mark(&second), again(&second)), (Value::Null, json!("7")));
+        assert!(freed(&made(true, false), false).is_some() && freed(&made(false, false), false).is_none());
     }
 
     #[tokio::test]

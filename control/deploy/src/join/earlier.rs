@@ -1,0 +1,206 @@
+//! What an earlier join of this cluster has settled: it stays unless it is said anew.
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::discover::Given;
+use crate::error::DeployError;
+use crate::objects::names::{
+    GATEWAY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, SUBMARINER, TRIESTE, VERSION_LABEL,
+};
+use crate::objects::{self, Image, MemberOptions};
+use crate::place::Place;
+use crate::server::Server;
+
+/// An earlier join by this tool: its Submariner object, and the gateway's DaemonSet for what that has no field for.
+#[derive(Debug, Clone)]
+pub struct Earlier {
+    submariner: Value,
+    gateway: Value,
+}
+
+/// Looks for it in a namespace. An object that another tool has made says nothing: its settings are not ours.
+///
+/// # Errors
+/// [`DeployError`] if the server does not answer.
+pub async fn earlier(local: &Server, namespace: &str) -> Result<Option<Earlier>, DeployError> {
+    let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
+    let found = local.find(&place).await?;
+    let is_ours = |object: &Value| object["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
+    let Some(submariner) = found.filter(is_ours) else { return Ok(None) };
+    let gateway = local.find(&Place::namespaced("apps/v1", "DaemonSet", namespace, GATEWAY)).await?;
+    Ok(Some(Earlier { submariner, gateway: gateway.unwrap_or_default() }))
+}
+
+impl Earlier {
+    /// The ID under which the cluster has joined.
+    pub fn cluster_id(&self) -> Option<&str> {
+        self.spec("clusterID").as_str().filter(|id| !id.is_empty())
+    }
+
+    /// Whether the broker's certificate is not checked.
+    pub fn is_insecure(&self) -> bool {
+        self.spec("brokerK8sInsecure") == true
+    }
+
+    /// The CIDRs, discovered then or said.
+    pub fn networks(&self) -> Given {
+        let list = |field: &str| -> Vec<IpNet> {
+            let text = self.spec(field).as_str().unwrap_or_default();
+            text.split(',').filter_map(|cidr| cidr.trim().parse().ok()).collect()
+        };
+        Given { pods: list("clusterCIDR"), services: list("serviceCIDR"), is_settled: [true; 2] }
+    }
+
+    /// Takes all choices over. An image of another version is not among them: it comes with the command, from the same
+    /// repository.
+    pub fn settle(&self, member: &mut MemberOptions) {
+        let flag = |field: &str, to: &mut bool| *to = self.spec(field).as_bool().unwrap_or(*to);
+        flag("airGappedDeployment", &mut member.air_gapped);
+        flag("ceIPSecDebug", &mut member.ipsec_debug);
+        flag("ceIPSecForceUDPEncaps", &mut member.force_udp_encaps);
+        flag("ceIPSecPreferredServer", &mut member.preferred_server);
+        flag("debug", &mut member.debug);
+        flag("loadBalancerEnabled", &mut member.load_balancer);
+        flag("natEnabled", &mut member.nat_enabled);
+        let annotations = &self.submariner["metadata"]["annotations"];
+        member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
+        if let Some(driver) = self.spec("cableDriver").as_str().filter(|driver| !driver.is_empty()) {
+            driver.clone_into(&mut member.cable_driver);
+        }
+        if let Some(port) = number(self.spec("ceIPSecNATTPort")) {
+            member.natt_port = port;
+        }
+        let check = self.spec("connectionHealthCheck");
+        let health = &mut member.health_check;
+        health.enabled = check["enabled"].as_bool().unwrap_or(health.enabled);
+        health.interval_seconds = number(&check["intervalSeconds"]).unwrap_or(health.interval_seconds);
+        health.max_packet_loss = number(&check["maxPacketLossCount"]).unwrap_or(health.max_packet_loss);
+        if let Some(domains) =
+            self.spec("customDomains").as_array().filter(|_| member.custom_domains.is_empty())
+        {
+            member.custom_domains =
+                domains.iter().filter_map(|domain| domain.as_str().map(str::to_owned)).collect();
+        }
+        self.settle_pods(member);
+    }
+
+    /// What only the DaemonSet says.
+    fn settle_pods(&self, member: &mut MemberOptions) {
+        let pod = &self.gateway["spec"]["template"]["spec"];
+        if pod.is_null() {
+            return;
+        }
+        let container = &pod["containers"][0];
+        let variable = |name: &str| {
+            let all = container["env"].as_array().into_iter().flatten();
+            all.filter(|variable| variable["name"] == name).find_map(|variable| variable["value"].as_str())
+        };
+        if let Some(port) = variable("TRIESTE_NAT_DISCOVERY_PORT").and_then(|port| port.parse().ok()) {
+            member.nat_discovery_port = port;
+        }
+        let proxy = &mut member.proxy;
+        for (name, to) in [
+            ("HTTP_PROXY", &mut proxy.http),
+            ("HTTPS_PROXY", &mut proxy.https),
+            ("NO_PROXY", &mut proxy.no_proxy),
+        ] {
+            variable(name).unwrap_or_default().clone_into(to);
+        }
+        let secrets = pod["imagePullSecrets"].as_array().into_iter().flatten();
+        member.pull_secrets =
+            secrets.filter_map(|secret| secret["name"].as_str().map(str::to_owned)).collect();
+        let Some(reference) = container["image"].as_str() else { return };
+        let (image, policy) = (Image::new(reference), member.image.pull_policy);
+        let is_same_version = self.gateway["metadata"]["labels"][VERSION_LABEL] == env!("CARGO_PKG_VERSION");
+        member.image = if is_same_version { image } else { Image::of(Some(image.repository()), None) };
+        let policy = match container["imagePullPolicy"].as_str() {
+            Some(word) => word.parse().unwrap_or(policy),
+            None => policy,
+        };
+        member.image.pull_policy = policy;
+    }
+
+    fn spec(&self, field: &str) -> &Value {
+        &self.submariner["spec"][field]
+    }
+}
+
+fn number<T: TryFrom<u64>>(value: &Value) -> Option<T> {
+    value.as_u64().and_then(|number| number.try_into().ok())
+}
+
+/// Settings that are as an earlier join has made them and would be others without it, each as `field value`.
+pub fn kept(fresh: &MemberOptions, settled: &MemberOptions) -> Vec<String> {
+    let (fresh, settled) = (objects::submariner_resource(fresh), objects::submariner_resource(settled));
+    let fields = settled.as_value()["spec"].as_object().into_iter().flatten();
+    let differ = fields.filter(|(field, value)| fresh.as_value()["spec"][field.as_str()] != **value);
+    differ.map(|(field, value)| format!("{field} {value}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{BrokerAccess, HealthCheck, Manifest, Proxy, PullPolicy, Secret};
+    use crate::server::fake::Fake;
+
+    fn options() -> MemberOptions {
+        MemberOptions::new("east", BrokerAccess::new("b:1", None, Secret::default()), Secret::new("k"))
+    }
+
+    #[tokio::test]
+    async fn every_choice_of_an_earlier_join_is_found_again() {
+        let mut chosen = options();
+        chosen.air_gapped = true;
+        chosen.nat_enabled = true;
+        chosen.load_balancer = true;
+        chosen.multi_active_gateway = true;
+        chosen.natt_port = 4501;
+        chosen.nat_discovery_port = 0;
+        chosen.health_check = HealthCheck { enabled: false, interval_seconds: 7, max_packet_loss: 9 };
+        chosen.custom_domains = vec!["a.example".to_owned()];
+        chosen.pull_secrets = vec!["pull".to_owned()];
+        chosen.proxy = Proxy { https: "http://p:1".to_owned(), ..Proxy::default() };
+        chosen.image = Image::new("reg.example/x/own:7").pulled(PullPolicy::Always);
+        chosen.cluster_cidrs = vec!["10.1.0.0/16".parse().unwrap()];
+        let fake = Fake::default();
+        for manifest in objects::member(&chosen) {
+            fake.put(manifest.into_value());
+        }
+        let earlier = earlier(&fake.server(), &chosen.namespace).await.unwrap().unwrap();
+
+        let mut settled = options();
+        earlier.settle(&mut settled);
+
+        settled.cluster_cidrs = earlier.networks().pods;
+        assert_eq!(earlier.cluster_id(), Some("east"));
+        assert_eq!(format!("{settled:?}"), format!("{chosen:?}"));
+        assert_eq!(objects::submariner_resource(&settled), objects::submariner_resource(&chosen));
+        assert!(kept(&options(), &settled).contains(&"ceIPSecNATTPort 4501".to_owned()));
+        assert_eq!(kept(&chosen, &settled), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn the_image_of_another_version_and_another_tools_settings_are_not_kept() {
+        let fake = Fake::default();
+        for mut manifest in objects::member(&MemberOptions {
+            image: Image::of(Some("reg.example"), Some("0.0.1")),
+            ..options()
+        })
+        .into_iter()
+        .map(Manifest::into_value)
+        {
+            manifest["metadata"]["labels"][VERSION_LABEL] = "0.0.1".into();
+            fake.put(manifest);
+        }
+        let mut settled = options();
+        earlier(&fake.server(), &settled.namespace).await.unwrap().unwrap().settle(&mut settled);
+        assert_eq!(settled.image, Image::of(Some("reg.example"), None));
+
+        let theirs = objects::submariner_resource(&options());
+        let mut theirs = theirs.into_value();
+        theirs["metadata"]["labels"][MANAGED_BY_LABEL] = "operator".into();
+        fake.put(theirs);
+        assert!(earlier(&fake.server(), &settled.namespace).await.unwrap().is_none());
+    }
+}
