@@ -13,7 +13,7 @@ type Used = (String, String, String, String);
 
 /// Rights that this life of two clusters cannot use, or not each time: account, resource, verb, and why they are given
 /// all the same.
-const EXCEPTIONS: [(&str, &str, &str, &str); 8] = [
+const EXCEPTIONS: [(&str, &str, &str, &str); 10] = [
     (GATEWAY, "gateways", "get", "a gateway reads its object again if somebody has changed it meanwhile"),
     (MEMBERS, "clusters", "update", "a cluster that joins again with other CIDRs changes its object"),
     (MEMBERS, "endpoints", "update", "a gateway whose public address or port changes changes its object"),
@@ -24,6 +24,8 @@ const EXCEPTIONS: [(&str, &str, &str, &str); 8] = [
         "a cluster that subctl had joined before gets its mark by a join",
     ),
     (BROKER_ADMIN, "secrets", "patch", "a join puts a token's Secret right that somebody has changed"),
+    (BROKER_ADMIN, "serviceaccounts", "update", "subctl join ties the account to its token's Secret"),
+    (BROKER_ADMIN, "secrets", "update", "subctl join puts its account's token Secret right"),
     (BROKER_ADMIN, "secrets", "list", "subctl join looks for its account's token among all"),
     (BROKER_ADMIN, "configmaps", "update", "subctl join takes a share of global addresses"),
     (

@@ -206,7 +206,7 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
         group: "",
         resources: &["serviceaccounts", "secrets"],
         names: &[],
-        verbs: &["create", "get", "list", "patch", "delete"],
+        verbs: &["create", "get", "list", "patch", "update", "delete"],
         reason: "join makes the member's account and reads its token; uninstall removes both",
     },
     Right {
