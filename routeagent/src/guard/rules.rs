@@ -123,7 +123,8 @@ fn vxlan_guard() -> Vec<Rule> {
         let rule = json!([to_vxlan(), source, is(&by_its_device, true), accept()]);
         (format!("the VXLAN between nodes, from {family} nodes by the way to them"), rule)
     };
-    let mut rules: Vec<Rule> = Family::ALL.iter().map(accepts).collect();
+    let mut rules: Vec<Rule> = elsewhere().into_iter().collect();
+    rules.extend(Family::ALL.iter().map(accepts));
     let strangers = json!([to_vxlan(), {"counter": "strangers"}, drop()]);
     rules.push(("the VXLAN between nodes, from strangers".to_owned(), strangers));
     rules
@@ -132,6 +133,10 @@ fn vxlan_guard() -> Vec<Rule> {
 /// What this node forwards to that port, wherever to: masqueraded, it would look like this node's own. Pods have the
 /// port among themselves, here and in remote clusters.
 fn vxlan_onward() -> Vec<Rule> {
+    elsewhere().into_iter().chain(forwarded()).collect()
+}
+
+fn forwarded() -> Vec<Rule> {
     let drops = |to: &[Value]| {
         let mut expr = vec![to_vxlan()];
         expr.extend_from_slice(to);
@@ -161,7 +166,16 @@ fn vxlan_onward() -> Vec<Rule> {
 /// The same for what is forwarded without passing by there: IPVS sends as if it came from this node.
 fn vxlan_out() -> Vec<Rule> {
     let own = ("the VXLAN between nodes, from this one".to_owned(), json!([to_vxlan(), is_own(), accept()]));
-    [own].into_iter().chain(vxlan_onward()).collect()
+    elsewhere().into_iter().chain([own]).chain(forwarded()).collect()
+}
+
+/// What is for no such port passes by at the top: every packet through this node comes by all of these chains.
+fn elsewhere() -> [Rule; 2] {
+    let not = |left: Value, right: &str| json!({"match": {"op": "!=", "left": left, "right": right}});
+    [
+        ("not UDP".to_owned(), json!([not(json!({"meta": {"key": "l4proto"}}), "udp"), accept()])),
+        ("UDP elsewhere".to_owned(), json!([not(field("udp", "dport"), "@vxlan"), accept()])),
+    ]
 }
 
 fn to_vxlan() -> Value {
@@ -224,7 +238,8 @@ fn mss(guard: &Guard) -> Vec<Rule> {
             let pair = (in_set(family, "saddr", from), in_set(family, "daddr", to));
             rules.push((
                 format!("{family} TCP, {from} to {to}"),
-                json!([pair.0, pair.1, is(&syn, "syn"), clamp]),
+                // The flags first: they end the rule for nearly every packet, before any set is asked.
+                json!([is(&syn, "syn"), pair.0, pair.1, clamp]),
             ));
         }
     }
