@@ -385,6 +385,29 @@ pub(super) const BETWEEN_CLUSTERS: &[Fault] = &[
     )
     .slow(),
     Fault::new(
+        "both clusters behind NAT, and the other's does not forward the port",
+        "NatWithoutPortForward",
+        "cable",
+        "or join with a load balancer",
+    )
+    .by(
+        &[
+            (Fabric, drops!("inet", "forward", "ip saddr $EAST_GATEWAY ip daddr $WEST_GATEWAY drop")),
+            (Fabric, "nft add rule inet fault drops ip saddr $WEST_GATEWAY ip daddr $EAST_GATEWAY drop"),
+            (
+                West,
+                "annotate node $WEST_GATEWAY_NAME gateway.submariner.io/public-ip=ipv4:203.0.113.7 --overwrite",
+            ),
+            (West, "-n submariner-operator delete pod -l app=submariner-gateway"),
+        ],
+        &[
+            (Fabric, FREE),
+            (West, "annotate node $WEST_GATEWAY_NAME gateway.submariner.io/public-ip-"),
+            (West, "-n submariner-operator delete pod -l app=submariner-gateway"),
+        ],
+    )
+    .slow(),
+    Fault::new(
         "no node labelled as a gateway",
         "NoGatewayNode",
         "destination-gateway",

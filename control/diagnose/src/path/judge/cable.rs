@@ -229,18 +229,24 @@ fn lost(
     let seen = format!(
         "a datagram to {to}, UDP {port}, left node {from} and did not arrive at the other gateway's node"
     );
-    let private = other.endpoint().map(|endpoint| endpoint.private_address().to_owned());
-    let is_translated = private.is_some_and(|private| private != to.to_string());
-    if is_translated {
+    if let Some(public) = translated(other, to, pinged) {
+        let private = other.endpoint().map_or("", |endpoint| endpoint.private_address());
         let reason = format!(
-            "{to}, the public address of cluster {}, is NAT's, which does not pass UDP {port} on to its gateway",
+            "{public}, the public address of cluster {}, is NAT's, which does not pass UDP {port} on to its gateway",
             other.id
         );
-        return context.finding(Hop::Cable, Cause::NatWithoutPortForward, reason).seen(seen).remedy(format!(
-            "forward UDP {port} (and 4490) at the NAT of cluster {} to {}, or join with a load balancer \
+        let finding = context.finding(Hop::Cable, Cause::NatWithoutPortForward, reason).seen(seen);
+        let finding = if to == public {
+            finding
+        } else {
+            finding.seen(format!(
+                "{to}, its private address, answers nothing from there, nor does the cable come up"
+            ))
+        };
+        return finding.remedy(format!(
+            "forward UDP {port} (and 4490) at the NAT of cluster {} to {private}, or join with a load balancer \
              (`trieste join --load-balancer`)",
             other.id,
-            other.endpoint().map(|endpoint| endpoint.private_address().to_owned()).unwrap_or_default()
         ));
     }
     if pinged == Some(false) {
@@ -258,6 +264,18 @@ fn lost(
         "let UDP {port} pass to {to}: firewalls between the clusters, security groups of the cloud; `trieste diagnose \
          firewall inter-cluster` tells when it does"
     ))
+}
+
+/// The other gateway's public address, if that is another than its own, and what was tried in vain: or its private one
+/// was, which nobody outside of the NAT reaches.
+fn translated(other: &Cluster, tried: IpAddr, pinged: Option<bool>) -> Option<IpAddr> {
+    let endpoint = other.endpoint()?;
+    let private: Option<IpAddr> = endpoint.private_address().parse().ok();
+    if private != Some(tried) {
+        return Some(tried);
+    }
+    let public: IpAddr = endpoint.public_address().parse().ok()?;
+    (public != tried && pinged == Some(false)).then_some(public)
 }
 
 /// Whether handshakes fail because the two know different secrets.

@@ -418,6 +418,16 @@ fn nat_does_not_pass_the_port_on() {
         });
     };
     broken(change, Cause::NatWithoutPortForward, Hop::Cable);
+    let remembered = |e: &mut Evidence| {
+        cable_down(e);
+        lose_datagrams(e, probe::CABLE_THERE);
+        lose_datagrams(e, probe::CABLE_BACK);
+        e.probes.insert(probe::UNDERLAY_THERE, Ok(unanswered()));
+        for endpoint in e.destination.endpoints.iter_mut().filter(|endpoint| endpoint.cluster_id == "b") {
+            endpoint.public_ip = "203.0.113.5".to_owned();
+        }
+    };
+    broken(remembered, Cause::NatWithoutPortForward, Hop::Cable);
 }
 
 #[test]
