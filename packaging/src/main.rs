@@ -15,10 +15,10 @@ struct Args {
     /// Directory with our programs
     #[arg(long, value_name = "DIRECTORY", default_value = "target/release")]
     binaries: PathBuf,
-    /// The file to write [default: target/image/trieste-<version>.tar]
+    /// The file to write [default: target/image/trieste-VERSION.tar]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Under which name the image is loaded [default: localhost/trieste:<version>]
+    /// Under which name the image is loaded [default: localhost/trieste:VERSION]
     #[arg(long, value_name = "REFERENCE")]
     tag: Option<Reference>,
     /// Leave debug information in our programs

@@ -49,7 +49,7 @@ pub(super) struct GatherArgs {
         default_value = "connectivity,service-discovery,broker,operator"
     )]
     modules: Vec<Module>,
-    /// The directory to make [default: submariner-<UTC time>]
+    /// The directory to make [default: submariner-TIME, in UTC]
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
     /// The broker's namespace, where the broker is in the cluster

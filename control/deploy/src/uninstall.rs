@@ -41,7 +41,7 @@ pub struct Uninstall {
     pub force: bool,
 }
 
-/// Removes what [`look`] has found. `account` speaks to the broker with the rights of `broker-info.subm`; without it
+/// Removes what [`look`](look()) has found. `account` speaks to the broker with the rights of `broker-info.subm`; without it
 /// the member's account there stays, and is told.
 ///
 /// # Errors

@@ -110,7 +110,7 @@ impl Probes {
         self.views.borrow().get(cable_name).map(HealthStatus::from)
     }
 
-    /// Merges what is known of a connection's peer into it, by the rules of [`merge`](super::merge).
+    /// Merges what is known of a connection's peer into it, by the rules of [`merge`](super::merge()).
     pub fn merge(&self, connection: &mut Connection) {
         let views = self.views();
         super::merge(connection, views.get(&connection.endpoint.cable_name));

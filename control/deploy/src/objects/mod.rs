@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `join` and `deploy-broker` apply what comes out here: there is one place that knows what a member consists of.
-//! Nothing here talks to a cluster. [`files`] writes the same for those who apply YAML with their own tools.
+//! Nothing here talks to a cluster. [`files`](files()) writes the same for those who apply YAML with their own tools.
 
 mod broker;
 mod crds;

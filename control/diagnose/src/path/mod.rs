@@ -9,7 +9,7 @@
 //! Probes locate: they are watched on every node of the way, and the hop behind the last sight is the broken one. State
 //! explains: what is wrong on that hop is the reason. Where there is nothing to probe with, or from, state alone judges.
 //!
-//! * [`gather`] — asks both clusters and their nodes, sends the probes;
+//! * [`gather`](gather()) — asks both clusters and their nodes, sends the probes;
 //! * `read` — what the API servers know, before that;
 //! * [`evidence`] — what came of it;
 //! * [`judge`](judge()) — a pure function of the evidence;
