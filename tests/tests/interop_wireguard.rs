@@ -78,8 +78,7 @@ fn connect(lab: &Lab, plan: &Plan, name: &str, initiator: Initiator) -> (Cluster
     let keys = KeyPair::generate().unwrap();
     let settings = Settings::of(lab);
     let gateway = Cluster::start(lab, east, &settings).unwrap();
-    let status =
-        trieste_tests::wait::eventually("the gateway to answer", TIMEOUT, || gateway.status()).unwrap();
+    let status = eventually("the gateway to answer", TIMEOUT, || gateway.status()).unwrap();
     let our_key = status
         .endpoint
         .backend_config
