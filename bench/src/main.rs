@@ -21,6 +21,7 @@ mod plain_gateway;
 mod report;
 mod sink;
 mod stages;
+mod stat;
 mod traffic;
 
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use crate::stat::Busy;
 
 /// From which node to which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Load {
     /// # Errors
     /// When the kernel does not say.
     pub(super) fn begin() -> anyhow::Result<Begun> {
-        Ok(Begun { at: Instant::now(), busy: busy()? })
+        Ok(Begun { at: Instant::now(), busy: Busy::read()?.total() })
     }
 
     /// The share of all CPUs.
@@ -87,31 +87,6 @@ impl Begun {
     /// # Errors
     /// When the kernel does not say.
     pub(super) fn end(self) -> anyhow::Result<Load> {
-        Ok(Load { busy: busy()? - self.busy, wall: self.at.elapsed().as_secs_f64() })
-    }
-}
-
-/// CPU seconds since boot that were neither idle nor waiting; those stolen by other machines count.
-fn busy() -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
-    let ticks = stat.lines().next().and_then(busy_ticks).context("/proc/stat has another form")?;
-    Ok(ticks / rustix::param::clock_ticks_per_second() as f64)
-}
-
-/// `cpu USER NICE SYSTEM IDLE WAITING IRQ SOFTIRQ STOLEN ...`; what guests used is in the first two already.
-fn busy_ticks(line: &str) -> Option<f64> {
-    let ticks: Vec<f64> = line.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-    Some([0, 1, 2, 5, 6, 7].iter().filter_map(|&field| ticks.get(field)).sum::<f64>())
-        .filter(|_| ticks.len() >= 8)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn idle_and_waiting_are_not_busy() {
-        assert_eq!(busy_ticks("cpu  1 2 4 1000 2000 8 16 32 64 128"), Some(63.0));
-        assert_eq!(busy_ticks("cpu  1 2"), None);
+        Ok(Load { busy: Busy::read()?.total() - self.busy, wall: self.at.elapsed().as_secs_f64() })
     }
 }

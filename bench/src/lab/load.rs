@@ -6,8 +6,9 @@
 
 use std::time::Instant;
 
-use anyhow::Context;
 use trieste_tests::process::ProcessId;
+
+use crate::stat::{Busy, seconds};
 
 /// CPU time so far, in seconds.
 pub(super) struct Load {
@@ -33,13 +34,7 @@ impl Load {
     /// # Errors
     /// When a daemon has ended.
     pub(super) fn read(daemons: &[ProcessId], server: ProcessId) -> anyhow::Result<Self> {
-        let stat = std::fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
-        let total = stat.lines().next().unwrap_or_default();
-        let ticks: Vec<f64> =
-            total.split_whitespace().skip(1).map(|field| field.parse().map_or(0.0, seconds)).collect();
-        let field = |index: usize| ticks.get(index).copied().unwrap_or(0.0);
-        // User, nice, system; idle and waiting; interrupts, soft interrupts; stolen by other machines.
-        let (processes, interrupts, stolen) = (field(0) + field(1) + field(2), field(5) + field(6), field(7));
+        let busy = Busy::read()?;
         let mut spent = 0.0;
         for daemon in daemons {
             spent += daemon.cpu_seconds()?;
@@ -49,8 +44,8 @@ impl Load {
         Ok(Self {
             at: Instant::now(),
             daemons: spent,
-            machine: processes + interrupts,
-            others: processes - run + stolen,
+            machine: busy.processes + busy.interrupts,
+            others: busy.processes - run + busy.stolen,
         })
     }
 
@@ -99,8 +94,4 @@ fn kernel_threads() -> anyhow::Result<f64> {
         }
     }
     Ok(sum)
-}
-
-fn seconds(ticks: f64) -> f64 {
-    ticks / rustix::param::clock_ticks_per_second() as f64
 }
