@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::cluster::Cluster;
 use super::node::Node;
@@ -32,7 +32,7 @@ const LOOKS: [(&str, &str); 13] = [
 ];
 
 /// Resources that Kubernetes writes all the time.
-const MOVING: [&str; 4] = ["events", "componentstatuses", "apiservices", "leases"];
+const MOVING: [&str; 3] = ["componentstatuses", "apiservices", "leases"];
 
 /// What there is in a cluster, to be compared with what there is later.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,31 +85,14 @@ fn numbered(text: &str) -> impl Iterator<Item = String> {
 /// Every object without what Kubernetes itself changes.
 fn objects(client: &Client) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut all = BTreeMap::new();
-    let mut roots = vec![("v1".to_owned(), "/api/v1".to_owned())];
-    for group in client.get("/apis")?["groups"].as_array().into_iter().flatten() {
-        let version = group["preferredVersion"]["groupVersion"].as_str().unwrap_or_default();
-        roots.push((version.to_owned(), format!("/apis/{version}")));
-    }
-    for (version, root) in roots {
-        // A group whose last definition goes may be listed a moment longer.
-        let Ok(resources) = client.get(&root) else { continue };
-        for resource in resources["resources"].as_array().into_iter().flatten() {
-            let name = resource["name"].as_str().unwrap_or_default();
-            let can_list = resource["verbs"].as_array().is_some_and(|verbs| verbs.contains(&json!("list")));
-            if !can_list || name.contains('/') {
-                continue;
-            }
-            let Ok(list) = client.list(&format!("{root}/{name}")) else { continue };
-            for object in list {
-                let (namespace, own) = (&object["metadata"]["namespace"], &object["metadata"]["name"]);
-                let is_moving = MOVING.contains(&name)
-                    && namespace.as_str().is_none_or(|namespace| namespace.starts_with("kube-"));
-                if !(is_moving || name == "events" || own == "kubernetes.io") {
-                    all.insert(format!("{version}/{name} {namespace}/{own}"), bare(object));
-                }
-            }
+    client.every_object(&["events"], |version, resource, object| {
+        let (namespace, name) = (&object["metadata"]["namespace"], &object["metadata"]["name"]);
+        let is_moving = MOVING.contains(&resource)
+            && namespace.as_str().is_none_or(|namespace| namespace.starts_with("kube-"));
+        if !(is_moving || name == "kubernetes.io") {
+            all.insert(format!("{version}/{resource} {namespace}/{name}"), bare(object));
         }
-    }
+    })?;
     Ok(all)
 }
 

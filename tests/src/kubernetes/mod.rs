@@ -23,6 +23,7 @@ pub mod credentials;
 mod faults;
 mod fleet;
 mod flow;
+mod inventory;
 mod journal;
 mod lab;
 pub mod objects;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use trieste_tests::kubernetes::Client;
 
 /// What the server itself writes all the time.
@@ -39,32 +39,14 @@ pub(crate) fn differences(
 
 fn every(client: &Client, keep: impl Fn(Value) -> Value) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut all = BTreeMap::new();
-    let mut roots = vec![("v1".to_owned(), "/api/v1".to_owned())];
-    for group in client.get("/apis")?["groups"].as_array().into_iter().flatten() {
-        let version = group["preferredVersion"]["groupVersion"].as_str().unwrap_or_default();
-        roots.push((version.to_owned(), format!("/apis/{version}")));
-    }
-    for (version, root) in roots {
-        // A group whose last definition goes may be listed a moment longer.
-        let Ok(resources) = client.get(&root) else { continue };
-        for resource in resources["resources"].as_array().into_iter().flatten() {
-            let name = resource["name"].as_str().unwrap_or_default();
-            let can_list = resource["verbs"].as_array().is_some_and(|verbs| verbs.contains(&json!("list")));
-            if !can_list || name.contains('/') || OWN.contains(&name) {
-                continue;
-            }
-            let Ok(objects) = client.list(&format!("{root}/{name}")) else { continue };
-            for object in objects {
-                let metadata = &object["metadata"];
-                let namespace = metadata["namespace"].as_str().unwrap_or("-").to_owned();
-                if name == "leases" && namespace == "kube-system" {
-                    continue;
-                }
-                let key =
-                    format!("{version}/{name} {namespace}/{}", metadata["name"].as_str().unwrap_or_default());
-                all.insert(key, keep(object));
-            }
+    client.every_object(&OWN, |version, resource, object| {
+        let metadata = &object["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or("-");
+        if resource == "leases" && namespace == "kube-system" {
+            return;
         }
-    }
+        let name = metadata["name"].as_str().unwrap_or_default();
+        all.insert(format!("{version}/{resource} {namespace}/{name}"), keep(object));
+    })?;
     Ok(all)
 }
