@@ -18,6 +18,7 @@
 
 mod boundary;
 mod held;
+pub mod ipsec;
 pub mod keys;
 pub mod seal_train;
 pub mod wireguard;

@@ -1,0 +1,23 @@
+//! The IPsec cable: ESP (RFC 4303) keyed by IKEv2 (RFC 7296), both ours.
+//!
+//! ```text
+//!   datagram ─▶ Gate ─┬─ ESP, SPI names the lane ─▶ EspCable::open ─▶ packets      fast half: one per peer,
+//!                     └─ IKE ─▶ Input ─▶ IkeEngine                                 owned by one worker
+//!   IkeEngine ─ LaneOrder (keys, addresses) ─▶ EspCable ─ LaneNews, ChildMeter ─▶ IkeEngine
+//!   packets ─▶ EspCable::seal ─▶ datagrams                                         slow half: one per gateway
+//! ```
+//!
+//! The slow half is one object for all peers, because the first message of an exchange does not say who sent it, and
+//! because key agreement must not hold up packets: it runs on a thread of its own.
+
+pub mod link;
+pub mod selector;
+pub mod spi;
+pub mod suite;
+
+pub use link::{
+    ChildMeter, ChildSa, EspKeys, EspPath, LaneLink, LaneNews, LaneOrder, LanePort, Limits, Outbound,
+};
+pub use selector::{Selector, Selectors};
+pub use spi::Spi;
+pub use suite::EspSuite;
