@@ -14,6 +14,7 @@ pub mod link;
 pub mod selector;
 pub mod spi;
 pub mod suite;
+pub mod wire;
 
 pub use link::{
     ChildMeter, ChildSa, EspKeys, EspPath, LaneLink, LaneNews, LaneOrder, LanePort, Limits, Outbound,
