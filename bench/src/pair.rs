@@ -226,7 +226,7 @@ fn line(
     let mut tables = TablesBuilder::new(1, &[subnet(side)?], &[IpAddr::from([10, side, 0, 1])]);
     let cluster = tables.cluster("other", &[subnet(far)?])?;
     tables.path(cluster, LANE, CABLE, mtu_bytes)?;
-    tables.identity(own.identity(&other.backend_config())?, LANE);
+    tables.identity(own.identity(&other.backend_config().into())?, LANE);
     let config = Config {
         worker: WorkerId(0),
         workers: 1,
@@ -237,7 +237,7 @@ fn line(
     let mut line = Pipeline::new(config, tables, own.gate(), now);
     // One side begins; the other one learns where its peer is.
     let peer = (side == 1).then(|| address(far));
-    let lane = LaneConfig { lane: LANE, cable: CABLE, peer, backend_config: other.backend_config() };
+    let lane = LaneConfig::new(LANE, CABLE, peer, other.backend_config());
     let tunnel = own.connect(&lane, now)?;
     line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel }, now);
     Ok(line)

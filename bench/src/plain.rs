@@ -9,13 +9,13 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use trieste_cables::seal_train::SealTrain;
 use trieste_cables::{
     Admission, Cable, CableError, CableEvent, CableKind, CableStats, Gate, Jobs, Lane, LaneConfig, Message,
-    Overhead, Transmit, Tunnel,
+    Overhead, Site, Transmit, Tunnel,
 };
 use trieste_packet::segment::Segmenter;
 use trieste_packet::wire;
@@ -58,8 +58,8 @@ impl CableKind for PlainKind {
         BTreeMap::from([(IDENTITY.to_owned(), text)])
     }
 
-    fn identity(&self, backend_config: &BTreeMap<String, String>) -> Result<[u8; 32], CableError> {
-        let text = backend_config.get(IDENTITY).ok_or(CableError::Missing(IDENTITY))?;
+    fn identity(&self, remote: &Site) -> Result<[u8; 32], CableError> {
+        let text = remote.backend_config.get(IDENTITY).ok_or(CableError::Missing(IDENTITY))?;
         let malformed = |problem: String| CableError::Malformed { key: IDENTITY, problem };
         let mut identity = [0; 32];
         if text.len() != 64 {
@@ -73,7 +73,7 @@ impl CableKind for PlainKind {
     }
 
     fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError> {
-        self.identity(&config.backend_config)?;
+        self.identity(&config.remote)?;
         Ok(Box::new(PlainCable {
             identity: self.identity,
             lane: config.lane,
@@ -115,7 +115,7 @@ impl Gate for PlainGate {
         }
     }
 
-    fn admit(&mut self, datagram: &[u8], _: IpAddr, _: Instant) -> Admission {
+    fn admit(&mut self, datagram: &[u8], _: &Outer, _: Instant) -> Admission {
         let identity = (datagram.len() == HELLO_BYTES).then(|| datagram[16..].try_into().ok()).flatten();
         Admission::Pass(identity)
     }

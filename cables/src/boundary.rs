@@ -1,9 +1,10 @@
 //! The boundary that every kind of cable implements.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use trieste_packet::{Batch, CableId, DropReason, Drops, LaneId, Outer, Packet, Pool};
 
 /// Slow half of a tunnel: handshake, rekey, keepalive. One owner, no IO, no clock.
@@ -132,6 +133,10 @@ pub enum Message {
     Control(LaneId),
     /// First message of a handshake: who sent it is inside.
     Greeting,
+    /// Control message for the slow half that all cables of the kind share; its gate hands it on.
+    Negotiation,
+    /// Keeps a NAT mapping alive and says nothing.
+    Keepalive,
     /// None of this kind's.
     Unknown,
 }
@@ -141,6 +146,8 @@ pub enum Message {
 pub enum Admission {
     /// Hand it to its cable. For a greeting: the identity (public key) of the sender.
     Pass(Option<[u8; 32]>),
+    /// The gate has given it to the slow half that all cables share.
+    Taken,
     /// Answer this instead (a cookie); the message is dropped.
     Reply(Vec<u8>),
     /// Drop it.
@@ -151,8 +158,8 @@ pub enum Admission {
 pub trait Gate: Send {
     /// What this datagram is, by its first bytes.
     fn classify(&self, datagram: &[u8]) -> Message;
-    /// Whether a control message or greeting may go on.
-    fn admit(&mut self, datagram: &[u8], from: IpAddr, now: Instant) -> Admission;
+    /// Whether a control message, greeting or negotiation that `from` sent may go on.
+    fn admit(&mut self, datagram: &[u8], from: &Outer, now: Instant) -> Admission;
     /// Called about once a second.
     fn handle_timeout(&mut self, now: Instant);
 }
@@ -163,20 +170,52 @@ pub trait CableKind: Send + Sync {
     fn name(&self) -> &'static str;
     /// What our own Endpoint says in `backend_config`.
     fn backend_config(&self) -> BTreeMap<String, String>;
-    /// The identity by which a remote Endpoint's greetings are recognised.
+    /// The identity of a remote Endpoint: by it greetings are recognised, and another one means another cable.
     ///
     /// # Errors
     /// [`CableError`] when its `backend_config` lacks something or is malformed.
-    fn identity(&self, backend_config: &BTreeMap<String, String>) -> Result<[u8; 32], CableError>;
+    fn identity(&self, remote: &Site) -> Result<[u8; 32], CableError>;
     /// Makes the tunnel to a remote Endpoint.
     ///
     /// # Errors
     /// [`CableError`] when its `backend_config` lacks something or is malformed.
     fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError>;
+    /// The cable was cut: no packets are sealed for it any more, and for a few seconds its lane still opens. For
+    /// kinds whose slow half is not in the lane.
+    fn disconnect(&self, _lane: LaneId) {}
+    /// The same as [`Cable::set_peer`], for kinds whose slow half is not in the lane.
+    fn set_peer(&self, _lane: LaneId, _peer: SocketAddr) {}
+    /// The same as [`Cable::rekey`], for kinds whose slow half is not in the lane.
+    fn rekey(&self, _lane: LaneId) {}
     /// A gate for one worker.
     fn gate(&self) -> Box<dyn Gate>;
     /// Bytes that sealing adds, before any lane exists.
     fn overhead(&self) -> Overhead;
+}
+
+/// One end of a cable: what an Endpoint says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// The cable's name.
+    pub cable_name: String,
+    /// The gateway's own address, which need not be where it is reached.
+    pub private_ip: IpAddr,
+    /// The subnets behind it, in published order.
+    pub subnets: Vec<IpNet>,
+    /// What its cable driver says of itself.
+    pub backend_config: BTreeMap<String, String>,
+}
+
+impl From<BTreeMap<String, String>> for Site {
+    /// A site of which nothing but its driver's settings is known: enough for kinds with keys of their own.
+    fn from(backend_config: BTreeMap<String, String>) -> Self {
+        Self {
+            cable_name: String::new(),
+            private_ip: Ipv4Addr::UNSPECIFIED.into(),
+            subnets: Vec::new(),
+            backend_config,
+        }
+    }
 }
 
 /// What a tunnel to a remote Endpoint is made of.
@@ -188,8 +227,26 @@ pub struct LaneConfig {
     pub cable: CableId,
     /// Where the peer is, if known.
     pub peer: Option<SocketAddr>,
-    /// The remote Endpoint's `backend_config`.
-    pub backend_config: BTreeMap<String, String>,
+    /// Our Endpoint.
+    pub local: Site,
+    /// The remote Endpoint.
+    pub remote: Site,
+    /// Whether there is NAT on the way, as NAT discovery found.
+    pub uses_nat: bool,
+}
+
+impl LaneConfig {
+    /// A tunnel to an end of which nothing but its driver's settings is known, at `peer` if that is known.
+    #[must_use]
+    pub fn new(
+        lane: LaneId,
+        cable: CableId,
+        peer: Option<SocketAddr>,
+        backend_config: BTreeMap<String, String>,
+    ) -> Self {
+        let (local, remote) = (BTreeMap::new().into(), backend_config.into());
+        Self { lane, cable, peer, local, remote, uses_nat: false }
+    }
 }
 
 /// Why a cable could not be made.

@@ -25,6 +25,6 @@ pub mod wireguard;
 
 pub use boundary::{
     Admission, Cable, CableError, CableEvent, CableKind, CableStats, Gate, Jobs, Lane, LaneConfig, Message,
-    Overhead, Transmit, Tunnel,
+    Overhead, Site, Transmit, Tunnel,
 };
 pub use held::{HELD_AGE, HELD_BYTES, HELD_PACKETS, Held};

@@ -118,7 +118,7 @@ fn sides(shape: Shape, ring: usize) -> anyhow::Result<(Side, Side)> {
     let side =
         |own: &WireguardKind, other: &WireguardKind, peer: Option<SocketAddr>| -> anyhow::Result<Side> {
             let lane = LaneId(0x100);
-            let config = LaneConfig { lane, cable: CableId(1), peer, backend_config: other.backend_config() };
+            let config = LaneConfig::new(lane, CableId(1), peer, other.backend_config());
             Ok(Side {
                 tunnel: own.connect(&config, now)?,
                 pool: Pool::new(PoolConfig { slots, slot_bytes: TRAIN_SLOT_BYTES }),

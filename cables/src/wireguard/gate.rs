@@ -13,7 +13,7 @@ use boringtun::noise::handshake::parse_handshake_anon;
 use boringtun::noise::rate_limiter::RateLimiter;
 use boringtun::noise::{Packet, TunnResult};
 use boringtun::x25519::{PublicKey, StaticSecret};
-use trieste_packet::DropReason;
+use trieste_packet::{DropReason, Outer};
 
 use super::message;
 use crate::boundary::{Admission, Gate, Message};
@@ -79,7 +79,8 @@ impl Gate for WireguardGate {
         message::classify(datagram)
     }
 
-    fn admit(&mut self, datagram: &[u8], from: IpAddr, now: Instant) -> Admission {
+    fn admit(&mut self, datagram: &[u8], from: &Outer, now: Instant) -> Admission {
+        let from = from.peer.ip();
         let mut reply = [0u8; message::COOKIE_BYTES];
         let packet = match self.limiter.verify_packet(Some(from), datagram, &mut reply) {
             Ok(packet) => packet,

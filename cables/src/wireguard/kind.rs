@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::cable::WireguardCable;
 use super::gate::{LIMIT_PER_SECOND, WireguardGate, open_limiter};
 use super::message::OVERHEAD_BYTES;
-use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Tunnel};
+use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Site, Tunnel};
 use crate::keys::{self, Secret};
 
 /// Seconds between keepalives (wireformat §3).
@@ -82,8 +82,8 @@ impl CableKind for WireguardKind {
             .into()
     }
 
-    fn identity(&self, backend_config: &BTreeMap<String, String>) -> Result<[u8; 32], CableError> {
-        let text = backend_config.get(PUBLIC_KEY).ok_or(CableError::Missing(PUBLIC_KEY))?;
+    fn identity(&self, remote: &Site) -> Result<[u8; 32], CableError> {
+        let text = remote.backend_config.get(PUBLIC_KEY).ok_or(CableError::Missing(PUBLIC_KEY))?;
         let key = keys::parse(text).map_err(|problem| CableError::Malformed { key: PUBLIC_KEY, problem })?;
         if *key == *self.public.as_bytes() {
             return Err(CableError::OwnKey);
@@ -92,7 +92,7 @@ impl CableKind for WireguardKind {
     }
 
     fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError> {
-        let identity = self.identity(&config.backend_config)?;
+        let identity = self.identity(&config.remote)?;
         let tunn = Tunn::new(
             StaticSecret::from(*self.private),
             PublicKey::from(identity),

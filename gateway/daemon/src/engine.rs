@@ -203,6 +203,7 @@ impl Engine {
         self.publish();
         // Only when no table seals with them any more.
         for (lane, until) in drains {
+            self.kind.disconnect(lane);
             self.tell(lane, LaneCommand::Drain { lane, until });
         }
     }
@@ -214,7 +215,8 @@ impl Engine {
             return;
         }
         self.knows_addresses = true;
-        let wants = |is_v4: bool| self.local.subnets.iter().any(|subnet| subnet.addr().is_ipv4() == is_v4);
+        let wants =
+            |is_v4: bool| self.local.site.subnets.iter().any(|subnet| subnet.addr().is_ipv4() == is_v4);
         for (is_v4, family) in [(true, "IPv4"), (false, "IPv6")] {
             if wants(is_v4) && sources.iter().all(|source| source.is_ipv4() != is_v4) {
                 tracing::warn!(
@@ -289,6 +291,7 @@ impl Engine {
             cable.choice = choice;
             if has_moved {
                 tracing::info!(endpoint = %peer.name, peer = %address, "the peer's Endpoint has another address");
+                self.kind.set_peer(lane, address);
                 self.tell(lane, LaneCommand::SetPeer { lane, peer: Some(address) });
             }
             return Ok(());
@@ -300,7 +303,9 @@ impl Engine {
             lane: lane.lane,
             cable: lane.cable,
             peer: Some(address),
-            backend_config: peer.spec.backend_config.clone(),
+            local: self.local.site.clone(),
+            remote: peer.site(),
+            uses_nat: choice.use_nat,
         };
         let tunnel = self.kind.connect(&config, now).map_err(|error| {
             self.numbers.cut(lane);
@@ -366,6 +371,7 @@ impl Engine {
     pub fn rekey_all(&self) {
         for cable in self.cables.values() {
             let lane = cable.lane.lane;
+            self.kind.rekey(lane);
             self.tell(lane, LaneCommand::Rekey { lane });
         }
     }

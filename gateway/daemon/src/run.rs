@@ -16,7 +16,7 @@ use rand_core::{OsRng, RngCore as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use trieste_cables::CableKind;
+use trieste_cables::{CableKind, Site};
 use trieste_control::admin::{GatewayStatus, IoCapability, Severity};
 use trieste_control::api::{EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
 use trieste_control::conditions::Conditions;
@@ -145,7 +145,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let spec = node::endpoint(config, &node, &found, &driver.name, driver.backend_config.clone());
 
     let PacketPath { mut engine, mut ended, hub, names, io } =
-        PacketPath::start(config, &node, devices, &kind)?;
+        PacketPath::start(config, &node, devices, &kind, &spec)?;
     let fixed = Fixed {
         started: Timestamp::now(),
         cluster: config.cluster_id.clone(),
@@ -284,6 +284,7 @@ impl PacketPath {
         node: &Node,
         devices: Devices,
         kind: &Arc<dyn CableKind>,
+        spec: &EndpointSpec,
     ) -> anyhow::Result<Self> {
         let names: Arc<ArcSwap<BTreeMap<u16, String>>> = Arc::default();
         let lookup = Arc::clone(&names);
@@ -295,7 +296,12 @@ impl PacketPath {
         let (workers, ended) = spawn_workers(config, devices, kind, &tables, &hub)?;
         let local = Local {
             cluster_id: config.cluster_id.clone(),
-            subnets: config.published_subnets(),
+            site: Site {
+                cable_name: spec.cable_name.clone(),
+                private_ip: node.private_ip,
+                subnets: config.published_subnets(),
+                backend_config: spec.backend_config.clone(),
+            },
             // Looked at in the first round of the control loop, and followed from then on.
             icmp_sources: Vec::new(),
             path_mtu: node.path_mtu(config),

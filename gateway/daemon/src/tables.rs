@@ -15,9 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use jiff::Timestamp;
-use trieste_cables::CableKind;
+use trieste_cables::{CableKind, Site};
 use trieste_control::admin::RefusedCluster;
 use trieste_control::api::{Endpoint, EndpointFacts, EndpointSpec};
 use trieste_packet::{CableId, LaneId};
@@ -37,8 +36,8 @@ const ENDPOINTS_PER_CLUSTER: usize = 8;
 pub struct Local {
     /// Our cluster's ID.
     pub cluster_id: String,
-    /// The subnets that we publish.
-    pub subnets: Vec<IpNet>,
+    /// Our end of all cables.
+    pub site: Site,
     /// Our addresses inside them, for ICMP errors and for probes: at most one of each family.
     pub icmp_sources: Vec<IpAddr>,
     /// Largest inner packet of a path, in bytes.
@@ -94,6 +93,12 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Its end of the cable.
+    #[must_use]
+    pub fn site(&self) -> Site {
+        site(&self.facts, &self.spec)
+    }
+
     /// Where its cable ends.
     #[must_use]
     pub fn address(&self, choice: Choice) -> SocketAddr {
@@ -209,7 +214,7 @@ fn read(endpoint: &Endpoint, kind: &dyn CableKind) -> Result<Peer, String> {
     if facts.subnets.is_empty() {
         return Err("it publishes no subnets".to_owned());
     }
-    let identity = kind.identity(&spec.backend_config).map_err(|error| error.to_string())?;
+    let identity = kind.identity(&site(&facts, spec)).map_err(|error| error.to_string())?;
     Ok(Peer {
         name: endpoint.metadata.name.clone(),
         spec: spec.clone(),
@@ -217,6 +222,17 @@ fn read(endpoint: &Endpoint, kind: &dyn CableKind) -> Result<Peer, String> {
         created: endpoint.metadata.creation_timestamp,
         facts,
     })
+}
+
+/// An Endpoint's end of a cable.
+#[must_use]
+pub fn site(facts: &EndpointFacts, spec: &EndpointSpec) -> Site {
+    Site {
+        cable_name: facts.cable_name.clone(),
+        private_ip: facts.private_ip,
+        subnets: facts.subnets.clone(),
+        backend_config: spec.backend_config.clone(),
+    }
 }
 
 /// Oldest cluster first, by its oldest Endpoint; within a cluster the newest Endpoint first. Names break ties.
@@ -319,7 +335,7 @@ pub fn build(
     rows: &[Row],
     leaving: &[(String, LaneId)],
 ) -> (Tables, Vec<RefusedCluster>) {
-    let mut builder = TablesBuilder::new(epoch, &local.subnets, &local.icmp_sources);
+    let mut builder = TablesBuilder::new(epoch, &local.site.subnets, &local.icmp_sources);
     let mut refused = Vec::new();
     let mut ids = BTreeMap::new();
     for group in clusters(rows) {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
-use trieste_cables::CableEvent;
+use trieste_cables::{CableEvent, Transmit};
 use trieste_io::poll::{Interest, Poller, Waker};
 use trieste_io::{PacketIo, TunQueue, UdpIo};
 use trieste_packet::{Batch, CableId, DropReason, LaneId, WorkerId};
@@ -47,6 +47,8 @@ const WIRE: u8 = 1;
 pub enum Command {
     /// About a lane.
     Lane(LaneCommand),
+    /// To send a datagram of the slow half that all cables share.
+    Transmit(Transmit),
     /// To end: no more packets are taken in, and what is queued is sent.
     Stop,
 }
@@ -263,6 +265,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             self.next_timer = now;
             match command {
                 Command::Lane(command) => self.pipeline.command(command, now),
+                Command::Transmit(transmit) => self.pipeline.transmit(&transmit),
                 Command::Stop => self.is_stopping = true,
             }
         }

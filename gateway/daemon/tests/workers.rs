@@ -90,18 +90,14 @@ fn connect(
     lane: LaneId,
     peer: Option<&str>,
 ) {
-    let config = LaneConfig {
-        lane,
-        cable: CableId(1),
-        peer: peer.map(|peer| peer.parse::<SocketAddr>().unwrap()),
-        backend_config: other.backend_config(),
-    };
+    let peer = peer.map(|peer| peer.parse::<SocketAddr>().unwrap());
+    let config = LaneConfig::new(lane, CableId(1), peer, other.backend_config());
     let tunnel = kind.connect(&config, Instant::now()).unwrap();
     handle.command(Command::Lane(LaneCommand::Add { lane, cable: CableId(1), tunnel }));
 }
 
 fn identity(kind: &WireguardKind, asker: &WireguardKind) -> [u8; 32] {
-    asker.identity(&kind.backend_config()).unwrap()
+    asker.identity(&kind.backend_config().into()).unwrap()
 }
 
 /// Turns all workers until none has anything to do.

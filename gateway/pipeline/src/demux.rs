@@ -31,7 +31,11 @@ impl Pipeline {
                 packet.decision.lane = lane;
                 self.route_data(packet, lane, now);
             }
-            Message::Control(_) | Message::Greeting | Message::Unknown => {
+            Message::Keepalive => {
+                self.counters.control_in += 1;
+                self.pool.recycle(packet.buf);
+            }
+            Message::Control(_) | Message::Greeting | Message::Negotiation | Message::Unknown => {
                 self.route_control(packet, first, tables, now);
             }
         }
@@ -102,19 +106,23 @@ impl Pipeline {
                 self.drops.discard(packet, DropReason::UnknownReceiver, &mut self.pool);
                 return;
             }
-            Message::Greeting => None,
-            Message::Data(_) | Message::Unknown => {
+            Message::Greeting | Message::Negotiation => None,
+            Message::Data(_) | Message::Keepalive | Message::Unknown => {
                 self.drops.discard(packet, DropReason::UnknownDatagram, &mut self.pool);
                 return;
             }
         };
-        match self.gate.admit(packet.bytes(), packet.outer.peer.ip(), now) {
+        match self.gate.admit(packet.bytes(), &packet.outer, now) {
             Admission::Pass(identity) => {
                 let known = identity.and_then(|identity| tables.lane_of_identity(&identity));
                 match lane.or(known) {
                     Some(lane) => self.deliver_control(packet, lane, now),
                     None => self.drops.discard(packet, DropReason::UnknownPeer, &mut self.pool),
                 }
+            }
+            Admission::Taken => {
+                self.counters.control_in += 1;
+                self.pool.recycle(packet.buf);
             }
             Admission::Reply(payload) => {
                 self.counters.control_in += 1;

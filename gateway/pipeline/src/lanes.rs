@@ -33,6 +33,11 @@ pub enum LaneCommand {
         /// The address.
         peer: Option<SocketAddr>,
     },
+    /// Has the lane look for what its slow half told it: keys have come, or gone.
+    Look {
+        /// The lane.
+        lane: LaneId,
+    },
     /// Begins a handshake now.
     Rekey {
         /// The lane.
@@ -46,6 +51,7 @@ impl std::fmt::Debug for LaneCommand {
             Self::Add { lane, .. } => ("Add", lane),
             Self::Drain { lane, .. } => ("Drain", lane),
             Self::SetPeer { lane, .. } => ("SetPeer", lane),
+            Self::Look { lane } => ("Look", lane),
             Self::Rekey { lane } => ("Rekey", lane),
         };
         write!(f, "{name}({lane:?})")

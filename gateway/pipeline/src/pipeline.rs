@@ -134,6 +134,12 @@ impl Pipeline {
                     self.service_in_turn(lane, now);
                 }
             }
+            LaneCommand::Look { lane } => {
+                if let Some(slot) = self.lanes.find(lane) {
+                    slot.tunnel.handle_timeout(now, &mut self.drops);
+                    self.service(lane, now);
+                }
+            }
             LaneCommand::Rekey { lane } => {
                 if let Some(slot) = self.lanes.find(lane) {
                     slot.tunnel.rekey(now);
@@ -141,6 +147,14 @@ impl Pipeline {
                 }
             }
         }
+    }
+
+    /// Queues a datagram of the slow half that all cables share.
+    pub fn transmit(&mut self, transmit: &Transmit) {
+        self.counters.made += 1;
+        self.counters.control_out += 1;
+        let Transmit { payload, outer } = transmit;
+        send_control(payload, *outer, CableId(0), &mut self.to_wire, &mut self.pool, &mut self.drops);
     }
 
     /// Does what is due: timers of lanes and gate, lanes whose time is over.

@@ -224,12 +224,8 @@ fn a_handshake_that_completes_in_the_middle_of_a_batch_touches_no_other_lane() {
     let second = builder.cluster("c", &[net("10.3.0.0/16")]).unwrap();
     builder.path(second, lane_c, CableId(2), MTU).unwrap();
     b.tables.store(Arc::new(builder.build()));
-    let config = LaneConfig {
-        lane: lane_c,
-        cable: CableId(2),
-        peer: Some("192.0.2.3:4500".parse().unwrap()),
-        backend_config: c.kind.backend_config(),
-    };
+    let peer = Some("192.0.2.3:4500".parse().unwrap());
+    let config = LaneConfig::new(lane_c, CableId(2), peer, c.kind.backend_config());
     let tunnel = b.kind.connect(&config, Instant::now()).unwrap();
     b.line.command(LaneCommand::Add { lane: lane_c, cable: CableId(2), tunnel }, Instant::now());
     carry(&mut b, &mut c, B, |_| {});

@@ -176,7 +176,7 @@ fn a_worker_that_gets_many_cables_at_once_greets_every_peer_and_drops_nothing() 
     for lane in 0..800u32 {
         let (lane, cable) = (LaneId(lane << 8), CableId(u16::try_from(lane + 1).unwrap()));
         let peer = Some(format!("192.0.2.9:{}", 1000 + lane.0 / 256).parse().unwrap());
-        let config = LaneConfig { lane, cable, peer, backend_config: others.kind.backend_config() };
+        let config = LaneConfig::new(lane, cable, peer, others.kind.backend_config());
         let tunnel = b.kind.connect(&config, start).unwrap();
         b.line.command(LaneCommand::Add { lane, cable, tunnel }, start);
     }

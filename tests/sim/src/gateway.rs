@@ -37,8 +37,8 @@ impl Gateway {
             let cluster =
                 tables.cluster(&format!("cluster-{other}"), &subnets(other)).expect("nothing overlaps");
             tables.path(cluster, lane, cable, MTU_BYTES).expect("few paths");
-            tables.identity(own.identity(&config).expect("the key is good"), lane);
-            cables.push(LaneConfig { lane, cable, peer: Some(*address), backend_config: config });
+            tables.identity(own.identity(&config.clone().into()).expect("the key is good"), lane);
+            cables.push(LaneConfig::new(lane, cable, Some(*address), config));
         }
         let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
         let pool = PoolConfig { slots: 64, slot_bytes: 70_000 };

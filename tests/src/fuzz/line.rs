@@ -105,13 +105,13 @@ impl Side {
         let mut tables = TablesBuilder::new(1, &local, &icmp_sources);
         let cluster = tables.cluster("other", &remote).expect("nothing overlaps");
         tables.path(cluster, LANE, CABLE, MTU_BYTES).expect("one path fits");
-        let identity = own.identity(&other.backend_config()).expect("the other's key is good");
+        let identity = own.identity(&other.backend_config().into()).expect("the other's key is good");
         tables.identity(identity, LANE);
         let pool = PoolConfig { slots: 64, slot_bytes: 70_000 };
         let config = Config { worker: WorkerId(0), workers: 1, pool, seed: 1 };
         let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
         let mut line = Pipeline::new(config, tables, own.gate(), now);
-        let lane = LaneConfig { lane: LANE, cable: CABLE, peer, backend_config: other.backend_config() };
+        let lane = LaneConfig::new(LANE, CABLE, peer, other.backend_config());
         let tunnel = own.connect(&lane, now).expect("the other's configuration is good");
         line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel }, now);
         Self { line, address: address_of(name) }

@@ -16,12 +16,7 @@ pub(super) fn target(data: &[u8]) {
     let kind = WireguardKind::new([7; 32].into(), "psk", "submariner", now);
     let mut gate = kind.gate();
     let peer = WireguardKind::new([9; 32].into(), "psk", "submariner", now);
-    let config = LaneConfig {
-        lane: LaneId(0x100),
-        cable: CableId(1),
-        peer: None,
-        backend_config: peer.backend_config(),
-    };
+    let config = LaneConfig::new(LaneId(0x100), CableId(1), None, peer.backend_config());
     let mut tunnel = kind.connect(&config, now).expect("the other's configuration is good");
     let mut drops = Drops::default();
     let outer = Outer { peer: SocketAddr::new(STRANGER, 4500), ..Outer::NONE };
@@ -31,13 +26,15 @@ pub(super) fn target(data: &[u8]) {
         let datagram = reader.take(length);
         match gate.classify(datagram) {
             Message::Data(_) => open(&mut *tunnel, datagram, &mut drops, now),
-            Message::Control(_) | Message::Greeting => match gate.admit(datagram, STRANGER, now) {
+            Message::Control(_) | Message::Greeting => match gate.admit(datagram, &outer, now) {
                 Admission::Pass(_) => tunnel.handle_datagram(datagram, &outer, now, &mut drops),
                 Admission::Reply(cookie) => {
                     assert_eq!(cookie.len(), 64, "an answer is a cookie, never larger")
                 }
                 Admission::Refuse(_) => {}
+                Admission::Taken => unreachable!("a lane has its own slow half"),
             },
+            Message::Negotiation | Message::Keepalive => unreachable!("WireGuard has none"),
             Message::Unknown => {}
         }
         while let Some(transmit) = tunnel.poll_transmit() {

@@ -45,12 +45,8 @@ fn end(
     peer: Option<&str>,
     now: Instant,
 ) -> End {
-    let config = LaneConfig {
-        lane: LaneId(0x0001_0200),
-        cable: CableId(1),
-        peer: peer.map(|peer| peer.parse().unwrap()),
-        backend_config: other.backend_config(),
-    };
+    let peer = peer.map(|peer| peer.parse().unwrap());
+    let config = LaneConfig::new(LaneId(0x0001_0200), CableId(1), peer, other.backend_config());
     End {
         kind: Arc::clone(kind),
         gate: kind.gate(),
@@ -105,13 +101,15 @@ impl End {
             }
             Message::Control(_) | Message::Greeting => {
                 let from = outer(from);
-                match self.gate.admit(datagram, from.peer.ip(), now) {
+                match self.gate.admit(datagram, &from, now) {
                     Admission::Pass(_) => self.tunnel.handle_datagram(datagram, &from, now, &mut self.drops),
-                    Admission::Reply(_) => {}
+                    Admission::Reply(_) | Admission::Taken => {}
                     Admission::Refuse(reason) => self.drops.count(CableId(0), reason, 1),
                 }
             }
-            Message::Unknown => self.drops.count(CableId(0), DropReason::UnknownDatagram, 1),
+            Message::Negotiation | Message::Keepalive | Message::Unknown => {
+                self.drops.count(CableId(0), DropReason::UnknownDatagram, 1)
+            }
         }
     }
 
@@ -325,8 +323,8 @@ fn a_flood_is_answered_with_cookies_and_a_source_has_only_its_share() {
     let initiation = a.tunnel.poll_transmit().unwrap().payload;
     let (mut passed, mut cookies, mut refused) = (0u64, 0u64, 0u64);
     for round in 0..400u64 {
-        let source = std::net::Ipv4Addr::new(203, 0, 113, u8::try_from(round % 200).unwrap());
-        match b.gate.admit(&initiation, source.into(), now) {
+        let source = outer(&format!("203.0.113.{}:4500", round % 200));
+        match b.gate.admit(&initiation, &source, now) {
             Admission::Pass(identity) => {
                 assert_eq!(keys::emit(&identity.unwrap()), a.kind.public_key());
                 passed += 1;
@@ -335,21 +333,19 @@ fn a_flood_is_answered_with_cookies_and_a_source_has_only_its_share() {
                 assert_eq!(cookie.len(), message::COOKIE_BYTES);
                 cookies += 1;
             }
-            Admission::Refuse(_) => refused += 1,
+            Admission::Refuse(_) | Admission::Taken => refused += 1,
         }
     }
     assert_eq!((passed, cookies + passed), (LIMIT_PER_SECOND, 400));
     assert_eq!(refused, 0);
     // Whoever takes part in the cookie exchange gets through, up to its share.
     let owner = outer("192.0.2.99:4500");
-    let Admission::Reply(cookie) = b.gate.admit(&initiation, owner.peer.ip(), now) else {
-        panic!("a cookie is due")
-    };
+    let Admission::Reply(cookie) = b.gate.admit(&initiation, &owner, now) else { panic!("a cookie is due") };
     a.tunnel.handle_datagram(&cookie, &outer(B), now, &mut a.drops);
     a.tunnel.rekey(now);
     let with_cookie = a.tunnel.poll_transmit().unwrap().payload;
     let verdicts: Vec<_> =
-        (0..2 * SHARE_PER_SECOND).map(|_| b.gate.admit(&with_cookie, owner.peer.ip(), now)).collect();
+        (0..2 * SHARE_PER_SECOND).map(|_| b.gate.admit(&with_cookie, &owner, now)).collect();
     let passed = verdicts.iter().filter(|verdict| matches!(verdict, Admission::Pass(Some(_)))).count();
     let limited = Admission::Refuse(DropReason::HandshakeLimit);
     assert_eq!(passed, SHARE_PER_SECOND as usize);
@@ -357,7 +353,7 @@ fn a_flood_is_answered_with_cookies_and_a_source_has_only_its_share() {
     let mut spoiled = initiation;
     spoiled[100] ^= 1;
     assert_eq!(
-        b.gate.admit(&spoiled, [192, 0, 2, 50].into(), now),
+        b.gate.admit(&spoiled, &outer("192.0.2.50:4500"), now),
         Admission::Refuse(DropReason::BadHandshake)
     );
 }
@@ -369,11 +365,11 @@ fn garbage_with_a_peers_address_does_not_use_up_its_share() {
     let initiation = a.tunnel.poll_transmit().unwrap().payload;
     let mut garbage = vec![0u8; message::INITIATION_BYTES];
     garbage[0] = 1;
-    let address = outer(A).peer.ip();
+    let address = outer(A);
     for _ in 0..10_000 {
-        assert_eq!(b.gate.admit(&garbage, address, now), Admission::Refuse(DropReason::BadHandshake));
+        assert_eq!(b.gate.admit(&garbage, &address, now), Admission::Refuse(DropReason::BadHandshake));
     }
-    assert!(matches!(b.gate.admit(&initiation, address, now), Admission::Pass(Some(_))));
+    assert!(matches!(b.gate.admit(&initiation, &address, now), Admission::Pass(Some(_))));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trieste_cables::wireguard::WireguardKind;
-use trieste_cables::{CableError, Gate, Overhead, Tunnel, keys};
+use trieste_cables::{CableError, Gate, Overhead, Site, Tunnel, keys};
 use trieste_control::admin::CableStatus;
 use trieste_control::api::{ConnectionStatus, EndpointSpec, HaStatus, PublishedStatus};
 use trieste_io::{MemoryDevice, PacketIo as _};
@@ -29,9 +29,9 @@ impl CableKind for Counting {
     fn backend_config(&self) -> BTreeMap<String, String> {
         self.wireguard.backend_config()
     }
-    fn identity(&self, backend_config: &BTreeMap<String, String>) -> Result<[u8; 32], CableError> {
+    fn identity(&self, remote: &Site) -> Result<[u8; 32], CableError> {
         self.identities.fetch_add(1, Ordering::Relaxed);
-        self.wireguard.identity(backend_config)
+        self.wireguard.identity(remote)
     }
     fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError> {
         self.connects.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Rig {
         let (workers, handles) = (0..workers).map(|id| Worker::new(parts(id), now)).unzip();
         let local = Local {
             cluster_id: "a".to_owned(),
-            subnets: vec!["10.1.0.0/16".parse().unwrap()],
+            site: Site { subnets: vec!["10.1.0.0/16".parse().unwrap()], ..BTreeMap::new().into() },
             icmp_sources: Vec::new(),
             path_mtu: 1420,
         };

@@ -27,7 +27,7 @@ fn endpoint(cluster: &str, host: u8, subnet: &str, created: &str) -> Endpoint {
 fn local() -> Local {
     Local {
         cluster_id: "a".to_owned(),
-        subnets: vec!["10.1.0.0/16".parse().unwrap()],
+        site: Site { subnets: vec!["10.1.0.0/16".parse().unwrap()], ..BTreeMap::new().into() },
         icmp_sources: vec![],
         path_mtu: 1420,
     }
@@ -191,7 +191,7 @@ fn a_version_is_read_once_and_another_one_anew() {
     endpoints[0].spec.subnets = vec!["10.7.0.0/16".to_owned()];
     let second = reader.read(&all(&endpoints[0]), &local(), &kind);
     assert_eq!(reader.reads(), 3);
-    assert_eq!(second.peers[0].facts.subnets, ["10.7.0.0/16".parse::<IpNet>().unwrap()]);
+    assert_eq!(second.peers[0].facts.subnets, ["10.7.0.0/16".parse::<ipnet::IpNet>().unwrap()]);
     assert_eq!(second.refused, first.refused);
     // A re-created object with the same version is another one.
     bad.metadata.uid = Some("new".to_owned());

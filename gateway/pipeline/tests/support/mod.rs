@@ -63,17 +63,13 @@ impl End {
         let mut builder = TablesBuilder::new(1, &nets(local), &icmp);
         let cluster = builder.cluster("other", &nets(remote)).unwrap();
         builder.path(cluster, self.lane, CableId(1), MTU).unwrap();
-        builder.identity(self.kind.identity(other).unwrap(), self.lane);
+        builder.identity(self.kind.identity(&other.clone().into()).unwrap(), self.lane);
         for &address in &self.tunnels {
             builder.tunnel_address(self.lane, address);
         }
         self.tables.store(Arc::new(builder.build()));
-        let config = LaneConfig {
-            lane: self.lane,
-            cable: CableId(1),
-            peer: peer.map(|peer| peer.parse().unwrap()),
-            backend_config: other.clone(),
-        };
+        let peer = peer.map(|peer| peer.parse().unwrap());
+        let config = LaneConfig::new(self.lane, CableId(1), peer, other.clone());
         let tunnel = self.kind.connect(&config, Instant::now()).unwrap();
         self.line.command(LaneCommand::Add { lane: self.lane, cable: CableId(1), tunnel }, Instant::now());
     }
