@@ -1,0 +1,53 @@
+//! What the slow half is told.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crossbeam::channel::Receiver;
+use trieste_packet::{LaneId, Outer};
+
+use crate::boundary::Site;
+use crate::ipsec::{LaneLink, LaneNews};
+
+/// What the engine's inbox carries.
+#[derive(Debug)]
+pub enum Input {
+    /// An IKE message came in.
+    Datagram {
+        /// The message, without the non-ESP marker.
+        message: Vec<u8>,
+        /// Who sent it and to which address of ours.
+        from: Outer,
+    },
+    /// There is a cable to a remote Endpoint. One of the same lane is replaced.
+    Connect(Box<PeerConfig>, LaneLink, Receiver<LaneNews>),
+    /// The cable is to be closed; the peer is told.
+    Disconnect(LaneId),
+    /// The remote Endpoint moved, or NAT discovery found another way to it.
+    SetAddress(LaneId, SocketAddr),
+    /// New keys for everything at once.
+    Rekey(LaneId),
+}
+
+/// A remote gateway.
+#[derive(Clone)]
+pub struct PeerConfig {
+    /// The lane that carries its packets.
+    pub lane: LaneId,
+    /// The cable's name, for people.
+    pub name: String,
+    /// Our own Endpoint.
+    pub local: Site,
+    /// The remote Endpoint.
+    pub remote: Site,
+    /// Address and udp-port of the peer as NAT discovery chose them, if it did.
+    pub address: Option<SocketAddr>,
+    /// Whether packets have to go through UDP whatever IKE finds: NAT discovery says so, or the configuration.
+    pub uses_nat: bool,
+}
+
+impl fmt::Debug for PeerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerConfig({} on lane {})", self.name, self.lane.0)
+    }
+}
