@@ -249,19 +249,6 @@ impl LaneConfig {
     }
 }
 
-/// What an Endpoint says of a gateway, as far as a cable wants to know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
-    /// The cable's name.
-    pub cable_name: String,
-    /// The gateway's own address, which may be behind a NAT.
-    pub private_ip: IpAddr,
-    /// What is behind it, in the order of the Endpoint.
-    pub subnets: Vec<IpNet>,
-    /// What its kind of cable says.
-    pub backend_config: BTreeMap<String, String>,
-}
-
 /// Why a cable could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
