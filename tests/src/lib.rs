@@ -9,7 +9,7 @@
 //! * [`topology`] says which namespaces and addresses there are (pure); [`lab`] makes and removes them.
 //! * [`registry`] remembers on disk what a lab made, so that a later run can tidy up after a crash.
 //! * [`command`], [`daemon`], [`wait`] run things in namespaces, bounded in time.
-//! * [`broker`] plays another member on the broker; [`cluster`] starts a cluster's gateway and route agent, [`pair`] two of them; [`peer`] starts a foreign gateway instead.
+//! * [`broker`] plays another member on the broker; [`cluster`] starts a cluster's gateway and route agent, [`pair`] two of them; [`peer`] starts a foreign gateway instead, [`strongswan`] one that speaks IPsec.
 //! * [`kubernetes`] has real API servers, and clusters of several gateways that live on them.
 //! * [`clusters`] has real clusters with kubelets and containers.
 //! * [`nat`] puts address translation between a gateway and the underlay.
@@ -42,6 +42,7 @@ pub mod peer;
 pub mod process;
 pub mod programs;
 pub mod registry;
+pub mod strongswan;
 pub mod topology;
 pub mod traffic;
 pub mod wait;

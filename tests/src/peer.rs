@@ -176,11 +176,13 @@ fn script_path(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// `./dev` builds the foreign programs and says where in `TRIESTE_PEERS`.
+/// `./dev` fetches the foreign programs and says where in `TRIESTE_PEERS`.
+pub(crate) fn cache() -> PathBuf {
+    std::env::var_os("TRIESTE_PEERS").map_or_else(|| repository().join(".cache/peers"), PathBuf::from)
+}
+
 fn binaries() -> PathBuf {
-    let cache =
-        std::env::var_os("TRIESTE_PEERS").map_or_else(|| repository().join(".cache/peers"), PathBuf::from);
-    cache.join("bin")
+    cache().join("bin")
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<PathBuf> {
