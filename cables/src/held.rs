@@ -45,6 +45,12 @@ impl Held {
         self.queue.is_empty()
     }
 
+    /// The bytes of the oldest packet, and since when it has been held.
+    #[must_use]
+    pub fn front(&self) -> Option<(&[u8], Instant)> {
+        self.queue.front().map(|held| (&*held.bytes, held.since))
+    }
+
     /// Adds a packet at the end, and drops from the front what is over the limits.
     pub fn push(&mut self, packet: Packet, pool: &mut Pool, cable: CableId, drops: &mut Drops, now: Instant) {
         let held = HeldPacket {

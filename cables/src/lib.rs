@@ -20,6 +20,7 @@ mod boundary;
 mod held;
 pub mod ipsec;
 pub mod keys;
+pub mod replay;
 pub mod seal_train;
 pub mod wireguard;
 

@@ -60,7 +60,9 @@ impl SealTrain {
         true
     }
 
-    fn accepts(&self, bytes: usize) -> bool {
+    /// Whether the open train takes a message of `bytes`.
+    #[must_use]
+    pub fn accepts(&self, bytes: usize) -> bool {
         self.open.as_ref().is_some_and(|packet| {
             !self.is_closed
                 && bytes <= usize::from(packet.layout.stride_bytes)

@@ -58,6 +58,10 @@ reasons! {
     CannotFragment = "cannot_fragment",
     /// The sealing cable refused the packet.
     SealFailed = "seal_failed",
+    /// Outbound: no SA of the cable is for this packet.
+    NoSelector = "no_selector",
+    /// Outbound: every SA for this packet is past its hard limit, in time, bytes or packets.
+    SaExpired = "sa_expired",
     /// A datagram that is no message of any cable on this port.
     UnknownDatagram = "unknown_datagram",
     /// A message for a receiver index that no lane has.
@@ -76,6 +80,8 @@ reasons! {
     NoSession = "no_session",
     /// The opened packet is not a valid IP packet.
     BadInner = "bad_inner",
+    /// The opened packet is none that its SA is for.
+    SelectorMismatch = "selector_mismatch",
     /// Outer congestion mark on a packet that cannot carry it (RFC 6040).
     EcnNotCapable = "ecn_not_capable",
     /// No buffer was free.

@@ -201,6 +201,12 @@ impl ChildMeter {
         self.last_tx.store(self.stamp(now), Ordering::Relaxed);
     }
 
+    /// Counts packets of a batch that were not opened. For the lane's owner alone.
+    pub fn refused(&self, bad: u64, replayed: u64) {
+        add(&self.bad, bad);
+        add(&self.replayed, replayed);
+    }
+
     /// When a packet was last opened.
     #[must_use]
     pub fn last_rx(&self) -> Option<Instant> {

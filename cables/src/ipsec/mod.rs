@@ -10,6 +10,7 @@
 //! The slow half is one object for all peers, because the first message of an exchange does not say who sent it, and
 //! because key agreement must not hold up packets: it runs on a thread of its own.
 
+pub mod esp;
 pub mod ike;
 pub mod link;
 pub mod selector;
@@ -17,6 +18,7 @@ pub mod spi;
 pub mod suite;
 pub mod wire;
 
+pub use esp::{EspCable, EspCableConfig};
 pub use link::{
     ChildMeter, ChildSa, EspKeys, EspPath, LaneLink, LaneNews, LaneOrder, LanePort, Limits, Outbound,
 };
