@@ -10,6 +10,7 @@
 //! The slow half is one object for all peers, because the first message of an exchange does not say who sent it, and
 //! because key agreement must not hold up packets: it runs on a thread of its own.
 
+pub mod crypto;
 pub mod esp;
 pub mod ike;
 pub mod link;
