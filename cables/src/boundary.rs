@@ -191,6 +191,11 @@ pub trait CableKind: Send + Sync {
     fn gate(&self) -> Box<dyn Gate>;
     /// Bytes that sealing adds, before any lane exists.
     fn overhead(&self) -> Overhead;
+    /// Whether data messages are ESP: datagrams are then steered by SPI, and raw sockets are opened for ESP without
+    /// UDP, which has port 0 (see [`trieste_packet::Outer::peer`]).
+    fn carries_esp(&self) -> bool {
+        false
+    }
 }
 
 /// One end of a cable: what an Endpoint says of it.

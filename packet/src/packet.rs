@@ -116,7 +116,8 @@ pub enum Checksum {
 /// The outer side of a datagram: who sent it or will get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outer {
-    /// The far end: source of what was received, destination of what is sent.
+    /// The far end: source of what was received, destination of what is sent. Port 0 stands for raw ESP (IP protocol
+    /// 50), which has no ports.
     pub peer: SocketAddr,
     /// Our address: the one the peer sent to, or the one to answer from. `None` leaves it to the kernel.
     pub local: Option<IpAddr>,

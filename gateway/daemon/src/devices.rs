@@ -73,12 +73,20 @@ impl Devices {
         Ok(devices)
     }
 
+    /// Makes the sockets carry ESP, in UDP and raw, and gives the families over which raw ESP can be had.
+    pub fn carry_esp(&mut self, config: &Config) -> Offloads {
+        UdpIo::carry_esp(&mut self.wires, &udp_config(config));
+        self.note_fallbacks(&[]);
+        let udp = self.wires.first().map_or(Offloads::NONE, |wire| wire.capabilities().offloads);
+        udp.common(Offloads::RAW_ESP4.with(Offloads::RAW_ESP6))
+    }
+
     /// Gathers what the devices do without, `known` first, and says each once.
     fn note_fallbacks(&mut self, known: &[Fallback]) {
         let tuns = self.tuns.iter().flat_map(|tun| tun.fallbacks());
         for fallback in known.iter().chain(tuns).chain(self.wires.iter().flat_map(|wire| wire.fallbacks())) {
             if !self.fallbacks.contains(fallback) {
-                tracing::warn!(feature = fallback.feature, reason = %fallback.reason, "doing without an offload; it works, slower");
+                tracing::warn!(feature = fallback.feature, reason = %fallback.reason, "doing without something that the kernel does not give; it works, less well");
                 self.fallbacks.push(fallback.clone());
             }
         }

@@ -282,7 +282,7 @@ impl PacketPath {
     fn start(
         config: &Config,
         node: &Node,
-        devices: Devices,
+        mut devices: Devices,
         kind: &Arc<dyn CableKind>,
         spec: &EndpointSpec,
     ) -> anyhow::Result<Self> {
@@ -292,6 +292,9 @@ impl PacketPath {
             .with_cable_names(move |cable: CableId| lookup.load().get(&cable.0).cloned());
         let hub = Arc::new(hub);
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
+        if kind.carries_esp() {
+            devices.carry_esp(config);
+        }
         let io = devices.capabilities();
         let (workers, ended) = spawn_workers(config, devices, kind, &tables, &hub)?;
         let local = Local {

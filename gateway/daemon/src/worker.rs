@@ -411,6 +411,9 @@ impl DeviceWait {
         for socket in wire.fds() {
             poller.add(socket, WIRE, Interest::Readable)?;
         }
+        for socket in wire.send_only_fds() {
+            poller.add(socket, WIRE, Interest::Nothing)?;
+        }
         Ok(Self { poller, reads: (true, true), full: None })
     }
 
@@ -447,6 +450,9 @@ impl DeviceWait {
         self.poller.modify(&worker.tun, TUN, interest(reads.0, false))?;
         for socket in worker.wire.fds() {
             self.poller.modify(socket, WIRE, interest(reads.1, full == Some(socket.as_raw_fd())))?;
+        }
+        for socket in worker.wire.send_only_fds() {
+            self.poller.modify(socket, WIRE, interest(false, full == Some(socket.as_raw_fd())))?;
         }
         (self.reads, self.full) = (reads, full);
         Ok(())

@@ -23,12 +23,16 @@ impl Offloads {
     pub const UDP_GSO: Self = Self(1 << 5);
     /// UDP socket: datagrams of a peer are received as trains (`UDP_GRO`).
     pub const UDP_GRO: Self = Self(1 << 6);
+    /// Raw sockets: ESP is sent and received over IPv4 without UDP.
+    pub const RAW_ESP4: Self = Self(1 << 7);
+    /// Raw sockets: ESP is sent and received over IPv6 without UDP.
+    pub const RAW_ESP6: Self = Self(1 << 8);
     /// All that a TUN device knows.
     pub const TUN: Self = Self(0b1_1111);
     /// All that a UDP socket knows.
     pub const UDP: Self = Self(0b110_0000);
 
-    const NAMES: [(Self, &'static str); 7] = [
+    const NAMES: [(Self, &'static str); 9] = [
         (Self::CHECKSUM, "checksum"),
         (Self::TSO4, "tso4"),
         (Self::TSO6, "tso6"),
@@ -36,6 +40,8 @@ impl Offloads {
         (Self::USO6, "uso6"),
         (Self::UDP_GSO, "udp-gso"),
         (Self::UDP_GRO, "udp-gro"),
+        (Self::RAW_ESP4, "raw-esp4"),
+        (Self::RAW_ESP6, "raw-esp6"),
     ];
 
     /// Whether all of `other` is in here.

@@ -1,10 +1,12 @@
-//! UDP sockets: where sealed datagrams leave and arrive.
+//! UDP sockets, and raw ones for ESP: where sealed datagrams leave and arrive.
 //!
-//! One socket per worker and address family, all on one port; [`steering`] hands each datagram to the worker that
+//! One UDP socket per worker and address family, all on one port; [`steering`] hands each datagram to the worker that
 //! owns its lane. Every received datagram says which of our addresses it was sent to and with which TOS byte, every
 //! sent one may choose both. Trains cross the socket whole (`UDP_SEGMENT`, `UDP_GRO`) where the kernel does that.
+//! Groups that carry ESP have raw sockets besides ([`UdpIo::carry_esp`]); what has port 0 goes through those.
 
 mod message;
+mod raw;
 mod receive;
 mod send;
 mod socket;
@@ -21,6 +23,7 @@ use crate::link::Family;
 use crate::{Capabilities, Error, Fallback, Offloads, PacketIo, RECV_BYTES};
 use receive::{Message, Receiver};
 use socket::Socket;
+use steering::Key;
 use transmit::{MAX_BYTES, MAX_SEGMENTS, Transmitter};
 
 /// Most workers that can share a port.
@@ -77,19 +80,27 @@ impl UdpConfig {
     }
 }
 
-/// One worker's sockets, one per address family.
+/// One worker's sockets, one per address family; for ESP as many raw ones.
 #[derive(Debug)]
 pub struct UdpIo {
-    sockets: [Option<Socket>; 2],
+    /// UDP over IPv4, UDP over IPv6, then raw ESP over both.
+    sockets: [Option<Socket>; SLOTS],
+    /// Whether the raw sockets are this worker's to read.
+    reads_esp: bool,
     receiver: Receiver,
     transmitter: Transmitter,
     fallbacks: Vec<Fallback>,
     /// Which socket is asked first next time.
     turn: usize,
-    pace: [Pace; 2],
+    pace: [Pace; SLOTS],
     /// The socket whose buffer was full at the last send.
     blocked: Option<usize>,
 }
+
+/// Address families.
+const FAMILIES: usize = 2;
+/// Sockets: one of each protocol per family.
+const SLOTS: usize = 2 * FAMILIES;
 
 /// What to expect from a socket, so that neither buffers nor system calls are spent on silence.
 #[derive(Debug, Clone, Copy)]
@@ -98,14 +109,14 @@ struct Pace {
     messages: usize,
     /// Bytes per message, at the last call that brought any.
     bytes: usize,
-    /// Calls to leave it out while the other socket has something.
+    /// Calls to leave it out while another socket has something.
     rest: u8,
 }
 
 /// How often the kernel may choose a port that is free in one family only.
 const PORT_TRIES: u32 = 16;
 
-/// How often a silent socket is asked while the other is busy: each time it would cost a system call.
+/// How often a silent socket is asked while another is busy: each time it would cost a system call.
 const REST: u8 = 8;
 
 impl UdpIo {
@@ -143,7 +154,7 @@ impl UdpIo {
         let mut port = config.port;
         let mut group: Vec<Self> = Vec::with_capacity(workers);
         for worker in 0..workers {
-            let mut sockets = [None, None];
+            let mut sockets = [const { None }; SLOTS];
             let mut fallbacks = Vec::new();
             for (slot, address) in socket::bind_addresses(config).into_iter().enumerate() {
                 let Some(address) = address else { continue };
@@ -162,7 +173,7 @@ impl UdpIo {
             group.push(Self::from_sockets(sockets, fallbacks)?);
         }
         if workers > 1 {
-            steer(&mut group, workers);
+            steer(&mut group, Key::ReceiverIndex);
         }
         Ok(group)
     }
@@ -173,7 +184,7 @@ impl UdpIo {
     /// # Errors
     /// When a descriptor is no UDP socket, two are of one family, or there is none.
     pub fn adopt(fds: impl IntoIterator<Item = OwnedFd>, config: &UdpConfig) -> Result<Self, Error> {
-        let mut sockets = [None, None];
+        let mut sockets = [const { None }; SLOTS];
         let mut fallbacks = Vec::new();
         for fd in fds {
             let socket = Socket::adopt(fd, config, &mut fallbacks)?;
@@ -186,7 +197,7 @@ impl UdpIo {
         Self::from_sockets(sockets, fallbacks)
     }
 
-    fn from_sockets(sockets: [Option<Socket>; 2], fallbacks: Vec<Fallback>) -> Result<Self, Error> {
+    fn from_sockets(sockets: [Option<Socket>; SLOTS], fallbacks: Vec<Fallback>) -> Result<Self, Error> {
         if sockets.iter().all(Option::is_none) {
             return Err(Error::Count { what: "UDP sockets", count: 0, most: 2 });
         }
@@ -200,11 +211,12 @@ impl UdpIo {
         let pace = Pace { messages: 2, bytes: 0, rest: 0 };
         Ok(Self {
             sockets,
+            reads_esp: false,
             receiver: Receiver::new(),
             transmitter: Transmitter::new(),
             fallbacks: seen,
             turn: 0,
-            pace: [pace; 2],
+            pace: [pace; SLOTS],
             blocked: None,
         })
     }
@@ -214,17 +226,19 @@ impl UdpIo {
     /// # Errors
     /// When the process is out of descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
-        let mut sockets = [None, None];
+        let mut sockets = [const { None }; SLOTS];
         for (slot, socket) in self.sockets.iter().enumerate() {
             sockets[slot] = socket.as_ref().map(Socket::try_clone).transpose()?;
         }
         let clone = Self::from_sockets(sockets, self.fallbacks.clone());
-        Ok(clone.expect("as many sockets as here, which is not none"))
+        let clone = clone.expect("as many sockets as here, which is not none");
+        Ok(Self { reads_esp: self.reads_esp, ..clone })
     }
 
-    /// The sockets, to be waited for: IPv4 first.
+    /// The sockets that are read, to be waited for: UDP over IPv4 first.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets.iter().flatten().map(AsFd::as_fd)
+        let read = if self.reads_esp { SLOTS } else { FAMILIES };
+        self.sockets[..read].iter().flatten().map(AsFd::as_fd)
     }
 
     /// The socket that has to become writable before the last [`PacketIo::send`] can go on; `None` when that left
@@ -241,6 +255,16 @@ impl UdpIo {
     pub fn port(&self) -> io::Result<u16> {
         let socket = self.sockets.iter().flatten().next().expect("there is one");
         Ok(socket.local_address()?.port())
+    }
+
+    /// Which sockets to ask, in order: in turns, those that were silent last.
+    fn order(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let turn = self.turn;
+        self.turn = (turn + 1) % SLOTS;
+        let read = if self.reads_esp { SLOTS } else { FAMILIES };
+        let is_silent = self.pace.map(|pace| pace.rest > 0);
+        let all = move || (turn..turn + SLOTS).map(|slot| slot % SLOTS).filter(move |slot| *slot < read);
+        all().filter(move |slot| !is_silent[*slot]).chain(all().filter(move |slot| is_silent[*slot]))
     }
 
     fn recv_from(
@@ -295,11 +319,7 @@ impl UdpIo {
 impl PacketIo for UdpIo {
     fn recv(&mut self, pool: &mut Pool, batch: &mut Batch, drops: &mut Drops) -> io::Result<usize> {
         let (mut received, mut bytes) = (0, 0);
-        let turn = self.turn;
-        self.turn = 1 - turn;
-        let is_silent = |slot: usize| self.pace[slot].rest > 0;
-        let first = if is_silent(turn) && !is_silent(1 - turn) { 1 - turn } else { turn };
-        for slot in [first, 1 - first] {
+        for slot in self.order() {
             if received > 0 && self.pace[slot].rest > 0 {
                 self.pace[slot].rest -= 1;
                 continue;
@@ -323,13 +343,18 @@ impl PacketIo for UdpIo {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let all = |has: fn(&Socket) -> bool| self.sockets.iter().flatten().all(has);
+        let all = |has: fn(&Socket) -> bool| self.sockets[..FAMILIES].iter().flatten().all(has);
         let mut offloads = Offloads::NONE;
         if all(|socket| socket.gso) {
             offloads = offloads.with(Offloads::UDP_GSO);
         }
         if all(|socket| socket.gro) {
             offloads = offloads.with(Offloads::UDP_GRO);
+        }
+        for (socket, esp) in self.sockets[FAMILIES..].iter().zip([Offloads::RAW_ESP4, Offloads::RAW_ESP6]) {
+            if socket.is_some() {
+                offloads = offloads.with(esp);
+            }
         }
         Capabilities {
             mtu_bytes: MAX_BYTES,
@@ -363,11 +388,11 @@ fn is_no_ipv6(error: &Error) -> bool {
 }
 
 /// Without steering everything still arrives, at some worker, which hands it over.
-fn steer(group: &mut [UdpIo], workers: usize) {
-    let workers = u32::try_from(workers).expect("at most MAX_WORKERS");
+fn steer(group: &mut [UdpIo], key: Key) {
+    let workers = u32::try_from(group.len()).expect("at most MAX_WORKERS");
     let mut refusal = None;
-    for socket in group[0].sockets.iter().flatten() {
-        if let Err(error) = steering::attach(socket, workers) {
+    for socket in group[0].sockets[..FAMILIES].iter().flatten() {
+        if let Err(error) = steering::attach(socket, key, workers) {
             refusal = Some(Fallback::new("steering", format!("the kernel refused the program: {error}")));
         }
     }

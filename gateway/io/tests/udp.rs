@@ -6,7 +6,7 @@ mod support;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use support::{Side, noise};
-use trieste_io::udp::steering;
+use trieste_io::udp::steering::{self, Key};
 use trieste_io::{Error, Offloads, PacketIo, UdpConfig, UdpIo};
 use trieste_packet::{CableId, DropReason, Layout, LayoutKind, Outer, Packet};
 
@@ -271,7 +271,7 @@ fn datagrams_reach_the_worker_that_owns_the_lane() {
             message[0] = kind;
             let place = if kind == 2 { 8 } else { 4 };
             message[place..place + 4].copy_from_slice(&index.to_le_bytes());
-            let worker = steering::worker_of(&message, WORKERS);
+            let worker = steering::worker_of(Key::ReceiverIndex, &message, WORKERS);
             if (2..=4).contains(&kind) {
                 assert_eq!(worker, (index >> 8 & 0xff) % WORKERS);
             } else {
@@ -284,7 +284,7 @@ fn datagrams_reach_the_worker_that_owns_the_lane() {
         from.send(&mut near);
     }
     for short in [&b""[..], &[4], &[4, 0, 0, 0, 0, 9, 9], &[2, 0, 0, 0, 0, 9, 9, 9, 9, 9]] {
-        assert_eq!(steering::worker_of(short, WORKERS), 0);
+        assert_eq!(steering::worker_of(Key::ReceiverIndex, short, WORKERS), 0);
         expected[0] += 1;
         from.push(short).outer = outer(at("127.0.0.1", &group[0]));
     }
@@ -292,7 +292,7 @@ fn datagrams_reach_the_worker_that_owns_the_lane() {
 
     for (worker, (io, side)) in group.iter_mut().zip(&mut sides).enumerate() {
         for packet in recv(side, io, expected[worker]) {
-            assert_eq!(steering::worker_of(packet.bytes(), WORKERS) as usize, worker);
+            assert_eq!(steering::worker_of(Key::ReceiverIndex, packet.bytes(), WORKERS) as usize, worker);
         }
         assert_eq!(io.recv(&mut side.pool, &mut side.batch, &mut side.drops).unwrap(), 0);
     }

@@ -159,12 +159,15 @@ impl Remains {
             | DropReason::HeldExpired
             | DropReason::TooBig
             | DropReason::CannotFragment
-            | DropReason::SealFailed => Self::by_bytes(bytes, Outbound),
+            | DropReason::SealFailed
+            | DropReason::NoSelector
+            | DropReason::SaExpired => Self::by_bytes(bytes, Outbound),
             DropReason::SourceNotAllowed
             | DropReason::DestinationNotLocal
             | DropReason::Loop
             | DropReason::NoSession
             | DropReason::BadInner
+            | DropReason::SelectorMismatch
             | DropReason::EcnNotCapable
             | DropReason::TunWrite
             | DropReason::TunFull => Self::by_bytes(bytes, Inbound),

@@ -1,12 +1,14 @@
-//! Receiving many datagrams, or trains of them, in one call.
+//! Receiving many datagrams, trains of them, or raw ESP packets in one call.
 #![expect(unsafe_code, reason = "recvmmsg; the invariant on `Receiver` says what its pointers point to")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 
 use trieste_packet::{Checksum, Layout, Outer, Packet, PacketBuf, Pool};
 
 use super::message::{CONTROL_BYTES, Control, NAME_BYTES, Name};
+use super::raw;
+use super::socket::Socket;
 
 /// Most messages (datagrams, or trains of up to 64) taken by one call.
 pub(super) const MESSAGES: usize = 16;
@@ -32,7 +34,7 @@ unsafe impl Send for Receiver {}
 pub(super) enum Message {
     /// A datagram or a train.
     Packet(Packet),
-    /// It was longer than the buffer, or came without a sender; what is left of it.
+    /// It was longer than the buffer, or came without a sender or its IP header; what is left of it.
     Unusable(PacketBuf),
 }
 
@@ -62,7 +64,7 @@ impl Receiver {
     /// there were, and with how many buffers the call was made: with fewer messages than buffers there are no more.
     pub(super) fn recv(
         &mut self,
-        fd: impl AsFd,
+        socket: &Socket,
         most: usize,
         pool: &mut Pool,
         mut take: impl FnMut(Message, &mut Pool),
@@ -76,7 +78,7 @@ impl Receiver {
         // `prepare`, whose buffers are in `self.buffers` and are touched by nobody else during the call.
         let received = unsafe {
             libc::recvmmsg(
-                fd.as_fd().as_raw_fd(),
+                socket.fd.as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 count,
                 libc::MSG_DONTWAIT,
@@ -92,7 +94,8 @@ impl Receiver {
             }
             let header = &self.headers[index];
             buf.truncate(usize::try_from(header.msg_len).unwrap_or(usize::MAX));
-            take(interpret(header, &self.names[index], &self.controls[index], buf), pool);
+            let is_whole = !socket.is_esp || raw::strip(socket.family, &mut buf);
+            take(interpret(header, &self.names[index], &self.controls[index], buf, is_whole), pool);
         }
         Ok((received?, asked))
     }
@@ -114,10 +117,17 @@ impl Receiver {
     }
 }
 
-fn interpret(header: &libc::mmsghdr, name: &Name, control: &Control, buf: PacketBuf) -> Message {
+fn interpret(
+    header: &libc::mmsghdr,
+    name: &Name,
+    control: &Control,
+    buf: PacketBuf,
+    is_whole: bool,
+) -> Message {
     let header = &header.msg_hdr;
     let name_bytes = usize::try_from(header.msg_namelen).unwrap_or(0);
-    let Some(peer) = name.address(name_bytes).filter(|_| header.msg_flags & libc::MSG_TRUNC == 0) else {
+    let is_whole = is_whole && header.msg_flags & libc::MSG_TRUNC == 0;
+    let Some(peer) = name.address(name_bytes).filter(|_| is_whole) else {
         return Message::Unusable(buf);
     };
     let said = control.read(header.msg_controllen);

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 
 use trieste_packet::{Batch, DropReason, Drops, LayoutKind, Packet, Pool};
 
+use super::socket::Socket;
 use super::transmit::{MAX_SEGMENTS, Piece};
-use super::{Fallback, UdpIo};
+use super::{FAMILIES, Fallback, UdpIo};
 
 /// What to do after the kernel refused a piece.
 #[derive(Debug)]
@@ -107,6 +108,8 @@ impl UdpIo {
                 packet.outer.local = None;
                 Verdict::Again
             }
+            // What a raw socket says of its full buffer, and any of the system's memory.
+            Some(libc::ENOBUFS) if self.sockets[slot].as_ref().is_some_and(Socket::is_full) => Verdict::Full,
             Some(libc::ENOBUFS | libc::ENOMEM) => Verdict::Lose(DropReason::SocketFull),
             _ => Verdict::Lose(DropReason::SocketWrite),
         }
@@ -166,16 +169,19 @@ fn recycle_front(batch: &mut Batch, count: usize, pool: &mut Pool) {
     }
 }
 
+/// Port 0 is raw ESP.
 fn slot_of(packet: &Packet) -> usize {
-    match packet.outer.peer {
+    let family = match packet.outer.peer {
         SocketAddr::V4(_) => 0,
         SocketAddr::V6(_) => 1,
-    }
+    };
+    if packet.outer.peer.port() == 0 { FAMILIES + family } else { family }
 }
 
+/// The kernel takes no address for the machine's own.
 fn is_sendable(packet: &Packet) -> bool {
     match packet.layout.kind {
-        LayoutKind::Single | LayoutKind::Datagrams => true,
+        LayoutKind::Single | LayoutKind::Datagrams => !packet.outer.peer.ip().is_unspecified(),
         LayoutKind::Tcp | LayoutKind::Udp | LayoutKind::Packets => false,
     }
 }

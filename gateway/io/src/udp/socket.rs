@@ -1,11 +1,14 @@
-//! One UDP socket: bound, and told what we want to know of every datagram.
+//! One socket, for UDP or for raw ESP: bound, and told what we want to know of every datagram.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::c_int;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, Protocol, SocketFlags, SocketType, bind, getsockname, ipproto, socket_with,
+};
 
 use super::message::{UDP_GRO, UDP_SEGMENT};
 use super::{OuterFragments, UdpConfig};
@@ -13,11 +16,17 @@ use crate::link::Family;
 use crate::sys::{option, set_option};
 use crate::{Error, Fallback};
 
+/// IP protocol 50 (RFC 4303 section 2).
+const ESP: Protocol = ipproto::ESP;
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
 /// One socket and what the kernel does for it.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) fd: OwnedFd,
     pub(super) family: Family,
+    /// Whether it carries IP protocol 50 and not UDP.
+    pub(super) is_esp: bool,
     pub(super) gso: bool,
     pub(super) gro: bool,
 }
@@ -36,8 +45,7 @@ impl Socket {
             SocketAddr::V4(_) => (AddressFamily::INET, Family::Ipv4),
             SocketAddr::V6(_) => (AddressFamily::INET6, Family::Ipv6),
         };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = socket_with(domain, SocketType::DGRAM, flags, None)
+        let fd = socket_with(domain, SocketType::DGRAM, FLAGS, None)
             .map_err(|error| Error::kernel(format!("open a UDP socket for {address}"), error.into()))?;
         if family == Family::Ipv6 {
             set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)
@@ -47,7 +55,7 @@ impl Socket {
             share_port(&fd)?;
         }
         // Options first: nothing may arrive before we know how to read it.
-        let socket = Self::configure(fd, family, config, fallbacks)?;
+        let socket = Self::udp(fd, family, config, fallbacks)?;
         bind(&socket.fd, &address).map_err(|error| match error {
             rustix::io::Errno::ADDRINUSE => Error::PortInUse(address),
             error => Error::kernel(format!("bind UDP {address}"), error.into()),
@@ -56,6 +64,25 @@ impl Socket {
             share_port(&socket.fd)?;
         }
         Ok(socket)
+    }
+
+    /// Opens a raw socket for ESP, bound to `address`.
+    pub(super) fn open_esp(
+        address: IpAddr,
+        config: &UdpConfig,
+        fallbacks: &mut Vec<Fallback>,
+    ) -> Result<Self, Error> {
+        let (domain, family) = match address {
+            IpAddr::V4(_) => (AddressFamily::INET, Family::Ipv4),
+            IpAddr::V6(_) => (AddressFamily::INET6, Family::Ipv6),
+        };
+        let fd = socket_with(domain, SocketType::RAW, FLAGS, Some(ESP))
+            .map_err(|error| Error::kernel("open a raw socket for ESP", error.into()))?;
+        configure(&fd, family, config, fallbacks)?;
+        bind(&fd, &SocketAddr::new(address, 0)).map_err(|error| {
+            Error::kernel(format!("bind a raw socket for ESP to {address}"), error.into())
+        })?;
+        Ok(Self { fd, family, is_esp: true, gso: false, gro: false })
     }
 
     /// Takes over a socket that is bound already.
@@ -73,32 +100,31 @@ impl Socket {
         };
         rustix::io::ioctl_fionbio(&fd, true)
             .map_err(|error| Error::kernel("make a UDP socket non-blocking", error.into()))?;
-        Self::configure(fd, family, config, fallbacks)
+        Self::udp(fd, family, config, fallbacks)
     }
 
-    fn configure(
+    fn udp(
         fd: OwnedFd,
         family: Family,
         config: &UdpConfig,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<Self, Error> {
-        ask_for_ancillary(&fd, family)?;
-        set_fragments(&fd, family, config.fragments)?;
-        if let Some(mark) = config.mark {
-            let value = c_int::from_ne_bytes(mark.to_ne_bytes());
-            if let Err(error) = set_option(&fd, libc::SOL_SOCKET, libc::SO_MARK, value) {
-                fallbacks.push(Fallback::new("socket-mark", format!("the kernel refused it: {error}")));
-            }
-        }
-        set_buffers(&fd, config.buffer_bytes, fallbacks);
+        configure(&fd, family, config, fallbacks)?;
         let gso = enable("udp-gso", config.gso, fallbacks, || set_option(&fd, libc::SOL_UDP, UDP_SEGMENT, 0));
         let gro = enable("udp-gro", config.gro, fallbacks, || set_option(&fd, libc::SOL_UDP, UDP_GRO, 1));
-        Ok(Self { fd, family, gso, gro })
+        Ok(Self { fd, family, is_esp: false, gso, gro })
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
         let address = getsockname(&self.fd)?;
         SocketAddr::try_from(address).map_err(io::Error::from)
+    }
+
+    /// Whether there is no room to send; it becomes writable when there is.
+    pub(super) fn is_full(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
+        let now = Timespec::default();
+        poll(&mut fds, Some(&now)).is_ok_and(|ready| ready == 0)
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Self> {
@@ -110,6 +136,25 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// What both protocols want of the kernel.
+fn configure(
+    fd: &OwnedFd,
+    family: Family,
+    config: &UdpConfig,
+    fallbacks: &mut Vec<Fallback>,
+) -> Result<(), Error> {
+    ask_for_ancillary(fd, family)?;
+    set_fragments(fd, family, config.fragments)?;
+    if let Some(mark) = config.mark {
+        let value = c_int::from_ne_bytes(mark.to_ne_bytes());
+        if let Err(error) = set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, value) {
+            fallbacks.push(Fallback::new("socket-mark", format!("the kernel refused it: {error}")));
+        }
+    }
+    set_buffers(fd, config.buffer_bytes, fallbacks);
+    Ok(())
 }
 
 fn share_port(fd: &OwnedFd) -> Result<(), Error> {
