@@ -19,7 +19,8 @@ use results::{Measured, Report};
 use run::Field;
 
 /// Who runs unless `--name` says otherwise.
-const NAMES: [&str; 4] = ["trieste-wireguard", "trieste-plain", "wireguard-go", "boringtun-cli"];
+const NAMES: [&str; 6] =
+    ["trieste-wireguard", "trieste-esp", "trieste-plain", "wireguard-go", "boringtun-cli", "strongswan"];
 /// IP MTU of the underlay.
 const UNDERLAY_MTU: u16 = 1500;
 

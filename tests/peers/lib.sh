@@ -118,6 +118,15 @@ wireguard_down() {
     rm -f "$(uapi_socket)"
 }
 
+# own_subnets — what the node reaches directly, but for the underlay: this cluster's subnets, separated by commas.
+own_subnets() {
+    underlay=$(ip -n "$PEER_NS" -o addr show to "$PEER_LOCAL" | awk '{ print $2; exit }')
+    for family in -4 -6; do
+        ip -n "$PEER_NS" "$family" -o route show scope link proto kernel |
+            awk -v not="$underlay" '$3 != not && $1 !~ /^fe80:/ { print $1 }'
+    done | paste -sd, -
+}
+
 # main VERB — calls the script's up and down.
 main() {
     require PEER_NS PEER_IF PEER_STATE

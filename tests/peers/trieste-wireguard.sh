@@ -1,19 +1,10 @@
 #!/bin/sh
 # Our own gateway as a peer, so that a bench puts it where it puts the others. TRIESTE_BIN is the directory with
-# our programs; TRIESTE_DRIVER and TRIESTE_PROGRAM are for trieste-plain.sh. Keys and addresses go over a broker
-# directory beside PEER_STATE: the PEER_*KEY variables and PEER_REMOTE are not needed.
+# our programs; TRIESTE_DRIVER, TRIESTE_PROGRAM and TRIESTE_FLAGS are for trieste-plain.sh and trieste-esp.sh. Keys and
+# addresses go over a broker directory beside PEER_STATE: the PEER_*KEY variables and PEER_REMOTE are not needed.
 set -eu
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
-
-# What the node reaches directly, but for the underlay: this cluster's subnets.
-own_subnets() {
-    underlay=$(ip -n "$PEER_NS" -o addr show to "$PEER_LOCAL" | awk '{ print $2; exit }')
-    for family in -4 -6; do
-        ip -n "$PEER_NS" "$family" -o route show scope link proto kernel |
-            awk -v not="$underlay" '$3 != not && $1 !~ /^fe80:/ { print $1 }'
-    done | paste -sd, -
-}
 
 up() {
     require PEER_LOCAL PEER_SUBNETS
@@ -21,12 +12,12 @@ up() {
     broker=$(dirname "$PEER_STATE")/broker-$driver
     mkdir -p "$broker"
     programs=${TRIESTE_BIN:-$(dirname "$0")/../../target/release}
-    # shellcheck disable=SC2086 # the program may be followed by a subcommand
+    # shellcheck disable=SC2086 # the program may be followed by a subcommand, and there may be no flags
     daemon gateway "$programs/"${TRIESTE_PROGRAM:-trieste-gateway} \
         --cluster-id "$(echo "c-$PEER_LOCAL" | tr '.:' '--')" --cluster-cidrs "$(own_subnets)" --hostname "$PEER_IF" \
         --private-ip "$PEER_LOCAL" --udp-port "${PEER_PORT:-4500}" --cable-driver "$driver" --tun-name "$PEER_IF" \
         --broker "dir:$broker" --state-dir "$PEER_STATE/state" --psk bench \
-        --admin-socket "$PEER_STATE/gateway.sock" --metrics-port 0 --cpus off
+        --admin-socket "$PEER_STATE/gateway.sock" --metrics-port 0 --cpus off ${TRIESTE_FLAGS:-}
     wait_for 10 "Trieste's admin socket" test -S "$PEER_STATE/gateway.sock"
     wait_for 5 "Trieste's device" ip -n "$PEER_NS" link show dev "$PEER_IF" up
     for subnet in $PEER_SUBNETS; do

@@ -15,6 +15,23 @@ const MAX_OTHER_LOAD: f64 = 0.05;
 /// So does a candidate whose best round is this many times its worst.
 const MAX_SPREAD: f64 = 1.5;
 
+/// What is wanted of the cases of one TCP stream: who, to whom, and the bound.
+const WANTED: [(&str, &str, Bound); 4] = [
+    ("trieste-esp", "wireguard-go", Bound::Speed(1.7)),
+    ("trieste-esp", "strongswan", Bound::Speed(5.0)),
+    ("trieste-esp", "trieste-plain", Bound::Speed(0.65)),
+    ("trieste-esp", "wireguard-go", Bound::Cpu(0.4)),
+];
+
+/// A bound on a ratio.
+#[derive(Debug, Clone, Copy)]
+enum Bound {
+    /// At least, in Gbit/s.
+    Speed(f64),
+    /// At most, in CPU seconds of the daemons per gigabyte.
+    Cpu(f64),
+}
+
 /// One candidate, one case, one round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
@@ -84,6 +101,9 @@ impl Report {
             let congestion = case.congestion.as_ref().map_or(String::new(), |name| format!(", {name}"));
             text += &format!("\n{}{congestion}, inner MTU {}\n", case.case, case.mtu_bytes);
             text += &case.table().text();
+            for line in case.wanted() {
+                text += &format!("{line}\n");
+            }
             for reason in &case.inconclusive {
                 text += &format!("INCONCLUSIVE: {reason}\n");
             }
@@ -122,6 +142,23 @@ impl CaseReport {
             }
         }
         report
+    }
+
+    /// How the ratios that something is wanted of stand to that, a line each.
+    fn wanted(&self) -> Vec<String> {
+        let wanted = WANTED.iter().filter(|_| self.case.starts_with("tcp1"));
+        let line = |&(name, base, bound): &(&str, &str, Bound)| {
+            let ratio = self.ratio.get(&format!("{name}/{base}"))?;
+            let (what, value, word, limit, is_met) = match bound {
+                Bound::Speed(limit) => ("Gbit/s", ratio.gbit_s, "at least", limit, ratio.gbit_s >= limit),
+                Bound::Cpu(limit) => {
+                    ("CPU s/GB", ratio.cpu_s_per_gb, "at most", limit, ratio.cpu_s_per_gb <= limit)
+                }
+            };
+            let verdict = if is_met { "met" } else { "MISSED" };
+            Some(format!("{name} to {base}, {what}: {value:.2}; wanted {word} {limit}: {verdict}"))
+        };
+        wanted.filter_map(line).collect()
     }
 
     fn table(&self) -> Table {
@@ -194,6 +231,20 @@ mod tests {
         assert_eq!(report.ratio["ours/theirs"].gbit_s, 2.0);
         assert_eq!(report.ratio["theirs/ours"].cpu_s_per_gb, 2.0);
         assert!(report.inconclusive.is_empty());
+    }
+
+    #[test]
+    fn what_is_wanted_is_said_of_those_who_ran() {
+        let job = Job { case: Case::parse("tcp1").unwrap(), congestion: None };
+        let names = ["trieste-esp", "wireguard-go"].map(str::to_owned);
+        let report = CaseReport::new(&job, &names, &[vec![round(4.0, 0.0)], vec![round(2.0, 0.0)]]);
+        assert_eq!(
+            report.wanted(),
+            [
+                "trieste-esp to wireguard-go, Gbit/s: 2.00; wanted at least 1.7: met",
+                "trieste-esp to wireguard-go, CPU s/GB: 0.50; wanted at most 0.4: MISSED"
+            ]
+        );
     }
 
     #[test]
