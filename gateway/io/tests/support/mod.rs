@@ -59,13 +59,14 @@ impl Namespace {
         result.recv().expect("the job in the namespace failed; its panic is above")
     }
 
-    /// Runs the `ip` command with `arguments`, separated by white space.
-    pub fn ip(&self, arguments: &str) {
+    /// Runs the `ip` command with `arguments`, separated by white space, and returns what it printed.
+    pub fn ip(&self, arguments: &str) -> String {
         let arguments = arguments.to_owned();
         self.run(move || {
             let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2");
             assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        });
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        })
     }
 }
 
