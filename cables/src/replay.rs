@@ -73,7 +73,7 @@ impl<const WORDS: usize> ReplayWindow<WORDS> {
             return Ok(());
         }
         //= https://www.rfc-editor.org/rfc/rfc4303#section-3.4.3
-        //# Packets that contain sequence numbers lower than the left edge of the window are rejected.
+        //# Packets that contain sequence numbers lower than the "left" edge of the window are rejected.
         if self.top - sequence >= Self::PACKETS {
             return Err(ReplayError::TooOld);
         }

@@ -119,8 +119,9 @@ impl EspCable {
             return;
         }
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.23
-        //# a host behind a NAT SHOULD NOT do this type of dynamic address update if a validated packet has different
-        //# port and/or address values because it opens a possible DoS attack
+        //# When such a validated packet is found, a host that does not support other methods of recovery such as
+        //# MOBIKE [MOBIKE], and that is not behind a NAT, SHOULD send all packets (including retransmission packets)
+        //# to the IP address and port in the validated packet
         path.outer = Outer { tos: 0, ..*from };
         self.push_event(CableEvent::Roamed(from.peer));
         self.port.tell(LaneNews::Moved { lane: self.port.lane, from: Outer { tos: 0, ..*from } });

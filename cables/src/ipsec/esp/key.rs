@@ -149,7 +149,7 @@ pub(super) fn strip_trailer(text: &[u8]) -> Option<(&[u8], u8)> {
     let (inner, padding) = rest.split_at_checked(rest.len().checked_sub(usize::from(pad))?)?;
     //= https://www.rfc-editor.org/rfc/rfc4303#section-2.4
     //# When this padding scheme is employed, the receiver SHOULD inspect the Padding field.
-    let is_counted = padding.iter().zip(1u8..).all(|(byte, number)| *byte == number);
+    let is_counted = padding.iter().zip(1..=u8::MAX).all(|(byte, number)| *byte == number);
     is_counted.then_some((inner, next))
 }
 

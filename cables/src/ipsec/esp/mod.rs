@@ -39,3 +39,6 @@ const ALIGNMENT_BYTES: usize = 4;
 pub fn sealed_bytes(inner_bytes: usize) -> usize {
     HEAD_BYTES + (inner_bytes + TRAILER_BYTES).next_multiple_of(ALIGNMENT_BYTES) + ICV_BYTES
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,6 +56,12 @@ impl OutboundSa {
         Self { key, spi: spi.to_bytes(), has_esn, sequence: 0, last, quota: Quota::new(limits) }
     }
 
+    /// One without ESN that has used its numbers up to `sequence`.
+    #[cfg(test)]
+    pub(super) fn starting_behind(key: EspKey, spi: Spi, limits: Limits, sequence: u64) -> Self {
+        Self { sequence, ..Self::new(key, spi, false, limits) }
+    }
+
     /// Whether it must not seal any more, by its numbers and by what it has carried.
     #[inline]
     pub(super) fn is_used_up(&self) -> bool {
@@ -162,7 +168,7 @@ impl InboundSa {
             Some((inner, key::NEXT_IPV4)) => Opened::Packet(4, inner),
             Some((inner, key::NEXT_IPV6)) => Opened::Packet(6, inner),
             //= https://www.rfc-editor.org/rfc/rfc4303#section-2.6
-            //# A receiver MUST be prepared to discard such packets without indicating an error.
+            //# a receiver MUST be prepared to discard such packets, without indicating an error.
             Some((_, key::NEXT_NONE)) => Opened::Dummy,
             Some(_) | None => Opened::Malformed,
         };
