@@ -1,4 +1,10 @@
-//! The crate's cryptography against published values and recorded exchanges.
+//! The cryptography against published values and recorded exchanges.
+
+mod agreement;
+mod derivation;
+mod protection;
+mod recorded;
+mod wycheproof;
 
 /// Bytes of hexadecimal text; white space is left out.
 fn hex(text: &str) -> Vec<u8> {
@@ -6,5 +12,3 @@ fn hex(text: &str) -> Vec<u8> {
     let pairs = digits.as_chunks::<2>().0;
     pairs.iter().map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
-
-mod agreement;
