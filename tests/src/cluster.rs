@@ -81,12 +81,20 @@ impl Cluster {
         let wrap = settings.wrap.iter().map(|word| word.replace("DIRECTORY", &here)).collect();
         let mut cluster =
             Self { plan: plan.clone(), lab: lab.clone(), directory, wrap, gateway: None, route_agent: None };
-        let config = cluster.config(settings);
-        std::fs::write(cluster.config_path(), config)?;
+        cluster.configure(settings)?;
         std::fs::create_dir_all(cluster.store())?;
         cluster.start_route_agent()?;
         cluster.start_gateway()?;
         Ok(cluster)
+    }
+
+    /// Writes the gateway's configuration, which it reads when it starts.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn configure(&self, settings: &Settings) -> anyhow::Result<()> {
+        std::fs::write(self.config_path(), self.config(settings))?;
+        Ok(())
     }
 
     /// Starts the gateway, for the first time or after [`Cluster::kill_gateway`].

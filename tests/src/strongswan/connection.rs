@@ -22,8 +22,6 @@ pub enum Encapsulation {
 pub enum Start {
     /// When the other side or [`super::Strongswan::initiate`] asks.
     Never,
-    /// With the first packet for it, and when it is lost.
-    Trap,
     /// At once, and when it is lost.
     Now,
 }
@@ -66,6 +64,8 @@ pub struct Connection {
     pub dpd_s: u32,
     /// Seconds after which the IKE SA is renewed; 0 for never.
     pub rekey_s: u32,
+    /// Whether long IKE messages go in fragments (RFC 7383).
+    pub fragments: bool,
     /// The child SAs.
     pub children: Vec<Child>,
 }
@@ -74,6 +74,8 @@ impl Connection {
     /// As swanctl reads it.
     pub fn text(&self) -> String {
         let mut text = format!("connections {{\n  {NAME} {{\n    version = 2\n    mobike = no\n");
+        // One that begins by itself goes on until there is an answer.
+        let tries = if self.children.iter().any(|child| child.start == Start::Now) { 0 } else { 1 };
         let forced = if self.encapsulation == Encapsulation::Forced { "yes" } else { "no" };
         for (key, value) in [
             ("local_addrs", self.local.ip().to_string()),
@@ -84,6 +86,8 @@ impl Connection {
             ("encap", forced.to_owned()),
             ("dpd_delay", format!("{}s", self.dpd_s)),
             ("rekey_time", format!("{}s", self.rekey_s)),
+            ("keyingtries", tries.to_string()),
+            ("fragmentation", if self.fragments { "yes" } else { "no" }.to_owned()),
             // The other side may come back with nothing but a new IKE SA: the old one must not live on beside it.
             ("unique", "replace".to_owned()),
         ] {
@@ -110,7 +114,6 @@ impl Child {
         let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let (start, lost) = match self.start {
             Start::Never => ("none", "clear"),
-            Start::Trap => ("trap", "trap"),
             Start::Now => ("start", "restart"),
         };
         let mut text = format!("      {} {{\n        mode = tunnel\n", self.name);
@@ -145,12 +148,13 @@ mod tests {
             encapsulation: Encapsulation::Forced,
             dpd_s: 2,
             rekey_s: 0,
+            fragments: true,
             children: vec![Child {
                 name: "pods".to_owned(),
                 local: vec!["10.2.0.0/16".parse().unwrap(), "10.102.0.0/16".parse().unwrap()],
                 remote: vec!["10.1.0.0/16".parse().unwrap()],
                 proposals: "aes128gcm16".to_owned(),
-                start: Start::Trap,
+                start: Start::Now,
                 rekey_s: 0,
             }],
         };
@@ -162,7 +166,7 @@ mod tests {
             "remote_port = 4500",
             "id = @east",
             "local_ts = 10.2.0.0/16,10.102.0.0/16",
-            "start_action = trap",
+            "start_action = start",
             "secret = \"a \\\"word\\\"\"",
         ] {
             assert!(text.lines().any(|other| other.trim() == line), "{line} is not in\n{text}");

@@ -193,6 +193,19 @@ impl Strongswan {
         found.with_context(|| self.last_words())
     }
 
+    /// Waits until none of these child SAs is left, and as many others have taken their place.
+    ///
+    /// # Errors
+    /// If they have not within `timeout`; the error shows its log.
+    pub fn wait_renewed(&self, before: &IkeSa, timeout: Duration) -> anyhow::Result<IkeSa> {
+        eventually("new child SAs", timeout, || {
+            let now = self.wait_children(before.children.len(), timeout)?;
+            let is_old = |child: &ChildSa| before.children.iter().any(|other| other.spi_in == child.spi_in);
+            anyhow::ensure!(!now.children.iter().any(is_old), "{now:?}");
+            Ok(now)
+        })
+    }
+
     /// Its process.
     ///
     /// # Errors
