@@ -1,7 +1,6 @@
 //! The gateway as it is, with one more kind of cable to choose from.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use trieste_gateway::config::CommandLine;
 use trieste_gateway::{kinds::Kinds, run::main_with};
@@ -11,7 +10,7 @@ use crate::plain::PlainKind;
 /// Runs the gateway until it is told to end.
 pub(crate) fn run(command_line: &CommandLine) -> ExitCode {
     let mut kinds = Kinds::default();
-    kinds.register("plain", |context| Ok(Arc::new(PlainKind::new(identity(&context.config.cluster_id)))));
+    kinds.register("plain", |context| Ok(PlainKind::new(identity(&context.config.cluster_id)).into()));
     main_with(command_line, &kinds)
 }
 

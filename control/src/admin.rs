@@ -12,6 +12,7 @@
 //! unknown fields: a gateway may be newer than the command.
 
 mod capture;
+mod ipsec;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use crate::api::{Connection, EndpointSpec, HaStatus};
 use crate::health::PingerView;
 
 pub use capture::{CapturePoint, CaptureProtocol, CaptureRequest, UnknownWord};
+pub use ipsec::{ChildSaStatus, IkeSaStatus, IpsecStatus};
 
 /// Where the gateway's admin socket is unless configured otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/trieste/gateway.sock";
@@ -267,6 +269,9 @@ pub struct CableStatus {
     /// What the health check says; absent where nobody pings the peer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthStatus>,
+    /// Its SAs; absent with other cable drivers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipsec: Option<IpsecStatus>,
 }
 
 /// What the health check of one peer says. Its round trips are in the connection's `latencyRTT`.

@@ -12,7 +12,9 @@
 
 pub mod crypto;
 pub mod esp;
+pub mod gate;
 pub mod ike;
+mod kind;
 pub mod link;
 pub mod selector;
 pub mod spi;
@@ -20,6 +22,7 @@ pub mod suite;
 pub mod wire;
 
 pub use esp::{EspCable, EspCableConfig};
+pub use kind::{IpsecKind, KindSettings, NAME, PREFERRED_SERVER, SlowHalf, TRIESTE};
 pub use link::{
     ChildMeter, ChildSa, EspKeys, EspPath, LaneLink, LaneNews, LaneOrder, LanePort, Limits, Outbound,
 };

@@ -421,7 +421,11 @@ impl Control<'_> {
         use trieste_control::api::ConnectionStatus;
         let failing: BTreeSet<&str> = connections
             .iter()
-            .filter(|cable| cable.connection.status == ConnectionStatus::Error)
+            .filter(|cable| {
+                // Upstream's word for an IPsec cable that fails is `connecting`.
+                let is_down = cable.ipsec.as_ref().is_some_and(|ipsec| !ipsec.is_up);
+                cable.connection.status == ConnectionStatus::Error || is_down
+            })
             .map(|cable| cable.connection.endpoint.cable_name.as_str())
             .collect();
         let known = &mut self.state.in_error;

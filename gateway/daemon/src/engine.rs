@@ -24,11 +24,13 @@ use trieste_control::connection_status::StatusMachine;
 use trieste_packet::{CableId, LaneId};
 use trieste_pipeline::{LaneCommand, LaneReport, Tables, owner_of};
 
+use crate::ike::IkeHandle;
 use crate::tables::{self, Choice, Choices, Lane, Local, Peer, Reader, Row};
 use crate::worker::{Command, WorkerHandle};
 use numbers::Numbers;
 
 mod connections;
+mod ipsec;
 mod numbers;
 
 /// How long a lane that was cut or replaced still opens what is under way.
@@ -68,6 +70,8 @@ struct Published {
 pub struct Engine {
     local: Local,
     kind: Arc<dyn CableKind>,
+    /// The slow half that all cables share, where there is one.
+    ike: Option<IkeHandle>,
     tables: Arc<ArcSwap<Tables>>,
     workers: Vec<WorkerHandle>,
     numbers: Numbers,
@@ -103,6 +107,7 @@ impl Engine {
         Self {
             local,
             kind,
+            ike: None,
             tables,
             numbers: Numbers::new(workers.iter().map(|worker| worker.id), first_lane),
             workers,
@@ -120,6 +125,19 @@ impl Engine {
             published: None,
             knows_addresses: false,
         }
+    }
+
+    /// Reads what the slow half that all cables share says of them.
+    #[must_use]
+    pub fn with_ike(mut self, ike: Option<IkeHandle>) -> Self {
+        self.ike = ike;
+        self
+    }
+
+    /// The slow half that all cables share, where there is one.
+    #[must_use]
+    pub fn ike(&self) -> Option<&IkeHandle> {
+        self.ike.as_ref()
     }
 
     /// The workers.

@@ -5,10 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use jiff::Timestamp;
+use rand_core::OsRng;
+use trieste_cables::ipsec::{IpsecKind, KindSettings, SlowHalf};
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, keys};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, IPSEC_DRIVER, Psk};
 use crate::state;
 
 /// What a kind of cable is made from.
@@ -19,11 +22,30 @@ pub struct KindContext<'a> {
     pub state_dir: Option<&'a Path>,
     /// Text that changes when peers have to learn of a new key.
     pub facts: String,
+    /// The cables' port.
+    pub udp_port: u16,
+    /// Whether peers are to begin negotiations: the Node's own setting, if it has one.
+    pub preferred_server: Option<bool>,
     /// The time.
     pub now: Instant,
 }
 
-type MakeKind = Box<dyn Fn(&KindContext<'_>) -> anyhow::Result<Arc<dyn CableKind>> + Send + Sync>;
+/// A kind of cable that was made.
+pub struct Made {
+    /// The kind.
+    pub kind: Arc<dyn CableKind>,
+    /// The slow half that all its cables share, where there is one.
+    pub slow_half: Option<SlowHalf>,
+}
+
+impl<K: CableKind + 'static> From<K> for Made {
+    /// A kind whose cables have their slow halves themselves.
+    fn from(kind: K) -> Self {
+        Self { kind: Arc::new(kind), slow_half: None }
+    }
+}
+
+type MakeKind = Box<dyn Fn(&KindContext<'_>) -> anyhow::Result<Made> + Send + Sync>;
 
 /// The kinds of cable that this binary knows, by name.
 pub struct Kinds {
@@ -31,7 +53,7 @@ pub struct Kinds {
 }
 
 impl Default for Kinds {
-    /// WireGuard.
+    /// WireGuard and IPsec.
     fn default() -> Self {
         let mut kinds = Self { makers: BTreeMap::new() };
         kinds.register("wireguard", |context| {
@@ -40,12 +62,13 @@ impl Default for Kinds {
                 Some(dir) => state::private_key(dir, &context.facts)?,
                 None => WireguardKind::generate_private_key(),
             };
-            let psk = config.psk.as_deref().unwrap_or_else(|| {
+            let psk = config.psk.as_ref().map(Psk::expose).unwrap_or_else(|| {
                 tracing::warn!("no psk is configured: using upstream's well-known default");
                 keys::DEFAULT_PSK
             });
-            Ok(Arc::new(WireguardKind::new(private, psk, &config.tun_name, context.now)))
+            Ok(WireguardKind::new(private, psk, &config.tun_name, context.now).into())
         });
+        kinds.register(IPSEC_DRIVER, ipsec);
         kinds
     }
 }
@@ -55,12 +78,12 @@ impl Kinds {
     pub fn register(
         &mut self,
         name: &str,
-        make: impl Fn(&KindContext<'_>) -> anyhow::Result<Arc<dyn CableKind>> + Send + Sync + 'static,
+        make: impl Fn(&KindContext<'_>) -> anyhow::Result<Made> + Send + Sync + 'static,
     ) {
         self.makers.insert(name.to_owned(), Box::new(make));
     }
 
-    pub(crate) fn make(&self, context: &KindContext<'_>) -> anyhow::Result<Arc<dyn CableKind>> {
+    pub(crate) fn make(&self, context: &KindContext<'_>) -> anyhow::Result<Made> {
         let name = &context.config.cable_driver;
         let known: Vec<&str> = self.makers.keys().map(String::as_str).collect();
         let make = self.makers.get(name).ok_or_else(|| ConfigError::Invalid {
@@ -69,4 +92,23 @@ impl Kinds {
         })?;
         make(context)
     }
+}
+
+fn ipsec(context: &KindContext<'_>) -> anyhow::Result<Made> {
+    let config = context.config;
+    // There is no default that all the world knows: upstream's driver has none either.
+    let psk = config
+        .psk
+        .as_ref()
+        .filter(|psk| !psk.expose().is_empty())
+        .ok_or(ConfigError::Missing { key: "psk", variable: "CE_IPSEC_PSK or CE_IPSEC_PSKSECRET" })?;
+    let is_preferred = context.preferred_server.unwrap_or(config.ipsec.preferred_server);
+    let settings = KindSettings {
+        interface: config.tun_name.clone(),
+        forces_encapsulation: config.ipsec.force_udp_encaps,
+        preferred_server: is_preferred.then(|| Timestamp::now().as_second()),
+    };
+    let engine = config.ipsec.engine(psk, context.udp_port);
+    let (kind, slow_half) = IpsecKind::new(settings, engine, Box::new(OsRng), context.now);
+    Ok(Made { kind: Arc::new(kind), slow_half: Some(slow_half) })
 }

@@ -21,6 +21,7 @@ pub mod devices;
 pub mod engine;
 pub mod handoff;
 pub mod host;
+pub mod ike;
 pub mod kinds;
 pub mod memory;
 pub mod metrics;

@@ -6,15 +6,16 @@ use std::net::IpAddr;
 
 use anyhow::Context as _;
 use ipnet::IpNet;
+use trieste_cables::Overhead;
 use trieste_control::api::{ClusterSpec, EndpointSpec, backend_config, cable_name};
 
 use crate::config::Config;
 use crate::host::{self, HostAddress};
 use crate::settings::{ENDPOINT_INTERFACE, ENDPOINT_IP, NodeSettings};
 
-/// Bytes that an outer header and a cable take at most: IPv6, UDP and WireGuard. The same for both outer families,
-/// so that a peer may roam from one to the other.
-const PATH_OVERHEAD_BYTES: u16 = 80;
+/// Bytes that outer headers take at most: IPv6 and UDP. The same for both outer families, so that a peer may roam from
+/// one to the other.
+const OUTER_BYTES: u16 = 48;
 
 /// What this node is, worked out once at start.
 #[derive(Debug, Clone)]
@@ -45,10 +46,11 @@ impl Node {
         })
     }
 
-    /// The largest inner packet that a cable takes, in bytes.
+    /// The largest inner packet that a cable of such an overhead takes, in bytes.
     #[must_use]
-    pub fn path_mtu(&self, config: &Config) -> u16 {
-        config.path_mtu.unwrap_or_else(|| self.underlay_mtu.saturating_sub(PATH_OVERHEAD_BYTES))
+    pub fn path_mtu(&self, config: &Config, overhead: Overhead) -> u16 {
+        let taken = OUTER_BYTES + overhead.message_bytes;
+        config.path_mtu.unwrap_or_else(|| self.underlay_mtu.saturating_sub(taken))
     }
 
     /// What the cluster says of itself.
@@ -147,7 +149,9 @@ pub fn endpoint(
         settings.insert(backend_config::PUBLIC_IP.to_owned(), resolvers);
     }
     if let Some(preferred) = found.settings.preferred_server {
-        settings.insert(backend_config::PREFERRED_SERVER.to_owned(), preferred.to_string());
+        // A driver that goes by it has said what it goes by, from its start to its end.
+        let key = backend_config::PREFERRED_SERVER.to_owned();
+        settings.entry(key).or_insert_with(|| preferred.to_string());
     }
     if found.is_load_balancer {
         settings.insert(backend_config::USING_LOAD_BALANCER.to_owned(), "true".to_owned());

@@ -16,7 +16,7 @@ use rand_core::{OsRng, RngCore as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use trieste_cables::{CableKind, Site};
+use trieste_cables::Site;
 use trieste_control::admin::{GatewayStatus, IoCapability, Severity};
 use trieste_control::api::{EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
 use trieste_control::conditions::Conditions;
@@ -36,7 +36,7 @@ use crate::config::{CommandLine, Config};
 use crate::control::{self, Control, Driver, State};
 use crate::devices::{Devices, OUTER_MARK};
 use crate::engine::Engine;
-use crate::kinds::{KindContext, Kinds};
+use crate::kinds::{KindContext, Kinds, Made};
 use crate::memory::{Memory, Remembered};
 use crate::natdiscovery::Discovery;
 use crate::node::{self, Found, Node};
@@ -48,7 +48,7 @@ use crate::status::{self, Fixed};
 use crate::tables::Local;
 use crate::threads::{Ended, spawn_workers};
 use crate::worker::Command;
-use crate::{privileges, state, stores, uninstall};
+use crate::{ike, privileges, state, stores, uninstall};
 
 /// How long each step of an end may take.
 const STOP_TIMEOUT: Duration = Duration::from_millis(400);
@@ -134,8 +134,8 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let admin_listener = admin::bind_admin(&config.admin_socket)?;
     let metrics_listener = config.metrics_port.map(admin::bind_metrics).transpose()?;
     let devices = open_devices(config, &node)?;
-    let facts = key_facts(config, &node);
-    let kind = kinds.make(&KindContext { config, state_dir, facts, now })?;
+    let made = make_kind(config, kinds, state_dir, (&node, &settings), now)?;
+    let kind = Arc::clone(&made.kind);
     let driver = Driver { name: kind.name().to_owned(), backend_config: kind.backend_config() };
     let mut found = Found { settings, inside: node::inside(config), ..Found::default() };
     let (public_ip, is_sought) = follow_public_ip(config, &store, &found, remembered.as_ref());
@@ -145,7 +145,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let spec = node::endpoint(config, &node, &found, &driver.name, driver.backend_config.clone());
 
     let PacketPath { mut engine, mut ended, hub, names, io } =
-        PacketPath::start(config, &node, devices, &kind, &spec)?;
+        PacketPath::start(config, &node, devices, made, &spec)?;
     let fixed = Fixed {
         started: Timestamp::now(),
         cluster: config.cluster_id.clone(),
@@ -175,7 +175,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let (end_sender, end_receiver) = watch::channel(false);
     let servers = spawn_servers(admin_listener, metrics_listener, &shared, &hub, &end_receiver);
 
-    tracing::info!(cluster = %config.cluster_id, hostname = %node.hostname, private_ip = %node.private_ip, port = node.udp_port, driver = kind.name(), path_mtu = node.path_mtu(config), workers = config.workers, store = %config.store, "gateway runs");
+    tracing::info!(cluster = %config.cluster_id, hostname = %node.hostname, private_ip = %node.private_ip, port = node.udp_port, driver = kind.name(), path_mtu = node.path_mtu(config, kind.overhead()), workers = config.workers, store = %config.store, "gateway runs");
     notify(&[sd_notify::NotifyState::Ready]);
     let mut control = Control {
         config,
@@ -232,6 +232,19 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     outcome
 }
 
+/// The kind of cable that is configured.
+fn make_kind(
+    config: &Config,
+    kinds: &Kinds,
+    state_dir: Option<&std::path::Path>,
+    (node, settings): (&Node, &NodeSettings),
+    now: Instant,
+) -> anyhow::Result<Made> {
+    let facts = key_facts(config, node);
+    let (udp_port, preferred_server) = (node.udp_port, settings.preferred_server);
+    kinds.make(&KindContext { config, state_dir, facts, udp_port, preferred_server, now })
+}
+
 /// What peers have to learn with a new key, because upstream ignores other changes under a known one (wireformat §3).
 fn key_facts(config: &Config, node: &Node) -> String {
     let mut facts = format!(
@@ -283,7 +296,7 @@ impl PacketPath {
         config: &Config,
         node: &Node,
         mut devices: Devices,
-        kind: &Arc<dyn CableKind>,
+        made: Made,
         spec: &EndpointSpec,
     ) -> anyhow::Result<Self> {
         let names: Arc<ArcSwap<BTreeMap<u16, String>>> = Arc::default();
@@ -292,11 +305,11 @@ impl PacketPath {
             .with_cable_names(move |cable: CableId| lookup.load().get(&cable.0).cloned());
         let hub = Arc::new(hub);
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
-        if kind.carries_esp() {
+        if made.kind.carries_esp() {
             devices.carry_esp(config);
         }
         let io = devices.capabilities();
-        let (workers, ended) = spawn_workers(config, devices, kind, &tables, &hub)?;
+        let (workers, ended_sender, ended) = spawn_workers(config, devices, &made.kind, &tables, &hub)?;
         let local = Local {
             cluster_id: config.cluster_id.clone(),
             site: Site {
@@ -307,10 +320,13 @@ impl PacketPath {
             },
             // Looked at in the first round of the control loop, and followed from then on.
             icmp_sources: Vec::new(),
-            path_mtu: node.path_mtu(config),
+            path_mtu: node.path_mtu(config, made.kind.overhead()),
         };
         let [a, b, ..] = OsRng.next_u32().to_le_bytes();
-        let engine = Engine::new(local, Arc::clone(kind), tables, workers, u16::from_le_bytes([a, b]));
+        let slow_half = made.slow_half;
+        let ike =
+            slow_half.map(|slow_half| ike::spawn(slow_half, workers.clone(), ended_sender)).transpose()?;
+        let engine = Engine::new(local, made.kind, tables, workers, u16::from_le_bytes([a, b])).with_ike(ike);
         Ok(Self { engine, ended, hub, names, io })
     }
 }

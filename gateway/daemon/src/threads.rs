@@ -20,14 +20,14 @@ use crate::worker::{DeviceWait, Worker, WorkerHandle, WorkerParts};
 /// Tells that a worker has ended, and why.
 pub(crate) type Ended = mpsc::UnboundedReceiver<anyhow::Error>;
 
-/// Starts the workers, each on its own thread.
+/// Starts the workers, each on its own thread. Gives also how other threads can tell that they have ended.
 pub(crate) fn spawn_workers(
     config: &Config,
     devices: Devices,
     kind: &Arc<dyn CableKind>,
     tables: &Arc<ArcSwap<Tables>>,
     hub: &Arc<CaptureHub>,
-) -> anyhow::Result<(Vec<WorkerHandle>, Ended)> {
+) -> anyhow::Result<(Vec<WorkerHandle>, mpsc::UnboundedSender<anyhow::Error>, Ended)> {
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let mut pollers = Vec::new();
     for _ in 0..config.workers {
@@ -76,7 +76,7 @@ pub(crate) fn spawn_workers(
             .context("starting a worker")?;
         handles.push(handle);
     }
-    Ok((handles, ended))
+    Ok((handles, ended_sender, ended))
 }
 
 fn cpus(config: &Config) -> anyhow::Result<Vec<usize>> {

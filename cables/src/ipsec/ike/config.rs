@@ -6,6 +6,7 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use crate::ipsec::EspSuite;
+use crate::ipsec::crypto::{Group, IkeAead, Prf};
 
 /// How long an SA lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,12 @@ pub struct EngineConfig {
     pub psk: Zeroizing<Vec<u8>>,
     /// Our udp-port.
     pub port: u16,
+    /// AEADs for IKE that we take, best first.
+    pub ike_aeads: Vec<IkeAead>,
+    /// Pseudo-random functions that we take, best first.
+    pub prfs: Vec<Prf>,
+    /// Groups of key agreement that we take, best first: the first one is what we guess that the peer takes.
+    pub groups: Vec<Group>,
     /// AEADs for ESP that we take, best first.
     pub esp_suites: Vec<EspSuite>,
     /// Whether sequence numbers of 64 bits are proposed and taken.
@@ -68,6 +75,9 @@ impl Default for EngineConfig {
         Self {
             psk: Zeroizing::default(),
             port: 4500,
+            ike_aeads: IkeAead::ALL.to_vec(),
+            prfs: Prf::ALL.to_vec(),
+            groups: Group::ALL.to_vec(),
             esp_suites: vec![EspSuite::Aes128Gcm16, EspSuite::Aes256Gcm16, EspSuite::ChaCha20Poly1305],
             esn: true,
             pfs: true,

@@ -4,7 +4,9 @@
 //! where it has one, so that its manifests configure this gateway without any argument. [`Options`] is what was
 //! said, [`Config`] what it means.
 
+mod ipsec;
 mod options;
+mod psk;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -14,8 +16,6 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
 use trieste_control::admin::DEFAULT_SOCKET;
 use trieste_control::api::check_cluster_id;
@@ -24,7 +24,9 @@ use trieste_control::election::Timings;
 use trieste_control::privileges::DEFAULT_PROC_SYS;
 use trieste_control::store::Location;
 
+pub use ipsec::{Ipsec, IpsecOptions};
 pub use options::{CommandLine, Options};
+pub use psk::Psk;
 pub use trieste_control::words::Cidrs;
 pub use words::{Cpus, Words};
 
@@ -38,14 +40,14 @@ const NAT_DISCOVERY_PORT: u16 = 4490;
 const METRICS_PORT: u16 = 32_780;
 /// Default of `tun-name`; upstream's `interface-name`.
 const TUN_NAME: &str = devices::TUN;
+/// The IPsec cable's name: upstream's, as Endpoints carry it. `ipsec` is taken as well.
+pub(crate) const IPSEC_DRIVER: &str = "libreswan";
 /// Longest interface name that the kernel takes.
 const MAX_INTERFACE_NAME: usize = 15;
 /// Most workers: an id has eight bits.
 const MAX_WORKERS: u16 = 256;
 /// Where the operator mounts the broker's secret (api §10.4).
 const BROKER_SECRETS: &str = "/run/secrets/submariner.io";
-/// Where manifests mount the pre-shared key's secret (api §10.4).
-const PSK_SECRETS: &str = "/var/run/secrets/submariner.io";
 /// Defaults of the health check (behaviour §1).
 const HEALTH_CHECK_SECONDS: u32 = 1;
 const HEALTH_CHECK_MAX_LOSS: u32 = 5;
@@ -77,8 +79,10 @@ pub struct Config {
     pub store: Location,
     /// Kind of cable, lower case.
     pub cable_driver: String,
-    /// PSK text; `None` means upstream's default.
-    pub psk: Option<String>,
+    /// PSK text; `None` means upstream's default for WireGuard, and for IPsec that there is none.
+    pub psk: Option<Psk>,
+    /// What the IPsec cable is set to.
+    pub ipsec: Ipsec,
     /// UDP port of the cables.
     pub udp_port: u16,
     /// The node's name, if configured.
@@ -257,6 +261,8 @@ impl Options {
             }
             None => Location::Dir(state_dir.join("store")),
         };
+        let cable_driver = driver(self.cable_driver);
+        let is_ipsec = cable_driver == IPSEC_DRIVER;
         let server = BrokerServer {
             server: said(self.broker_server).unwrap_or_default(),
             secret_dir: said(self.broker_secret).map(|name| Path::new(BROKER_SECRETS).join(name)),
@@ -297,8 +303,13 @@ impl Options {
             broker_namespace: said(self.broker_namespace)
                 .unwrap_or_else(|| "submariner-k8s-broker".to_owned()),
             store,
-            cable_driver: said(self.cable_driver).unwrap_or_else(|| "wireguard".to_owned()).to_lowercase(),
-            psk: read_psk(self.psk, self.psk_file, said(self.psk_secret))?,
+            cable_driver,
+            psk: psk::read(self.psk, self.psk_file, said(self.psk_secret), is_ipsec)?,
+            ipsec: self.ipsec.unwrap_or_default().resolve(
+                self.force_udp_encaps.unwrap_or(false),
+                self.preferred_server.unwrap_or(false),
+                self.ipsec_debug.unwrap_or(false),
+            )?,
             udp_port,
             hostname: said(self.hostname),
             node_name: said(self.node_name),
@@ -324,6 +335,15 @@ impl Options {
             state_dir,
             debug: self.debug.unwrap_or(false),
         })
+    }
+}
+
+/// The kind of cable. Not said at all it is WireGuard; the empty text is upstream's way to say its default.
+fn driver(said: Option<String>) -> String {
+    match said.map(|name| name.to_lowercase()) {
+        None => "wireguard".to_owned(),
+        Some(name) if name.is_empty() || name == "ipsec" => IPSEC_DRIVER.to_owned(),
+        Some(name) => name,
     }
 }
 
@@ -413,29 +433,4 @@ fn offloads(words: &Words) -> Result<Vec<Offload>, ConfigError> {
             found.map(|(_, offload)| *offload).ok_or_else(unknown)
         })
         .collect()
-}
-
-/// A text counts before a Secret: upstream's cable reads the text alone, and whoever has one set means that.
-fn read_psk(
-    text: Option<String>,
-    file: Option<PathBuf>,
-    secret: Option<String>,
-) -> Result<Option<String>, ConfigError> {
-    let unreadable =
-        |key, path: &Path, error: std::io::Error| invalid(key, format!("{}: {error}", path.display()));
-    match (text, file, secret) {
-        (Some(_), Some(_), _) => Err(invalid("psk", "psk and psk-file are both set: which one counts?")),
-        (Some(text), None, _) => Ok(Some(text)),
-        (None, Some(path), _) => {
-            let text =
-                std::fs::read_to_string(&path).map_err(|error| unreadable("psk-file", &path, error))?;
-            Ok(Some(text.strip_suffix('\n').unwrap_or(&text).to_owned()))
-        }
-        (None, None, Some(name)) => {
-            let path = Path::new(PSK_SECRETS).join(name).join("psk");
-            let bytes = std::fs::read(&path).map_err(|error| unreadable("psk-secret", &path, error))?;
-            Ok(Some(STANDARD.encode(bytes)))
-        }
-        (None, None, None) => Ok(None),
-    }
 }

@@ -9,7 +9,7 @@ use trieste_control::command_line;
 use trieste_control::words::{Cidrs, parse_bool};
 
 use super::words::{Cpus, Words, parse_exactly_true};
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, IpsecOptions, Psk};
 
 /// The command line of `trieste-gateway`.
 #[derive(Debug, Parser)]
@@ -83,19 +83,31 @@ pub struct Options {
     /// in a pod, else dir:STATE-DIR/store]
     #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
     pub store: Option<String>,
-    /// Kind of cable [default: wireguard]
+    /// Kind of cable: wireguard, or libreswan (also ipsec), which the empty text means too [default: wireguard]
     #[arg(long, env = "SUBMARINER_CABLEDRIVER", value_name = "NAME")]
     pub cable_driver: Option<String>,
     /// Text of the cluster set's pre-shared key
     #[arg(long, env = "CE_IPSEC_PSK", value_name = "TEXT", hide_env_values = true)]
-    pub psk: Option<String>,
+    pub psk: Option<Psk>,
     /// File with the text of the pre-shared key; one newline at its end is not part of it
     #[arg(long, value_name = "FILE")]
     pub psk_file: Option<PathBuf>,
     /// Secret whose key `psk` holds the pre-shared key; its text is the base64 of that. A name below
-    /// /var/run/secrets/submariner.io, or a directory's path; not looked at when a text is set
+    /// /var/run/secrets/submariner.io, or a directory's path; with wireguard not looked at when a text is set
     #[arg(long, env = "CE_IPSEC_PSKSECRET", value_name = "NAME")]
     pub psk_secret: Option<String>,
+    /// Have IPsec packets always go through UDP [default: false]
+    #[arg(long, env = "CE_IPSEC_FORCEENCAPS", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
+    pub force_udp_encaps: Option<bool>,
+    /// Let peers begin IPsec negotiations, and answer; the Node's own setting wins [default: false]
+    #[arg(long, env = "CE_IPSEC_PREFERREDSERVER", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
+    pub preferred_server: Option<bool>,
+    /// Log IPsec negotiations in detail [default: false]
+    #[arg(long, env = "CE_IPSEC_DEBUG", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
+    pub ipsec_debug: Option<bool>,
+    /// What the IPsec cable proposes, and its times: in the file alone
+    #[arg(skip)]
+    pub ipsec: Option<IpsecOptions>,
     /// UDP port of the cables [default: 4500]
     #[arg(long, env = "CE_IPSEC_NATTPORT", value_name = "PORT")]
     pub udp_port: Option<u16>,
@@ -185,7 +197,8 @@ pub struct Options {
 
 impl CommandLine {
     /// Reads flags and environment. An empty variable says nothing: manifests set variables that they have nothing
-    /// for. The PSK is an exception, where the empty text is a text (wireformat §3).
+    /// for. Exceptions are the PSK, where the empty text is a text (wireformat §3), and the kind of cable, where it is
+    /// upstream's default.
     ///
     /// # Errors
     /// What clap says; it prints and exits well.
@@ -193,7 +206,7 @@ impl CommandLine {
         arguments: impl IntoIterator<Item = OsString>,
         variable: impl Fn(&OsStr) -> Option<OsString>,
     ) -> Result<Self, clap::Error> {
-        let matches = command_line::matches(Self::command(), arguments, variable, &["psk"])?;
+        let matches = command_line::matches(Self::command(), arguments, variable, &["psk", "cable_driver"])?;
         Self::from_arg_matches(&matches)
     }
 
@@ -259,10 +272,14 @@ impl Options {
             broker_namespace: self.broker_namespace.or(other.broker_namespace),
             state_dir: self.state_dir.or(other.state_dir),
             store: self.store.or(other.store),
-            cable_driver: self.cable_driver.or(other.cable_driver),
+            cable_driver: pick_driver(self.cable_driver, other.cable_driver),
             psk: self.psk.or(other.psk),
             psk_file: self.psk_file.or(other.psk_file),
             psk_secret: self.psk_secret.or(other.psk_secret),
+            force_udp_encaps: self.force_udp_encaps.or(other.force_udp_encaps),
+            preferred_server: self.preferred_server.or(other.preferred_server),
+            ipsec_debug: self.ipsec_debug.or(other.ipsec_debug),
+            ipsec: self.ipsec.or(other.ipsec),
             udp_port: self.udp_port.or(other.udp_port),
             hostname: self.hostname.or(other.hostname),
             private_ip: self.private_ip.or(other.private_ip),
@@ -279,5 +296,13 @@ impl Options {
             admin_socket: self.admin_socket.or(other.admin_socket),
             proc_sys: self.proc_sys.or(other.proc_sys),
         }
+    }
+}
+
+/// An empty variable stands back behind a name in the file: manifests set it without having anything to say.
+fn pick_driver(said: Option<String>, other: Option<String>) -> Option<String> {
+    match (said, other) {
+        (Some(said), Some(other)) if said.is_empty() => Some(other),
+        (said, other) => said.or(other),
     }
 }

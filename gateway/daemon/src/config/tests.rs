@@ -42,26 +42,6 @@ fn mistakes_are_named_with_their_key() {
 }
 
 #[test]
-fn the_key_of_a_secret_is_its_base64_and_counts_only_without_a_text() {
-    let secret = tempfile::tempdir().unwrap();
-    std::fs::write(secret.path().join("psk"), b"1234").unwrap();
-    let psk = |psk: Option<&str>, directory: &Path| {
-        let mut options = Options::parse_file(MINIMAL).unwrap();
-        options.psk = psk.map(str::to_owned);
-        options.psk_secret = Some(directory.display().to_string());
-        options.resolve().map(|config| config.psk).map_err(|error| error.to_string())
-    };
-    assert_eq!(
-        psk(None, secret.path()),
-        Ok(Some("MTIzNA==".to_owned())),
-        "upstream's operator makes the same text"
-    );
-    assert_eq!(psk(Some(""), secret.path()), Ok(Some(String::new())));
-    let error = psk(None, &secret.path().join("elsewhere")).unwrap_err();
-    assert!(error.contains("psk-secret") && error.contains("elsewhere/psk"), "{error}");
-}
-
-#[test]
 fn flags_win_over_the_file() {
     let line = [
         "trieste-gateway",
@@ -88,9 +68,21 @@ fn an_empty_variable_says_nothing() {
 }
 
 #[test]
+fn the_ipsec_cable_has_upstreams_name_whatever_it_was_called() {
+    let driver = |text: &str| resolve(&format!("{MINIMAL}{text}\n")).unwrap().cable_driver;
+    let names = ["", "cable-driver: ipsec", "cable-driver: Libreswan", "cable-driver: ''"].map(driver);
+    assert_eq!(names, ["wireguard", "libreswan", "libreswan", "libreswan"]);
+    let empty = Options { cable_driver: Some(String::new()), ..Options::default() };
+    let file = Options::parse_file(&format!("{MINIMAL}cable-driver: wireguard\n")).unwrap();
+    assert_eq!(empty.or(file).resolve().unwrap().cable_driver, "wireguard", "an empty variable names none");
+}
+
+#[test]
 fn the_psk_is_never_printed() {
     let config = resolve(&format!("{MINIMAL}psk: verysecret")).unwrap();
     assert!(!format!("{config:?}").contains("verysecret"));
+    let options = Options::parse_file("psk: verysecret").unwrap();
+    assert!(!format!("{options:?}").contains("verysecret"));
 }
 
 #[test]

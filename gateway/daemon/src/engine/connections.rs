@@ -9,6 +9,7 @@ use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec};
 use trieste_control::connection_status::CableCounters;
 use trieste_pipeline::owner_of;
 
+use super::ipsec;
 use super::{Cable, Engine};
 use crate::tables::{self, Peer};
 
@@ -27,7 +28,7 @@ impl Engine {
                     }
                     CableEvent::Roamed(peer) => tracing::info!(%cluster, %peer, "the peer's address is"),
                     CableEvent::Down => {
-                        tracing::warn!(%cluster, "no answer from the peer for 90 s; trying on")
+                        tracing::warn!(%cluster, "no answer from the peer; trying on")
                     }
                 }
             }
@@ -100,15 +101,22 @@ impl Engine {
         let (checked, rx, tx) = cable.machine.last_checked();
         let age_ms = i64::try_from(now.saturating_duration_since(checked).as_millis()).unwrap_or(i64::MAX);
         let mut endpoint: EndpointSpec = cable.peer.spec.clone();
-        // Upstream's driver publishes its counters here (api §8.3).
-        endpoint.backend_config.extend([
-            ("ReceiveBytes".to_owned(), rx.to_string()),
-            ("TransmitBytes".to_owned(), tx.to_string()),
-            ("LastChecked".to_owned(), (unix_ms - age_ms).to_string()),
-        ]);
+        let ipsec = self.ike.as_ref().map(|ike| ipsec::status(&ike.reports(), cable.lane.lane));
+        let (status, status_message) = match &ipsec {
+            Some(ipsec) => ipsec.judge(stats.rx_bytes, stats.tx_bytes),
+            None => {
+                // Upstream's WireGuard driver publishes its counters here (api §8.3).
+                endpoint.backend_config.extend([
+                    ("ReceiveBytes".to_owned(), rx.to_string()),
+                    ("TransmitBytes".to_owned(), tx.to_string()),
+                    ("LastChecked".to_owned(), (unix_ms - age_ms).to_string()),
+                ]);
+                (cable.machine.status(), cable.machine.message().to_owned())
+            }
+        };
         let connection = Connection {
-            status: cable.machine.status(),
-            status_message: cable.machine.message().to_owned(),
+            status,
+            status_message,
             endpoint,
             using_ip: outer.ip().to_canonical().to_string(),
             using_nat: cable.choice.use_nat,
@@ -125,6 +133,6 @@ impl Engine {
             path_mtu_bytes: Some(u32::from(self.local.path_mtu)),
             held_packets: stats.held,
         };
-        CableStatus { connection, lane, ..CableStatus::default() }
+        CableStatus { connection, lane, ipsec, ..CableStatus::default() }
     }
 }

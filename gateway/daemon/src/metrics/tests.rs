@@ -281,6 +281,7 @@ fn status() -> GatewayStatus {
                 path_mtu_bytes: Some(1420),
                 ..LaneStatus::default()
             },
+            ipsec: None,
         }],
     }
 }

@@ -1,0 +1,168 @@
+//! IPsec as a kind of cable: what our Endpoint says of it, and who a remote one is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
+use rand_core::CryptoRngCore;
+use ring::digest::{Context, SHA256};
+use trieste_packet::LaneId;
+
+use super::esp::{EspCable, EspCableConfig, OVERHEAD_BYTES};
+use super::gate::{GateShared, IpsecGate};
+use super::ike::{EngineConfig, IkeEngine, Input, PeerConfig};
+use super::link;
+use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Site, Tunnel};
+
+/// The kind's name: that of upstream's driver, as Endpoints carry it.
+pub const NAME: &str = "libreswan";
+/// Key of `backend_config` by which Trieste gateways know each other.
+pub const TRIESTE: &str = "trieste.ipsec";
+/// Its value.
+const TRIESTE_VERSION: &str = "1";
+/// Key of `backend_config` that names the interface for host routes.
+const INTERFACE_NAME: &str = "interface-name";
+/// Key of `backend_config` that says whether the gateway waits for others to begin (wireformat §4.2).
+pub const PREFERRED_SERVER: &str = "preferred-server";
+/// Key of `backend_config` with the time at which such a gateway started: peers begin anew when it changes.
+const PREFERRED_SERVER_TIMESTAMP: &str = "preferred-server-timestamp";
+/// IKE messages that wait for the slow half. Ours: a second's worth of what the gates let through; whoever is lost asks
+/// again.
+const INBOX: usize = 1024;
+
+/// What the IPsec driver of one gateway is set to, but for what the engine is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindSettings {
+    /// The TUN device's name.
+    pub interface: String,
+    /// Whether packets always go through UDP.
+    pub forces_encapsulation: bool,
+    /// Where peers are to begin: since when, in Unix seconds.
+    pub preferred_server: Option<i64>,
+}
+
+/// The slow half that all cables share, to be driven by a thread of its own.
+pub struct SlowHalf {
+    /// IKE.
+    pub engine: IkeEngine,
+    /// IKE messages, from the gates.
+    pub datagrams: Receiver<Input>,
+    /// What cables there are. Closed when the kind is gone.
+    pub orders: Receiver<Input>,
+}
+
+/// The IPsec driver of one gateway.
+pub struct IpsecKind {
+    settings: KindSettings,
+    orders: Sender<Input>,
+    gates: GateShared,
+    started: Instant,
+}
+
+impl fmt::Debug for IpsecKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IpsecKind").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl IpsecKind {
+    /// The driver, and its slow half.
+    #[must_use]
+    pub fn new(
+        settings: KindSettings,
+        engine: EngineConfig,
+        mut rng: Box<dyn CryptoRngCore + Send>,
+        now: Instant,
+    ) -> (Self, SlowHalf) {
+        let (inbox, datagrams) = bounded(INBOX);
+        let (sender, orders) = unbounded();
+        let mut cookie_secret = [0; 32];
+        rng.fill_bytes(&mut cookie_secret);
+        let engine = IkeEngine::new(engine, rng, now);
+        let gates = GateShared::new(cookie_secret.into(), inbox, engine.load());
+        (Self { settings, orders: sender, gates, started: now }, SlowHalf { engine, datagrams, orders })
+    }
+
+    /// Tells the slow half. One that has ended needs no telling.
+    fn tell(&self, input: Input) {
+        let _ = self.orders.send(input);
+    }
+}
+
+impl CableKind for IpsecKind {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn backend_config(&self) -> BTreeMap<String, String> {
+        let is_preferred = self.settings.preferred_server.is_some();
+        let mut config: BTreeMap<String, String> = [
+            (TRIESTE, TRIESTE_VERSION.to_owned()),
+            (INTERFACE_NAME, self.settings.interface.clone()),
+            (PREFERRED_SERVER, is_preferred.to_string()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into();
+        if let Some(since) = self.settings.preferred_server {
+            config.insert(PREFERRED_SERVER_TIMESTAMP.to_owned(), since.to_string());
+        }
+        config
+    }
+
+    /// A hash of what the SAs are made from: whose it is, what is behind it, how it is spoken to.
+    fn identity(&self, remote: &Site) -> Result<[u8; 32], CableError> {
+        let mut text = format!("{} {}", remote.cable_name, remote.private_ip);
+        for subnet in &remote.subnets {
+            text.push_str(&format!(" {subnet}"));
+        }
+        for key in [TRIESTE, PREFERRED_SERVER, PREFERRED_SERVER_TIMESTAMP] {
+            text.push_str(&format!(" {:?}", remote.backend_config.get(key)));
+        }
+        let mut context = Context::new(&SHA256);
+        context.update(text.as_bytes());
+        let mut identity = [0; 32];
+        identity.copy_from_slice(context.finish().as_ref());
+        Ok(identity)
+    }
+
+    fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError> {
+        let (link, port, news) = link::link(config.lane);
+        let peer = PeerConfig {
+            lane: config.lane,
+            name: config.remote.cable_name.clone(),
+            local: config.local.clone(),
+            remote: config.remote.clone(),
+            address: config.peer,
+            uses_nat: config.uses_nat || self.settings.forces_encapsulation,
+        };
+        self.tell(Input::Connect(Box::new(peer), link, news));
+        let lane = EspCableConfig { lane: config.lane, cable: config.cable, port };
+        Ok(Box::new(EspCable::new(lane, now)))
+    }
+
+    fn disconnect(&self, lane: LaneId) {
+        self.tell(Input::Disconnect(lane));
+    }
+
+    fn set_peer(&self, lane: LaneId, peer: SocketAddr) {
+        self.tell(Input::SetAddress(lane, peer));
+    }
+
+    fn rekey(&self, lane: LaneId) {
+        self.tell(Input::Rekey(lane));
+    }
+
+    fn gate(&self) -> Box<dyn Gate> {
+        Box::new(IpsecGate::new(self.gates.clone(), self.started))
+    }
+
+    fn carries_esp(&self) -> bool {
+        true
+    }
+
+    fn overhead(&self) -> Overhead {
+        Overhead { message_bytes: u16::try_from(OVERHEAD_BYTES).expect("37") }
+    }
+}

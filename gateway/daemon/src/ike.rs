@@ -1,0 +1,305 @@
+//! The slow half that all IPsec cables share, on a thread of its own: key agreement must not hold up packets.
+//!
+//! ```text
+//!   gates ── IKE messages ─▶┐                       ┌─▶ datagrams, through a worker
+//!   kind ── cables ────────▶│ turn: engine, timers ─┼─▶ "look at your lane", to its worker
+//!   admin ── secrets? ─────▶┘                       └─▶ view: reports, failures, events in the log
+//! ```
+//!
+//! A panic inside a turn costs the message that caused it: it is caught, logged and counted, and packets do not notice.
+//! If it happens again and again the gateway ends, and starts anew.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use crossbeam::channel::{Receiver, Sender, bounded, select};
+use tokio::sync::mpsc;
+use trieste_cables::ipsec::SlowHalf;
+use trieste_cables::ipsec::ike::{EngineLoad, IkeEvent, Input, PeerReport, SaSecrets};
+use trieste_packet::LaneId;
+use trieste_pipeline::{LaneCommand, owner_of};
+
+use crate::worker::{Command, WorkerHandle, panic_message};
+
+/// How often reports are published when nothing happens, and the longest wait.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
+/// Inputs of a kind taken per turn, so that timers and what is to be sent get their share.
+const INPUT_BUDGET: usize = 64;
+/// Panics within [`PANIC_WINDOW`] at which the gateway ends.
+const PANIC_LIMIT: usize = 8;
+const PANIC_WINDOW: Duration = Duration::from_secs(10);
+/// How long somebody who wants the secrets waits for the thread.
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Most reasons of failures that are counted apart.
+const REASONS: usize = 32;
+/// Where all others are counted.
+const OTHER_REASONS: &str = "other";
+
+/// What the thread says of itself and its peers.
+#[derive(Debug)]
+pub struct IkeView {
+    reports: ArcSwap<Vec<PeerReport>>,
+    load: Arc<EngineLoad>,
+    failures: Mutex<BTreeMap<String, u64>>,
+    panics: AtomicU64,
+}
+
+/// The outside of the thread.
+#[derive(Debug, Clone)]
+pub struct IkeHandle {
+    view: Arc<IkeView>,
+    asks: Sender<Sender<Vec<SaSecrets>>>,
+}
+
+impl IkeHandle {
+    /// What is known of every peer; up to half a second old.
+    #[must_use]
+    pub fn reports(&self) -> Arc<Vec<PeerReport>> {
+        self.view.reports.load_full()
+    }
+
+    /// How busy the engine is, and what it has counted.
+    #[must_use]
+    pub fn load(&self) -> &EngineLoad {
+        &self.view.load
+    }
+
+    /// How often negotiations failed, by reason.
+    #[must_use]
+    pub fn failures(&self) -> BTreeMap<String, u64> {
+        self.view.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Panics that were caught.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.view.panics.load(Ordering::Relaxed)
+    }
+
+    /// The keys of all SAs. Blocks for as long as the thread is busy, a second at most: then there are none.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<SaSecrets> {
+        let (answer, answered) = bounded(1);
+        if self.asks.try_send(answer).is_err() {
+            return Vec::new();
+        }
+        answered.recv_timeout(ASK_TIMEOUT).unwrap_or_default()
+    }
+}
+
+/// Starts the thread. `ended` hears of an end that nobody asked for.
+///
+/// # Errors
+/// That there can be no more threads.
+pub(crate) fn spawn(
+    slow: SlowHalf,
+    workers: Vec<WorkerHandle>,
+    ended: mpsc::UnboundedSender<anyhow::Error>,
+) -> anyhow::Result<IkeHandle> {
+    let (mut thread, handle) = Ike::new(slow, workers, Instant::now());
+    std::thread::Builder::new()
+        .name("ike".to_owned())
+        .spawn(move || {
+            if let Err(error) = thread.run() {
+                // Nobody listens any more while the gateway stops.
+                let _ = ended.send(error);
+            }
+        })
+        .context("starting the thread for IKE")?;
+    Ok(handle)
+}
+
+/// The thread.
+struct Ike {
+    slow: SlowHalf,
+    workers: Vec<WorkerHandle>,
+    view: Arc<IkeView>,
+    asks: Receiver<Sender<Vec<SaSecrets>>>,
+    /// Names of cables, for the log.
+    names: BTreeMap<LaneId, String>,
+    /// What was said of each lane last: a reason is logged once, not at each attempt.
+    said: BTreeMap<LaneId, BTreeMap<String, String>>,
+    panics: VecDeque<Instant>,
+    next_publish: Instant,
+}
+
+impl Ike {
+    fn new(slow: SlowHalf, workers: Vec<WorkerHandle>, now: Instant) -> (Self, IkeHandle) {
+        let view = Arc::new(IkeView {
+            reports: ArcSwap::default(),
+            load: slow.engine.load(),
+            failures: Mutex::default(),
+            panics: AtomicU64::new(0),
+        });
+        let (asks, asked) = bounded(8);
+        let handle = IkeHandle { view: Arc::clone(&view), asks };
+        let thread = Self {
+            slow,
+            workers,
+            view,
+            asks: asked,
+            names: BTreeMap::new(),
+            said: BTreeMap::new(),
+            panics: VecDeque::new(),
+            next_publish: now,
+        };
+        (thread, handle)
+    }
+
+    /// Runs until the kind of cable is gone.
+    fn run(&mut self) -> anyhow::Result<()> {
+        loop {
+            let now = Instant::now();
+            let due = self.slow.engine.poll_timeout();
+            let until = due.map_or(self.next_publish, |due| due.min(self.next_publish));
+            let mut first = None;
+            select! {
+                recv(self.slow.orders) -> input => match input {
+                    Ok(input) => first = Some(input),
+                    Err(_) => return Ok(()),
+                },
+                recv(self.slow.datagrams) -> input => first = input.ok(),
+                recv(self.asks) -> ask => {
+                    if let Ok(answer) = ask {
+                        // Whoever has asked may be tired of waiting.
+                        let _ = answer.try_send(self.slow.engine.secrets());
+                    }
+                }
+                default(until.saturating_duration_since(now)) => {}
+            }
+            let now = Instant::now();
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.turn(first, now))) {
+                self.recover(&panic_message(&*panic), now)?;
+            }
+        }
+    }
+
+    /// Takes in what has come, does what is due, and passes on what came of it.
+    fn turn(&mut self, first: Option<Input>, now: Instant) {
+        let mut is_news = false;
+        if let Some(input) = first {
+            is_news |= self.take(input, now);
+        }
+        // What cables there are comes first: a message may be about one of them.
+        for _ in 0..INPUT_BUDGET {
+            let Ok(input) = self.slow.orders.try_recv() else { break };
+            is_news |= self.take(input, now);
+        }
+        for _ in 0..INPUT_BUDGET {
+            let Ok(input) = self.slow.datagrams.try_recv() else { break };
+            self.take(input, now);
+        }
+        if self.slow.engine.poll_timeout().is_some_and(|due| due <= now) {
+            self.slow.engine.handle_timeout(now);
+        }
+        while let Some(event) = self.slow.engine.poll_event() {
+            is_news |= !matches!(event, IkeEvent::Poke(_));
+            self.follow(event);
+        }
+        while let Some(transmit) = self.slow.engine.poll_transmit() {
+            // Any worker would do; with one, messages keep their order.
+            if let Some(worker) = self.workers.first() {
+                worker.command(Command::Transmit(transmit));
+            }
+        }
+        if is_news || now >= self.next_publish {
+            self.next_publish = now + PUBLISH_INTERVAL;
+            self.view.reports.store(Arc::new(self.slow.engine.report(now)));
+        }
+    }
+
+    /// Gives whether the set of cables has changed.
+    fn take(&mut self, input: Input, now: Instant) -> bool {
+        let is_news = match &input {
+            Input::Connect(config, ..) => {
+                self.names.insert(config.lane, config.name.clone());
+                self.said.remove(&config.lane);
+                true
+            }
+            Input::Disconnect(lane) => {
+                self.names.remove(lane);
+                self.said.remove(lane);
+                true
+            }
+            Input::Datagram { .. } | Input::SetAddress(..) | Input::Rekey(_) => false,
+        };
+        self.slow.engine.handle_input(input, now);
+        is_news
+    }
+
+    fn follow(&mut self, event: IkeEvent) {
+        match event {
+            IkeEvent::Poke(lane) => {
+                let owner = owner_of(lane);
+                if let Some(worker) = self.workers.iter().find(|worker| worker.id == owner) {
+                    worker.command(Command::Lane(LaneCommand::Look { lane }));
+                }
+            }
+            IkeEvent::Up { lane } => {
+                self.said.remove(&lane);
+                tracing::info!(cable = self.name(lane), "IPsec: packets can be sealed");
+            }
+            IkeEvent::Down { lane, reason } => {
+                tracing::warn!(cable = self.name(lane), %reason, "IPsec: no child SA is left; trying on");
+            }
+            IkeEvent::Failed { lane, reason } => {
+                self.count(&reason);
+                if self.is_new(lane, "", &reason) {
+                    tracing::warn!(cable = self.name(lane), %reason, "IPsec: the negotiation failed; trying on");
+                }
+            }
+            IkeEvent::ChildFailed { lane, selectors, reason } => {
+                self.count(&reason);
+                if self.is_new(lane, &selectors, &reason) {
+                    tracing::warn!(cable = self.name(lane), %selectors, %reason, "IPsec: a child SA could not be made; trying on");
+                }
+            }
+        }
+    }
+
+    fn name(&self, lane: LaneId) -> &str {
+        self.names.get(&lane).map_or("", String::as_str)
+    }
+
+    /// Whether this reason has not been said yet, of this part of the cable.
+    fn is_new(&mut self, lane: LaneId, part: &str, reason: &str) -> bool {
+        let said = self.said.entry(lane).or_default();
+        said.insert(part.to_owned(), reason.to_owned()).is_none_or(|before| before != reason)
+    }
+
+    fn count(&self, reason: &str) {
+        let mut failures = self.view.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let label = label(reason);
+        let label =
+            if failures.len() < REASONS || failures.contains_key(label) { label } else { OTHER_REASONS };
+        *failures.entry(label.to_owned()).or_default() += 1;
+    }
+
+    /// Goes on after a panic, unless there were too many.
+    fn recover(&mut self, message: &str, now: Instant) -> anyhow::Result<()> {
+        self.view.panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(panic = message, "IKE: a bug of ours cost a message; cables stay as they are");
+        self.panics.push_back(now);
+        while self.panics.front().is_some_and(|at| now.saturating_duration_since(*at) > PANIC_WINDOW) {
+            self.panics.pop_front();
+        }
+        if self.panics.len() >= PANIC_LIMIT {
+            let seconds = PANIC_WINDOW.as_secs();
+            anyhow::bail!("IKE: {PANIC_LIMIT} panics within {seconds} s, the last one: {message}");
+        }
+        Ok(())
+    }
+}
+
+/// What a reason begins with, for a counter: the notify's name without what follows it.
+fn label(reason: &str) -> &str {
+    let end = reason.find([' ', ':', ',', '(']).unwrap_or(reason.len());
+    let word = &reason[..end];
+    let is_notify = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    if is_notify { word } else { "local" }
+}
