@@ -4,6 +4,7 @@
 //! tests (`tests/fuzz_corpus.rs`), and under libFuzzer with coverage (`tests/fuzz/`, not part of the workspace).
 //! A crash that a fuzzer finds becomes a file of the corpus.
 
+mod ike_message;
 mod inner;
 mod line;
 mod natdiscovery;
@@ -22,6 +23,7 @@ pub const TARGETS: &[Target] = &[
     ("wireguard", wireguard::target),
     ("line", line::target),
     ("pair", line::pair_target),
+    ("ike_message", ike_message::target),
     ("objects", objects::target),
     ("natdiscovery", natdiscovery::target),
 ];
