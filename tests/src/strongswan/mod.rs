@@ -29,6 +29,8 @@ const READY: Duration = Duration::from_secs(10);
 /// What it loads; the order is that of Debian's own list.
 const PLUGINS: &str = "random nonce openssl aes sha1 sha2 hmac kdf gcm chapoly curve25519 pem pkcs1 x509 pubkey \
                        constraints kernel-libipsec kernel-netlink socket-default vici updown";
+/// Where charon in a folder of its own sees the lab's directory: a folder that every Debian has.
+const MOUNT_POINT: &str = "/mnt";
 /// Lines of its log that an error shows.
 const LOG_TAIL_LINES: usize = 30;
 
@@ -84,7 +86,7 @@ impl Strongswan {
     /// # Errors
     /// If it does not answer.
     pub fn restart(&mut self) -> anyhow::Result<()> {
-        let run = self.program()?.env("STRONGSWAN_CONF", self.settings_path());
+        let run = self.program()?.env("STRONGSWAN_CONF", self.seen(&self.settings_path()));
         let charon = Daemon::start(&self.lab, &format!("{}-charon-output", self.name), &run)?;
         let (socket, stats) = (self.directory.join("vici"), self.swanctl(&["--stats"]));
         eventually("charon to answer", READY, || {
@@ -252,10 +254,10 @@ impl Strongswan {
                 let root = peer::cache().join("trixie");
                 anyhow::ensure!(root.is_dir(), "{} is missing: run ./dev deps", root.display());
                 // ip netns exec has made a mount namespace for us: what is mounted goes with the process.
-                let script = "mkdir -p \"$0$1\" && mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && \
-                              mount --bind \"$1\" \"$0$1\" && exec chroot \"$0\" /usr/sbin/charon-systemd";
+                let script = "mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && \
+                              mount --bind \"$1\" \"$0$2\" && exec chroot \"$0\" /usr/sbin/charon-systemd";
                 let directory = self.lab.directory();
-                Ok(self.namespace.run("sh").args(["-c", script]).arg(root).arg(directory))
+                Ok(self.namespace.run("sh").args(["-c", script]).arg(root).arg(directory).arg(MOUNT_POINT))
             }
         }
     }
@@ -281,7 +283,7 @@ impl Strongswan {
              \x20 retransmit_base = 1.5\n\
              \x20 plugins {{\n\
              \x20   vici {{\n\
-             \x20     socket = {uri}\n\
+             \x20     socket = unix://{socket}\n\
              \x20   }}\n\
              \x20   kernel-libipsec {{\n\
              \x20     allow_peer_ts = no\n{raw_esp}\
@@ -302,9 +304,17 @@ impl Strongswan {
              \x20   }}\n\
              \x20 }}\n\
              }}\n",
-            uri = self.uri(),
-            log = self.log_path().display(),
+            socket = self.seen(&self.directory.join("vici")).display(),
+            log = self.seen(&self.log_path()).display(),
         )
+    }
+
+    /// A path in the lab's directory as charon sees it.
+    fn seen(&self, path: &Path) -> PathBuf {
+        match (self.release, path.strip_prefix(self.lab.directory())) {
+            (Release::Trixie, Ok(inside)) => Path::new(MOUNT_POINT).join(inside),
+            _ => path.to_owned(),
+        }
     }
 
     fn last_words(&self) -> String {
