@@ -22,6 +22,7 @@ pub mod ipsec;
 pub mod keys;
 pub mod replay;
 pub mod seal_train;
+mod shares;
 pub mod wireguard;
 
 pub use boundary::{

@@ -1,43 +1,157 @@
-//! Tells ESP from IKE on one port, and hands IKE messages to the slow half (RFC 3948 section 2).
+//! Tells ESP from IKE on one port, and hands IKE messages to the slow half (RFC 3948 section 2): all of them while there are
+//! few, and in a flood those of senders that prove to own their address (RFC 7296 section 2.6).
+//!
+//! ```text
+//!   IKE_SA_INIT ─┬─ cookie? ── right ─▶ within its source's share ─▶ inbox of the slow half
+//!                │           └ wrong ─▶ answered with a cookie
+//!                └─ none ─┬─ few in this second, few half-open, inbox not filling ─▶ inbox
+//!                         └─ otherwise ─▶ answered with a cookie
+//!   all others ───── within their source's share ─▶ inbox
+//! ```
+//!
+//! Nothing is remembered of a sender but its share, in a table of fixed size. A cookie that gets past the gate is a right
+//! one: the slow half may rely on it.
 
+mod cookie;
+
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam::channel::{Sender, TrySendError};
 use trieste_packet::{DropReason, Outer};
 use zeroize::Zeroizing;
 
+use self::cookie::Cookies;
 use super::Spi;
 use super::ike::{EngineLoad, Input};
+use super::wire::{Exchange, Greeting, Header};
 use crate::boundary::{Admission, Gate, Message};
+use crate::shares::Shares;
+
+/// What tells an IKE message from ESP on the port of both (RFC 3948 section 2.2).
+const MARKER: [u8; 4] = [0; 4];
+/// `IKE_SA_INIT` requests per second and gateway that are taken without a cookie. Ours: each costs a key agreement, up to some
+/// milliseconds in the MODP group, so this bounds a flood to a fraction of a core, and is above what a cluster set that starts
+/// at once sends.
+pub const LIMIT_PER_SECOND: u64 = 100;
+/// Half-open IKE SAs from which on cookies are asked for. Ours: an honest one is half-open for a round trip.
+pub const HALF_OPEN_LIMIT: u64 = 200;
+/// `IKE_SA_INIT` requests per second with a right cookie that one source may send. Ours; in client and server mode there is one
+/// for each pair of subnets.
+pub const GREETINGS_PER_SECOND: u32 = 20;
+/// Other messages per second that one source may send. Ours: some exchanges at once, of several fragments each.
+pub const MESSAGES_PER_SECOND: u32 = 400;
 
 /// What the gates of all workers share.
 #[derive(Clone)]
 pub struct GateShared {
-    /// Keys cookies.
-    _secret: Arc<Zeroizing<[u8; 32]>>,
+    /// Makes cookies.
+    secret: Arc<Zeroizing<[u8; 32]>>,
     inbox: Sender<Input>,
-    _load: Arc<EngineLoad>,
+    load: Arc<EngineLoad>,
+    /// Requests that were taken without a cookie: the second since the start (upper 32 bits) and how many in it.
+    taken: Arc<AtomicU64>,
 }
 
 impl GateShared {
     /// For the slow half behind `inbox`, whose load is `load`. `secret` is random.
     #[must_use]
     pub fn new(secret: Zeroizing<[u8; 32]>, inbox: Sender<Input>, load: Arc<EngineLoad>) -> Self {
-        Self { _secret: Arc::new(secret), inbox, _load: load }
+        Self { secret: Arc::new(secret), inbox, load, taken: Arc::default() }
     }
 }
 
 /// The gate of one worker.
 pub struct IpsecGate {
     shared: GateShared,
+    cookies: Cookies,
+    greetings: Shares,
+    messages: Shares,
+    started: Instant,
 }
 
 impl IpsecGate {
-    /// A gate.
+    /// A gate. `started` is the same for all that share.
     #[must_use]
-    pub fn new(shared: GateShared, _now: Instant) -> Self {
-        Self { shared }
+    pub fn new(shared: GateShared, started: Instant) -> Self {
+        let cookies = Cookies::new(&shared.secret, started);
+        let (greetings, messages) =
+            (Shares::new(GREETINGS_PER_SECOND, started), Shares::new(MESSAGES_PER_SECOND, started));
+        Self { shared, cookies, greetings, messages, started }
+    }
+
+    fn check(&mut self, message: &[u8], from: &Outer, now: Instant) -> Admission {
+        // Raw ESP has no ports, and no IKE.
+        let Ok((header, ..)) = Header::parse(message) else {
+            return Admission::Refuse(DropReason::BadHandshake);
+        };
+        if header.spi_i == 0 || from.peer.port() == 0 {
+            return Admission::Refuse(DropReason::BadHandshake);
+        }
+        let source = network(from.peer.ip());
+        if header.exchange == Exchange::IkeSaInit && !header.is_response {
+            return self.greet(message, from, source, now);
+        }
+        if !self.messages.is_within(source, now) {
+            return Admission::Refuse(DropReason::HandshakeLimit);
+        }
+        self.hand_on(message, from)
+    }
+
+    fn greet(&mut self, message: &[u8], from: &Outer, source: IpAddr, now: Instant) -> Admission {
+        let Some(greeting) = Greeting::parse(message) else {
+            return Admission::Refuse(DropReason::BadHandshake);
+        };
+        let address = from.peer.ip();
+        let is_proven = greeting.cookie.is_some() && self.cookies.is_right(&greeting, address, now);
+        if is_proven {
+            if self.greetings.is_within(source, now) {
+                return self.hand_on(message, from);
+            }
+            return Admission::Refuse(DropReason::HandshakeLimit);
+        }
+        // A wrong cookie, an old one perhaps, is answered with a new one however calm it is: none gets past the gate.
+        if greeting.cookie.is_none() && self.is_calm() && self.take_one(now) {
+            return self.hand_on(message, from);
+        }
+        let answer = self.cookies.ask(&greeting, address, now);
+        // Not more than came in: a spoofed request must not be of use against whom it names.
+        if answer.len() > message.len() + MARKER.len() {
+            return Admission::Refuse(DropReason::BadHandshake);
+        }
+        self.shared.load.cookies_sent.fetch_add(1, Ordering::Relaxed);
+        Admission::Reply(answer)
+    }
+
+    /// Whether the slow half keeps up.
+    fn is_calm(&self) -> bool {
+        let inbox = &self.shared.inbox;
+        let is_filling = inbox.capacity().is_some_and(|capacity| inbox.len() > capacity / 4);
+        !is_filling && self.shared.load.half_open.load(Ordering::Relaxed) < HALF_OPEN_LIMIT
+    }
+
+    /// Takes one of the second's requests without a cookie, if any is left.
+    fn take_one(&self, now: Instant) -> bool {
+        let second = now.saturating_duration_since(self.started).as_secs() << 32;
+        let taken = self.shared.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+            // Another worker's clock may be ahead: then this one counts in the second that is there.
+            if taken < second {
+                return Some(second + 1);
+            }
+            (taken & u64::from(u32::MAX) < LIMIT_PER_SECOND).then_some(taken + 1)
+        });
+        taken.is_ok()
+    }
+
+    fn hand_on(&self, message: &[u8], from: &Outer) -> Admission {
+        match self.shared.inbox.try_send(Input::Datagram { message: message.to_vec(), from: *from }) {
+            Ok(()) => Admission::Taken,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                Admission::Refuse(DropReason::HandshakeLimit)
+            }
+        }
     }
 }
 
@@ -49,23 +163,36 @@ impl Gate for IpsecGate {
             return Message::Keepalive;
         }
         match datagram.first_chunk() {
-            Some([0, 0, 0, 0]) => Message::Negotiation,
+            Some(&MARKER) => Message::Negotiation,
             Some(spi) => Message::Data(Spi::from_bytes(*spi).lane()),
             None => Message::Unknown,
         }
     }
 
-    fn admit(&mut self, datagram: &[u8], from: &Outer, _now: Instant) -> Admission {
-        let Some((_, message)) = datagram.split_first_chunk::<4>() else {
+    fn admit(&mut self, datagram: &[u8], from: &Outer, now: Instant) -> Admission {
+        let Some((_, message)) = datagram.split_first_chunk::<{ MARKER.len() }>() else {
             return Admission::Refuse(DropReason::UnknownDatagram);
         };
-        match self.shared.inbox.try_send(Input::Datagram { message: message.to_vec(), from: *from }) {
-            Ok(()) => Admission::Taken,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                Admission::Refuse(DropReason::HandshakeLimit)
-            }
+        let admission = self.check(message, from, now);
+        if matches!(admission, Admission::Refuse(_)) {
+            self.shared.load.gate_refused.fetch_add(1, Ordering::Relaxed);
         }
+        admission
     }
 
     fn handle_timeout(&mut self, _now: Instant) {}
 }
+
+/// Whose share an address is part of: IPv6 networks have as many addresses as they like.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

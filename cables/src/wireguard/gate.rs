@@ -5,7 +5,6 @@
 //! a cookie is sent back. Above the limit every source has a small share of its own, so that one that owns its
 //! address cannot take all.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,33 +16,23 @@ use trieste_packet::{DropReason, Outer};
 
 use super::message;
 use crate::boundary::{Admission, Gate, Message};
+use crate::shares::Shares;
 
 /// Handshake messages per second and gateway that are taken without a cookie. Ours: each costs up to 0.2 ms, so
 /// this bounds a flood to 2 % of a core, and is above what a cluster set that starts at once sends.
 pub const LIMIT_PER_SECOND: u64 = 100;
 /// Handshake messages per second that one source address may send (the kernel's value, `ratelimiter.c`).
 pub const SHARE_PER_SECOND: u32 = 20;
-/// Sources whose share is tracked at a time; a flood from more is what cookies are for.
-const SOURCES: usize = 1024;
 
 /// The gate of one worker. The limiter is shared by all workers of a gateway.
 pub struct WireguardGate {
     private: StaticSecret,
     public: PublicKey,
     limiter: Arc<RateLimiter>,
-    shares: Vec<Share>,
+    shares: Shares,
     /// Messages with a right first MAC in the current second.
     seen: u64,
-    started: Instant,
     reset: Instant,
-}
-
-/// What one source has sent in the current second.
-#[derive(Debug, Clone, Copy)]
-struct Share {
-    source: Option<IpAddr>,
-    second: u64,
-    count: u32,
 }
 
 impl WireguardGate {
@@ -51,26 +40,8 @@ impl WireguardGate {
     #[must_use]
     pub fn new(private: StaticSecret, limiter: Arc<RateLimiter>, now: Instant) -> Self {
         let public = PublicKey::from(&private);
-        let shares = vec![Share { source: None, second: 0, count: 0 }; SOURCES];
-        Self { private, public, limiter, shares, seen: 0, started: now, reset: now }
-    }
-
-    /// Counts a message of `source` and says whether it is within its share. Sources that fall into one slot push
-    /// each other out, which errs on the side of letting pass.
-    fn is_within_share(&mut self, source: IpAddr, now: Instant) -> bool {
-        let second = now.saturating_duration_since(self.started).as_secs();
-        let slot = match source {
-            IpAddr::V4(v4) => usize::from(v4.octets()[3]) | usize::from(v4.octets()[2] & 3) << 8,
-            IpAddr::V6(v6) => {
-                usize::from(v6.octets()[15] ^ v6.octets()[7]) | usize::from(v6.octets()[14] & 3) << 8
-            }
-        };
-        let share = &mut self.shares[slot % SOURCES];
-        if share.source != Some(source) || share.second != second {
-            *share = Share { source: Some(source), second, count: 0 };
-        }
-        share.count += 1;
-        share.count <= SHARE_PER_SECOND
+        let shares = Shares::new(SHARE_PER_SECOND, now);
+        Self { private, public, limiter, shares, seen: 0, reset: now }
     }
 }
 
@@ -93,7 +64,7 @@ impl Gate for WireguardGate {
         self.seen += 1;
         // Only now: what has no right MAC must not use up the share of the address that it claims to come from. Above
         // the limit a message that got here has a right cookie, so the address is its sender's.
-        if self.seen > LIMIT_PER_SECOND && !self.is_within_share(from, now) {
+        if self.seen > LIMIT_PER_SECOND && !self.shares.is_within(from, now) {
             return Admission::Refuse(DropReason::HandshakeLimit);
         }
         let Packet::HandshakeInit(initiation) = packet else { return Admission::Pass(None) };

@@ -23,6 +23,10 @@ macro_rules! counters {
 }
 
 counters! {
+    /// IKE_SA_INIT requests that the gates answered with a cookie instead.
+    cookies_sent,
+    /// IKE messages that the gates turned away: malformed, above their source's share, or more than wait for the engine.
+    gate_refused,
     /// IKE_SA_INIT requests looked at, repetitions included.
     init_requests,
     /// IKE SAs that came about.

@@ -17,6 +17,7 @@ mod bytes;
 mod code;
 mod envelope;
 mod error;
+mod greeting;
 mod header;
 mod id;
 mod message;
@@ -27,6 +28,7 @@ mod traffic;
 
 pub use envelope::{Envelope, Fragment};
 pub use error::WireError;
+pub use greeting::Greeting;
 pub use header::{Exchange, HEADER_BYTES, Header};
 pub use id::Id;
 pub use message::{Message, emit, emit_payloads, parse, parse_payloads};
