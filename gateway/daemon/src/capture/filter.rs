@@ -1,14 +1,16 @@
 //! Which packets a capture wants. Asked before anything is copied.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use trieste_control::admin::{CaptureProtocol, CaptureRequest};
 use trieste_packet::FlowKey;
 use trieste_packet::wire::{Inner, protocol};
 
+use super::outer::Ends;
+
 /// Address, port and protocol, each optional; all that are given have to match.
 ///
-/// Inside, they are those of the inner packet; for datagrams, those of the outer header, whose protocol is UDP.
+/// Inside, they are those of the inner packet; for datagrams, those of the outer header, whose protocol is UDP or ESP.
 /// Fragments other than the first have no ports: a filter with a port does not see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Filter {
@@ -35,12 +37,13 @@ impl Filter {
         *self == Self::default() || Inner::parse(bytes).is_ok_and(|inner| self.wants_flow(&inner.flow))
     }
 
-    /// Whether a datagram between these two is wanted.
+    /// Whether a datagram between these two is wanted. Raw ESP has no ports and is none of the protocols to ask for.
     #[must_use]
-    pub fn wants_datagram(&self, source: SocketAddr, destination: SocketAddr) -> bool {
+    pub fn wants_datagram(&self, ends: &Ends) -> bool {
+        let Ends { source, destination, is_esp, .. } = ends;
         self.wants_addresses(source.ip(), destination.ip())
-            && self.port.is_none_or(|port| port == source.port() || port == destination.port())
-            && self.protocol.is_none_or(|wanted| wanted == CaptureProtocol::Udp)
+            && self.port.is_none_or(|port| !is_esp && (port == source.port() || port == destination.port()))
+            && self.protocol.is_none_or(|wanted| !is_esp && wanted == CaptureProtocol::Udp)
     }
 
     fn wants_flow(&self, flow: &FlowKey) -> bool {
@@ -112,6 +115,8 @@ mod tests {
     #[test]
     fn datagrams_are_filtered_by_their_outer_header() {
         let (peer, local) = ("192.0.2.9:4500".parse().unwrap(), "192.0.2.1:51820".parse().unwrap());
+        let datagram = Ends { source: peer, destination: local, tos: 0, is_esp: false };
+        let esp = Ends { is_esp: true, ..datagram };
         for (wanted, host, port, proto) in [
             (true, None, None, None),
             (true, Some("192.0.2.9"), Some(51820), Some(CaptureProtocol::Udp)),
@@ -120,7 +125,9 @@ mod tests {
             (false, None, Some(80), None),
             (false, None, None, Some(CaptureProtocol::Tcp)),
         ] {
-            assert_eq!(filter(host, port, proto).wants_datagram(peer, local), wanted, "{host:?} {port:?}");
+            let filter = filter(host, port, proto);
+            assert_eq!(filter.wants_datagram(&datagram), wanted, "{host:?} {port:?}");
+            assert_eq!(filter.wants_datagram(&esp), wanted && port.is_none(), "{host:?} {port:?}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Outer headers for captures. The line sees a datagram's payload and, beside it, whom it came from or goes to; a
-//! capture wants the packet that was on the wire.
+//! capture wants the packet that was on the wire. That is a UDP datagram; with a peer of port 0 it is raw ESP (IP
+//! protocol 50).
 //!
 //! What the line does not know is set to what is usual: 64 hops, no flow label, identification 0, not fragmented.
 //! Lengths and checksums are right.
@@ -34,6 +35,8 @@ pub struct Ends {
     pub destination: SocketAddr,
     /// TOS or traffic class.
     pub tos: u8,
+    /// Whether it is ESP with no UDP around it: both ports are 0.
+    pub is_esp: bool,
 }
 
 impl Ends {
@@ -48,10 +51,11 @@ impl Ends {
             (IpAddr::V6(_), IpAddr::V4(_)) => Ipv6Addr::UNSPECIFIED.into(),
             (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => address,
         };
-        let here = SocketAddr::new(address, local.port);
+        let is_esp = peer.port() == 0 && !peer.ip().is_unspecified();
+        let here = SocketAddr::new(address, if is_esp { 0 } else { local.port });
         let (source, destination) =
             if direction == Direction::Outbound { (here, peer) } else { (peer, here) };
-        Self { source, destination, tos: outer.tos }
+        Self { source, destination, tos: outer.tos, is_esp }
     }
 
     /// The ends of a datagram of which nobody knows the peer any more: 0.0.0.0 port 0, or `::`.
@@ -71,10 +75,13 @@ impl Ends {
 pub fn datagram(ends: &Ends, payload: &[u8], snap_bytes: usize) -> (Vec<u8>, usize) {
     let payload = &payload[..payload.len().min(MAX_PAYLOAD_BYTES)];
     let mut header = [0u8; IPV6_HEADER_BYTES + UDP_HEADER_BYTES];
-    let ip_bytes = write_ip(&mut header, ends, payload.len() + UDP_HEADER_BYTES);
-    let total = ip_bytes + UDP_HEADER_BYTES + payload.len();
-    let header = &mut header[..ip_bytes + UDP_HEADER_BYTES];
-    write_udp(header, ip_bytes, ends, payload);
+    let udp_bytes = if ends.is_esp { 0 } else { UDP_HEADER_BYTES };
+    let ip_bytes = write_ip(&mut header, ends, udp_bytes + payload.len());
+    let total = ip_bytes + udp_bytes + payload.len();
+    let header = &mut header[..ip_bytes + udp_bytes];
+    if !ends.is_esp {
+        write_udp(header, ip_bytes, ends, payload);
+    }
     let mut frame = Vec::with_capacity(total.min(snap_bytes));
     frame.extend_from_slice(&header[..header.len().min(snap_bytes)]);
     frame.extend_from_slice(&payload[..payload.len().min(snap_bytes - frame.len())]);
@@ -82,14 +89,15 @@ pub fn datagram(ends: &Ends, payload: &[u8], snap_bytes: usize) -> (Vec<u8>, usi
 }
 
 /// Writes the IP header and returns its length.
-fn write_ip(header: &mut [u8], ends: &Ends, udp_bytes: usize) -> usize {
+fn write_ip(header: &mut [u8], ends: &Ends, payload_bytes: usize) -> usize {
+    let protocol = if ends.is_esp { protocol::ESP } else { protocol::UDP };
     match (ends.source.ip(), ends.destination.ip()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             header[0] = 0x45;
             header[1] = ends.tos;
-            put16(header, 2, narrow(IPV4_HEADER_BYTES + udp_bytes));
+            put16(header, 2, narrow(IPV4_HEADER_BYTES + payload_bytes));
             header[8] = HOPS;
-            header[9] = protocol::UDP;
+            header[9] = protocol;
             header[12..16].copy_from_slice(&source.octets());
             header[16..20].copy_from_slice(&destination.octets());
             checksum::fill_ipv4_header(header);
@@ -97,8 +105,8 @@ fn write_ip(header: &mut [u8], ends: &Ends, udp_bytes: usize) -> usize {
         }
         (source, destination) => {
             put16(header, 0, 0x6000 | u16::from(ends.tos) << 4);
-            put16(header, 4, narrow(udp_bytes));
-            header[6] = protocol::UDP;
+            put16(header, 4, narrow(payload_bytes));
+            header[6] = protocol;
             header[7] = HOPS;
             header[8..24].copy_from_slice(&octets(source));
             header[24..40].copy_from_slice(&octets(destination));
@@ -222,6 +230,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn raw_esp_has_no_udp_header_in_either_family() {
+        for (peer, local) in [("192.0.2.9:0", Some("192.0.2.7")), ("[2001:db8::9]:0", Some("2001:db8::1"))] {
+            for direction in [Direction::Inbound, Direction::Outbound] {
+                let ends = Ends::new(&outer(peer, local), direction, LOCAL);
+                let esp = [0xc1, 0x43, 0xa4, 0x13, 0, 0, 0, 1, 9, 9];
+                let (frame, total) = datagram(&ends, &esp, usize::MAX);
+                let inner = Inner::parse(&frame).unwrap();
+                assert_eq!((frame.len(), usize::from(inner.total_bytes)), (total, total));
+                assert_eq!(inner.flow.protocol, 50);
+                assert_eq!(frame[frame.len() - esp.len()..], esp);
+                assert_eq!(total - esp.len(), if inner.flow.is_ipv4() { 20 } else { 40 });
+                assert_eq!(trieste_packet::wire::tos(&frame), 0x2e << 2 | 1);
+                let peer: SocketAddr = peer.parse().unwrap();
+                let far = if direction == Direction::Inbound {
+                    inner.flow.source()
+                } else {
+                    inner.flow.destination()
+                };
+                assert_eq!(far, peer.ip());
+                assert_eq!((ends.source.port(), ends.destination.port()), (0, 0));
+                if inner.flow.is_ipv4() {
+                    assert_eq!(Sum::ZERO.bytes(&frame[..20]).folded(), 0xffff);
+                }
+                assert_eq!(datagram(&ends, &esp, 23), (frame[..23].to_vec(), total));
+            }
+        }
+        assert!(!Ends::without_peer(Direction::Inbound, LOCAL).is_esp, "nobody knows");
     }
 
     #[test]

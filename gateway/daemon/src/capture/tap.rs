@@ -123,7 +123,7 @@ impl Sink<'_> {
     }
 
     fn datagram(&self, payload: &[u8], ends: &Ends) {
-        if self.capture.filter.wants_datagram(ends.source, ends.destination) {
+        if self.capture.filter.wants_datagram(ends) {
             let (frame, original_bytes) = outer::datagram(ends, payload, self.capture.snap_bytes);
             self.push(frame.len(), original_bytes, || frame);
         }
