@@ -5,6 +5,7 @@
 //! | `GET /v1/status` | [`GatewayStatus`] as JSON |
 //! | `GET /v1/gateway` | the Gateway object ([`crate::api::Gateway`]) as JSON |
 //! | `GET /v1/capture?…` | pcapng until the client closes; the query is a [`CaptureRequest`] |
+//! | `GET /v1/secrets` | [`CaptureSecrets`] as JSON: the keys of all SAs, for captures that are to be read |
 //! | `GET /metrics` | Prometheus text |
 //! | `GET /healthz`, `GET /readyz` | 200, or 503 and a line that says why |
 //!
@@ -13,6 +14,7 @@
 
 mod capture;
 mod ipsec;
+mod secrets;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,7 @@ use crate::health::PingerView;
 
 pub use capture::{CapturePoint, CaptureProtocol, CaptureRequest, UnknownWord};
 pub use ipsec::{ChildSaStatus, IkeSaStatus, IpsecStatus};
+pub use secrets::CaptureSecrets;
 
 /// Where the gateway's admin socket is unless configured otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/trieste/gateway.sock";
@@ -32,6 +35,8 @@ pub const STATUS_PATH: &str = "/v1/status";
 pub const GATEWAY_PATH: &str = "/v1/gateway";
 /// Path of the capture stream.
 pub const CAPTURE_PATH: &str = "/v1/capture";
+/// Path of the keys of all SAs.
+pub const SECRETS_PATH: &str = "/v1/secrets";
 /// Path of the metrics page.
 pub const METRICS_PATH: &str = "/metrics";
 /// Path that answers 200 while the process works, and 503 with a reason when it should be restarted.

@@ -33,8 +33,10 @@ const INPUT_BUDGET: usize = 64;
 /// Panics within [`PANIC_WINDOW`] at which the gateway ends.
 const PANIC_LIMIT: usize = 8;
 const PANIC_WINDOW: Duration = Duration::from_secs(10);
-/// How long somebody who wants the secrets waits for the thread.
-const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Who may ask for secrets at the same time.
+const ASKS: usize = 8;
+/// Sets of secrets that wait for somebody who is slow to take them; what is lost of them is in the next.
+const SECRETS_QUEUE: usize = 64;
 /// Most reasons of failures that are counted apart.
 const REASONS: usize = 32;
 /// Where all others are counted.
@@ -53,8 +55,11 @@ pub struct IkeView {
 #[derive(Debug, Clone)]
 pub struct IkeHandle {
     view: Arc<IkeView>,
-    asks: Sender<Sender<Vec<SaSecrets>>>,
+    asks: Sender<Follower>,
 }
+
+/// Is told the keys of all SAs: at once, and again whenever there are others.
+type Follower = mpsc::Sender<Vec<SaSecrets>>;
 
 impl IkeHandle {
     /// What is known of every peer; up to half a second old.
@@ -81,14 +86,13 @@ impl IkeHandle {
         self.view.panics.load(Ordering::Relaxed)
     }
 
-    /// The keys of all SAs. Blocks for as long as the thread is busy, a second at most: then there are none.
+    /// The keys of all SAs: at once, and again whenever there are others, until the receiver is dropped. What is made and
+    /// deleted in between is told too. `None` when too many ask.
     #[must_use]
-    pub fn secrets(&self) -> Vec<SaSecrets> {
-        let (answer, answered) = bounded(1);
-        if self.asks.try_send(answer).is_err() {
-            return Vec::new();
-        }
-        answered.recv_timeout(ASK_TIMEOUT).unwrap_or_default()
+    pub fn follow_secrets(&self) -> Option<mpsc::Receiver<Vec<SaSecrets>>> {
+        let (follower, secrets) = mpsc::channel(SECRETS_QUEUE);
+        self.asks.try_send(follower).ok()?;
+        Some(secrets)
     }
 }
 
@@ -119,7 +123,10 @@ struct Ike {
     slow: SlowHalf,
     workers: Vec<WorkerHandle>,
     view: Arc<IkeView>,
-    asks: Receiver<Sender<Vec<SaSecrets>>>,
+    asks: Receiver<Follower>,
+    followers: Vec<Follower>,
+    /// What the followers were told last; nothing without any.
+    told: Vec<SaSecrets>,
     /// Names of cables, for the log.
     names: BTreeMap<LaneId, String>,
     /// What was said of each lane last: a reason is logged once, not at each attempt.
@@ -136,13 +143,15 @@ impl Ike {
             failures: Mutex::default(),
             panics: AtomicU64::new(0),
         });
-        let (asks, asked) = bounded(8);
+        let (asks, asked) = bounded(ASKS);
         let handle = IkeHandle { view: Arc::clone(&view), asks };
         let thread = Self {
             slow,
             workers,
             view,
             asks: asked,
+            followers: Vec::new(),
+            told: Vec::new(),
             names: BTreeMap::new(),
             said: BTreeMap::new(),
             panics: VecDeque::new(),
@@ -165,9 +174,9 @@ impl Ike {
                 },
                 recv(self.slow.datagrams) -> input => first = input.ok(),
                 recv(self.asks) -> ask => {
-                    if let Ok(answer) = ask {
-                        // Whoever has asked may be tired of waiting.
-                        let _ = answer.try_send(self.slow.engine.secrets());
+                    if let Ok(follower) = ask {
+                        let _ = follower.try_send(self.slow.engine.secrets());
+                        self.followers.push(follower);
                     }
                 }
                 default(until.saturating_duration_since(now)) => {}
@@ -207,6 +216,7 @@ impl Ike {
                 worker.command(Command::Transmit(transmit));
             }
         }
+        self.tell_secrets();
         if is_news || now >= self.next_publish {
             self.next_publish = now + PUBLISH_INTERVAL;
             self.view.reports.store(Arc::new(self.slow.engine.report(now)));
@@ -259,6 +269,22 @@ impl Ike {
                     tracing::warn!(cable = self.name(lane), %selectors, %reason, "IPsec: a child SA could not be made; trying on");
                 }
             }
+        }
+    }
+
+    /// Tells those who follow a capture which keys there are, if they are others than before.
+    fn tell_secrets(&mut self) {
+        self.followers.retain(|follower| !follower.is_closed());
+        if self.followers.is_empty() {
+            self.told = Vec::new();
+            return;
+        }
+        let secrets = self.slow.engine.secrets();
+        if secrets != self.told {
+            for follower in &self.followers {
+                let _ = follower.try_send(secrets.clone());
+            }
+            self.told = secrets;
         }
     }
 

@@ -36,6 +36,7 @@ use crate::config::{CommandLine, Config};
 use crate::control::{self, Control, Driver, State};
 use crate::devices::{Devices, OUTER_MARK};
 use crate::engine::Engine;
+use crate::ike::IkeHandle;
 use crate::kinds::{KindContext, Kinds, Made};
 use crate::memory::{Memory, Remembered};
 use crate::natdiscovery::Discovery;
@@ -131,8 +132,8 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let node = Node::look(config, &settings)?;
 
     // Everything that can be refused is asked for before anything is published.
-    let admin_listener = admin::bind_admin(&config.admin_socket)?;
     let metrics_listener = config.metrics_port.map(admin::bind_metrics).transpose()?;
+    let listeners = (admin::bind_admin(&config.admin_socket)?, metrics_listener);
     let devices = open_devices(config, &node)?;
     let made = make_kind(config, kinds, state_dir, (&node, &settings), now)?;
     let kind = Arc::clone(&made.kind);
@@ -173,7 +174,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let shared = Arc::new(Shared::new(first, &config.namespace, sources));
     let (stop_sender, stop_receiver) = watch::channel(false);
     let (end_sender, end_receiver) = watch::channel(false);
-    let servers = spawn_servers(admin_listener, metrics_listener, &shared, &hub, &end_receiver);
+    let servers = spawn_servers(listeners, &shared, (&hub, engine.ike()), &end_receiver);
 
     tracing::info!(cluster = %config.cluster_id, hostname = %node.hostname, private_ip = %node.private_ip, port = node.udp_port, driver = kind.name(), path_mtu = node.path_mtu(config, kind.overhead()), workers = config.workers, store = %config.store, "gateway runs");
     notify(&[sd_notify::NotifyState::Ready]);
@@ -513,10 +514,9 @@ async fn heartbeat(
 }
 
 fn spawn_servers(
-    admin: tokio::net::UnixListener,
-    metrics: Option<tokio::net::TcpListener>,
+    (admin, metrics): (tokio::net::UnixListener, Option<tokio::net::TcpListener>),
     shared: &Arc<Shared>,
-    hub: &Arc<CaptureHub>,
+    (hub, ike): (&Arc<CaptureHub>, Option<&IkeHandle>),
     stop: &watch::Receiver<bool>,
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let (for_status, for_gateway, for_extra) = (Arc::clone(shared), Arc::clone(shared), Arc::clone(shared));
@@ -527,6 +527,7 @@ fn spawn_servers(
         extra: Arc::new(move || for_extra.extra()),
         health: Arc::new(move || for_health.health()),
         hub: Arc::clone(hub),
+        ike: ike.cloned(),
     };
     let stopped = |mut stop: watch::Receiver<bool>| async move {
         let _ = stop.wait_for(|is_stopped| *is_stopped).await;

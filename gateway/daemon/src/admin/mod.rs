@@ -4,11 +4,13 @@
 //! * [`health`] — whether the process works, and whether it can carry traffic.
 //! * [`listen`] — binding, with errors that say what to do.
 //! * [`routes`] — what is answered.
+//! * [`secrets`] — the answer that holds keys.
 //! * [`serve`] — connections: bounded in number and in time, and how they end.
 
 pub mod health;
 pub mod listen;
 pub mod routes;
+pub mod secrets;
 pub mod serve;
 
 pub use health::Health;

@@ -12,11 +12,12 @@ use axum::routing::get;
 use axum::{Json, Router};
 use trieste_control::admin::{
     CAPTURE_PATH, CaptureRequest, ErrorBody, GATEWAY_PATH, GatewayStatus, LIVE_PATH, METRICS_PATH,
-    PCAPNG_CONTENT_TYPE, READY_PATH, STATUS_PATH,
+    PCAPNG_CONTENT_TYPE, READY_PATH, SECRETS_PATH, STATUS_PATH,
 };
 
 use super::Health;
 use crate::capture::{CaptureError, CaptureHub};
+use crate::ike::IkeHandle;
 use crate::metrics::{self, MetricsExtra};
 
 /// Where answers come from. The functions are called once per request, on a thread of the control plane.
@@ -32,6 +33,8 @@ pub struct AdminState {
     pub health: Arc<dyn Fn() -> Health + Send + Sync>,
     /// Captures.
     pub hub: Arc<CaptureHub>,
+    /// Who knows the keys of IPsec cables.
+    pub ike: Option<IkeHandle>,
 }
 
 impl fmt::Debug for AdminState {
@@ -45,7 +48,8 @@ pub fn admin_router(state: AdminState) -> Router {
     let router = Router::new()
         .route(STATUS_PATH, get(status))
         .route(GATEWAY_PATH, get(gateway))
-        .route(CAPTURE_PATH, get(capture));
+        .route(CAPTURE_PATH, get(capture))
+        .route(SECRETS_PATH, get(super::secrets::answer));
     with_refusals(with_shared(router)).with_state(state)
 }
 
@@ -139,6 +143,6 @@ fn read_capture_request(query: &[(String, String)]) -> Result<CaptureRequest, St
     Ok(request)
 }
 
-fn refusal(status: StatusCode, error: String) -> Response {
+pub(super) fn refusal(status: StatusCode, error: String) -> Response {
     (status, Json(ErrorBody { error })).into_response()
 }

@@ -78,6 +78,7 @@ fn state() -> AdminState {
     AdminState {
         status: Arc::new(move || status.clone()),
         gateway: Arc::new(|| serde_json::json!({"kind": "Gateway"})),
+        ike: None,
         extra: Arc::new(|| MetricsExtra { sync_iterations: 3, ..MetricsExtra::default() }),
         health: Arc::new(|| Health { live: Ok("live".to_owned()), ready: Err("starting".to_owned()) }),
         hub: Arc::new(CaptureHub::new(IpAddr::from([192, 0, 2, 1]), 4500)),
@@ -171,6 +172,7 @@ async fn requests_that_cannot_be_served_say_why() {
         ("/v1/capture?snaplen=x", StatusCode::BAD_REQUEST, "snaplen"),
         ("/v1/capture?hots=10.1.0.1", StatusCode::BAD_REQUEST, "`hots`"),
         ("/v1/capture?port=1&port=2", StatusCode::BAD_REQUEST, "twice"),
+        ("/v1/secrets", StatusCode::NOT_FOUND, "WireGuard"),
     ] {
         let (code, error) = admin.refusal(path).await;
         assert_eq!(code, status, "{path}: {error}");

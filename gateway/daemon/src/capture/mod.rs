@@ -11,6 +11,7 @@
 //! * [`tap`] — what a worker does with a packet that is wanted: cut trains, finish checksums, copy.
 //! * [`outer`] — outer headers, rebuilt around datagrams.
 //! * [`stream`] — the reader's side. [`pcapng`] — the file format.
+//! * [`secrets`] — keys, for captures that are to be read.
 //!
 //! A worker drives it like this, once per turn of its loop:
 //!
@@ -28,6 +29,7 @@ pub mod filter;
 pub mod hub;
 pub mod outer;
 pub mod pcapng;
+pub mod secrets;
 pub mod stream;
 pub mod tap;
 

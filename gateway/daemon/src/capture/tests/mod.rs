@@ -1,5 +1,6 @@
 mod line;
 mod read;
+mod secrets;
 mod tools;
 
 use std::net::IpAddr;

@@ -25,7 +25,7 @@ fn filled() -> Bench {
     bench
 }
 
-fn is_installed(tool: &str) -> bool {
+pub(super) fn is_installed(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if found.is_err() {
         println!("skipped: {tool} is not installed");
