@@ -8,6 +8,9 @@ use zeroize::Zeroizing;
 use crate::ipsec::EspSuite;
 use crate::ipsec::crypto::{Group, IkeAead, Prf};
 
+/// Bytes of the non-ESP marker (RFC 3948 section 2.2).
+pub(super) const MARKER_BYTES: usize = 4;
+
 /// How long an SA lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
@@ -99,6 +102,13 @@ impl Default for EngineConfig {
             half_open: (1000, 64),
             half_open_time: Duration::from_secs(30),
         }
+    }
+}
+
+impl EngineConfig {
+    /// Most bytes of a message without marker before it goes in fragments.
+    pub(super) fn fragment_limit(&self) -> usize {
+        self.fragment_bytes.saturating_sub(MARKER_BYTES)
     }
 }
 

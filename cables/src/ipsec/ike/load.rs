@@ -61,7 +61,6 @@ counters! {
 
 impl EngineLoad {
     /// Counts one.
-    #[allow(dead_code)]
     pub(super) fn count(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,17 +1,42 @@
 //! The slow half of the IPsec cable: IKEv2 (RFC 7296), sans-IO, one object for all peers.
 
+mod admit;
+mod auth;
+mod cables;
+mod child;
+mod children;
 mod config;
+mod create_child;
 mod engine;
+mod establish;
 mod event;
+mod half_open;
+mod informational;
+mod init;
 mod input;
 mod load;
+mod narrow;
+mod natdetection;
+mod negotiate;
+mod payloads;
+mod peer;
+mod policy;
+mod receive;
+mod rekey_ike;
 mod report;
+mod respond;
+mod retransmit;
+mod sa;
 mod secrets;
+mod show;
+mod spis;
+mod work;
 
 pub use config::{EngineConfig, Lifetime};
 pub use engine::IkeEngine;
 pub use event::IkeEvent;
 pub use input::{Input, PeerConfig};
 pub use load::EngineLoad;
+pub use policy::{TRIESTE_KEY, TRIESTE_VALUE};
 pub use report::{ChildReport, IkeReport, PeerReport};
 pub use secrets::SaSecrets;
