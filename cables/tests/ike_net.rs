@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use ike::{Net, config, peer, site};
 use trieste_cables::Site;
-use trieste_cables::ipsec::ike::{EngineConfig, IkeEvent, TRIESTE_KEY, TRIESTE_VALUE};
-use trieste_cables::ipsec::{Selector, Selectors};
+use trieste_cables::ipsec::ike::{EngineConfig, IkeEvent};
+use trieste_cables::ipsec::{Selector, Selectors, TRIESTE as KEY};
 use trieste_packet::LaneId;
 
 const A: (usize, LaneId) = (0, LaneId(0x00a1_0001));
 const B: (usize, LaneId) = (1, LaneId(0x00b2_0002));
-const TRIESTE: &[(&str, &str)] = &[(TRIESTE_KEY, TRIESTE_VALUE)];
+const TRIESTE: &[(&str, &str)] = &[(KEY, "1")];
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)

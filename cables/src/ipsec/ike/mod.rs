@@ -37,6 +37,5 @@ pub use engine::IkeEngine;
 pub use event::IkeEvent;
 pub use input::{Input, PeerConfig};
 pub use load::EngineLoad;
-pub use policy::{TRIESTE_KEY, TRIESTE_VALUE};
 pub use report::{ChildReport, IkeReport, PeerReport};
 pub use secrets::SaSecrets;

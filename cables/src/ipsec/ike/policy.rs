@@ -7,14 +7,10 @@ use ipnet::IpNet;
 use super::PeerConfig;
 use crate::boundary::Site;
 use crate::ipsec::wire::Id;
-use crate::ipsec::{Selector, Selectors};
+use crate::ipsec::{PREFERRED_SERVER, Selector, Selectors, TRIESTE};
 
-/// The key of `backend_config` by which Trieste gateways know each other.
-pub const TRIESTE_KEY: &str = "trieste.ipsec";
-/// Its value.
-pub const TRIESTE_VALUE: &str = "1";
-/// The key by which a gateway says that it had rather be connected to than connect.
-const PREFERRED_SERVER: &str = "preferred-server";
+/// What [`TRIESTE`] has as its value.
+const TRIESTE_VALUE: &str = "1";
 
 /// Who begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +57,7 @@ fn preference(site: &Site) -> Option<bool> {
 
 /// Whether the site is a Trieste gateway.
 pub(super) fn is_trieste(site: &Site) -> bool {
-    site.backend_config.get(TRIESTE_KEY).is_some_and(|value| value == TRIESTE_VALUE)
+    site.backend_config.get(TRIESTE).is_some_and(|value| value == TRIESTE_VALUE)
 }
 
 /// An IKE SA that there is to be, with its child SAs.
@@ -160,7 +156,7 @@ mod tests {
 
     #[test]
     fn trieste_gateways_have_one_child_sa_for_all_subnets() {
-        let ours = [(TRIESTE_KEY, TRIESTE_VALUE)];
+        let ours = [(TRIESTE, TRIESTE_VALUE)];
         let local = site("a", "10.0.0.1", &["10.1.0.0/16", "10.11.0.0/16"], &ours);
         let plans = plans(&peer(local, site("b", "10.0.0.2", &["10.2.0.0/16", "fd02::/16"], &ours)));
         assert_eq!(plans.len(), 1);

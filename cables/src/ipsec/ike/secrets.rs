@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use zeroize::Zeroizing;
 
-use crate::ipsec::crypto::IkeAead;
 use crate::ipsec::{EspKeys, EspSuite, Spi};
 
 /// The keys of an SA: enough to read what it protects. `Debug` shows none of them.
@@ -17,8 +16,8 @@ pub enum SaSecrets {
         initiator_spi: u64,
         /// The SPI of who answered.
         responder_spi: u64,
-        /// Its cipher.
-        cipher: IkeAead,
+        /// Its cipher, as people write it: `aes256gcm16`.
+        cipher: &'static str,
         /// SK_ei with its salt: what the initiator seals with.
         sk_ei: Zeroizing<Vec<u8>>,
         /// SK_er with its salt: what the responder seals with.

@@ -10,6 +10,7 @@ use super::negotiate;
 use super::peer::{Peer, Planned};
 use super::sa::{IkeSa, Operation, Pending, State};
 use super::{ChildReport, IkeReport, PeerReport, SaSecrets};
+use crate::ipsec::crypto::IkeAead;
 
 impl IkeEngine {
     /// What is known of every peer, in the order of their lanes.
@@ -70,7 +71,7 @@ impl IkeEngine {
         let mut secrets = vec![SaSecrets::Ike {
             initiator_spi,
             responder_spi,
-            cipher: sa.keys.suite.aead,
+            cipher: word(sa.keys.suite.aead),
             sk_ei: sa.keys.sk_ei.clone(),
             sk_er: sa.keys.sk_er.clone(),
         }];
@@ -96,6 +97,14 @@ impl IkeEngine {
             secrets.push(one(here, there, child.outbound, child.outbound_keys.clone()));
         }
         secrets
+    }
+}
+
+fn word(aead: IkeAead) -> &'static str {
+    match aead {
+        IkeAead::Aes128Gcm16 => "aes128gcm16",
+        IkeAead::Aes256Gcm16 => "aes256gcm16",
+        IkeAead::ChaCha20Poly1305 => "chacha20poly1305",
     }
 }
 
