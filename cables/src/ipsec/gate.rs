@@ -32,10 +32,10 @@ use crate::shares::Shares;
 
 /// What tells an IKE message from ESP on the port of both (RFC 3948 section 2.2).
 const MARKER: [u8; 4] = [0; 4];
-/// `IKE_SA_INIT` requests per second and gateway that are taken without a cookie. Ours: each costs a key agreement, up to some
-/// milliseconds in the MODP group, so this bounds a flood to a fraction of a core, and is above what a cluster set that starts
-/// at once sends.
-pub const LIMIT_PER_SECOND: u64 = 100;
+/// `IKE_SA_INIT` requests per second and gateway that are taken without a cookie. Ours: each costs two exponentiations, some
+/// milliseconds each in the MODP group, so this bounds a flood to a fraction of a core. When a large cluster set starts at once,
+/// some of its gateways have to ask twice.
+pub const LIMIT_PER_SECOND: u64 = 50;
 /// Half-open IKE SAs from which on cookies are asked for. Ours: an honest one is half-open for a round trip.
 pub const HALF_OPEN_LIMIT: u64 = 200;
 /// `IKE_SA_INIT` requests per second with a right cookie that one source may send. Ours; in client and server mode there is one
