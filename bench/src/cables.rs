@@ -1,7 +1,8 @@
 //! Sealing and opening: the line, the lane, and the bare libraries below, in the same loop.
 //!
-//! The base of every ratio is bare `boringtun::noise::Tunn` over contiguous buffers that are as long as needed, one
-//! call after the other: no checksum, no segmentation, no tables, no counters.
+//! The base of every ratio is the library below the cable, over contiguous buffers that are as long as needed, one call
+//! after the other: no checksum, no segmentation, no tables, no counters. For WireGuard that is
+//! `boringtun::noise::Tunn`, for ESP it is ring's AES-128-GCM.
 
 mod bare;
 pub(crate) mod lane;
@@ -15,6 +16,8 @@ use crate::measure::{Candidate, Rounds, Spread};
 use crate::pair::{Direction, Joint, Pair};
 use crate::report::{self, Table};
 use crate::traffic::Shape;
+use lane::Feed;
+use trieste_packet::MAX_BATCH;
 
 /// Options of `cables`.
 #[derive(Debug, Args)]
@@ -27,7 +30,7 @@ pub(crate) struct Options {
     /// Packets in the ring of buffers that every candidate goes over.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(64..=16384))]
     ring: u16,
-    /// Only candidates whose name has this text, besides the base.
+    /// Only candidates whose name has this text, besides the base of their cable.
     #[arg(long, default_value = "")]
     only: String,
     /// Prints JSON.
@@ -66,22 +69,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut results = Vec::new();
     for &bytes in &options.sizes {
         for direction in [Direction::Outbound, Direction::Inbound] {
-            let mut candidates = candidates(direction, bytes, usize::from(options.ring))
+            let families = families(direction, bytes, usize::from(options.ring))
                 .with_context(|| format!("setting up {direction:?} at {bytes} bytes"))?;
-            let mut is_base = true;
-            candidates
-                .retain(|candidate| std::mem::take(&mut is_base) || candidate.name.contains(&options.only));
-            let samples = options.rounds.interleave(&mut candidates);
-            for (candidate, ns) in candidates.iter().zip(&samples) {
-                let spread = Spread::of(ns);
-                results.push(Row {
-                    direction: if direction == Direction::Outbound { "seal" } else { "open" },
-                    bytes,
-                    name: candidate.name.clone(),
-                    ns: spread,
-                    gbit_s: f64::from(bytes) * 8.0 / spread.median,
-                    to_base: Spread::ratio(ns, &samples[0]),
-                });
+            for family in families {
+                results.extend(measure(options, direction, bytes, family));
             }
         }
     }
@@ -90,18 +81,61 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.json { report::print_json(&report) } else { report::print(&table(&report)) }
 }
 
-/// Everything to compare; the first one is the base.
-fn candidates(direction: Direction, bytes: u16, ring: usize) -> anyhow::Result<Vec<Candidate<'static>>> {
-    let (single, train) = (Shape::single(bytes, 1), Shape::train(bytes, 1));
-    let trains = format!("train of {}", train.segments);
-    let of = |what: &str, how: &str| format!("{what}, {how}");
-    let mut all = bare::candidates(direction, bytes, ring)?;
-    for (shape, how) in [(train, trains.as_str()), (single, "single packets")] {
-        all.push(Candidate::new(&of("lane", how), lane::pass(direction, shape, ring)?));
+/// Measures the base and those whose names are asked for; nothing when there are none.
+fn measure(
+    options: &Options,
+    direction: Direction,
+    bytes: u16,
+    mut candidates: Vec<Candidate<'static>>,
+) -> Vec<Row> {
+    let mut is_base = true;
+    candidates.retain(|candidate| std::mem::take(&mut is_base) || candidate.name.contains(&options.only));
+    if candidates.len() < 2 {
+        return Vec::new();
     }
-    for (shape, how) in [(train, trains.as_str()), (single, "single packets")] {
-        let pair = Pair::new(Joint::Wireguard, shape, ring)?;
-        all.push(Candidate::new(&of("line", how), pair.into_pass(direction)));
+    let samples = options.rounds.interleave(&mut candidates);
+    let row = |(candidate, ns): (&Candidate<'_>, &Vec<f64>)| {
+        let spread = Spread::of(ns);
+        Row {
+            direction: if direction == Direction::Outbound { "seal" } else { "open" },
+            bytes,
+            name: candidate.name.clone(),
+            ns: spread,
+            gbit_s: f64::from(bytes) * 8.0 / spread.median,
+            to_base: Spread::ratio(ns, &samples[0]),
+        }
+    };
+    candidates.iter().zip(&samples).map(row).collect()
+}
+
+/// Everything to compare, by cable; the first of each is the base of the others.
+fn families(direction: Direction, bytes: u16, ring: usize) -> anyhow::Result<[Vec<Candidate<'static>>; 2]> {
+    let mut wireguard = bare::wireguard(direction, bytes, ring)?;
+    wireguard.extend(ours(Joint::Wireguard, "", direction, bytes, ring)?);
+    let mut esp = bare::esp(direction, bytes, ring)?;
+    esp.extend(ours(Joint::Esp, "ESP ", direction, bytes, ring)?);
+    let feed = Feed { shape: Shape::single(bytes, 1), batch: 1, ring };
+    esp.push(Candidate::new("ESP lane, packets one by one", lane::pass(Joint::Esp, direction, feed)?));
+    Ok([wireguard, esp])
+}
+
+fn ours(
+    joint: Joint,
+    cable: &str,
+    direction: Direction,
+    bytes: u16,
+    ring: usize,
+) -> anyhow::Result<Vec<Candidate<'static>>> {
+    let (single, train) = (Shape::single(bytes, 1), Shape::train(bytes, 1));
+    let shapes = [(train, format!("train of {}", train.segments)), (single, "single packets".to_owned())];
+    let mut all = Vec::new();
+    for (shape, how) in &shapes {
+        let feed = Feed { shape: *shape, batch: MAX_BATCH, ring };
+        all.push(Candidate::new(&format!("{cable}lane, {how}"), lane::pass(joint, direction, feed)?));
+    }
+    for (shape, how) in &shapes {
+        let pair = Pair::new(joint, *shape, ring)?;
+        all.push(Candidate::new(&format!("{cable}line, {how}"), pair.into_pass(direction)));
     }
     Ok(all)
 }

@@ -52,11 +52,23 @@ enum Case {
     OutboundSingle,
     InboundTrain,
     InboundSingle,
+    EspOutboundTrain,
+    EspOutboundSingle,
+    EspInboundTrain,
+    EspInboundSingle,
 }
 
 impl Case {
-    const ALL: [Self; 4] =
-        [Self::OutboundTrain, Self::OutboundSingle, Self::InboundTrain, Self::InboundSingle];
+    const ALL: [Self; 8] = [
+        Self::OutboundTrain,
+        Self::OutboundSingle,
+        Self::InboundTrain,
+        Self::InboundSingle,
+        Self::EspOutboundTrain,
+        Self::EspOutboundSingle,
+        Self::EspInboundTrain,
+        Self::EspInboundSingle,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -64,20 +76,44 @@ impl Case {
             Self::OutboundSingle => "outbound-single",
             Self::InboundTrain => "inbound-train",
             Self::InboundSingle => "inbound-single",
+            Self::EspOutboundTrain => "esp-outbound-train",
+            Self::EspOutboundSingle => "esp-outbound-single",
+            Self::EspInboundTrain => "esp-inbound-train",
+            Self::EspInboundSingle => "esp-inbound-single",
         }
     }
 
     fn direction(self) -> Direction {
         match self {
-            Self::OutboundTrain | Self::OutboundSingle => Direction::Outbound,
-            Self::InboundTrain | Self::InboundSingle => Direction::Inbound,
+            Self::OutboundTrain | Self::OutboundSingle | Self::EspOutboundTrain | Self::EspOutboundSingle => {
+                Direction::Outbound
+            }
+            Self::InboundTrain | Self::InboundSingle | Self::EspInboundTrain | Self::EspInboundSingle => {
+                Direction::Inbound
+            }
         }
     }
 
     fn shape(self) -> Shape {
         match self {
-            Self::OutboundTrain | Self::InboundTrain => Shape::train(1420, FLOWS),
-            Self::OutboundSingle | Self::InboundSingle => Shape::single(1420, FLOWS),
+            Self::OutboundTrain | Self::InboundTrain | Self::EspOutboundTrain | Self::EspInboundTrain => {
+                Shape::train(1420, FLOWS)
+            }
+            Self::OutboundSingle | Self::InboundSingle | Self::EspOutboundSingle | Self::EspInboundSingle => {
+                Shape::single(1420, FLOWS)
+            }
+        }
+    }
+
+    fn joint(self) -> Joint {
+        match self {
+            Self::OutboundTrain | Self::OutboundSingle | Self::InboundTrain | Self::InboundSingle => {
+                Joint::Wireguard
+            }
+            Self::EspOutboundTrain
+            | Self::EspOutboundSingle
+            | Self::EspInboundTrain
+            | Self::EspInboundSingle => Joint::Esp,
         }
     }
 }
@@ -103,7 +139,7 @@ pub(crate) struct Counts {
 /// # Errors
 /// When it cannot be set up.
 pub(crate) fn work(workload: &Workload) -> anyhow::Result<()> {
-    let pair = Pair::new(Joint::Wireguard, workload.case.shape(), PACKETS)?;
+    let pair = Pair::new(workload.case.joint(), workload.case.shape(), PACKETS)?;
     let mut pass = pair.into_pass(workload.case.direction());
     for _ in 0..workload.passes {
         pass();
@@ -126,9 +162,13 @@ pub(crate) fn count() -> anyhow::Result<Vec<Counts>> {
 fn count_case(case: Case, program: &Path, atomics: &Atomics) -> anyhow::Result<Counts> {
     let counts = difference(case, program, atomics)?;
     match case {
-        Case::OutboundTrain | Case::OutboundSingle => Ok(counts),
+        Case::OutboundTrain | Case::OutboundSingle | Case::EspOutboundTrain | Case::EspOutboundSingle => {
+            Ok(counts)
+        }
         Case::InboundTrain => Ok(counts.less(&difference(Case::OutboundTrain, program, atomics)?)),
         Case::InboundSingle => Ok(counts.less(&difference(Case::OutboundSingle, program, atomics)?)),
+        Case::EspInboundTrain => Ok(counts.less(&difference(Case::EspOutboundTrain, program, atomics)?)),
+        Case::EspInboundSingle => Ok(counts.less(&difference(Case::EspOutboundSingle, program, atomics)?)),
     }
 }
 

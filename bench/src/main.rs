@@ -12,6 +12,7 @@
 mod cables;
 mod census;
 mod clusters;
+mod esp;
 mod lab;
 mod machine;
 mod measure;

@@ -8,12 +8,14 @@ use anyhow::ensure;
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
 use serde::Serialize;
+use trieste_cables::ipsec::EspSuite;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, LaneConfig};
 use trieste_packet::pool::TRAIN_SLOT_BYTES;
 use trieste_packet::{Batch, CableId, LaneId, MAX_BATCH, Outer, Packet, PoolConfig, WorkerId};
 use trieste_pipeline::{Config, LaneCommand, Pipeline, TablesBuilder};
 
+use crate::esp::EspKind;
 use crate::measure::Sample;
 use crate::plain::PlainKind;
 use crate::sink::Sink;
@@ -27,10 +29,23 @@ const CABLE: CableId = CableId(1);
 pub(crate) enum Joint {
     /// WireGuard.
     Wireguard,
+    /// ESP with AES-128-GCM.
+    Esp,
     /// The cable without cryptography.
     Plain,
     /// The cable without cryptography on one side; the measured side's lane swallows everything.
     Sink,
+}
+
+impl Joint {
+    /// One of the two ends.
+    pub(crate) fn kind(self, end: u8, now: Instant) -> Box<dyn CableKind> {
+        match self {
+            Self::Wireguard => Box::new(WireguardKind::new([end; 32].into(), "bench", "bench", now)),
+            Self::Esp => Box::new(EspKind::new(end, EspSuite::Aes128Gcm16)),
+            Self::Plain | Self::Sink => Box::new(PlainKind::new([end; 32])),
+        }
+    }
 }
 
 /// Which line is measured.
@@ -73,13 +88,7 @@ impl Pair {
     pub(crate) fn new(joint: Joint, shape: Shape, packets: usize) -> anyhow::Result<Self> {
         let now = Instant::now();
         let slots = shape.trains(packets) + 2 * MAX_BATCH;
-        let kind = |name: u8| -> Box<dyn CableKind> {
-            match joint {
-                Joint::Wireguard => Box::new(WireguardKind::new([name; 32].into(), "bench", "bench", now)),
-                Joint::Plain | Joint::Sink => Box::new(PlainKind::new([name; 32])),
-            }
-        };
-        let (east, west) = (kind(1), kind(2));
+        let (east, west) = (joint.kind(1, now), joint.kind(2, now));
         let mut pair = Self {
             joint,
             east: line(&*east, &*west, 1, shape.bytes, slots, now)?,
@@ -253,7 +262,7 @@ mod tests {
 
     #[test]
     fn every_joint_carries_every_packet() {
-        for joint in [Joint::Wireguard, Joint::Plain] {
+        for joint in [Joint::Wireguard, Joint::Esp, Joint::Plain] {
             for shape in [Shape::single(1420, 3), Shape::train(1420, 3), Shape::single(64, 1)] {
                 let mut pair = Pair::new(joint, shape, 100).unwrap();
                 let mut batches: Vec<Batch> = (0..2).map(|_| Batch::new()).collect();

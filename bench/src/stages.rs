@@ -18,9 +18,9 @@ use trieste_packet::coalesce::coalesce;
 use trieste_packet::pool::TRAIN_SLOT_BYTES;
 use trieste_packet::segment::Segmenter;
 use trieste_packet::wire::Inner;
-use trieste_packet::{Layout, LayoutKind, Packet, Pool, PoolConfig};
+use trieste_packet::{Layout, LayoutKind, MAX_BATCH, Packet, Pool, PoolConfig};
 
-use crate::cables::lane;
+use crate::cables::lane::{self, Feed};
 use crate::census::{self, Counts};
 use crate::machine::Circumstances;
 use crate::measure::{Candidate, Rounds, Sample, Spread};
@@ -138,7 +138,8 @@ fn candidates(
             }
             Direction::Inbound => all.push(Candidate::new("coalesce", coalescing(shape, ring))),
         }
-        all.push(Candidate::new("lane", lane::pass(direction, shape, ring)?));
+        let feed = Feed { shape, batch: MAX_BATCH, ring };
+        all.push(Candidate::new("lane", lane::pass(Joint::Wireguard, direction, feed)?));
     }
     for (name, joint) in
         [("line without lane", Joint::Sink), ("line, plain", Joint::Plain), ("line", Joint::Wireguard)]

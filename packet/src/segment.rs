@@ -11,6 +11,8 @@
 //!                          [ hdr"| payload 2 ]
 //! ```
 
+use std::ops::Range;
+
 use crate::checksum::{self, Sum};
 use crate::packet::{Checksum, LayoutKind, Packet};
 use crate::wire::{self, IPV6_HEADER_BYTES, Inner, Transport, be16, be32, protocol, put16, put32, tcp};
@@ -41,6 +43,14 @@ struct Fixed {
     identification: u16,
     sequence: u32,
     tcp_flags: u8,
+}
+
+/// A packet of a train that has not been written yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    index: usize,
+    /// Bytes of the packet, headers included.
+    pub bytes: usize,
 }
 
 /// Finishes the checksum of a single packet, which needs no cutting.
@@ -105,7 +115,7 @@ impl<'a> Segmenter<'a> {
         match self.layout.kind {
             LayoutKind::Single => Some(self.bytes),
             LayoutKind::Packets => self.next_whole(index),
-            LayoutKind::Tcp | LayoutKind::Udp | LayoutKind::Datagrams => Some(self.next_cut(index)),
+            LayoutKind::Tcp | LayoutKind::Udp | LayoutKind::Datagrams => Some(self.cut_in_place(index)),
         }
     }
 
@@ -123,16 +133,43 @@ impl<'a> Segmenter<'a> {
         Some(&slot[..total])
     }
 
-    fn next_cut(&mut self, index: usize) -> &[u8] {
+    fn cut_in_place(&mut self, index: usize) -> &[u8] {
         let header_bytes = usize::from(self.layout.header_bytes);
-        let start = index * usize::from(self.layout.stride_bytes);
-        let payload_start = start + header_bytes;
-        let payload_end = (payload_start + usize::from(self.layout.segment_bytes)).min(self.bytes.len());
-        let is_last = index + 1 == usize::from(self.layout.count);
-        let segment = &mut self.bytes[start..payload_end];
+        let (start, end) = (index * usize::from(self.layout.stride_bytes), self.payload(index).end);
+        let segment = &mut self.bytes[start..end];
         segment[..header_bytes].copy_from_slice(&self.header[..header_bytes]);
-        self.fixed.finish(segment, header_bytes, index, usize::from(self.layout.segment_bytes), is_last);
+        let payload_sum = Sum::ZERO.bytes(&segment[header_bytes..]);
+        self.fixed.finish(segment, payload_sum, index, &self.layout);
         segment
+    }
+
+    /// Where the payload of a TCP or UDP train's segment is.
+    fn payload(&self, index: usize) -> Range<usize> {
+        let start = usize::from(self.layout.header_bytes) + index * usize::from(self.layout.stride_bytes);
+        start..(start + usize::from(self.layout.segment_bytes)).min(self.bytes.len())
+    }
+
+    /// The next packet of a TCP or UDP train, to be written elsewhere by [`Self::write`]; `None` after the last, and for
+    /// other layouts. For who has to copy anyway: the checksum is computed on the way.
+    pub fn next_cut(&mut self) -> Option<Cut> {
+        let is_train = matches!(self.layout.kind, LayoutKind::Tcp | LayoutKind::Udp);
+        if !is_train || self.next >= usize::from(self.layout.count) {
+            return None;
+        }
+        let index = self.next;
+        self.next += 1;
+        Some(Cut { index, bytes: usize::from(self.layout.header_bytes) + self.payload(index).len() })
+    }
+
+    /// Writes a packet to `space`, which has its length.
+    ///
+    /// # Panics
+    /// When it has not.
+    pub fn write(&self, cut: Cut, space: &mut [u8]) {
+        let (header, payload) = space.split_at_mut(usize::from(self.layout.header_bytes));
+        header.copy_from_slice(&self.header[..header.len()]);
+        let payload_sum = Sum::ZERO.copied_bytes(&self.bytes[self.payload(cut.index)], payload);
+        self.fixed.finish(space, payload_sum, cut.index, &self.layout);
     }
 }
 
@@ -169,14 +206,9 @@ impl Fixed {
     }
 
     /// Fills in what differs: lengths, identification, sequence number, flags, checksums.
-    fn finish(
-        &self,
-        segment: &mut [u8],
-        header_bytes: usize,
-        index: usize,
-        segment_bytes: usize,
-        is_last: bool,
-    ) {
+    fn finish(&self, segment: &mut [u8], payload_sum: Sum, index: usize, layout: &Layout) {
+        let segment_bytes = usize::from(layout.segment_bytes);
+        let is_last = index + 1 == usize::from(layout.count);
         let total = narrow(segment.len());
         if self.is_v6 {
             put16(segment, 4, total - narrow(IPV6_HEADER_BYTES));
@@ -187,7 +219,7 @@ impl Fixed {
             put16(segment, 10, self.ip_sum.word(total).word(identification).checksum());
         }
         let transport_bytes = total - narrow(self.transport);
-        let mut sum = self.transport_sum.word(transport_bytes).bytes(&segment[header_bytes..]);
+        let mut sum = self.transport_sum.word(transport_bytes).plus(payload_sum);
         if self.is_tcp {
             #[expect(clippy::cast_possible_truncation, reason = "sequence numbers are modulo 2^32")]
             let sequence = self.sequence.wrapping_add((index * segment_bytes) as u32);
@@ -279,6 +311,14 @@ mod tests {
         for is_v6 in [false, true] {
             let payload: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
             let mut packet = train(&payload, 1380, is_v6);
+            let mut copies = Vec::new();
+            let mut segmenter = Segmenter::new(&mut packet).unwrap();
+            while let Some(cut) = segmenter.next_cut() {
+                let mut copy = vec![0; cut.bytes];
+                segmenter.write(cut, &mut copy);
+                copies.push(copy);
+            }
+            let mut packet = train(&payload, 1380, is_v6);
             let mut segmenter = Segmenter::new(&mut packet).unwrap();
             let mut stream = Vec::new();
             let mut count = 0;
@@ -292,6 +332,7 @@ mod tests {
                 let expected = 0xffff_ff00u32.wrapping_add(u32::try_from(stream.len()).unwrap());
                 assert_eq!(be32(segment, offset + 4), expected);
                 stream.extend(&segment[inner.header_bytes()..]);
+                assert_eq!(copies.get(count).map(Vec::as_slice), Some(segment));
                 count += 1;
                 let is_last = stream.len() == payload.len();
                 assert_eq!(segment[offset + 13] & (tcp::FIN | tcp::PSH) != 0, is_last);

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use boringtun::noise::{Tunn, TunnResult};
 use boringtun::x25519::{PublicKey, StaticSecret};
-use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 use crate::measure::{Candidate, Sample};
 use crate::pair::Direction;
@@ -11,12 +11,14 @@ use crate::pair::Direction;
 /// Bytes that WireGuard adds.
 const OVERHEAD_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
+/// As long as ESP's additional data with extended sequence numbers.
+const ESP_AAD: [u8; 12] = [0; 12];
 
-/// Bare boringtun first, then bare ring.
+/// What is below WireGuard: bare boringtun first, then bare ring.
 ///
 /// # Errors
 /// When boringtun does not shake hands with itself.
-pub(super) fn candidates(
+pub(super) fn wireguard(
     direction: Direction,
     bytes: u16,
     ring: usize,
@@ -26,12 +28,42 @@ pub(super) fn candidates(
         Direction::Outbound => vec![
             Candidate::new("boringtun encapsulate", encapsulate(bytes, ring, ring)?),
             Candidate::new("boringtun encapsulate into one hot buffer", encapsulate(bytes, ring, 1)?),
-            Candidate::new("ring ChaCha20-Poly1305 seal in place", seal(bytes, ring)?),
+            Candidate::new(
+                "ring ChaCha20-Poly1305 seal in place",
+                seal(&CHACHA20_POLY1305, &[], bytes, ring)?,
+            ),
         ],
         Direction::Inbound => vec![
             Candidate::new("boringtun decapsulate", decapsulate(bytes, ring, ring)?),
             Candidate::new("boringtun decapsulate into one hot buffer", decapsulate(bytes, ring, 1)?),
-            Candidate::new("ring ChaCha20-Poly1305 open in place", open(bytes, ring)?),
+            Candidate::new(
+                "ring ChaCha20-Poly1305 open in place",
+                open(&CHACHA20_POLY1305, &[], bytes, ring)?,
+            ),
+        ],
+    })
+}
+
+/// What is below ESP: bare ring.
+///
+/// # Errors
+/// When ring refuses a key, which would be a bug.
+pub(super) fn esp(direction: Direction, bytes: u16, ring: usize) -> anyhow::Result<Vec<Candidate<'static>>> {
+    let bytes = usize::from(bytes);
+    Ok(match direction {
+        Direction::Outbound => vec![
+            Candidate::new("ring AES-128-GCM seal in place", seal(&AES_128_GCM, &[], bytes, ring)?),
+            Candidate::new(
+                "ring AES-128-GCM seal in place, ESP's AAD",
+                seal(&AES_128_GCM, &ESP_AAD, bytes, ring)?,
+            ),
+        ],
+        Direction::Inbound => vec![
+            Candidate::new("ring AES-128-GCM open in place", open(&AES_128_GCM, &[], bytes, ring)?),
+            Candidate::new(
+                "ring AES-128-GCM open in place, ESP's AAD",
+                open(&AES_128_GCM, &ESP_AAD, bytes, ring)?,
+            ),
         ],
     })
 }
@@ -113,8 +145,13 @@ fn decapsulate(bytes: usize, ring: usize, targets: usize) -> anyhow::Result<impl
     })
 }
 
-fn seal(bytes: usize, ring: usize) -> anyhow::Result<impl FnMut() -> Sample> {
-    let key = key()?;
+fn seal(
+    algorithm: &'static Algorithm,
+    aad: &'static [u8],
+    bytes: usize,
+    ring: usize,
+) -> anyhow::Result<impl FnMut() -> Sample> {
+    let key = key(algorithm)?;
     let mut packets = Ring::new(bytes + TAG_BYTES, ring);
     let mut counter = 0;
     Ok(move || {
@@ -123,7 +160,7 @@ fn seal(bytes: usize, ring: usize) -> anyhow::Result<impl FnMut() -> Sample> {
             let mut done = 0;
             for packet in packets.buffers() {
                 let (data, tail) = packet.split_at_mut(bytes);
-                let tag = key.seal_in_place_separate_tag(nonce(counter), Aad::empty(), data);
+                let tag = key.seal_in_place_separate_tag(nonce(counter), Aad::from(aad), data);
                 counter += 1;
                 if let Ok(tag) = tag {
                     tail[..TAG_BYTES].copy_from_slice(tag.as_ref());
@@ -135,30 +172,35 @@ fn seal(bytes: usize, ring: usize) -> anyhow::Result<impl FnMut() -> Sample> {
     })
 }
 
-fn open(bytes: usize, ring: usize) -> anyhow::Result<impl FnMut() -> Sample> {
-    let key = key()?;
+fn open(
+    algorithm: &'static Algorithm,
+    aad: &'static [u8],
+    bytes: usize,
+    ring: usize,
+) -> anyhow::Result<impl FnMut() -> Sample> {
+    let key = key(algorithm)?;
     let mut packets = Ring::new(bytes + TAG_BYTES, ring);
     Ok(move || {
         packets.fill(bytes);
         for (counter, packet) in (0..).zip(packets.buffers()) {
             let (data, tail) = packet.split_at_mut(bytes);
-            if let Ok(tag) = key.seal_in_place_separate_tag(nonce(counter), Aad::empty(), data) {
+            if let Ok(tag) = key.seal_in_place_separate_tag(nonce(counter), Aad::from(aad), data) {
                 tail[..TAG_BYTES].copy_from_slice(tag.as_ref());
             }
         }
         Sample::of(|| {
             let packets = (0..).zip(packets.buffers());
             let opened = packets.filter_map(|(counter, packet)| {
-                key.open_in_place(nonce(counter), Aad::empty(), &mut packet[..bytes + TAG_BYTES]).ok()
+                key.open_in_place(nonce(counter), Aad::from(aad), &mut packet[..bytes + TAG_BYTES]).ok()
             });
             opened.count() as u64
         })
     })
 }
 
-fn key() -> anyhow::Result<LessSafeKey> {
-    let key = UnboundKey::new(&CHACHA20_POLY1305, &[7; 32]);
-    Ok(LessSafeKey::new(key.map_err(|_| anyhow::anyhow!("ring refuses a key of 32 bytes"))?))
+fn key(algorithm: &'static Algorithm) -> anyhow::Result<LessSafeKey> {
+    let key = UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()]);
+    Ok(LessSafeKey::new(key.map_err(|_| anyhow::anyhow!("ring refuses a key of its own length"))?))
 }
 
 fn nonce(counter: u64) -> Nonce {
@@ -199,7 +241,9 @@ mod tests {
     #[test]
     fn every_candidate_does_all_of_its_work() {
         for direction in [Direction::Outbound, Direction::Inbound] {
-            for mut candidate in candidates(direction, 1420, 100).unwrap() {
+            let mut all = wireguard(direction, 1420, 100).unwrap();
+            all.extend(esp(direction, 1420, 100).unwrap());
+            for mut candidate in all {
                 for _ in 0..3 {
                     assert_eq!((candidate.pass)().packets, 100, "{}", candidate.name);
                 }

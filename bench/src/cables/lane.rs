@@ -1,16 +1,15 @@
-//! A WireGuard lane of ours through its jobs: segmenting, checksums, sealing into trains; opening side by side.
+//! A lane of ours through its jobs: segmenting, checksums, sealing into trains; opening side by side.
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::ensure;
-use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, Jobs, LaneConfig, Tunnel};
 use trieste_packet::pool::TRAIN_SLOT_BYTES;
 use trieste_packet::{Batch, CableId, Drops, LaneId, MAX_BATCH, Outer, Packet, Pool, PoolConfig};
 
 use crate::measure::Sample;
-use crate::pair::Direction;
+use crate::pair::{Direction, Joint};
 use crate::traffic::{Shape, Source};
 
 /// A tunnel and what it works with.
@@ -21,29 +20,37 @@ struct Side {
     drops: Drops,
 }
 
+/// How packets come to the lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Feed {
+    /// What they look like.
+    pub(crate) shape: Shape,
+    /// Packets or trains in each batch.
+    pub(crate) batch: usize,
+    /// Packets of each pass.
+    pub(crate) ring: usize,
+}
+
 /// A pass that times one direction.
 ///
 /// # Errors
 /// When the two ends do not come together, which would be a bug.
-pub(crate) fn pass(
-    direction: Direction,
-    shape: Shape,
-    ring: usize,
-) -> anyhow::Result<impl FnMut() -> Sample> {
-    let (mut east, mut west) = sides(shape, ring)?;
+pub(crate) fn pass(joint: Joint, direction: Direction, feed: Feed) -> anyhow::Result<impl FnMut() -> Sample> {
+    let Feed { shape, batch, ring } = feed;
+    let (mut east, mut west) = sides(joint, shape, ring)?;
     let mut source = Source::new(shape);
     let trains = shape.trains(ring);
     let now = Instant::now();
     let mut packets = Vec::with_capacity(trains);
     let mut batches: Vec<Vec<Packet>> =
-        (0..trains.div_ceil(MAX_BATCH)).map(|_| Vec::with_capacity(MAX_BATCH)).collect();
+        (0..trains.div_ceil(batch)).map(|_| Vec::with_capacity(batch)).collect();
     Ok(move || {
         for _ in 0..trains {
             let mut packet = source.packet(&mut east.pool).expect("the pool is larger than the ring");
             packet.decision.mtu_bytes = shape.bytes;
             packets.push(packet);
         }
-        cut(&mut packets, &mut batches);
+        cut(&mut packets, &mut batches, batch);
         if direction == Direction::Outbound {
             return Sample::of(|| east.work(&mut batches, false, |tunnel, jobs| tunnel.seal(jobs, now)));
         }
@@ -63,16 +70,16 @@ pub(crate) fn pass(
             }
             east.pool.recycle(packet.buf);
         }
-        cut(&mut packets, &mut batches);
+        cut(&mut packets, &mut batches, batch);
         Sample::of(|| west.work(&mut batches, false, |tunnel, jobs| tunnel.open(jobs, now)))
     })
 }
 
 /// Hands packets out to batches, in order.
-fn cut(packets: &mut Vec<Packet>, batches: &mut [Vec<Packet>]) {
+fn cut(packets: &mut Vec<Packet>, batches: &mut [Vec<Packet>], size: usize) {
     let mut packets = packets.drain(..);
     for batch in batches {
-        batch.extend(packets.by_ref().take(MAX_BATCH));
+        batch.extend(packets.by_ref().take(size));
     }
 }
 
@@ -110,13 +117,12 @@ impl Side {
     }
 }
 
-fn sides(shape: Shape, ring: usize) -> anyhow::Result<(Side, Side)> {
+fn sides(joint: Joint, shape: Shape, ring: usize) -> anyhow::Result<(Side, Side)> {
     let now = Instant::now();
-    let kind = |byte: u8| WireguardKind::new([byte; 32].into(), "bench", "bench", now);
-    let (east, west) = (kind(1), kind(2));
+    let (east, west) = (joint.kind(1, now), joint.kind(2, now));
     let slots = shape.trains(ring) + 2 * MAX_BATCH;
     let side =
-        |own: &WireguardKind, other: &WireguardKind, peer: Option<SocketAddr>| -> anyhow::Result<Side> {
+        |own: &dyn CableKind, other: &dyn CableKind, peer: Option<SocketAddr>| -> anyhow::Result<Side> {
             let lane = LaneId(0x100);
             let config = LaneConfig::new(lane, CableId(1), peer, other.backend_config());
             Ok(Side {
@@ -126,8 +132,10 @@ fn sides(shape: Shape, ring: usize) -> anyhow::Result<(Side, Side)> {
                 drops: Drops::default(),
             })
         };
-    let mut east = side(&east, &west, Some(address(2)))?;
-    let mut west = side(&west, &kind(1), None)?;
+    let (mut east, mut west) = (side(&*east, &*west, Some(address(2)))?, side(&*west, &*east, None)?);
+    for side in [&mut east, &mut west] {
+        side.tunnel.handle_timeout(now, &mut side.drops);
+    }
     for _ in 0..4 {
         carry(&mut east, &mut west, address(1), now);
         carry(&mut west, &mut east, address(2), now);
@@ -153,11 +161,17 @@ mod tests {
 
     #[test]
     fn the_lane_carries_every_packet_of_every_pass() {
-        for direction in [Direction::Outbound, Direction::Inbound] {
-            for shape in [Shape::single(512, 2), Shape::train(1420, 2)] {
-                let mut pass = pass(direction, shape, 100).unwrap();
-                for _ in 0..3 {
-                    assert_eq!(pass().packets, shape.trains(100) as u64 * u64::from(shape.segments));
+        for joint in [Joint::Wireguard, Joint::Esp] {
+            for direction in [Direction::Outbound, Direction::Inbound] {
+                for (shape, batch) in [
+                    (Shape::single(512, 2), MAX_BATCH),
+                    (Shape::single(512, 2), 1),
+                    (Shape::train(1420, 2), 7),
+                ] {
+                    let mut pass = pass(joint, direction, Feed { shape, batch, ring: 100 }).unwrap();
+                    for _ in 0..3 {
+                        assert_eq!(pass().packets, shape.trains(100) as u64 * u64::from(shape.segments));
+                    }
                 }
             }
         }

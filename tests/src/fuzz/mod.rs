@@ -4,6 +4,7 @@
 //! tests (`tests/fuzz_corpus.rs`), and under libFuzzer with coverage (`tests/fuzz/`, not part of the workspace).
 //! A crash that a fuzzer finds becomes a file of the corpus.
 
+mod esp;
 mod ike_message;
 mod inner;
 mod line;
@@ -21,6 +22,7 @@ pub const TARGETS: &[Target] = &[
     ("trains", trains::target),
     ("coalesce", trains::coalesce_target),
     ("wireguard", wireguard::target),
+    ("esp", esp::target),
     ("line", line::target),
     ("pair", line::pair_target),
     ("ike_message", ike_message::target),

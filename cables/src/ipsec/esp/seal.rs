@@ -84,7 +84,7 @@ impl<'a> Sealing<'a> {
             packet.buf.extend(tail_bytes);
             return self.seal_in_place(index, packet, inner_bytes, jobs);
         }
-        self.append(index, packet.bytes(), jobs);
+        self.append(index, inner_bytes, jobs, |space| space.copy_from_slice(packet.bytes()));
         jobs.pool.recycle(packet.buf);
     }
 
@@ -109,28 +109,29 @@ impl<'a> Sealing<'a> {
         let segments = packet.segments();
         match Segmenter::new(packet) {
             Ok(mut segmenter) => {
-                while let Some(segment) = segmenter.next_segment() {
-                    self.append(index, segment, jobs);
+                while let Some(cut) = segmenter.next_cut() {
+                    self.append(index, cut.bytes, jobs, |space| segmenter.write(cut, space));
                 }
             }
             Err(reason) => jobs.drops.count(self.cable, reason, segments),
         }
     }
 
-    /// Seals a packet behind those of the open train; the copy is what cutting costs anyway.
+    /// Seals a packet of `inner_bytes`, which `write` puts behind those of the open train; the copy is what cutting costs
+    /// anyway.
     #[inline]
-    fn append(&mut self, index: u8, packet: &[u8], jobs: &mut Jobs<'_>) {
-        let bytes = sealed_bytes(packet.len());
+    fn append(&mut self, index: u8, inner_bytes: usize, jobs: &mut Jobs<'_>, write: impl FnOnce(&mut [u8])) {
+        let bytes = sealed_bytes(inner_bytes);
         let Some(pair) = self.pairs.touch(index) else {
             return jobs.drops.count(self.cable, DropReason::SealFailed, 1);
         };
         let is_sealed = self.train.append(bytes, jobs, |message| {
-            let Some(place) = message.get_mut(HEAD_BYTES..HEAD_BYTES + packet.len()) else { return false };
-            place.copy_from_slice(packet);
-            pair.outbound.seal(message, packet.len())
+            let Some(place) = message.get_mut(HEAD_BYTES..HEAD_BYTES + inner_bytes) else { return false };
+            write(place);
+            pair.outbound.seal(message, inner_bytes)
         });
         if is_sealed {
-            pair.tally.seal(packet.len());
+            pair.tally.seal(inner_bytes);
             self.stats.tx_packets += 1;
             self.stats.tx_bytes += bytes as u64;
         }
