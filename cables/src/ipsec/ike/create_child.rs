@@ -311,7 +311,11 @@ impl IkeEngine {
         let Some(theirs) = rekey.esp_spi() else {
             return Err(refusal(NotifyKind::InvalidSyntax, Vec::new()));
         };
+        let has_asked =
+            matches!(&sa.pending, Some(pending) if matches!(pending.operation, Operation::Child(_)));
         match sa.children.values().find(|child| child.outbound == theirs) {
+            // It may be the one that the answer to our own request brings, which is late or lost.
+            None if has_asked => Err(refusal(NotifyKind::TemporaryFailure, Vec::new())),
             None => Err(Payload::Notify(Notify::of_esp(NotifyKind::ChildSaNotFound, theirs, Vec::new()))),
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25.1
             //# If a peer receives a request to rekey a Child SA that it is

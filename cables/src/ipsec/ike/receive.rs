@@ -83,6 +83,9 @@ impl IkeEngine {
         }
         if header.message_id == sa.expected && sa.is_authentic() {
             sa.last_rx = now;
+            if let Some(pending) = &mut sa.pending {
+                pending.timer.hurry(now);
+            }
             if let Some(whole) = sa.reassembly.add(opened) {
                 self.on_request(sa, header.exchange, &whole, from, now);
             }

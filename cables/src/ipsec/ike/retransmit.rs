@@ -22,8 +22,12 @@ pub(super) enum Due {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Retransmit {
     next: Instant,
+    /// When it was sent last.
+    sent: Instant,
+    first: Duration,
     wait: Duration,
     give_up: Instant,
+    is_hurried: bool,
 }
 
 impl Retransmit {
@@ -34,7 +38,7 @@ impl Retransmit {
 
     /// For one that is not worth waiting for as long as that.
     pub(super) fn until(first: Duration, give_up: Instant, now: Instant) -> Self {
-        Self { next: (now + first).min(give_up), wait: first, give_up }
+        Self { next: (now + first).min(give_up), sent: now, first, wait: first, give_up, is_hurried: false }
     }
 
     /// What is due. Saying [`Due::Again`], it sets the next time.
@@ -45,9 +49,23 @@ impl Retransmit {
         if now < self.next {
             return Due::Nothing;
         }
-        self.wait *= 2;
+        // What the peer brought about says nothing of how full the network is.
+        if !std::mem::take(&mut self.is_hurried) {
+            self.wait *= 2;
+        }
+        self.sent = now;
         self.next = (now + self.wait).min(self.give_up);
         Due::Again
+    }
+
+    /// The peer is there: it has asked for something itself. Then the request or its answer was lost, and is repeated
+    /// without waiting for as long as if the peer were away.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        let soon = now.max(self.sent + self.first);
+        if soon < self.next {
+            self.next = soon;
+            self.is_hurried = true;
+        }
     }
 
     /// When something is due.
@@ -108,6 +126,25 @@ mod tests {
         }
         assert_eq!(sent, [500, 1500, 3500, 7500, 15_500, 31_500]);
         assert_eq!(now - start, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_peer_that_asks_itself_is_asked_again_soon() {
+        #[expect(clippy::disallowed_methods, reason = "any start will do")]
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut timer = Retransmit::new(&EngineConfig::default(), start);
+        timer.hurry(start);
+        assert_eq!(timer.deadline(), start + second / 2, "not at once: the answer may be under way");
+        assert_eq!(timer.due(start + second / 2), Due::Again);
+        assert_eq!(timer.deadline(), start + second * 3 / 2);
+        timer.due(start + second * 3 / 2);
+        assert_eq!(timer.deadline(), start + second * 7 / 2);
+        timer.hurry(start + second * 3);
+        assert_eq!(timer.due(start + second * 3), Due::Again);
+        assert_eq!(timer.deadline(), start + second * 5, "as long as before");
+        timer.hurry(start + second * 70);
+        assert_eq!(timer.due(start + second * 70), Due::GiveUp);
     }
 
     #[test]
