@@ -1,0 +1,126 @@
+//! The network between the gateways: what it does to a frame is drawn from the world's seed.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::random::Random;
+
+/// A datagram, or an ESP packet without UDP where both ports are 0.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// What a payload is, by its first bytes (RFC 3948 section 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Ike,
+    Keepalive,
+    Esp,
+}
+
+impl Frame {
+    pub(crate) fn kind(&self) -> Kind {
+        kind(&self.payload, self.destination.port() == 0)
+    }
+}
+
+pub(crate) fn kind(payload: &[u8], is_raw: bool) -> Kind {
+    match payload {
+        [0xff] if !is_raw => Kind::Keepalive,
+        [0, 0, 0, 0, ..] if !is_raw => Kind::Ike,
+        _ => Kind::Esp,
+    }
+}
+
+/// What befalls frames, each of the two kinds for itself. In parts of 1000 and in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weather {
+    pub(crate) ike_loss: u64,
+    pub(crate) esp_loss: u64,
+    pub(crate) copies: u64,
+    /// How many are late by up to `late_ms`.
+    pub(crate) late: u64,
+    pub(crate) late_ms: u64,
+    /// Whether data is late and copied, too.
+    pub(crate) is_rough_on_data: bool,
+    pub(crate) delay_ms: (u64, u64),
+    /// Whether nothing gets through at all.
+    pub(crate) is_parted: bool,
+    /// Whether no IKE message gets through.
+    pub(crate) is_deaf: bool,
+}
+
+impl Weather {
+    /// Nothing is lost, all come in order but for little.
+    pub(crate) const FAIR: Self = Self {
+        ike_loss: 0,
+        esp_loss: 0,
+        copies: 0,
+        late: 0,
+        late_ms: 0,
+        is_rough_on_data: false,
+        delay_ms: (5, 8),
+        is_parted: false,
+        is_deaf: false,
+    };
+
+    /// When the copies of a frame arrive, from now; none when it is lost.
+    pub(crate) fn fate(&self, kind: Kind, random: &mut Random) -> Vec<Duration> {
+        let is_data = kind == Kind::Esp;
+        let loss = if is_data { self.esp_loss } else { self.ike_loss };
+        if self.is_parted || (self.is_deaf && kind == Kind::Ike) || random.chance(loss) {
+            return Vec::new();
+        }
+        let is_rough = !is_data || self.is_rough_on_data;
+        let copies = if is_rough && random.chance(self.copies) { random.between(2, 3) } else { 1 };
+        (0..copies).map(|_| self.delay(is_rough, random)).collect()
+    }
+
+    fn delay(&self, is_rough: bool, random: &mut Random) -> Duration {
+        let usual = random.millis(self.delay_ms.0, self.delay_ms.1);
+        if is_rough && random.chance(self.late) { usual + random.millis(0, self.late_ms) } else { usual }
+    }
+}
+
+/// Where a gateway is: its own address, and the outside of the NAT that it is behind, if it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) own: SocketAddr,
+    /// One mapping for everything: endpoint-independent, and at first with the port kept.
+    pub(crate) mapping: Option<SocketAddr>,
+}
+
+impl Place {
+    /// The address that others have been told.
+    pub(crate) fn public(&self) -> SocketAddr {
+        self.mapping.unwrap_or(self.own)
+    }
+
+    /// What the world sees of a frame for `destination`. Raw ESP does not pass a NAT.
+    pub(crate) fn leave(&self, destination: SocketAddr, payload: Vec<u8>) -> Option<Frame> {
+        let is_raw = destination.port() == 0;
+        let source = match self.mapping {
+            Some(_) if is_raw => return None,
+            Some(mapping) => mapping,
+            None if is_raw => SocketAddr::new(self.own.ip(), 0),
+            None => self.own,
+        };
+        Some(Frame { source, destination, payload })
+    }
+
+    /// Whether a frame from outside reaches the gateway.
+    pub(crate) fn takes(&self, destination: SocketAddr) -> bool {
+        match self.mapping {
+            Some(mapping) => destination == mapping,
+            None => destination == self.own || destination == SocketAddr::new(self.own.ip(), 0),
+        }
+    }
+
+    /// The gateway's own address.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.own.ip()
+    }
+}

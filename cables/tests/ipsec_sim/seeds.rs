@@ -1,0 +1,31 @@
+//! Which seeds are run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// Runs `scenario` with each of `count` seeds, or with those that the environment asks for. A seed that fails is named.
+pub(crate) fn each(name: &str, count: u64, scenario: impl Fn(u64)) {
+    let seeds: Vec<u64> = match (number("TRIESTE_SIM_SEED"), number("TRIESTE_SIM_SEEDS")) {
+        (Some(seed), _) => vec![seed],
+        (None, Some(count)) => (0..count).collect(),
+        (None, None) => (0..count).collect(),
+    };
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| scenario(seed))) {
+            println!(
+                "seed {seed} failed; again: \
+                 TRIESTE_SIM_SEED={seed} cargo test -p trieste-cables --test ipsec_sim {name} -- --nocapture"
+            );
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Whether every message and order is to be printed.
+pub(crate) fn is_traced() -> bool {
+    number("TRIESTE_SIM_TRACE").is_some_and(|value| value > 0)
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever runs the tests says how many")]
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}

@@ -1,0 +1,386 @@
+//! Gateways, the network between them, and what happens when.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use trieste_cables::ipsec::ike::{EngineConfig, Input};
+use trieste_cables::ipsec::{LaneOrder, Outbound, Spi};
+use trieste_packet::{LaneId, Outer};
+
+use super::checker::Checker;
+use super::gateway::{Gateway, Recipe};
+use super::network::{Frame, Kind, Place, Weather};
+use super::random::Random;
+use super::seeds;
+use super::shape::{self, Shape};
+use super::traffic::{self, Pace};
+
+/// Most steps at one moment. More would be a gateway that keeps asking to be called.
+const STEPS_AT_ONCE: u32 = 500;
+
+/// Soft lifetime of child SAs from which on no test sees one renewed because of its age.
+const LONG: Duration = Duration::from_secs(3000);
+
+/// Something that is done to the world.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Action {
+    /// A person asks a gateway for new keys.
+    Rekey(usize),
+    Kill(usize),
+    Start(usize),
+    /// A gateway closes its cables, and makes new ones.
+    Reconnect(usize),
+    /// The NAT in front of a gateway takes another mapping.
+    Rebind(usize, SocketAddr),
+    /// What a gateway says of where it is reached is what is true, and the others learn of it.
+    Publish(usize),
+    Weather(Weather),
+}
+
+enum Event {
+    Arrive(Frame),
+    Traffic(usize, usize),
+    Wake(usize, LaneId),
+    Act(Action),
+}
+
+/// The world.
+pub(crate) struct World {
+    pub(crate) shape: Shape,
+    pub(crate) now: Instant,
+    pub(crate) start: Instant,
+    pub(crate) random: Random,
+    pub(crate) weather: Weather,
+    pub(crate) gateways: Vec<Gateway>,
+    pub(crate) checker: Checker,
+    pub(crate) pace: Option<Pace>,
+    pub(crate) next_serial: u64,
+    /// Whether keys are renewed every few seconds.
+    pub(crate) is_restless: bool,
+    /// What others are told of where each gateway is.
+    published: Vec<SocketAddr>,
+    queue: BTreeMap<(Instant, u64), Event>,
+    next_event: u64,
+    is_traced: bool,
+}
+
+impl World {
+    /// Gateways with these settings, none of which runs.
+    pub(crate) fn new(shape: Shape, configs: &[EngineConfig], seed: u64) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "an Instant cannot be made from a number")]
+        let start = Instant::now();
+        let count = configs.len();
+        let gateways: Vec<Gateway> = configs
+            .iter()
+            .enumerate()
+            .map(|(index, config)| {
+                let recipe = Recipe { site: shape.site(index, count), config: config.clone() };
+                let place = Place { own: shape::own_address(index), mapping: None };
+                Gateway::new(recipe, place, 0x00a0_0000 + 0x1000 * u32::try_from(index).unwrap())
+            })
+            .collect();
+        let is_restless = configs.iter().any(|config| config.child_lifetime.soft < LONG);
+        let published = gateways.iter().map(|gateway| gateway.place.public()).collect();
+        Self {
+            shape,
+            now: start,
+            start,
+            random: Random::new(seed),
+            weather: Weather::FAIR,
+            gateways,
+            checker: Checker::default(),
+            pace: None,
+            next_serial: 0,
+            is_restless,
+            published,
+            queue: BTreeMap::new(),
+            next_event: 0,
+            is_traced: seeds::is_traced(),
+        }
+    }
+
+    /// Two gateways alike.
+    pub(crate) fn pair(shape: Shape, config: &EngineConfig, seed: u64) -> Self {
+        Self::new(shape, &[config.clone(), config.clone()], seed)
+    }
+
+    /// Puts a NAT in front of a gateway, before it runs.
+    pub(crate) fn put_behind_nat(&mut self, gateway: usize) {
+        let mapping = shape::nat_address(gateway, 113, 4500);
+        self.gateways[gateway].place.mapping = Some(mapping);
+        self.published[gateway] = mapping;
+    }
+
+    /// Time since the beginning.
+    pub(crate) fn age(&self) -> Duration {
+        self.now - self.start
+    }
+
+    pub(crate) fn act_in(&mut self, wait: Duration, action: Action) {
+        self.schedule(wait, Event::Act(action));
+    }
+
+    /// Starts all gateways at once.
+    pub(crate) fn start_all(&mut self) {
+        for gateway in 0..self.gateways.len() {
+            self.act(Action::Start(gateway));
+        }
+    }
+
+    /// Begins traffic between all gateways, until [`Self::pace`] is none.
+    pub(crate) fn begin_traffic(&mut self, pace: Pace) {
+        self.pace = Some(pace);
+        for (from, to) in self.ends() {
+            let wait = pace.wait(&mut self.random);
+            self.schedule(wait, Event::Traffic(from, to));
+        }
+    }
+
+    /// All gateways with all others.
+    pub(crate) fn ends(&self) -> Vec<(usize, usize)> {
+        let count = self.gateways.len();
+        let all = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+        all.filter(|(from, to)| from != to).collect()
+    }
+
+    /// Lets time pass.
+    pub(crate) fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        let mut steps = 0;
+        loop {
+            let timers = self.gateways.iter().filter_map(Gateway::poll_timeout).min();
+            let event = self.queue.first_key_value().map(|((due, _), _)| *due);
+            let Some(next) = timers.into_iter().chain(event).min().filter(|due| *due <= end) else { break };
+            steps = if next > self.now { 0 } else { steps + 1 };
+            assert!(steps < STEPS_AT_ONCE, "time stands still at {:?}", self.age());
+            self.now = self.now.max(next);
+            self.step();
+        }
+        self.now = end;
+    }
+
+    /// Does what is due: one event, or the timers.
+    fn step(&mut self) {
+        if let Some(entry) = self.queue.first_entry()
+            && entry.key().0 <= self.now
+        {
+            return match entry.remove() {
+                Event::Arrive(frame) => self.arrive(&frame),
+                Event::Traffic(from, to) => self.traffic(from, to),
+                Event::Wake(gateway, lane) => self.wake(gateway, lane),
+                Event::Act(action) => self.act(action),
+            };
+        }
+        for index in 0..self.gateways.len() {
+            if self.gateways[index].poll_timeout().is_some_and(|due| due <= self.now) {
+                self.relay_all(index);
+                self.gateways[index].timeouts(self.now);
+                self.flush(index);
+            }
+        }
+    }
+
+    pub(crate) fn act(&mut self, action: Action) {
+        self.trace(|| format!("{action:?}"));
+        match action {
+            Action::Rekey(index) => {
+                let lanes: Vec<LaneId> = self.gateways[index].lanes.keys().copied().collect();
+                for lane in lanes {
+                    self.gateways[index].input(Input::Rekey(lane), self.now);
+                }
+                self.flush(index);
+            }
+            Action::Kill(index) => self.gateways[index].kill(),
+            Action::Start(index) => {
+                self.gateways[index].start(&mut self.random, self.now);
+                self.connect(index);
+            }
+            Action::Reconnect(index) => {
+                for peer in 0..self.gateways.len() {
+                    self.gateways[index].disconnect(peer, self.now);
+                }
+                self.flush(index);
+                self.connect(index);
+            }
+            Action::Rebind(index, mapping) => self.gateways[index].place.mapping = Some(mapping),
+            Action::Publish(index) => self.publish(index),
+            Action::Weather(weather) => self.weather = weather,
+        }
+    }
+
+    fn connect(&mut self, index: usize) {
+        for peer in (0..self.gateways.len()).filter(|peer| *peer != index) {
+            let site = self.gateways[peer].recipe.site.clone();
+            self.gateways[index].connect(peer, &site, self.published[peer], self.now);
+        }
+        self.flush(index);
+    }
+
+    fn publish(&mut self, index: usize) {
+        let address = self.gateways[index].place.public();
+        self.published[index] = address;
+        for other in (0..self.gateways.len()).filter(|other| *other != index) {
+            if let Some(lane) = self.gateways[other].lane_to(index) {
+                self.gateways[other].input(Input::SetAddress(lane, address), self.now);
+                self.flush(other);
+            }
+        }
+    }
+
+    fn traffic(&mut self, from: usize, to: usize) {
+        let Some(pace) = self.pace else { return };
+        let wait = pace.wait(&mut self.random);
+        self.schedule(wait, Event::Traffic(from, to));
+        let packets = traffic::batch(&mut self.next_serial, (from, to), pace.most, &mut self.random);
+        self.offer(from, to, packets);
+    }
+
+    /// Sends one packet for each pair of subnets, both ways; returns their serial numbers.
+    pub(crate) fn probe(&mut self) -> RangeInclusive<u64> {
+        let first = self.next_serial + 1;
+        for (from, to) in self.ends() {
+            let packets = traffic::probes(&mut self.next_serial, from, to);
+            self.offer(from, to, packets);
+        }
+        first..=self.next_serial
+    }
+
+    /// Gives packets to the lane of a cable. Where there is none, nothing is sent.
+    pub(crate) fn offer(&mut self, from: usize, to: usize, packets: Vec<(u64, Vec<u8>)>) {
+        let Some(lane) = self.gateways[from].lane_to(to) else { return };
+        for (serial, bytes) in &packets {
+            self.checker.offer(from, to, *serial, bytes);
+        }
+        let packets: Vec<Vec<u8>> = packets.into_iter().map(|(_, bytes)| bytes).collect();
+        self.seal(from, lane, &packets);
+    }
+
+    fn seal(&mut self, index: usize, lane: LaneId, packets: &[Vec<u8>]) {
+        self.relay(index, lane);
+        for (outer, payload) in self.gateways[index].seal(lane, packets, self.now) {
+            self.send(index, outer, payload);
+        }
+    }
+
+    fn wake(&mut self, index: usize, lane: LaneId) {
+        self.seal(index, lane, &[]);
+    }
+
+    /// What an engine queued goes out; lanes that it has orders for are woken, a little later, as on other threads.
+    fn flush(&mut self, index: usize) {
+        let (transmits, pokes) = self.gateways[index].drain();
+        for transmit in transmits {
+            self.send(index, transmit.outer, transmit.payload);
+        }
+        for lane in pokes {
+            let wait = self.random.millis(0, 3);
+            self.schedule(wait, Event::Wake(index, lane));
+        }
+    }
+
+    fn send(&mut self, index: usize, outer: Outer, payload: Vec<u8>) {
+        let place = self.gateways[index].place;
+        let is_raw = outer.peer.port() == 0;
+        self.trace(|| format!("{index} -> {} {}", outer.peer, describe(&payload, is_raw)));
+        self.checker.leaves(index, &payload, is_raw, self.now);
+        assert!(outer.local.is_none_or(|local| local == place.ip()), "sent from an address that it has not");
+        let Some(frame) = place.leave(outer.peer, payload) else { return };
+        for wait in self.weather.fate(frame.kind(), &mut self.random) {
+            self.schedule(wait, Event::Arrive(frame.clone()));
+        }
+    }
+
+    fn arrive(&mut self, frame: &Frame) {
+        let Some(index) = self.gateways.iter().position(|gateway| gateway.place.takes(frame.destination))
+        else {
+            return;
+        };
+        let from = Outer { peer: frame.source, local: Some(self.gateways[index].place.ip()), tos: 0 };
+        match frame.kind() {
+            Kind::Keepalive => {}
+            Kind::Ike => {
+                self.trace(|| format!("{index} <- {} {}", frame.source, describe(&frame.payload, false)));
+                let message = frame.payload[4..].to_vec();
+                self.gateways[index].input(Input::Datagram { message, from }, self.now);
+                self.flush(index);
+            }
+            Kind::Esp => self.open(index, frame, from),
+        }
+    }
+
+    fn open(&mut self, index: usize, frame: &Frame, from: Outer) {
+        let lane = Spi::from_bytes(*frame.payload.first_chunk().expect("the checker has seen it")).lane();
+        self.relay(index, lane);
+        let Some(peer) = self.gateways[index].lanes.get(&lane).map(|side| side.peer) else { return };
+        for packet in self.gateways[index].open(lane, frame.payload.clone(), from, self.now) {
+            self.checker.arrives(index, peer, &packet);
+        }
+        if self.gateways[index].held(self.now) > 0 {
+            self.seal(index, lane, &[]);
+        }
+    }
+
+    fn relay_all(&mut self, index: usize) {
+        let lanes: Vec<LaneId> = self.gateways[index].lanes.keys().copied().collect();
+        for lane in lanes {
+            self.relay(index, lane);
+        }
+    }
+
+    fn relay(&mut self, index: usize, lane: LaneId) {
+        for order in self.gateways[index].relay(lane) {
+            self.trace(|| format!("{index} lane {:x}: {}", lane.0, describe_order(&order)));
+            if let LaneOrder::Add(child) = &order {
+                self.checker.added(index, child);
+                if child.activation == Outbound::Now {
+                    *self.checker.made_by.entry(index).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    fn schedule(&mut self, wait: Duration, event: Event) {
+        self.next_event += 1;
+        self.queue.insert((self.now + wait, self.next_event), event);
+    }
+
+    fn trace(&self, line: impl FnOnce() -> String) {
+        if self.is_traced {
+            println!("{:12.6} {}", self.age().as_secs_f64(), line());
+        }
+    }
+}
+
+fn describe(payload: &[u8], is_raw: bool) -> String {
+    if super::network::kind(payload, is_raw) != Kind::Ike {
+        return format!("ESP {} {} bytes", hex(payload, 0, 4), payload.len());
+    }
+    let exchange = match payload.get(22) {
+        Some(34) => "IKE_SA_INIT",
+        Some(35) => "IKE_AUTH",
+        Some(36) => "CREATE_CHILD_SA",
+        Some(37) => "INFORMATIONAL",
+        _ => "?",
+    };
+    let flags = payload.get(23).copied().unwrap_or_default();
+    let kind = if flags & 0x20 != 0 { "response" } else { "request" };
+    let side = if flags & 0x08 != 0 { "I" } else { "R" };
+    let (spis, id) = ((hex(payload, 4, 4), hex(payload, 12, 4)), hex(payload, 26, 2));
+    format!("{exchange} {kind} {id} of {side} {}/{} {} bytes", spis.0, spis.1, payload.len())
+}
+
+fn describe_order(order: &LaneOrder) -> String {
+    match order {
+        LaneOrder::Add(child) => format!("Add {} / {} {:?}", child.inbound, child.outbound, child.activation),
+        LaneOrder::Path(path) => format!("Path {} {}", path.outer.peer, path.may_move),
+        LaneOrder::Seal(_) | LaneOrder::Retire(_) | LaneOrder::Remove(_) | LaneOrder::Down => {
+            format!("{order:?}")
+        }
+    }
+}
+
+fn hex(bytes: &[u8], at: usize, count: usize) -> String {
+    bytes.iter().skip(at).take(count).map(|byte| format!("{byte:02x}")).collect()
+}
