@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 use self::cookie::Cookies;
 use super::Spi;
 use super::ike::{EngineLoad, Input};
-use super::wire::{Exchange, Greeting, Header};
+use super::wire::{Exchange, Greeting, Header, WireError};
 use crate::boundary::{Admission, Gate, Message};
 use crate::shares::Shares;
 
@@ -83,10 +83,15 @@ impl IpsecGate {
     }
 
     fn check(&mut self, message: &[u8], from: &Outer, now: Instant) -> Admission {
-        // Raw ESP has no ports, and no IKE.
-        let Ok((header, ..)) = Header::parse(message) else {
-            return Admission::Refuse(DropReason::BadHandshake);
+        let header = match Header::parse(message) {
+            Ok((header, ..)) => header,
+            // To be answered with the version that we have.
+            Err(WireError::Version(_)) if self.is_calm() && self.take_one(now) => {
+                return self.hand_on(message, from);
+            }
+            Err(_) => return Admission::Refuse(DropReason::BadHandshake),
         };
+        // Raw ESP has no ports, and no IKE.
         if header.spi_i == 0 || from.peer.port() == 0 {
             return Admission::Refuse(DropReason::BadHandshake);
         }

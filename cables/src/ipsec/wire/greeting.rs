@@ -3,15 +3,12 @@
 use super::message::{Chain, Item};
 use super::{Exchange, Header, NotifyKind, PayloadKind};
 
-/// Bytes that a cookie may have.
-const COOKIE_BYTES: std::ops::RangeInclusive<usize> = 1..=64;
-
 /// What is needed of an `IKE_SA_INIT` request to ask for a cookie and to check one. Points into the datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting<'a> {
     /// The initiator's SPI; not 0.
     pub spi_i: u64,
-    /// The cookie, if the request begins with one.
+    /// The cookie, if there is one. It belongs at the beginning, but is looked for everywhere: none is to be overlooked.
     pub cookie: Option<&'a [u8]>,
     /// The nonce.
     pub nonce: &'a [u8],
@@ -29,10 +26,10 @@ impl<'a> Greeting<'a> {
             return None;
         }
         let (mut cookie, mut nonce) = (None, None);
-        for (index, item) in Chain::new(first, body).enumerate() {
+        for item in Chain::new(first, body) {
             let Item { kind, body, .. } = item.ok()?;
-            if index == 0 && kind == PayloadKind::Notify {
-                cookie = cookie_of(body);
+            if kind == PayloadKind::Notify {
+                cookie = cookie.or_else(|| cookie_of(body));
             }
             if kind == PayloadKind::Nonce {
                 nonce = Some(body);
@@ -46,5 +43,5 @@ fn cookie_of(notify: &[u8]) -> Option<&[u8]> {
     let (&[_protocol, spi_bytes, high, low], rest) = notify.split_first_chunk()?;
     let is_cookie = u16::from_be_bytes([high, low]) == NotifyKind::Cookie.code();
     let data = rest.get(usize::from(spi_bytes)..)?;
-    (is_cookie && COOKIE_BYTES.contains(&data.len())).then_some(data)
+    is_cookie.then_some(data)
 }
