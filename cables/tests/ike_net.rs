@@ -2,13 +2,17 @@
 
 mod ike;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use ike::{Net, config, peer, site};
+use ike::{Faults, Net, config, peer, site};
+use rand_chacha::rand_core::RngCore;
 use trieste_cables::Site;
-use trieste_cables::ipsec::ike::{EngineConfig, IkeEvent};
-use trieste_cables::ipsec::{Selector, Selectors, TRIESTE as KEY};
-use trieste_packet::LaneId;
+use trieste_cables::ipsec::crypto::{Group, IkeAead};
+use trieste_cables::ipsec::ike::{EngineConfig, IkeEvent, Input};
+use trieste_cables::ipsec::wire::{Exchange, Header, NotifyKind, Payload, emit, parse};
+use trieste_cables::ipsec::{EspSuite, LaneNews, PREFERRED_SERVER, Selector, Selectors, TRIESTE as KEY};
+use trieste_packet::{LaneId, Outer};
 
 const A: (usize, LaneId) = (0, LaneId(0x00a1_0001));
 const B: (usize, LaneId) = (1, LaneId(0x00b2_0002));
@@ -85,5 +89,406 @@ fn towards_upstream_every_pair_of_subnets_has_a_child_sa_of_its_own() {
         assert_eq!((report.ikes.len(), report.children.len()), (1, 4), "{report:#?}");
         assert_eq!(report.encapsulation, Some("esp"));
         assert_eq!(node.lane().path.unwrap().outer.peer.port(), 0);
+    }
+}
+
+/// One child SA and one IKE SA on both sides, and the same ones.
+fn assert_single(net: &Net) {
+    assert_connected(net);
+    let reports = [net.nodes[0].report(net.now), net.nodes[1].report(net.now)];
+    for (node, report) in net.nodes.iter().zip(&reports) {
+        assert_eq!((report.ikes.len(), report.children.len()), (1, 1), "{reports:#?}");
+        assert_eq!(node.lane().live().count(), 1, "{reports:#?}");
+    }
+    let spis = |index: usize| (reports[index].ikes[0].initiator_spi, reports[index].ikes[0].responder_spi);
+    assert_eq!(spis(0), spis(1));
+}
+
+/// Both begin at the same moment.
+fn eager(psk: &str) -> EngineConfig {
+    EngineConfig { courtesy: Duration::ZERO, ..config(psk) }
+}
+
+fn everything() -> Selectors {
+    pair("10.1.0.0/16", "10.2.0.0/16")
+}
+
+/// Packets in both directions, ten per second and direction, while time passes.
+fn traffic(net: &mut Net, span: Duration) {
+    let (there, back) = (everything(), pair("10.2.0.0/16", "10.1.0.0/16"));
+    let end = net.now + span;
+    while net.now < end {
+        net.run(millis(50));
+        net.packet(A.0, A.1, &there);
+        net.run(millis(50));
+        net.packet(B.0, B.1, &back);
+    }
+}
+
+fn lost(net: &Net) -> u64 {
+    net.nodes.iter().map(|node| node.lane().lost).sum()
+}
+
+#[test]
+fn both_may_begin_at_the_same_moment_and_one_ike_sa_stays() {
+    for seed in 0..30 {
+        let mut net = net(seed, TRIESTE, eager("secret"), eager("secret"));
+        net.faults.delay = (5, 25);
+        traffic(&mut net, seconds(15));
+        assert_single(&net);
+        assert_eq!(lost(&net), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_wrong_psk_is_named_on_both_sides() {
+    let mut net = net(3, TRIESTE, config("secret"), config("other"));
+    net.run(seconds(3));
+    let reports = [net.nodes[0].report(net.now), net.nodes[1].report(net.now)];
+    let errors: Vec<_> = reports.iter().map(|report| report.error.clone().unwrap_or_default()).collect();
+    assert!(errors.iter().all(|error| error.contains("AUTHENTICATION_FAILED")), "{errors:?}");
+    assert!(
+        reports.iter().all(|report| !report.is_up && report.children.iter().all(|c| c.inbound.is_none()))
+    );
+}
+
+#[test]
+fn no_common_proposal_is_named() {
+    let b = EngineConfig { ike_aeads: vec![IkeAead::ChaCha20Poly1305], ..config("secret") };
+    let a = EngineConfig { ike_aeads: vec![IkeAead::Aes256Gcm16], ..config("secret") };
+    let mut net = net(4, TRIESTE, a, b);
+    net.run(seconds(1));
+    assert_eq!(net.nodes[0].report(net.now).error.as_deref(), Some("NO_PROPOSAL_CHOSEN (peer)"));
+    // Nobody vouches for it: the attempt goes on.
+    assert_eq!(net.nodes[0].report(net.now).ikes.len(), 1);
+}
+
+#[test]
+fn no_common_esp_proposal_leaves_the_ike_sa_and_is_named_at_the_child_sa() {
+    let a = EngineConfig { esp_suites: vec![EspSuite::Aes128Gcm16], ..config("secret") };
+    let b = EngineConfig { esp_suites: vec![EspSuite::ChaCha20Poly1305], ..config("secret") };
+    let mut net = net(5, TRIESTE, a, b);
+    net.run(seconds(1));
+    let report = net.nodes[0].report(net.now);
+    assert_eq!(report.ikes[0].state, "established");
+    let failed = &report.children[0];
+    assert_eq!((failed.state, failed.error.as_deref()), ("failed", Some("NO_PROPOSAL_CHOSEN (peer)")));
+}
+
+#[test]
+fn wrong_selectors_concern_the_child_sa_that_has_them_alone() {
+    let mut net = Net::new(6);
+    net.add("10.0.0.1", config("secret"));
+    net.add("10.0.0.2", config("secret"));
+    let (here, there) = sites(&[]);
+    let odd = site("b", "10.0.0.2", &["10.2.0.0/16", "10.99.0.0/16"], &[]);
+    net.connect(0, peer(A.1.0, &here, &odd));
+    net.connect(1, peer(B.1.0, &there, &here));
+    net.run(seconds(5));
+    assert!(net.check(A, B, &everything()).is_ok());
+    let report = net.nodes[0].report(net.now);
+    let failed: Vec<_> = report.children.iter().filter(|child| child.error.is_some()).collect();
+    assert_eq!(failed.len(), 2, "{report:#?}");
+    assert!(failed.iter().all(|child| child.error.as_deref() == Some("TS_UNACCEPTABLE (peer)")));
+    assert_eq!(failed[0].selectors, "10.1.0.0/16 === 10.99.0.0/16");
+    let told = |event: &IkeEvent| matches!(event, IkeEvent::ChildFailed { reason, .. } if reason == "TS_UNACCEPTABLE (peer)");
+    assert_eq!(net.nodes[0].events.iter().filter(|event| told(event)).count(), 2);
+}
+
+#[test]
+fn another_group_is_tried_when_the_peer_asks_for_it() {
+    for (group, word) in [(Group::Ecp256, "ecp256"), (Group::Ecp384, "ecp384"), (Group::Modp2048, "modp2048")]
+    {
+        let b = EngineConfig { groups: vec![group], ..config("secret") };
+        let mut net = net(7, TRIESTE, config("secret"), b);
+        net.run(seconds(1));
+        assert_single(&net);
+        assert!(net.nodes[0].report(net.now).ikes[0].algorithms.ends_with(word));
+        net.input(0, Input::Rekey(A.1));
+        net.run(seconds(12));
+        assert_single(&net);
+        let report = net.nodes[0].report(net.now);
+        assert_eq!(report.children[0].algorithms, format!("aes128gcm16-{word}-esn"));
+    }
+}
+
+#[test]
+fn everything_is_renewed_by_either_side_and_by_both_at_once_without_loss() {
+    for seed in 0..8 {
+        let mut net = net(seed, TRIESTE, config("secret"), config("secret"));
+        net.faults.delay = (5, 15);
+        traffic(&mut net, seconds(3));
+        for who in [&[A][..], &[B], &[A, B]] {
+            for _ in 0..3 {
+                let before: Vec<_> = net.nodes[0].lane().live().map(|pair| pair.sa.inbound).collect();
+                who.iter().for_each(|(node, lane)| net.input(*node, Input::Rekey(*lane)));
+                traffic(&mut net, seconds(20));
+                assert_single(&net);
+                let after: Vec<_> = net.nodes[0].lane().live().map(|pair| pair.sa.inbound).collect();
+                assert_ne!(before, after, "seed {seed}");
+            }
+        }
+        assert_eq!(lost(&net), 0, "seed {seed}");
+        assert!(!net.nodes.iter().any(|node| node.events.iter().any(|e| matches!(e, IkeEvent::Down { .. }))));
+    }
+}
+
+#[test]
+fn lifetimes_bring_new_keys_by_themselves() {
+    let mut net = net(8, TRIESTE, config("secret"), config("secret"));
+    net.run(seconds(1));
+    let first = net.nodes[0].report(net.now);
+    net.run(seconds(6 * 3600));
+    assert_single(&net);
+    let later = net.nodes[0].report(net.now);
+    assert_ne!(first.ikes[0].initiator_spi, later.ikes[0].initiator_spi);
+    assert!(later.children[0].age.is_some_and(|age| age <= seconds(3600)), "{later:#?}");
+    assert_eq!(lost(&net), 0);
+}
+
+#[test]
+fn a_worn_child_sa_is_renewed() {
+    let mut net = net(9, TRIESTE, config("secret"), config("secret"));
+    net.run(seconds(1));
+    let worn = net.nodes[0].lane().pairs[0].sa.inbound;
+    net.nodes[0].lane().tell(LaneNews::Worn { child: worn });
+    net.run(seconds(2));
+    assert_single(&net);
+    assert_ne!(net.nodes[0].lane().live().next().map(|pair| pair.sa.inbound), Some(worn));
+}
+
+#[test]
+fn a_dead_peer_is_noticed_and_found_again() {
+    let mut net = net(10, TRIESTE, config("secret"), config("secret"));
+    net.run(seconds(1));
+    net.nodes[1].is_dead = true;
+    net.run(seconds(95));
+    let report = net.nodes[0].report(net.now);
+    assert_eq!((report.is_up, report.error.as_deref()), (false, Some("the peer does not answer")));
+    assert!(net.nodes[0].events.iter().any(|event| matches!(event, IkeEvent::Down { .. })));
+    assert!(net.nodes[0].lane().downs > 0);
+    assert_eq!(net.nodes[0].lane().pairs.len(), 0);
+    net.restart(1, config("secret"));
+    let (here, there) = sites(TRIESTE);
+    net.connect(1, peer(B.1.0, &there, &here));
+    net.run(seconds(40));
+    assert_single(&net);
+}
+
+#[test]
+fn a_peer_that_restarts_is_taken_back_at_once() {
+    for node in [0, 1] {
+        let mut net = net(11, TRIESTE, config("secret"), config("secret"));
+        net.run(seconds(5));
+        net.restart(node, config("secret"));
+        let (here, there) = sites(TRIESTE);
+        if node == 0 {
+            net.connect(0, peer(A.1.0, &here, &there));
+        } else {
+            net.connect(1, peer(B.1.0, &there, &here));
+        }
+        net.run(seconds(3));
+        assert_single(&net);
+    }
+}
+
+#[test]
+fn a_closed_cable_is_told_to_the_peer() {
+    let mut net = net(12, TRIESTE, config("secret"), config("secret"));
+    net.run(seconds(1));
+    net.input(1, Input::Disconnect(B.1));
+    net.run(millis(100));
+    assert!(net.nodes[0].events.iter().any(|event| matches!(event, IkeEvent::Down { .. })));
+    assert!(net.nodes[1].lane().pairs.is_empty());
+    net.run(seconds(20));
+    assert!(net.nodes[0].lane().pairs.is_empty());
+}
+
+#[test]
+fn servers_wait_and_clients_begin_with_an_ike_sa_for_each_pair() {
+    let mut net = Net::new(13);
+    net.add("10.0.0.1", config("secret"));
+    net.add("10.0.0.2", config("secret"));
+    let (mut here, mut there) = sites(&[]);
+    here.backend_config.insert(PREFERRED_SERVER.to_owned(), "true".to_owned());
+    there.backend_config.insert(PREFERRED_SERVER.to_owned(), "false".to_owned());
+    net.connect(0, peer(A.1.0, &here, &there));
+    net.run(seconds(2));
+    assert!(net.log.is_empty(), "a server begins nothing");
+    net.connect(1, peer(B.1.0, &there, &here));
+    net.run(seconds(2));
+    assert_connected(&net);
+    let report = net.nodes[0].report(net.now);
+    assert_eq!((report.mode, report.ikes.len(), report.children.len()), ("server", 4, 4), "{report:#?}");
+    let mut ids: Vec<_> =
+        report.ikes.iter().map(|ike| format!("{} {}", ike.local_id, ike.remote_id)).collect();
+    ids.sort();
+    assert_eq!(ids[1], "10.0.0.1-0-1 10.0.0.2-1-0");
+    net.restart(0, config("secret"));
+    net.connect(0, peer(A.1.0, &here, &there));
+    net.run(seconds(100));
+    assert_connected(&net);
+}
+
+#[test]
+fn messages_go_in_fragments_where_they_are_long() {
+    let small = || EngineConfig { fragment_bytes: 200, ..config("secret") };
+    let mut net = net(14, TRIESTE, small(), small());
+    net.faults = Faults { loss: 0, repetition: 300, delay: (1, 40) };
+    net.run(seconds(5));
+    assert_single(&net);
+    let longest = net
+        .log
+        .iter()
+        .filter(|(_, _, message)| {
+            Header::parse(message).is_ok_and(|(h, ..)| h.exchange != Exchange::IkeSaInit)
+        })
+        .map(|(_, _, message)| message.len())
+        .max();
+    assert!(longest.is_some_and(|bytes| bytes <= 196), "{longest:?}");
+}
+
+#[test]
+fn a_cookie_is_sent_back_with_the_same_request() {
+    let mut net = Net::new(15);
+    net.add("10.0.0.1", config("secret"));
+    let (here, there) = sites(TRIESTE);
+    net.connect(0, peer(A.1.0, &here, &there));
+    let first = parse(&net.log[0].2).expect("a request");
+    let header = Header { is_initiator: false, is_response: true, ..first.header };
+    let cookie = Payload::notify(NotifyKind::Cookie, vec![7; 20]);
+    let answer = emit(&header, std::slice::from_ref(&cookie));
+    let from = Outer { peer: SocketAddr::new(there.private_ip, 4500), local: Some(here.private_ip), tos: 0 };
+    net.input(0, Input::Datagram { message: answer, from });
+    let second = parse(&net.log[1].2).expect("a request");
+    assert_eq!(second.header, first.header);
+    assert_eq!(second.payloads[0], cookie);
+    assert_eq!(second.payloads[1..], first.payloads[..]);
+}
+
+#[test]
+fn requests_are_repeated_bit_for_bit_and_so_are_answers() {
+    let mut net = net(16, TRIESTE, config("secret"), config("secret"));
+    net.faults.loss = 400;
+    net.run(seconds(60));
+    net.faults.loss = 0;
+    net.run(seconds(60));
+    assert_single(&net);
+    let mut seen = std::collections::BTreeMap::new();
+    for (_, from, message) in &net.log {
+        let (header, ..) = Header::parse(message).expect("a message of ours");
+        let key =
+            (*from, header.spi_i, header.is_response, header.is_initiator, header.message_id, header.spi_r);
+        let before = seen.insert(key, message.clone());
+        assert!(before.is_none_or(|before| before == *message), "{header:?} was not repeated bit for bit");
+    }
+}
+
+#[test]
+fn a_peer_that_moves_behind_its_nat_is_followed() {
+    let mut net = Net::new(17);
+    net.add("10.0.0.1", config("secret"));
+    net.add("192.0.2.2", config("secret"));
+    let (here, mut there) = sites(TRIESTE);
+    there.private_ip = "192.0.2.2".parse().expect("an address");
+    let outside: SocketAddr = "198.51.100.1:30001".parse().expect("an address");
+    net.nat.push((net.nodes[0].address, outside));
+    net.connect(0, peer(A.1.0, &here, &there));
+    let mut from_there = peer(B.1.0, &there, &here);
+    from_there.address = Some(outside);
+    net.connect(1, from_there);
+    net.run(seconds(3));
+    assert_single(&net);
+    let (a, b) = (net.nodes[0].report(net.now), net.nodes[1].report(net.now));
+    assert!(a.ikes[0].is_local_nat && b.ikes[0].is_remote_nat && !a.ikes[0].is_remote_nat, "{a:#?} {b:#?}");
+    assert_eq!(net.nodes[1].lane().path.map(|path| (path.outer.peer, path.may_move)), Some((outside, true)));
+    let moved: SocketAddr = "198.51.100.1:40002".parse().expect("an address");
+    net.nat[0].1 = moved;
+    net.run(seconds(120));
+    assert_single(&net);
+    assert_eq!(net.nodes[1].lane().path.map(|path| path.outer.peer), Some(moved));
+}
+
+#[test]
+fn half_open_ike_sas_are_few_whoever_asks() {
+    let small = EngineConfig { half_open: (50, 10), ..config("secret") };
+    let mut net = Net::new(18);
+    net.add("10.0.0.1", config("secret"));
+    net.add("10.0.0.2", small);
+    let (here, there) = sites(TRIESTE);
+    net.connect(0, peer(A.1.0, &here, &there));
+    net.connect(1, peer(B.1.0, &there, &here));
+    let request = parse(&net.log[0].2).expect("a request");
+    for index in 0..500u64 {
+        let header = Header { spi_i: index + 1, ..request.header };
+        let source = SocketAddr::new(
+            std::net::Ipv4Addr::from(0x0a09_0000 + u32::try_from(index % 7).unwrap_or(0)).into(),
+            4500,
+        );
+        let from = Outer { peer: source, local: Some(there.private_ip), tos: 0 };
+        net.input(1, Input::Datagram { message: emit(&header, &request.payloads), from });
+    }
+    let load = net.nodes[1].engine.load();
+    assert_eq!(load.half_open.load(std::sync::atomic::Ordering::Relaxed), 50);
+    net.run(seconds(60));
+    assert_eq!(load.half_open.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_single(&net);
+}
+
+/// Everything happens at random; when it stops, both ends agree.
+fn storm(seed: u64, settings: &[(&str, &str)], configs: &[EngineConfig; 2]) -> Net {
+    let [a, b] = configs.clone();
+    let mut net = net(seed, settings, a, b);
+    net.faults = Faults { loss: 150, repetition: 100, delay: (1, 400) };
+    let (here, there) = sites(settings);
+    for _ in 0..40 {
+        let span = net.rng.next_u64() % 4000;
+        traffic(&mut net, millis(span));
+        match net.rng.next_u64() % 12 {
+            0..4 => net.input(A.0, Input::Rekey(A.1)),
+            4..8 => net.input(B.0, Input::Rekey(B.1)),
+            8..10 => {
+                net.input(A.0, Input::Rekey(A.1));
+                net.input(B.0, Input::Rekey(B.1));
+            }
+            10 => {
+                net.restart(A.0, configs[0].clone());
+                net.connect(A.0, peer(A.1.0, &here, &there));
+            }
+            _ => {
+                net.restart(B.0, configs[1].clone());
+                net.connect(B.0, peer(B.1.0, &there, &here));
+            }
+        }
+    }
+    net.faults = Faults { loss: 0, repetition: 0, delay: (1, 20) };
+    net
+}
+
+#[test]
+fn after_any_storm_two_trieste_gateways_have_exactly_one_pair() {
+    for seed in 0..25 {
+        let mut net = storm(seed, TRIESTE, &[eager("secret"), eager("secret")]);
+        // What waits for a dead peer takes a minute and the time until it is asked.
+        net.run(seconds(200));
+        println!("seed {seed}");
+        assert_single(&net);
+        let before = lost(&net);
+        traffic(&mut net, seconds(5));
+        assert_eq!(lost(&net), before);
+    }
+}
+
+#[test]
+fn after_any_storm_every_pair_of_subnets_has_its_child_sa() {
+    for seed in 100..112 {
+        let mut net = storm(seed, &[], &[eager("secret"), eager("secret")]);
+        net.run(seconds(200));
+        println!("seed {seed}");
+        assert_connected(&net);
+        for node in &net.nodes {
+            let report = node.report(net.now);
+            assert_eq!((report.ikes.len(), report.children.len()), (1, 4), "{report:#?}");
+        }
     }
 }

@@ -33,7 +33,6 @@ impl IkeEngine {
                 if is_contact {
                     self.forget_older(&mut sa, lane, now);
                 }
-                self.settle_duplicates(&mut sa, lane, now);
                 self.transmit(&datagrams, from);
                 self.sas.insert(sa.spi, sa);
             }

@@ -111,7 +111,6 @@ impl IkeEngine {
         if is_contact {
             self.forget_older(sa, lane, now);
         }
-        self.settle_duplicates(sa, lane, now);
     }
 
     /// None: it does not say who it is.

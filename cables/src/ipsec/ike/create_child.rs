@@ -121,10 +121,7 @@ impl IkeEngine {
                     self.doom_child(sa, old);
                 }
             }
-            None => {
-                self.install(sa, new, Outbound::Now, now);
-                self.settle_twins(sa, spi);
-            }
+            None => self.install(sa, new, Outbound::Now, now),
         }
     }
 
@@ -183,24 +180,6 @@ impl IkeEngine {
             .filter(|(_, wanted)| narrow::overlap(&wanted.selectors, selectors))
             .map(|(index, _)| index)
             .collect()
-    }
-
-    /// Both ends have asked for the same child SA at once: who asked for the one with the lowest nonce deletes it. Foreign
-    /// peers keep both, and so do we while they do.
-    fn settle_twins(&mut self, sa: &mut IkeSa, spi: Spi) {
-        let (true, Some(new)) = (sa.is_kin, sa.children.get(&spi)) else { return };
-        let twin = |other: &&child::Child| {
-            other.inbound != spi
-                && other.state == ChildState::Installed
-                && other.is_ours != new.is_ours
-                && other.serves == new.serves
-        };
-        let Some(other) = sa.children.values().find(twin) else { return };
-        let loser = if other.lowest < new.lowest { other } else { new };
-        let (loser, is_ours) = (loser.inbound, loser.is_ours);
-        if is_ours {
-            self.doom_child(sa, loser);
-        }
     }
 
     fn on_child_refusal(&mut self, sa: &mut IkeSa, mut offer: ChildOffer, refused: Refused, now: Instant) {
@@ -288,16 +267,10 @@ impl IkeEngine {
         match self.answer_child(sa, payloads, None) {
             Ok((answer, new)) => {
                 let spi = new.inbound;
-                match old {
-                    Some(old) => {
-                        // Its place is kept by the old one until the peer shows that it has the new one.
-                        self.install(sa, new, Outbound::AfterInbound, now);
-                        self.replaced_by_peer(sa, old, spi);
-                    }
-                    None => {
-                        self.install(sa, new, Outbound::AfterInbound, now);
-                        self.settle_twins(sa, spi);
-                    }
+                // The place of an old one is kept by that until the peer shows that it has the new one.
+                self.install(sa, new, Outbound::AfterInbound, now);
+                if let Some(old) = old {
+                    self.replaced_by_peer(sa, old, spi);
                 }
                 answer
             }

@@ -1,14 +1,19 @@
 //! What an IKE SA that came about means for others of the same peer (RFC 7296 sections 2.4, 2.8.2 and 2.23).
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use trieste_packet::{LaneId, Outer};
 
 use super::EngineLoad;
+use super::child::{Child, ChildState};
 use super::engine::IkeEngine;
-use super::sa::{IkeSa, State};
-use crate::ipsec::EspPath;
+use super::sa::{IkeSa, Operation, State};
+use crate::ipsec::{EspPath, Spi};
+
+/// How long two SAs are kept that came about at once: until the answers that make the second one have arrived, or one
+/// of their repetitions.
+const DOUBT: Duration = Duration::from_secs(1);
 
 impl IkeEngine {
     /// The peer has proved who it is, or the IKE SA takes the place of one whose peer has.
@@ -86,19 +91,43 @@ impl IkeEngine {
 
     /// Both ends have begun at once: of two IKE SAs, who began the one with the lowest nonce deletes it, as with
     /// rekeyings that collide. Foreign peers keep both, and so do we while they do.
-    pub(super) fn settle_duplicates(&mut self, sa: &mut IkeSa, lane: LaneId, now: Instant) {
-        let planned = self.peers.get(&lane).and_then(|peer| peer.planned.get(sa.plan));
-        let (Some(planned), true) = (planned, sa.is_kin && sa.is_established()) else { return };
-        let others: Vec<u64> = planned.sas.iter().copied().filter(|spi| *spi != sa.spi).collect();
-        for spi in others {
-            let Some(other) = self.sas.get(&spi).filter(|other| other.is_established()) else { continue };
-            let is_other_lower = other.lowest < sa.lowest;
-            if is_other_lower && other.is_initiator {
-                self.doom_ike(spi, now);
-            } else if !is_other_lower && sa.is_initiator {
-                self.doom(sa);
+    pub(super) fn settle_duplicates(&mut self, lane: LaneId, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&lane) else { return };
+        for planned in peer.planned.iter_mut().filter(|planned| planned.sas.len() > 1) {
+            let rank = |spi: &u64| self.sas.get(spi).filter(|sa| sa.is_kin).map(|sa| sa.lowest.clone());
+            // What is asked for in the meantime is asked for in the one that stays.
+            planned.sas.sort_by_cached_key(rank);
+            let kept = planned.sas.last().copied();
+            for spi in &planned.sas {
+                let Some(sa) = self.sas.get_mut(spi).filter(|sa| sa.is_kin && sa.is_established()) else {
+                    continue;
+                };
+                if Some(*spi) == kept {
+                    sa.doom_at = None;
+                } else if sa.is_initiator && sa.doom_at.is_none() {
+                    sa.doom_at = Some(now + DOUBT);
+                }
             }
         }
+    }
+
+    /// Both ends have asked for the same child SA at once: likewise. Of two that are new or of which one is being renewed
+    /// it is not known yet whether both stay.
+    pub(super) fn settle_twins(&mut self, sa: &mut IkeSa, now: Instant) {
+        let is_asking =
+            sa.pending.as_ref().is_some_and(|pending| matches!(pending.operation, Operation::Child(_)));
+        if !sa.is_kin || is_asking {
+            return;
+        }
+        let is_settled =
+            |child: &&Child| child.state == ChildState::Installed && now >= child.meter.made() + DOUBT;
+        let settled: Vec<&Child> = sa.children.values().filter(is_settled).collect();
+        let is_loser = |child: &&&Child| {
+            let mut others = settled.iter().filter(|other| other.serves == child.serves);
+            child.is_ours && others.any(|other| other.lowest > child.lowest)
+        };
+        let losers: Vec<Spi> = settled.iter().filter(is_loser).map(|child| child.inbound).collect();
+        losers.into_iter().for_each(|spi| self.doom_child(sa, spi));
     }
 
     /// Marks an IKE SA for deletion.

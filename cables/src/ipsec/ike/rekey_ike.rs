@@ -81,9 +81,10 @@ impl IkeEngine {
                 new.state = State::Doomed;
             }
             rival => {
-                // The peer will delete the other one; it is of no use until then.
+                // The peer will delete the other one, unless it has forgotten it because our deletion of the old one came
+                // before our answer. It is of no use either way.
                 if let Some(mut rival) = rival {
-                    rival.state = State::Replaced(now + self.config.give_up);
+                    rival.state = State::Replaced(now + self.config.give_up / 6);
                     self.sas.insert(rival.spi, rival);
                 }
                 self.succeed(sa, &mut new, now);

@@ -117,6 +117,8 @@ pub(super) struct IkeSa {
     pub(super) patience: Instant,
     /// Whether the peer is to be asked for a sign of life.
     pub(super) wants_probe: bool,
+    /// When it is to be deleted because there are two: not before the other one is known to work.
+    pub(super) doom_at: Option<Instant>,
     /// Notifies that go with the deletion.
     pub(super) farewell: Vec<Payload>,
 }
@@ -170,6 +172,7 @@ impl IkeSa {
             hard_at: now,
             patience: now,
             wants_probe: false,
+            doom_at: None,
             farewell: Vec::new(),
         }
     }

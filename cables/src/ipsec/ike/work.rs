@@ -147,6 +147,7 @@ impl IkeEngine {
         let lanes: Vec<LaneId> = self.peers.keys().copied().collect();
         for lane in &lanes {
             self.read_news(*lane, now);
+            self.settle_duplicates(*lane, now);
         }
         for spi in self.sas.keys().copied().collect::<Vec<_>>() {
             let Some(mut sa) = self.sas.remove(&spi) else { continue };
@@ -166,7 +167,9 @@ impl IkeEngine {
     /// Hard limits are hard.
     fn age(&mut self, sa: &mut IkeSa, now: Instant) {
         match sa.state {
-            State::Established if now >= sa.hard_at => self.doom(sa),
+            State::Established if now >= sa.hard_at || sa.doom_at.is_some_and(|at| at <= now) => {
+                self.doom(sa);
+            }
             State::Established => {
                 let old = sa
                     .children
@@ -175,6 +178,7 @@ impl IkeEngine {
                 for spi in old.map(|child| child.inbound).collect::<Vec<_>>() {
                     self.doom_child(sa, spi);
                 }
+                self.settle_twins(sa, now);
             }
             // Who was to delete it has not: nothing is lost by it.
             State::Replaced(until) if now >= until => {
