@@ -237,6 +237,10 @@ impl IkeEngine {
         if let Some(planned) = peer.planned.get_mut(plan) {
             planned.attempt = None;
             planned.backoff.failed(&self.config, now);
+            // Meanwhile the peer has begun one, which is there: nobody misses this one.
+            if !planned.sas.is_empty() && !planned.is_replaced {
+                return;
+            }
         }
         peer.error = Some(reason.clone());
         if !peer.is_up {
