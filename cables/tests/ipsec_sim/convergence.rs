@@ -64,6 +64,10 @@ fn troubled_world(seed: u64) -> World {
     if has_nat {
         world.put_behind_nat(0);
     }
+    for gateway in &mut world.gateways {
+        gateway.recipe.is_wary = random.chance(200);
+    }
+    world.mischief = if random.chance(300) { random.below(200) } else { 0 };
     let weather = weather(&mut random);
     world.weather = weather;
     for gateway in 0..count {
@@ -84,6 +88,7 @@ fn troubled_world(seed: u64) -> World {
     }
     // What was planned to end may end later than the trouble.
     world.run(Duration::from_secs(100));
+    world.mischief = 0;
     world.act(Action::Weather(Weather::FAIR));
     for gateway in 0..count {
         world.act(Action::Publish(gateway));

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crossbeam::channel::{Receiver, Sender, bounded};
+use trieste_cables::ipsec::gate::{GateShared, IpsecGate};
 use trieste_cables::ipsec::ike::{EngineConfig, IkeEngine, IkeEvent, Input, PeerConfig, PeerReport};
 use trieste_cables::ipsec::link::link;
 use trieste_cables::ipsec::{ChildSa, EspCable, EspCableConfig, LaneLink, LaneOrder, LanePort, Spi};
-use trieste_cables::{Cable as _, Jobs, Lane as _, Site, Transmit};
+use trieste_cables::{Admission, Cable as _, Gate as _, Jobs, Lane as _, Message, Site, Transmit};
 use trieste_packet::{Batch, CableId, Drops, LaneId, LayoutKind, Outer, Packet, Pool, PoolConfig};
 
 use super::network::Place;
@@ -16,11 +18,26 @@ use super::random::Random;
 /// How long the lane of a cable that was cut still opens, as in the pipeline.
 const CUT_LANE: Duration = Duration::from_secs(5);
 
+/// Buffers of a gateway.
+const SLOTS: usize = 96;
+
 /// What a gateway is made of, whichever time it is started.
 #[derive(Clone)]
 pub(crate) struct Recipe {
     pub(crate) site: Site,
     pub(crate) config: EngineConfig,
+    /// Whether its gate believes that there is a flood, and asks everybody for a cookie.
+    pub(crate) is_wary: bool,
+}
+
+/// Room of an inbox; from a quarter of it on a gate is wary.
+const INBOX: usize = 64;
+
+/// A worker's gate, and the inbox that it fills.
+struct Door {
+    gate: IpsecGate,
+    inbox: Receiver<Input>,
+    others: Sender<Input>,
 }
 
 /// A gateway that runs or not.
@@ -28,6 +45,7 @@ pub(crate) struct Gateway {
     pub(crate) recipe: Recipe,
     pub(crate) place: Place,
     pub(crate) engine: Option<IkeEngine>,
+    door: Option<Door>,
     pub(crate) lanes: BTreeMap<LaneId, LaneSide>,
     pub(crate) drops: Drops,
     /// Negotiations that the engine said have failed.
@@ -60,10 +78,11 @@ impl Gateway {
             recipe,
             place,
             engine: None,
+            door: None,
             lanes: BTreeMap::new(),
             drops: Drops::default(),
             failures: Vec::new(),
-            pool: Pool::new(PoolConfig { slots: 96, slot_bytes: 16 * 1024 }),
+            pool: Pool::new(PoolConfig { slots: SLOTS, slot_bytes: 16 * 1024 }),
             first_lane,
             next_lane: first_lane,
         }
@@ -71,12 +90,37 @@ impl Gateway {
 
     /// Begins without any memory.
     pub(crate) fn start(&mut self, random: &mut Random, now: Instant) {
-        self.engine = Some(IkeEngine::new(self.recipe.config.clone(), Box::new(random.fork()), now));
+        let engine = IkeEngine::new(self.recipe.config.clone(), Box::new(random.fork()), now);
+        let (others, inbox) = bounded(INBOX);
+        let shared = GateShared::new([7; 32].into(), others.clone(), engine.load());
+        self.door = Some(Door { gate: IpsecGate::new(shared, now), inbox, others });
+        self.engine = Some(engine);
+    }
+
+    /// What a datagram is, in the words of the gate. Raw ESP does not come to its port.
+    pub(crate) fn classify(&self, payload: &[u8]) -> Message {
+        self.door.as_ref().map_or(Message::Unknown, |door| door.gate.classify(payload))
+    }
+
+    /// Shows an IKE message to the gate, which hands it to the engine or answers it.
+    pub(crate) fn admit(&mut self, payload: &[u8], from: &Outer, now: Instant) -> Option<Vec<u8>> {
+        let (door, engine) = (self.door.as_mut()?, self.engine.as_mut()?);
+        if self.recipe.is_wary {
+            // What others have sent, and nobody has fetched.
+            (0..=INBOX / 4).for_each(|_| door.others.send(Input::Rekey(LaneId(0))).unwrap());
+        }
+        let admission = door.gate.admit(payload, from, now);
+        door.inbox.try_iter().for_each(|input| engine.handle_input(input, now));
+        match admission {
+            Admission::Reply(answer) => Some(answer),
+            Admission::Taken | Admission::Refuse(_) => None,
+            Admission::Pass(_) => panic!("a gate hands IKE messages on itself"),
+        }
     }
 
     /// As kill -9 does: nobody is told, and nothing is remembered, not even which lanes there were.
     pub(crate) fn kill(&mut self) {
-        self.engine = None;
+        (self.engine, self.door) = (None, None);
         self.lanes.clear();
         self.next_lane = self.first_lane;
     }
@@ -176,7 +220,7 @@ impl Gateway {
             made.extend(messages(&packet).into_iter().map(|bytes| (packet.outer, bytes)));
             self.pool.recycle(packet.buf);
         }
-        assert_eq!(self.pool.capacity(), 96, "no buffer is lost");
+        assert_eq!(self.pool.available(), SLOTS, "no buffer is lost");
         made
     }
 

@@ -11,6 +11,8 @@ pub(crate) struct Frame {
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
     pub(crate) payload: Vec<u8>,
+    /// Whether no gateway has sent it.
+    pub(crate) is_forged: bool,
 }
 
 /// What a payload is, by its first bytes (RFC 3948 section 2).
@@ -24,6 +26,26 @@ pub(crate) enum Kind {
 impl Frame {
     pub(crate) fn kind(&self) -> Kind {
         kind(&self.payload, self.destination.port() == 0)
+    }
+
+    /// Makes one of a frame that was remembered: the same again, from elsewhere, shorter, or with a bit turned.
+    pub(crate) fn spoil(&mut self, random: &mut Random) {
+        self.is_forged = true;
+        let bytes = self.payload.len() as u64;
+        match random.below(5) {
+            0 => {}
+            1 => self.source.set_port(u16::try_from(random.between(1, 65_535)).unwrap()),
+            2 => self.payload.truncate(usize::try_from(random.below(bytes)).unwrap()),
+            // Headers are worth more of the trouble than what is encrypted.
+            3 => self.turn_bit(random.below(bytes.min(40)), random),
+            _ => self.turn_bit(random.below(bytes), random),
+        }
+    }
+
+    fn turn_bit(&mut self, index: u64, random: &mut Random) {
+        if let Some(byte) = self.payload.get_mut(usize::try_from(index).unwrap()) {
+            *byte ^= 1 << random.below(8);
+        }
     }
 }
 
@@ -108,7 +130,7 @@ impl Place {
             None if is_raw => SocketAddr::new(self.own.ip(), 0),
             None => self.own,
         };
-        Some(Frame { source, destination, payload })
+        Some(Frame { source, destination, payload, is_forged: false })
     }
 
     /// Whether a frame from outside reaches the gateway.

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use trieste_cables::Message;
 use trieste_cables::ipsec::ike::{EngineConfig, Input};
-use trieste_cables::ipsec::{LaneOrder, Outbound, Spi};
+use trieste_cables::ipsec::{LaneOrder, Outbound};
 use trieste_packet::{LaneId, Outer};
 
 use super::checker::Checker;
@@ -22,6 +23,9 @@ const STEPS_AT_ONCE: u32 = 500;
 
 /// Soft lifetime of child SAs from which on no test sees one renewed because of its age.
 const LONG: Duration = Duration::from_secs(3000);
+
+/// Frames that somebody on the way remembers.
+const REMEMBERED: usize = 400;
 
 /// Something that is done to the world.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +67,9 @@ pub(crate) struct World {
     published: Vec<SocketAddr>,
     queue: BTreeMap<(Instant, u64), Event>,
     next_event: u64,
+    /// Of 1000 frames, how many have somebody send one again.
+    pub(crate) mischief: u64,
+    remembered: Vec<Frame>,
     is_traced: bool,
 }
 
@@ -76,7 +83,8 @@ impl World {
             .iter()
             .enumerate()
             .map(|(index, config)| {
-                let recipe = Recipe { site: shape.site(index, count), config: config.clone() };
+                let recipe =
+                    Recipe { site: shape.site(index, count), config: config.clone(), is_wary: false };
                 let place = Place { own: shape::own_address(index), mapping: None };
                 Gateway::new(recipe, place, 0x00a0_0000 + 0x1000 * u32::try_from(index).unwrap())
             })
@@ -97,6 +105,8 @@ impl World {
             published,
             queue: BTreeMap::new(),
             next_event: 0,
+            mischief: 0,
+            remembered: Vec::new(),
             is_traced: seeds::is_traced(),
         }
     }
@@ -293,25 +303,51 @@ impl World {
     }
 
     fn arrive(&mut self, frame: &Frame) {
+        self.meddle(frame);
         let Some(index) = self.gateways.iter().position(|gateway| gateway.place.takes(frame.destination))
         else {
             return;
         };
         let from = Outer { peer: frame.source, local: Some(self.gateways[index].place.ip()), tos: 0 };
-        match frame.kind() {
-            Kind::Keepalive => {}
-            Kind::Ike => {
+        let is_raw = frame.destination.port() == 0;
+        match self.gateways[index].classify(&frame.payload) {
+            Message::Negotiation if !is_raw => {
                 self.trace(|| format!("{index} <- {} {}", frame.source, describe(&frame.payload, false)));
-                let message = frame.payload[4..].to_vec();
-                self.gateways[index].input(Input::Datagram { message, from }, self.now);
+                let answer = self.gateways[index].admit(&frame.payload, &from, self.now);
                 self.flush(index);
+                if let Some(payload) = answer {
+                    self.send(index, Outer { tos: 0, ..from }, payload);
+                }
             }
-            Kind::Esp => self.open(index, frame, from),
+            Message::Data(lane) => self.open(index, lane, frame, from),
+            Message::Negotiation
+            | Message::Keepalive
+            | Message::Unknown
+            | Message::Control(_)
+            | Message::Greeting => {}
         }
     }
 
-    fn open(&mut self, index: usize, frame: &Frame, from: Outer) {
-        let lane = Spi::from_bytes(*frame.payload.first_chunk().expect("the checker has seen it")).lane();
+    /// Somebody on the way remembers frames, and sends some of them again later, as they were or not.
+    fn meddle(&mut self, frame: &Frame) {
+        if self.mischief == 0 || frame.is_forged {
+            return;
+        }
+        if self.remembered.len() < REMEMBERED {
+            self.remembered.push(frame.clone());
+        } else if self.random.chance(100) {
+            let index = usize::try_from(self.random.below(REMEMBERED as u64)).unwrap();
+            self.remembered[index] = frame.clone();
+        }
+        if self.random.chance(self.mischief) {
+            let mut forged = self.random.choose(&self.remembered).clone();
+            forged.spoil(&mut self.random);
+            let wait = self.random.millis(0, 30);
+            self.schedule(wait, Event::Arrive(forged));
+        }
+    }
+
+    fn open(&mut self, index: usize, lane: LaneId, frame: &Frame, from: Outer) {
         self.relay(index, lane);
         let Some(peer) = self.gateways[index].lanes.get(&lane).map(|side| side.peer) else { return };
         for packet in self.gateways[index].open(lane, frame.payload.clone(), from, self.now) {
