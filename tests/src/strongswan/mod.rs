@@ -177,20 +177,20 @@ impl Strongswan {
         sas::parse(&self.swanctl(&["--list-sas", "--raw"]).stdout()?)
     }
 
-    /// Waits until there is exactly one established IKE SA, with exactly this many installed child SAs.
+    /// Waits until there is exactly one established IKE SA, with exactly this many installed child SAs; returns it with
+    /// those alone. Renewed ones stay in the list for a few seconds.
     ///
     /// # Errors
     /// If there is not within `timeout`; the error shows its log.
     pub fn wait_children(&self, count: usize, timeout: Duration) -> anyhow::Result<IkeSa> {
         let found = eventually("strongSwan's SAs", timeout, || {
             let sas = self.sas()?;
-            let [ike] = sas.as_slice() else { anyhow::bail!("{} IKE SAs: {sas:?}", sas.len()) };
-            let installed = ike.children.iter().filter(|child| child.state == "INSTALLED").count();
-            anyhow::ensure!(
-                ike.state == "ESTABLISHED" && installed == count && ike.children.len() == count,
-                "{ike:?}"
-            );
-            Ok(ike.clone())
+            let established: Vec<_> = sas.iter().filter(|ike| ike.state == "ESTABLISHED").collect();
+            let [ike] = established.as_slice() else { anyhow::bail!("{} IKE SAs: {sas:?}", sas.len()) };
+            let mut ike = (*ike).clone();
+            ike.children.retain(|child| child.state == "INSTALLED");
+            anyhow::ensure!(ike.children.len() == count, "{sas:?}");
+            Ok(ike)
         });
         found.with_context(|| self.last_words())
     }
