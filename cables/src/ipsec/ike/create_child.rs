@@ -116,6 +116,7 @@ impl IkeEngine {
                 if rival.is_some_and(|rival| lowest < rival.lowest) {
                     self.install(sa, new, Outbound::AfterInbound, now);
                     self.doom_child(sa, spi);
+                    self.replace_child(sa, old);
                 } else {
                     self.install(sa, new, Outbound::Now, now);
                     self.doom_child(sa, old);
@@ -194,6 +195,12 @@ impl IkeEngine {
             return self.send_child_offer(sa, offer, now);
         }
         self.free_offer(lane, sa.plan, &offer);
+        if let (Some(old), true) =
+            (offer.old, offer.rival.is_some_and(|rival| sa.children.contains_key(&rival)))
+        {
+            // What the peer has made in its place stays.
+            return self.replace_child(sa, old);
+        }
         match (kind, offer.old) {
             (NotifyKind::TemporaryFailure, _) => self.be_patient(sa, now),
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25

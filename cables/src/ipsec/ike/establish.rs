@@ -93,7 +93,7 @@ impl IkeEngine {
     /// rekeyings that collide. Foreign peers keep both, and so do we while they do.
     pub(super) fn settle_duplicates(&mut self, lane: LaneId, now: Instant) {
         let Some(peer) = self.peers.get_mut(&lane) else { return };
-        for planned in peer.planned.iter_mut().filter(|planned| planned.sas.len() > 1) {
+        for planned in &mut peer.planned {
             let rank = |spi: &u64| self.sas.get(spi).filter(|sa| sa.is_kin).map(|sa| sa.lowest.clone());
             // What is asked for in the meantime is asked for in the one that stays.
             planned.sas.sort_by_cached_key(rank);
