@@ -34,7 +34,11 @@ pub(crate) enum Action {
     Rekey(usize),
     Kill(usize),
     Start(usize),
-    /// A gateway closes its cables, and makes new ones.
+    /// A gateway closes its cables.
+    Disconnect(usize),
+    /// A gateway makes cables to all others.
+    Connect(usize),
+    /// Both.
     Reconnect(usize),
     /// The NAT in front of a gateway takes another mapping.
     Rebind(usize, SocketAddr),
@@ -207,17 +211,23 @@ impl World {
                 self.gateways[index].start(&mut self.random, self.now);
                 self.connect(index);
             }
+            Action::Disconnect(index) => self.disconnect(index),
+            Action::Connect(index) => self.connect(index),
             Action::Reconnect(index) => {
-                for peer in 0..self.gateways.len() {
-                    self.gateways[index].disconnect(peer, self.now);
-                }
-                self.flush(index);
+                self.disconnect(index);
                 self.connect(index);
             }
             Action::Rebind(index, mapping) => self.gateways[index].place.mapping = Some(mapping),
             Action::Publish(index) => self.publish(index),
             Action::Weather(weather) => self.weather = weather,
         }
+    }
+
+    fn disconnect(&mut self, index: usize) {
+        for peer in 0..self.gateways.len() {
+            self.gateways[index].disconnect(peer, self.now);
+        }
+        self.flush(index);
     }
 
     fn connect(&mut self, index: usize) {
