@@ -5,8 +5,8 @@
 //! TRIESTE_SIM_SEED=17 cargo test -p trieste-cables --test ipsec_sim NAME -- --nocapture
 //! ```
 //!
-//! runs that one again. `TRIESTE_SIM_SEEDS` says how many are run (a test's own number is what continuous integration has
-//! time for), `TRIESTE_SIM_TRACE=1` prints every message and order.
+//! runs that one again. `TRIESTE_SIM_SEEDS` says how many are run, from that one or from 0 on (a test's own number is what
+//! continuous integration has time for), `TRIESTE_SIM_TRACE=1` prints every message and order.
 //!
 //! ```text
 //!   inner packets ─▶ EspCable::seal ─▶ checker ─▶ network: loss, delay, copies, NAT ─▶ EspCable::open ─▶ checker

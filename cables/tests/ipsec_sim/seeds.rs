@@ -4,10 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Runs `scenario` with each of `count` seeds, or with those that the environment asks for. A seed that fails is named.
 pub(crate) fn each(name: &str, count: u64, scenario: impl Fn(u64)) {
-    let seeds: Vec<u64> = match (number("TRIESTE_SIM_SEED"), number("TRIESTE_SIM_SEEDS")) {
-        (Some(seed), _) => vec![seed],
-        (None, Some(count)) => (0..count).collect(),
-        (None, None) => (0..count).collect(),
+    let seeds = match (number("TRIESTE_SIM_SEED"), number("TRIESTE_SIM_SEEDS")) {
+        (Some(first), more) => first..first + more.unwrap_or(1),
+        (None, more) => 0..more.unwrap_or(count),
     };
     for seed in seeds {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| scenario(seed))) {
