@@ -1,8 +1,10 @@
 //! `trieste capture`: packets from inside a gateway, to a file or a pipe, as they pass.
 
+mod secrets;
+
 use std::io::{self, IsTerminal};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use hyper::body::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::exec;
@@ -21,6 +24,7 @@ use super::gateway::GatewayArgs;
 use super::output::{is_reader_gone, remark};
 use super::pcapng::PacketCounter;
 use super::socket;
+use secrets::{Folder, Source};
 use trieste_control::admin::{CAPTURE_PATH, CapturePoint, CaptureProtocol, CaptureRequest};
 
 /// Ours: how soon it is noticed, in silence, that nobody reads any more.
@@ -57,6 +61,10 @@ pub(super) struct CaptureArgs {
     /// Write to this file; - is standard output [default: -]
     #[arg(long, short, value_name = "FILE", default_value = "-", hide_default_value = true)]
     write: PathBuf,
+    /// Also write the keys that Wireshark needs to read the packets, into a folder of its own (IPsec only). Whoever has
+    /// that folder can read all traffic of these connections [default folder: FILE.secrets]
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true)]
+    with_secrets: Option<Option<PathBuf>>,
 }
 
 /// A capture, as it comes.
@@ -80,6 +88,11 @@ pub(super) async fn run(args: &CaptureArgs) -> anyhow::Result<()> {
              trieste capture -w - | tcpdump -n -r -"
         );
     }
+    if args.gateway.is_of_cluster() && args.with_secrets.is_some() {
+        bail!(
+            "keys do not leave the gateway's node: run this there, or in its pod, without naming a cluster"
+        );
+    }
     if args.gateway.is_of_cluster() { of_pod(args, is_piped).await } else { of_socket(args, is_piped).await }
 }
 
@@ -88,13 +101,44 @@ async fn of_socket(args: &CaptureArgs, is_piped: bool) -> anyhow::Result<()> {
     let socket = args.gateway.socket.path();
     let query = args.request().to_query();
     let path = if query.is_empty() { CAPTURE_PATH.to_owned() } else { format!("{CAPTURE_PATH}?{query}") };
+    let folder = args.secrets_folder(is_piped)?;
+    let source = match folder {
+        Some(_) => Some(Source::open(&socket).await?),
+        None => None,
+    };
     let body = socket::open(&socket, &path).await?.into_body();
+    let _keys = match (source, &folder) {
+        (Some(source), Some(folder)) => Some(write_keys(source, folder, &args.write)?),
+        _ => None,
+    };
     let pieces = body.into_data_stream().map(|piece| piece.map_err(anyhow::Error::from));
     match carry(args, is_piped, &socket.display().to_string(), Box::pin(pieces)).await? {
         End::Told | End::ReaderGone => Ok(()),
         End::GatewayGone => {
             bail!("the gateway ended the capture; has it stopped? What was captured so far is complete")
         }
+    }
+}
+
+/// Begins to write keys. They are written until the value is dropped.
+fn write_keys(source: Source, folder: &Path, capture: &Path) -> anyhow::Result<AbortOnDrop> {
+    let files = Folder::open(folder)?;
+    remark(&format!(
+        "warning: the keys of all connections are written to {}; whoever has them can read all traffic. Delete the \
+         folder when you are done. To look: WIRESHARK_CONFIG_DIR={} tshark -r {}",
+        folder.display(),
+        folder.display(),
+        capture.display(),
+    ));
+    Ok(AbortOnDrop(tokio::spawn(source.follow(files))))
+}
+
+/// A task that ends with this value.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -165,6 +209,18 @@ impl CaptureArgs {
             port: self.port,
             proto: self.proto,
             snaplen: self.snaplen,
+        }
+    }
+
+    /// Where keys go, if they are wanted.
+    fn secrets_folder(&self, is_piped: bool) -> anyhow::Result<Option<PathBuf>> {
+        match &self.with_secrets {
+            None => Ok(None),
+            Some(Some(folder)) => Ok(Some(folder.clone())),
+            Some(None) if is_piped => {
+                bail!("a pipe has no place beside it: say where keys go, with --with-secrets=FOLDER")
+            }
+            Some(None) => Ok(Some(Folder::beside(&self.write))),
         }
     }
 
