@@ -7,12 +7,12 @@ use zeroize::Zeroizing;
 
 use super::child::ChildOffer;
 use super::engine::IkeEngine;
-use super::init::Answered;
+use super::init::{Answered, Attempt};
 use super::payloads::{Payloads, words};
 use super::sa::{IkeSa, Operation, State};
 use super::{EngineLoad, IkeEvent, negotiate};
-use crate::ipsec::LaneOrder;
 use crate::ipsec::wire::{Auth, AuthMethod, Exchange, Notify, NotifyKind, Payload};
+use crate::ipsec::{LaneOrder, Spi};
 
 /// What IKE_AUTH is to make.
 #[derive(Debug)]
@@ -20,32 +20,53 @@ pub(super) struct AuthOffer {
     /// The first child SA.
     pub(super) child: ChildOffer,
     /// The peer's answer to IKE_SA_INIT, which its proof covers.
-    response: Vec<u8>,
+    pub(super) response: Vec<u8>,
     /// Our nonce and the peer's.
     nonces: (Vec<u8>, Vec<u8>),
+    /// What was answered: there may be another answer.
+    pub(super) attempt: Option<Attempt>,
+    /// What other answers have made.
+    pub(super) rivals: Vec<IkeSa>,
 }
 
 impl IkeEngine {
     /// Sends IKE_AUTH, unless the peer was faster and there is an IKE SA already.
-    pub(super) fn authenticate(&mut self, mut sa: IkeSa, answered: Answered, now: Instant) {
-        let (lane, plan) = answered.attempt_plan;
-        (sa.lane, sa.plan) = (Some(lane), plan);
-        let Some(peer) = self.peers.get_mut(&lane) else { return };
-        let Some(planned) = peer.planned.get_mut(plan) else { return };
-        if !planned.sas.is_empty() && !planned.is_replaced {
+    pub(super) fn authenticate(&mut self, mut sa: IkeSa, answered: Answered, attempt: Attempt, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&attempt.lane) else { return };
+        let Some(planned) = peer.planned.get_mut(attempt.plan) else { return };
+        let is_late = !planned.sas.is_empty() && !planned.is_replaced;
+        let spi = if is_late { None } else { peer.spis.take() };
+        let (Some(spi), Some(wanted)) = (spi, planned.wanted.first_mut()) else {
             planned.attempt = None;
+            planned.backoff.failed(&self.config, now);
             return;
-        }
-        let is_first = planned.sas.is_empty();
-        let Some(wanted) = planned.wanted.first_mut() else { return };
-        let Some(spi) = peer.spis.take() else { return };
+        };
         wanted.is_asked = true;
+        self.send_auth(&mut sa, answered, attempt, spi, now);
+        self.sas.insert(sa.spi, sa);
+    }
+
+    /// Sends IKE_AUTH with `spi` for the first child SA.
+    pub(super) fn send_auth(
+        &mut self,
+        sa: &mut IkeSa,
+        answered: Answered,
+        attempt: Attempt,
+        spi: Spi,
+        now: Instant,
+    ) {
+        (sa.lane, sa.plan) = (Some(attempt.lane), attempt.plan);
+        let planned = self.peers.get(&attempt.lane).and_then(|peer| peer.planned.get(attempt.plan));
+        let Some((planned, wanted)) = planned.and_then(|planned| Some((planned, planned.wanted.first()?)))
+        else {
+            return;
+        };
         let selectors = wanted.selectors.clone();
         let (local_id, remote_id) = (planned.plan.local_id.clone(), planned.plan.remote_id.clone());
-        let proof =
-            sa.keys.psk_auth(&self.config.psk, true, &answered.request, &answered.nonces.1, &local_id);
+        let (psk, nonces) = (&self.config.psk, &answered.nonces);
+        let proof = sa.keys.psk_auth(psk, true, &attempt.request, &nonces.1, &local_id);
         let mut payloads = vec![Payload::IdI(local_id)];
-        if is_first {
+        if planned.sas.is_empty() {
             payloads.push(Payload::notify(NotifyKind::InitialContact, Vec::new()));
         }
         payloads.push(Payload::IdR(remote_id));
@@ -53,10 +74,9 @@ impl IkeEngine {
         payloads.push(Payload::Sa(negotiate::esp_offer(&self.config, spi, sa.is_kin, false)));
         payloads.push(Payload::TsI(selectors.local.clone()));
         payloads.push(Payload::TsR(selectors.remote.clone()));
-        let nonce = answered.nonces.0.clone();
         let child = ChildOffer {
             spi,
-            nonce,
+            nonce: answered.nonces.0.clone(),
             agreement: None,
             selectors,
             wanted: 0,
@@ -64,23 +84,26 @@ impl IkeEngine {
             tries: 0,
             rival: None,
         };
-        let offer = AuthOffer { child, response: answered.response, nonces: answered.nonces };
+        let Answered { response, nonces } = answered;
+        let offer = AuthOffer { child, response, nonces, attempt: Some(attempt), rivals: Vec::new() };
         let operation = Operation::Auth(Box::new(offer));
         let datagrams = sa.request(Exchange::IkeAuth, &payloads, operation, &self.config, now);
         self.transmit(&datagrams, sa.outer);
-        self.sas.insert(sa.spi, sa);
     }
 
     /// Takes the answer to IKE_AUTH.
     pub(super) fn on_auth_response(
         &mut self,
         sa: &mut IkeSa,
-        offer: AuthOffer,
+        mut offer: AuthOffer,
         payloads: Payloads<'_>,
         now: Instant,
     ) {
         let Some(lane) = sa.lane else { return };
         let is_authentic = self.is_peer_authentic(sa, &offer, payloads);
+        if is_authentic != Some(true) && self.prefer_next(sa, &mut offer) {
+            return EngineLoad::count(&self.load.unauthenticated_errors);
+        }
         let error = payloads.error().map(|notify| words(notify.kind));
         match is_authentic {
             Some(true) => {}

@@ -11,6 +11,10 @@ use super::engine::IkeEngine;
 use super::sa::{IkeSa, Operation, State};
 use crate::ipsec::{EspPath, Spi};
 
+/// Most IKE SAs that a peer may have for the same thing. Ours: both ends begin, and both renew at the same time.
+const MAX_SAS: usize = 8;
+/// Most IKE SAs of a peer that are gone and whose last answers can be repeated.
+const MAX_CLOSED: usize = 16;
 /// How long two SAs are kept that came about at once: until the answers that make the second one have arrived, or one
 /// of their repetitions.
 const DOUBT: Duration = Duration::from_secs(1);
@@ -40,12 +44,23 @@ impl IkeEngine {
         }
         planned.backoff.reset(again);
         let replaced = std::mem::take(&mut planned.is_replaced);
-        let older: Vec<u64> = planned.sas.iter().copied().filter(|spi| *spi != sa.spi).collect();
+        let mut older: Vec<u64> = planned.sas.iter().copied().filter(|spi| *spi != sa.spi).collect();
         self.drop_attempt_before_auth(lane, plan);
-        if replaced {
-            older.into_iter().for_each(|spi| self.doom_ike(spi, now));
+        if !replaced {
+            older.truncate(older.len().saturating_sub(MAX_SAS - 1));
         }
+        older.into_iter().for_each(|spi| self.doom_ike(spi, now));
+        self.forget_closed(lane);
         self.update_path(sa);
+    }
+
+    /// A peer that makes and deletes IKE SAs without end has no answers repeated.
+    fn forget_closed(&mut self, lane: LaneId) {
+        let is_closed = |sa: &&IkeSa| sa.lane == Some(lane) && matches!(sa.state, State::Closed(_));
+        let closed: Vec<u64> = self.sas.values().filter(is_closed).map(|sa| sa.spi).collect();
+        closed.iter().skip(MAX_CLOSED).for_each(|spi| {
+            self.sas.remove(spi);
+        });
     }
 
     /// An attempt of ours that has not said who we are is of no use any more: the peer was faster.

@@ -1,5 +1,6 @@
 //! IKE_SA_INIT as initiator (RFC 7296 section 1.2): cookies, other groups, and errors that nobody vouches for.
 
+use std::fmt;
 use std::time::Instant;
 
 use trieste_packet::{LaneId, Outer};
@@ -38,10 +39,14 @@ pub(super) struct Attempt {
     pub(super) error: Option<String>,
 }
 
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Attempt({:016x})", self.spi)
+    }
+}
+
 /// What an answered IKE_SA_INIT is made of.
 pub(super) struct Answered {
-    pub(super) attempt_plan: (LaneId, usize),
-    pub(super) request: Vec<u8>,
     pub(super) response: Vec<u8>,
     pub(super) nonces: (Vec<u8>, Vec<u8>),
 }
@@ -105,7 +110,7 @@ impl IkeEngine {
     /// Takes an answer to one of our IKE_SA_INITs.
     pub(super) fn on_init_response(&mut self, header: &Header, message: &[u8], from: Outer, now: Instant) {
         let Some(mut attempt) = self.attempts.remove(&header.spi_i) else {
-            return EngineLoad::count(&self.load.unknown_spi);
+            return self.on_other_response(header, message, from, now);
         };
         if header.message_id != 0 || from.peer.ip() != attempt.outer.peer.ip() {
             EngineLoad::count(&self.load.out_of_window);
@@ -115,7 +120,7 @@ impl IkeEngine {
                 Ok(parsed) => {
                     attempt.outer.local = from.local.or(attempt.outer.local);
                     match self.take_init_response(&mut attempt, &parsed, message, from, now) {
-                        Some((sa, answered)) => return self.authenticate(sa, answered, now),
+                        Some((sa, answered)) => return self.authenticate(sa, answered, attempt, now),
                         None => EngineLoad::count(&self.load.unauthenticated_errors),
                     }
                 }
@@ -125,7 +130,7 @@ impl IkeEngine {
     }
 
     /// The IKE SA that the answer makes, if it does.
-    fn take_init_response(
+    pub(super) fn take_init_response(
         &mut self,
         attempt: &mut Attempt,
         parsed: &Message,
@@ -161,12 +166,8 @@ impl IkeEngine {
             lowest: child::lower(&attempt.nonce, nonce),
             begun: attempt.begun,
         };
-        let answered = Answered {
-            attempt_plan: (attempt.lane, attempt.plan),
-            request: std::mem::take(&mut attempt.request),
-            response: message.to_vec(),
-            nonces: (attempt.nonce.clone(), nonce.clone()),
-        };
+        let answered =
+            Answered { response: message.to_vec(), nonces: (attempt.nonce.clone(), nonce.clone()) };
         Some((IkeSa::of_init(birth, now), answered))
     }
 

@@ -26,6 +26,7 @@ mod rekey_ike;
 mod report;
 mod respond;
 mod retransmit;
+mod rivals;
 mod sa;
 mod secrets;
 mod show;

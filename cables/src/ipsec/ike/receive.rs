@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use trieste_packet::Outer;
 
-use super::EngineLoad;
 use super::engine::IkeEngine;
-use super::payloads::Payloads;
+use super::payloads::{Payloads, words};
 use super::sa::{IkeSa, Operation, Pending, State};
-use crate::ipsec::crypto::{Opened, Whole, protect};
+use super::{EngineLoad, IkeEvent};
+use crate::ipsec::crypto::{OpenError, Opened, Whole, protect};
 use crate::ipsec::wire::{
-    Exchange, Header, Notify, NotifyKind, Payload, Protocol, WireError, emit, parse_payloads,
+    Exchange, Header, Notify, NotifyKind, Payload, Protocol, WireError, emit, parse, parse_payloads,
 };
 
 /// Bytes from the beginning of a message to its version, flags and number.
@@ -42,6 +42,7 @@ impl IkeEngine {
         let (own, theirs) =
             if header.is_initiator { (header.spi_r, header.spi_i) } else { (header.spi_i, header.spi_r) };
         if let Some(mut sa) = self.sas.remove(&own) {
+            self.prefer(&mut sa, theirs, message);
             if sa.peer_spi == theirs && sa.is_initiator != header.is_initiator {
                 self.open(&mut sa, message, from, now);
                 self.work(&mut sa, now);
@@ -64,8 +65,12 @@ impl IkeEngine {
 
     /// Opens a message for an IKE SA, and hands it on if it is new and whole.
     fn open(&mut self, sa: &mut IkeSa, message: &[u8], from: Outer, now: Instant) {
-        let Ok(opened) = protect::open(message, &sa.open_key) else {
-            return EngineLoad::count(&self.load.bad_integrity);
+        let opened = match protect::open(message, &sa.open_key) {
+            Ok(opened) => opened,
+            Err(OpenError::Wire(WireError::Protection)) if sa.state == State::Authenticating => {
+                return self.note_refusal(sa, message);
+            }
+            Err(_) => return EngineLoad::count(&self.load.bad_integrity),
         };
         let header = opened.header;
         if header.is_response {
@@ -91,6 +96,19 @@ impl IkeEngine {
             }
         } else {
             self.on_old_request(sa, &opened, from);
+        }
+    }
+
+    /// An answer to IKE_AUTH in clear: whoever it is from, it may say what is wrong, and ends nothing.
+    fn note_refusal(&mut self, sa: &IkeSa, message: &[u8]) {
+        EngineLoad::count(&self.load.unauthenticated_errors);
+        let payloads = parse(message).map(|parsed| parsed.payloads).unwrap_or_default();
+        let Some(reason) = Payloads(&payloads).error().map(|notify| words(notify.kind)) else { return };
+        let Some(peer) = sa.lane.and_then(|lane| self.peers.get_mut(&lane)) else { return };
+        if peer.error.as_ref() != Some(&reason) {
+            peer.error = Some(reason.clone());
+            let lane = peer.lane();
+            self.tell(IkeEvent::Failed { lane, reason });
         }
     }
 

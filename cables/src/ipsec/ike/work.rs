@@ -85,13 +85,10 @@ impl IkeEngine {
         self.retransmit_attempts(now);
         let (mut again, mut dead, mut ready) = (Vec::new(), Vec::new(), Vec::new());
         for sa in self.sas.values_mut() {
-            let outer = sa.outer;
-            if let Some(pending) = &mut sa.pending {
-                match pending.timer.due(now) {
-                    Due::Nothing => {}
-                    Due::Again => again.push((pending.datagrams.clone(), outer)),
-                    Due::GiveUp => dead.push(sa.spi),
-                }
+            match sa.pending.as_mut().map_or(Due::Nothing, |pending| pending.timer.due(now)) {
+                Due::Nothing => {}
+                Due::Again => again.extend(sa.outstanding()),
+                Due::GiveUp => dead.push(sa.spi),
             }
             for child in sa.children.values_mut().filter(|child| child.seal_at.is_some_and(|at| at <= now)) {
                 child.seal_at = None;
