@@ -10,6 +10,7 @@ mod inner;
 mod line;
 mod natdiscovery;
 mod objects;
+mod responder;
 mod trains;
 mod wireguard;
 
@@ -26,6 +27,8 @@ pub const TARGETS: &[Target] = &[
     ("line", line::target),
     ("pair", line::pair_target),
     ("ike_message", ike_message::target),
+    ("ike_stranger", responder::stranger_target),
+    ("ike_peer", responder::peer_target),
     ("objects", objects::target),
     ("natdiscovery", natdiscovery::target),
 ];
