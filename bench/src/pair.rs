@@ -105,6 +105,7 @@ impl Pair {
     fn shake_hands(&mut self) -> anyhow::Result<()> {
         for _ in 0..4 {
             self.east.handle_timeout(self.now);
+            self.west.handle_timeout(self.now);
             carry(&mut self.east, &mut self.west, 1, self.now);
             carry(&mut self.west, &mut self.east, 2, self.now);
             self.now += Duration::from_secs(1);
