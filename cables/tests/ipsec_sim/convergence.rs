@@ -16,7 +16,7 @@ use super::world::{Action, World};
 /// of one, and a peer that forgot is noticed after the interval of signs of life and another minute.
 const BOUND: Duration = Duration::from_secs(240);
 /// Seeds that continuous integration has time for.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 240;
 
 #[test]
 fn gateways_converge_whatever_the_network_and_their_people_do() {
@@ -190,7 +190,10 @@ fn plan(
             world.act_in(when, Action::Rekey(who));
             world.act_in(when + soon, Action::Reconnect((who + 1) % count));
         }
-        6 => world.act_in(when, Action::Reconnect(who)),
+        6 => {
+            world.act_in(when, Action::Disconnect(who));
+            world.act_in(when + random.millis(0, 10_000), Action::Connect(who));
+        }
         7 => {
             world.act_in(when, Action::Kill(who));
             world.act_in(when + random.millis(10, 8000), Action::Start(who));

@@ -102,19 +102,24 @@ impl Gateway {
         self.door.as_ref().map_or(Message::Unknown, |door| door.gate.classify(payload))
     }
 
-    /// Shows an IKE message to the gate, which hands it to the engine or answers it.
+    /// Shows an IKE message to the gate, which puts it into the inbox or answers it.
     pub(crate) fn admit(&mut self, payload: &[u8], from: &Outer, now: Instant) -> Option<Vec<u8>> {
-        let (door, engine) = (self.door.as_mut()?, self.engine.as_mut()?);
-        if self.recipe.is_wary {
-            // What others have sent, and nobody has fetched.
-            (0..=INBOX / 4).for_each(|_| door.others.send(Input::Rekey(LaneId(0))).unwrap());
+        let door = self.door.as_mut()?;
+        while self.recipe.is_wary && door.inbox.len() <= INBOX / 4 {
+            // What others have sent, and nobody has fetched yet.
+            door.others.send(Input::Rekey(LaneId(0))).unwrap();
         }
-        let admission = door.gate.admit(payload, from, now);
-        door.inbox.try_iter().for_each(|input| engine.handle_input(input, now));
-        match admission {
+        match door.gate.admit(payload, from, now) {
             Admission::Reply(answer) => Some(answer),
             Admission::Taken | Admission::Refuse(_) => None,
             Admission::Pass(_) => panic!("a gate hands IKE messages on itself"),
+        }
+    }
+
+    /// The engine takes what is in its inbox.
+    pub(crate) fn read_inbox(&mut self, now: Instant) {
+        if let (Some(door), Some(engine)) = (&self.door, &mut self.engine) {
+            door.inbox.try_iter().for_each(|input| engine.handle_input(input, now));
         }
     }
 

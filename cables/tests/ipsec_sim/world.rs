@@ -36,7 +36,7 @@ pub(crate) enum Action {
     Start(usize),
     /// A gateway closes its cables.
     Disconnect(usize),
-    /// A gateway makes cables to all others.
+    /// A gateway makes cables to all others that it has none to.
     Connect(usize),
     /// Both.
     Reconnect(usize),
@@ -51,6 +51,7 @@ enum Event {
     Arrive(Frame),
     Traffic(usize, usize),
     Wake(usize, LaneId),
+    ReadInbox(usize),
     Act(Action),
 }
 
@@ -184,6 +185,10 @@ impl World {
                 Event::Arrive(frame) => self.arrive(&frame),
                 Event::Traffic(from, to) => self.traffic(from, to),
                 Event::Wake(gateway, lane) => self.wake(gateway, lane),
+                Event::ReadInbox(index) => {
+                    self.gateways[index].read_inbox(self.now);
+                    self.flush(index);
+                }
                 Event::Act(action) => self.act(action),
             };
         }
@@ -234,6 +239,9 @@ impl World {
 
     fn connect(&mut self, index: usize) {
         for peer in (0..self.gateways.len()).filter(|peer| *peer != index) {
+            if self.gateways[index].lane_to(peer).is_some() {
+                continue;
+            }
             let site = self.gateways[peer].recipe.site.clone();
             self.gateways[index].connect(peer, &site, self.published[peer], self.now);
         }
@@ -326,7 +334,8 @@ impl World {
             Message::Negotiation if !is_raw => {
                 self.trace(|| format!("{index} <- {} {}", frame.source, describe(&frame.payload, false)));
                 let answer = self.gateways[index].admit(&frame.payload, &from, self.now);
-                self.flush(index);
+                let wait = self.random.millis(0, 3);
+                self.schedule(wait, Event::ReadInbox(index));
                 if let Some(payload) = answer {
                     self.send(index, Outer { tos: 0, ..from }, payload);
                 }
