@@ -17,7 +17,9 @@ impl IkeEngine {
         now: Instant,
     ) -> Vec<Payload> {
         //= https://www.rfc-editor.org/rfc/rfc7296#section-3.10.1
-        //# Notify payloads with status types that are unrecognized MUST be ignored
+        //# Unrecognized error types
+        //# in a request and status types in a request or response MUST be
+        //# ignored
         let is_fatal = |kind| matches!(kind, NotifyKind::AuthenticationFailed | NotifyKind::InvalidSyntax);
         let fatal = payloads.notifies().find(|notify| is_fatal(notify.kind));
         let mut reason = "the peer has deleted it".to_owned();

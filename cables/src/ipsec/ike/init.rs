@@ -174,8 +174,8 @@ impl IkeEngine {
     /// The peer, or somebody in its name, wants something else. Nothing here ends the attempt: that would be too easy for
     /// whoever is not the peer.
     //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.1
-    //# an implementation SHOULD wait for some time for a correct response before acting on the
-    //# error
+    //# Because all error notifications are completely unauthenticated, the
+    //# recipient should continue trying for some time before giving up.
     fn on_init_refusal(&mut self, attempt: &mut Attempt, payloads: Payloads<'_>, now: Instant) {
         let wanted = payloads.notify(NotifyKind::InvalidKePayload).and_then(|notify| {
             let number = u16::from_be_bytes(notify.data.as_slice().try_into().ok()?);

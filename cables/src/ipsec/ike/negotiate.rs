@@ -176,8 +176,9 @@ fn choose_group(
 }
 
 //= https://www.rfc-editor.org/rfc/rfc7296#section-3.3.6
-//# If one of the proposals offered is for an unrecognized transform type,
-//# the responder MUST ignore that proposal
+//# If the responder receives a proposal that contains a Transform Type
+//# it does not understand, or a proposal that is missing a mandatory
+//# Transform Type, it MUST consider this proposal unacceptable
 /// Whether all kinds of transform are known, and integrity can be left to the AEAD.
 fn is_known(proposal: &Proposal, kinds: &[TransformKind]) -> bool {
     let mut integrity = proposal.of_kind(TransformKind::Integrity).peekable();

@@ -216,8 +216,12 @@ impl IkeEngine {
 
     /// A peer behind a NAT may move: an authentic, new message from elsewhere says where it is.
     //= https://www.rfc-editor.org/rfc/rfc7296#section-2.23
-    //# The host not behind a NAT SHOULD send all packets (including retransmission packets) to
-    //# the IP address and port in the last valid authenticated packet from the other end
+    //# When such a validated
+    //# packet is found, a host that does not support other methods of
+    //# recovery such as IKEv2 Mobility and Multihoming (MOBIKE) [MOBIKE],
+    //# and that is not behind a NAT, SHOULD send all packets (including
+    //# retransmission packets) to the IP address and port in the validated
+    //# packet
     fn follow(&mut self, sa: &mut IkeSa, from: Outer) {
         if from.local.is_some() {
             sa.outer.local = from.local;

@@ -69,8 +69,10 @@ impl IkeEngine {
         };
         let rival = self.take_waiting(offer.rival);
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8.2
-        //# In particular, each side must be able to
-        //# determine which of the two new IKE SAs to keep
+        //# the new IKE SA
+        //# containing the lowest nonce SHOULD be deleted by the node that
+        //# created it, and the other surviving new IKE SA MUST inherit all the
+        //# Child SAs.
         match rival {
             Some(mut rival) if new.lowest < rival.lowest => {
                 // The peer's stays and takes the child SAs; the peer deletes the old one, and we the one that is ours.
