@@ -10,6 +10,8 @@
 
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
+pub(crate) mod two;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};

@@ -21,6 +21,9 @@ const MAX_TRIES: u8 = 3;
 /// How long a peer that has no time is left alone, at least and at most.
 pub(super) const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(2500));
 
+/// How long a peer may have no time.
+const MAX_PATIENCE: Duration = Duration::from_secs(180);
+
 /// Why a request is refused: the notify and its data.
 pub(super) type Refused = (NotifyKind, Vec<u8>);
 
@@ -105,6 +108,7 @@ impl IkeEngine {
         if offer.old.is_none() {
             self.clear_asked(sa, offer.wanted);
         }
+        sa.busy_since = None;
         let (spi, lowest) = (new.inbound, new.lowest.clone());
         match offer.old {
             Some(old) => {
@@ -226,7 +230,15 @@ impl IkeEngine {
     }
 
     /// The peer has no time.
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
+    //# If a peer continues to receive
+    //# TEMPORARY_FAILURE on the same IKE SA after several minutes, it SHOULD
+    //# conclude that the state information is out of sync and close the IKE
+    //# SA.
     pub(super) fn be_patient(&mut self, sa: &mut IkeSa, now: Instant) {
+        if now >= *sa.busy_since.get_or_insert(now) + MAX_PATIENCE {
+            return self.doom(sa);
+        }
         sa.patience = now + PATIENCE.0 + self.random_up_to(PATIENCE.1 - PATIENCE.0);
     }
 

@@ -115,6 +115,8 @@ pub(super) struct IkeSa {
     pub(super) hard_at: Instant,
     /// Before this, nothing that the peer had no time for is tried again.
     pub(super) patience: Instant,
+    /// Since when it has had no time, whenever it was asked.
+    pub(super) busy_since: Option<Instant>,
     /// Whether the peer is to be asked for a sign of life.
     pub(super) wants_probe: bool,
     /// When it is to be deleted because there are two: not before the other one is known to work.
@@ -171,6 +173,7 @@ impl IkeSa {
             rekey_at: now,
             hard_at: now,
             patience: now,
+            busy_since: None,
             wants_probe: false,
             doom_at: None,
             farewell: Vec::new(),
