@@ -203,3 +203,57 @@ fn ends(packet: &[u8]) -> (IpAddr, IpAddr) {
     let address = |at: usize| IpAddr::from(Ipv4Addr::from(*packet[at..].first_chunk::<4>().unwrap()));
     (address(12), address(16))
 }
+
+mod tests {
+    use std::time::Duration;
+
+    use crate::inner;
+    use crate::shape::{self, Shape};
+    use crate::world::World;
+
+    /// Gateways that have settled, a packet that is offered, and the frame that it becomes.
+    fn sealed() -> (World, Vec<u8>, Vec<u8>) {
+        let mut world = World::pair(Shape::Trieste, &shape::config(), 1);
+        world.start_all();
+        world.settle(Duration::from_secs(30));
+        let packet = inner::packet(1, shape::host(0, 0, 1), shape::host(1, 0, 1), 8);
+        world.checker.offer(0, 1, 1, &packet);
+        let lane = world.gateways[0].lane_to(1).unwrap();
+        let (_, frame) = world.gateways[0].seal(lane, std::slice::from_ref(&packet), world.now).remove(0);
+        (world, packet, frame)
+    }
+
+    #[test]
+    #[should_panic(expected = "IV 1 behind Some(1)")]
+    fn an_iv_that_comes_twice_is_noticed() {
+        let (mut world, _, frame) = sealed();
+        let now = world.now;
+        world.checker.leaves(0, &frame, false, now);
+        world.checker.leaves(0, &frame, false, now);
+    }
+
+    #[test]
+    #[should_panic(expected = "sealed with no key")]
+    fn a_frame_that_is_not_authentic_is_noticed() {
+        let (mut world, _, mut frame) = sealed();
+        frame[20] ^= 1;
+        let now = world.now;
+        world.checker.leaves(0, &frame, false, now);
+    }
+
+    #[test]
+    #[should_panic(expected = "in the clear")]
+    fn a_packet_in_the_clear_is_noticed() {
+        let (mut world, packet, _) = sealed();
+        let now = world.now;
+        world.checker.leaves(0, &packet, true, now);
+    }
+
+    #[test]
+    #[should_panic(expected = "arrived 2 times")]
+    fn a_packet_that_arrives_twice_is_noticed() {
+        let (mut world, packet, _) = sealed();
+        world.checker.arrives(1, 0, &packet);
+        world.checker.arrives(1, 0, &packet);
+    }
+}
