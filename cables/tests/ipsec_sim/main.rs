@@ -29,5 +29,6 @@ mod restarts;
 mod seeds;
 mod settled;
 mod shape;
+mod trace;
 mod traffic;
 mod world;

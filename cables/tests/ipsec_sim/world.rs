@@ -12,10 +12,11 @@ use trieste_packet::{LaneId, Outer};
 
 use super::checker::Checker;
 use super::gateway::{Gateway, Recipe};
-use super::network::{Frame, Kind, Place, Weather};
+use super::network::{Frame, Place, Weather};
 use super::random::Random;
 use super::seeds;
 use super::shape::{self, Shape};
+use super::trace;
 use super::traffic::{self, Pace};
 
 /// Most steps at one moment. More would be a gateway that keeps asking to be called.
@@ -313,7 +314,7 @@ impl World {
     fn send(&mut self, index: usize, outer: Outer, payload: Vec<u8>) {
         let place = self.gateways[index].place;
         let is_raw = outer.peer.port() == 0;
-        self.trace(|| format!("{index} -> {} {}", outer.peer, describe(&payload, is_raw)));
+        self.trace(|| format!("{index} -> {} {}", outer.peer, trace::message(&payload, is_raw)));
         self.checker.leaves(index, &payload, is_raw, self.now);
         assert!(outer.local.is_none_or(|local| local == place.ip()), "sent from an address that it has not");
         let Some(frame) = place.leave(outer.peer, payload) else { return };
@@ -332,7 +333,9 @@ impl World {
         let is_raw = frame.destination.port() == 0;
         match self.gateways[index].classify(&frame.payload) {
             Message::Negotiation if !is_raw => {
-                self.trace(|| format!("{index} <- {} {}", frame.source, describe(&frame.payload, false)));
+                self.trace(|| {
+                    format!("{index} <- {} {}", frame.source, trace::message(&frame.payload, false))
+                });
                 let answer = self.gateways[index].admit(&frame.payload, &from, self.now);
                 let wait = self.random.millis(0, 3);
                 self.schedule(wait, Event::ReadInbox(index));
@@ -388,7 +391,7 @@ impl World {
 
     fn relay(&mut self, index: usize, lane: LaneId) {
         for order in self.gateways[index].relay(lane) {
-            self.trace(|| format!("{index} lane {:x}: {}", lane.0, describe_order(&order)));
+            self.trace(|| format!("{index} lane {:x}: {}", lane.0, trace::order(&order)));
             if let LaneOrder::Add(child) = &order {
                 self.checker.added(index, child);
                 if child.activation == Outbound::Now {
@@ -408,36 +411,4 @@ impl World {
             println!("{:12.6} {}", self.age().as_secs_f64(), line());
         }
     }
-}
-
-fn describe(payload: &[u8], is_raw: bool) -> String {
-    if super::network::kind(payload, is_raw) != Kind::Ike {
-        return format!("ESP {} {} bytes", hex(payload, 0, 4), payload.len());
-    }
-    let exchange = match payload.get(22) {
-        Some(34) => "IKE_SA_INIT",
-        Some(35) => "IKE_AUTH",
-        Some(36) => "CREATE_CHILD_SA",
-        Some(37) => "INFORMATIONAL",
-        _ => "?",
-    };
-    let flags = payload.get(23).copied().unwrap_or_default();
-    let kind = if flags & 0x20 != 0 { "response" } else { "request" };
-    let side = if flags & 0x08 != 0 { "I" } else { "R" };
-    let (spis, id) = ((hex(payload, 4, 4), hex(payload, 12, 4)), hex(payload, 26, 2));
-    format!("{exchange} {kind} {id} of {side} {}/{} {} bytes", spis.0, spis.1, payload.len())
-}
-
-fn describe_order(order: &LaneOrder) -> String {
-    match order {
-        LaneOrder::Add(child) => format!("Add {} / {} {:?}", child.inbound, child.outbound, child.activation),
-        LaneOrder::Path(path) => format!("Path {} {}", path.outer.peer, path.may_move),
-        LaneOrder::Seal(_) | LaneOrder::Retire(_) | LaneOrder::Remove(_) | LaneOrder::Down => {
-            format!("{order:?}")
-        }
-    }
-}
-
-fn hex(bytes: &[u8], at: usize, count: usize) -> String {
-    bytes.iter().skip(at).take(count).map(|byte| format!("{byte:02x}")).collect()
 }
