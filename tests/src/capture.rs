@@ -135,8 +135,9 @@ fn records(bytes: &[u8]) -> Option<Vec<(Vec<u8>, u32)>> {
 /// What a frame on the underlay is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
-    /// WireGuard over UDP: one of its four message types, to or from the port given.
-    WireGuard,
+    /// The cable's: of WireGuard, one of its four message types in UDP, to or from the port given; of IPsec, ESP or IKE in
+    /// UDP to or from that port, a NAT keepalive, or ESP without UDP.
+    Cable,
     /// How nodes find each other on a link: ARP, neighbour and multicast listener discovery.
     Neighbour,
     /// Anything else.
@@ -146,13 +147,27 @@ pub enum FrameKind {
 impl Frames {
     /// How many frames are WireGuard on this UDP port, how many are neighbour discovery, how many are anything else.
     pub fn kinds(&self, port: u16) -> (usize, usize, usize) {
-        let count = |kind| self.frames.iter().filter(|frame| classify(frame, port) == kind).count();
-        (count(FrameKind::WireGuard), count(FrameKind::Neighbour), count(FrameKind::Other))
+        self.kinds_with(Cable::WireGuard, port)
+    }
+
+    /// How many frames are this cable's, how many are neighbour discovery, how many are anything else.
+    pub fn kinds_with(&self, cable: Cable, port: u16) -> (usize, usize, usize) {
+        let count = |kind| self.frames.iter().filter(|frame| classify(frame, cable, port) == kind).count();
+        (count(FrameKind::Cable), count(FrameKind::Neighbour), count(FrameKind::Other))
     }
 }
 
+/// A cable's form on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cable {
+    /// WireGuard.
+    WireGuard,
+    /// ESP and IKE.
+    Ipsec,
+}
+
 /// Tells what an Ethernet frame is.
-pub fn classify(frame: &[u8], port: u16) -> FrameKind {
+pub fn classify(frame: &[u8], cable: Cable, port: u16) -> FrameKind {
     let Some((header, packet)) = frame.split_at_checked(14) else { return FrameKind::Other };
     let (protocol, payload) = match (header[12], header[13]) {
         (0x08, 0x06) => return FrameKind::Neighbour,
@@ -169,7 +184,9 @@ pub fn classify(frame: &[u8], port: u16) -> FrameKind {
     };
     let payload = payload.unwrap_or_default();
     match protocol {
-        Some(17) if is_wireguard(payload, port) => FrameKind::WireGuard,
+        Some(17) if cable == Cable::WireGuard && is_wireguard(payload, port) => FrameKind::Cable,
+        Some(17) if cable == Cable::Ipsec && is_ipsec(payload, port) => FrameKind::Cable,
+        Some(50) if cable == Cable::Ipsec && is_esp(payload) => FrameKind::Cable,
         Some(58) if payload.first().is_some_and(|kind| matches!(kind, 130..=137 | 143)) => {
             FrameKind::Neighbour
         }
@@ -187,6 +204,31 @@ fn is_wireguard(datagram: &[u8], port: u16) -> bool {
         _ => 32,
     };
     ports.contains(&port) && datagram.len() - 8 >= minimum
+}
+
+/// Whether a datagram is IKE behind the non-ESP marker, ESP, or a keepalive (RFC 3948).
+fn is_ipsec(datagram: &[u8], port: u16) -> bool {
+    let Some(([s0, s1, d0, d1, ..], payload)) = datagram.split_first_chunk::<8>() else { return false };
+    if ![[*s0, *s1], [*d0, *d1]].contains(&port.to_be_bytes()) {
+        return false;
+    }
+    match payload {
+        [0xff] => true,
+        // Two SPIs, the next payload, version 2.0, the exchange, flags, the number, the length.
+        [0, 0, 0, 0, ike @ ..] => ike.get(17) == Some(&0x20) && ike.get(24..28) == Some(&length(ike)[..]),
+        _ => is_esp(payload),
+    }
+}
+
+fn length(message: &[u8]) -> [u8; 4] {
+    u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+/// Whether it has an ESP packet's shape: an SPI that is not reserved, and room for header, IV, the smallest
+/// packet, trailer and ICV.
+fn is_esp(packet: &[u8]) -> bool {
+    let is_spi = packet.first_chunk::<4>().is_some_and(|spi| u32::from_be_bytes(*spi) > 255);
+    is_spi && packet.len() >= 16 + 20 + 4 + 16
 }
 
 #[cfg(test)]
@@ -208,13 +250,36 @@ mod tests {
     fn wireguard_is_told_from_other_datagrams_on_its_port() {
         let transport = [&[4, 0, 0, 0][..], &[7; 28]].concat();
 
-        assert_eq!(classify(&ipv4_udp(999, &transport), 4500), FrameKind::WireGuard);
+        let classify = |frame: &[u8], port| classify(frame, Cable::WireGuard, port);
+        assert_eq!(classify(&ipv4_udp(999, &transport), 4500), FrameKind::Cable);
         assert_eq!(classify(&ipv4_udp(999, &transport), 51820), FrameKind::Other);
         assert_eq!(
             classify(&ipv4_udp(999, b"in clear, and long enough to be a message"), 4500),
             FrameKind::Other
         );
         assert_eq!(classify(&ipv4_udp(999, &transport[..20]), 4500), FrameKind::Other);
+    }
+
+    #[test]
+    fn ipsec_is_ike_behind_its_marker_and_esp_in_udp_or_without() {
+        let classify = |frame: &[u8]| classify(frame, Cable::Ipsec, 4500);
+        let mut ike = [0; 32];
+        (ike[21], ike[31]) = (0x20, 28);
+        let esp = [&[0, 1, 2, 3][..], &[7; 80]].concat();
+
+        assert_eq!(classify(&ipv4_udp(999, &ike)), FrameKind::Cable);
+        assert_eq!(classify(&ipv4_udp(999, &[&ike[..], b"more"].concat())), FrameKind::Other);
+        assert_eq!(classify(&ipv4_udp(999, &[0xff])), FrameKind::Cable);
+        assert_eq!(classify(&ipv4_udp(999, &esp)), FrameKind::Cable);
+        assert_eq!(classify(&ipv4_udp(999, &esp[..40])), FrameKind::Other);
+        let mut raw = ipv4_udp(999, &[]);
+        raw[14 + 9] = 50;
+        raw.truncate(14 + 20);
+        raw.extend(esp);
+        assert_eq!(classify(&raw), FrameKind::Cable);
+        raw[14 + 20 + 1] = 0;
+        raw[14 + 20 + 2] = 0;
+        assert_eq!(classify(&raw), FrameKind::Other);
     }
 
     #[test]
@@ -237,6 +302,7 @@ mod tests {
         let mut echo = solicitation.clone();
         echo[40] = 128;
 
+        let classify = |frame: &[u8], port| classify(frame, Cable::WireGuard, port);
         assert_eq!(classify(&frame(0x0806, &[]), 4500), FrameKind::Neighbour);
         assert_eq!(classify(&frame(0x86dd, &solicitation), 4500), FrameKind::Neighbour);
         assert_eq!(classify(&frame(0x86dd, &echo), 4500), FrameKind::Other);

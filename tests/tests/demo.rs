@@ -15,9 +15,24 @@ use trieste_tests::wait::eventually;
 #[test]
 fn the_demo_shows_what_it_claims_and_leaves_nothing() {
     let Some(_turn) = root_test("the_demo_shows_what_it_claims_and_leaves_nothing") else { return };
-    let run = Run::new(programs::path("trieste-lab").unwrap()).arg("demo").timeout(Duration::from_secs(120));
+    shows_what_it_claims(&[], "a WireGuard message");
+}
+
+#[test]
+fn the_demo_with_ipsec_shows_what_it_claims_and_leaves_nothing() {
+    let Some(_turn) = root_test("the_demo_with_ipsec_shows_what_it_claims_and_leaves_nothing") else {
+        return;
+    };
+    shows_what_it_claims(&["--cable", "ipsec"], "an ESP packet or an IKE message");
+}
+
+fn shows_what_it_claims(options: &[&str], frames: &str) {
+    let lab = programs::path("trieste-lab").unwrap();
+    let run = Run::new(lab).arg("demo").args(options).timeout(Duration::from_secs(120));
 
     let told = run.stdout().unwrap();
+
+    assert!(told.contains(frames), "\"{frames}\" is missing in:\n{told}");
 
     for claim in
         ["connected", "5 of 5 answered", "arrived unchanged", "Gbit/s", "GATEWAY", "nothing left behind"]

@@ -11,6 +11,7 @@ use trieste_deploy::broker_info::{self, BrokerInfo};
 use trieste_deploy::discover::Given;
 use trieste_deploy::join::{self, Earlier, Join, NoOne};
 use trieste_deploy::objects::MemberOptions;
+use trieste_deploy::preflight;
 use trieste_deploy::{BrokerLogin, DeployError, Server, cluster_id, connect};
 
 use super::contexts::{KubeArgs, Target};
@@ -88,7 +89,7 @@ struct BrokerArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Gateway and cables")]
 struct CableArgs {
-    /// The kind of cable; wireguard is the only one of this version [default: wireguard]
+    /// The kind of cable: wireguard, or libreswan, which is IPsec. The same in all clusters [default: wireguard]
     #[arg(long, value_name = "DRIVER")]
     cable_driver: Option<String>,
     /// Label a node as a gateway if none is
@@ -103,9 +104,15 @@ struct CableArgs {
     /// Peers use the public address where NAT discovery does not tell [default: true]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     natt: Option<bool>,
-    /// Gateways wait for others to connect (of the IPsec cable)
+    /// Gateways wait for others to connect (libreswan)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     preferred_server: Option<bool>,
+    /// Packets always go through UDP (libreswan)
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    force_udp_encaps: Option<bool>,
+    /// Negotiations are logged in detail (libreswan)
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    ipsec_debug: Option<bool>,
     /// Nobody outside is asked for the public address
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     air_gapped: Option<bool>,
@@ -143,12 +150,6 @@ struct LaterArgs {
     globalnet_cidr: Option<String>,
     #[arg(long, hide = true)]
     globalnet_cluster_size: Option<u32>,
-    /// Kept for the IPsec cable
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    force_udp_encaps: Option<bool>,
-    /// Kept for the IPsec cable
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    ipsec_debug: Option<bool>,
     #[arg(long, hide = true)]
     operator_debug: bool,
     #[arg(long, hide = true)]
@@ -252,6 +253,7 @@ impl JoinArgs {
         self.fill(&mut member)?;
         let is_settled = [&self.clustercidr, &self.servicecidr].map(|said| said.is_empty());
         let said = |said: &[IpNet], before: Vec<IpNet>| if said.is_empty() { before } else { said.to_vec() };
+        self.remark_ipsec_flags(&member.cable_driver);
         Ok(Join {
             kept: join::kept(&fresh, &member),
             replace_psk: self.replace_psk,
@@ -281,12 +283,12 @@ impl JoinArgs {
         if !self.image.image_pull_secrets.is_empty() {
             member.pull_secrets.clone_from(&self.image.image_pull_secrets);
         }
-        take(&mut member.cable_driver, cable.cable_driver.as_ref());
+        take(&mut member.cable_driver, cable.cable_driver.as_deref().map(preflight::canonical).as_ref());
         take(&mut member.nat_enabled, cable.natt.as_ref());
         take(&mut member.natt_port, cable.nattport.as_ref());
         take(&mut member.nat_discovery_port, cable.nat_discovery_port.as_ref());
         take(&mut member.preferred_server, cable.preferred_server.as_ref());
-        take(&mut member.force_udp_encaps, self.later.force_udp_encaps.as_ref());
+        take(&mut member.force_udp_encaps, cable.force_udp_encaps.as_ref());
         let health = &mut member.health_check;
         take(&mut health.enabled, check.health_check.as_ref());
         take(&mut health.interval_seconds, check.health_check_interval.as_ref());
@@ -295,7 +297,7 @@ impl JoinArgs {
         take(&mut member.load_balancer, cable.load_balancer.as_ref());
         take(&mut member.multi_active_gateway, cable.multi_active_gateway.as_ref());
         take(&mut member.debug, self.pod_debug.as_ref());
-        take(&mut member.ipsec_debug, self.later.ipsec_debug.as_ref());
+        take(&mut member.ipsec_debug, cable.ipsec_debug.as_ref());
         if self.proxy.is_said() {
             member.proxy = self.proxy.proxy();
         }
@@ -320,6 +322,20 @@ impl JoinArgs {
             .map_err(|error| anyhow!("no cluster ID can be made of the cluster's name: {error}; {say}"))
     }
 
+    /// Of the flags of the IPsec cable that do nothing with another one.
+    fn remark_ipsec_flags(&self, driver: &str) {
+        if driver == preflight::canonical("ipsec") {
+            return;
+        }
+        let (cable, why) =
+            (&self.cable, "it is the IPsec cable's (--cable-driver libreswan), and kept for it");
+        without_effect(&[
+            (cable.force_udp_encaps == Some(true), "--force-udp-encaps", why),
+            (cable.ipsec_debug == Some(true), "--ipsec-debug", why),
+            (cable.preferred_server == Some(true), "--preferred-server", why),
+        ]);
+    }
+
     /// Of upstream's flags that do nothing here; those that promise what cannot be kept are refused.
     fn remark_flags(&self, info: &BrokerInfo) -> anyhow::Result<()> {
         let later = &self.later;
@@ -337,17 +353,6 @@ impl JoinArgs {
             (later.coredns_custom_configmap.is_some(), "--coredns-custom-configmap", no_discovery),
             (later.enable_clusterset_ip, "--enable-clusterset-ip", no_discovery),
             (later.clusterset_ip_cidr.is_some(), "--clusterset-ip-cidr", no_discovery),
-            (
-                later.force_udp_encaps == Some(true),
-                "--force-udp-encaps",
-                "it is the IPsec cable's, and kept for it",
-            ),
-            (later.ipsec_debug == Some(true), "--ipsec-debug", "it is the IPsec cable's, and kept for it"),
-            (
-                self.cable.preferred_server == Some(true),
-                "--preferred-server",
-                "it is the IPsec cable's, and kept for it",
-            ),
             (
                 self.cable.multi_active_gateway == Some(true),
                 "--multi-active-gateway",

@@ -17,6 +17,11 @@ pub(super) trait Row: Serialize {
 
     /// The row's cells, one per column.
     fn cells(&self) -> Vec<String>;
+
+    /// What is to be said below the table, if anything.
+    fn remark(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Rows as a table.
@@ -67,6 +72,13 @@ impl Row for ConnectionRow {
             self.status.to_string(),
             self.rtt_average.clone(),
         ]
+    }
+
+    /// Of an IPsec cable upstream's words hide which part of it fails, and why.
+    fn remark(&self) -> Option<String> {
+        let is_said = self.cable_driver == "libreswan" && !self.status_message.is_empty();
+        let is_counted = self.status_message.starts_with("Rx=");
+        (is_said && !is_counted).then(|| format!("{}: {}", self.cluster, self.status_message))
     }
 }
 

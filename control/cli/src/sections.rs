@@ -1,5 +1,7 @@
 //! The tables of `trieste status`.
 
+mod ipsec;
+
 use jiff::Timestamp;
 
 use super::status::age;
@@ -35,6 +37,8 @@ pub(super) fn describe(status: &GatewayStatus, is_verbose: bool, now: Timestamp)
             status.connections.iter().map(cable).collect(),
             Some("none: no foreign endpoint is known"),
         ),
+        section("IKE SAs", &ipsec::IKE_SAS, ipsec::ike_sas(status), None),
+        section("Child SAs", &ipsec::CHILD_SAS, ipsec::child_sas(status), None),
         section("NAT discovery", &DISCOVERY, discovery(status, is_verbose), none("none")),
         section("Health", &HEALTH, health(status), none("no peer is pinged")),
         section("Refused clusters", &REFUSED, refused(status), none("none")),

@@ -219,7 +219,7 @@ fn check(
     findings.extend(preflight::globalnet(there.has_globalnet, options.globalnet));
     findings.extend(preflight::networks(&member.cluster_id, network, &there.others));
     findings.extend(preflight::cable(&member.cable_driver));
-    findings.extend(preflight::drivers(&there.drivers));
+    findings.extend(preflight::drivers(&member.cable_driver, &there.drivers));
     let plugin = preflight::plugin(&network.plugin.name).into_iter();
     findings.extend(plugin.map(|finding| finding.unless_ignored(options.ignore_requirements)));
     findings.extend(preflight::virtual_nodes(&here.nodes));

@@ -24,7 +24,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use trieste_control::admin::{BrokerLink, BrokerStatus, Severity};
+use trieste_control::admin::{BrokerLink, BrokerStatus, IpsecStatus, Severity};
 use trieste_control::api::{Endpoint, EndpointSpec, Kind, Object, Resource as _};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::Candidate;
@@ -36,6 +36,7 @@ use trieste_control::store::{AnyStore, Mirror, Store as _, StoreEvent};
 
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::ike::IkeHandle;
 use crate::memory::{Keeper, Remembered};
 use crate::natdiscovery::Discovery;
 use crate::node::{Found, Node};
@@ -402,10 +403,18 @@ impl Control<'_> {
                 probes.merge(&mut cable.connection);
                 cable.health = probes.status(&cable.connection.endpoint.cable_name);
             }
+            // A peer that answers pings may lack the SA of another pair of subnets all the same.
+            if cable.connection.status_message.is_empty()
+                && let Some(remark) = cable.ipsec.as_ref().and_then(IpsecStatus::remark)
+            {
+                cable.connection.status_message = remark;
+            }
         }
         self.rediscover(&document.connections, now);
         self.shared.publish(document);
         *self.shared.discovery.lock().unwrap_or_else(PoisonError::into_inner) = self.discovery.counters();
+        *self.shared.ike.lock().unwrap_or_else(PoisonError::into_inner) =
+            engine.ike().map(IkeHandle::numbers);
         let seconds = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
         let established = engine.established().into_iter().map(|(name, at)| (name, seconds(at))).collect();
         *self.shared.established.lock().unwrap_or_else(PoisonError::into_inner) = established;

@@ -12,7 +12,7 @@
 //! costs one run, on its final state.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use trieste_cables::{CableKind, LaneConfig};
 use trieste_control::admin::RefusedCluster;
 use trieste_control::api::Endpoint;
 use trieste_control::connection_status::StatusMachine;
+use trieste_io::Offloads;
 use trieste_packet::{CableId, LaneId};
 use trieste_pipeline::{LaneCommand, LaneReport, Tables, owner_of};
 
@@ -72,6 +73,7 @@ pub struct Engine {
     kind: Arc<dyn CableKind>,
     /// The slow half that all cables share, where there is one.
     ike: Option<IkeHandle>,
+    raw_esp: Offloads,
     tables: Arc<ArcSwap<Tables>>,
     workers: Vec<WorkerHandle>,
     numbers: Numbers,
@@ -108,6 +110,7 @@ impl Engine {
             local,
             kind,
             ike: None,
+            raw_esp: Offloads::NONE,
             tables,
             numbers: Numbers::new(workers.iter().map(|worker| worker.id), first_lane),
             workers,
@@ -127,11 +130,19 @@ impl Engine {
         }
     }
 
-    /// Reads what the slow half that all cables share says of them.
+    /// Reads what the slow half that all cables share says of them. `raw_esp` are the families of which ESP can be sent
+    /// without UDP.
     #[must_use]
-    pub fn with_ike(mut self, ike: Option<IkeHandle>) -> Self {
+    pub fn with_ike(mut self, ike: Option<IkeHandle>, raw_esp: Option<Offloads>) -> Self {
         self.ike = ike;
+        self.raw_esp = raw_esp.unwrap_or(Offloads::NONE);
         self
+    }
+
+    /// Whether ESP to this address has to go through UDP for want of another socket.
+    fn needs_udp(&self, address: SocketAddr) -> bool {
+        let raw = if address.is_ipv4() { Offloads::RAW_ESP4 } else { Offloads::RAW_ESP6 };
+        !self.raw_esp.contains(raw)
     }
 
     /// The slow half that all cables share, where there is one.
@@ -323,7 +334,7 @@ impl Engine {
             peer: Some(address),
             local: self.local.site.clone(),
             remote: peer.site(),
-            uses_nat: choice.use_nat,
+            uses_nat: choice.use_nat || self.needs_udp(address),
         };
         let tunnel = self.kind.connect(&config, now).map_err(|error| {
             self.numbers.cut(lane);

@@ -24,6 +24,7 @@ use trieste_cables::ipsec::ike::{EngineLoad, IkeEvent, Input, PeerReport, SaSecr
 use trieste_packet::LaneId;
 use trieste_pipeline::{LaneCommand, owner_of};
 
+use crate::metrics::IkeNumbers;
 use crate::worker::{Command, WorkerHandle, panic_message};
 
 /// How often reports are published when nothing happens, and the longest wait.
@@ -68,22 +69,16 @@ impl IkeHandle {
         self.view.reports.load_full()
     }
 
-    /// How busy the engine is, and what it has counted.
+    /// How busy it is, and what it has counted.
     #[must_use]
-    pub fn load(&self) -> &EngineLoad {
-        &self.view.load
-    }
-
-    /// How often negotiations failed, by reason.
-    #[must_use]
-    pub fn failures(&self) -> BTreeMap<String, u64> {
-        self.view.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Panics that were caught.
-    #[must_use]
-    pub fn panics(&self) -> u64 {
-        self.view.panics.load(Ordering::Relaxed)
+    pub fn numbers(&self) -> IkeNumbers {
+        let failures = self.view.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        IkeNumbers {
+            half_open: self.view.load.half_open.load(Ordering::Relaxed),
+            counts: self.view.load.counts(),
+            failures: failures.into_iter().collect(),
+            panics: self.view.panics.load(Ordering::Relaxed),
+        }
     }
 
     /// The keys of all SAs: at once, and again whenever there are others, until the receiver is dropped. What is made and
@@ -211,6 +206,7 @@ impl Ike {
             self.follow(event);
         }
         while let Some(transmit) = self.slow.engine.poll_transmit() {
+            tracing::debug!(peer = %transmit.outer.peer, message = %headline(transmit.payload.get(4..).unwrap_or_default()), "IKE message sent");
             // Any worker would do; with one, messages keep their order.
             if let Some(worker) = self.workers.first() {
                 worker.command(Command::Transmit(transmit));
@@ -236,7 +232,11 @@ impl Ike {
                 self.said.remove(lane);
                 true
             }
-            Input::Datagram { .. } | Input::SetAddress(..) | Input::Rekey(_) => false,
+            Input::Datagram { message, from } => {
+                tracing::debug!(peer = %from.peer, message = %headline(message), "IKE message received");
+                false
+            }
+            Input::SetAddress(..) | Input::Rekey(_) => false,
         };
         self.slow.engine.handle_input(input, now);
         is_news
@@ -322,10 +322,51 @@ impl Ike {
     }
 }
 
+/// What the header of a message says, which is in clear: SPIs, exchange, direction, number (RFC 7296 section 3.1).
+fn headline(message: &[u8]) -> String {
+    let Some(header) = message.first_chunk::<28>() else { return format!("{} bytes", message.len()) };
+    let word = |at: usize| header[at..at + 4].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let exchange = match header[18] {
+        34 => "IKE_SA_INIT".to_owned(),
+        35 => "IKE_AUTH".to_owned(),
+        36 => "CREATE_CHILD_SA".to_owned(),
+        37 => "INFORMATIONAL".to_owned(),
+        other => format!("exchange {other}"),
+    };
+    let kind = if header[19] & 0x20 == 0 { "request" } else { "response" };
+    let number = u32::from_be_bytes([header[20], header[21], header[22], header[23]]);
+    let spis = format!("{}{}_i {}{}_r", word(0), word(4), word(8), word(12));
+    format!("{exchange} {kind} {number}, {spis}, {} bytes", message.len())
+}
+
 /// What a reason begins with, for a counter: the notify's name without what follows it.
 fn label(reason: &str) -> &str {
     let end = reason.find([' ', ':', ',', '(']).unwrap_or(reason.len());
     let word = &reason[..end];
     let is_notify = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
     if is_notify { word } else { "local" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_counted_by_the_notifys_name() {
+        assert_eq!(label("AUTHENTICATION_FAILED (peer)"), "AUTHENTICATION_FAILED");
+        assert_eq!(label("TS_UNACCEPTABLE: 10.1.0.0/16"), "TS_UNACCEPTABLE");
+        assert_eq!([label("no answer for 60 s"), label("")], ["local", "local"]);
+    }
+
+    #[test]
+    fn a_message_is_logged_by_its_header_alone() {
+        let mut message = vec![0x11; 40];
+        (message[18], message[19]) = (36, 0x20);
+        message[20..24].copy_from_slice(&[0, 0, 1, 2]);
+        assert_eq!(
+            headline(&message),
+            "CREATE_CHILD_SA response 258, 1111111111111111_i 1111111111111111_r, 40 bytes"
+        );
+        assert_eq!(headline(&message[..9]), "9 bytes");
+    }
 }

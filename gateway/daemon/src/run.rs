@@ -66,9 +66,15 @@ const FATAL: u8 = 255;
 /// The whole program behind `main`: logs, configuration, runtime, signals.
 #[must_use]
 pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
-    let is_debug = command_line.options.debug.unwrap_or(false);
-    let default =
-        if is_debug { "debug,boringtun=off,h2=info,hyper=info,rustls=info" } else { "info,boringtun=off" };
+    let said = &command_line.options;
+    let mut default = if said.debug.unwrap_or(false) {
+        "debug,boringtun=off,h2=info,hyper=info,rustls=info".to_owned()
+    } else {
+        "info,boringtun=off".to_owned()
+    };
+    if said.ipsec_debug.unwrap_or(false) {
+        default.push_str(",trieste_gateway::ike=debug");
+    }
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     let is_terminal = std::io::stderr().is_terminal();
@@ -306,9 +312,7 @@ impl PacketPath {
             .with_cable_names(move |cable: CableId| lookup.load().get(&cable.0).cloned());
         let hub = Arc::new(hub);
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
-        if made.kind.carries_esp() {
-            devices.carry_esp(config);
-        }
+        let carried = made.kind.carries_esp().then(|| devices.carry_esp(config));
         let io = devices.capabilities();
         let (workers, ended_sender, ended) = spawn_workers(config, devices, &made.kind, &tables, &hub)?;
         let local = Local {
@@ -327,7 +331,8 @@ impl PacketPath {
         let slow_half = made.slow_half;
         let ike =
             slow_half.map(|slow_half| ike::spawn(slow_half, workers.clone(), ended_sender)).transpose()?;
-        let engine = Engine::new(local, made.kind, tables, workers, u16::from_le_bytes([a, b])).with_ike(ike);
+        let engine =
+            Engine::new(local, made.kind, tables, workers, u16::from_le_bytes([a, b])).with_ike(ike, carried);
         Ok(Self { engine, ended, hub, names, io })
     }
 }

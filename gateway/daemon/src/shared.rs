@@ -15,7 +15,7 @@ use trieste_control::store::AnyStore;
 use trieste_control::sync::SyncStats;
 
 use crate::admin::Health;
-use crate::metrics::{MetricsExtra, ProcessStats};
+use crate::metrics::{IkeNumbers, MetricsExtra, ProcessStats};
 use crate::status;
 
 /// The newest status and the numbers beside it.
@@ -25,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) established: Mutex<Vec<(String, Duration)>>,
     pub(crate) workers: Mutex<Vec<(u32, trieste_pipeline::Counters)>>,
     pub(crate) discovery: Mutex<natdiscovery::Counters>,
+    pub(crate) ike: Mutex<Option<IkeNumbers>>,
     pub(crate) iterations: AtomicU64,
     pub(crate) failure: Mutex<String>,
     pub(crate) namespace: String,
@@ -58,6 +59,7 @@ impl Shared {
             established: Mutex::default(),
             workers: Mutex::default(),
             discovery: Mutex::default(),
+            ike: Mutex::default(),
             iterations: AtomicU64::new(0),
             failure: Mutex::default(),
             namespace: namespace.to_owned(),
@@ -101,6 +103,7 @@ impl Shared {
             discovery: *self.discovery.lock().unwrap_or_else(PoisonError::into_inner),
             events: recorder.counts(),
             started_from_memory: *started_from_memory,
+            ike: self.ike.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 

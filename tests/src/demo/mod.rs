@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::capture::Capture;
+use crate::capture::{Cable as Form, Capture};
 use crate::cluster::{Cluster, Settings};
 use crate::command::Run;
 use crate::interrupt;
@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(long)]
     pub kubernetes: bool,
     /// The cable between the clusters.
-    #[arg(long, value_parser = ["wireguard"], default_value = "wireguard")]
+    #[arg(long, value_parser = ["wireguard", "ipsec"], default_value = "wireguard")]
     pub cable: String,
 }
 
@@ -69,7 +69,7 @@ fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
     let (east, west) = start(screen, lab, &plan, options)?;
 
     screen.heading("Traffic from pod to pod");
-    show_traffic(screen, lab, &plan)?;
+    show_traffic(screen, lab, &plan, options)?;
     screen.heading("Throughput (iperf3, one TCP stream)");
     show_throughput(screen, lab, &plan)?;
     screen.heading("What each gateway says");
@@ -153,7 +153,11 @@ fn start(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> anyhow::
     Ok(clusters)
 }
 
-fn show_traffic(screen: &Screen, lab: &Lab, plan: &Plan) -> anyhow::Result<()> {
+fn show_traffic(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> anyhow::Result<()> {
+    let (cable, name) = match options.cable.as_str() {
+        "ipsec" => (Form::Ipsec, "an ESP packet or an IKE message"),
+        _ => (Form::WireGuard, "a WireGuard message"),
+    };
     let (east, west) = (plan.cluster("east").pod(0), plan.cluster("west").pod(0));
     let wire = Capture::start(lab, &plan.wan, "br0", "")?;
     for (from, to) in [(east, west), (west, east)] {
@@ -178,17 +182,14 @@ fn show_traffic(screen: &Screen, lab: &Lab, plan: &Plan) -> anyhow::Result<()> {
     })?;
     screen.step("meanwhile on the wire between the clusters (tcpdump on the WAN bridge)", || {
         let frames = wire.finish()?;
-        let (wireguard, neighbour, other) = frames.kinds(4500);
+        let (sealed, neighbour, other) = frames.kinds_with(cable, 4500);
         let leaked = frames.count_with(&MARKER[..16]);
         anyhow::ensure!(
             other == 0 && leaked == 0,
-            "{other} frames are not WireGuard, {leaked} hold what the pods said"
+            "{other} frames are not {name}, {leaked} hold what the pods said"
         );
         Ok(vec![
-            format!(
-                "{wireguard} frames, {:.1} MB, every one a WireGuard message",
-                frames.wire_bytes as f64 / 1e6
-            ),
+            format!("{sealed} frames, {:.1} MB, every one {name}", frames.wire_bytes as f64 / 1e6),
             format!("(and {neighbour} of ARP and neighbour discovery between the nodes)"),
             format!("what the pods said (\"{}\") is in none of them", String::from_utf8_lossy(MARKER)),
         ])

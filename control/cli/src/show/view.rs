@@ -156,7 +156,12 @@ impl Page<'_> {
         match part {
             Part::NotAsked => return,
             Part::Failed { error } => self.fail(title, error),
-            Part::Read(rows) if !rows.is_empty() => self.succeed(title, &table(rows)),
+            Part::Read(rows) if !rows.is_empty() => {
+                self.succeed(title, &table(rows));
+                for remark in rows.iter().filter_map(Row::remark) {
+                    self.printer.remark(Outcome::Warning, &remark);
+                }
+            }
             Part::Read(_) => match empty {
                 Empty::Missing(what) => self.fail(title, what),
                 Empty::Fine(what) => {

@@ -10,6 +10,7 @@ use crate::objects::names::{
 };
 use crate::objects::{self, Image, MemberOptions};
 use crate::place::Place;
+use crate::preflight;
 use crate::server::Server;
 
 /// An earlier join by this tool: its Submariner object, and the gateway's DaemonSet for what that has no field for.
@@ -65,8 +66,9 @@ impl Earlier {
         flag("natEnabled", &mut member.nat_enabled);
         let annotations = &self.submariner["metadata"]["annotations"];
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
-        if let Some(driver) = self.spec("cableDriver").as_str().filter(|driver| !driver.is_empty()) {
-            driver.clone_into(&mut member.cable_driver);
+        if let Some(driver) = self.spec("cableDriver").as_str() {
+            // Upstream's operator takes an empty one for its default, and so does the set that it is in.
+            member.cable_driver = preflight::canonical(driver);
         }
         if let Some(port) = number(self.spec("ceIPSecNATTPort")) {
             member.natt_port = port;

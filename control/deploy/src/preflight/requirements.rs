@@ -21,14 +21,25 @@ pub fn version(major: u32, minor: u32, text: &str) -> Finding {
     }
 }
 
-/// Looks at the kind of cable; empty is this version's default.
-pub fn cable(driver: &str) -> Vec<Finding> {
-    let next = "join with --cable-driver wireguard, or without the flag, which means the same";
+/// The cable drivers that this version has.
+const WIREGUARD: &str = "wireguard";
+const IPSEC: &str = "libreswan";
+
+/// A cable driver's name as Endpoints have it: lower case, `ipsec` under upstream's name. The empty text is upstream's way
+/// to name its default.
+#[must_use]
+pub fn canonical(driver: &str) -> String {
     match driver.to_ascii_lowercase().as_str() {
-        "" | "wireguard" => Vec::new(),
-        "libreswan" => {
-            vec![Finding::bad("the IPsec cable (libreswan) is not part of this version yet", next)]
-        }
+        "" | "ipsec" => IPSEC.to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// Looks at the kind of cable.
+pub fn cable(driver: &str) -> Vec<Finding> {
+    let next = "join with --cable-driver wireguard or libreswan";
+    match canonical(driver).as_str() {
+        WIREGUARD | IPSEC => Vec::new(),
         "vxlan" => vec![Finding::bad("the unencrypted cable (vxlan) is not part of this version yet", next)],
         _ => {
             vec![Finding::bad(format!("`{}` is no cable driver that is known", driver.escape_debug()), next)]
@@ -36,9 +47,10 @@ pub fn cable(driver: &str) -> Vec<Finding> {
     }
 }
 
-/// Looks at the other clusters' kinds of cable: (cluster, driver), as their Endpoints say.
-pub fn drivers(others: &[(String, String)]) -> Vec<Finding> {
-    let strange = others.iter().filter(|(_, driver)| !driver.eq_ignore_ascii_case("wireguard"));
+/// Looks at the other clusters' kinds of cable: (cluster, driver), as their Endpoints say. `own` is ours.
+pub fn drivers(own: &str, others: &[(String, String)]) -> Vec<Finding> {
+    let own = canonical(own);
+    let strange = others.iter().filter(|(_, driver)| !driver.eq_ignore_ascii_case(&own));
     let shown: Vec<String> = strange
         .take(16)
         .map(|(cluster, driver)| format!("{} ({})", cluster.escape_debug(), driver.escape_debug()))
@@ -47,8 +59,11 @@ pub fn drivers(others: &[(String, String)]) -> Vec<Finding> {
         return Vec::new();
     }
     vec![Finding::doubt(
-        format!("this version only makes WireGuard cables; there will be none to {}", shown.join(", ")),
-        "let these clusters use WireGuard: subctl join --cable-driver wireguard, or trieste join",
+        format!(
+            "cables are made between clusters of one driver, here {own}; there will be none to {}",
+            shown.join(", ")
+        ),
+        "let all clusters of the set use the same: --cable-driver, of subctl join and of trieste join",
     )]
 }
 
@@ -157,13 +172,13 @@ mod tests {
 
     #[test]
     fn cables_that_are_not_there_yet_are_refused_by_name() {
-        assert!(cable("").is_empty() && cable("WireGuard").is_empty());
-        assert!(cable("libreswan")[0].text.contains("IPsec cable"));
+        assert!(["", "WireGuard", "libreswan", "ipsec"].iter().all(|driver| cable(driver).is_empty()));
         assert_eq!(cable("vxlan").len() + cable("tin can").len(), 2);
         let others =
             [("west".to_owned(), "libreswan".to_owned()), ("north".to_owned(), "wireguard".to_owned())];
-        assert!(drivers(&others)[0].text.ends_with("none to west (libreswan)"));
-        assert_eq!(drivers(&others[1..]), []);
+        assert!(drivers("wireguard", &others)[0].text.ends_with("none to west (libreswan)"));
+        assert!(drivers("IPsec", &others)[0].text.ends_with("none to north (wireguard)"));
+        assert_eq!(drivers("wireguard", &others[1..]), []);
     }
 
     #[test]

@@ -52,8 +52,6 @@ pub struct Ipsec {
     pub force_udp_encaps: bool,
     /// Whether peers are to begin negotiations.
     pub preferred_server: bool,
-    /// Whether to log negotiations in detail.
-    pub debug: bool,
     engine: EngineConfig,
 }
 
@@ -72,7 +70,6 @@ impl IpsecOptions {
         self,
         force_udp_encaps: bool,
         preferred_server: bool,
-        debug: bool,
     ) -> Result<Ipsec, ConfigError> {
         let mut engine = EngineConfig::default();
         if let Some(proposals) = &self.ike_proposals {
@@ -92,7 +89,7 @@ impl IpsecOptions {
         engine.child_bytes = limit("ipsec.esp-rekey-bytes", bytes, FEWEST_BYTES, engine.child_bytes)?;
         engine.dpd_interval = seconds("ipsec.dpd-delay", self.dpd_delay, 1, engine.dpd_interval)?;
         engine.give_up = seconds("ipsec.dpd-timeout", self.dpd_timeout, 1, engine.give_up)?;
-        Ok(Ipsec { force_udp_encaps, preferred_server, debug, engine })
+        Ok(Ipsec { force_udp_encaps, preferred_server, engine })
     }
 }
 
@@ -204,7 +201,7 @@ mod tests {
 
     fn read(text: &str) -> Result<EngineConfig, String> {
         let options: IpsecOptions = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
-        let ipsec = options.resolve(false, false, false).map_err(|error| error.to_string())?;
+        let ipsec = options.resolve(false, false).map_err(|error| error.to_string())?;
         Ok(ipsec.engine(&"secret".parse().unwrap(), 4501))
     }
 

@@ -305,11 +305,10 @@ impl Options {
             store,
             cable_driver,
             psk: psk::read(self.psk, self.psk_file, said(self.psk_secret), is_ipsec)?,
-            ipsec: self.ipsec.unwrap_or_default().resolve(
-                self.force_udp_encaps.unwrap_or(false),
-                self.preferred_server.unwrap_or(false),
-                self.ipsec_debug.unwrap_or(false),
-            )?,
+            ipsec: self
+                .ipsec
+                .unwrap_or_default()
+                .resolve(self.force_udp_encaps.unwrap_or(false), self.preferred_server.unwrap_or(false))?,
             udp_port,
             hostname: said(self.hostname),
             node_name: said(self.node_name),

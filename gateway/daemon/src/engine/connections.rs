@@ -11,6 +11,7 @@ use trieste_pipeline::owner_of;
 
 use super::ipsec;
 use super::{Cable, Engine};
+use crate::ike::IkeHandle;
 use crate::tables::{self, Peer};
 
 impl Engine {
@@ -101,7 +102,12 @@ impl Engine {
         let (checked, rx, tx) = cable.machine.last_checked();
         let age_ms = i64::try_from(now.saturating_duration_since(checked).as_millis()).unwrap_or(i64::MAX);
         let mut endpoint: EndpointSpec = cable.peer.spec.clone();
-        let ipsec = self.ike.as_ref().map(|ike| ipsec::status(&ike.reports(), cable.lane.lane));
+        let reports = self.ike.as_ref().map(IkeHandle::reports);
+        let ipsec = reports.as_ref().map(|reports| ipsec::status(reports, cable.lane.lane));
+        let negotiated = reports.iter().flat_map(|reports| reports.iter());
+        let negotiated =
+            negotiated.filter(|peer| peer.lane == cable.lane.lane).find_map(|peer| peer.handshake_age);
+        let handshake_age = stats.handshake_age.or(negotiated);
         let (status, status_message) = match &ipsec {
             Some(ipsec) => ipsec.judge(stats.rx_bytes, stats.tx_bytes),
             None => {
@@ -125,7 +131,7 @@ impl Engine {
         let lane = LaneStatus {
             outer_address: Some(outer),
             worker: Some(u32::from(owner_of(cable.lane.lane).0)),
-            last_handshake_age_s: stats.handshake_age.map(|age| age.as_secs_f64()),
+            last_handshake_age_s: handshake_age.map(|age| age.as_secs_f64()),
             rx_bytes: stats.rx_bytes,
             tx_bytes: stats.tx_bytes,
             rx_packets: stats.rx_packets,

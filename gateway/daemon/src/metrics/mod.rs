@@ -4,12 +4,13 @@
 //! workers. `docs/operations/metrics.md` describes every metric, and a test compares it with what is rendered.
 //!
 //! * [`exposition`] — the text format. * `upstream` — names that are API. * `cluster` — stores, election, discovery,
-//!   health, conditions. * `ours` — the packet path and the rest.
+//!   health, conditions. * `ipsec` — IKE and SAs. * `ours` — the packet path and the rest.
 
 pub mod exposition;
 pub mod process;
 
 mod cluster;
+mod ipsec;
 mod ours;
 mod upstream;
 
@@ -26,6 +27,7 @@ use trieste_pipeline::Counters;
 use crate::capture::CaptureCounters;
 pub use exposition::CONTENT_TYPE;
 use exposition::Page;
+pub use ipsec::IkeNumbers;
 pub use process::ProcessStats;
 
 /// What the page says beyond the status document.
@@ -51,6 +53,8 @@ pub struct MetricsExtra {
     pub events: EventCounts,
     /// Whether there were Endpoints to start from before any store had answered.
     pub started_from_memory: bool,
+    /// What IKE counts, where cables are IPsec's.
+    pub ike: Option<IkeNumbers>,
 }
 
 /// Renders the page.
@@ -67,6 +71,10 @@ pub fn render(status: &GatewayStatus, extra: &MetricsExtra, captures: CaptureCou
     cluster::state(&mut page, status, extra);
     ours::workers(&mut page, status, extra);
     ours::cables(&mut page, status);
+    if let Some(ike) = &extra.ike {
+        ipsec::ike(&mut page, ike);
+        ipsec::cables(&mut page, status);
+    }
     ours::packets(&mut page, status);
     ours::captures(&mut page, captures);
     if let Some(process) = &extra.process {

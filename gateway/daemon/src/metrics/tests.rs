@@ -148,6 +148,8 @@ fn the_control_plane_is_told() {
     for line in [
         "trieste_leader 1",
         "trieste_lease_transitions 7",
+        "trieste_ike_half_open 3",
+        r#"trieste_ike_failures_total{reason="NO_PROPOSAL_CHOSEN"} 4"#,
         "trieste_election_failing 0",
         r#"trieste_leadership_changes_total{change="acquired"} 2"#,
         r#"trieste_leadership_changes_total{change="lost"} 1"#,
@@ -281,9 +283,16 @@ fn status() -> GatewayStatus {
                 path_mtu_bytes: Some(1420),
                 ..LaneStatus::default()
             },
-            ipsec: None,
+            ipsec: Some(trieste_control::admin::IpsecStatus {
+                child_sas: ["installed", "failed", "installed"].map(child_sa).to_vec(),
+                ..Default::default()
+            }),
         }],
     }
+}
+
+fn child_sa(state: &str) -> trieste_control::admin::ChildSaStatus {
+    trieste_control::admin::ChildSaStatus { state: state.to_owned(), bad_packets: 7, ..Default::default() }
 }
 
 fn unknown_setting(subject: &str) -> Condition {
@@ -317,6 +326,12 @@ fn extra() -> MetricsExtra {
         ]
         .into(),
         started_from_memory: true,
+        ike: Some(IkeNumbers {
+            half_open: 3,
+            counts: vec![("established", 2)],
+            failures: vec![("NO_PROPOSAL_CHOSEN".to_owned(), 4)],
+            panics: 0,
+        }),
         ..MetricsExtra::default()
     }
 }

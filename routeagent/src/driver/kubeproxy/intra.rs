@@ -11,8 +11,12 @@ use crate::hostnet::{Family, Sysctl, VX_DEVICE};
 use crate::state::{ClusterNode, ClusterState, Endpoint};
 use crate::vxlan::Vxlan;
 
-/// What WireGuard adds to a packet at most, over IPv6: 40 bytes of IP, 8 of UDP, 32 of its own.
-const WIREGUARD_OVERHEAD: u32 = 80;
+/// What outer headers take at most: 40 bytes of IPv6, 8 of UDP.
+const OUTER_OVERHEAD: u32 = 48;
+/// What WireGuard adds to a packet.
+const WIREGUARD_OVERHEAD: u32 = 32;
+/// What our ESP adds at most: SPI, sequence number, IV, trailer and ICV.
+const ESP_OVERHEAD: u32 = 37;
 /// Network plugins whose pods' addresses do not follow from what Kubernetes says of a node.
 const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", "ovnkubernetes"];
 
@@ -61,11 +65,17 @@ pub(super) fn misnamed(state: &ClusterState) -> Option<&Endpoint> {
     state.active_endpoint().filter(|active| active.hostname != state.node.hostname).filter(is_here)
 }
 
-/// Returns the MTU of the way to other clusters as far as it is known here: what WireGuard leaves of the underlay's. The
-/// nodes' underlays are taken to be alike. `None` with other cables, whose overhead varies.
+/// Returns the MTU of the way to other clusters as far as it is known here: what the cable leaves of the underlay's. The
+/// nodes' underlays are taken to be alike. `None` with other cables, whose overhead varies; upstream's IPsec, which has
+/// no device, is one of them.
 pub(super) fn path_mtu(state: &ClusterState) -> Option<u32> {
-    let is_wireguard = state.active_endpoint().is_some_and(|active| active.backend == "wireguard");
-    is_wireguard.then(|| state.underlay_mtu().saturating_sub(WIREGUARD_OVERHEAD))
+    let active = state.active_endpoint()?;
+    let overhead = match (active.backend.as_str(), &active.interface) {
+        ("wireguard", _) => WIREGUARD_OVERHEAD,
+        ("libreswan", Some(_)) => ESP_OVERHEAD,
+        _ => return None,
+    };
+    Some(state.underlay_mtu().saturating_sub(OUTER_OVERHEAD + overhead))
 }
 
 /// Returns the device's settings.

@@ -32,6 +32,29 @@ fn a_gateway_routes_every_remote_network_as_upstream_does() {
 }
 
 #[test]
+fn an_ipsec_gateway_of_ours_has_a_device_and_leaves_less_than_wireguard() {
+    let mut state = gateway(&["10.2.0.0/16", "fd00:2::/48"]);
+    for endpoint in &mut state.endpoints {
+        endpoint.backend = "libreswan".to_owned();
+    }
+    let into_cables = |state: &ClusterState| -> Vec<String> {
+        let routes = routes(&KubeProxy.desired(state));
+        routes.into_iter().filter(|route| route.contains(" dev ")).collect()
+    };
+    state.endpoints[0].interface = Some("submariner".to_owned());
+    assert_eq!(
+        into_cables(&state),
+        [
+            "10.2.0.0/16 dev submariner src 10.1.1.1 table 150",
+            "fd00:2::/48 dev submariner table 150 mtu 1415",
+        ]
+    );
+    // Upstream's has none: its packets are for the kernel's IPsec.
+    state.endpoints[0].interface = None;
+    assert!(into_cables(&state).iter().all(|route| !route.contains("submariner")));
+}
+
+#[test]
 fn ipv6_networks_are_routed_with_an_ipv6_source_from_the_pod_network() {
     let mut state = gateway(&["fd00:2::/48"]);
     assert_eq!(routes(&KubeProxy.desired(&state))[0], "fd00:2::/48 dev submariner table 150 mtu 1420");
