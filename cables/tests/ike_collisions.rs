@@ -39,6 +39,7 @@ fn lose(net: &mut Net, numbers: &[usize]) {
     }));
 }
 
+#[expect(clippy::print_stdout, reason = "what fails is to be named")]
 fn collide(acts: (Act, Act), numbers: &[usize]) {
     let mut net = net(1, TRIESTE, eager("secret"), eager("secret"));
     traffic(&mut net, seconds(5));
