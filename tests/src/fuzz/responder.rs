@@ -15,7 +15,7 @@ use super::Reader;
 
 /// Where a message says how long it is.
 const LENGTH_AT: usize = 24;
-/// What the unit of time is in the inputs: SAs are renewed after an hour.
+/// The unit of time in the inputs.
 const TIME_STEP: Duration = Duration::from_millis(50);
 /// What the engine may answer to one message, at most: a response, and requests of its own that were waiting.
 const MAX_ANSWERS: usize = 64;

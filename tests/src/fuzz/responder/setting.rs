@@ -10,7 +10,7 @@ use trieste_cables::Site;
 use trieste_cables::ipsec::crypto::{
     EspOffer, Group, IkeAead, IkeKeys, IkeSuite, KeyAgreement, MessageKey, Prf, Reassembly, protect,
 };
-use trieste_cables::ipsec::ike::{EngineConfig, IkeEngine, IkeEvent, Input, PeerConfig};
+use trieste_cables::ipsec::ike::{EngineConfig, IkeEngine, IkeEvent, Input, Lifetime, PeerConfig};
 use trieste_cables::ipsec::link::{LanePort, link};
 use trieste_cables::ipsec::wire::{
     self, Auth, AuthMethod, Exchange, Header, Id, KeyExchange, Payload, PayloadKind, parse_payloads,
@@ -43,10 +43,20 @@ fn site(name: &str, private_ip: IpAddr, subnet: &str) -> Site {
     Site { cable_name: name.to_owned(), private_ip, subnets, backend_config }
 }
 
+/// Shorter than ours by far: what time brings is to be reached in few steps.
+fn lifetime(seconds: u64) -> Lifetime {
+    Lifetime { soft: Duration::from_secs(seconds), hard: Duration::from_secs(seconds * 5 / 4) }
+}
+
 impl Setting {
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        let config = EngineConfig { psk: PSK.to_vec().into(), ..EngineConfig::default() };
+        let config = EngineConfig {
+            psk: PSK.to_vec().into(),
+            ike_lifetime: lifetime(240),
+            child_lifetime: lifetime(60),
+            ..EngineConfig::default()
+        };
         let mut engine = IkeEngine::new(config, Box::new(ChaCha20Rng::seed_from_u64(1)), now);
         let (link, port, news) = link(LANE);
         let peer = PeerConfig {
