@@ -3,7 +3,7 @@
 use trieste_control::conditions::Conditions;
 use trieste_control::privileges::{Capability, Missing, Needs};
 
-use crate::config::{Broker, CommandLine, Config};
+use crate::config::{Broker, CommandLine, Config, IPSEC_DRIVER};
 
 /// The first port that everybody may open, where the kernel does not say.
 const FIRST_FREE_PORT: u16 = 1024;
@@ -39,11 +39,15 @@ fn needs(config: &Config) -> Needs {
     } else {
         Needs::default().vital(Capability::NET_ADMIN, device)
     };
-    if config.health_check.is_some() {
-        needs = needs.wanted(
-            Capability::NET_RAW,
-            "ping remote gateways: only the cable's own word says whether a connection works",
-        );
+    let pings = config
+        .health_check
+        .is_some()
+        .then_some("ping remote gateways: only the cable's own word says whether a connection works");
+    let esp =
+        (config.cable_driver == IPSEC_DRIVER).then_some("send ESP without UDP: peers have to take it in UDP");
+    let raw: Vec<&str> = pings.into_iter().chain(esp).collect();
+    if !raw.is_empty() {
+        needs = needs.wanted(Capability::NET_RAW, raw.join("; or "));
     }
     let ports = [Some(config.udp_port), Some(config.nat_discovery_port), config.metrics_port];
     let low = |port: &u16| *port != 0 && *port < first_free_port(config);
@@ -92,6 +96,8 @@ mod tests {
         assert!(usual.contains("NET_ADMIN") && usual.contains("NET_RAW"), "{usual}");
         assert!(!usual.contains("NET_BIND_SERVICE"), "{usual}");
         assert!(!shown(&needs(&config("health-check: false"))).contains("NET_RAW"));
+        let ipsec = shown(&needs(&config("health-check: false\ncable-driver: ipsec\npsk: x")));
+        assert!(ipsec.contains("NET_RAW") && ipsec.contains("ESP"), "{ipsec}");
         // The real kernel's own bound may be lower than usual.
         let low = shown(&needs(&config("udp-port: 443\nproc-sys: /no/such")));
         assert!(low.contains("NET_BIND_SERVICE") && low.contains("port 443"), "{low}");
