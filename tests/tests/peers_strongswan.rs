@@ -100,6 +100,7 @@ fn connection(plan: &Plan, [own, other]: [&str; 2], encapsulation: Encapsulation
         dpd_s: 2,
         rekey_s: 0,
         fragments: true,
+        remembers_all: false,
         children: vec![Child {
             name: "pods".to_owned(),
             local: v4(&own.pod_cidrs),

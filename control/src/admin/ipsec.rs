@@ -151,7 +151,7 @@ impl IpsecStatus {
         }
         let failed: Vec<&ChildSaStatus> =
             self.child_sas.iter().filter(|child| child.error.is_some() || child.state == "failed").collect();
-        let first = failed.first()?;
+        let Some(first) = failed.first() else { return self.remark_of_others() };
         let missing = failed.iter().filter(|child| child.is_missing()).count();
         let error = first.error.as_deref().unwrap_or("no reason is known");
         let selectors = &first.selectors;
@@ -161,6 +161,15 @@ impl IpsecStatus {
                 format!("{missing} of {pairs} pairs of subnets have no child SA, {selectors}: {error}")
             }
         })
+    }
+
+    /// What is wrong with an IKE SA while another one carries packets: between a server and its clients each pair of
+    /// subnets has one of its own.
+    fn remark_of_others(&self) -> Option<String> {
+        let error = self.error.as_ref()?;
+        let missing = self.child_sas.iter().filter(|child| child.is_missing()).count();
+        (missing > 0)
+            .then(|| format!("{missing} of {} pairs of subnets have no child SA: {error}", self.pairs()))
     }
 
     /// Pairs of subnets, with and without an SA.
@@ -207,6 +216,21 @@ mod tests {
             message,
             "1 of 2 pairs of subnets have no child SA, 10.1.0.0/16 === 100.2.0.0/16: TS_UNACCEPTABLE (peer)"
         );
+    }
+
+    #[test]
+    fn an_ike_sa_that_fails_beside_one_that_works_is_told() {
+        let mut missing = child("10.1.0.0/16 === 10.3.0.0/16", None, None);
+        missing.state = "connecting".to_owned();
+        let children = vec![child("10.1.0.0/16 === 10.2.0.0/16", Some("0x1"), None), missing];
+        let error = Some("AUTHENTICATION_FAILED (peer)".to_owned());
+        let mut status = IpsecStatus { is_up: true, error, child_sas: children, ..IpsecStatus::default() };
+        assert_eq!(
+            status.remark().as_deref(),
+            Some("1 of 2 pairs of subnets have no child SA: AUTHENTICATION_FAILED (peer)")
+        );
+        status.child_sas.pop();
+        assert_eq!(status.remark(), None, "an attempt that nobody needs");
     }
 
     #[test]

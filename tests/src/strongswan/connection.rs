@@ -66,6 +66,8 @@ pub struct Connection {
     pub rekey_s: u32,
     /// Whether long IKE messages go in fragments (RFC 7383).
     pub fragments: bool,
+    /// Whether a second IKE SA with the same identities leaves the first one alone; it takes its place otherwise.
+    pub remembers_all: bool,
     /// The child SAs.
     pub children: Vec<Child>,
 }
@@ -88,8 +90,7 @@ impl Connection {
             ("rekey_time", format!("{}s", self.rekey_s)),
             ("keyingtries", tries.to_string()),
             ("fragmentation", if self.fragments { "yes" } else { "no" }.to_owned()),
-            // The other side may come back with nothing but a new IKE SA: the old one must not live on beside it.
-            ("unique", "replace".to_owned()),
+            ("unique", if self.remembers_all { "never" } else { "replace" }.to_owned()),
         ] {
             let _ = writeln!(text, "    {key} = {value}");
         }
@@ -149,6 +150,7 @@ mod tests {
             dpd_s: 2,
             rekey_s: 0,
             fragments: true,
+            remembers_all: false,
             children: vec![Child {
                 name: "pods".to_owned(),
                 local: vec!["10.2.0.0/16".parse().unwrap(), "10.102.0.0/16".parse().unwrap()],

@@ -5,10 +5,13 @@
 //! for child SAs, one for each pair of subnets and exactly that; identities are private addresses, whatever address is on
 //! the wire. What strongSwan cannot leave out of a proposal is the transform "no ESN".
 
+use trieste_tests::fault::Fault;
 use trieste_tests::guard::root_test;
+use trieste_tests::strongswan::Start;
 use trieste_tests::topology::ClusterPlan;
+use trieste_tests::wait::eventually;
 
-use super::bed::{Bed, Initiator};
+use super::bed::{Bed, Initiator, TIMEOUT};
 
 /// As `ipsec whack` makes them without further words.
 const IKE_4: &str =
@@ -46,7 +49,82 @@ fn as_upstream_speaks() {
         assert_eq!(ipsec.mode, "bidirectional");
         assert_eq!(ipsec.ike_sas[0].remote_id, west_private);
     }
-    let before = bed.theirs.wait_children(connection.children.len(), super::bed::TIMEOUT).unwrap();
-    bed.theirs.wait_renewed(&before, super::bed::TIMEOUT).unwrap();
+    let before = bed.theirs.wait_children(connection.children.len(), TIMEOUT).unwrap();
+    bed.theirs.wait_renewed(&before, TIMEOUT).unwrap();
+    bed.assert_pods_reach_each_other();
+}
+
+/// A gateway that prefers to be a server has an IKE SA for each pair of subnets, named by their numbers. strongSwan knows
+/// one pair here: the other one is refused, and that is visible.
+#[test]
+fn with_a_preferred_server_on_either_side() {
+    let Some(_turn) = root_test("with_a_preferred_server_on_either_side") else { return };
+    for initiator in [Initiator::Ours, Initiator::Theirs] {
+        let are_we_server = initiator == Initiator::Theirs;
+        let bed = Bed::in_udp(&[&format!("preferred-server: {are_we_server}")]);
+        let mut endpoint = bed.endpoint();
+        endpoint.backend_config.insert("preferred-server".to_owned(), (!are_we_server).to_string());
+        let mut connection = bed.connection();
+        // Our subnets are published services first; strongSwan's are the pods alone.
+        connection.children.retain(|child| child.name == "pods-v4");
+        let (own, other) = (connection.local_id, connection.remote_id);
+        (connection.local_id, connection.remote_id) = (format!("@{own}-0-1"), format!("@{other}-1-0"));
+        bed.theirs.load(&connection).unwrap();
+        bed.publish(&endpoint);
+
+        if are_we_server {
+            bed.wait_known();
+            bed.theirs.initiate("pods-v4").unwrap();
+        }
+
+        let ipsec = bed.wait_up(1);
+        assert_eq!(ipsec.mode, if are_we_server { "server" } else { "client" });
+        let ids: Vec<_> = ipsec.ike_sas.iter().map(|ike| ike.remote_id.as_str()).collect();
+        assert!(ids.contains(&connection.local_id.trim_start_matches('@')), "{ids:?}");
+        bed.assert_pods_reach_each_other();
+        if !are_we_server {
+            bed.wait_error("AUTHENTICATION_FAILED");
+        }
+    }
+}
+
+/// Upstream's gateways both begin, each as soon as it knows of the other.
+#[test]
+fn both_begin_at_once() {
+    let Some(_turn) = root_test("both_begin_at_once") else { return };
+    let bed = Bed::in_udp(&[]);
+    let mut connection = bed.connection();
+    connection.remembers_all = true;
+    for child in &mut connection.children {
+        child.start = Start::Now;
+    }
+    // Whatever is sent to strongSwan is lost until both are at it.
+    let lost = Fault::partition(&bed.plan.cluster("west").gateway().namespace, "eth0").unwrap();
+    bed.theirs.load(&connection).unwrap();
+    bed.publish(&bed.endpoint());
+    eventually("both to have begun", TIMEOUT, || {
+        let theirs = bed.theirs.sas()?.len();
+        let ours = bed.try_ipsec()?.ike_sas.iter().filter(|ike| ike.is_initiator).count();
+        anyhow::ensure!(theirs > 0 && ours > 0, "{theirs} of theirs, {ours} of ours");
+        Ok(())
+    })
+    .unwrap();
+    drop(lost);
+
+    bed.wait_reachable(TIMEOUT);
+    eventually("one child SA that seals for each pair of subnets", TIMEOUT, || {
+        let ipsec = bed.try_ipsec()?;
+        let mut sealing: Vec<_> =
+            ipsec.child_sas.iter().filter(|child| child.is_sealing).map(|child| &child.selectors).collect();
+        let count = sealing.len();
+        sealing.sort_unstable();
+        sealing.dedup();
+        anyhow::ensure!(
+            ipsec.is_up && count == connection.children.len() && sealing.len() == count,
+            "{ipsec:#?}"
+        );
+        Ok(())
+    })
+    .unwrap();
     bed.assert_pods_reach_each_other();
 }

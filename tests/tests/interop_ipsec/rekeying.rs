@@ -56,7 +56,7 @@ fn ping_while(bed: &Bed, work: impl FnOnce() + Send) -> Ping {
     let (east, west) = bed.pods();
     std::thread::scope(|scope| {
         let pings = scope.spawn(|| {
-            let extra = ["-i", "0.002", "-s", "200"];
+            let extra = ["-i", "0.002", "-s", "200", "-W", "5"];
             traffic::ping(&east.namespace, west.v4().unwrap(), PINGS, &extra).unwrap()
         });
         work();
