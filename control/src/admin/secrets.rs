@@ -38,7 +38,8 @@ mod tests {
 
     #[test]
     fn keys_are_in_the_document_and_not_in_what_is_logged() {
-        let secrets = CaptureSecrets { esp_sa: vec!["0xc0ffee".to_owned()], ..CaptureSecrets::default() };
+        let mut secrets = CaptureSecrets::default();
+        secrets.esp_sa.push("0xc0ffee".to_owned());
         let json = serde_json::to_string(&secrets).unwrap();
         assert_eq!(json, r#"{"espSa":["0xc0ffee"],"ikev2DecryptionTable":[],"unreadable":[]}"#);
         assert_eq!(serde_json::from_str::<CaptureSecrets>(&json).unwrap(), secrets);
