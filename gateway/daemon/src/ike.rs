@@ -9,7 +9,7 @@
 //! A panic inside a turn costs the message that caused it: it is caught, logged and counted, and packets do not notice.
 //! If it happens again and again the gateway ends, and starts anew.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +40,8 @@ const ASKS: usize = 8;
 const SECRETS_QUEUE: usize = 64;
 /// Most reasons of failures that are counted apart.
 const REASONS: usize = 32;
+/// Most failures of a cable that are logged before it is up again.
+const SAID: usize = 64;
 /// Where all others are counted.
 const OTHER_REASONS: &str = "other";
 
@@ -124,8 +126,8 @@ struct Ike {
     told: Vec<SaSecrets>,
     /// Names of cables, for the log.
     names: BTreeMap<LaneId, String>,
-    /// What was said of each lane last: a reason is logged once, not at each attempt.
-    said: BTreeMap<LaneId, BTreeMap<String, String>>,
+    /// What was said of each lane since it was last up: a reason is logged once, not at each attempt.
+    said: BTreeMap<LaneId, BTreeSet<(String, String)>>,
     panics: VecDeque<Instant>,
     next_publish: Instant,
 }
@@ -295,7 +297,7 @@ impl Ike {
     /// Whether this reason has not been said yet, of this part of the cable.
     fn is_new(&mut self, lane: LaneId, part: &str, reason: &str) -> bool {
         let said = self.said.entry(lane).or_default();
-        said.insert(part.to_owned(), reason.to_owned()).is_none_or(|before| before != reason)
+        said.len() < SAID && said.insert((part.to_owned(), reason.to_owned()))
     }
 
     fn count(&self, reason: &str) {

@@ -74,7 +74,16 @@ impl ClusterSet {
     /// # Errors
     /// If it failed.
     pub fn join(&self, cluster: &Cluster) -> anyhow::Result<String> {
-        self.join_with(cluster, &["--air-gapped", "--clustercidr", &list(cluster.pod_nets())])
+        self.join_over(cluster, "wireguard")
+    }
+
+    /// The same with the cable driver that is to be used.
+    ///
+    /// # Errors
+    /// If it failed.
+    pub fn join_over(&self, cluster: &Cluster, driver: &str) -> anyhow::Result<String> {
+        let pods = list(cluster.pod_nets());
+        self.join_with(cluster, &["--air-gapped", "--clustercidr", &pods, "--cable-driver", driver])
     }
 
     /// The same with flags.

@@ -65,8 +65,9 @@ fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<
     screen.heading("Installed as users install it");
     screen.step("east $ trieste deploy-broker", || Ok(lines(&set.deploy_broker()?)))?;
     for cluster in [east, west] {
-        let title = format!("{} $ trieste join broker-info.subm", cluster.name());
-        screen.step(&title, || Ok(lines(&set.join(cluster)?)))?;
+        let (name, driver) = (cluster.name(), &options.cable);
+        let title = format!("{name} $ trieste join broker-info.subm --cable-driver {driver}");
+        screen.step(&title, || Ok(lines(&set.join_over(cluster, driver)?)))?;
     }
     screen.step("all of our pods are ready", || {
         let mut names = Vec::new();

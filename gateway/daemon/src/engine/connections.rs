@@ -28,8 +28,10 @@ impl Engine {
                         cable.established = Some(unix_seconds);
                     }
                     CableEvent::Roamed(peer) => tracing::info!(%cluster, %peer, "the peer's address is"),
+                    // Where there is one slow half for all, it has said why.
+                    CableEvent::Down if self.ike.is_some() => {}
                     CableEvent::Down => {
-                        tracing::warn!(%cluster, "no answer from the peer; trying on")
+                        tracing::warn!(%cluster, "no answer from the peer for 90 s; trying on")
                     }
                 }
             }
