@@ -124,6 +124,10 @@ impl IkeEngine {
                 } else {
                     self.install(sa, new, Outbound::Now, now);
                     self.doom_child(sa, old);
+                    // The peer deletes its own one; until then it counts as nobody's twin.
+                    if let Some(rival) = offer.rival {
+                        self.replace_child(sa, rival);
+                    }
                 }
             }
             None => self.install(sa, new, Outbound::Now, now),
