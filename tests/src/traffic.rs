@@ -18,6 +18,8 @@ use crate::wait::eventually;
 
 /// How often a waiting thread looks whether it should end.
 const TICK: Duration = Duration::from_millis(100);
+/// How long answers to the last probes are waited for.
+const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// What `ping` told.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -332,6 +334,11 @@ fn probe(socket: &UdpSocket, payload: &[u8], interval: Duration, is_over: &Atomi
         }
     }
     probes.longest_gap = probes.longest_gap.max(last.elapsed());
+    // What is under way at the end is late at worst.
+    let _ = socket.set_read_timeout(Some(LAST_WAIT));
+    while probes.answered < probes.sent && socket.recv(&mut answer).is_ok() {
+        probes.answered += 1;
+    }
     probes
 }
 
