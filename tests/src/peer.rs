@@ -177,7 +177,7 @@ fn script_path(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// `./dev` fetches the foreign programs and says where in `TRIESTE_PEERS`.
-pub(crate) fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     std::env::var_os("TRIESTE_PEERS").map_or_else(|| repository().join(".cache/peers"), PathBuf::from)
 }
 
