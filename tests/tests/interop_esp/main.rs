@@ -90,7 +90,10 @@ fn tshark_finds_every_icv_with_extended_numbers_correct() {
         command
     };
     if !succeeds(tshark().arg("--version")) {
-        return guard::skip(name, "Debian trixie's tshark is missing, or may not be entered without root: ./dev deps");
+        return guard::skip(
+            name,
+            "Debian trixie's tshark is missing, or may not be entered without root: ./dev deps",
+        );
     }
     all_icvs_are_correct(true, tshark);
 }
@@ -135,12 +138,7 @@ fn frame(message: &[u8], is_encapsulated: bool) -> Vec<u8> {
 }
 
 /// What tshark says of some IP packets.
-fn tshark(
-    mut command: Command,
-    keying: &[u8],
-    has_esn: bool,
-    frames: &[Vec<u8>],
-) -> anyhow::Result<String> {
+fn tshark(mut command: Command, keying: &[u8], has_esn: bool, frames: &[Vec<u8>]) -> anyhow::Result<String> {
     // Magic, version 2.4, no time zone, snap length, link type: raw IP.
     let mut pcap = [0xa1b2_c3d4u32, 0x0002_0004, 0, 0, 65_535, 101].map(u32::to_le_bytes).concat();
     pcap[4..8].copy_from_slice(&[2, 0, 4, 0]);
