@@ -26,9 +26,10 @@ fn two_clusters_with_two_gateways_each_are_what_upstreams_would_be() {
     let east = fleet.lab.cluster("east").server.client().clone();
     let journal = Journal::open(&east, Place::Cluster("east"), &KINDS).unwrap();
     fleet.start_all().unwrap();
-    let written = journal.entries();
 
-    writes_of_a_start_are_in_order(&written);
+    // The watches of the kinds tell each in its own time.
+    eventually("the writes of a start", TIMEOUT, || writes_of_a_start_are_in_order(&journal.entries()))
+        .unwrap();
     objects_are_as_upstreams(&fleet);
     pods_reach_one_another(&fleet);
     commands_show_all(&fleet);
@@ -40,7 +41,10 @@ fn two_clusters_with_two_gateways_each_are_what_upstreams_would_be() {
     assert!(fleet.take("east", 0).stop().unwrap());
     fleet.wait_gateway("east", 1, |status| status["haStatus"] == "active").unwrap();
     fleet.wait_endpoint("east", 1, Place::Cluster("west")).unwrap();
-    writes_of_a_takeover_are_in_order(&journal.entries(), &broker.entries());
+    eventually("the writes of a takeover", TIMEOUT, || {
+        writes_of_a_takeover_are_in_order(&journal.entries(), &broker.entries())
+    })
+    .unwrap();
 
     assert!(fleet.take("east", 1).stop().unwrap());
     uninstalled_clusters_leave_nothing(&fleet);
@@ -99,7 +103,7 @@ fn what_a_node_lacks_is_said_and_the_gateway_works() {
 
 /// As measured of upstream: passive at first, then the Lease, then the pod is the active one; the Cluster before the
 /// Endpoint, and the Gateway object active when there is one.
-fn writes_of_a_start_are_in_order(written: &[Entry]) {
+fn writes_of_a_start_are_in_order(written: &[Entry]) -> anyhow::Result<()> {
     let gateway = |status: &str| {
         position(written, &format!("Gateway east-gw1 {status}"), |entry| {
             of(entry, "Gateway", "east-gw1") && entry.object["status"]["haStatus"] == status
@@ -111,24 +115,25 @@ fn writes_of_a_start_are_in_order(written: &[Entry]) {
                 && entry.object["metadata"]["labels"]["gateway.submariner.io/status"] == status
         })
     };
-    let lease = position(written, "Lease", |entry| entry.object["kind"] == "Lease");
-    let cluster = position(written, "Cluster east", |entry| of(entry, "Cluster", "east"));
+    let lease = position(written, "Lease", |entry| entry.object["kind"] == "Lease")?;
+    let cluster = position(written, "Cluster east", |entry| of(entry, "Cluster", "east"))?;
     let endpoint = position(written, "Endpoint", |entry| {
         entry.object["kind"] == "Endpoint" && entry.object["spec"]["cluster_id"] == "east"
-    });
+    })?;
 
-    assert!(lease < pod("active") && lease < cluster, "{}", titles(written));
-    assert!(cluster < endpoint && endpoint < gateway("active"), "{}", titles(written));
+    anyhow::ensure!(lease < pod("active")? && lease < cluster, "{}", titles(written));
+    anyhow::ensure!(cluster < endpoint && endpoint < gateway("active")?, "{}", titles(written));
     let others = written.iter().filter(|entry| {
         entry.verb == "DELETED"
             || of(entry, "Gateway", "east-gw2") && entry.object["status"]["haStatus"] == "active"
     });
-    assert_eq!(others.count(), 0, "{}", titles(written));
+    anyhow::ensure!(others.count() == 0, "{}", titles(written));
+    Ok(())
 }
 
 /// As measured of upstream, but for the Lease, which is given back: Lease, the old Endpoint is deleted, the new one
 /// made, and no other after it; the new one's Gateway is active when its Endpoint is there.
-fn writes_of_a_takeover_are_in_order(local: &[Entry], broker: &[Entry]) {
+fn writes_of_a_takeover_are_in_order(local: &[Entry], broker: &[Entry]) -> anyhow::Result<()> {
     let is_endpoint = |entry: &Entry, verb: &str, hostname: &str| {
         entry.verb == verb
             && entry.object["kind"] == "Endpoint"
@@ -137,27 +142,27 @@ fn writes_of_a_takeover_are_in_order(local: &[Entry], broker: &[Entry]) {
     let lease = position(local, "the Lease of east-gw2", |entry| {
         entry.object["kind"] == "Lease"
             && entry.object["spec"]["holderIdentity"] == "east-gw2-submariner-gateway"
-    });
-    let deleted = position(local, "deletion", |entry| is_endpoint(entry, "DELETED", "east-gw1"));
-    let added = position(local, "addition", |entry| is_endpoint(entry, "ADDED", "east-gw2"));
+    })?;
+    let deleted = position(local, "deletion", |entry| is_endpoint(entry, "DELETED", "east-gw1"))?;
+    let added = position(local, "addition", |entry| is_endpoint(entry, "ADDED", "east-gw2"))?;
     let active = position(local, "Gateway east-gw2 active", |entry| {
         of(entry, "Gateway", "east-gw2") && entry.object["status"]["haStatus"] == "active"
-    });
+    })?;
     let label = position(local, "pod label active", |entry| {
         of(entry, "Pod", "submariner-gateway-east-gw2")
             && entry.object["metadata"]["labels"]["gateway.submariner.io/status"] == "active"
-    });
+    })?;
     let gone = position(local, "deletion of Gateway east-gw1", |entry| {
         entry.verb == "DELETED" && of(entry, "Gateway", "east-gw1")
-    });
+    })?;
 
-    eprintln!("takeover, local:\n{}\nbroker:\n{}", titles(local), titles(broker));
-    assert!(lease < deleted && deleted < added && added < active, "{}", titles(local));
-    assert!(lease < label && gone < active, "{}", titles(local));
+    anyhow::ensure!(lease < deleted && deleted < added && added < active, "{}", titles(local));
+    anyhow::ensure!(lease < label && gone < active, "{}", titles(local));
     for (verb, hostname) in [("DELETED", "east-gw1"), ("ADDED", "east-gw2")] {
         let count = broker.iter().filter(|entry| is_endpoint(entry, verb, hostname)).count();
-        assert_eq!(count, 1, "{}", titles(broker));
+        anyhow::ensure!(count == 1, "{}", titles(broker));
     }
+    Ok(())
 }
 
 /// Field by field what upstream's gateways wrote with the WireGuard driver, in the lab's names and addresses.
@@ -402,9 +407,9 @@ fn of(entry: &Entry, kind: &str, name: &str) -> bool {
     entry.object["kind"] == kind && entry.object["metadata"]["name"] == name
 }
 
-fn position(entries: &[Entry], what: &str, is_it: impl Fn(&Entry) -> bool) -> usize {
+fn position(entries: &[Entry], what: &str, is_it: impl Fn(&Entry) -> bool) -> anyhow::Result<usize> {
     let found = entries.iter().position(is_it);
-    found.unwrap_or_else(|| panic!("there is no {what} in\n{}", titles(entries)))
+    found.ok_or_else(|| anyhow::anyhow!("there is no {what} in\n{}", titles(entries)))
 }
 
 fn titles(entries: &[Entry]) -> String {

@@ -81,6 +81,7 @@ fn one_refused_child_sa_of_several_is_visible_and_the_others_work() {
     bed.theirs.wait_children(1, super::bed::TIMEOUT).unwrap();
     bed.wait_error("TS_UNACCEPTABLE");
 
+    bed.wait_reachable(super::bed::TIMEOUT);
     let (east, west) = bed.pods();
     let ping = traffic::ping(&east.namespace, west.v4().unwrap(), 3, &[]).unwrap();
     assert_eq!(ping.received, 3);
