@@ -100,6 +100,23 @@ reasons! {
     WorkerPanic = "worker_panic",
     /// Left in a queue when the gateway stopped.
     Stopped = "stopped",
+    /// Globalnet, outbound: no rule gives the source a global IP.
+    NoGlobalIp = "no_global_ip",
+    /// Globalnet, inbound: nobody has the global IP, or nobody has this port of it.
+    NoMapping = "no_mapping",
+    /// Globalnet, inbound: the port is somebody's, who has not talked to this address.
+    NatFiltered = "nat_filtered",
+    /// Globalnet: all ports that the source could have are taken.
+    NatExhausted = "nat_exhausted",
+    /// Globalnet: the worker has as many sessions as it may have.
+    NatSessionLimit = "nat_session_limit",
+    /// Globalnet: the source has as many mappings or sessions as one address may have.
+    NatSourceLimit = "nat_source_limit",
+    /// Globalnet: a fragment whose first did not come in time, or one too many that waits for it.
+    NatFragment = "nat_fragment",
+    /// Globalnet: a message that cannot be translated: an ICMP message that is no query and no error, or an error that
+    /// quotes what is no right packet.
+    NatUntranslatable = "nat_untranslatable",
     /// An ICMP answer (an error, an echo reply) that would have been made for this packet is over the limit.
     IcmpLimit = "icmp_limit",
 }
