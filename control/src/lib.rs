@@ -21,6 +21,7 @@
 //! * [`cause`] — what an error is really about.
 //! * [`devices`] — what network devices are called.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
+//! * [`globalnet`] — who has which global address, and what is written about it.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
 //! * [`requirements`] — which Kubernetes and network plugins this version gets on with.
 //! * [`steps`] — where long work says what it is doing.
@@ -41,6 +42,7 @@ pub mod conditions;
 pub mod connection_status;
 pub mod devices;
 pub mod election;
+pub mod globalnet;
 pub mod health;
 pub mod leader;
 pub mod natdiscovery;
