@@ -1,6 +1,7 @@
-//! ICMP made here: "packet too big" errors for IPv4 (RFC 792, RFC 1191) and IPv6 (RFC 4443), and echo replies.
+//! ICMP made here: "packet too big" errors for IPv4 (RFC 792, RFC 1191) and IPv6 (RFC 4443), "administratively
+//! prohibited" for IPv4, and echo replies.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::checksum::{self, Sum};
 use crate::pool::PacketBuf;
@@ -14,6 +15,10 @@ const MAX_V4_BYTES: usize = 576;
 const MAX_V6_BYTES: usize = 1280;
 /// Bytes of an ICMP header.
 const ICMP_HEADER_BYTES: usize = 8;
+/// Code of "fragmentation needed and DF set" (RFC 792).
+const TOO_BIG: u8 = 4;
+/// Code of "communication administratively prohibited" (RFC 1812 section 5.2.7.1).
+const PROHIBITED: u8 = 13;
 /// TTL and hop limit of what is made here.
 const HOP_LIMIT: u8 = 64;
 
@@ -45,30 +50,7 @@ pub fn too_big(packet: &[u8], inner: &Inner, from: IpAddr, mtu_bytes: u16, out: 
     let total = usize::from(inner.total_bytes).min(packet.len());
     match (from, inner.flow.source()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let quoted = total.min(MAX_V4_BYTES - IPV4_HEADER_BYTES - ICMP_HEADER_BYTES);
-            let length = IPV4_HEADER_BYTES + ICMP_HEADER_BYTES + quoted;
-            if out.tailroom() < length {
-                return false;
-            }
-            let bytes = out.extend(length);
-            bytes.fill(0);
-            bytes[0] = 0x45;
-            // Internetwork control, as routers mark their errors (RFC 1812 section 4.3.2.5).
-            bytes[1] = 0xc0;
-            put16(bytes, 2, u16::try_from(length).unwrap_or(u16::MAX));
-            bytes[8] = HOP_LIMIT;
-            bytes[9] = protocol::ICMP;
-            bytes[12..16].copy_from_slice(&from.octets());
-            bytes[16..20].copy_from_slice(&to.octets());
-            checksum::fill_ipv4_header(bytes);
-            let icmp = &mut bytes[IPV4_HEADER_BYTES..];
-            icmp[0] = 3;
-            icmp[1] = 4;
-            put16(icmp, 6, mtu_bytes);
-            icmp[ICMP_HEADER_BYTES..].copy_from_slice(&packet[..quoted]);
-            let sum = Sum::ZERO.bytes(icmp).checksum();
-            put16(icmp, 2, sum);
-            true
+            unreachable_v4(&packet[..total], (from, to), TOO_BIG, mtu_bytes, out)
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let quoted = total.min(MAX_V6_BYTES - IPV6_HEADER_BYTES - ICMP_HEADER_BYTES);
@@ -97,6 +79,53 @@ pub fn too_big(packet: &[u8], inner: &Inner, from: IpAddr, mtu_bytes: u16, out: 
         }
         _ => false,
     }
+}
+
+/// Writes into the empty buffer `out` the error that tells the source of an IPv4 `packet` that it is not let through:
+/// type 3 code 13, which RFC 5508 section 6 (REQ-8) asks of a NAT whose resources are gone. Returns `false` for IPv6, or
+/// when the buffer is too small.
+pub fn prohibited(packet: &[u8], inner: &Inner, from: IpAddr, out: &mut PacketBuf) -> bool {
+    let total = usize::from(inner.total_bytes).min(packet.len());
+    match (from, inner.flow.source()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            unreachable_v4(&packet[..total], (from, to), PROHIBITED, 0, out)
+        }
+        _ => false,
+    }
+}
+
+/// Destination unreachable for IPv4; `mtu_bytes` is 0 but for "fragmentation needed".
+fn unreachable_v4(
+    packet: &[u8],
+    (from, to): (Ipv4Addr, Ipv4Addr),
+    code: u8,
+    mtu_bytes: u16,
+    out: &mut PacketBuf,
+) -> bool {
+    let quoted = packet.len().min(MAX_V4_BYTES - IPV4_HEADER_BYTES - ICMP_HEADER_BYTES);
+    let length = IPV4_HEADER_BYTES + ICMP_HEADER_BYTES + quoted;
+    if out.tailroom() < length {
+        return false;
+    }
+    let bytes = out.extend(length);
+    bytes.fill(0);
+    bytes[0] = 0x45;
+    // Internetwork control, as routers mark their errors (RFC 1812 section 4.3.2.5).
+    bytes[1] = 0xc0;
+    put16(bytes, 2, u16::try_from(length).unwrap_or(u16::MAX));
+    bytes[8] = HOP_LIMIT;
+    bytes[9] = protocol::ICMP;
+    bytes[12..16].copy_from_slice(&from.octets());
+    bytes[16..20].copy_from_slice(&to.octets());
+    checksum::fill_ipv4_header(bytes);
+    let icmp = &mut bytes[IPV4_HEADER_BYTES..];
+    icmp[0] = 3;
+    icmp[1] = code;
+    put16(icmp, 6, mtu_bytes);
+    icmp[ICMP_HEADER_BYTES..].copy_from_slice(&packet[..quoted]);
+    let sum = Sum::ZERO.bytes(icmp).checksum();
+    put16(icmp, 2, sum);
+    true
 }
 
 /// Whether `packet`, described by `inner`, is an echo request that [`echo_reply`] answers if its checksums are right.
@@ -216,6 +245,23 @@ mod tests {
             .write(&mut query, &[])
             .unwrap();
         assert!(may_answer(&query, &Inner::parse(&query).unwrap()));
+    }
+
+    #[test]
+    fn a_nat_without_resources_says_prohibited_and_quotes_the_packet() {
+        let mut packet = Vec::new();
+        let builder = PacketBuilder::ipv4([10, 1, 0, 9], [10, 2, 0, 9], 64).udp(1, 2);
+        builder.write(&mut packet, &[7; 100]).unwrap();
+        let inner = Inner::parse(&packet).unwrap();
+        let mut pool = Pool::new(PoolConfig { slots: 1, slot_bytes: 2048 });
+        let mut out = pool.alloc().unwrap();
+        assert!(!prohibited(&packet, &inner, "fd00::1".parse().unwrap(), &mut out));
+        assert!(prohibited(&packet, &inner, "10.1.0.1".parse().unwrap(), &mut out));
+        let error = out.bytes();
+        assert_eq!((error[20], error[21], be32(error, 24)), (3, 13, 0));
+        assert_eq!((&error[12..16], &error[16..20]), (&[10, 1, 0, 1][..], &[10, 1, 0, 9][..]));
+        assert_eq!(error[28..], packet);
+        assert!(is_intact(error, 20));
     }
 
     fn echo4(options: bool) -> Vec<u8> {
