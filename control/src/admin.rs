@@ -5,6 +5,8 @@
 //! | `GET /v1/status` | [`GatewayStatus`] as JSON |
 //! | `GET /v1/gateway` | the Gateway object ([`crate::api::Gateway`]) as JSON |
 //! | `GET /v1/capture?…` | pcapng until the client closes; the query is a [`CaptureRequest`] |
+//! | `GET /v1/globalnet` | [`GlobalnetStatus`] as JSON |
+//! | `GET /v1/trace?…` | [`TraceAnswer`] as JSON; the query is a [`TraceRequest`] |
 //! | `GET /v1/secrets` | [`CaptureSecrets`] as JSON: the keys of all SAs, for captures that are to be read |
 //! | `GET /metrics` | Prometheus text |
 //! | `GET /healthz`, `GET /readyz` | 200, or 503 and a line that says why |
@@ -13,8 +15,10 @@
 //! unknown fields: a gateway may be newer than the command.
 
 mod capture;
+mod globalnet;
 mod ipsec;
 mod secrets;
+mod trace;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -23,8 +27,13 @@ use crate::api::{Connection, EndpointSpec, HaStatus};
 use crate::health::PingerView;
 
 pub use capture::{CapturePoint, CaptureProtocol, CaptureRequest, UnknownWord};
+pub use globalnet::{
+    AllocationStatus, ControllersStatus, EgressStatus, FailureCount, GlobalnetStatus, IngressStatus,
+    MAX_ROWS, NatWorkerStatus, PoolStatus, PortUse, RefusedRule, SnapshotStatus,
+};
 pub use ipsec::{ChildSaStatus, IkeSaStatus, IpsecStatus};
 pub use secrets::CaptureSecrets;
+pub use trace::{TraceAnswer, TraceDirection, TracePacket, TraceProtocol, TraceRequest, TraceStep};
 
 /// Where the gateway's admin socket is unless configured otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/trieste/gateway.sock";
@@ -35,6 +44,10 @@ pub const STATUS_PATH: &str = "/v1/status";
 pub const GATEWAY_PATH: &str = "/v1/gateway";
 /// Path of the capture stream.
 pub const CAPTURE_PATH: &str = "/v1/capture";
+/// Path of the state of Globalnet.
+pub const GLOBALNET_PATH: &str = "/v1/globalnet";
+/// Path of what becomes of a packet.
+pub const TRACE_PATH: &str = "/v1/trace";
 /// Path of the keys of all SAs.
 pub const SECRETS_PATH: &str = "/v1/secrets";
 /// Path of the metrics page.
