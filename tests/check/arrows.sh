@@ -42,17 +42,19 @@ pure() {
 }
 
 allowed trieste-packet
+allowed trieste-nat trieste-packet
 allowed trieste-cables trieste-packet
 allowed trieste-io trieste-packet
-allowed trieste-pipeline trieste-packet trieste-cables
+allowed trieste-pipeline trieste-packet trieste-cables trieste-nat
 allowed trieste-control
 allowed trieste-deploy trieste-control
 allowed trieste-diagnose trieste-control
 allowed trieste-packaging
 allowed trieste-cli trieste-control trieste-deploy trieste-diagnose
 allowed trieste-routeagent trieste-control
-allowed trieste-gateway trieste-packet trieste-cables trieste-pipeline trieste-io trieste-control
+allowed trieste-gateway trieste-packet trieste-nat trieste-cables trieste-pipeline trieste-io trieste-control
 pure trieste-packet
+pure trieste-nat
 # boringtun has a device of its own; it stands behind the boundary of trieste-cables and none of that is called.
 pure trieste-cables boringtun
 pure trieste-pipeline boringtun

@@ -1,0 +1,147 @@
+//! Who owns what is translated: a function of the inside end outbound, of the port inbound, and both agree.
+//!
+//! The ports of a global address are cut into 64 buckets by their low six bits. A flow's bucket is a keyed hash of
+//! its inside end, and its outside port is taken from that very bucket. So whoever sees an answer knows its bucket
+//! from the port, without state.
+
+use std::net::Ipv4Addr;
+
+/// Number of buckets.
+pub const BUCKETS: usize = 64;
+
+/// One of the 64 parts of everything that is translated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bucket(u8);
+
+impl Bucket {
+    /// The bucket that a port or ICMP identifier (host order) belongs to.
+    #[must_use]
+    pub fn of_port(port: u16) -> Self {
+        Self(port.to_le_bytes()[0] & 63)
+    }
+
+    /// Its number, below [`BUCKETS`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The key of the hashes that every gateway of a cluster has to compute alike. Secret: who knows it can choose flows
+/// that fall into one bucket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct OwnerKey(pub [u8; 16]);
+
+impl std::fmt::Debug for OwnerKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OwnerKey(..)")
+    }
+}
+
+impl OwnerKey {
+    /// The bucket of an inside end. What has no ports is one bucket per protocol, since an answer could not tell.
+    #[must_use]
+    pub fn bucket(&self, protocol: u8, inside: Option<(Ipv4Addr, u16)>) -> Bucket {
+        let (address, port) = inside.unwrap_or((Ipv4Addr::UNSPECIFIED, 0));
+        let [a, b, c, d] = address.octets();
+        let [high, low] = port.to_be_bytes();
+        let hash = self.hash([protocol, a, b, c, d, high, low]);
+        Bucket(hash.to_le_bytes()[0] & 63)
+    }
+
+    /// A hash of an inside address, for the choice of its global address.
+    pub(crate) fn address_hash(&self, inside: Ipv4Addr) -> u64 {
+        let [a, b, c, d] = inside.octets();
+        // No protocol is 255 (reserved), so this never is the hash of a flow.
+        self.hash([255, a, b, c, d, 0, 0])
+    }
+
+    /// SipHash-2-4 of seven bytes: one block. Specified, so that another version or program computes the same.
+    fn hash(&self, message: [u8; 7]) -> u64 {
+        let (low, high) = self.0.split_at(8);
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight of sixteen bytes"));
+        sip::hash_seven(word(low), word(high), message)
+    }
+}
+
+/// SipHash-2-4 (Aumasson and Bernstein), for messages of seven bytes and of eight.
+pub(crate) mod sip {
+    struct State([u64; 4]);
+
+    impl State {
+        fn new(k0: u64, k1: u64) -> Self {
+            Self([
+                k0 ^ 0x736f_6d65_7073_6575,
+                k1 ^ 0x646f_7261_6e64_6f6d,
+                k0 ^ 0x6c79_6765_6e65_7261,
+                k1 ^ 0x7465_6462_7974_6573,
+            ])
+        }
+
+        fn round(&mut self) {
+            let [mut a, mut b, mut c, mut d] = self.0;
+            a = a.wrapping_add(b);
+            b = b.rotate_left(13) ^ a;
+            a = a.rotate_left(32);
+            c = c.wrapping_add(d);
+            d = d.rotate_left(16) ^ c;
+            a = a.wrapping_add(d);
+            d = d.rotate_left(21) ^ a;
+            c = c.wrapping_add(b);
+            b = b.rotate_left(17) ^ c;
+            c = c.rotate_left(32);
+            self.0 = [a, b, c, d];
+        }
+
+        fn block(&mut self, word: u64) {
+            self.0[3] ^= word;
+            self.round();
+            self.round();
+            self.0[0] ^= word;
+        }
+
+        fn finish(mut self) -> u64 {
+            self.0[2] ^= 0xff;
+            for _ in 0..4 {
+                self.round();
+            }
+            self.0.iter().fold(0, |all, word| all ^ word)
+        }
+    }
+
+    /// The hash of a message of seven bytes.
+    pub(crate) fn hash_seven(k0: u64, k1: u64, message: [u8; 7]) -> u64 {
+        let [a, b, c, d, e, f, g] = message;
+        let mut state = State::new(k0, k1);
+        // The last block ends with the length.
+        state.block(u64::from_le_bytes([a, b, c, d, e, f, g, 7]));
+        state.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_siphash_2_4() {
+        let key = OwnerKey(std::array::from_fn(|at| at.try_into().unwrap()));
+        // The reference implementation's test vector for seven bytes.
+        assert_eq!(key.hash([0, 1, 2, 3, 4, 5, 6]), 0xab02_00f5_8b01_d137);
+    }
+
+    #[test]
+    fn flows_spread_over_all_buckets() {
+        let key = OwnerKey([7; 16]);
+        let mut counts = [0u32; BUCKETS];
+        for port in 0..u16::MAX {
+            counts[key.bucket(6, Some((Ipv4Addr::new(10, 0, 0, 1), port))).index()] += 1;
+        }
+        assert!(counts.iter().all(|count| (900..1150).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn the_key_is_not_printed() {
+        assert_eq!(format!("{:?}", OwnerKey([7; 16])), "OwnerKey(..)");
+    }
+}

@@ -1,0 +1,88 @@
+//! What outlives the process: sessions as records, and the stream of their changes.
+
+use std::net::Ipv4Addr;
+
+use crate::owner::Bucket;
+
+/// Where a session is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Phase {
+    /// No TCP: it lives as long as packets come.
+    Plain,
+    /// TCP: the inside end has sent its SYN.
+    SynOut,
+    /// TCP: the remote end has sent its SYN.
+    SynIn,
+    /// TCP: the inside end sends in the middle of a connection whose beginning was not seen.
+    Loose,
+    /// TCP: both have sent their SYN.
+    Established,
+    /// TCP: the inside end has sent its FIN.
+    FinOut,
+    /// TCP: the remote end has sent its FIN.
+    FinIn,
+    /// TCP: both have sent their FIN.
+    Closing,
+    /// TCP: one of them has sent a RST.
+    Reset,
+}
+
+/// One session: what has to be known to go on with it elsewhere or later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// Internet protocol number.
+    pub protocol: u8,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Whether other mappings may have the same outside port (TCP above the fill level).
+    pub shared: bool,
+    /// Whether it belongs to a headless target: no mapping, ports kept.
+    pub headless: bool,
+    /// The address inside.
+    pub inside: Ipv4Addr,
+    /// The port or ICMP identifier inside; 0 where there is none.
+    pub inside_port: u16,
+    /// The global address.
+    pub outside: Ipv4Addr,
+    /// The port or ICMP identifier outside; 0 where there is none.
+    pub outside_port: u16,
+    /// The remote address.
+    pub remote: Ipv4Addr,
+    /// The remote port; 0 where there is none, and for ICMP.
+    pub remote_port: u16,
+    /// Seconds that it has left without packets.
+    pub seconds_left: u32,
+}
+
+impl Record {
+    /// The bucket that it belongs to, where its protocol has ports and it is no headless target's.
+    #[must_use]
+    pub fn bucket(&self) -> Bucket {
+        Bucket::of_port(self.outside_port)
+    }
+
+    /// Whether both are the same session, wherever they are in its life.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let key = |record: &Self| {
+            (record.protocol, record.outside, record.outside_port, record.remote, record.remote_port)
+        };
+        key(self) == key(other)
+    }
+}
+
+/// What happened to a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It began, or its phase changed.
+    Is(Record),
+    /// It ended.
+    Gone(Record),
+    /// More happened than was kept: take everything anew by [`Nat::export`](crate::Nat::export).
+    Lost,
+}
+
+/// Where an export goes on. Begins with the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cursor(pub(crate) u32);
