@@ -25,6 +25,17 @@ pub enum Kind {
     Other,
 }
 
+impl Kind {
+    /// The kind of an ICMP message by its type; `None` for what is no query.
+    pub(crate) const fn of_icmp(icmp_type: u8) -> Option<Self> {
+        match icmp_type {
+            ICMP_ECHO | ICMP_TIMESTAMP => Some(Self::Request),
+            ICMP_ECHO_REPLY | ICMP_TIMESTAMP_REPLY => Some(Self::Reply),
+            _ => None,
+        }
+    }
+}
+
 /// Addresses, ports and kind of a packet, in its own direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
@@ -60,11 +71,7 @@ impl Facts {
         let kind = match inner.flow.protocol {
             protocol::TCP => Kind::Tcp(*transport.get(13)?),
             protocol::UDP => Kind::Udp,
-            protocol::ICMP => match *transport.first()? {
-                ICMP_ECHO | ICMP_TIMESTAMP => Kind::Request,
-                ICMP_ECHO_REPLY | ICMP_TIMESTAMP_REPLY => Kind::Reply,
-                _ => return None,
-            },
+            protocol::ICMP => Kind::of_icmp(*transport.first()?)?,
             _ => Kind::Other,
         };
         let (source_port, destination_port) = match kind {

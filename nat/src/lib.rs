@@ -17,6 +17,8 @@
 mod config;
 mod explain;
 mod facts;
+mod fragment;
+mod icmp;
 mod nat;
 mod owner;
 mod record;
@@ -29,6 +31,8 @@ mod unsolicited;
 pub use config::{Config, Limits, Timers};
 pub use explain::Explanation;
 pub use facts::{Facts, Kind};
+pub use fragment::{FragmentCounters, FragmentKey, FragmentLimits, Fragments};
+pub use icmp::Quote;
 pub use nat::{Handle, Nat, Translation};
 pub use owner::{BUCKETS, Bucket, OwnerKey};
 pub use record::{Change, Cursor, Phase, Record};
