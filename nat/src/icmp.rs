@@ -264,6 +264,3 @@ impl Writer<'_> {
         put16(self.bytes, at, value);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -19,6 +19,7 @@ pub mod config;
 mod control;
 pub mod devices;
 pub mod engine;
+pub mod globalnet;
 pub mod handoff;
 pub mod host;
 pub mod ike;

@@ -1,4 +1,4 @@
-//! Where API objects become data-plane tables; the one file where they do.
+//! Where API objects become data-plane tables; the one place where they do. Globalnet's are in [`globalnet`].
 //!
 //! Which remote Endpoints are connected to, and in which order clusters come first where their subnets overlap, is a
 //! function of the objects alone, so that every gateway of a cluster decides alike.
@@ -21,6 +21,10 @@ use trieste_control::admin::RefusedCluster;
 use trieste_control::api::{Endpoint, EndpointFacts, EndpointSpec};
 use trieste_packet::{CableId, LaneId};
 use trieste_pipeline::{LaneInfo, Tables, TablesBuilder};
+
+mod globalnet;
+
+pub use globalnet::{Own, Owners, Translation, compile, owner_of};
 
 /// Upstream's cable port, for Endpoints that do not name theirs.
 const DEFAULT_PORT: u16 = 4500;

@@ -169,7 +169,8 @@ impl Remains {
             | DropReason::CannotFragment
             | DropReason::SealFailed
             | DropReason::NoSelector
-            | DropReason::SaExpired => Self::by_bytes(bytes, Outbound),
+            | DropReason::SaExpired
+            | DropReason::NoGlobalIp => Self::by_bytes(bytes, Outbound),
             DropReason::SourceNotAllowed
             | DropReason::DestinationNotLocal
             | DropReason::Loop
@@ -178,7 +179,9 @@ impl Remains {
             | DropReason::SelectorMismatch
             | DropReason::EcnNotCapable
             | DropReason::TunWrite
-            | DropReason::TunFull => Self::by_bytes(bytes, Inbound),
+            | DropReason::TunFull
+            | DropReason::NoMapping
+            | DropReason::NatFiltered => Self::by_bytes(bytes, Inbound),
             DropReason::MalformedHeader
             | DropReason::NotIp
             | DropReason::ExtensionHeaders
@@ -187,6 +190,11 @@ impl Remains {
             | DropReason::HandoffFull
             | DropReason::WorkerPanic
             | DropReason::Stopped
+            | DropReason::NatExhausted
+            | DropReason::NatSessionLimit
+            | DropReason::NatSourceLimit
+            | DropReason::NatFragment
+            | DropReason::NatUntranslatable
             | DropReason::IcmpLimit => Self::by_bytes(bytes, Unknown),
         }
     }

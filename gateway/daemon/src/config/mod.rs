@@ -4,6 +4,7 @@
 //! where it has one, so that its manifests configure this gateway without any argument. [`Options`] is what was
 //! said, [`Config`] what it means.
 
+mod globalnet;
 mod ipsec;
 mod options;
 mod psk;
@@ -24,6 +25,7 @@ use trieste_control::election::Timings;
 use trieste_control::privileges::DEFAULT_PROC_SYS;
 use trieste_control::store::Location;
 
+pub use globalnet::{Globalnet, GlobalnetOptions};
 pub use ipsec::{Ipsec, IpsecOptions};
 pub use options::{CommandLine, Options};
 pub use psk::Psk;
@@ -67,6 +69,8 @@ pub struct Config {
     pub service_cidrs: Vec<IpNet>,
     /// Globalnet's CIDRs; empty without Globalnet.
     pub global_cidrs: Vec<IpNet>,
+    /// What Globalnet's translation is set to.
+    pub globalnet: Globalnet,
     /// Namespace in the local store.
     pub namespace: String,
     /// The broker, if there is one.
@@ -253,6 +257,8 @@ impl Options {
         let cluster_cidrs = self.cluster_cidrs.unwrap_or_default().0;
         let service_cidrs = self.service_cidrs.unwrap_or_default().0;
         check_cidrs(&cluster_cidrs, &service_cidrs)?;
+        let global_cidrs = self.global_cidrs.unwrap_or_default().0;
+        globalnet::check_cidrs(&global_cidrs, [&cluster_cidrs, &service_cidrs])?;
         let state_dir = self.state_dir.unwrap_or_else(|| PathBuf::from(STATE_DIR));
         let store = match said(self.store) {
             Some(text) => text.parse().map_err(|error| invalid("store", format!("{error}")))?,
@@ -297,7 +303,8 @@ impl Options {
             cluster_id,
             cluster_cidrs,
             service_cidrs,
-            global_cidrs: self.global_cidrs.unwrap_or_default().0,
+            global_cidrs,
+            globalnet: self.globalnet.unwrap_or_default().resolve()?,
             namespace: said(self.namespace).unwrap_or_else(|| "submariner-operator".to_owned()),
             broker,
             broker_namespace: said(self.broker_namespace)

@@ -9,7 +9,7 @@ use trieste_control::command_line;
 use trieste_control::words::{Cidrs, parse_bool};
 
 use super::words::{Cpus, Words, parse_exactly_true};
-use super::{Config, ConfigError, IpsecOptions, Psk};
+use super::{Config, ConfigError, GlobalnetOptions, IpsecOptions, Psk};
 
 /// The command line of `trieste-gateway`.
 #[derive(Debug, Parser)]
@@ -47,6 +47,9 @@ pub struct Options {
     /// CIDRs of this cluster's Globalnet, separated by commas; with one of them its subnets are published alone
     #[arg(long, env = "SUBMARINER_GLOBALCIDR", value_name = "CIDRS")]
     pub global_cidrs: Option<Cidrs>,
+    /// How long Globalnet remembers what it translates, and how much of it: in the file alone
+    #[arg(skip)]
+    pub globalnet: Option<GlobalnetOptions>,
     /// Namespace of this cluster's objects [default: submariner-operator]
     #[arg(long, env = "SUBMARINER_NAMESPACE")]
     pub namespace: Option<String>,
@@ -248,6 +251,7 @@ impl Options {
             cluster_cidrs: self.cluster_cidrs.or(other.cluster_cidrs),
             service_cidrs: self.service_cidrs.or(other.service_cidrs),
             global_cidrs: self.global_cidrs.or(other.global_cidrs),
+            globalnet: self.globalnet.or(other.globalnet),
             broker_kind: self.broker_kind.or(other.broker_kind),
             broker_server: self.broker_server.or(other.broker_server),
             broker_token: self.broker_token.or(other.broker_token),
