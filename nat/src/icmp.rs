@@ -264,3 +264,6 @@ impl Writer<'_> {
         put16(self.bytes, at, value);
     }
 }
+
+#[cfg(test)]
+mod tests;
