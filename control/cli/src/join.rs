@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use trieste_control::steps::{Outcome, Record, Steps};
 use trieste_deploy::broker_info::{self, BrokerInfo};
 use trieste_deploy::discover::Given;
+use trieste_deploy::globalnet::Wish;
 use trieste_deploy::join::{self, Earlier, Join, NoOne};
 use trieste_deploy::objects::MemberOptions;
 use trieste_deploy::preflight;
@@ -66,6 +67,8 @@ pub(super) struct JoinArgs {
     /// Where the cluster has joined before with another pre-shared key: take the file's
     #[arg(long)]
     replace_psk: bool,
+    #[command(flatten)]
+    global: GlobalArgs,
     #[command(flatten)]
     later: LaterArgs,
 }
@@ -139,17 +142,25 @@ struct CheckArgs {
     health_check_max_packet_loss_count: Option<u32>,
 }
 
+/// Addresses under which other clusters know this one.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Global addresses, if the broker gives some out")]
+struct GlobalArgs {
+    /// Take part in globalnet, if the broker has it: the others know this cluster by global addresses alone
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
+    globalnet: bool,
+    /// The global addresses of this cluster [default: those of an earlier join, else the first that are free]
+    #[arg(long, value_name = "CIDR", conflicts_with = "globalnet_cluster_size")]
+    globalnet_cidr: Option<Ipv4Net>,
+    /// How many of them, rounded up to a power of two; 0 leaves it to the broker [default: the broker's]
+    #[arg(long, value_name = "ADDRESSES")]
+    globalnet_cluster_size: Option<u32>,
+}
+
 /// Upstream's flags for what this version does not have.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Taken for the sake of scripts")]
 struct LaterArgs {
-    /// Take part in globalnet, if the broker has it: not possible yet, so that joining needs --globalnet=false there
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = clap::ArgAction::Set)]
-    globalnet: bool,
-    #[arg(long, hide = true)]
-    globalnet_cidr: Option<String>,
-    #[arg(long, hide = true)]
-    globalnet_cluster_size: Option<u32>,
     #[arg(long, hide = true)]
     operator_debug: bool,
     #[arg(long, hide = true)]
@@ -225,6 +236,13 @@ fn take<T: Clone>(field: &mut T, said: Option<&T>) {
     }
 }
 
+impl GlobalArgs {
+    /// Upstream's 0 says nothing.
+    fn wish(&self) -> Wish {
+        Wish { cidr: self.globalnet_cidr, size: self.globalnet_cluster_size.filter(|size| *size != 0) }
+    }
+}
+
 impl JoinArgs {
     /// What an earlier join has settled, unless it is not to count.
     async fn earlier(&self, local: &Server) -> anyhow::Result<Option<Earlier>> {
@@ -263,7 +281,8 @@ impl JoinArgs {
                 services: said(&self.servicecidr, networks.services),
                 is_settled: is_settled.map(|is_settled| is_settled && earlier.is_some()),
             },
-            globalnet: self.later.globalnet,
+            globalnet: self.global.globalnet,
+            share: self.global.wish(),
             label_gateway: self.cable.label_gateway,
             ignore_requirements: self.ignore_requirements,
             patience: Duration::from_secs(self.wait_timeout),
@@ -336,15 +355,9 @@ impl JoinArgs {
         ]);
     }
 
-    /// Of upstream's flags that do nothing here; those that promise what cannot be kept are refused.
+    /// Of upstream's flags that do nothing here.
     fn remark_flags(&self, info: &BrokerInfo) -> anyhow::Result<()> {
         let later = &self.later;
-        if later.globalnet_cidr.is_some() || later.globalnet_cluster_size.is_some() {
-            return Err(anyhow!(
-                "--globalnet-cidr and --globalnet-cluster-size: this version cannot translate global addresses yet; \
-                 join without them"
-            ));
-        }
         let (_, unused) = self.image.image()?;
         unused.iter().for_each(|text| remark(&format!("warning: {text}")));
         let no_discovery = "this version has no service discovery";

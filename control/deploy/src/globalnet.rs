@@ -1,20 +1,265 @@
-//! What the broker says of globalnet. Addresses are not allocated here: this version translates none.
+//! Who has which global addresses, as the broker's ConfigMap says it (api §12.2), and the share that a cluster takes
+//! when it joins.
+//!
+//! ```text
+//!   read ──▶ choose ──▶ Share                                      changes nothing
+//!   take: read ──▶ choose ──▶ update, if nobody was faster ──▶ …    until it is written
+//! ```
+//!
+//! A share is an aligned block, the first that is free. The ConfigMap is upstream's to the letter, so that members of
+//! both tools take their shares from one range.
 
+mod book;
+
+use ipnet::{IpNet, Ipv4Net};
 use serde_json::Value;
+use trieste_control::api::{ClusterSpec, overlap};
+
+pub use book::Book;
+
+use crate::error::DeployError;
+use crate::objects::names::GLOBALNET_INFO;
+use crate::objects::{MemberOptions, usable_range};
+use crate::place::Place;
+use crate::preflight::Finding;
+use crate::server::Server;
+
+/// The longest prefix that has room for 8 egress addresses, a gateway and a few services.
+const LONGEST_PREFIX: u8 = 28;
+/// How often a share is chosen anew because another cluster has been faster.
+const ATTEMPTS: usize = 16;
+
+/// What was said of the share.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// These addresses and no others.
+    pub cidr: Option<Ipv4Net>,
+    /// So many, rounded up to a power of two; what the broker gives if nothing is said.
+    pub size: Option<u32>,
+}
+
+/// The addresses of a cluster, and where they come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// The addresses.
+    pub cidr: Ipv4Net,
+    /// Where they come from.
+    pub origin: Origin,
+}
+
+/// Where a share comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The first that is free.
+    Allocated,
+    /// The broker's book has it from an earlier join.
+    Kept,
+    /// It was said.
+    Said,
+    /// It was said, and is another one than before.
+    Changed(Ipv4Net),
+}
+
+/// Networks that a share must not overlap, and whose they are.
+#[derive(Debug, Clone, Default)]
+pub struct Foreign(Vec<(String, Vec<IpNet>)>);
+
+impl Foreign {
+    /// This cluster's own pods and services, and whatever other members have and publish.
+    pub fn of(id: &str, inside: &[IpNet], others: &[ClusterSpec]) -> Self {
+        let mut all = vec![("this cluster".to_owned(), inside.to_vec())];
+        for other in others.iter().filter(|other| other.cluster_id != id) {
+            // One that cannot be read is told of elsewhere.
+            let Ok(facts) = other.parse() else { continue };
+            let nets = [facts.global_cidr, facts.service_cidr, facts.cluster_cidr].concat();
+            all.push((format!("cluster {}", facts.cluster_id), nets));
+        }
+        Self(all)
+    }
+
+    /// The network that a share would overlap, and whose it is.
+    fn clash(&self, cidr: Ipv4Net) -> Option<(IpNet, &str)> {
+        let theirs = |nets: &[IpNet]| overlap(&[IpNet::V4(cidr)], nets).map(|(_, theirs)| theirs);
+        self.0.iter().find_map(|(owner, nets)| Some((theirs(nets)?, owner.as_str())))
+    }
+
+    fn ipv4(&self) -> impl Iterator<Item = Ipv4Net> {
+        let nets = self.0.iter().flat_map(|(_, nets)| nets);
+        nets.filter_map(|net| if let IpNet::V4(net) = net { Some(*net) } else { None })
+    }
+}
+
+/// Reads the broker's book; `None` if globalnet is off or the broker has none.
+///
+/// # Errors
+/// [`DeployError`] if the server does not answer, or the ConfigMap makes no sense.
+pub(crate) async fn read(broker: &Server, namespace: &str) -> Result<Option<Book>, DeployError> {
+    let config = broker.find(&place(namespace)).await?;
+    config.filter(|map| is_enabled(Some(map))).map(|map| Book::read(&map)).transpose().map_err(|reason| {
+        DeployError::refused(
+            format!("the ConfigMap {GLOBALNET_INFO} of the broker cannot be read: {reason}"),
+            format!("look at it on the broker's cluster: kubectl -n {namespace} get configmap {GLOBALNET_INFO} -o yaml"),
+        )
+    })
+}
 
 /// Whether the broker's ConfigMap says that globalnet is on.
 pub(crate) fn is_enabled(config_map: Option<&Value>) -> bool {
     config_map.is_some_and(|map| map["data"]["globalnetEnabled"].as_str() == Some("true"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
+/// Chooses a cluster's share, without writing it down.
+///
+/// # Errors
+/// Why there is none, and what to do.
+pub fn choose(book: &Book, id: &str, wish: Wish, foreign: &Foreign) -> Result<Share, Finding> {
+    let before = book.share_of(id);
+    let share = match (wish.cidr, wish.size, before) {
+        (Some(_), Some(_), _) => {
+            let text =
+                "--globalnet-cidr says how many addresses there are: --globalnet-cluster-size says it again";
+            return Err(Finding::bad(text, "say one of the two"));
+        }
+        (Some(cidr), None, before) => said(book, id, cidr, before, foreign)?,
+        (None, _, Some(cidr)) => Share { cidr, origin: Origin::Kept },
+        (None, size, None) => allocate(book, id, size, foreign)?,
+    };
+    if let Some((net, owner)) = foreign.clash(share.cidr) {
+        let text = format!("the global CIDR {} overlaps {net} of {owner}", share.cidr);
+        return Err(Finding::bad(text, "say another one with --globalnet-cidr"));
+    }
+    Ok(share)
+}
 
-    #[test]
-    fn the_brokers_config_map_is_read_as_upstream_writes_it() {
-        assert!(is_enabled(Some(&json!({"data": {"globalnetEnabled": "true"}}))));
-        assert!(!is_enabled(Some(&json!({"data": {"globalnetEnabled": "false"}}))) && !is_enabled(None));
+fn said(
+    book: &Book,
+    id: &str,
+    cidr: Ipv4Net,
+    before: Option<Ipv4Net>,
+    foreign: &Foreign,
+) -> Result<Share, Finding> {
+    let cidr = cidr.trunc();
+    if let Err(error) = usable_range("--globalnet-cidr", cidr) {
+        return Err(Finding::bad(error.to_string(), "say another one, such as a part of the broker's range"));
+    }
+    if cidr.prefix_len() > LONGEST_PREFIX {
+        let text = format!("the global CIDR {cidr} is too small: 8 addresses are for egress alone");
+        return Err(Finding::bad(text, format!("say one of /{LONGEST_PREFIX} or larger")));
+    }
+    if let Some((theirs, other)) = book.taken(id).find(|(net, _)| overlaps(*net, cidr)) {
+        let text = format!("the global CIDR {cidr} overlaps {theirs}, which is given to cluster {other}");
+        let free = allocate(book, id, None, foreign).map(|share| share.cidr.to_string());
+        let next = free.map_or_else(|_| "say another one".to_owned(), |free| format!("{free} is free"));
+        return Err(Finding::bad(text, next));
+    }
+    let origin = match before {
+        Some(before) if before == cidr => Origin::Kept,
+        Some(before) => Origin::Changed(before),
+        None => Origin::Said,
+    };
+    Ok(Share { cidr, origin })
+}
+
+fn allocate(book: &Book, id: &str, size: Option<u32>, foreign: &Foreign) -> Result<Share, Finding> {
+    let size = book.rounded(size).map_err(|error| {
+        Finding::bad(error.to_string(), "choose with --globalnet-cluster-size, or say --globalnet-cidr")
+    })?;
+    let taken: Vec<Ipv4Net> = book.taken(id).map(|(net, _)| net).chain(foreign.ipv4()).collect();
+    let cidr = first_free(book.range(), size, &taken).ok_or_else(|| {
+        Finding::bad(
+            format!("the broker's range of global addresses {} has no {size} left", book.range()),
+            "ask for fewer with --globalnet-cluster-size, or say addresses of another range with --globalnet-cidr",
+        )
+    })?;
+    Ok(Share { cidr, origin: Origin::Allocated })
+}
+
+/// The first aligned block of so many addresses, a power of two, that overlaps nothing.
+fn first_free(range: Ipv4Net, size: u32, taken: &[Ipv4Net]) -> Option<Ipv4Net> {
+    let (size, end) = (u64::from(size), u64::from(u32::from(range.broadcast())) + 1);
+    let prefix = u8::try_from(32 - size.trailing_zeros()).ok()?;
+    let mut start = u64::from(u32::from(range.network()));
+    while start + size <= end {
+        let block = Ipv4Net::new(u32::try_from(start).ok()?.into(), prefix).ok()?;
+        match taken.iter().filter(|net| overlaps(**net, block)).map(Ipv4Net::broadcast).max() {
+            None => return Some(block),
+            // What is in the way ends in this block or after it: the next one that is aligned.
+            Some(last) => start = (u64::from(u32::from(last)) + 1).next_multiple_of(size),
+        }
+    }
+    None
+}
+
+fn overlaps(a: Ipv4Net, b: Ipv4Net) -> bool {
+    a.contains(&b) || b.contains(&a)
+}
+
+impl Share {
+    /// What to tell of it.
+    pub fn finding(&self, wish: Wish) -> Finding {
+        let cidr = self.cidr;
+        match self.origin {
+            Origin::Allocated => Finding::good(format!("Allocated global CIDR {cidr}")),
+            Origin::Said => Finding::good(format!("Using the global CIDR {cidr}, as said")),
+            Origin::Changed(before) => Finding::doubt(
+                format!(
+                    "the global CIDR changes from {before} to {cidr}: exported services get other global addresses"
+                ),
+                "",
+            ),
+            Origin::Kept => {
+                let is_other = |size: u32| u64::from(size).next_power_of_two() != count(cidr);
+                match wish.size.filter(|size| is_other(*size)) {
+                    Some(size) => Finding::doubt(
+                        format!(
+                            "the cluster has the global CIDR {cidr} already, which has not {size} addresses"
+                        ),
+                        "another one is to be named: --globalnet-cidr",
+                    ),
+                    None => Finding::good(format!("Using the global CIDR {cidr} of an earlier join")),
+                }
+            }
+        }
     }
 }
+
+fn count(cidr: Ipv4Net) -> u64 {
+    1 << (32 - cidr.prefix_len())
+}
+
+/// Writes down a member's share, chosen anew if another cluster has been faster, and returns it.
+///
+/// # Errors
+/// [`DeployError`] if the broker does not answer, or there is no share any more.
+pub(crate) async fn take(
+    broker: &Server,
+    member: &MemberOptions,
+    wish: Wish,
+    foreign: &Foreign,
+) -> Result<Share, DeployError> {
+    let (id, namespace) = (member.cluster_id.as_str(), member.broker.namespace.as_str());
+    for _ in 0..ATTEMPTS {
+        let Some(book) = read(broker, namespace).await? else {
+            return Err(DeployError::refused(
+                "globalnet was switched off on the broker while this cluster was joining",
+                "join again",
+            ));
+        };
+        let share =
+            choose(&book, id, wish, foreign).map_err(|why| DeployError::refused(why.text, why.next))?;
+        if book.share_of(id) == Some(share.cidr) || broker.replace(&book.with(id, share.cidr)).await? {
+            return Ok(share);
+        }
+    }
+    Err(DeployError::refused(
+        format!("the ConfigMap {GLOBALNET_INFO} of the broker was changed by others all the time"),
+        "join again",
+    ))
+}
+
+fn place(namespace: &str) -> Place {
+    Place::namespaced("v1", "ConfigMap", namespace, GLOBALNET_INFO)
+}
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,7 @@ pub(crate) use wait::{away, away_with, counts, pods};
 
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde_json::json;
 use trieste_control::steps::{Outcome, Steps};
 
@@ -28,6 +29,7 @@ use crate::apply::{apply_all, remove};
 use crate::broker_info::BrokerInfo;
 use crate::discover::{Given, Network, Subnets, discover};
 use crate::error::DeployError;
+use crate::globalnet::{self, Foreign, Wish};
 use crate::objects::names::{GATEWAY_LABEL, MANAGED_BY_LABEL, SUBMARINER, TRIESTE};
 use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
 use crate::place::Place;
@@ -47,6 +49,8 @@ pub struct Join {
     pub replace_psk: bool,
     /// Whether the cluster takes part in globalnet, if the broker has it.
     pub globalnet: bool,
+    /// Which global addresses it then wants.
+    pub share: Wish,
     /// Whether a node is labelled as a gateway if none is.
     pub label_gateway: bool,
     /// Whether requirements that are not met are doubts.
@@ -86,6 +90,9 @@ pub struct Plan {
     pub has_gateway: bool,
     /// The other clusters that have an Endpoint.
     pub peers: Vec<String>,
+    /// The global addresses that are wanted, and what they must not overlap; `None` without globalnet. Which ones they
+    /// become is settled when they are written down.
+    share: Option<(Wish, Foreign)>,
     patience: Duration,
 }
 
@@ -113,10 +120,17 @@ pub async fn prepare(
 
     steps.begin("Checking requirements");
     let here = gather::from_cluster(local, &options.member).await?;
-    let member = complete(&options.member, &network);
+    let mut member = complete(&options.member, &network);
+    let foreign = foreign(&member, &there);
+    let book = there.globalnet.as_ref().filter(|_| options.globalnet);
+    let share = book.map(|book| globalnet::choose(book, &member.cluster_id, options.share, &foreign));
+    if let Some(Ok(share)) = &share {
+        member.global_cidrs = vec![share.cidr.into()];
+    }
     let plan_broker = account(&member, &here.uid, there.has_our_role);
     let plan_local = objects::member(&member);
-    let mut findings = check(options, &network, &here, &there);
+    let mut findings = check(options, &member.global_cidrs, &network, &here, &there);
+    findings.extend(share.map(|share| share.map_or_else(|bad| bad, |share| share.finding(options.share))));
     findings.extend(preflight::rights(&gather::rights(local, &plan_local).await?));
     findings.extend(gather::broker_rights(broker, &plan_broker).await?);
     findings.extend(gather::role(there.has_our_role));
@@ -136,6 +150,7 @@ pub async fn prepare(
         label,
         has_gateway,
         peers: there.drivers.into_iter().map(|(cluster, _)| cluster).collect(),
+        share: (options.globalnet && there.globalnet.is_some()).then_some((options.share, foreign)),
         patience: options.patience,
     })
 }
@@ -152,7 +167,17 @@ pub async fn carry_out(
 ) -> Result<(), DeployError> {
     let id = plan.member.cluster_id.as_str();
     steps.begin(&format!("Creating the account of cluster \"{id}\" on the broker"));
-    let member = register(broker, plan).await?;
+    let mut member = register(broker, plan).await?;
+    if let Some((wish, foreign)) = &plan.share {
+        let share = globalnet::take(broker, &member, *wish, foreign).await?;
+        let cidrs = vec![share.cidr.into()];
+        if member.global_cidrs != cidrs {
+            let text =
+                format!("Another cluster has just been given these: the global CIDR is {}", share.cidr);
+            steps.remark(Outcome::Warning, &text);
+            member.global_cidrs = cidrs;
+        }
+    }
     steps.end(Outcome::Success);
 
     steps.begin("Deploying the gateway and the route agents");
@@ -189,6 +214,12 @@ fn describe(network: &Network) -> Vec<String> {
     ]
 }
 
+/// What global addresses must not overlap.
+fn foreign(member: &MemberOptions, there: &gather::There) -> Foreign {
+    let inside = [member.service_cidrs.as_slice(), &member.cluster_cidrs].concat();
+    Foreign::of(&member.cluster_id, &inside, &there.others.0)
+}
+
 fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
     MemberOptions {
         cluster_cidrs: network.pods.cidrs.clone(),
@@ -200,6 +231,7 @@ fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
 
 fn check(
     options: &Join,
+    global: &[IpNet],
     network: &Network,
     here: &gather::Here,
     there: &gather::There,
@@ -216,8 +248,9 @@ fn check(
         here.membership.as_ref(),
         &member.broker.api_server,
     ));
-    findings.extend(preflight::globalnet(there.has_globalnet, options.globalnet));
-    findings.extend(preflight::networks(&member.cluster_id, network, &there.others));
+    let is_asked_for = options.share != Wish::default();
+    findings.extend(preflight::globalnet(there.globalnet.is_some(), options.globalnet, is_asked_for));
+    findings.extend(preflight::networks(&member.cluster_id, network, global, &there.others));
     findings.extend(preflight::cable(&member.cable_driver));
     findings.extend(preflight::drivers(&member.cable_driver, &there.drivers));
     let plugin = preflight::plugin(&network.plugin.name).into_iter();

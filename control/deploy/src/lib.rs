@@ -11,7 +11,7 @@ mod connect;
 pub mod deploy_broker;
 pub mod discover;
 mod error;
-mod globalnet;
+pub mod globalnet;
 pub mod join;
 pub mod objects;
 mod place;

@@ -171,6 +171,26 @@ impl Server {
         absent(answer).map(|answer| answer.is_some())
     }
 
+    /// Writes an object that was read, as a whole; `false` if somebody else has changed it since.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`], also if it is not there any more.
+    pub(crate) async fn replace(&self, object: &Value) -> Result<bool, DeployError> {
+        let Some(place) = Place::of(object) else {
+            return Err(DeployError::refused(
+                "an object without version, kind or name was read",
+                "this is a mistake in trieste, please report it",
+            ));
+        };
+        let path = format!("{}?fieldManager={FIELD_MANAGER}", place.path());
+        let body = Some(("application/json", object));
+        match self.call(Method::PUT, &path, body, &format!("changing {place}")).await {
+            Ok(_) => Ok(true),
+            Err(DeployError::Api { code: Some(409), .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Asks for the deletion of an object; `false` if it is not there. It may take a while to go.
     ///
     /// # Errors

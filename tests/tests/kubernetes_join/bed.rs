@@ -9,6 +9,7 @@ use trieste_control::steps::Record;
 use trieste_deploy::broker_info::BrokerInfo;
 use trieste_deploy::deploy_broker::{DeployBroker, deploy_broker};
 use trieste_deploy::discover::Given;
+use trieste_deploy::globalnet::Wish;
 use trieste_deploy::join::{self, Join, NoOne, member_of};
 use trieste_deploy::objects::BrokerOptions;
 use trieste_deploy::uninstall::{self, Uninstall};
@@ -100,13 +101,16 @@ impl Bed {
         server: &Server,
         known: Option<BrokerInfo>,
     ) -> Result<(BrokerInfo, Record), DeployError> {
-        let options = DeployBroker {
-            broker: BrokerOptions::default(),
-            url: self.faults.url(),
-            psk: None,
-            replace_psk: false,
-            known,
-        };
+        self.deploy_with(server, known, BrokerOptions::default()).await
+    }
+
+    pub(crate) async fn deploy_with(
+        &self,
+        server: &Server,
+        known: Option<BrokerInfo>,
+        broker: BrokerOptions,
+    ) -> Result<(BrokerInfo, Record), DeployError> {
+        let options = DeployBroker { broker, url: self.faults.url(), psk: None, replace_psk: false, known };
         let mut steps = Record::default();
         let info = deploy_broker(server, &options, &mut steps).await?;
         Ok((info, steps))
@@ -120,6 +124,7 @@ impl Bed {
             kept: Vec::new(),
             replace_psk: false,
             globalnet: true,
+            share: Wish::default(),
             label_gateway: true,
             ignore_requirements: false,
             patience: PATIENCE,

@@ -118,7 +118,7 @@ fn be_gateway(server: &Client, broker: &Client) -> anyhow::Result<()> {
         let cluster = json!({"apiVersion": "submariner.io/v1", "kind": "Cluster",
             "metadata": {"name": id, "labels": {"submariner-io/clusterID": id}},
             "spec": {"cluster_id": id, "color_codes": ["blue"], "service_cidr": texts("serviceCIDR"),
-                "cluster_cidr": texts("clusterCIDR"), "global_cidr": []}});
+                "cluster_cidr": texts("clusterCIDR"), "global_cidr": texts("globalCIDR")}});
         if broker.find(&format!("{clusters}/{id}"))?.is_none() {
             broker.post(&clusters, &cluster)?;
         }

@@ -5,6 +5,7 @@
 mod bed;
 mod controllers;
 mod crash;
+mod globalnet;
 mod inventory;
 
 use std::time::Duration;
@@ -332,13 +333,13 @@ fn recovery(info: &BrokerInfo) -> Recover {
     }
 }
 
-fn findings(error: &DeployError) -> String {
+pub(crate) fn findings(error: &DeployError) -> String {
     let DeployError::Unmet(findings) = error else { panic!("{error:?}") };
     findings.iter().map(|finding| format!("{}\n", finding.text)).collect()
 }
 
 /// The steps without what depends on the server's version, or on how many objects there are, unless there are none.
-fn shown(steps: &Record) -> String {
+pub(crate) fn shown(steps: &Record) -> String {
     let text = steps.to_string();
     let lines = text.lines().map(|line| {
         let line = line.split_once(" \"v1.").map_or(line, |(before, _)| before);
@@ -351,7 +352,7 @@ fn shown(steps: &Record) -> String {
     lines.collect()
 }
 
-fn run<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
 }
 

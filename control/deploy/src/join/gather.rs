@@ -7,9 +7,9 @@ use super::register::registration;
 use crate::apply::missing_rights;
 use crate::deploy_broker::decoded;
 use crate::error::DeployError;
-use crate::globalnet;
+use crate::globalnet::{self, Book};
 use crate::objects::names::{
-    GATEWAY, GATEWAY_LABEL, GLOBALNET_INFO, MEMBER_ROLE, PSK_SECRET, ROUTE_AGENT, SUBMARINER, cluster_account,
+    GATEWAY, GATEWAY_LABEL, MEMBER_ROLE, PSK_SECRET, ROUTE_AGENT, SUBMARINER, cluster_account,
 };
 use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::place::Place;
@@ -41,7 +41,8 @@ pub(super) struct There {
     pub(super) others: Others,
     /// The other clusters' kinds of cable.
     pub(super) drivers: Vec<(String, String)>,
-    pub(super) has_globalnet: bool,
+    /// Who has which global addresses; `None` without globalnet.
+    pub(super) globalnet: Option<Book>,
     /// Whether members can get our Role: upstream's broker has only its own, and does not let anybody look.
     pub(super) has_our_role: bool,
 }
@@ -53,7 +54,7 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
     let endpoints = broker.list(version, "Endpoint", Some(namespace), "").await?;
     let account = Place::namespaced("v1", "ServiceAccount", namespace, &cluster_account(id));
     let account = broker.find(&account).await?;
-    let config = broker.find(&Place::namespaced("v1", "ConfigMap", namespace, GLOBALNET_INFO)).await?;
+    let globalnet = globalnet::read(broker, namespace).await?;
     let role = Place::namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, MEMBER_ROLE);
     let specs: Vec<ClusterSpec> = clusters
         .into_iter()
@@ -70,7 +71,7 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
         registration: registration(specs.iter().any(|spec| spec.cluster_id == id), account.as_ref()),
         others: Others(specs),
         drivers,
-        has_globalnet: globalnet::is_enabled(config.as_ref()),
+        globalnet,
         has_our_role: has_role(broker.find(&role).await)?,
     })
 }

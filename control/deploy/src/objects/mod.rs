@@ -39,4 +39,5 @@ pub use member::member;
 pub use options::{BrokerAccess, HealthCheck, MemberOptions, Proxy};
 pub use policy::admission_policy;
 pub use ranges::RangeError;
+pub(crate) use ranges::{share as share_of_range, usable as usable_range};
 pub use secret::Secret;

@@ -47,10 +47,8 @@ pub enum RangeError {
 ///
 /// # Errors
 /// That the range is not for hosts, or that two shares do not fit.
-pub(super) fn share(what: &'static str, range: Ipv4Net, size: u32) -> Result<u32, RangeError> {
-    if let Some(reason) = unusable(range) {
-        return Err(RangeError::NotUsable { what, range, reason });
-    }
+pub(crate) fn share(what: &'static str, range: Ipv4Net, size: u32) -> Result<u32, RangeError> {
+    usable(what, range)?;
     if size == 0 {
         return Err(RangeError::Zero { what });
     }
@@ -68,6 +66,17 @@ pub(super) fn share(what: &'static str, range: Ipv4Net, size: u32) -> Result<u32
         return Err(too_large());
     }
     u32::try_from(share).map_err(|_| too_large())
+}
+
+/// Whether a range is for hosts of a network.
+///
+/// # Errors
+/// That it is not.
+pub(crate) fn usable(what: &'static str, range: Ipv4Net) -> Result<(), RangeError> {
+    match unusable(range) {
+        Some(reason) => Err(RangeError::NotUsable { what, range, reason }),
+        None => Ok(()),
+    }
 }
 
 /// Why a range cannot be used, if it cannot.

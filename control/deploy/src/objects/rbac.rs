@@ -214,7 +214,7 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
         resources: &["configmaps"],
         names: &[GLOBALNET_INFO, CLUSTERSET_IP_INFO],
         verbs: &["get", "update"],
-        reason: "join looks whether addresses are translated; subctl join takes a share of global addresses",
+        reason: "join takes a share of global addresses, if there are any",
     },
     Right {
         group: GROUP,

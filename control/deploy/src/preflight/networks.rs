@@ -10,8 +10,8 @@ use crate::discover::Network;
 #[derive(Debug, Clone, Default)]
 pub struct Others(pub Vec<ClusterSpec>);
 
-/// Looks at our networks and everybody else's.
-pub fn networks(id: &str, own: &Network, others: &Others) -> Vec<Finding> {
+/// Looks at our networks, the global ones included, and everybody else's.
+pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
         own.warnings.iter().map(|warning| Finding::doubt(warning.clone(), "")).collect();
     for (what, flag, subnets) in
@@ -30,9 +30,10 @@ pub fn networks(id: &str, own: &Network, others: &Others) -> Vec<Finding> {
             "say the right ones with --clustercidr and --servicecidr",
         ));
     }
-    let mine: Vec<IpNet> = own.services.cidrs.iter().chain(&own.pods.cidrs).copied().collect();
-    let clashes =
-        others.0.iter().filter(|other| other.cluster_id != id).filter_map(|other| clash(&mine, other));
+    // Also with globalnet: what another cluster publishes without it must not be ours.
+    let mine: Vec<IpNet> = global.iter().chain(&own.services.cidrs).chain(&own.pods.cidrs).copied().collect();
+    let clashes = others.0.iter().filter(|other| other.cluster_id != id);
+    let clashes = clashes.filter_map(|other| clash(&mine, !global.is_empty(), other));
     let before = findings.len();
     findings.extend(clashes);
     if findings.len() == before && !mine.is_empty() {
@@ -41,7 +42,7 @@ pub fn networks(id: &str, own: &Network, others: &Others) -> Vec<Finding> {
     findings
 }
 
-fn clash(mine: &[IpNet], other: &ClusterSpec) -> Option<Finding> {
+fn clash(mine: &[IpNet], is_global: bool, other: &ClusterSpec) -> Option<Finding> {
     let facts = match other.parse() {
         Ok(facts) => facts,
         Err(error) => {
@@ -53,8 +54,12 @@ fn clash(mine: &[IpNet], other: &ClusterSpec) -> Option<Finding> {
     let (ours, theirs) = overlap(mine, &facts.published_subnets())?;
     Some(Finding::bad(
         format!("our {ours} overlaps {theirs} of cluster {}", facts.cluster_id),
-        "give one of the two clusters other CIDRs; if these are not this cluster's, say the right ones with \
-         --clustercidr and --servicecidr",
+        if is_global && facts.global_cidr.is_empty() {
+            "that cluster takes no part in globalnet: join it again without --globalnet=false first"
+        } else {
+            "give one of the two clusters other CIDRs, or use globalnet (trieste deploy-broker --globalnet); if these \
+             are not this cluster's, say the right ones with --clustercidr and --servicecidr"
+        },
     ))
 }
 
@@ -81,7 +86,7 @@ mod tests {
     }
 
     fn failures(own: &Network, others: Vec<ClusterSpec>) -> Vec<String> {
-        let findings = networks("east", own, &Others(others));
+        let findings = networks("east", own, &[], &Others(others));
         let bad = |finding: &Finding| finding.outcome == Outcome::Failure;
         findings.into_iter().filter(bad).map(|finding| finding.text).collect()
     }
@@ -108,6 +113,21 @@ mod tests {
     }
 
     #[test]
+    fn with_global_addresses_only_a_cluster_without_them_is_in_the_way() {
+        let own = own(&["10.1.0.0/16"], &["10.96.0.0/16"]);
+        let mut west = other("west", "10.1.0.0/16");
+        let next = |west: &ClusterSpec| {
+            let findings = networks("east", &own, &nets(&["242.1.0.0/16"]), &Others(vec![west.clone()]));
+            findings.into_iter().find(|finding| finding.outcome == Outcome::Failure).map(|found| found.next)
+        };
+        assert!(next(&west).unwrap().contains("takes no part in globalnet"));
+        west.global_cidr = vec!["242.0.0.0/16".to_owned()];
+        assert_eq!(next(&west), None);
+        west.global_cidr = vec!["242.1.128.0/17".to_owned()];
+        assert!(next(&west).is_some());
+    }
+
+    #[test]
     fn what_is_missing_or_overlaps_within_the_cluster_is_said_with_the_flag() {
         assert_eq!(failures(&own(&[], &["10.96.0.0/16"]), vec![]).len(), 1);
         assert_eq!(failures(&own(&["10.96.0.0/12"], &["10.96.0.0/16"]), vec![]).len(), 1);
@@ -116,7 +136,8 @@ mod tests {
     #[test]
     fn a_cluster_that_cannot_be_read_does_not_keep_others_out() {
         let broken = ClusterSpec { cluster_cidr: vec!["x".to_owned()], ..other("west", "10.9.0.0/16") };
-        let findings = networks("east", &own(&["10.1.0.0/16"], &["10.96.0.0/16"]), &Others(vec![broken]));
+        let own = own(&["10.1.0.0/16"], &["10.96.0.0/16"]);
+        let findings = networks("east", &own, &[], &Others(vec![broken]));
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].outcome, Outcome::Warning);
     }

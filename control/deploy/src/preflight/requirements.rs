@@ -86,16 +86,17 @@ pub fn plugin(name: &str) -> Vec<Finding> {
     }
 }
 
-/// Looks at whether the broker gives out global addresses, which this version cannot translate.
-pub fn globalnet(is_enabled: bool, takes_part: bool) -> Vec<Finding> {
+/// Looks at whether the broker gives out global addresses, and this cluster takes or asks for some.
+pub fn globalnet(is_enabled: bool, takes_part: bool, is_asked_for: bool) -> Vec<Finding> {
     match (is_enabled, takes_part) {
-        (true, true) => vec![Finding::bad(
-            "the broker uses globalnet, and this version cannot translate global addresses yet",
-            "if no CIDR of this cluster overlaps another's, join with --globalnet=false",
-        )],
+        (true, true) => Vec::new(),
         (true, false) => vec![Finding::doubt(
             "the broker uses globalnet, and this cluster takes no part in it",
             "it reaches the others by their global addresses, and they reach it by its own",
+        )],
+        (false, _) if is_asked_for => vec![Finding::doubt(
+            "the broker has no globalnet: --globalnet-cidr and --globalnet-cluster-size have no effect",
+            "it gets one with trieste deploy-broker --globalnet",
         )],
         (false, _) => Vec::new(),
     }
@@ -189,10 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_with_globalnet_is_refused_unless_the_cluster_takes_no_part() {
-        assert_eq!(globalnet(true, true)[0].outcome, Outcome::Failure);
-        assert_eq!(globalnet(true, false)[0].outcome, Outcome::Warning);
-        assert_eq!(globalnet(false, true), []);
+    fn who_takes_no_part_in_globalnet_is_told_what_that_means() {
+        assert_eq!(globalnet(true, true, true), []);
+        assert_eq!(globalnet(true, false, false)[0].outcome, Outcome::Warning);
+        assert_eq!(globalnet(false, true, true)[0].outcome, Outcome::Warning);
+        assert_eq!(globalnet(false, true, false), []);
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub(crate) struct Fake(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     objects: BTreeMap<String, Value>,
+    /// What somebody else writes just before the next object is replaced.
+    before_replacing: Option<Value>,
+    intrusions: u32,
 }
 
 impl Fake {
@@ -28,6 +31,14 @@ impl Fake {
         }
         let path = Place::of(&object).unwrap().path();
         self.0.lock().unwrap().objects.insert(path, object);
+    }
+
+    /// Lets somebody else be faster, once, when an object is replaced.
+    pub(crate) fn before_replacing(&self, mut object: Value) {
+        let mut state = self.0.lock().unwrap();
+        state.intrusions += 1;
+        object["metadata"]["resourceVersion"] = json!(format!("by somebody else, {}", state.intrusions));
+        state.before_replacing = Some(object);
     }
 
     /// Whether an object is there.
@@ -67,6 +78,20 @@ impl Fake {
             Method::PATCH => {
                 state.objects.insert(path.to_owned(), sent.clone());
                 success(&sent)
+            }
+            Method::PUT => {
+                if let Some(object) = state.before_replacing.take() {
+                    state.objects.insert(path.to_owned(), object);
+                }
+                let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+                match state.objects.get(path).map(version) {
+                    Some(there) if there == version(&sent) => {
+                        state.objects.insert(path.to_owned(), sent.clone());
+                        success(&sent)
+                    }
+                    Some(_) => failure(409),
+                    None => failure(404),
+                }
             }
             _ => failure(405),
         }

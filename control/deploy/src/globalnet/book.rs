@@ -1,0 +1,103 @@
+//! The broker's ConfigMap, read and changed. What is not understood in it stays as it is.
+
+use ipnet::Ipv4Net;
+use serde_json::{Value, json};
+
+use crate::objects::{RangeError, share_of_range};
+
+/// Most members of a book.
+const MOST: usize = 4096;
+
+/// Who has which share of which range.
+#[derive(Debug, Clone)]
+pub struct Book {
+    object: Value,
+    range: Ipv4Net,
+    size: u32,
+    /// The entries as they are; those of other tools may have more fields.
+    entries: Vec<Value>,
+    shares: Vec<(String, Vec<Ipv4Net>)>,
+}
+
+impl Book {
+    /// Reads the ConfigMap.
+    ///
+    /// # Errors
+    /// What of it makes no sense.
+    pub fn read(object: &Value) -> Result<Self, String> {
+        let text = |field: &str| object["data"][field].as_str().unwrap_or_default();
+        let range = text("globalnetCidrRange");
+        // A JSON text, quotes included.
+        let range = serde_json::from_str::<String>(range).unwrap_or_else(|_| range.to_owned());
+        let range = range
+            .parse::<Ipv4Net>()
+            .map_err(|_| format!("globalnetCidrRange `{}` is no CIDR of IPv4", shown(&range)))?;
+        let size = text("globalnetClusterSize");
+        let size = size
+            .parse()
+            .map_err(|_| format!("globalnetClusterSize `{}` is no number of addresses", shown(size)))?;
+        let entries = match text("clusterinfo") {
+            "" => Vec::new(),
+            list => serde_json::from_str::<Option<Vec<Value>>>(list)
+                .map_err(|error| format!("clusterinfo is no list: {error}"))?
+                .unwrap_or_default(),
+        };
+        if entries.len() > MOST {
+            return Err(format!("clusterinfo has {} entries; {MOST} are the most", entries.len()));
+        }
+        let shares = entries.iter().map(share).collect::<Result<_, _>>()?;
+        Ok(Self { object: object.clone(), range: range.trunc(), size, entries, shares })
+    }
+
+    /// Where shares are taken from.
+    pub fn range(&self) -> Ipv4Net {
+        self.range
+    }
+
+    /// How many addresses a share has: a power of two, of which two fit the range.
+    ///
+    /// # Errors
+    /// That they do not.
+    pub fn rounded(&self, wanted: Option<u32>) -> Result<u32, RangeError> {
+        share_of_range("globalnet", self.range, wanted.unwrap_or(self.size))
+    }
+
+    /// What a member has: the first network of its entry, as upstream reads it.
+    pub fn share_of(&self, id: &str) -> Option<Ipv4Net> {
+        self.shares.iter().find(|(member, _)| member == id)?.1.first().copied()
+    }
+
+    /// What the other members have.
+    pub fn taken<'a>(&'a self, id: &'a str) -> impl Iterator<Item = (Ipv4Net, &'a str)> {
+        let others = self.shares.iter().filter(move |(member, _)| member != id);
+        others.flat_map(|(member, nets)| nets.iter().map(|net| (*net, member.as_str())))
+    }
+
+    /// The ConfigMap with this share as a member's only one.
+    pub fn with(&self, id: &str, cidr: Ipv4Net) -> Value {
+        let mut entries = self.entries.clone();
+        let nets = json!([cidr.to_string()]);
+        match entries.iter_mut().find(|entry| entry["cluster_id"] == id) {
+            Some(entry) => entry["global_cidr"] = nets,
+            None => entries.push(json!({"cluster_id": id, "global_cidr": nets})),
+        }
+        let mut object = self.object.clone();
+        object["data"]["clusterinfo"] = Value::from(Value::from(entries).to_string());
+        object
+    }
+}
+
+/// What another tool has written, short and on one line.
+fn shown(text: &str) -> String {
+    text.escape_debug().take(80).collect()
+}
+
+/// An entry's member and networks. An entry that cannot be read is an error: its addresses would be given out again.
+fn share(entry: &Value) -> Result<(String, Vec<Ipv4Net>), String> {
+    let wrong = || format!("its entry `{}` is no member with networks", shown(&entry.to_string()));
+    let id = entry["cluster_id"].as_str().ok_or_else(wrong)?;
+    let list = &entry["global_cidr"];
+    let list = if list.is_null() { &[] } else { list.as_array().map(Vec::as_slice).ok_or_else(wrong)? };
+    let nets = list.iter().map(|net| net.as_str()?.parse::<Ipv4Net>().ok().map(|net| net.trunc()));
+    Ok((id.to_owned(), nets.collect::<Option<_>>().ok_or_else(wrong)?))
+}
