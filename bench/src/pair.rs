@@ -13,7 +13,7 @@ use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, LaneConfig};
 use trieste_packet::pool::TRAIN_SLOT_BYTES;
 use trieste_packet::{Batch, CableId, LaneId, MAX_BATCH, Outer, Packet, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, LaneCommand, Pipeline, TablesBuilder};
+use trieste_pipeline::{Config, LaneCommand, NatConfig, Pipeline, TablesBuilder};
 
 use crate::esp::EspKind;
 use crate::measure::Sample;
@@ -242,6 +242,7 @@ fn line(
         workers: 1,
         pool: PoolConfig { slots, slot_bytes: TRAIN_SLOT_BYTES },
         seed: 1,
+        nat: NatConfig::default(),
     };
     let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
     let mut line = Pipeline::new(config, tables, own.gate(), now);

@@ -37,7 +37,7 @@ impl Batch {
     /// How many more packets fit.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.limit - self.packets.len()
+        self.limit.saturating_sub(self.packets.len())
     }
 
     /// Number of packets (a train counts once).
@@ -72,6 +72,12 @@ impl Batch {
         }
         self.packets.push(packet);
         Ok(())
+    }
+
+    /// Appends a packet whatever the limit: for a stage that turns packets into more of them, by a number that it
+    /// bounds itself.
+    pub fn append(&mut self, packet: Packet) {
+        self.packets.push(packet);
     }
 
     /// The packets.

@@ -15,6 +15,8 @@ const MAX_V4_BYTES: usize = 576;
 const MAX_V6_BYTES: usize = 1280;
 /// Bytes of an ICMP header.
 const ICMP_HEADER_BYTES: usize = 8;
+/// Code of "port unreachable" (RFC 792).
+const PORT_UNREACHABLE: u8 = 3;
 /// Code of "fragmentation needed and DF set" (RFC 792).
 const TOO_BIG: u8 = 4;
 /// Code of "communication administratively prohibited" (RFC 1812 section 5.2.7.1).
@@ -92,6 +94,12 @@ pub fn prohibited(packet: &[u8], inner: &Inner, from: IpAddr, out: &mut PacketBu
         }
         _ => false,
     }
+}
+
+/// Writes into the empty buffer `out` the error that tells `to` that nobody listens on the port of its packet, whose
+/// first bytes are `quoted`: type 3 code 3. Returns `false` when the buffer is too small.
+pub fn port_unreachable(quoted: &[u8], from: Ipv4Addr, to: Ipv4Addr, out: &mut PacketBuf) -> bool {
+    unreachable_v4(quoted, (from, to), PORT_UNREACHABLE, 0, out)
 }
 
 /// Destination unreachable for IPv4; `mtu_bytes` is 0 but for "fragmentation needed".

@@ -9,7 +9,7 @@ use rand_core::{OsRng, RngCore as _};
 use tokio::sync::mpsc;
 use trieste_cables::CableKind;
 use trieste_packet::{PoolConfig, WorkerId};
-use trieste_pipeline::{Config as PipelineConfig, Pipeline, Tables};
+use trieste_pipeline::{Config as PipelineConfig, NatConfig, Pipeline, Tables};
 
 use crate::capture::CaptureHub;
 use crate::config::{Config, ConfigError, Cpus};
@@ -43,6 +43,7 @@ pub(crate) fn spawn_workers(
             workers: config.workers,
             pool: PoolConfig::default(),
             seed: OsRng.next_u64(),
+            nat: NatConfig::default(),
         };
         let cpu = cpus.get(usize::from(id) % cpus.len().max(1)).copied();
         let waker = poller.waker();

@@ -20,7 +20,7 @@ use trieste_gateway::handoff::Exchange;
 use trieste_gateway::worker::{Command, Worker, WorkerHandle, WorkerParts};
 use trieste_io::{MemoryDevice, PacketIo};
 use trieste_packet::{Batch, CableId, DropReason, Drops, LaneId, Outer, Packet, Pool, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, LaneCommand, Pipeline, Tables, TablesBuilder};
+use trieste_pipeline::{Config, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder};
 
 const LIMIT: usize = 512;
 
@@ -51,6 +51,7 @@ fn rig(
         workers,
         pool: PoolConfig { slots: 256, ..PoolConfig::default() },
         seed: 7,
+        nat: NatConfig::default(),
     };
     let (tun, far) = MemoryDevice::pair(LIMIT);
     let parts = WorkerParts {

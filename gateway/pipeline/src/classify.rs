@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use trieste_packet::wire::Inner;
-use trieste_packet::{Batch, ClusterId, Decision, DropReason, Drops, LayoutKind, Packet, Pool};
+use trieste_packet::{
+    Batch, ClusterId, Decision, DropReason, Drops, FlowKey, LayoutKind, Packet, PathId, Pool,
+};
 
 use crate::flow::{Flows, Verdict};
 use crate::probe::{self, Fate, Probes};
@@ -28,7 +30,8 @@ pub(crate) fn prefetch_headers(packets: &[Packet]) {
     }
 }
 
-fn parse_packet(packet: &mut Packet) -> Result<Inner, DropReason> {
+/// Checks one packet's headers, and cuts what is behind it.
+pub(crate) fn parse_packet(packet: &mut Packet) -> Result<Inner, DropReason> {
     let inner = Inner::parse(packet.bytes())?;
     if packet.layout.kind == LayoutKind::Single {
         // What is behind the packet's own length is padding.
@@ -53,21 +56,29 @@ pub(crate) fn outbound(
     pool: &mut Pool,
     drops: &mut Drops,
 ) {
-    filter_both(batch, headers, pool, drops, |packet, inner| {
-        let verdict = flows.lookup(&inner.flow, tables.epoch()).unwrap_or_else(|| {
-            let verdict = decide_outbound(inner, tables);
-            flows.learn(inner.flow, tables.epoch(), verdict);
-            verdict
-        });
-        match verdict {
-            Verdict::Take(decision) => {
-                packet.decision = decision;
-                Ok(())
-            }
-            Verdict::Refuse(reason) => Err(reason),
-            Verdict::Accept(_) => Err(DropReason::NoRoute),
-        }
+    filter_both(batch, headers, pool, drops, |packet, inner| outbound_one(packet, inner, tables, flows));
+}
+
+/// Gives one outbound packet its decision.
+pub(crate) fn outbound_one(
+    packet: &mut Packet,
+    inner: &Inner,
+    tables: &Tables,
+    flows: &mut Flows,
+) -> Result<(), DropReason> {
+    let verdict = flows.lookup(&inner.flow, tables.epoch()).unwrap_or_else(|| {
+        let verdict = decide_outbound(inner, tables);
+        flows.learn(inner.flow, tables.epoch(), verdict);
+        verdict
     });
+    match verdict {
+        Verdict::Take(decision) => {
+            packet.decision = decision;
+            Ok(())
+        }
+        Verdict::Refuse(reason) => Err(reason),
+        Verdict::Accept(_) => Err(DropReason::NoRoute),
+    }
 }
 
 fn decide_outbound(inner: &Inner, tables: &Tables) -> Verdict {
@@ -76,16 +87,16 @@ fn decide_outbound(inner: &Inner, tables: &Tables) -> Verdict {
         Selection::NoRoute => return Verdict::Refuse(DropReason::NoRoute),
         Selection::SourceNotLocal => return Verdict::Refuse(DropReason::SourceNotLocal),
     };
-    let Some(path) = steer::decide(&inner.flow, paths).and_then(|id| tables.path(id)) else {
-        return Verdict::Refuse(DropReason::NoLane);
-    };
-    Verdict::Take(Decision {
-        path: path.id,
-        lane: path.lane,
-        cable: path.cable,
-        owner: path.owner,
-        mtu_bytes: path.mtu_bytes,
-    })
+    match take(&inner.flow, paths, tables) {
+        Ok(decision) => Verdict::Take(decision),
+        Err(reason) => Verdict::Refuse(reason),
+    }
+}
+
+/// The decision for a flow that may take one of `paths`.
+pub(crate) fn take(flow: &FlowKey, paths: &[PathId], tables: &Tables) -> Result<Decision, DropReason> {
+    let path = steer::decide(flow, paths).and_then(|id| tables.path(id)).ok_or(DropReason::NoLane)?;
+    Ok(path.decision())
 }
 
 /// Lets only those inbound packets stay whose source belongs to the peer that sealed them and whose destination is
@@ -104,14 +115,8 @@ pub(crate) fn inbound(
         read += 1;
         let lane = tables.lane(packet.decision.lane).ok_or(Fate::Drop(DropReason::NoLane))?;
         packet.decision.mtu_bytes = lane.mtu_bytes;
-        let known = flows.lookup(&inner.flow, tables.epoch());
-        if known != Some(Verdict::Accept(lane.cluster)) {
-            match decide_inbound(&inner, lane.cluster, tables) {
-                Ok(()) => flows.learn(inner.flow, tables.epoch(), Verdict::Accept(lane.cluster)),
-                Err(DropReason::SourceNotAllowed) => return Err(probe::judge(packet, &inner, tables)),
-                Err(reason) => return Err(Fate::Drop(reason)),
-            }
-        }
+        inbound_one(&inner, lane.cluster, tables, flows)
+            .map_err(|reason| probe::judge(packet, &inner, tables, reason))?;
         headers[kept] = inner;
         kept += 1;
         Ok(())
@@ -121,6 +126,20 @@ pub(crate) fn inbound(
         Fate::Answer => probes.answer(packet, drops),
     });
     headers.truncate(kept);
+}
+
+/// Whether a packet that `from` sealed may come in.
+pub(crate) fn inbound_one(
+    inner: &Inner,
+    from: ClusterId,
+    tables: &Tables,
+    flows: &mut Flows,
+) -> Result<(), DropReason> {
+    if flows.lookup(&inner.flow, tables.epoch()) != Some(Verdict::Accept(from)) {
+        decide_inbound(inner, from, tables)?;
+        flows.learn(inner.flow, tables.epoch(), Verdict::Accept(from));
+    }
+    Ok(())
 }
 
 fn decide_inbound(inner: &Inner, from: ClusterId, tables: &Tables) -> Result<(), DropReason> {

@@ -33,6 +33,10 @@ pub struct Counters {
     pub fragmented: u64,
     /// "Too big" errors made.
     pub too_big: u64,
+    /// Sessions of globalnet's translation that have expired.
+    pub sessions_expired: u64,
+    /// "Prohibited" errors made, because globalnet has no address, port or room for a flow.
+    pub prohibited: u64,
     /// Probes from a peer's tunnel address that were answered here.
     pub probes_answered: u64,
 }

@@ -4,6 +4,8 @@
 //! its next packet comes. The cache is two maps: when the young one is full it becomes the old one, and the old
 //! one's memory is used again. So it is bounded, forgets what is idle, and writes no time per packet.
 
+use std::hash::Hash;
+
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use trieste_packet::{ClusterId, Decision, DropReason, FlowKey};
@@ -23,19 +25,19 @@ pub(crate) enum Verdict {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct Entry<V> {
     epoch: u64,
-    verdict: Verdict,
+    verdict: V,
 }
 
 /// A bounded cache of verdicts.
 #[derive(Debug)]
-pub(crate) struct Flows {
-    young: HashMap<FlowKey, Entry, FixedState>,
-    old: HashMap<FlowKey, Entry, FixedState>,
+pub(crate) struct Flows<K = FlowKey, V = Verdict> {
+    young: HashMap<K, Entry<V>, FixedState>,
+    old: HashMap<K, Entry<V>, FixedState>,
 }
 
-impl Flows {
+impl<K: Copy + Eq + Hash, V: Copy> Flows<K, V> {
     /// An empty cache. `seed` keys the hash, so that nobody outside can choose flows that collide.
     pub(crate) fn new(seed: u64) -> Self {
         let state = FixedState::with_seed(seed);
@@ -43,7 +45,7 @@ impl Flows {
     }
 
     /// The verdict for a flow under the tables of `epoch`, if there is one.
-    pub(crate) fn lookup(&mut self, key: &FlowKey, epoch: u64) -> Option<Verdict> {
+    pub(crate) fn lookup(&mut self, key: &K, epoch: u64) -> Option<V> {
         if let Some(entry) = self.young.get(key) {
             return (entry.epoch == epoch).then_some(entry.verdict);
         }
@@ -56,7 +58,7 @@ impl Flows {
     }
 
     /// Remembers a verdict.
-    pub(crate) fn learn(&mut self, key: FlowKey, epoch: u64, verdict: Verdict) {
+    pub(crate) fn learn(&mut self, key: K, epoch: u64, verdict: V) {
         if self.young.len() >= GENERATION && !self.young.contains_key(&key) {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.clear();

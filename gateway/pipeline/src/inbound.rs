@@ -9,10 +9,12 @@ use trieste_packet::{Batch, DropReason, Drops, Pool};
 
 use crate::classify;
 use crate::ecn;
+use crate::globalnet::EXPIRY_PER_BATCH;
 use crate::mtu;
-use crate::owner::{Handoff, HandoffKind};
+use crate::owner::{Crossing, Handoff, HandoffKind};
 use crate::pipeline::Pipeline;
 use crate::probe::Probes;
+use crate::tables::Tables;
 use crate::tap::Point;
 
 impl Pipeline {
@@ -26,52 +28,70 @@ impl Pipeline {
             self.demux(packet, &tables, now);
         }
         self.open_group(now);
-        self.deliver(now);
+        self.deliver(&tables, now);
         self.seal_ready(now);
+        self.expire_translations(EXPIRY_PER_BATCH, now);
     }
 
-    /// Takes packets that other workers handed over, in order: one batch, sealed and opened lane by lane.
+    /// Takes packets that other workers handed over, in order: one batch, translated, sealed and opened lane by lane.
     pub fn handed_over(&mut self, handoffs: impl IntoIterator<Item = Handoff>, now: Instant) {
+        let tables = Arc::clone(self.tables.load());
         for handoff in handoffs {
             self.counters.handed_in += handoff.packet.segments();
             match handoff.kind {
                 HandoffKind::Seal => self.ready.push(handoff.packet),
                 HandoffKind::Open => self.gather(handoff.packet, now),
                 HandoffKind::Control(lane) => self.deliver_control(handoff.packet, lane, now),
+                HandoffKind::Translate(..) => self.arrivals.push(handoff),
             }
         }
         self.open_group(now);
-        self.deliver(now);
+        self.deliver(&tables, now);
+        self.take_arrivals(&tables, now);
         self.seal_ready(now);
+        self.expire_translations(EXPIRY_PER_BATCH, now);
     }
 
     /// Carries what has been opened to the TUN device; replies to probes are left in `ready`.
-    fn deliver(&mut self, now: Instant) {
+    fn deliver(&mut self, tables: &Tables, now: Instant) {
         if self.opened.is_empty() {
             return;
         }
-        let tables = Arc::clone(self.tables.load());
         Self::look(&mut self.tap, Point::Opened, self.opened.as_slice(), now);
-        build_trains(&mut self.opened, &mut self.inner, &mut self.pool, &mut self.drops);
-        classify::parse(&mut self.inner, &mut self.headers, &mut self.pool, &mut self.drops);
-        classify::inbound(
-            &mut self.inner,
-            &mut self.headers,
-            &tables,
-            &mut self.flows,
-            &mut self.drops,
-            &mut Probes {
-                lanes: &mut self.lanes,
-                replies: &mut self.ready,
-                pool: &mut self.pool,
-                counters: &mut self.counters,
-                now,
-            },
-        );
-        mark_congestion(&mut self.inner, &mut self.headers, &mut self.pool, &mut self.drops);
-        mtu::clamp_mss(&mut self.inner, &self.headers, &mut self.counters);
-        Self::look(&mut self.tap, Point::InnerTx, self.inner.as_slice(), now);
-        for packet in self.inner.drain() {
+        // A batch without memory of its own stands in for it meanwhile.
+        let mut batch = std::mem::replace(&mut self.inner, Batch::with_limit(0));
+        build_trains(&mut self.opened, &mut batch, &mut self.pool, &mut self.drops);
+        classify::parse(&mut batch, &mut self.headers, &mut self.pool, &mut self.drops);
+        if let Some(rules) = tables.rules() {
+            self.know(&mut batch, Crossing::In, rules, now);
+        }
+        self.carry_in(&mut batch, Crossing::In, tables, now);
+        self.inner = batch;
+    }
+
+    /// Carries parsed packets to the TUN device: checked, with globalnet translated.
+    pub(crate) fn carry_in(&mut self, batch: &mut Batch, crossing: Crossing, tables: &Tables, now: Instant) {
+        match tables.rules() {
+            Some(rules) => self.out2in(batch, crossing, tables, rules, now),
+            None => classify::inbound(
+                batch,
+                &mut self.headers,
+                tables,
+                &mut self.flows,
+                &mut self.drops,
+                &mut Probes {
+                    lanes: &mut self.lanes,
+                    replies: &mut self.ready,
+                    pool: &mut self.pool,
+                    counters: &mut self.counters,
+                    now,
+                },
+            ),
+        }
+        mark_congestion(batch, &mut self.headers, &mut self.pool, &mut self.drops);
+        mtu::clamp_mss(batch, &self.headers, &mut self.counters);
+        Self::look(&mut self.tap, Point::InnerTx, batch.as_slice(), now);
+        for packet in batch.drain() {
             if let Err(packet) = self.to_tun.push(packet) {
                 self.drops.discard(packet, DropReason::TunFull, &mut self.pool);
             }

@@ -1,10 +1,13 @@
 //! The packet path between TUN and cables, without IO.
 //!
 //! ```text
-//!  from TUN ─▶ outbound: parse ▸ classify ▸ clamp MSS ▸ fit MTU ▸ owner ▸ seal ─▶ to the wire
-//!  to TUN ◀─ inbound: ECN ◂ clamp MSS ◂ classify (source check) ◂ coalesce ◂ open ◂ demux ◀─ from the wire
+//!  from TUN ─▶ outbound: parse ▸ classify (in2out) ▸ clamp MSS ▸ fit MTU ▸ owner ▸ seal ─▶ to the wire
+//!  to TUN ◀─ inbound: clamp MSS ◂ ECN ◂ (out2in) classify, source check ◂ coalesce ◂ open ◂ demux ◀─ from the wire
 //!                                         └─▶ a probe from a tunnel address: its reply ▸ seal ─▶ to the wire
 //! ```
+//!
+//! With globalnet ([`Tables::rules`]) IPv4 packets are translated where they are classified, by one look at the flow
+//! cache, on the worker that owns the flow's translation.
 //!
 //! A [`Pipeline`] belongs to one worker. It takes batches, the time of the batch, and the immutable [`Tables`];
 //! it leaves packets in its output batches. It opens no socket, reads no clock and takes no lock.
@@ -14,11 +17,13 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod classify;
 mod counters;
 mod demux;
 mod ecn;
 mod flow;
+mod globalnet;
 mod inbound;
 mod lanes;
 mod mtu;
@@ -26,6 +31,7 @@ mod outbound;
 mod owner;
 mod pipeline;
 mod probe;
+mod quote;
 mod seal;
 mod steer;
 mod tables;
@@ -34,7 +40,8 @@ mod tap;
 pub use counters::{Conservation, Counters};
 pub use ecn::decapsulate as ecn_decapsulate;
 pub use lanes::{LaneCommand, LaneReport};
-pub use owner::{Handoff, HandoffKind};
+pub use owner::{Crossing, Handoff, HandoffKind};
 pub use pipeline::{Config, Pipeline};
 pub use tables::{LaneInfo, Path, RemoteCluster, Selection, Tables, TablesBuilder, TablesError, owner_of};
 pub use tap::{Point, Tap};
+pub use trieste_nat::Config as NatConfig;

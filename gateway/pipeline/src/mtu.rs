@@ -1,24 +1,18 @@
 //! Packets and the size of the path: MSS clamped, too-big packets answered or fragmented.
 
-use std::time::{Duration, Instant};
-
 use trieste_packet::fragment::fragment_v4;
 use trieste_packet::segment::Segmenter;
 use trieste_packet::wire::{Inner, Transport, tcp, version};
 use trieste_packet::{Batch, Checksum, DropReason, Drops, Packet, Pool, icmp};
 
+use crate::answers::Answers;
 use crate::counters::Counters;
-use crate::tables::Tables;
+use crate::quote;
 
 /// Bytes of IPv4 and TCP headers without options.
 const TCP4_HEADER_BYTES: u16 = 40;
 /// Bytes of IPv6 and TCP headers without options.
 const TCP6_HEADER_BYTES: u16 = 60;
-
-/// ICMP errors per second and worker (the kernel's `icmp_msgs_per_sec`).
-const ICMP_PER_SECOND: u32 = 1000;
-/// ICMP errors at once (the kernel's `icmp_msgs_burst` is 50; one batch of a scan fits here).
-const ICMP_BURST: u32 = 64;
 
 /// Lowers the MSS in every SYN to what fits the path, in either direction.
 pub(crate) fn clamp_mss(batch: &mut Batch, headers: &[Inner], counters: &mut Counters) {
@@ -37,41 +31,11 @@ pub(crate) fn clamp_mss(batch: &mut Batch, headers: &[Inner], counters: &mut Cou
     }
 }
 
-/// Limits the ICMP errors made here.
-#[derive(Debug)]
-pub(crate) struct IcmpLimiter {
-    tokens: u32,
-    refilled: Instant,
-}
-
-impl IcmpLimiter {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { tokens: ICMP_BURST, refilled: now }
-    }
-
-    fn take(&mut self, now: Instant) -> bool {
-        let elapsed = now.saturating_duration_since(self.refilled);
-        let step = Duration::from_secs(1) / ICMP_PER_SECOND;
-        let earned = u32::try_from(elapsed.as_nanos() / step.as_nanos()).unwrap_or(u32::MAX);
-        if earned > 0 {
-            self.tokens = self.tokens.saturating_add(earned).min(ICMP_BURST);
-            self.refilled = now;
-        }
-        let is_allowed = self.tokens > 0;
-        self.tokens = self.tokens.saturating_sub(1);
-        is_allowed
-    }
-}
-
 /// What fitting needs besides the packets.
 pub(crate) struct Fit<'a> {
-    pub(crate) tables: &'a Tables,
-    pub(crate) to_tun: &'a mut Batch,
-    pub(crate) limiter: &'a mut IcmpLimiter,
+    pub(crate) answers: Answers<'a>,
     pub(crate) pool: &'a mut Pool,
     pub(crate) drops: &'a mut Drops,
-    pub(crate) counters: &'a mut Counters,
-    pub(crate) now: Instant,
 }
 
 fn fits(packet: &Packet) -> bool {
@@ -97,31 +61,15 @@ impl Fit<'_> {
         }
     }
 
-    fn refuse(&mut self, packet: Packet, inner: &Inner) {
+    fn refuse(&mut self, mut packet: Packet, inner: &Inner) {
         let mtu = packet.decision.mtu_bytes;
-        let source = self.tables.icmp_source(inner.flow.source());
-        if let Some(source) = source
-            && icmp::may_answer(packet.bytes(), inner)
-            && self.limiter.take(self.now)
-            && let Some(mut buf) = self.pool.alloc()
-        {
-            // The quoted header is that of the packet as it would have been sent; for a train, its first segment's
-            // fields are those of the train but for the length, which senders do not look at.
-            if icmp::too_big(packet.bytes(), inner, source, mtu, &mut buf) {
-                let mut error = Packet::new(buf);
-                error.decision = packet.decision;
-                error.checksum = Checksum::Verified;
-                match self.to_tun.push(error) {
-                    Ok(()) => {
-                        self.counters.made += 1;
-                        self.counters.too_big += 1;
-                    }
-                    Err(error) => self.pool.recycle(error.buf),
-                }
-            } else {
-                self.pool.recycle(buf);
-            }
-        }
+        // The quoted header is that of the packet as the source sent it; for a train, its first segment's fields are
+        // those of the train but for the length, which senders do not look at.
+        quote::restore(&mut packet, inner);
+        let is_told = self.answers.tell(&packet, inner, self.pool, |from, out| {
+            icmp::too_big(packet.bytes(), inner, from, mtu, out)
+        });
+        self.answers.counters.too_big += u64::from(is_told);
         self.drops.discard(packet, DropReason::TooBig, self.pool);
     }
 
@@ -162,11 +110,11 @@ impl Fit<'_> {
         // One packet came in; `count` go on.
         match result {
             Ok(_) => {
-                self.counters.made += count - 1;
-                self.counters.fragmented += u64::from(count > 1);
+                self.answers.counters.made += count - 1;
+                self.answers.counters.fragmented += u64::from(count > 1);
             }
             Err(reason) => {
-                self.counters.made += count;
+                self.answers.counters.made += count;
                 self.drops.lose(trieste_packet::CableId(0), reason, bytes);
             }
         }

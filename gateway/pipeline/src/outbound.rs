@@ -4,9 +4,13 @@ use std::time::Instant;
 
 use trieste_packet::Batch;
 
+use crate::answers::Answers;
 use crate::classify;
+use crate::globalnet::EXPIRY_PER_BATCH;
 use crate::mtu::{self, Fit};
+use crate::owner::Crossing;
 use crate::pipeline::Pipeline;
+use crate::tables::Tables;
 use crate::tap::Point;
 
 impl Pipeline {
@@ -16,27 +20,42 @@ impl Pipeline {
         self.counters.tun_in += batch.segments();
         Self::look(&mut self.tap, Point::InnerRx, batch.as_slice(), now);
         classify::parse(batch, &mut self.headers, &mut self.pool, &mut self.drops);
-        classify::outbound(
-            batch,
-            &mut self.headers,
-            &tables,
-            &mut self.flows,
-            &mut self.pool,
-            &mut self.drops,
-        );
-        mtu::clamp_mss(batch, &self.headers, &mut self.counters);
+        if let Some(rules) = tables.rules() {
+            self.know(batch, Crossing::Out, rules, now);
+        }
+        self.carry_out(batch, &tables, now);
+        self.take_arrivals(&tables, now);
+        self.seal_ready(now);
+        self.expire_translations(EXPIRY_PER_BATCH, now);
+    }
+
+    /// Carries parsed packets as far as `ready`: decided, with globalnet translated, and made fit for their paths.
+    pub(crate) fn carry_out(&mut self, batch: &mut Batch, tables: &Tables, now: Instant) {
         let answers = self.to_tun.len();
+        match tables.rules() {
+            Some(rules) => self.in2out(batch, tables, rules, now),
+            None => classify::outbound(
+                batch,
+                &mut self.headers,
+                tables,
+                &mut self.flows,
+                &mut self.pool,
+                &mut self.drops,
+            ),
+        }
+        mtu::clamp_mss(batch, &self.headers, &mut self.counters);
         let mut fit = Fit {
-            tables: &tables,
-            to_tun: &mut self.to_tun,
-            limiter: &mut self.limiter,
+            answers: Answers {
+                tables,
+                to_tun: &mut self.to_tun,
+                limiter: &mut self.limiter,
+                counters: &mut self.counters,
+                now,
+            },
             pool: &mut self.pool,
             drops: &mut self.drops,
-            counters: &mut self.counters,
-            now,
         };
         fit.run(batch, &self.headers, &mut self.ready);
         Self::look(&mut self.tap, Point::InnerTx, &self.to_tun.as_slice()[answers..], now);
-        self.seal_ready(now);
     }
 }

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use trieste_cables::{CableEvent, Gate, Jobs, Transmit};
+use trieste_nat::{Config as NatConfig, Nat};
 use trieste_packet::wire::Inner;
 use trieste_packet::{Batch, CableId, DropReason, Drops, LaneId, Packet, Pool, PoolConfig, WorkerId};
 
+use crate::answers::IcmpLimiter;
 use crate::counters::Counters;
 use crate::flow::Flows;
-use crate::lanes::{LaneCommand, LaneReport, Lanes, Slot};
-use crate::mtu::IcmpLimiter;
+use crate::globalnet::{EXPIRY_PER_TIMEOUT, Flow, Translator};
+use crate::lanes::{LaneCommand, LaneReport, Lanes, Slot, earliest};
 use crate::owner::Handoff;
 use crate::probe::ProbeLimiter;
 use crate::tables::Tables;
@@ -42,6 +44,8 @@ pub struct Config {
     pub pool: PoolConfig,
     /// Keys the hash of the flow table. Random, and not known outside.
     pub seed: u64,
+    /// Timers and limits of globalnet's translation; nothing is allocated before there are rules.
+    pub nat: NatConfig,
 }
 
 /// The packet path of one worker. Drive it with [`Self::outbound`], [`Self::inbound`], [`Self::handed_over`] and
@@ -51,12 +55,22 @@ pub struct Pipeline {
     pub(crate) config: Config,
     pub(crate) tables: Cache<Arc<ArcSwap<Tables>>, Arc<Tables>>,
     pub(crate) flows: Flows,
+    /// There once the tables have had rules.
+    pub(crate) translator: Option<Box<Translator>>,
     pub(crate) lanes: Lanes,
     pub(crate) gate: Box<dyn Gate>,
     pub(crate) limiter: IcmpLimiter,
     pub(crate) tap: Option<Box<dyn Tap>>,
     pub(crate) events: VecDeque<(LaneId, CableEvent)>,
     pub(crate) headers: Vec<Inner>,
+    /// With globalnet, what is known of each packet of a batch, side by side with `headers`.
+    pub(crate) known: Vec<Flow>,
+    /// Packets of other workers, and of our own that go back inside, that are to be translated here.
+    pub(crate) arrivals: Vec<Handoff>,
+    /// Fragments that their first has released.
+    pub(crate) released: Vec<Packet>,
+    /// Packets between two batches.
+    pub(crate) loose: Vec<Packet>,
     pub(crate) ready: Vec<Packet>,
     pub(crate) group: Vec<Packet>,
     pub(crate) opened: Batch,
@@ -88,6 +102,7 @@ impl Pipeline {
     pub fn new(config: Config, tables: Arc<ArcSwap<Tables>>, gate: Box<dyn Gate>, now: Instant) -> Self {
         Self {
             flows: Flows::new(config.seed),
+            translator: None,
             pool: Pool::new(config.pool),
             config,
             tables: Cache::new(tables),
@@ -97,6 +112,10 @@ impl Pipeline {
             tap: None,
             events: VecDeque::with_capacity(EVENT_LIMIT),
             headers: Vec::with_capacity(OUTPUT_LIMIT),
+            known: Vec::new(),
+            arrivals: Vec::new(),
+            released: Vec::new(),
+            loose: Vec::new(),
             ready: Vec::with_capacity(OUTPUT_LIMIT),
             group: Vec::with_capacity(OUTPUT_LIMIT),
             opened: Batch::with_limit(OUTPUT_LIMIT),
@@ -176,6 +195,9 @@ impl Pipeline {
                 break;
             }
         }
+        self.expire_translations(EXPIRY_PER_TIMEOUT, now);
+        self.answer_unsolicited(now);
+        self.seal_ready(now);
     }
 
     /// When [`Self::handle_timeout`] wants to be called next.
@@ -185,7 +207,26 @@ impl Pipeline {
         if self.unasked.is_some() {
             return Some(soon);
         }
-        self.lanes.poll_timeout().map(|due| due.max(soon))
+        let translator = self.translator.as_ref().and_then(|translator| translator.poll_timeout());
+        earliest(self.lanes.poll_timeout(), translator).map(|due| due.max(soon))
+    }
+
+    /// The translation of globalnet, once there is any: for metrics, and to carry its sessions over a restart.
+    #[must_use]
+    pub fn nat(&self) -> Option<&Nat> {
+        self.translator.as_ref().map(|translator| &translator.nat)
+    }
+
+    /// The same, to take changes from and to restore sessions to; begins it if need be.
+    pub fn nat_mut(&mut self, now: Instant) -> &mut Nat {
+        &mut self.begin_translating(now).nat
+    }
+
+    /// Begins to translate, if that has not happened yet. Allocates once.
+    pub(crate) fn begin_translating(&mut self, now: Instant) -> &mut Translator {
+        let config = &self.config;
+        let begin = || Box::new(Translator::new(config.nat, config.seed, now));
+        self.translator.get_or_insert_with(begin)
     }
 
     /// The next event of a lane, for the control plane.
@@ -204,8 +245,8 @@ impl Pipeline {
         let queued = self.to_wire.segments() + self.to_tun.segments();
         Counters {
             dropped: self.drops.total(),
-            held: self.lanes.held(now) + queued,
-            flows: self.flows.len() as u64,
+            held: self.lanes.held(now) + queued + self.waiting_fragments(),
+            flows: self.flows.len() as u64 + self.translated_flows(),
             ..self.counters
         }
     }
@@ -216,13 +257,20 @@ impl Pipeline {
     }
 
     /// Comes back after a panic somewhere in the line: what was in the hands of a stage is dropped and counted,
-    /// the flow cache is emptied, and lanes keep their keys.
+    /// the flow caches are emptied, lanes keep their keys and translations their sessions.
     pub fn recover(&mut self, now: Instant) {
         self.headers.clear();
         self.ready.clear();
         self.group.clear();
+        self.known.clear();
+        self.arrivals.clear();
+        self.released.clear();
+        self.loose.clear();
         self.opened.drain();
-        self.inner.drain();
+        self.inner = Batch::with_limit(OUTPUT_LIMIT);
+        if let Some(translator) = &mut self.translator {
+            translator.flows.clear();
+        }
         self.looked = self.looked.min(self.to_wire.len());
         self.flows.clear();
         let balance = self.snapshot(now).conservation();

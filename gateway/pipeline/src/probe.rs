@@ -29,9 +29,13 @@ pub(crate) enum Fate {
     Answer,
 }
 
-/// What to do with a packet whose source is in none of its peer's subnets.
-pub(crate) fn judge(packet: &Packet, inner: &Inner, tables: &Tables) -> Fate {
-    let asks_us = tables.icmp_source(inner.flow.source()) == Some(inner.flow.destination());
+/// What to do with a packet that may not come in for `reason`: it may be a probe if its source is in none of its peer's
+/// subnets.
+pub(crate) fn judge(packet: &Packet, inner: &Inner, tables: &Tables, reason: DropReason) -> Fate {
+    if reason != DropReason::SourceNotAllowed {
+        return Fate::Drop(reason);
+    }
+    let asks_us = tables.is_probed(inner.flow.destination());
     if asks_us
         && icmp::is_echo_request(packet.bytes(), inner)
         && packet.largest_packet_bytes() <= usize::from(packet.decision.mtu_bytes)

@@ -1,10 +1,12 @@
 //! What the pipeline decides by: an immutable snapshot, swapped in whole.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use prefix_trie::PrefixMap;
-use trieste_packet::{CableId, ClusterId, LaneId, PathId, WorkerId};
+use trieste_nat::Rules;
+use trieste_packet::{CableId, ClusterId, Decision, LaneId, PathId, WorkerId};
 
 /// One way to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +23,15 @@ pub struct Path {
     pub owner: WorkerId,
     /// Largest inner IP packet, in bytes.
     pub mtu_bytes: u16,
+}
+
+impl Path {
+    /// What packets that take the path carry along.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        let Self { id, lane, cable, owner, mtu_bytes, .. } = *self;
+        Decision { path: id, lane, cable, owner, mtu_bytes }
+    }
 }
 
 /// A remote cluster: its subnets and the paths to it.
@@ -142,6 +153,15 @@ pub struct Tables {
     tunnel_addresses: Vec<(LaneId, IpAddr)>,
     icmp_v4: Option<Ipv4Addr>,
     icmp_v6: Option<Ipv6Addr>,
+    globalnet: Option<Globalnet>,
+}
+
+/// What globalnet adds: the published IPv4 subnet holds global IPs then, and behind them are the inside networks.
+#[derive(Debug, Clone)]
+struct Globalnet {
+    inside: Lpm<()>,
+    rules: Arc<Rules>,
+    gateway: Option<Ipv4Addr>,
 }
 
 impl Tables {
@@ -200,6 +220,30 @@ impl Tables {
         Selection::Paths(&cluster.paths)
     }
 
+    /// The translation of all IPv4 packets that cross clusters; `None` without globalnet.
+    #[must_use]
+    pub fn rules(&self) -> Option<&Arc<Rules>> {
+        self.globalnet.as_ref().map(|globalnet| &globalnet.rules)
+    }
+
+    /// Whether the address is in one of our inside networks, whose packets are translated. Never without globalnet.
+    #[must_use]
+    pub fn is_inside(&self, address: Ipv4Addr) -> bool {
+        self.globalnet.as_ref().is_some_and(|globalnet| globalnet.inside.longest(address.into()).is_some())
+    }
+
+    /// The paths for an IPv4 packet from `source` that is translated on its way to `destination`.
+    #[must_use]
+    pub fn select_translated(&self, source: Ipv4Addr, destination: Ipv4Addr) -> Selection<'_> {
+        let Some(cluster) = self.cluster_of(destination.into()).and_then(|id| self.cluster(id)) else {
+            return Selection::NoRoute;
+        };
+        if !self.is_inside(source) {
+            return Selection::SourceNotLocal;
+        }
+        Selection::Paths(&cluster.paths)
+    }
+
     /// What is at the far end of a lane.
     #[must_use]
     pub fn lane(&self, lane: LaneId) -> Option<LaneInfo> {
@@ -220,7 +264,14 @@ impl Tables {
         self.tunnel_addresses.binary_search(&(lane, address)).is_ok()
     }
 
-    /// Our address for ICMP to and from a peer of the same family: one inside the published subnets.
+    /// Whether a peer's probe to this address is for the gateway itself.
+    #[must_use]
+    pub fn is_probed(&self, address: IpAddr) -> bool {
+        let global = self.globalnet.as_ref().and_then(|globalnet| globalnet.gateway);
+        self.icmp_source(address) == Some(address) || global.is_some_and(|global| address == global)
+    }
+
+    /// Our address of the same family as `to`'s, for ICMP made here: one that is routed inside the cluster.
     #[must_use]
     pub fn icmp_source(&self, to: IpAddr) -> Option<IpAddr> {
         if to.is_ipv4() { self.icmp_v4.map(IpAddr::V4) } else { self.icmp_v6.map(IpAddr::V6) }
@@ -260,6 +311,19 @@ impl TablesBuilder {
             }
         }
         builder
+    }
+
+    /// Turns globalnet on: IPv4 packets from `inside`, our pod and service networks, are translated by `rules` on their
+    /// way to a remote cluster, and packets for our published subnet on their way in. Remote clusters may have the same
+    /// inside networks. `gateway` is the gateway's own global IP, which peers probe.
+    #[must_use]
+    pub fn globalnet(mut self, inside: &[Ipv4Net], rules: Arc<Rules>, gateway: Option<Ipv4Addr>) -> Self {
+        let mut networks = Lpm::default();
+        for &network in inside {
+            networks.insert(IpNet::V4(network), ());
+        }
+        self.tables.globalnet = Some(Globalnet { inside: networks, rules, gateway });
+        self
     }
 
     /// Adds a remote cluster; what it costs does not depend on how many there are. Without a path, packets for it

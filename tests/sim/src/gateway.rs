@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, LaneConfig};
 use trieste_packet::{Batch, CableId, LaneId, Outer, Packet, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, Handoff, HandoffKind, LaneCommand, Pipeline, TablesBuilder};
+use trieste_pipeline::{Config, Handoff, HandoffKind, LaneCommand, NatConfig, Pipeline, TablesBuilder};
 
 const MTU_BYTES: u16 = 1420;
 
@@ -43,7 +43,7 @@ impl Gateway {
         let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
         let pool = PoolConfig { slots: 64, slot_bytes: 70_000 };
         let line = |worker: u16| {
-            let config = Config { worker: WorkerId(worker), workers, pool, seed: 7 };
+            let config = Config { worker: WorkerId(worker), workers, pool, seed: 7, nat: NatConfig::default() };
             Pipeline::new(config, Arc::clone(&tables), own.gate(), now)
         };
         let mut gateway = Self {

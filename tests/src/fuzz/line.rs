@@ -12,7 +12,7 @@ use trieste_cables::LaneConfig;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_packet::wire::{Inner, Transport, tcp};
 use trieste_packet::{Batch, CableId, LaneId, Outer, Packet, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, LaneCommand, Pipeline, TablesBuilder};
+use trieste_pipeline::{Config, LaneCommand, NatConfig, Pipeline, TablesBuilder};
 
 use super::Reader;
 
@@ -108,7 +108,7 @@ impl Side {
         let identity = own.identity(&other.backend_config().into()).expect("the other's key is good");
         tables.identity(identity, LANE);
         let pool = PoolConfig { slots: 64, slot_bytes: 70_000 };
-        let config = Config { worker: WorkerId(0), workers: 1, pool, seed: 1 };
+        let config = Config { worker: WorkerId(0), workers: 1, pool, seed: 1, nat: NatConfig::default() };
         let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
         let mut line = Pipeline::new(config, tables, own.gate(), now);
         let lane = LaneConfig::new(LANE, CABLE, peer, other.backend_config());

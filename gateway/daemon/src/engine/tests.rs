@@ -10,7 +10,7 @@ use trieste_control::admin::CableStatus;
 use trieste_control::api::{ConnectionStatus, EndpointSpec, HaStatus, PublishedStatus};
 use trieste_io::{MemoryDevice, PacketIo as _};
 use trieste_packet::{Batch, Drops, Pool, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, Pipeline, Selection};
+use trieste_pipeline::{Config, NatConfig, Pipeline, Selection};
 
 use crate::handoff::Exchange;
 use crate::worker::{Worker, WorkerParts};
@@ -73,7 +73,7 @@ impl Rig {
         };
         let mut parts = |id| {
             let pool = PoolConfig { slots: 128, ..PoolConfig::default() };
-            let config = Config { worker: WorkerId(id), workers, pool, seed: 1 };
+            let config = Config { worker: WorkerId(id), workers, pool, seed: 1, nat: NatConfig::default() };
             WorkerParts {
                 id: WorkerId(id),
                 cpu: None,

@@ -17,7 +17,7 @@ use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind as _, LaneConfig};
 use trieste_packet::segment::Segmenter;
 use trieste_packet::{Batch, CableId, DropReason, LaneId, Packet, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, LaneCommand, Pipeline, Tables, TablesBuilder};
+use trieste_pipeline::{Config, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder};
 
 pub const MTU: u16 = 1420;
 pub const A: &str = "192.0.2.1:4500";
@@ -44,6 +44,7 @@ pub fn end(lane: u32) -> End {
         workers: 1,
         pool: PoolConfig { slots: 256, ..PoolConfig::default() },
         seed: 3,
+        nat: NatConfig::default(),
     };
     let line = Pipeline::new(config, Arc::clone(&tables), kind.gate(), now);
     End { line, tables, kind, lane: LaneId(lane << 8), tunnels: Vec::new() }

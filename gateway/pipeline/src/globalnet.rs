@@ -1,0 +1,167 @@
+//! What a worker keeps to translate: sessions, fragments, and what was decided per flow.
+//!
+//! ```text
+//!  parse ▸ Flow of each packet ──▶ remembered? ──no──▶ NAT's owner here? ──▶ Nat decides ──▶ remembered
+//!              ▲                        │yes                 │no
+//!              │                        ▼                    └─▶ to its owner, whole trains
+//!  fragments ──┘ (pieces.rs)      touch ▸ rewrite
+//! ```
+//!
+//! Both directions work alike ([`in2out`], [`out2in`]); who owns a flow is a function of the packet and the tables.
+
+mod in2out;
+mod out2in;
+mod pieces;
+mod upkeep;
+
+use std::time::Instant;
+
+use trieste_nat::{Config, Facts, FragmentLimits, Fragments, Handle, Kind, Nat, Refusal, Rewrite};
+use trieste_packet::wire::{Inner, Transport};
+use trieste_packet::{ClusterId, DropReason, PathId, WorkerId};
+
+use crate::flow::Flows;
+use crate::lanes::earliest;
+use crate::owner::Crossing;
+
+/// Steps of expiry at the end of every batch. Ours: a batch of 64 packets makes at most 64 sessions, so that what
+/// expires keeps up with what begins; and few enough to be lost in the time of a batch.
+pub(crate) const EXPIRY_PER_BATCH: usize = 64;
+/// Steps of expiry when timers are looked at, between batches.
+pub(crate) const EXPIRY_PER_TIMEOUT: usize = 1024;
+
+/// What translation has to know of a packet, before anything is decided.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Flow {
+    /// An IPv4 packet or fragment of a known flow.
+    Known(Facts),
+    /// An ICMP message that is no query: an error, decided by what it quotes.
+    Message,
+    /// Not IPv4: not translated.
+    Foreign,
+}
+
+impl Flow {
+    /// Of a packet that is no later fragment.
+    pub(crate) fn of(packet: &[u8], inner: &Inner) -> Self {
+        if !inner.flow.is_ipv4() {
+            return Self::Foreign;
+        }
+        Facts::of(packet, inner).map_or(Self::Message, Self::Known)
+    }
+}
+
+/// What a translated flow is remembered by: 16 bytes. A question and an answer of ICMP are two flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    addresses: u64,
+    rest: u64,
+}
+
+impl Key {
+    pub(crate) fn of(facts: &Facts) -> Self {
+        let word = |address: std::net::Ipv4Addr| u64::from(u32::from(address));
+        let ports = u64::from(facts.source_port) << 16 | u64::from(facts.destination_port);
+        let is_reply = u64::from(facts.kind == Kind::Reply);
+        Self {
+            addresses: word(facts.source) << 32 | word(facts.destination),
+            rest: ports << 16 | u64::from(facts.protocol) << 8 | is_reply,
+        }
+    }
+}
+
+/// Where a translated flow goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Outbound: by this path.
+    Path(PathId),
+    /// Inbound: it may come from this cluster.
+    From(ClusterId),
+    /// Outbound, for one of our own global IPs: back inside.
+    Hairpin,
+    /// Inbound, from inside.
+    Back,
+}
+
+/// What was decided for a flow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Plan {
+    /// It is translated and goes on.
+    Go { way: Way, rewrite: Rewrite, session: Option<Handle> },
+    /// Another worker's.
+    Hand(WorkerId),
+    /// Dropped, as long as the tables are these.
+    Refuse(DropReason),
+}
+
+/// One worker's translation.
+#[derive(Debug)]
+pub(crate) struct Translator {
+    pub(crate) nat: Nat,
+    pub(crate) flows: Flows<Key, Plan>,
+    /// Of first fragments, what is known of their flow; and later fragments that wait for that.
+    pub(crate) fragments: Fragments<Facts>,
+}
+
+impl Translator {
+    pub(crate) fn new(config: Config, seed: u64, now: Instant) -> Self {
+        Self {
+            nat: Nat::new(config, seed, now),
+            flows: Flows::new(seed.rotate_left(17)),
+            fragments: Fragments::new(FragmentLimits::default(), seed.rotate_left(41)),
+        }
+    }
+
+    /// When something expires next.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        earliest(self.nat.poll_timeout(), self.fragments.poll_timeout())
+    }
+
+    /// What was decided for a flow, and its session touched; `None` when it has to be decided (again).
+    pub(crate) fn remembered(&mut self, key: &Key, facts: &Facts, epoch: u64, now: Instant) -> Option<Plan> {
+        let plan = self.flows.lookup(key, epoch)?;
+        match plan {
+            Plan::Go { session: Some(session), .. } => {
+                self.nat.touch(session, tcp_flags(facts), now).then_some(plan)
+            }
+            Plan::Go { session: None, .. } | Plan::Hand(_) | Plan::Refuse(_) => Some(plan),
+        }
+    }
+}
+
+fn tcp_flags(facts: &Facts) -> u8 {
+    match facts.kind {
+        Kind::Tcp(flags) => flags,
+        Kind::Udp | Kind::Request | Kind::Reply | Kind::Other => 0,
+    }
+}
+
+/// How a packet leaves a stage of translation, when not to the next one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Exit {
+    /// Dropped.
+    Drop(DropReason),
+    /// Dropped, and its source inside is told that nothing is free.
+    Tell(DropReason, Inner),
+    /// To its owner.
+    Hand(WorkerId, Crossing, Option<Facts>),
+    /// A probe for the gateway itself, answered here.
+    Probe,
+}
+
+/// The counter for a refusal.
+pub(crate) fn reason(refusal: Refusal) -> DropReason {
+    match refusal {
+        Refusal::NoGlobalIp | Refusal::Forbidden => DropReason::NoGlobalIp,
+        Refusal::NoPort | Refusal::TupleInUse => DropReason::NatExhausted,
+        Refusal::SessionLimit => DropReason::NatSessionLimit,
+        Refusal::SourceLimit => DropReason::NatSourceLimit,
+        Refusal::NoSession | Refusal::NoMapping => DropReason::NoMapping,
+        Refusal::Filtered | Refusal::UnsolicitedSyn => DropReason::NatFiltered,
+    }
+}
+
+/// Whether the packet is a fragment of a packet that may be translated.
+pub(crate) fn is_piece(inner: &Inner) -> bool {
+    inner.flow.is_ipv4() && matches!(inner.transport, Transport::Fragment { .. })
+}

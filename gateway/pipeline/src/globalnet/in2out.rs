@@ -1,0 +1,210 @@
+//! Outbound: the source of a packet becomes a global IP.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use trieste_nat::{Facts, Kind, Quote, Refusal, Rewrite, Rules};
+use trieste_packet::wire::Inner;
+use trieste_packet::{Batch, Decision, DropReason, FlowKey, Packet, WorkerId, icmp};
+
+use super::{Exit, Flow, Key, Plan, Translator, Way, reason};
+use crate::answers::Answers;
+use crate::classify;
+use crate::flow::Flows;
+use crate::owner::{Crossing, Handoff, HandoffKind};
+use crate::pipeline::Pipeline;
+use crate::tables::{Selection, Tables};
+
+/// What the stage looks at besides the packet.
+struct Stage<'a> {
+    worker: WorkerId,
+    tables: &'a Tables,
+    rules: &'a Rules,
+    translator: &'a mut Translator,
+    flows: &'a mut Flows,
+    now: Instant,
+}
+
+impl Pipeline {
+    /// Translates a batch and gives each packet its decision. Packets that other workers own go there, those for our own
+    /// global IPs go back inside, and those without a decision leave the batch. `headers` keep saying what the packets
+    /// were inside.
+    pub(crate) fn in2out(&mut self, batch: &mut Batch, tables: &Tables, rules: &Rules, now: Instant) {
+        let Some(translator) = self.translator.as_deref_mut() else { return };
+        let (headers, known) = (&mut self.headers, &mut self.known);
+        let mut stage =
+            Stage { worker: self.config.worker, tables, rules, translator, flows: &mut self.flows, now };
+        let mut answers = Answers {
+            tables,
+            to_tun: &mut self.to_tun,
+            limiter: &mut self.limiter,
+            counters: &mut self.counters,
+            now,
+        };
+        let (pool, drops, to_workers) = (&mut self.pool, &mut self.drops, &mut self.to_workers);
+        let (config, arrivals) = (&self.config, &mut self.arrivals);
+        let (mut read, mut kept) = (0, 0);
+        let check = |packet: &mut Packet| {
+            let (inner, flow) = (headers[read], known[read]);
+            read += 1;
+            stage.outbound(packet, &inner, flow)?;
+            headers[kept] = inner;
+            kept += 1;
+            Ok(())
+        };
+        batch.retain_or(check, |packet, exit| match exit {
+            Exit::Hand(to, crossing, facts) => {
+                let handoff = Handoff { to, kind: HandoffKind::Translate(crossing, facts), packet };
+                if to == config.worker {
+                    arrivals.push(handoff);
+                } else if to.0 < config.workers {
+                    to_workers.push(handoff);
+                } else {
+                    drops.discard(handoff.packet, DropReason::NoLane, pool);
+                }
+            }
+            Exit::Drop(reason) => drops.discard(packet, reason, pool),
+            Exit::Tell(reason, inner) => {
+                let is_told = answers.tell(&packet, &inner, pool, |from, out| {
+                    icmp::prohibited(packet.bytes(), &inner, from, out)
+                });
+                answers.counters.prohibited += u64::from(is_told);
+                drops.discard(packet, reason, pool);
+            }
+            Exit::Probe => drops.discard(packet, DropReason::SourceNotAllowed, pool),
+        });
+        headers.truncate(kept);
+        known.clear();
+    }
+}
+
+impl Stage<'_> {
+    fn outbound(&mut self, packet: &mut Packet, inner: &Inner, flow: Flow) -> Result<(), Exit> {
+        let facts = match flow {
+            Flow::Known(facts) => facts,
+            Flow::Message => return self.message(packet, inner),
+            Flow::Foreign => {
+                return classify::outbound_one(packet, inner, self.tables, self.flows).map_err(Exit::Drop);
+            }
+        };
+        let key = Key::of(&facts);
+        let plan = match self.translator.remembered(&key, &facts, self.tables.epoch(), self.now) {
+            Some(plan) => plan,
+            None => self.decide(&facts, key, inner)?,
+        };
+        match plan {
+            Plan::Go { way, rewrite, .. } => {
+                rewrite.apply(packet, inner).map_err(Exit::Drop)?;
+                self.send(packet, way, || Some(after(&facts, &rewrite)))
+            }
+            Plan::Hand(owner) => Err(Exit::Hand(owner, Crossing::Out, Some(facts))),
+            Plan::Refuse(reason) => Err(Exit::Drop(reason)),
+        }
+    }
+
+    /// Decides for a flow, and remembers what holds for its next packets as well.
+    fn decide(&mut self, facts: &Facts, key: Key, inner: &Inner) -> Result<Plan, Exit> {
+        let epoch = self.tables.epoch();
+        let plan = match route(self.tables, facts) {
+            Err(reason) => Plan::Refuse(reason),
+            Ok(_) if self.rules.owner_outbound(facts) != self.worker => {
+                Plan::Hand(self.rules.owner_outbound(facts))
+            }
+            Ok(route) => {
+                let translated = self.translator.nat.in2out(facts, self.rules, self.now);
+                let translation = translated.map_err(|refusal| exit(refusal, inner))?;
+                let rewrite = translation.rewrite;
+                match steer(self.tables, route, &after(facts, &rewrite)) {
+                    Ok(way) => Plan::Go { way, rewrite, session: translation.session },
+                    Err(reason) => Plan::Refuse(reason),
+                }
+            }
+        };
+        self.translator.flows.learn(key, epoch, plan);
+        Ok(plan)
+    }
+
+    /// An ICMP error from inside, about a packet that was delivered: translated as an answer to that would be.
+    fn message(&mut self, packet: &mut Packet, inner: &Inner) -> Result<(), Exit> {
+        let quote = Quote::read(packet, inner).map_err(Exit::Drop)?;
+        // Not the error's own source: a router inside may have sent it, wherever it has its address.
+        let route = route(self.tables, &quote.answer).map_err(Exit::Drop)?;
+        let owner = self.rules.owner_outbound(&quote.answer);
+        if owner != self.worker {
+            return Err(Exit::Hand(owner, Crossing::Out, None));
+        }
+        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.3
+        //# If the NAT device does not have an active mapping for the embedded payload, then the NAT SHOULD silently
+        //# drop the ICMP Error packet
+        let rewrite = self.translator.nat.peek_outbound(&quote.answer, self.rules, self.now);
+        let rewrite = rewrite.ok_or(Exit::Drop(DropReason::NoMapping))?;
+        let way = steer(self.tables, route, &after(&quote.answer, &rewrite)).map_err(Exit::Drop)?;
+        quote.apply(packet, &rewrite);
+        self.send(packet, way, || None)
+    }
+
+    /// The decision for a packet that has been translated; one for our own global IPs is handed on, to whom it is for.
+    fn send(&self, packet: &mut Packet, way: Way, facts: impl FnOnce() -> Option<Facts>) -> Result<(), Exit> {
+        match way {
+            Way::Path(path) => {
+                packet.decision = self.tables.path(path).ok_or(Exit::Drop(DropReason::NoLane))?.decision();
+                Ok(())
+            }
+            Way::Hairpin => {
+                // Nothing on its way is smaller than where it came from.
+                packet.decision.mtu_bytes = u16::MAX;
+                let facts = facts();
+                let owner = facts.map_or(self.worker, |facts| self.rules.owner_inbound(&facts));
+                Err(Exit::Hand(owner, Crossing::Back, facts))
+            }
+            Way::From(_) | Way::Back => Err(Exit::Drop(DropReason::NoRoute)),
+        }
+    }
+}
+
+/// Where a flow goes, before it is translated: `Paths` of a cluster, or `None` for back inside.
+type Route<'a> = Option<&'a [trieste_packet::PathId]>;
+
+/// Whether a flow may leave, and where to.
+pub(crate) fn route<'a>(tables: &'a Tables, facts: &Facts) -> Result<Route<'a>, DropReason> {
+    //= https://www.rfc-editor.org/rfc/rfc4787#section-6
+    //# A NAT MUST support "Hairpinning".
+    if tables.is_local(facts.destination.into()) {
+        return if tables.is_inside(facts.source) { Ok(None) } else { Err(DropReason::SourceNotLocal) };
+    }
+    match tables.select_translated(facts.source, facts.destination) {
+        Selection::Paths(paths) => Ok(Some(paths)),
+        Selection::NoRoute => Err(DropReason::NoRoute),
+        Selection::SourceNotLocal => Err(DropReason::SourceNotLocal),
+    }
+}
+
+/// The path of a translated flow: chosen by what the peer sees of it, so that both directions choose alike.
+pub(crate) fn steer(tables: &Tables, route: Route<'_>, facts: &Facts) -> Result<Way, DropReason> {
+    let Some(paths) = route else { return Ok(Way::Hairpin) };
+    Ok(Way::Path(classify::take(&flow_key(facts), paths, tables)?.path))
+}
+
+/// The decision for a packet that is made here for a peer, with a source that it knows.
+pub(super) fn back_to_peer(tables: &Tables, facts: &Facts) -> Option<Decision> {
+    let cluster = tables.cluster_of(facts.destination.into()).and_then(|id| tables.cluster(id))?;
+    classify::take(&flow_key(facts), &cluster.paths, tables).ok()
+}
+
+/// The flow as untranslated packets are known.
+pub(crate) fn flow_key(facts: &Facts) -> FlowKey {
+    let (source, destination) = (IpAddr::V4(facts.source), IpAddr::V4(facts.destination));
+    FlowKey::new(source, destination, facts.protocol, facts.source_port, facts.destination_port)
+}
+
+/// The flow after its source was translated.
+pub(crate) fn after(facts: &Facts, rewrite: &Rewrite) -> Facts {
+    let port = if facts.kind == Kind::Other { 0 } else { rewrite.port };
+    let is_query = matches!(facts.kind, Kind::Request | Kind::Reply);
+    let destination_port = if is_query { port } else { facts.destination_port };
+    Facts { source: rewrite.address, source_port: port, destination_port, ..*facts }
+}
+
+fn exit(refusal: Refusal, inner: &Inner) -> Exit {
+    if refusal.is_told() { Exit::Tell(reason(refusal), *inner) } else { Exit::Drop(reason(refusal)) }
+}

@@ -1,0 +1,189 @@
+//! Inbound: the destination of a packet, a global IP of ours, becomes the address behind it.
+
+use std::time::Instant;
+
+use trieste_nat::{Facts, Quote, Refusal, Rules};
+use trieste_packet::wire::Inner;
+use trieste_packet::{Batch, DropReason, Packet, WorkerId};
+
+use super::{Exit, Flow, Key, Plan, Translator, Way, reason};
+use crate::classify;
+use crate::flow::Flows;
+use crate::owner::{Crossing, Handoff, HandoffKind};
+use crate::pipeline::Pipeline;
+use crate::probe::{self, Fate, Probes};
+use crate::tables::Tables;
+
+/// What the stage looks at besides the packet.
+struct Stage<'a> {
+    worker: WorkerId,
+    tables: &'a Tables,
+    rules: &'a Rules,
+    translator: &'a mut Translator,
+    flows: &'a mut Flows,
+    now: Instant,
+}
+
+impl Pipeline {
+    /// Lets only those packets stay whose source belongs to the peer that sealed them (those that come `Back` were
+    /// sent inside) and whose destination is a global IP with something behind it, and translates them. Packets that
+    /// other workers own go there; probes from tunnel addresses become replies in `ready`.
+    pub(crate) fn out2in(
+        &mut self,
+        batch: &mut Batch,
+        crossing: Crossing,
+        tables: &Tables,
+        rules: &Rules,
+        now: Instant,
+    ) {
+        let Some(translator) = self.translator.as_deref_mut() else { return };
+        let (headers, known) = (&mut self.headers, &mut self.known);
+        let mut stage =
+            Stage { worker: self.config.worker, tables, rules, translator, flows: &mut self.flows, now };
+        let mut probes = Probes {
+            lanes: &mut self.lanes,
+            replies: &mut self.ready,
+            pool: &mut self.pool,
+            counters: &mut self.counters,
+            now,
+        };
+        let (config, drops, to_workers) = (&self.config, &mut self.drops, &mut self.to_workers);
+        let (mut read, mut kept) = (0, 0);
+        let check = |packet: &mut Packet| {
+            let (inner, flow) = (headers[read], known[read]);
+            read += 1;
+            stage.inbound(packet, &inner, flow, crossing)?;
+            headers[kept] = inner;
+            kept += 1;
+            Ok(())
+        };
+        batch.retain_or(check, |packet, exit| match exit {
+            Exit::Hand(to, crossing, facts) if to.0 < config.workers && to != config.worker => {
+                to_workers.push(Handoff { to, kind: HandoffKind::Translate(crossing, facts), packet });
+            }
+            Exit::Hand(..) => drops.discard(packet, DropReason::NoLane, probes.pool),
+            Exit::Drop(reason) | Exit::Tell(reason, _) => drops.discard(packet, reason, probes.pool),
+            Exit::Probe => probes.answer(packet, drops),
+        });
+        headers.truncate(kept);
+        known.clear();
+    }
+}
+
+impl Stage<'_> {
+    fn inbound(
+        &mut self,
+        packet: &mut Packet,
+        inner: &Inner,
+        flow: Flow,
+        crossing: Crossing,
+    ) -> Result<(), Exit> {
+        let way = match crossing {
+            Crossing::Back => Way::Back,
+            Crossing::In | Crossing::Out => {
+                let lane = self.tables.lane(packet.decision.lane).ok_or(Exit::Drop(DropReason::NoLane))?;
+                packet.decision.mtu_bytes = lane.mtu_bytes;
+                Way::From(lane.cluster)
+            }
+        };
+        let facts = match (flow, way) {
+            (Flow::Known(facts), _) => facts,
+            (Flow::Message, _) => return self.message(packet, inner, way, crossing),
+            (Flow::Foreign, Way::From(cluster)) => {
+                let result = classify::inbound_one(inner, cluster, self.tables, self.flows);
+                return result.map_err(|reason| self.judge(packet, inner, reason));
+            }
+            (Flow::Foreign, _) => return Err(Exit::Drop(DropReason::NoRoute)),
+        };
+        let key = Key::of(&facts);
+        let plan = match self.translator.remembered(&key, &facts, self.tables.epoch(), self.now) {
+            Some(plan) if !matches!(plan, Plan::Go { way: other, .. } if other != way) => plan,
+            _ => match self.decide(packet, &facts, key, way) {
+                Ok(plan) => plan,
+                Err(reason) => return Err(self.judge(packet, inner, reason)),
+            },
+        };
+        match plan {
+            Plan::Go { rewrite, .. } => rewrite.apply(packet, inner).map_err(Exit::Drop),
+            Plan::Hand(owner) => Err(Exit::Hand(owner, crossing, Some(facts))),
+            Plan::Refuse(reason) => Err(self.judge(packet, inner, reason)),
+        }
+    }
+
+    /// Decides for a flow, and remembers what holds for its next packets as well.
+    fn decide(&mut self, packet: &Packet, facts: &Facts, key: Key, way: Way) -> Result<Plan, DropReason> {
+        admit(self.tables, facts, way)?;
+        let owner = self.rules.owner_inbound(facts);
+        let plan = if owner == self.worker {
+            let translated = self.translator.nat.out2in(facts, self.rules, self.now);
+            let translation = translated.map_err(|refusal| self.refuse(packet, facts, refusal))?;
+            Plan::Go { way, rewrite: translation.rewrite, session: translation.session }
+        } else {
+            Plan::Hand(owner)
+        };
+        self.translator.flows.learn(key, self.tables.epoch(), plan);
+        Ok(plan)
+    }
+
+    /// Counts a refusal; the first packet of a connection that nobody waits for is kept, to be answered later.
+    fn refuse(&mut self, packet: &Packet, facts: &Facts, refusal: Refusal) -> DropReason {
+        if refusal == Refusal::UnsolicitedSyn {
+            // When too many are kept this one is not answered.
+            let _ = self.translator.nat.hold_unsolicited(facts, packet.bytes(), self.now);
+        }
+        reason(refusal)
+    }
+
+    /// An ICMP error about a packet that we sent: translated as an answer to that would be.
+    fn message(
+        &mut self,
+        packet: &mut Packet,
+        inner: &Inner,
+        way: Way,
+        crossing: Crossing,
+    ) -> Result<(), Exit> {
+        let quote = Quote::read(packet, inner).map_err(Exit::Drop)?;
+        // Whoever sends the error, and whoever the quoted packet was for, belongs to the peer.
+        admit(self.tables, &quote.answer, way).map_err(Exit::Drop)?;
+        if let Way::From(cluster) = way
+            && self.tables.cluster_of(inner.flow.source()) != Some(cluster)
+        {
+            return Err(Exit::Drop(DropReason::SourceNotAllowed));
+        }
+        let owner = self.rules.owner_inbound(&quote.answer);
+        if owner != self.worker {
+            return Err(Exit::Hand(owner, crossing, None));
+        }
+        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.2
+        //# If the NAT device does not have an active mapping for the embedded payload, then the NAT SHOULD silently
+        //# drop the ICMP Error packet
+        let rewrite = self.translator.nat.peek_inbound(&quote.answer, self.rules, self.now);
+        let rewrite = rewrite.ok_or(Exit::Drop(DropReason::NoMapping))?;
+        quote.apply(packet, &rewrite);
+        Ok(())
+    }
+
+    /// What becomes of a packet that may not come in: probes are answered.
+    fn judge(&self, packet: &Packet, inner: &Inner, reason: DropReason) -> Exit {
+        match probe::judge(packet, inner, self.tables, reason) {
+            Fate::Drop(reason) => Exit::Drop(reason),
+            Fate::Answer => Exit::Probe,
+        }
+    }
+}
+
+/// Whether a flow may come in: from the peer's addresses, or from inside, and to our global IPs.
+pub(crate) fn admit(tables: &Tables, facts: &Facts, way: Way) -> Result<(), DropReason> {
+    if let Way::From(cluster) = way
+        && tables.cluster_of(facts.source.into()) != Some(cluster)
+    {
+        return Err(DropReason::SourceNotAllowed);
+    }
+    if tables.is_local(facts.destination.into()) {
+        Ok(())
+    } else if tables.cluster_of(facts.destination.into()).is_some() {
+        Err(DropReason::Loop)
+    } else {
+        Err(DropReason::DestinationNotLocal)
+    }
+}
