@@ -83,6 +83,18 @@ pub struct PoolStatus {
     pub allocated: u64,
     /// Addresses that are not.
     pub available: u64,
+    /// Of those allocated, the ones of ClusterGlobalEgressIPs.
+    #[serde(default)]
+    pub cluster_egress: u64,
+    /// Of those allocated, the ones of GlobalEgressIPs.
+    #[serde(default)]
+    pub egress: u64,
+    /// Of those allocated, the ones of GlobalIngressIPs.
+    #[serde(default)]
+    pub ingress: u64,
+    /// Of those allocated, the ones of gateways.
+    #[serde(default)]
+    pub gateways: u64,
 }
 
 /// Which object has which addresses.
@@ -95,19 +107,16 @@ pub struct AllocationStatus {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its addresses, in order; empty when it has none.
+    /// Its addresses, in order.
     #[serde(default)]
     pub addresses: Vec<Ipv4Addr>,
-    /// Why it has none, or not what it asks for; empty when all is well. The condition's reason and message.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub problem: String,
 }
 
 /// A rule for packets to other clusters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressStatus {
-    /// Its class: `pods`, `headless-pod`, `headless-endpoints`, `namespace` or `cluster`. Classes come before one
-    /// another in this order.
+    /// Its class: `pods`, `headless-pod`, `headless-endpoints`, `namespace` or `cluster`, in the order in which they
+    /// come before one another.
     pub class: String,
     /// The object that it is of, `namespace/name`, or a name alone.
     pub name: String,
@@ -156,8 +165,15 @@ pub struct NatWorkerStatus {
     pub max_sessions: u64,
     /// Live mappings.
     pub mappings: u64,
-    /// Packets whose fragments are followed.
-    pub fragments: u64,
+    /// Of these, those that share their port with another.
+    #[serde(default)]
+    pub shared_ports: u64,
+    /// Sessions begun since start.
+    #[serde(default)]
+    pub begun: u64,
+    /// Sessions ended since start.
+    #[serde(default)]
+    pub ended: u64,
 }
 
 /// Ports of an external address that are taken.
@@ -165,7 +181,7 @@ pub struct NatWorkerStatus {
 pub struct PortUse {
     /// The address.
     pub address: Ipv4Addr,
-    /// The protocol: `tcp`, `udp`, `icmp` or `other`.
+    /// The protocol: `tcp`, `udp` or `icmp`.
     pub protocol: String,
     /// Ports, or ICMP identifiers, that are taken.
     pub used: u64,

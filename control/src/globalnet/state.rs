@@ -4,12 +4,14 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
 
 /// Which addresses this cluster's packets have in other clusters, and who has which.
 ///
 /// A function of the objects alone: every gateway of a cluster comes to the same state, whoever wrote them. Only
 /// addresses that an object's status holds count; what is planned and not written yet is not in here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GlobalnetState {
     /// The cluster's first global CIDR, of which all addresses are; `None` without Globalnet.
     pub global_cidr: Option<Ipv4Net>,
@@ -24,6 +26,7 @@ pub struct GlobalnetState {
     /// How full the pool is; `None` without Globalnet.
     pub pool: Option<PoolFill>,
     /// What is not as somebody wants it, by subject.
+    #[serde(skip)]
     pub problems: Vec<Problem>,
 }
 
@@ -35,7 +38,8 @@ impl GlobalnetState {
 }
 
 /// Whom an egress rule is for. Ordered as upstream's chains: the first that matches a source counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum EgressKind {
     /// The pods that a GlobalEgressIP selects.
     Pods,
@@ -69,7 +73,7 @@ impl fmt::Display for EgressKind {
 }
 
 /// Under which addresses some sources leave.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressRule {
     /// Whom it is for.
     pub kind: EgressKind,
@@ -82,7 +86,8 @@ pub struct EgressRule {
 }
 
 /// What a global address leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum IngressKind {
     /// A service's cluster IP: 1:1 and stateless, both ways.
     Service,
@@ -110,7 +115,7 @@ impl fmt::Display for IngressKind {
 }
 
 /// A global address and what it leads to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IngressPair {
     /// What it leads to.
     pub kind: IngressKind,
@@ -123,7 +128,7 @@ pub struct IngressPair {
 }
 
 /// How many of a pool's addresses are given out, and for what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolFill {
     /// The global CIDR.
     pub cidr: Ipv4Net,
