@@ -14,6 +14,9 @@ mod out2in;
 mod pieces;
 mod upkeep;
 
+pub(crate) use in2out::{after as after_in2out, flow_key, route, steer};
+pub(crate) use out2in::{admit, after as after_out2in};
+
 use std::time::Instant;
 
 use trieste_nat::{Config, Facts, FragmentLimits, Fragments, Handle, Kind, Nat, Refusal, Rewrite};

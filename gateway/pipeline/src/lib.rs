@@ -36,6 +36,7 @@ mod seal;
 mod steer;
 mod tables;
 mod tap;
+mod trace;
 
 pub use counters::{Conservation, Counters};
 pub use ecn::decapsulate as ecn_decapsulate;
@@ -44,4 +45,5 @@ pub use owner::{Crossing, Handoff, HandoffKind};
 pub use pipeline::{Config, Pipeline};
 pub use tables::{LaneInfo, Path, RemoteCluster, Selection, Tables, TablesBuilder, TablesError, owner_of};
 pub use tap::{Point, Tap};
+pub use trace::{Trace, TraceQuestion, TraceStep};
 pub use trieste_nat::Config as NatConfig;

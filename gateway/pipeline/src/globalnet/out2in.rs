@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use trieste_nat::{Facts, Quote, Refusal, Rules};
+use trieste_nat::{Facts, Kind, Quote, Refusal, Rewrite, Rules};
 use trieste_packet::wire::Inner;
 use trieste_packet::{Batch, DropReason, Packet, WorkerId};
 
@@ -186,4 +186,12 @@ pub(crate) fn admit(tables: &Tables, facts: &Facts, way: Way) -> Result<(), Drop
     } else {
         Err(DropReason::DestinationNotLocal)
     }
+}
+
+/// The flow after its destination was translated.
+pub(crate) fn after(facts: &Facts, rewrite: &Rewrite) -> Facts {
+    let port = if facts.kind == Kind::Other { 0 } else { rewrite.port };
+    let is_query = matches!(facts.kind, Kind::Request | Kind::Reply);
+    let source_port = if is_query { port } else { facts.source_port };
+    Facts { destination: rewrite.address, destination_port: port, source_port, ..*facts }
 }

@@ -1,0 +1,283 @@
+//! What becomes of a packet, and why: asked by a person, answered from the same tables and sessions, changing nothing.
+//!
+//! The answer is hypothetical where nothing is known of the flow: what would happen to its first packet. It is live where
+//! a session decides. Sessions are one worker's: [`Trace::worker`] says whose answer counts.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use trieste_nat::{Config, Explanation, Facts, Kind, Limits, Nat, Rules};
+use trieste_packet::wire::{protocol, tcp};
+use trieste_packet::{DropReason, FlowKey, WorkerId};
+
+use crate::globalnet::{Way, admit, after_in2out, after_out2in, flow_key, reason, route, steer};
+use crate::pipeline::Pipeline;
+use crate::tables::{Selection, Tables};
+
+/// A packet to be traced, as it is when it reaches this gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceQuestion {
+    /// Its addresses, protocol and ports.
+    pub flow: FlowKey,
+    /// Whether it comes from the cluster; else it comes from the peer that has its source.
+    pub is_outbound: bool,
+    /// Whether it answers: an ICMP reply, a TCP segment in the middle of a connection. Else it is a flow's first.
+    pub is_answer: bool,
+}
+
+/// What one stage decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceStep {
+    /// The stage: `classify`, `nat`, `steer`, `deliver`.
+    pub stage: &'static str,
+    /// What it decides.
+    pub decision: String,
+    /// Why; may be empty.
+    pub why: String,
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    /// The worker whose sessions decide. Where it is not the one that was asked, ask it.
+    pub worker: WorkerId,
+    /// Whether a session decided.
+    pub is_live: bool,
+    /// Stage by stage, in the order in which the packet meets them.
+    pub steps: Vec<TraceStep>,
+    /// The packet as it leaves, before it is sealed or after it was opened; `None` when it is dropped.
+    pub result: Option<FlowKey>,
+    /// Why it is dropped.
+    pub dropped: Option<DropReason>,
+}
+
+impl Pipeline {
+    /// Says what becomes of a packet, and why. Nothing is changed.
+    pub fn trace(&mut self, question: &TraceQuestion, now: Instant) -> Trace {
+        let tables = std::sync::Arc::clone(self.tables.load());
+        let mut trace = Trace {
+            worker: self.config.worker,
+            is_live: false,
+            steps: Vec::new(),
+            result: None,
+            dropped: None,
+        };
+        // Before the first packet there is no translation to ask; an empty one says the same.
+        let config =
+            Config { limits: Limits { sessions: 1, changes: 0, ..Limits::default() }, ..Config::default() };
+        let empty = self.nat().is_none().then(|| Nat::new(config, 0, now));
+        let nat = self.nat().or(empty.as_ref());
+        let result = match (tables.rules(), nat) {
+            (Some(rules), Some(nat)) if question.flow.is_ipv4() => {
+                Tracer { tables: &tables, rules, nat, now, trace: &mut trace }.translated(question)
+            }
+            _ => trace.untranslated(question, &tables),
+        };
+        match result {
+            Ok(flow) => trace.result = Some(flow),
+            Err(reason) => trace.dropped = Some(reason),
+        }
+        trace
+    }
+}
+
+impl Trace {
+    fn say(&mut self, stage: &'static str, decision: impl Into<String>, why: impl Into<String>) {
+        self.steps.push(TraceStep { stage, decision: decision.into(), why: why.into() });
+    }
+
+    fn refuse(&mut self, stage: &'static str, reason: DropReason, why: impl Into<String>) -> DropReason {
+        self.say(stage, format!("dropped: {}", reason.as_str()), why);
+        reason
+    }
+
+    fn untranslated(&mut self, question: &TraceQuestion, tables: &Tables) -> Result<FlowKey, DropReason> {
+        let flow = question.flow;
+        let (source, destination) = (flow.source(), flow.destination());
+        if !question.is_outbound {
+            let from = self.classify_inbound(source, destination, tables)?;
+            self.say("deliver", "to the TUN device", format!("from cluster {from}, not translated"));
+            return Ok(flow);
+        }
+        match tables.select(source, destination) {
+            Selection::Paths(paths) => {
+                let cluster = name_of(tables, destination);
+                self.say("classify", format!("to cluster {cluster}"), "it has the destination");
+                let found = crate::classify::take(&flow, paths, tables);
+                self.steer(tables, found.map(|decision| decision.path), paths.len())?;
+                Ok(flow)
+            }
+            Selection::NoRoute => Err(self.no_route(destination)),
+            Selection::SourceNotLocal => {
+                let why = format!("{source} is in none of our published subnets");
+                Err(self.refuse("classify", DropReason::SourceNotLocal, why))
+            }
+        }
+    }
+
+    fn no_route(&mut self, destination: IpAddr) -> DropReason {
+        let why = format!("no remote cluster has {destination}");
+        self.refuse("classify", DropReason::NoRoute, why)
+    }
+
+    fn classify_inbound(
+        &mut self,
+        source: IpAddr,
+        destination: IpAddr,
+        tables: &Tables,
+    ) -> Result<String, DropReason> {
+        let Some(cluster) = tables.cluster_of(source).and_then(|id| tables.cluster(id)) else {
+            let why = format!("no remote cluster has {source}, so no peer may send from it");
+            return Err(self.refuse("classify", DropReason::SourceNotAllowed, why));
+        };
+        if tables.is_local(destination) {
+            let why = format!("{destination} is in our published subnets");
+            self.say("classify", format!("from cluster {}, for us", cluster.name), why);
+            return Ok(cluster.name.clone());
+        }
+        let (reason, why) = if tables.cluster_of(destination).is_some() {
+            (DropReason::Loop, format!("{destination} belongs to a remote cluster"))
+        } else {
+            (DropReason::DestinationNotLocal, format!("{destination} is in none of our published subnets"))
+        };
+        Err(self.refuse("classify", reason, why))
+    }
+
+    fn steer(
+        &mut self,
+        tables: &Tables,
+        path: Result<trieste_packet::PathId, DropReason>,
+        paths: usize,
+    ) -> Result<(), DropReason> {
+        let path = path.and_then(|id| tables.path(id).ok_or(DropReason::NoLane));
+        let path =
+            path.map_err(|reason| self.refuse("steer", reason, "the cluster has no cable at present"))?;
+        let decision = format!(
+            "path {} by lane {:#x} of cable {}, sealed by worker {}",
+            path.id.0, path.lane.0, path.cable.0, path.owner.0
+        );
+        let why = match paths {
+            1 => "the only path".to_owned(),
+            _ => format!("the highest hash of flow and path among {paths}"),
+        };
+        self.say("steer", decision, format!("{why}; packets of up to {} bytes", path.mtu_bytes));
+        Ok(())
+    }
+}
+
+/// A packet that globalnet translates, on its way.
+struct Tracer<'a> {
+    tables: &'a Tables,
+    rules: &'a Rules,
+    nat: &'a Nat,
+    now: Instant,
+    trace: &'a mut Trace,
+}
+
+impl Tracer<'_> {
+    fn translated(&mut self, question: &TraceQuestion) -> Result<FlowKey, DropReason> {
+        let facts = facts(question).ok_or(DropReason::NotIp)?;
+        if question.is_outbound { self.outbound(&facts) } else { self.inbound(&facts) }
+    }
+
+    fn outbound(&mut self, facts: &Facts) -> Result<FlowKey, DropReason> {
+        let route = match route(self.tables, facts) {
+            Ok(route) => route,
+            Err(DropReason::SourceNotLocal) => {
+                let why = format!("{} is in none of the cluster's own networks", facts.source);
+                return Err(self.trace.refuse("classify", DropReason::SourceNotLocal, why));
+            }
+            Err(_) => return Err(self.trace.no_route(facts.destination.into())),
+        };
+        match route {
+            Some(_) => {
+                let cluster = name_of(self.tables, facts.destination.into());
+                self.trace.say("classify", format!("to cluster {cluster}"), "it has the destination");
+            }
+            None => self.trace.say("classify", "back inside", "the destination is a global IP of our own"),
+        }
+        let explanation = self.nat.explain_outbound(facts, self.rules, self.now);
+        let rewrite = self.explain(&explanation)?;
+        let after = after_in2out(facts, &rewrite);
+        match steer(self.tables, route, &after) {
+            Ok(Way::Hairpin) => self.inbound_half(&after),
+            Ok(Way::Path(path)) => {
+                self.trace.steer(self.tables, Ok(path), route.map_or(0, <[_]>::len))?;
+                Ok(flow_key(&after))
+            }
+            Ok(Way::From(_) | Way::Back) => Err(DropReason::NoRoute),
+            Err(reason) => {
+                self.trace.steer(self.tables, Err(reason), 0)?;
+                Err(reason)
+            }
+        }
+    }
+
+    fn inbound(&mut self, facts: &Facts) -> Result<FlowKey, DropReason> {
+        self.trace.classify_inbound(facts.source.into(), facts.destination.into(), self.tables)?;
+        if let Some(cluster) = self.tables.cluster_of(facts.source.into()) {
+            admit(self.tables, facts, Way::From(cluster))?;
+        }
+        self.inbound_half(facts)
+    }
+
+    fn inbound_half(&mut self, facts: &Facts) -> Result<FlowKey, DropReason> {
+        let explanation = self.nat.explain_inbound(facts, self.rules, self.now);
+        let rewrite = self.explain(&explanation)?;
+        let after = after_out2in(facts, &rewrite);
+        self.trace.say("deliver", "to the TUN device", "");
+        Ok(flow_key(&after))
+    }
+
+    fn explain(&mut self, explanation: &Explanation) -> Result<trieste_nat::Rewrite, DropReason> {
+        self.trace.worker = explanation.owner;
+        self.trace.is_live |= explanation.is_live;
+        let mut why = explanation.steps.join("; ");
+        if !why.is_empty() {
+            why += "; ";
+        }
+        why += &format!("bucket {}, worker {}", explanation.bucket.index(), explanation.owner.0);
+        match explanation.outcome {
+            Ok(rewrite) => {
+                let decision = if rewrite.port == rewrite.old_port {
+                    format!("{} becomes {}", rewrite.old_address, rewrite.address)
+                } else {
+                    format!(
+                        "{}:{} becomes {}:{}",
+                        rewrite.old_address, rewrite.old_port, rewrite.address, rewrite.port
+                    )
+                };
+                self.trace.say("nat", decision, why);
+                Ok(rewrite)
+            }
+            Err(refusal) => Err(self.trace.refuse("nat", reason(refusal), why)),
+        }
+    }
+}
+
+fn name_of(tables: &Tables, address: IpAddr) -> String {
+    let cluster = tables.cluster_of(address).and_then(|id| tables.cluster(id));
+    cluster.map(|cluster| cluster.name.clone()).unwrap_or_default()
+}
+
+/// The facts of a packet that nobody has sent.
+fn facts(question: &TraceQuestion) -> Option<Facts> {
+    let flow = question.flow;
+    let (IpAddr::V4(source), IpAddr::V4(destination)) = (flow.source(), flow.destination()) else {
+        return None;
+    };
+    let kind = match (flow.protocol, question.is_answer) {
+        (protocol::TCP, false) => Kind::Tcp(tcp::SYN),
+        (protocol::TCP, true) => Kind::Tcp(tcp::ACK),
+        (protocol::UDP, _) => Kind::Udp,
+        (protocol::ICMP, false) => Kind::Request,
+        (protocol::ICMP, true) => Kind::Reply,
+        _ => Kind::Other,
+    };
+    let (source_port, destination_port) = match kind {
+        Kind::Tcp(_) | Kind::Udp => (flow.source_port, flow.destination_port),
+        Kind::Request | Kind::Reply => (flow.source_port, flow.source_port),
+        Kind::Other => (0, 0),
+    };
+    Some(Facts { source, destination, source_port, destination_port, protocol: flow.protocol, kind })
+}
