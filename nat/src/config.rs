@@ -9,8 +9,10 @@ pub struct Timers {
     pub udp: Duration,
     /// TCP connections that are open, also half-closed ones.
     pub tcp_established: Duration,
-    /// TCP connections that open or close.
-    pub tcp_transitory: Duration,
+    /// TCP connections that open: not both ends have sent their SYN.
+    pub tcp_opening: Duration,
+    /// TCP connections that close: both ends have sent their FIN, or one a RST.
+    pub tcp_closing: Duration,
     /// ICMP queries.
     pub icmp: Duration,
     /// How long nothing is said about the first packet of a TCP connection that nobody inside waits for.
@@ -21,19 +23,26 @@ impl Default for Timers {
     fn default() -> Self {
         Self {
             //= https://www.rfc-editor.org/rfc/rfc4787#section-4.3
-            //# a value of five minutes or more for the NAT UDP mapping timer
+            //# A default value of five minutes or more for the NAT UDP mapping
+            //# timer is RECOMMENDED.
             udp: Duration::from_secs(5 * 60),
             //= https://www.rfc-editor.org/rfc/rfc5382#section-5
-            //# MUST NOT be less than 2 hours 4 minutes
+            //# In such cases, the value of the "established connection
+            //# idle-timeout" MUST NOT be less than 2 hours 4 minutes.
             tcp_established: Duration::from_secs(2 * 3600 + 4 * 60),
-            //= https://www.rfc-editor.org/rfc/rfc5382#section-5
-            //# MUST NOT be less than 4 minutes
-            tcp_transitory: Duration::from_secs(4 * 60),
+            //= https://www.rfc-editor.org/rfc/rfc7857#section-2.1
+            //# This document clarifies that a NAT SHOULD provide
+            //# different configurable parameters for configuring the open and
+            //# closing idle timeouts
+            tcp_opening: Duration::from_secs(4 * 60),
+            tcp_closing: Duration::from_secs(4 * 60),
             //= https://www.rfc-editor.org/rfc/rfc5508#section-3.2
-            //# An ICMP Query session timer MUST NOT expire in less than 60 seconds
+            //# An ICMP Query session timer MUST NOT expire in less than 60
+            //# seconds.
             icmp: Duration::from_secs(60),
             //= https://www.rfc-editor.org/rfc/rfc5382#section-4.3
-            //# MUST NOT respond to an unsolicited inbound SYN packet for at least 6 seconds
+            //# A NAT MUST NOT respond to an unsolicited inbound SYN packet
+            //# for at least 6 seconds after the packet is received.
             unsolicited_syn: Duration::from_secs(6),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use trieste_packet::wire::tcp::{ACK, RST, SYN};
 use trieste_packet::wire::{Inner, Transport, protocol};
 
 /// ICMP types that are queries with an identifier (RFC 792).
@@ -101,13 +102,30 @@ impl Facts {
         }
     }
 
+    /// TCP's flags, 0 for other protocols.
+    pub(crate) fn flags(&self) -> u8 {
+        match self.kind {
+            Kind::Tcp(flags) => flags,
+            Kind::Udp | Kind::Request | Kind::Reply | Kind::Other => 0,
+        }
+    }
+
+    /// Whether the packet can be the first of something: no answer, no end.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.kind != Kind::Reply && self.flags() & RST == 0
+    }
+
+    /// Whether it is the first packet of a TCP connection.
+    pub(crate) fn is_syn(&self) -> bool {
+        self.flags() & (SYN | ACK | RST) == SYN
+    }
+
     /// Whether ports (or an identifier) can be translated.
     pub(crate) fn has_ports(&self) -> bool {
         self.kind != Kind::Other
     }
 
     /// The far end's port as sessions know it: an ICMP identifier belongs to the near end alone.
-    #[expect(dead_code, reason = "sessions ask it")]
     pub(crate) fn remote_port(&self, port: u16) -> u16 {
         match self.kind {
             Kind::Tcp(_) | Kind::Udp => port,

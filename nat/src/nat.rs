@@ -1,23 +1,24 @@
 //! The translation of one worker.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::explain::Explanation;
-use crate::facts::{Facts, Kind};
-use crate::record::{Change, Cursor, Record};
+use crate::facts::Facts;
+use crate::record::Change;
 use crate::refusal::{REFUSALS, Refusal};
 use crate::rewrite::{Rewrite, Side};
-use crate::rules::{IngressKind, Rules};
-use crate::stats::Stats;
+use crate::rules::Rules;
+use crate::session::{End, Key, Session};
+use crate::stats::{AddressStats, Stats};
+use crate::table::{BEGINNING, Table};
 use crate::unsolicited::{Held, Unsolicited};
 
 /// A session, and from which end its flow comes; what a flow cache keeps beside the rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
-    pub(crate) index: u32,
+    index: u32,
     /// Generation of the session in the upper 31 bits; the lowest says whether the flow is outbound.
-    pub(crate) tag: u32,
+    tag: u32,
 }
 
 /// What was decided for a flow.
@@ -32,85 +33,61 @@ pub struct Translation {
 /// The translation of one worker: mappings, sessions, ports. Rules come in with every call.
 ///
 /// Order of calls: [`in2out`](Self::in2out) or [`out2in`](Self::out2in) once per flow and again whenever
-/// [`touch`](Self::touch), called for each further train, says `false`; [`expire`](Self::expire) once per batch;
-/// [`changes`](Self::changes) and [`poll_unsolicited`](Self::poll_unsolicited) now and then.
+/// [`touch`](Self::touch), called for each further train, says `false` and whenever the rules have changed;
+/// [`expire`](Self::expire) once per batch; [`changes`](Self::changes) and
+/// [`poll_unsolicited`](Self::poll_unsolicited) now and then.
+///
+/// Memory is reserved for [`Limits::sessions`](crate::Limits::sessions) at construction and used as sessions come.
 #[derive(Debug)]
 pub struct Nat {
-    config: Config,
+    pub(crate) table: Table,
     held: Held,
-    refused: [u64; REFUSALS],
+    pub(crate) refused: [u64; REFUSALS],
+    start: Instant,
+    now: Instant,
 }
 
 impl Nat {
     /// Nothing translated yet. `seed` keys hashes and the choice of ports; `now` is where time begins.
     #[must_use]
-    pub fn new(config: Config, _seed: u64, _now: Instant) -> Self {
-        let held = Held::new(config.limits.unsolicited, config.timers.unsolicited_syn);
-        Self { config, held, refused: [0; REFUSALS] }
-    }
-
-    /// Decides what an outbound packet's source becomes; finds its session or makes one.
-    ///
-    /// # Errors
-    /// Why the packet has to be dropped.
-    pub fn in2out(&mut self, flow: &Facts, rules: &Rules, _now: Instant) -> Result<Translation, Refusal> {
-        if let Some(rule) = rules.static_source(flow) {
-            let old = (flow.source, flow.source_port);
-            let rewrite = Rewrite::new(Side::Source, old, (rule.global, flow.source_port));
-            return Ok(Translation { rewrite, session: None });
+    pub fn new(config: Config, seed: u64, now: Instant) -> Self {
+        Self {
+            table: Table::new(&config.timers, config.limits, seed),
+            held: Held::new(config.limits.unsolicited, config.timers.unsolicited_syn),
+            refused: [0; REFUSALS],
+            start: now,
+            now,
         }
-        Err(self.refuse(Refusal::NoGlobalIp))
-    }
-
-    /// Decides what an inbound packet's destination becomes; finds its session or, where the mapping's filter lets
-    /// it in or a headless target is asked, makes one.
-    ///
-    /// # Errors
-    /// Why the packet has to be dropped.
-    pub fn out2in(&mut self, flow: &Facts, rules: &Rules, _now: Instant) -> Result<Translation, Refusal> {
-        let Some(rule) = rules.leads_to(flow.destination) else {
-            return Err(self.refuse(Refusal::NoMapping));
-        };
-        if rule.kind == IngressKind::Gateway && flow.kind != Kind::Request {
-            return Err(self.refuse(Refusal::NoMapping));
-        }
-        let old = (flow.destination, flow.destination_port);
-        let rewrite = Rewrite::new(Side::Destination, old, (rule.inside, flow.destination_port));
-        Ok(Translation { rewrite, session: None })
-    }
-
-    /// What [`in2out`](Self::in2out) would write, without making or refreshing anything: for packets quoted in ICMP
-    /// errors.
-    #[must_use]
-    pub fn peek_outbound(&self, flow: &Facts, rules: &Rules, _now: Instant) -> Option<Rewrite> {
-        let rule = rules.static_source(flow)?;
-        Some(Rewrite::new(Side::Source, (flow.source, flow.source_port), (rule.global, flow.source_port)))
-    }
-
-    /// What [`out2in`](Self::out2in) would write, without making or refreshing anything.
-    #[must_use]
-    pub fn peek_inbound(&self, flow: &Facts, rules: &Rules, _now: Instant) -> Option<Rewrite> {
-        let rule = rules.leads_to(flow.destination)?;
-        let old = (flow.destination, flow.destination_port);
-        Some(Rewrite::new(Side::Destination, old, (rule.inside, flow.destination_port)))
     }
 
     /// Notes one more packet (or train) of a session; `tcp_flags` are those of the whole train, 0 for other
-    /// protocols. `false` when the session is gone: decide again.
+    /// protocols. `false` when the session is gone or its time is over: decide again.
     #[must_use]
-    pub fn touch(&mut self, _handle: Handle, _tcp_flags: u8, _now: Instant) -> bool {
-        false
+    pub fn touch(&mut self, handle: Handle, tcp_flags: u8, now: Instant) -> bool {
+        self.tick(now);
+        let Some(session) = self.table.sessions.slots().get(crate::index::at(handle.index)) else {
+            return false;
+        };
+        if session.generation != handle.tag >> 1 || !session.is_live() || self.table.is_over(session) {
+            return false;
+        }
+        self.table.advance(handle.index, handle.tag & 1 == 1, tcp_flags);
+        true
     }
 
-    /// Removes what has expired, at most `budget` steps; call it once per batch. Returns how many sessions went.
-    pub fn expire(&mut self, _now: Instant, _budget: usize) -> usize {
-        0
+    /// Removes sessions whose time is over; looks at `budget` sessions at most. Call it once per batch. Returns how
+    /// many went.
+    pub fn expire(&mut self, now: Instant, budget: usize) -> usize {
+        self.tick(now);
+        let looked_at = (0..budget).map_while(|_| self.table.expire_one());
+        looked_at.filter(|is_over| *is_over).count()
     }
 
-    /// When [`expire`](Self::expire) has something to do again.
+    /// When [`expire`](Self::expire) has something to look at again.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        let second = self.table.wheel.next_occupied()?;
+        self.start.checked_add(Duration::from_secs(u64::from(second.saturating_sub(BEGINNING))))
     }
 
     /// Keeps the beginning of an inbound packet that was refused as [`Refusal::UnsolicitedSyn`], so that an ICMP error
@@ -131,75 +108,141 @@ impl Nat {
 
     /// Takes what has changed since the last call, oldest first.
     pub fn changes(&mut self) -> impl Iterator<Item = Change> + '_ {
-        std::iter::empty()
-    }
-
-    /// Writes up to `count` sessions to `out`, going on at `cursor`. Returns where to go on, `None` at the end. A
-    /// session that begins or ends meanwhile is in the export or in [`changes`](Self::changes).
-    pub fn export(
-        &self,
-        _cursor: Cursor,
-        _count: usize,
-        _now: Instant,
-        _out: &mut Vec<Record>,
-    ) -> Option<Cursor> {
-        None
-    }
-
-    /// Takes a session over from elsewhere, or from before a restart. `false` when the rules forbid it, its place is
-    /// taken, or a limit is reached. Its bucket must be this worker's.
-    pub fn restore(&mut self, _record: &Record, _rules: &Rules, _now: Instant) -> bool {
-        false
-    }
-
-    /// Why an outbound packet is translated as it is, or would be.
-    #[must_use]
-    pub fn explain_outbound(&self, flow: &Facts, rules: &Rules, now: Instant) -> Explanation {
-        let rewrite = self.peek_outbound(flow, rules, now);
-        let bucket = rules.bucket_outbound(flow);
-        Explanation {
-            outcome: rewrite.ok_or(Refusal::NoGlobalIp),
-            is_live: rewrite.is_some(),
-            global: rewrite.map(|rewrite| rewrite.address),
-            bucket,
-            owner: rules.owner(bucket),
-            steps: Vec::new(),
-        }
-    }
-
-    /// Why an inbound packet is translated as it is, or would be.
-    #[must_use]
-    pub fn explain_inbound(&self, flow: &Facts, rules: &Rules, now: Instant) -> Explanation {
-        let rewrite = self.peek_inbound(flow, rules, now);
-        let bucket = rules.bucket_inbound(flow);
-        Explanation {
-            outcome: rewrite.ok_or(Refusal::NoMapping),
-            is_live: rewrite.is_some(),
-            global: Some(flow.destination),
-            bucket,
-            owner: rules.owner(bucket),
-            steps: Vec::new(),
-        }
+        self.table.journal.take()
     }
 
     /// What there is and was, for metrics.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        let mut addresses: Vec<AddressStats> = self
+            .table
+            .pools
+            .iter()
+            .map(|pool| {
+                let [tcp_ports, udp_ports, icmp_ids] = pool.used;
+                AddressStats {
+                    address: pool.address,
+                    sessions: pool.sessions,
+                    tcp_ports,
+                    udp_ports,
+                    icmp_ids,
+                }
+            })
+            .collect();
+        addresses.sort_unstable_by_key(|stats| stats.address);
         Stats {
-            sessions: 0,
-            mappings: 0,
-            session_limit: self.config.limits.sessions,
-            begun: 0,
-            ended: 0,
-            shared: 0,
-            changes_lost: 0,
+            sessions: self.table.sessions.used(),
+            mappings: self.table.mappings.used(),
+            session_limit: self.table.limits.sessions,
+            begun: self.table.begun,
+            ended: self.table.ended,
+            shared: self.table.pools.shared(),
+            changes_lost: self.table.journal.lost,
             refused: self.refused,
-            addresses: Vec::new(),
+            addresses,
         }
     }
 
-    fn refuse(&mut self, refusal: Refusal) -> Refusal {
-        self.refused[refusal as usize] += 1;
-        refusal
+    /// Sets the time. Nearly every call has the one of its batch, which was set before.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        if now == self.now {
+            return;
+        }
+        self.now = now;
+        self.table.second = self.table.second.max(self.second_at(now));
     }
+
+    pub(crate) fn second_at(&self, now: Instant) -> u32 {
+        let seconds = now.saturating_duration_since(self.start).as_secs();
+        u32::try_from(seconds).map_or(u32::MAX, |seconds| BEGINNING.saturating_add(seconds))
+    }
+
+    /// Counts what is refused.
+    pub(crate) fn counted<T>(&mut self, result: Result<T, Refusal>) -> Result<T, Refusal> {
+        if let Err(refusal) = &result {
+            self.refused[*refusal as usize] += 1;
+        }
+        result
+    }
+
+    /// The session with a key. One whose time is over, or that the rules forbid, is ended on the way.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`] when the rules have forbidden it.
+    pub(crate) fn live(&mut self, key: &Key, rules: &Rules) -> Result<Option<u32>, Refusal> {
+        let Some(index) = self.table.find(key) else { return Ok(None) };
+        let session = *self.table.sessions.get(index);
+        if self.table.is_over(&session) {
+            self.table.end(index);
+            return Ok(None);
+        }
+        let epoch = epoch_of(rules);
+        if session.epoch != epoch {
+            if !self.is_allowed(&session, rules) {
+                self.table.end(index);
+                return Err(Refusal::Forbidden);
+            }
+            self.table.sessions.get_mut(index).epoch = epoch;
+        }
+        Ok(Some(index))
+    }
+
+    /// Whether the rules still allow a session and the mapping that it has.
+    pub(crate) fn is_allowed(&self, session: &Session, rules: &Rules) -> bool {
+        let headless = session.is_headless();
+        rules.allows(session.inside, session.outside, headless)
+            && (headless || !self.table.mappings.get(session.mapping).is_forbidden)
+    }
+
+    /// The mapping of an inside end, if the rules still allow it.
+    pub(crate) fn allowed_mapping(&mut self, inside: &End, rules: &Rules) -> Option<u32> {
+        let index = self.table.mapping_of(inside)?;
+        self.still_allows(index, rules).then_some(index)
+    }
+
+    /// Whether the rules still allow a mapping; one that they do not is hidden.
+    pub(crate) fn still_allows(&mut self, index: u32, rules: &Rules) -> bool {
+        let epoch = epoch_of(rules);
+        let mapping = self.table.mappings.get_mut(index);
+        if mapping.is_forbidden {
+            return false;
+        }
+        if mapping.epoch != epoch {
+            if !rules.allows(mapping.inside, mapping.outside, false) {
+                self.table.forbid(index);
+                return false;
+            }
+            mapping.epoch = epoch;
+        }
+        true
+    }
+
+    /// Goes on with a session: one packet more.
+    pub(crate) fn go_on(&mut self, index: u32, flow: &Facts, is_outbound: bool) -> Translation {
+        self.table.advance(index, is_outbound, flow.flags());
+        self.translation(index, is_outbound)
+    }
+
+    /// What a session's packets get.
+    pub(crate) fn translation(&self, index: u32, is_outbound: bool) -> Translation {
+        let session = self.table.sessions.get(index);
+        let handle = Handle { index, tag: session.generation << 1 | u32::from(is_outbound) };
+        Translation { rewrite: rewrite_of(session, is_outbound), session: Some(handle) }
+    }
+}
+
+/// What is written into a session's packets.
+pub(crate) fn rewrite_of(session: &Session, is_outbound: bool) -> Rewrite {
+    let inside = (session.inside, session.inside_port);
+    let outside = (session.outside, session.outside_port);
+    if is_outbound {
+        Rewrite::new(Side::Source, inside, outside)
+    } else {
+        Rewrite::new(Side::Destination, outside, inside)
+    }
+}
+
+/// The low bits of the rules' epoch: what sessions and mappings remember of it.
+pub(crate) fn epoch_of(rules: &Rules) -> u32 {
+    u32::try_from(rules.epoch() & u64::from(u32::MAX)).expect("masked to 32 bits")
 }

@@ -16,6 +16,8 @@ pub enum Phase {
     SynIn,
     /// TCP: the inside end sends in the middle of a connection whose beginning was not seen.
     Loose,
+    /// TCP: the remote end sends in the middle of a connection whose beginning was not seen.
+    LooseIn,
     /// TCP: both have sent their SYN.
     Established,
     /// TCP: the inside end has sent its FIN.
@@ -35,8 +37,6 @@ pub struct Record {
     pub protocol: u8,
     /// Where it is in its life.
     pub phase: Phase,
-    /// Whether other mappings may have the same outside port (TCP above the fill level).
-    pub shared: bool,
     /// Whether it belongs to a headless target: no mapping, ports kept.
     pub headless: bool,
     /// The address inside.
@@ -51,7 +51,7 @@ pub struct Record {
     pub remote: Ipv4Addr,
     /// The remote port; 0 where there is none, and for ICMP.
     pub remote_port: u16,
-    /// Seconds that it has left without packets.
+    /// Seconds that it had left without packets when this was written. One that is not gone since may have more.
     pub seconds_left: u32,
 }
 

@@ -298,12 +298,13 @@ impl Rules {
         *addresses.iter().max_by_key(|address| score(address)).expect("a rule has at least one address")
     }
 
-    /// Whether the rules still let `inside` leave with `global`.
-    #[expect(dead_code, reason = "sessions ask it")]
-    pub(crate) fn allows(&self, inside: Ipv4Addr, global: Ipv4Addr) -> bool {
+    /// Whether the rules still let `inside` leave with `global`: as a headless target, or by an egress rule.
+    pub(crate) fn allows(&self, inside: Ipv4Addr, global: Ipv4Addr, is_headless: bool) -> bool {
         match self.globals.get(&global) {
-            Some(&Holder::Egress(id)) => self.has_member(id, inside),
-            Some(&Holder::Ingress(at)) => self.ingress[at].inside == inside,
+            Some(&Holder::Egress(id)) => !is_headless && self.has_member(id, inside),
+            Some(&Holder::Ingress(at)) => {
+                is_headless && self.ingress[at].kind.is_headless() && self.ingress[at].inside == inside
+            }
             None => false,
         }
     }

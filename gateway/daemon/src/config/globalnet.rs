@@ -75,7 +75,7 @@ impl Default for Globalnet {
         Self {
             udp: timers.udp,
             tcp_established: timers.tcp_established,
-            tcp_transitory: timers.tcp_transitory,
+            tcp_transitory: timers.tcp_opening,
             tcp_unsolicited: timers.unsolicited_syn,
             icmp: timers.icmp,
             max_sessions: limits.sessions,
@@ -94,7 +94,8 @@ impl Globalnet {
             timers: Timers {
                 udp: self.udp,
                 tcp_established: self.tcp_established,
-                tcp_transitory: self.tcp_transitory,
+                tcp_opening: self.tcp_transitory,
+                tcp_closing: self.tcp_transitory,
                 icmp: self.icmp,
                 unsolicited_syn: self.tcp_unsolicited,
             },

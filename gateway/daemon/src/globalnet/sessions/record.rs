@@ -13,10 +13,9 @@ pub(super) const ENTRY_BYTES: usize = 26;
 const IS: u8 = 1;
 const GONE: u8 = 2;
 /// Bits of the fourth byte.
-const SHARED: u8 = 1;
 const HEADLESS: u8 = 2;
 /// The numbers of phases in files, which stay what they are.
-const PHASES: [(u8, Phase); 9] = [
+const PHASES: [(u8, Phase); 10] = [
     (0, Phase::Plain),
     (1, Phase::SynOut),
     (2, Phase::SynIn),
@@ -26,6 +25,7 @@ const PHASES: [(u8, Phase); 9] = [
     (6, Phase::FinIn),
     (7, Phase::Closing),
     (8, Phase::Reset),
+    (9, Phase::LooseIn),
 ];
 const ICMP: u8 = 1;
 
@@ -64,7 +64,7 @@ impl Entry {
     pub(super) fn to_bytes(self) -> [u8; ENTRY_BYTES] {
         let record = self.record();
         let phase = PHASES.iter().find(|(_, phase)| *phase == record.phase).map_or(0, |(number, _)| *number);
-        let flags = if record.shared { SHARED } else { 0 } | if record.headless { HEADLESS } else { 0 };
+        let flags = if record.headless { HEADLESS } else { 0 };
         let mut bytes = [0; ENTRY_BYTES];
         let parts: [&[u8]; 8] = [
             &[if self.is_gone() { GONE } else { IS }, record.protocol, phase, flags],
@@ -92,7 +92,6 @@ impl Entry {
         let record = Record {
             protocol: *protocol,
             phase,
-            shared: flags & SHARED != 0,
             headless: flags & HEADLESS != 0,
             inside: address(0),
             inside_port: port(4),
@@ -116,7 +115,9 @@ fn timer(record: &Record, config: &Globalnet) -> Duration {
         Phase::Plain if record.protocol == ICMP => config.icmp,
         Phase::Plain => config.udp,
         Phase::Established | Phase::FinOut | Phase::FinIn => config.tcp_established,
-        Phase::SynOut | Phase::SynIn | Phase::Loose | Phase::Closing | Phase::Reset => config.tcp_transitory,
+        Phase::SynOut | Phase::SynIn | Phase::Loose | Phase::LooseIn | Phase::Closing | Phase::Reset => {
+            config.tcp_transitory
+        }
     }
 }
 
@@ -138,7 +139,6 @@ pub(super) mod tests {
         Record {
             protocol: 6,
             phase: Phase::Established,
-            shared: false,
             headless: number % 2 == 1,
             inside: Ipv4Addr::new(10, 1, 0, 5),
             inside_port: number,
@@ -154,7 +154,7 @@ pub(super) mod tests {
     fn an_entry_is_read_as_it_was_written() {
         for (number, phase) in PHASES {
             let mut record = record(number.into());
-            (record.phase, record.shared, record.protocol) = (phase, number % 3 == 0, number);
+            (record.phase, record.protocol) = (phase, number);
             for entry in [Entry::Is(record), Entry::Gone(record)] {
                 assert_eq!(Entry::from_bytes(&entry.to_bytes()), Some(entry));
             }

@@ -1,0 +1,139 @@
+//! Slots with links, and chained hash indices over them: what sessions, mappings and filters live in.
+//!
+//! Memory is reserved for the limit at construction and touched as it is used. An index never grows, moves or cleans
+//! up, so that no packet ever waits for that; the chains are as long as the keyed hash is bad.
+
+/// The end of a list, and the link of what is in none.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// What can be chained.
+pub(crate) trait Linked {
+    fn link(&self) -> u32;
+    fn set_link(&mut self, next: u32);
+}
+
+/// Slots that are used again, up to a limit.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: Vec<T>,
+    free: u32,
+    used: u32,
+    limit: u32,
+}
+
+impl<T: Linked + Copy> Slab<T> {
+    pub(crate) fn new(limit: u32) -> Self {
+        Self { slots: Vec::with_capacity(at(limit)), free: NONE, used: 0, limit }
+    }
+
+    /// Number of slots in use.
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.used >= self.limit
+    }
+
+    /// Every slot that was ever used, in order; the caller knows which are live.
+    pub(crate) fn slots(&self) -> &[T] {
+        &self.slots
+    }
+
+    pub(crate) fn get(&self, index: u32) -> &T {
+        &self.slots[at(index)]
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut T {
+        &mut self.slots[at(index)]
+    }
+
+    /// What stands in a slot that is to be used next, or `None` in a new one; `Err` when the limit is reached.
+    pub(crate) fn insert(&mut self, make: impl FnOnce(Option<&T>) -> T) -> Option<u32> {
+        if self.is_full() {
+            return None;
+        }
+        self.used += 1;
+        if self.free == NONE {
+            let index = u32::try_from(self.slots.len()).ok()?;
+            self.slots.push(make(None));
+            return Some(index);
+        }
+        let index = self.free;
+        let slot = &mut self.slots[at(index)];
+        self.free = slot.link();
+        *slot = make(Some(slot));
+        Some(index)
+    }
+
+    /// Gives a slot back. It must be in no chain.
+    pub(crate) fn remove(&mut self, index: u32) {
+        self.slots[at(index)].set_link(self.free);
+        self.free = index;
+        self.used -= 1;
+    }
+}
+
+/// A chained hash index over a [`Slab`]. Holds indices plus one, so that fresh memory is empty.
+#[derive(Debug)]
+pub(crate) struct Index {
+    heads: Vec<u32>,
+    mask: u64,
+}
+
+impl Index {
+    pub(crate) fn new(limit: u32) -> Self {
+        let heads = at(limit.max(1)).next_power_of_two();
+        Self { heads: vec![0; heads], mask: heads as u64 - 1 }
+    }
+
+    fn head(&self, hash: u64) -> usize {
+        usize::try_from(hash & self.mask).expect("masked to the number of heads")
+    }
+
+    pub(crate) fn find<T: Linked + Copy>(
+        &self,
+        slab: &Slab<T>,
+        hash: u64,
+        is_it: impl Fn(&T) -> bool,
+    ) -> Option<u32> {
+        let mut index = self.heads[self.head(hash)].wrapping_sub(1);
+        while index != NONE {
+            let slot = slab.get(index);
+            if is_it(slot) {
+                return Some(index);
+            }
+            index = slot.link();
+        }
+        None
+    }
+
+    pub(crate) fn insert<T: Linked + Copy>(&mut self, slab: &mut Slab<T>, hash: u64, index: u32) {
+        let head = self.head(hash);
+        slab.get_mut(index).set_link(self.heads[head].wrapping_sub(1));
+        self.heads[head] = index.wrapping_add(1);
+    }
+
+    pub(crate) fn remove<T: Linked + Copy>(&mut self, slab: &mut Slab<T>, hash: u64, index: u32) {
+        let head = self.head(hash);
+        let next = slab.get(index).link();
+        let mut before = self.heads[head].wrapping_sub(1);
+        if before == index {
+            self.heads[head] = next.wrapping_add(1);
+            return;
+        }
+        while before != NONE {
+            let link = slab.get(before).link();
+            if link == index {
+                slab.get_mut(before).set_link(next);
+                return;
+            }
+            before = link;
+        }
+    }
+}
+
+/// A 32-bit index as a position.
+pub(crate) fn at(index: u32) -> usize {
+    usize::try_from(index).expect("pointers have at least 32 bits")
+}

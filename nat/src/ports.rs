@@ -1,0 +1,293 @@
+//! Ports of global addresses: which are in use, and which one a new mapping gets.
+
+use std::net::Ipv4Addr;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use trieste_packet::wire::protocol;
+
+use crate::index::at;
+use crate::owner::{BUCKETS, Bucket};
+use crate::session::End;
+
+/// Words of a bucket's bitmap: 1024 ports.
+const WORDS: usize = 16;
+/// In each bucket, the first sixteen ports are below 1024.
+const LOW: u64 = 0xffff;
+
+/// Which part of a bucket a port is taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Ports below 1024.
+    Low,
+    /// Ports from 1024 on.
+    High,
+    /// ICMP identifiers have no classes.
+    Any,
+}
+
+impl Class {
+    //= https://www.rfc-editor.org/rfc/rfc4787#section-4.2.1
+    //# If the host's source port was in the range 0-1023, it is
+    //# RECOMMENDED the NAT's source port be in the same range.
+    pub(crate) fn of(end: &End) -> Self {
+        match end.protocol {
+            protocol::ICMP => Self::Any,
+            _ if end.port < 1024 => Self::Low,
+            _ => Self::High,
+        }
+    }
+
+    /// The bits of a bitmap's word that belong to it.
+    fn mask(self, word: usize) -> u64 {
+        match (self, word) {
+            (Self::Any, _) => u64::MAX,
+            (Self::Low, 0) => LOW,
+            (Self::Low, _) => 0,
+            (Self::High, 0) => !LOW,
+            (Self::High, _) => u64::MAX,
+        }
+    }
+
+    /// First port of a bucket that belongs to it, as a position in the bucket, and how many there are.
+    fn range(self) -> (u64, u64) {
+        match self {
+            Self::Low => (0, 16),
+            Self::High => (16, 1008),
+            Self::Any => (0, 1024),
+        }
+    }
+
+    fn count(self) -> u32 {
+        u32::try_from(self.range().1).expect("at most 1024")
+    }
+}
+
+/// Ports in use of one address and protocol: per bucket a bitmap, by the port's upper ten bits.
+#[derive(Debug, Clone)]
+struct Bitmap([[u64; WORDS]; BUCKETS]);
+
+impl Bitmap {
+    fn place(port: u16) -> (usize, usize, u64) {
+        let position = usize::from(port >> 6);
+        (Bucket::of_port(port).index(), position / 64, 1 << (position % 64))
+    }
+
+    fn is_used(&self, port: u16) -> bool {
+        let (bucket, word, bit) = Self::place(port);
+        self.0[bucket][word] & bit != 0
+    }
+
+    fn set(&mut self, port: u16) {
+        let (bucket, word, bit) = Self::place(port);
+        self.0[bucket][word] |= bit;
+    }
+
+    fn clear(&mut self, port: u16) {
+        let (bucket, word, bit) = Self::place(port);
+        self.0[bucket][word] &= !bit;
+    }
+
+    /// How many of the class's ports are in use.
+    fn used(&self, bucket: Bucket, class: Class) -> u32 {
+        let words = self.0[bucket.index()].iter().enumerate();
+        words.map(|(word, bits)| (bits & class.mask(word)).count_ones()).sum()
+    }
+
+    /// A free port of the class, the first from a random one on.
+    fn free(&self, bucket: Bucket, class: Class, random: u64) -> Option<u16> {
+        let (first, count) = class.range();
+        let start = first + random % count;
+        let (start_word, start_bit) = (usize::try_from(start / 64).ok()?, start % 64);
+        let words = &self.0[bucket.index()];
+        for step in 0..=WORDS {
+            let word = (start_word + step) % WORDS;
+            let from = match step {
+                0 => u64::MAX << start_bit,
+                WORDS => !(u64::MAX << start_bit),
+                _ => u64::MAX,
+            };
+            let free = !words[word] & class.mask(word) & from;
+            if free != 0 {
+                return Some(port_at(bucket, word * 64 + at(free.trailing_zeros())));
+            }
+        }
+        None
+    }
+}
+
+fn port_at(bucket: Bucket, position: usize) -> u16 {
+    u16::try_from(position * BUCKETS + bucket.index()).expect("1024 positions of 64 ports")
+}
+
+/// A port of the class, chosen at random whether used or not.
+pub(crate) fn any_port(bucket: Bucket, class: Class, random: u64) -> u16 {
+    let (first, count) = class.range();
+    port_at(bucket, usize::try_from(first + random % count).expect("below 1024"))
+}
+
+/// What is in use of one global address.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) address: Ipv4Addr,
+    /// Sessions with the address; 0 in a slot that waits to be used again.
+    pub(crate) sessions: u32,
+    /// TCP, UDP, ICMP; made when the first port is taken.
+    bitmaps: [Option<Box<Bitmap>>; 3],
+    pub(crate) used: [u32; 3],
+}
+
+/// Everything that is in use of global addresses.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    pools: Vec<Pool>,
+    by_address: HashMap<Ipv4Addr, u32, FixedState>,
+    free: Vec<u32>,
+    /// Bitmaps of addresses that nobody uses at present, all clear.
+    spare: Vec<Box<Bitmap>>,
+    /// Ports that several mappings have: how many more than one.
+    shared: HashMap<(Ipv4Addr, u16), u32, FixedState>,
+}
+
+impl Pools {
+    pub(crate) fn new(state: &FixedState) -> Self {
+        Self {
+            pools: Vec::new(),
+            by_address: HashMap::with_hasher(state.clone()),
+            free: Vec::new(),
+            spare: Vec::new(),
+            shared: HashMap::with_hasher(state.clone()),
+        }
+    }
+
+    /// The pool of an address; made when there is none.
+    pub(crate) fn of(&mut self, address: Ipv4Addr) -> u32 {
+        if let Some(&pool) = self.by_address.get(&address) {
+            return pool;
+        }
+        let fresh = Pool { address, sessions: 0, bitmaps: [None, None, None], used: [0; 3] };
+        let pool = match self.free.pop() {
+            Some(pool) => {
+                self.pools[at(pool)] = fresh;
+                pool
+            }
+            None => {
+                self.pools.push(fresh);
+                u32::try_from(self.pools.len() - 1).expect("no more than there are IPv4 addresses")
+            }
+        };
+        self.by_address.insert(address, pool);
+        pool
+    }
+
+    /// The pools in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter().filter(|pool| pool.sessions > 0)
+    }
+
+    /// How many mappings have a port that another one has, too.
+    pub(crate) fn shared(&self) -> u64 {
+        u64::try_from(self.shared.len()).unwrap_or(u64::MAX)
+    }
+
+    /// Counts a session in.
+    pub(crate) fn enter(&mut self, pool: u32) {
+        self.pools[at(pool)].sessions += 1;
+    }
+
+    /// Counts a session out; the address's memory is used for another one after the last. Its ports are free then.
+    pub(crate) fn leave(&mut self, pool: u32) {
+        self.pools[at(pool)].sessions -= 1;
+        self.retire(pool);
+    }
+
+    /// Gives a pool back that nobody uses.
+    pub(crate) fn retire(&mut self, pool: u32) {
+        let slot = &mut self.pools[at(pool)];
+        if slot.sessions > 0 || self.by_address.get(&slot.address) != Some(&pool) {
+            return;
+        }
+        self.by_address.remove(&slot.address);
+        self.spare.extend(slot.bitmaps.iter_mut().filter_map(Option::take));
+        self.free.push(pool);
+    }
+
+    /// Whether a port is in use.
+    pub(crate) fn is_used(&self, end: &End) -> bool {
+        let Some(&pool) = self.by_address.get(&end.address) else { return false };
+        let bitmap = kind(end.protocol).and_then(|kind| self.pools[at(pool)].bitmaps[kind].as_ref());
+        bitmap.is_some_and(|bitmap| bitmap.is_used(end.port))
+    }
+
+    /// The share of a bucket's ports that is in use, in percent; rounded down.
+    pub(crate) fn fill_percent(&self, pool: u32, protocol: u8, bucket: Bucket, class: Class) -> u32 {
+        let bitmap = kind(protocol).and_then(|kind| self.pools[at(pool)].bitmaps[kind].as_ref());
+        bitmap.map_or(0, |bitmap| bitmap.used(bucket, class) * 100 / class.count())
+    }
+
+    /// A free port in a bucket for an inside end: its own if that is possible, else one at random.
+    pub(crate) fn choose(&mut self, pool: u32, inside: &End, bucket: Bucket, random: u64) -> Option<u16> {
+        let Some(kind) = kind(inside.protocol) else { return Some(0) };
+        let bitmap = self.bitmap(pool, kind);
+        if Bucket::of_port(inside.port) == bucket && !bitmap.is_used(inside.port) {
+            return Some(inside.port);
+        }
+        bitmap.free(bucket, Class::of(inside), random)
+    }
+
+    /// Takes a port. One that is in use is shared from then on.
+    pub(crate) fn take(&mut self, pool: u32, end: &End) {
+        let Some(kind) = kind(end.protocol) else { return };
+        let bitmap = self.bitmap(pool, kind);
+        if bitmap.is_used(end.port) {
+            *self.shared.entry((end.address, end.port)).or_insert(0) += 1;
+            return;
+        }
+        bitmap.set(end.port);
+        self.pools[at(pool)].used[kind] += 1;
+    }
+
+    /// Gives a port back. One that others have, too, stays in use.
+    pub(crate) fn give_back(&mut self, pool: u32, end: &End) {
+        let Some(kind) = kind(end.protocol) else { return };
+        if end.protocol == protocol::TCP
+            && let Some(more) = self.shared.get_mut(&(end.address, end.port))
+        {
+            *more -= 1;
+            if *more == 0 {
+                self.shared.remove(&(end.address, end.port));
+            }
+            return;
+        }
+        self.bitmap(pool, kind).clear(end.port);
+        self.pools[at(pool)].used[kind] -= 1;
+    }
+
+    fn bitmap(&mut self, pool: u32, kind: usize) -> &mut Bitmap {
+        let spare = &mut self.spare;
+        self.pools[at(pool)].bitmaps[kind].get_or_insert_with(|| {
+            let mut bitmap = spare.pop().unwrap_or_else(|| Box::new(Bitmap([[0; WORDS]; BUCKETS])));
+            // Port 0 is no port of TCP and UDP; 0 is an ICMP identifier like any other.
+            if kind == ICMP {
+                bitmap.clear(0);
+            } else {
+                bitmap.set(0);
+            }
+            bitmap
+        })
+    }
+}
+
+const TCP: usize = 0;
+const UDP: usize = 1;
+const ICMP: usize = 2;
+
+/// Which bitmap a protocol has; `None` where there are no ports to take.
+fn kind(protocol: u8) -> Option<usize> {
+    match protocol {
+        protocol::TCP => Some(TCP),
+        protocol::UDP => Some(UDP),
+        protocol::ICMP => Some(ICMP),
+        _ => None,
+    }
+}

@@ -1,0 +1,106 @@
+//! A session: one inside end, one outside end, one remote end.
+
+use std::hash::BuildHasher;
+use std::net::Ipv4Addr;
+
+use foldhash::fast::FixedState;
+
+use crate::index::{Linked, NONE};
+use crate::record::Phase;
+
+/// An address and a port or ICMP identifier, with the protocol they belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) protocol: u8,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) port: u16,
+}
+
+impl End {
+    fn word(self) -> u64 {
+        u64::from(u32::from(self.address)) << 32 | u64::from(self.port) << 16 | u64::from(self.protocol)
+    }
+
+    pub(crate) fn hash(self, state: &FixedState) -> u64 {
+        state.hash_one(self.word())
+    }
+
+    /// Together with a remote address: what filtering looks for.
+    pub(crate) fn hash_with(self, remote: Ipv4Addr, state: &FixedState) -> u64 {
+        state.hash_one((self.word(), u64::from(u32::from(remote))))
+    }
+}
+
+/// What names a session from outside, and from inside once its mapping is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) outside: End,
+    pub(crate) remote: Ipv4Addr,
+    pub(crate) remote_port: u16,
+}
+
+impl Key {
+    pub(crate) fn hash(&self, state: &FixedState) -> u64 {
+        let remote = u64::from(u32::from(self.remote)) << 16 | u64::from(self.remote_port);
+        state.hash_one((self.outside.word(), remote))
+    }
+}
+
+/// A session, one cache line long: a packet of a known flow touches nothing else here.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Session {
+    /// Counts how often the slot was given back, in 31 bits.
+    pub(crate) generation: u32,
+    /// Second of the last packet that counts.
+    pub(crate) last_seen: u32,
+    /// Second at which the wheel looks at it.
+    pub(crate) scheduled: u32,
+    /// Neighbours on the wheel.
+    pub(crate) earlier: u32,
+    pub(crate) later: u32,
+    /// Next in its hash chain or among free slots.
+    pub(crate) link: u32,
+    /// Its mapping; [`NONE`] for a headless target's.
+    pub(crate) mapping: u32,
+    /// Epoch of the rules that allowed it last, its low bits.
+    pub(crate) epoch: u32,
+    /// The pool of its global address; [`NONE`] in a slot that is free.
+    pub(crate) pool: u32,
+    pub(crate) inside: Ipv4Addr,
+    pub(crate) outside: Ipv4Addr,
+    pub(crate) remote: Ipv4Addr,
+    pub(crate) inside_port: u16,
+    pub(crate) outside_port: u16,
+    pub(crate) remote_port: u16,
+    pub(crate) protocol: u8,
+    pub(crate) phase: Phase,
+}
+
+// One cache line, asserted where it is claimed.
+const _: () = assert!(size_of::<Session>() == 64);
+
+impl Linked for Session {
+    fn link(&self) -> u32 {
+        self.link
+    }
+
+    fn set_link(&mut self, next: u32) {
+        self.link = next;
+    }
+}
+
+impl Session {
+    pub(crate) fn key(&self) -> Key {
+        let outside = End { protocol: self.protocol, address: self.outside, port: self.outside_port };
+        Key { outside, remote: self.remote, remote_port: self.remote_port }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.pool != NONE
+    }
+
+    pub(crate) fn is_headless(&self) -> bool {
+        self.mapping == NONE
+    }
+}
