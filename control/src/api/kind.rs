@@ -44,6 +44,10 @@ pub enum Kind {
     Service,
     /// Kubernetes: something that happened.
     Event,
+    /// Kubernetes: where a service without selector leads. Its plural is [`Kind::Endpoint`]'s, in another group.
+    CoreEndpoints,
+    /// Multi-cluster services: that other clusters may reach the service of this name.
+    ServiceExport,
 }
 
 /// What the API server has to be told about a kind.
@@ -80,7 +84,7 @@ const fn kubernetes(kind: Kind, name: &'static str, plural: &'static str) -> Fac
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 16] = [
+const FACTS: [Facts; 18] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -110,12 +114,18 @@ const FACTS: [Facts; 16] = [
     Facts { has_status_subresource: true, ..kubernetes(Kind::Pod, "Pod", "pods") },
     Facts { has_status_subresource: true, ..kubernetes(Kind::Service, "Service", "services") },
     kubernetes(Kind::Event, "Event", "events"),
+    kubernetes(Kind::CoreEndpoints, "Endpoints", "endpoints"),
+    Facts {
+        api_version: "multicluster.x-k8s.io/v1alpha1",
+        has_status_subresource: true,
+        ..ours(Kind::ServiceExport, "ServiceExport", "serviceexports")
+    },
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 16] = {
-        let mut all = [Self::Cluster; 16];
+    pub const ALL: [Self; 18] = {
+        let mut all = [Self::Cluster; 18];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;
@@ -144,9 +154,14 @@ impl Kind {
         self.facts().name
     }
 
-    /// The lower-case plural, as in resource paths and directory names.
+    /// The lower-case plural, as in resource paths.
     pub const fn plural(self) -> &'static str {
         self.facts().plural
+    }
+
+    /// What a directory of objects of this kind is called: the plural, but for the one that two kinds share.
+    pub const fn directory(self) -> &'static str {
+        if matches!(self, Self::CoreEndpoints) { "core-endpoints" } else { self.plural() }
     }
 
     /// The abbreviations that `kubectl` takes.
@@ -225,5 +240,9 @@ mod tests {
         assert_eq!((Kind::Cluster.version(), Kind::Broker.version()), ("v1", "v1alpha1"));
         assert_eq!((Kind::Lease.group(), Kind::Lease.version()), ("coordination.k8s.io", "v1"));
         assert_eq!((Kind::Node.group(), Kind::Node.version()), ("", "v1"));
+        let mut directories: Vec<_> = Kind::ALL.into_iter().map(Kind::directory).collect();
+        directories.sort_unstable();
+        directories.dedup();
+        assert_eq!(directories.len(), Kind::ALL.len(), "two kinds share a directory");
     }
 }

@@ -17,6 +17,16 @@ pub mod label {
     pub const ORIGINATING_NAMESPACE: &str = "submariner-io/originatingNamespace";
     /// The exported headless service that a GlobalIngressIP belongs to.
     pub const SERVICE_REF: &str = "submariner.io/serviceRef";
+    /// The exported service that an internal service with its global IP stands for.
+    pub const EXPORTED_SERVICE_REF: &str = "submariner.io/exportedServiceRef";
+    /// The Endpoints object that this one, of an internal service, is a copy of.
+    pub const CLONED_FROM: &str = "endpoints.submariner.io/cloned-from";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// Keeps internal services until Globalnet itself removes them.
+    pub const INTERNAL_SERVICE: &str = "submariner.io/globalnet-internal-service";
 }
 
 /// Annotation keys.
@@ -35,6 +45,8 @@ pub mod annotation {
     pub const HEADLESS_POD_IP: &str = "submariner.io/headless-svc-pod-ip";
     /// The endpoint's own address, on the GlobalIngressIP of a headless service without selector.
     pub const HEADLESS_ENDPOINTS_IP: &str = "submariner.io/headless-svc-endpoints-ip";
+    /// Ours, on GlobalEgressIP objects: the pod selector that they had first, which stays theirs; as JSON, `null` for none.
+    pub const POD_SELECTOR: &str = "trieste.io/pod-selector";
 }
 
 /// An object's metadata. What is not named here is kept in [`ObjectMeta::extra`].
@@ -77,6 +89,40 @@ impl ObjectMeta {
     /// Metadata of a new object.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { name: name.into(), namespace: namespace.into(), ..Self::default() }
+    }
+
+    /// Whether the object has this finalizer.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        let finalizers = self.extra.get("finalizers").and_then(Value::as_array);
+        finalizers.is_some_and(|finalizers| finalizers.iter().any(|known| known == finalizer))
+    }
+
+    /// Whether the object has any finalizer: then it outlives its deletion until somebody has taken it off.
+    pub fn has_finalizers(&self) -> bool {
+        let finalizers = self.extra.get("finalizers").and_then(Value::as_array);
+        finalizers.is_some_and(|finalizers| !finalizers.is_empty())
+    }
+
+    /// Adds a finalizer, if the object has not got it.
+    pub fn add_finalizer(&mut self, finalizer: &str) {
+        if !self.has_finalizer(finalizer) {
+            let finalizers = self.extra.entry("finalizers").or_insert_with(|| Value::Array(Vec::new()));
+            if let Value::Array(finalizers) = finalizers {
+                finalizers.push(Value::from(finalizer));
+            }
+        }
+    }
+
+    /// Removes a finalizer.
+    pub fn remove_finalizer(&mut self, finalizer: &str) {
+        if let Some(Value::Array(finalizers)) = self.extra.get_mut("finalizers") {
+            finalizers.retain(|known| known != finalizer);
+        }
+    }
+
+    /// Whether somebody has deleted the object, and it only waits for its finalizers to go.
+    pub fn is_terminating(&self) -> bool {
+        self.extra.get("deletionTimestamp").is_some_and(|time| !time.is_null())
     }
 
     /// The cluster that this object was copied from, by its label. `None` on an original.

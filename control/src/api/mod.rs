@@ -44,15 +44,15 @@ pub use error::ApiError;
 pub use gateway::{Connection, ConnectionStatus, Gateway, HaStatus, LatencyRtt, PublishedStatus};
 pub use ingress::{GlobalIngressIp, GlobalIngressIpSpec, IngressStatus, IngressTarget};
 pub use kind::{API_VERSION, Kind, OPERATOR_API_VERSION};
-pub use meta::{ObjectMeta, annotation, label};
+pub use meta::{ObjectMeta, annotation, finalizer, label};
 pub use names::{
     MAX_NAME_LEN, NameError, cable_name, check_cluster_id, check_namespace, check_object_name,
-    endpoint_object_name, ensure_valid_name,
+    endpoint_object_name, ensure_valid_name, internal_service_name,
 };
 pub use object::{Object, ObjectKey, Resource};
 pub use route_agent::{NodeCondition, RemoteEndpoint, RouteAgent, RouteAgentStatus};
 pub use routes::{GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec};
-pub use selector::{LabelRequirement, LabelSelector, LocalReference};
+pub use selector::{LabelRequirement, LabelSelector, LocalReference, SelectorError};
 pub use submariner::{HealthCheckSpec, Hidden, Submariner, SubmarinerSpec, SubmarinerStatus};
 use subnets::parse_ip;
 pub use subnets::{overlap, parse_cidrs};

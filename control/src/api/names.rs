@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use sha2::{Digest as _, Sha256};
+
 /// Longest object name or namespace, in bytes. Kubernetes allows 253; three less, so that `NAME.yaml` is a file name.
 pub const MAX_NAME_LEN: usize = 250;
 
@@ -47,6 +49,22 @@ pub fn endpoint_object_name(cluster_id: &str, cable_name: &str) -> Result<String
     let name = ensure_valid_name(&format!("{cluster_id}-{cable_name}"));
     check_object_name(&name)?;
     Ok(name)
+}
+
+/// The name of the internal Service that has an exported service's global IP: `submariner-` and the first 32 characters
+/// of the lower-case base32 of the SHA-256 of the service's name. The namespace is the service's own.
+pub fn internal_service_name(service: &str) -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let digest = Sha256::digest(service.as_bytes());
+    let mut name = "submariner-".to_owned();
+    for five_bytes in digest.chunks_exact(5).take(4) {
+        let bits = five_bytes.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+        for place in (0..8).rev() {
+            let digit = usize::try_from(bits >> (5 * place) & 31).unwrap_or(0);
+            name.push(char::from(ALPHABET[digit]));
+        }
+    }
+    name
 }
 
 /// Checks a cluster ID: a DNS-1123 label of 1 to 63 characters.
@@ -115,6 +133,11 @@ mod tests {
             endpoint_object_name("cluster-a", &cable).unwrap(),
             "cluster-a-submariner-cable-cluster-a-172-31-1-11"
         );
+    }
+
+    #[test]
+    fn an_internal_service_is_named_after_its_service_as_recorded() {
+        assert_eq!(internal_service_name("web-cip"), "submariner-mphifiprpevyrnyxv7bzskbwirevhjyt");
     }
 
     #[test]

@@ -108,7 +108,13 @@ impl Object {
             Kind::Submariner => Submariner::from_object(self).map(drop),
             Kind::Broker => Broker::from_object(self).map(drop),
             // These are what Kubernetes makes them.
-            Kind::Lease | Kind::Node | Kind::Pod | Kind::Service | Kind::Event => Ok(()),
+            Kind::Lease
+            | Kind::Node
+            | Kind::Pod
+            | Kind::Service
+            | Kind::Event
+            | Kind::CoreEndpoints
+            | Kind::ServiceExport => Ok(()),
         }
     }
 

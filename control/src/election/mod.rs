@@ -34,6 +34,9 @@ pub use timings::{Timings, TimingsError};
 /// The Lease of a cluster's gateways, upstream's name.
 pub const GATEWAY_LEASE: &str = "submariner-gateway-lock";
 
+/// The Lease of the gateway that gives out global IPs, upstream's name.
+pub const GLOBALNET_LEASE: &str = "submariner-globalnet-lock";
+
 /// What a candidate has to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectionConfig {
@@ -56,6 +59,13 @@ impl ElectionConfig {
             identity: format!("{hostname}-submariner-gateway"),
             timings,
         }
+    }
+
+    /// The election of the gateway that gives out global IPs, with upstream's Lease, identity and times. Only the active
+    /// gateway is to be eligible.
+    pub fn globalnet(namespace: impl Into<String>, hostname: &str) -> Self {
+        let lease = GLOBALNET_LEASE.to_owned();
+        Self { lease, ..Self::gateway(namespace, hostname, Timings::globalnet()) }
     }
 }
 

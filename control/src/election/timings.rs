@@ -74,6 +74,15 @@ impl Timings {
         Ok(Self { lease_duration: lease, renew_deadline: renew, retry_period: retry })
     }
 
+    /// Upstream's for Globalnet: 20, 15 and 2 seconds.
+    pub const fn globalnet() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(20),
+            renew_deadline: Duration::from_secs(15),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+
     /// For how long others see no renewal before they take over.
     pub const fn lease_duration(&self) -> Duration {
         self.lease_duration

@@ -5,10 +5,39 @@
 //!        └──────────▶ GlobalnetState (who leaves and arrives under which address) every gateway reads
 //! ```
 //!
+//! * [`Pool`] — the addresses of a CIDR: which are free, and which is given next.
+//! * [`Objects`] — all that is known of the store.
+//! * [`plan()`] — what follows from them: what to write, and the [`GlobalnetState`]. It is **level-driven**: the same view
+//!   gives the same plan, and once all is written the plan is empty. What was given before counts first, whoever gave it,
+//!   so that a restart, a change of leader and a change from upstream's implementation move no address.
+//! * [`spawn`] — carries plans out on a store, while the election says that this gateway leads, and tells the state.
 //! * [`GlobalnetState`] — what translation needs, as plain data.
+//!
+//! Names, labels, annotations, finalizers, conditions, reasons and messages are upstream's. Other than there, all keys are
+//! namespace and name; a GlobalEgressIP's first selector is noted on it, and outlives the process; a pod that comes back
+//! with another address keeps its global IP; and a service has its global IP also where its internal Service is refused.
 //!
 //! This module translates no packet: the gateway makes tables of the state.
 
+mod compile;
+mod egress;
+mod exports;
+mod facts;
+mod follow;
+mod gateways;
+mod ingress;
+mod ledger;
+mod objects;
+mod pace;
+mod plan;
+mod pool;
+mod run;
+mod services;
 mod state;
+mod words;
 
+pub use objects::{Objects, Scope};
+pub use plan::{Outcome, View, Write, plan};
+pub use pool::{Pool, PoolError};
+pub use run::{GlobalnetConfig, GlobalnetHandle, GlobalnetPhase, GlobalnetStatus, spawn};
 pub use state::{EgressKind, EgressRule, GlobalnetState, IngressKind, IngressPair, PoolFill, Problem};

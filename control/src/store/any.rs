@@ -113,6 +113,13 @@ impl Store for AnyStore {
         }
     }
 
+    async fn update_status(&self, object: Object) -> Result<Object, StoreError> {
+        match self {
+            Self::Dir(store) => store.update_status(object).await,
+            Self::Kube(store) => store.update_status(object).await,
+        }
+    }
+
     async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
         match self {
             Self::Dir(store) => store.delete(key).await,

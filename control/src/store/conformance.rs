@@ -28,6 +28,8 @@ pub async fn run<S: Store>(store: &S, namespace: &str, other: &str) {
     impossible_objects_are_refused(store, namespace).await;
     unknown_fields_and_awkward_texts_survive(store, namespace).await;
     namespaces_and_kinds_are_apart(store, namespace, other).await;
+    no_namespace_means_all_of_them_to_readers_alone(store, namespace, other).await;
+    a_status_is_replaced_alone(store, namespace).await;
     a_watcher_sees_every_change(store, namespace).await;
     a_watcher_of_one_sees_only_that_one(store, namespace).await;
     concurrent_writers_lose_nothing(store, namespace).await;
@@ -169,8 +171,11 @@ async fn impossible_objects_are_refused<S: Store>(store: &S, namespace: &str) {
             matches!(outcome, Err(StoreError::Invalid { .. })),
             "namespace {elsewhere:?} gave {outcome:?}"
         );
-        let outcome = store.list(Kind::Cluster, elsewhere).await;
-        assert!(outcome.is_err(), "listing namespace {elsewhere:?} gave {outcome:?}");
+        // To readers, none is all.
+        if !elsewhere.is_empty() {
+            let outcome = store.list(Kind::Cluster, elsewhere).await;
+            assert!(outcome.is_err(), "listing namespace {elsewhere:?} gave {outcome:?}");
+        }
     }
     let mut shapeless = sample(namespace, "shapeless");
     shapeless.body["spec"]["cluster_cidr"] = json!("10.0.0.0/8");
@@ -211,6 +216,56 @@ async fn namespaces_and_kinds_are_apart<S: Store>(store: &S, namespace: &str, ot
     store.delete(&here.key()).await.expect("deleted here");
     assert_eq!(store.get(&there.key()).await.expect("read"), Some(there.clone()));
     store.delete(&there.key()).await.expect("deleted there");
+}
+
+async fn no_namespace_means_all_of_them_to_readers_alone<S: Store>(store: &S, namespace: &str, other: &str) {
+    let ours = |objects: &[Object]| -> Vec<String> {
+        let is_ours = |object: &&Object| [namespace, other].contains(&object.metadata.namespace.as_str());
+        objects.iter().filter(is_ours).map(|object| object.key().to_string()).collect()
+    };
+    let mut events = store.list_watch(Kind::Cluster, "");
+    let first = next(&mut events).await;
+    assert!(matches!(&first, StoreEvent::Listed(objects) if ours(objects).is_empty()), "{first:?}");
+    let here = store.create(sample(namespace, "twin")).await.expect("created here");
+    let there = store.create(sample(other, "twin")).await.expect("created there");
+    let listed = store.list(Kind::Cluster, "").await.expect("all namespaces can be listed");
+    let mut wanted = [here.key().to_string(), there.key().to_string()];
+    wanted.sort_unstable();
+    assert_eq!(ours(&listed), wanted, "all namespaces, in order");
+    let mut seen = std::collections::BTreeSet::new();
+    let both = [here.key(), there.key()];
+    while !both.iter().all(|key| seen.contains(key)) {
+        if let StoreEvent::Applied(object) = next(&mut events).await {
+            seen.insert(object.key());
+        }
+    }
+    for key in &both {
+        store.delete(key).await.expect("deleted");
+        while !matches!(next(&mut events).await, StoreEvent::Deleted(object) if object.key() == *key) {}
+    }
+    let lost = store.create(sample("", "nowhere")).await;
+    assert!(matches!(lost, Err(StoreError::Invalid { .. })), "created in no namespace: {lost:?}");
+    let nothing = store.get(&ObjectKey::new(Kind::Cluster, "", "twin")).await;
+    assert!(matches!(nothing, Err(StoreError::Invalid { .. })), "read in no namespace: {nothing:?}");
+}
+
+async fn a_status_is_replaced_alone<S: Store>(store: &S, namespace: &str) {
+    let mut object = Object::new(Kind::GlobalIngressIp, ObjectMeta::new(namespace, "apart"));
+    let spec = json!({"target": "ClusterIPService", "serviceRef": {"name": "apart"}});
+    object.body.insert("spec".to_owned(), spec.clone());
+    let made = store.create(object).await.expect("created");
+    let mut said = made.clone();
+    said.body.insert("status".to_owned(), json!({"allocatedIP": "242.0.0.1"}));
+    let said = store.update_status(said).await.expect("its status can be written");
+    assert_eq!((&said.body["spec"], &said.body["status"]["allocatedIP"]), (&spec, &json!("242.0.0.1")));
+    assert_eq!(store.get(&said.key()).await.expect("read"), Some(said.clone()));
+    let stale = store.update_status(made).await;
+    assert!(matches!(stale, Err(StoreError::Conflict { .. })), "a stale status gave {stale:?}");
+    let mut labelled = said.clone();
+    labelled.metadata.labels.insert("a".to_owned(), "b".to_owned());
+    let labelled = store.update(labelled).await.expect("the rest can be written");
+    assert_eq!(labelled.body["status"], said.body["status"], "an update keeps the status");
+    store.delete(&said.key()).await.expect("deleted");
 }
 
 async fn a_watcher_sees_every_change<S: Store>(store: &S, namespace: &str) {

@@ -35,7 +35,8 @@ use crate::api::{Kind, Object, ObjectKey};
 /// equal means unchanged), `uid` (another one after re-creation), `creationTimestamp` (to the second) and
 /// `generation`; whatever the caller put there on creation is ignored.
 pub trait Store: Send + Sync + 'static {
-    /// Follows the objects of one kind in one namespace, for ever. The first event is a [`StoreEvent::Listed`] (or
+    /// Follows the objects of one kind in one namespace, for ever; in all namespaces if `namespace` is empty and the kind
+    /// has any. The first event is a [`StoreEvent::Listed`] (or
     /// [`StoreEvent::Unavailable`] until there is one), and so is the first after every gap: a consumer that
     /// recomputes from what it knows cannot miss a change. Changes in quick succession may arrive as one event.
     fn list_watch(
@@ -65,6 +66,16 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Invalid`] (also without a version), or that the store cannot be reached.
     fn update(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send;
 
+    /// Replaces an object's status, of kinds whose status is a resource of its own
+    /// ([`Kind::has_status_subresource`]): whatever else the object says is as it was, or is not written. As
+    /// [`Store::update`] otherwise, which it is where a store keeps nothing apart.
+    ///
+    /// # Errors
+    /// As [`Store::update`].
+    fn update_status(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send {
+        self.update(object)
+    }
+
     /// Deletes an object, whatever its version.
     ///
     /// # Errors
@@ -84,7 +95,8 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Invalid`] for an impossible name, or that the store cannot be reached.
     fn get(&self, key: &ObjectKey) -> impl Future<Output = Result<Option<Object>, StoreError>> + Send;
 
-    /// Every object of one kind in one namespace, by name.
+    /// Every object of one kind in one namespace, by name; in all namespaces, by namespace and name, if `namespace` is
+    /// empty and the kind has any.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] for an impossible namespace, or that the store cannot be reached.
@@ -99,7 +111,7 @@ pub trait Store: Send + Sync + 'static {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreEvent {
-    /// These are all the objects there are, by name; whatever else was known is gone.
+    /// These are all the objects there are, by namespace and name; whatever else was known is gone.
     Listed(Vec<Object>),
     /// This object was created or changed, or deleted and re-created (then its `uid` is another one).
     Applied(Object),
@@ -144,6 +156,10 @@ impl<S: Store> Store for Arc<S> {
 
     fn create(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send {
         S::create(self, object)
+    }
+
+    fn update_status(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send {
+        S::update_status(self, object)
     }
 
     fn update(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send {

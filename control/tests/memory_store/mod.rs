@@ -55,7 +55,8 @@ impl MemoryStore {
         for (kind, namespace, watcher) in &inner.watchers {
             let _ = watcher.unbounded_send(StoreEvent::Unavailable(away("watch")));
             let listed = inner.objects.values().filter(|object| object.kind == *kind);
-            let listed = listed.filter(|object| object.metadata.namespace == *namespace).cloned().collect();
+            let listed =
+                listed.filter(|object| is_within(&object.metadata.namespace, namespace)).cloned().collect();
             let _ = watcher.unbounded_send(StoreEvent::Listed(listed));
         }
         inner.watchers.retain(|(_, _, watcher)| !watcher.is_closed());
@@ -149,7 +150,7 @@ impl Inner {
             return;
         }
         self.watchers.retain(|(kind, namespace, watcher)| {
-            if *kind != key.kind || *namespace != key.namespace {
+            if *kind != key.kind || !is_within(&key.namespace, namespace) {
                 return !watcher.is_closed();
             }
             watcher.unbounded_send(event()).is_ok()
@@ -179,8 +180,8 @@ impl Store for MemoryStore {
         inner.log.push(format!("watch {kind}"));
         if inner.fault != Fault::Hangs {
             let objects = inner.objects.values();
-            let listed =
-                objects.filter(|object| object.kind == kind && object.metadata.namespace == namespace);
+            let listed = objects
+                .filter(|object| object.kind == kind && is_within(&object.metadata.namespace, namespace));
             let _ = sender.unbounded_send(StoreEvent::Listed(listed.cloned().collect()));
         }
         inner.watchers.push((kind, namespace.to_owned(), sender));
@@ -234,12 +235,17 @@ impl Store for MemoryStore {
     async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
         self.request("list", kind.to_string(), |inner| {
             let objects = inner.objects.values();
-            let listed =
-                objects.filter(|object| object.kind == kind && object.metadata.namespace == namespace);
+            let listed = objects
+                .filter(|object| object.kind == kind && is_within(&object.metadata.namespace, namespace));
             Ok(listed.cloned().collect())
         })
         .await
     }
+}
+
+/// Whether a reader of this scope reads this namespace; an empty scope is all of them.
+fn is_within(namespace: &str, scope: &str) -> bool {
+    scope.is_empty() || namespace == scope
 }
 
 fn away(verb: &str) -> StoreError {

@@ -42,9 +42,31 @@ impl KindDir {
         check_scope(kind, namespace)
             .map_err(|reason| StoreError::invalid(&named(), "metadata.namespace", reason))?;
         let namespace_path = root.join(if kind.is_namespaced() { namespace } else { CLUSTER_DIR });
-        let path = namespace_path.join(kind.plural());
+        let path = namespace_path.join(kind.directory());
         let namespace = namespace.to_owned();
         Ok(Self { root: root.to_owned(), namespace_path, path, kind, namespace, memory: None })
+    }
+
+    /// The directories of a kind in every namespace that there is, by namespace.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the root is missing or cannot be read.
+    pub(super) fn everywhere(root: &Path, kind: Kind) -> Result<Vec<Self>, StoreError> {
+        check_root(root)?;
+        let failed = |source| unavailable("read directory", root, source);
+        let mut dirs = Vec::new();
+        for entry in fs::read_dir(root).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // What cannot be a namespace is none: the lock, the kinds without one, somebody's notes.
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if entry.file_type().is_ok_and(|found| found.is_dir())
+                && let Ok(dir) = Self::new(root, kind, &name)
+            {
+                dirs.push(dir);
+            }
+        }
+        dirs.sort_unstable_by(|a, b| a.namespace.cmp(&b.namespace));
+        Ok(dirs)
     }
 
     /// Where an object of this (checked) name is written, unless it was found elsewhere.

@@ -167,15 +167,31 @@ impl Inner {
         Ok(KindDir { memory: self.memory.clone(), ..dir })
     }
 
+    /// The directories of a kind in a namespace, or in all of them.
+    fn kind_dirs(&self, kind: Kind, namespace: &str) -> Result<Vec<KindDir>, StoreError> {
+        if !kind.is_namespaced() || !namespace.is_empty() {
+            return Ok(vec![self.kind_dir(kind, namespace)?]);
+        }
+        let dirs = KindDir::everywhere(&self.root, kind)?;
+        if let Some(memory) = &self.memory {
+            memory.check(&self.root)?;
+        }
+        Ok(dirs.into_iter().map(|dir| KindDir { memory: self.memory.clone(), ..dir }).collect())
+    }
+
     fn lock_cache(&self) -> std::sync::MutexGuard<'_, FileCache> {
         // The cache only speeds up reading; what a panicking reader left in it is still true of the files.
         self.cache.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Every object of a directory, by name.
-    fn list(&self, dir: &KindDir) -> Result<Vec<Object>, StoreError> {
-        let scan = scan::scan(dir, &mut self.lock_cache())?;
-        Ok(scan.objects.into_values().map(|claim| claim.object).collect())
+    /// Every object of a kind in a namespace, or in all of them, by namespace and name.
+    fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
+        let mut objects = Vec::new();
+        for dir in self.kind_dirs(kind, namespace)? {
+            let scan = scan::scan(&dir, &mut self.lock_cache())?;
+            objects.extend(scan.objects.into_values().map(|claim| claim.object));
+        }
+        Ok(objects)
     }
 }
 
@@ -219,6 +235,6 @@ impl Store for DirStore {
 
     async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
         let namespace = namespace.to_owned();
-        self.blocking(move |inner| inner.list(&inner.kind_dir(kind, &namespace)?)).await
+        self.blocking(move |inner| inner.list(kind, &namespace)).await
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::DirStore;
 use super::layout::KindDir;
-use crate::api::{Kind, Object};
+use crate::api::{Kind, Object, ObjectKey};
 use crate::store::{StoreError, StoreEvent};
 
 /// How long to go without looking while the store is away or inotify is not to be had. Ours: a second is soon enough
@@ -45,8 +46,8 @@ struct Follower {
     kind: Kind,
     namespace: String,
     watcher: Watcher,
-    /// What the consumer was told, by name; `None` when it has to be told all of it.
-    known: Option<BTreeMap<String, Object>>,
+    /// What the consumer was told, by namespace and name; `None` when it has to be told all of it.
+    known: Option<BTreeMap<ObjectKey, Object>>,
     pending: VecDeque<StoreEvent>,
     /// The reason that the consumer was told for the store being away.
     last_error: Option<String>,
@@ -66,8 +67,7 @@ impl Follower {
             // Watching starts before reading: what changes in between is then seen twice and never missed.
             self.watcher.follow(&self.store, self.kind, &self.namespace);
             let (kind, namespace) = (self.kind, self.namespace.clone());
-            let listed =
-                self.store.blocking(move |inner| inner.list(&inner.kind_dir(kind, &namespace)?)).await;
+            let listed = self.store.blocking(move |inner| inner.list(kind, &namespace)).await;
             self.compare(listed);
         }
     }
@@ -94,13 +94,13 @@ impl Follower {
             }
         };
         self.last_error = None;
-        let fresh: BTreeMap<String, Object> =
-            objects.iter().map(|object| (object.metadata.name.clone(), object.clone())).collect();
+        let fresh: BTreeMap<ObjectKey, Object> =
+            objects.iter().map(|object| (object.key(), object.clone())).collect();
         match self.known.replace(fresh) {
             None => self.pending.push_back(StoreEvent::Listed(objects)),
             Some(mut before) => {
                 for object in objects {
-                    let old = before.remove(&object.metadata.name);
+                    let old = before.remove(&object.key());
                     if old.as_ref() != Some(&object) {
                         self.pending.push_back(StoreEvent::Applied(object));
                     }
@@ -135,25 +135,32 @@ impl std::fmt::Debug for Watcher {
 impl Watcher {
     /// Watches what there is to watch. Watching a directory again costs nothing, and finds one made since.
     fn follow(&mut self, store: &DirStore, kind: Kind, namespace: &str) {
-        let Ok(dir) = store.inner.kind_dir(kind, namespace) else { return };
+        let inner = &store.inner;
+        let Ok(dirs) = inner.kind_dirs(kind, namespace) else { return };
+        let watch_all = |events: &EventStream<[u8; 4096]>| {
+            // Without any namespace there is the root to watch, for the first.
+            watch(events, &inner.root, PARENTS)?;
+            dirs.iter().try_for_each(|dir| watch_below(events, dir))
+        };
+        let shown = dirs.first().filter(|_| dirs.len() == 1).map_or(inner.root.as_path(), |dir| &dir.path);
         let outcome = match self {
-            Self::On(events) => watch_all(events, &dir),
+            Self::On(events) => watch_all(events),
             Self::Lost | Self::Off => start().and_then(|events| {
-                let outcome = watch_all(&events, &dir);
+                let outcome = watch_all(&events);
                 let was_off = matches!(self, Self::Off);
                 *self = Self::On(Box::new(events));
                 if was_off && outcome.is_ok() {
-                    tracing::info!(directory = %dir.path.display(), "watching again");
+                    tracing::info!(directory = %shown.display(), "watching again");
                 }
                 outcome
             }),
         };
         if let Err(error) = outcome {
             if !matches!(self, Self::Off) {
-                tracing::warn!(directory = %dir.path.display(), %error,
+                tracing::warn!(directory = %shown.display(), %error,
                     "cannot watch {}: {error}; looking every second instead \
                      (if it is a limit: raise fs.inotify.max_user_instances or max_user_watches)",
-                    dir.path.display());
+                    shown.display());
             }
             *self = Self::Off;
         }
@@ -186,27 +193,37 @@ fn start() -> io::Result<EventStream<[u8; 4096]>> {
     Inotify::init()?.into_event_stream([0; 4096])
 }
 
-/// Watches the root and the namespace for directories that come and go, and the kind's directory for files. What does
-/// not exist yet is not watched: its parent is.
-fn watch_all(events: &EventStream<[u8; 4096]>, dir: &KindDir) -> io::Result<()> {
-    let parents = WatchMask::CREATE
-        | WatchMask::MOVED_TO
-        | WatchMask::MOVED_FROM
-        | WatchMask::DELETE
-        | WatchMask::DELETE_SELF
-        | WatchMask::MOVE_SELF
-        | WatchMask::ONLYDIR;
-    let files = parents | WatchMask::MODIFY | WatchMask::CLOSE_WRITE | WatchMask::ATTRIB;
-    for (path, mask) in [(&dir.root, parents), (&dir.namespace_path, parents), (&dir.path, files)] {
-        match events.watches().add(path, mask) {
-            Ok(_) => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        }
+/// For directories that come and go: of the root and of namespaces.
+const PARENTS: WatchMask = WatchMask::CREATE
+    .union(WatchMask::MOVED_TO)
+    .union(WatchMask::MOVED_FROM)
+    .union(WatchMask::DELETE)
+    .union(WatchMask::DELETE_SELF)
+    .union(WatchMask::MOVE_SELF)
+    .union(WatchMask::ONLYDIR);
+
+/// For a kind's files.
+const FILES: WatchMask =
+    PARENTS.union(WatchMask::MODIFY).union(WatchMask::CLOSE_WRITE).union(WatchMask::ATTRIB);
+
+/// Watches the namespace for directories that come and go, and the kind's directory for files. What does not exist yet
+/// is not watched: its parent is.
+fn watch_below(events: &EventStream<[u8; 4096]>, dir: &KindDir) -> io::Result<()> {
+    if watch(events, &dir.namespace_path, PARENTS)? {
+        watch(events, &dir.path, FILES)?;
     }
     Ok(())
+}
+
+/// Watches a directory; gives `false` if there is none.
+fn watch(events: &EventStream<[u8; 4096]>, path: &Path, mask: WatchMask) -> io::Result<bool> {
+    match events.watches().add(path, mask) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether an event says that the watched directories are not the ones at our paths any more. A queue that ran over

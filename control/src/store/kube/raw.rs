@@ -78,11 +78,11 @@ impl kube::Resource for Raw {
     }
 }
 
-/// Path of all objects of a kind in a namespace. Names must have been checked.
+/// Path of all objects of a kind in a namespace, or in all if that is empty. Names must have been checked.
 pub(super) fn collection(kind: Kind, namespace: &str) -> String {
     let root = if kind.group().is_empty() { "/api" } else { "/apis" };
     let plural = kind.plural();
-    match kind.is_namespaced() {
+    match kind.is_namespaced() && !namespace.is_empty() {
         true => format!("{root}/{}/namespaces/{namespace}/{plural}", kind.api_version()),
         false => format!("{root}/{}/{plural}", kind.api_version()),
     }
@@ -132,5 +132,6 @@ mod tests {
         for (kind, path) in paths {
             assert_eq!(collection(kind, "ns"), path);
         }
+        assert_eq!(collection(Kind::Pod, ""), "/api/v1/pods");
     }
 }

@@ -71,10 +71,12 @@ impl KubeStore {
         Doing { verb, key, version: None, server: self.transport.access.to_string() }
     }
 
-    /// Checks kind and namespace against each other, and the namespace's (and, if there is one, the object's) name.
+    /// Checks kind and namespace against each other, and the namespace's (and, if there is one, the object's) name. Only
+    /// who means no single object may mean all namespaces.
     pub(super) fn check_scope(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let shown = || ObjectKey::new(key.kind, key.namespace.escape_debug().to_string(), key.name.as_str());
         let outcome = match (key.kind.is_namespaced(), key.namespace.is_empty()) {
+            (true, true) if key.name.is_empty() => Ok(()),
             (true, _) => check_namespace(&key.namespace).map_err(|error| error.to_string()),
             (false, true) => Ok(()),
             (false, false) => Err(format!("must be empty: a {} is in no namespace", key.kind)),
@@ -108,6 +110,16 @@ impl KubeStore {
             return Err(doing.nonsense(format_args!("it is about {}", object.key())));
         }
         Ok(object)
+    }
+
+    /// Replaces an object, or the part of it that `subresource` names, such as `/status`.
+    async fn replace(&self, object: Object, subresource: &str) -> Result<Object, StoreError> {
+        let version = Some(version_of(&object)?);
+        let doing = Doing { version, ..self.doing(Verb::Update, object.key()) };
+        self.check_key(&doing.key)?;
+        let path = format!("{}{subresource}", path_of(&doing.key));
+        let body = self.request(&doing, Method::PUT, &path, Some(outgoing(object, true))).await?;
+        Self::read(&doing, &body)
     }
 
     async fn delete_with(&self, doing: Doing, preconditions: serde_json::Value) -> Result<(), StoreError> {
@@ -161,12 +173,14 @@ impl Store for KubeStore {
     }
 
     async fn update(&self, object: Object) -> Result<Object, StoreError> {
-        let version = Some(version_of(&object)?);
-        let doing = Doing { version, ..self.doing(Verb::Update, object.key()) };
-        self.check_key(&doing.key)?;
-        let path = path_of(&doing.key);
-        let body = self.request(&doing, Method::PUT, &path, Some(outgoing(object, true))).await?;
-        Self::read(&doing, &body)
+        self.replace(object, "").await
+    }
+
+    async fn update_status(&self, object: Object) -> Result<Object, StoreError> {
+        if !object.kind.has_status_subresource() {
+            return self.update(object).await;
+        }
+        self.replace(object, "/status").await
     }
 
     async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
@@ -223,11 +237,17 @@ impl Store for KubeStore {
             }
             next = escaped(&page.metadata.next);
             if next.is_empty() {
-                objects.sort_unstable_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+                objects.sort_unstable_by(by_name);
                 return Ok(objects);
             }
         }
     }
+}
+
+/// The order in which lists are given: by namespace and name.
+pub(super) fn by_name(a: &Object, b: &Object) -> std::cmp::Ordering {
+    let (a, b) = (&a.metadata, &b.metadata);
+    a.namespace.cmp(&b.namespace).then_with(|| a.name.cmp(&b.name))
 }
 
 fn check_name(key: &ObjectKey) -> Result<(), StoreError> {

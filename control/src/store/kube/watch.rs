@@ -26,7 +26,7 @@ use super::KubeStore;
 use super::failure::explain;
 use super::raw::Raw;
 use super::requests::Verb;
-use super::store::MAX_OBJECTS;
+use super::store::{MAX_OBJECTS, by_name};
 use super::transport::{Guarded, Transport};
 use crate::api::{Object, ObjectKey};
 use crate::backoff::Backoff;
@@ -123,7 +123,7 @@ impl Follower {
                 }
                 Event::InitDone => {
                     let mut objects = std::mem::take(&mut self.listing);
-                    objects.sort_unstable_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+                    objects.sort_unstable_by(by_name);
                     self.reported = None;
                     return StoreEvent::Listed(objects);
                 }
@@ -218,7 +218,7 @@ impl Events {
             async move { send(&transport, &tries, request, limit).await }
         });
         let client = Client::new(service, "default");
-        let api: Api<Raw> = match key.kind.is_namespaced() {
+        let api: Api<Raw> = match key.kind.is_namespaced() && !key.namespace.is_empty() {
             true => Api::namespaced_with(client, &key.namespace, &key.kind),
             false => Api::all_with(client, &key.kind),
         };

@@ -1,0 +1,89 @@
+//! How often one object may be written: a writer who undoes what we do, or a server that never takes it, must not make a
+//! loop of it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::api::ObjectKey;
+
+/// Ours: this many writes of one object in a row are as quick as they come. An object is written at most this often when
+/// all goes well: made, noted, given an address, amended.
+const FREE: u32 = 4;
+/// Ours: the wait after those, doubled from write to write.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Ours: the longest wait.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Ours: an object that needed no write for so long has calmed down.
+const CALM: Duration = Duration::from_secs(120);
+
+/// When each object was written, and may be again.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    written: BTreeMap<ObjectKey, Writes>,
+}
+
+#[derive(Debug)]
+struct Writes {
+    count: u32,
+    last: Instant,
+    next: Instant,
+}
+
+impl Pace {
+    /// When an object may be written; `None` if it may be now.
+    pub(super) fn wait_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
+        self.written.get(key).map(|writes| writes.next).filter(|next| *next > now)
+    }
+
+    /// Takes in that an object was written, or that it was tried. A refusal counts for more: it will not be another one
+    /// soon.
+    pub(super) fn note(&mut self, key: &ObjectKey, is_refused: bool, now: Instant) {
+        let writes = self.written.entry(key.clone()).or_insert(Writes { count: 0, last: now, next: now });
+        writes.count = writes.count.saturating_add(1).max(if is_refused { FREE + 2 } else { 1 });
+        writes.last = now;
+        let doublings = writes.count.saturating_sub(FREE + 1).min(16);
+        if writes.count > FREE {
+            writes.next = now + FIRST_WAIT.saturating_mul(1 << doublings).min(MAX_WAIT);
+        }
+    }
+
+    /// Forgets objects that have calmed down. Bounded by what was written lately.
+    pub(super) fn forget(&mut self, now: Instant) {
+        self.written.retain(|_, writes| now.saturating_duration_since(writes.last) < CALM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Kind;
+
+    #[test]
+    fn an_object_that_is_written_again_and_again_is_written_ever_more_seldom() {
+        let key = ObjectKey::new(Kind::Service, "a", "b");
+        let mut pace = Pace::default();
+        let start = Instant::now();
+        let mut now = start;
+        let mut writes = 0;
+        while now < start + Duration::from_secs(600) {
+            assert_eq!(pace.wait_until(&key, now), None);
+            pace.note(&key, false, now);
+            writes += 1;
+            now = pace.wait_until(&key, now).unwrap_or(now);
+            pace.forget(now);
+        }
+        assert!((10..25).contains(&writes), "{writes} writes in ten minutes");
+        pace.forget(now + CALM);
+        assert!(pace.written.is_empty());
+    }
+
+    #[test]
+    fn what_is_refused_is_not_asked_for_at_once_again_and_others_are_not_held_up() {
+        let key = |name| ObjectKey::new(Kind::Service, "a", name);
+        let mut pace = Pace::default();
+        let now = Instant::now();
+        pace.note(&key("x"), true, now);
+        assert_eq!(pace.wait_until(&key("x"), now), Some(now + FIRST_WAIT * 2));
+        assert_eq!(pace.wait_until(&key("y"), now), None);
+    }
+}
