@@ -1,33 +1,27 @@
 //! Fragments: those that have no ports follow the one that has.
 //!
-//! Only the first fragment of a packet says which flow it belongs to. Whoever translates it remembers the outcome
-//! under what all fragments share (addresses, protocol, identification), and the others follow, in any order:
+//! Only the first fragment of a packet says which flow it belongs to. What is known of it is remembered under
+//! what all fragments share (addresses, protocol, identification), and the others follow, in any order:
 //!
 //! ```text
-//!  first ──▶ decided by its ports ──▶ settle ──▶ those that waited, in the order they came
-//!  later ──▶ follow ─┬─ settled ────▶ the same outcome
+//!  first ──▶ settle ──▶ those that waited, in the order they came
+//!  later ──▶ follow ─┬─ settled ────▶ of the same flow
 //!                    ├─ not yet ────▶ waits, for a bounded time, with a bounded number of others
 //!                    └─ no room ────▶ lost, counted
 //! ```
 //!
-//! **Whose they are.** Several workers may get fragments of one packet, and until the first has come nobody knows
-//! whose the flow is. So two stores are asked, both of this type:
-//!
-//! 1. Every fragment, the first one too, goes to the worker that [`FragmentKey::hash`] names: a function of addresses,
-//!    protocol and identification that every worker computes alike. Its store maps the key to the *owner* of the
-//!    flow, which is a function of the first one's ports. What came before the first waits here and nowhere else.
-//! 2. That worker sends the first to the owner and then those that waited, through the same queue, so that the order
-//!    stays. The owner's store maps the key to what it decided for the first; a later fragment that it knows nothing of
-//!    has lost its first on the way (a full queue) and is lost as well ([`Fragments::outcome`]).
-//!
-//! Where both are one worker, one store with the second kind of outcome is enough. Nothing here puts packets together.
+//! **Whose they are.** Several workers may get fragments of one packet, and until the first has come nobody knows whose
+//! the flow is. So all of them, the first one too, go to one *keeper*: a worker that is a function of the key, which
+//! every worker computes alike. What came before the first waits there and nowhere else. From there each fragment goes
+//! on to the flow's owner as what it is, a packet of the first one's flow: what is known of the first goes along, through
+//! the same queue, so that the order stays, and the owner needs no store.
 //!
 //! **Bounds.** Entries are kept in rows, one for each keyed hash of a source address: a source that sends more
 //! packets in fragments than a row has places pushes out its own (and those of the few that share its row), not
 //! everybody's. What waits is bounded for each row and in all; when all places are taken, what has waited longest goes.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
@@ -81,13 +75,6 @@ impl FragmentKey {
             protocol: inner.flow.protocol,
         }))
     }
-
-    /// A hash that all workers compute alike if they are given the same seed: names who gathers the fragments of a
-    /// packet until its first has come.
-    #[must_use]
-    pub fn hash(&self, seed: u64) -> u64 {
-        FixedState::with_seed(seed).hash_one(self)
-    }
 }
 
 /// How much is remembered and for how long.
@@ -128,8 +115,6 @@ pub struct FragmentCounters {
     pub expired: u64,
     /// Lost because too many waited: of the row, or in all.
     pub crowded_out: u64,
-    /// Lost because the owner had no outcome for them.
-    pub orphaned: u64,
 }
 
 /// What is known of one packet in fragments.
@@ -159,9 +144,8 @@ struct Waiting {
 
 /// Outcomes of first fragments, and the fragments that wait for them.
 ///
-/// `V` is what later fragments need to know: at the gathering worker whose the flow is, at the owner what it decided.
-/// Call [`Self::settle`] for every first, [`Self::follow`] or [`Self::outcome`] for the others, and [`Self::expire`]
-/// at [`Self::poll_timeout`]. All memory is allocated at the beginning.
+/// `V` is what later fragments need to know of their first. Call [`Self::settle`] for every first, [`Self::follow`] for
+/// the others, and [`Self::expire`] at [`Self::poll_timeout`]. All memory is allocated at the beginning.
 #[derive(Debug)]
 pub struct Fragments<V> {
     limits: FragmentLimits,
@@ -248,17 +232,6 @@ impl<V: Copy> Fragments<V> {
         self.counters.waited += 1;
         self.waiting.push_back(Waiting { key, row, until, packet });
         None
-    }
-
-    /// What was decided for the first of these fragments, without waiting: for the owner, which sees the first before
-    /// the others.
-    pub fn outcome(&mut self, key: &FragmentKey, now: Instant) -> Option<V> {
-        let outcome = self.find(key).and_then(|at| self.rows[at]).and_then(|entry| entry.valid(now));
-        match outcome {
-            Some(_) => self.counters.followed += 1,
-            None => self.counters.orphaned += 1,
-        }
-        outcome
     }
 
     /// Hands over what has waited too long; never more than may wait.
