@@ -12,14 +12,17 @@ use crate::nat::Nat;
 use crate::out2in::{key_to, static_target};
 use crate::owner::Bucket;
 use crate::refusal::Refusal;
-use crate::rewrite::Rewrite;
+use crate::rewrite::{Rewrite, Side};
 use crate::rules::Rules;
 
 /// What would happen to a packet, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// What is written into it; `None` when a mapping or session would be made for it first. Or why it is dropped.
-    pub outcome: Result<Option<Rewrite>, Refusal>,
+    /// What is written into it, or why it is dropped. Of a mapping that would be made first, the port is one of
+    /// those that it might get.
+    pub outcome: Result<Rewrite, Refusal>,
+    /// Whether this is so already; else a mapping or session would be made for it.
+    pub is_live: bool,
     /// The global address that is used, where one is.
     pub global: Option<Ipv4Addr>,
     /// The bucket that the packet belongs to.
@@ -45,23 +48,17 @@ impl Nat {
         rules: &Rules,
         now: Instant,
         explanation: &mut Explanation,
-    ) -> Result<Option<Rewrite>, Refusal> {
+    ) -> Result<Rewrite, Refusal> {
         let source = flow.source;
-        if let Some(rule) = rules.static_source(flow) {
-            explanation.global = Some(rule.global);
-            explanation.say(format!(
-                "{source} is the {} {}: always {}, without state",
-                rule.kind.as_str(),
-                rule.name,
-                rule.global
-            ));
-            return Ok(self.peek_outbound(flow, rules, now));
-        }
         if let Some(rewrite) = self.peek_outbound(flow, rules, now) {
+            explanation.is_live = true;
             explanation.global = Some(rewrite.address);
-            let whose = holder(rules, rewrite.address);
-            explanation.say(format!("a session is there, with {} of {whose}", rewrite.address));
-            return Ok(Some(rewrite));
+            let (global, whose) = (rewrite.address, holder(rules, rewrite.address));
+            explanation.say(match rules.static_source(flow) {
+                Some(_) => format!("{source} is that of {whose}: always {global}, without state"),
+                None => format!("a session is there, with {global} of {whose}"),
+            });
+            return Ok(rewrite);
         }
         explanation.say("no session is there".to_owned());
         if !flow.may_begin() {
@@ -76,9 +73,41 @@ impl Nat {
                 "{source}:{} is mapped to {}:{} already, whoever it talks to",
                 mapping.inside_port, mapping.outside, mapping.outside_port
             ));
-            return Ok(None);
+            return Ok(would_leave(flow, mapping.outside, mapping.outside_port));
         }
-        explain_rule(flow, rules, explanation)
+        self.explain_rule(flow, rules, explanation)
+    }
+
+    /// What a first flow would get.
+    fn explain_rule(
+        &self,
+        flow: &Facts,
+        rules: &Rules,
+        explanation: &mut Explanation,
+    ) -> Result<Rewrite, Refusal> {
+        let Some(id) = rules.egress_of(flow.source) else {
+            explanation.say(format!("no egress rule has {} as a source", flow.source));
+            return Err(Refusal::NoGlobalIp);
+        };
+        let (rule, global) = (rules.rule(id), rules.address_of(id, flow.source));
+        let (kind, name) = (rule.kind.as_str(), &rule.name);
+        explanation.global = Some(global);
+        explanation.say(format!("egress rule {kind} {name} has the source and comes first"));
+        if rule.kind.is_headless() || !flow.has_ports() {
+            explanation.say(format!("it would leave with {global} and keep its port"));
+            return Ok(would_leave(flow, global, flow.source_port));
+        }
+        let bucket = explanation.bucket;
+        let Some(port) = self.table.pools.free_port(global, &inside_end(flow), bucket, 0) else {
+            explanation.say(format!("no port of bucket {} is free on {global}", bucket.index()));
+            return Err(Refusal::NoPort);
+        };
+        explanation.say(format!(
+            "it would leave with {global}, one of {}, and any free port of bucket {}",
+            rule.addresses.len(),
+            bucket.index()
+        ));
+        Ok(would_leave(flow, global, port))
     }
 
     /// Why an inbound packet is translated as it is, or would be. Changes nothing.
@@ -96,20 +125,20 @@ impl Nat {
         rules: &Rules,
         now: Instant,
         explanation: &mut Explanation,
-    ) -> Result<Option<Rewrite>, Refusal> {
+    ) -> Result<Rewrite, Refusal> {
         let global = flow.destination;
         let Some((kind, name)) = rules.holder_of(global) else {
             explanation.say(format!("no rule uses {global}"));
             return Err(Refusal::NoMapping);
         };
         explanation.say(format!("{global} belongs to {kind} {name}"));
-        if let Some(rule) = static_target(flow, rules) {
-            explanation.say(format!("it leads to {}, without state", rule.inside));
-            return Ok(self.peek_inbound(flow, rules, now));
-        }
         if let Some(rewrite) = self.peek_inbound(flow, rules, now) {
-            explanation.say(format!("a session is there, with {}:{}", rewrite.address, rewrite.port));
-            return Ok(Some(rewrite));
+            explanation.is_live = true;
+            explanation.say(match static_target(flow, rules) {
+                Some(rule) => format!("it leads to {}, without state", rule.inside),
+                None => format!("a session is there, with {}:{}", rewrite.address, rewrite.port),
+            });
+            return Ok(rewrite);
         }
         explanation.say("no session is there".to_owned());
         match rules.leads_to(global) {
@@ -123,17 +152,13 @@ impl Nat {
             }
             Some(rule) => {
                 explanation.say(format!("it leads to {}; a session would be made", rule.inside));
-                Ok(None)
+                Ok(would_enter(flow, rule.inside, flow.destination_port))
             }
             None => self.explain_filter(flow, explanation),
         }
     }
 
-    fn explain_filter(
-        &self,
-        flow: &Facts,
-        explanation: &mut Explanation,
-    ) -> Result<Option<Rewrite>, Refusal> {
+    fn explain_filter(&self, flow: &Facts, explanation: &mut Explanation) -> Result<Rewrite, Refusal> {
         let key = key_to(flow);
         let (remote, port) = (flow.source, flow.destination_port);
         if let Some(index) = self.table.filter_of(&key.outside, key.remote) {
@@ -145,7 +170,7 @@ impl Nat {
             return if flow.protocol == protocol::TCP && !flow.is_syn() {
                 Err(Refusal::NoSession)
             } else {
-                Ok(None)
+                Ok(would_enter(flow, mapping.inside, mapping.inside_port))
             };
         }
         if self.table.pools.is_used(&key.outside) {
@@ -160,8 +185,8 @@ impl Nat {
 impl Explanation {
     fn new(bucket: Bucket, rules: &Rules) -> Self {
         let owner = rules.owner(bucket);
-        let steps = vec![format!("bucket {} belongs to worker {}", bucket.index(), owner.0)];
-        Self { outcome: Ok(None), global: None, bucket, owner, steps }
+        let steps = Vec::new();
+        Self { outcome: Err(Refusal::NoSession), is_live: false, global: None, bucket, owner, steps }
     }
 
     fn say(&mut self, step: String) {
@@ -169,30 +194,12 @@ impl Explanation {
     }
 }
 
-/// What a first flow would get.
-fn explain_rule(
-    flow: &Facts,
-    rules: &Rules,
-    explanation: &mut Explanation,
-) -> Result<Option<Rewrite>, Refusal> {
-    let Some(id) = rules.egress_of(flow.source) else {
-        explanation.say(format!("no egress rule has {} as a source", flow.source));
-        return Err(Refusal::NoGlobalIp);
-    };
-    let (rule, global) = (rules.rule(id), rules.address_of(id, flow.source));
-    explanation.global = Some(global);
-    explanation.say(format!(
-        "egress rule {} {} has the source and comes first",
-        rule.kind.as_str(),
-        rule.name
-    ));
-    let port = if rule.kind.is_headless() || !flow.has_ports() {
-        "keeps its port".to_owned()
-    } else {
-        format!("gets a free port of bucket {}", explanation.bucket.index())
-    };
-    explanation.say(format!("it leaves with {global}, one of {}, and {port}", rule.addresses.len()));
-    Ok(None)
+fn would_leave(flow: &Facts, global: Ipv4Addr, port: u16) -> Rewrite {
+    Rewrite::new(Side::Source, (flow.source, flow.source_port), (global, port))
+}
+
+fn would_enter(flow: &Facts, inside: Ipv4Addr, port: u16) -> Rewrite {
+    Rewrite::new(Side::Destination, (flow.destination, flow.destination_port), (inside, port))
 }
 
 fn holder(rules: &Rules, global: Ipv4Addr) -> String {

@@ -94,6 +94,14 @@ impl Bitmap {
         words.map(|(word, bits)| (bits & class.mask(word)).count_ones()).sum()
     }
 
+    /// The same port as inside if that is possible, else a free one of its class.
+    fn choose(&self, inside: &End, bucket: Bucket, random: u64) -> Option<u16> {
+        if Bucket::of_port(inside.port) == bucket && !self.is_used(inside.port) {
+            return Some(inside.port);
+        }
+        self.free(bucket, Class::of(inside), random)
+    }
+
     /// A free port of the class, the first from a random one on.
     fn free(&self, bucket: Bucket, class: Class, random: u64) -> Option<u16> {
         let (first, count) = class.range();
@@ -228,11 +236,23 @@ impl Pools {
     /// A free port in a bucket for an inside end: its own if that is possible, else one at random.
     pub(crate) fn choose(&mut self, pool: u32, inside: &End, bucket: Bucket, random: u64) -> Option<u16> {
         let Some(kind) = kind(inside.protocol) else { return Some(0) };
-        let bitmap = self.bitmap(pool, kind);
-        if Bucket::of_port(inside.port) == bucket && !bitmap.is_used(inside.port) {
-            return Some(inside.port);
+        self.bitmap(pool, kind).choose(inside, bucket, random)
+    }
+
+    /// A port that [`choose`](Self::choose) might find; changes nothing.
+    pub(crate) fn free_port(
+        &self,
+        global: Ipv4Addr,
+        inside: &End,
+        bucket: Bucket,
+        random: u64,
+    ) -> Option<u16> {
+        let Some(kind) = kind(inside.protocol) else { return Some(0) };
+        let pool = self.by_address.get(&global).and_then(|&pool| self.pools.get(at(pool)));
+        match pool.and_then(|pool| pool.bitmaps[kind].as_ref()) {
+            Some(bitmap) => bitmap.choose(inside, bucket, random),
+            None => Some(any_port(bucket, Class::of(inside), random)),
         }
-        bitmap.free(bucket, Class::of(inside), random)
     }
 
     /// Takes a port. One that is in use is shared from then on.

@@ -163,19 +163,19 @@ fn an_explanation_says_what_decides() {
     let mut lab = Lab::new(rules());
     let flow = udp((NAMESPACE_POD, 4000), (REMOTE, 53));
     let before = lab.nat.explain_outbound(&flow, &lab.rules, lab.now);
-    assert_eq!((before.outcome, before.global), (Ok(None), Some(NAMESPACE_GLOBAL)));
+    assert_eq!((before.outcome.unwrap().address, before.is_live), (NAMESPACE_GLOBAL, false));
     assert!(before.steps.iter().any(|step| step.contains("namespace shop/all")), "{:?}", before.steps);
     assert_eq!(lab.nat.stats().sessions, 0, "nothing is made");
     let outside = lab.leave(&flow).unwrap();
     let after = lab.nat.explain_outbound(&flow, &lab.rules, lab.now);
-    assert_eq!(after.outcome.unwrap().unwrap().port, outside.source_port);
+    assert_eq!((after.outcome.unwrap().port, after.is_live), (outside.source_port, true));
     let inbound = lab.nat.explain_inbound(&outside.reversed(), &lab.rules, lab.now);
-    assert_eq!(inbound.outcome.unwrap().unwrap().address, NAMESPACE_POD);
+    assert_eq!(inbound.outcome.unwrap().address, NAMESPACE_POD);
     let filtered = udp((OTHER_REMOTE, 53), (outside.source, outside.source_port));
     let filtered = lab.nat.explain_inbound(&filtered, &lab.rules, lab.now);
     assert_eq!(filtered.outcome, Err(Refusal::Filtered));
     let service = lab.nat.explain_inbound(&udp((REMOTE, 1), (SERVICE_GLOBAL, 80)), &lab.rules, lab.now);
-    assert_eq!(service.outcome.unwrap().unwrap().address, CLUSTER_IP);
+    assert_eq!(service.outcome.unwrap().address, CLUSTER_IP);
     let nobody = udp(([192, 0, 2, 1].into(), 1), (REMOTE, 53));
     assert_eq!(lab.nat.explain_outbound(&nobody, &lab.rules, lab.now).outcome, Err(Refusal::NoGlobalIp));
 }
