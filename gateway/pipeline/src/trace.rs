@@ -1,12 +1,12 @@
 //! What becomes of a packet, and why: asked by a person, answered from the same tables and sessions, changing nothing.
 //!
 //! The answer is hypothetical where nothing is known of the flow: what would happen to its first packet. It is live where
-//! a session (or a rule without state) decides. Sessions are one worker's: [`Trace::worker`] says whose answer counts.
+//! a session decides. Sessions are one worker's: [`Trace::worker`] says whose answer counts.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Instant;
 
-use trieste_nat::{Config, Explanation, Facts, Kind, Limits, Nat, Rewrite, Rules, Side};
+use trieste_nat::{Config, Explanation, Facts, Kind, Limits, Nat, Rules};
 use trieste_packet::wire::{protocol, tcp};
 use trieste_packet::{DropReason, FlowKey, WorkerId};
 
@@ -41,8 +41,7 @@ pub struct TraceStep {
 pub struct Trace {
     /// The worker whose sessions decide. Where it is not the one that was asked, ask it.
     pub worker: WorkerId,
-    /// Whether a session, or a rule that needs none, decided; else a session would be made for the first packet, whose
-    /// port is not known yet.
+    /// Whether a session decided.
     pub is_live: bool,
     /// Stage by stage, in the order in which the packet meets them.
     pub steps: Vec<TraceStep>,
@@ -198,8 +197,7 @@ impl Tracer<'_> {
             None => self.trace.say("classify", "back inside", "the destination is a global IP of our own"),
         }
         let explanation = self.nat.explain_outbound(facts, self.rules, self.now);
-        let end = (Side::Source, facts.source, facts.source_port);
-        let rewrite = self.explain(&explanation, end, explanation.global)?;
+        let rewrite = self.explain(&explanation)?;
         let after = after_in2out(facts, &rewrite);
         match steer(self.tables, route, &after) {
             Ok(Way::Hairpin) => self.inbound_half(&after),
@@ -225,47 +223,37 @@ impl Tracer<'_> {
 
     fn inbound_half(&mut self, facts: &Facts) -> Result<FlowKey, DropReason> {
         let explanation = self.nat.explain_inbound(facts, self.rules, self.now);
-        let end = (Side::Destination, facts.destination, facts.destination_port);
-        let target = self.rules.ingress().iter().find(|rule| rule.global == facts.destination);
-        let rewrite = self.explain(&explanation, end, target.map(|rule| rule.inside))?;
+        let rewrite = self.explain(&explanation)?;
         let after = after_out2in(facts, &rewrite);
         self.trace.say("deliver", "to the TUN device", "");
         Ok(flow_key(&after))
     }
 
-    /// Tells what translation says. `new` is the address that a flow without a session would get.
-    fn explain(
-        &mut self,
-        explanation: &Explanation,
-        end: End,
-        new: Option<Ipv4Addr>,
-    ) -> Result<Rewrite, DropReason> {
+    fn explain(&mut self, explanation: &Explanation) -> Result<trieste_nat::Rewrite, DropReason> {
         self.trace.worker = explanation.owner;
-        let bucket = explanation.bucket.index();
-        let why = explanation.steps.iter().map(String::as_str);
-        let whose = format!("bucket {bucket}, worker {}", explanation.owner.0);
-        let why = why.chain([whose.as_str()]).collect::<Vec<_>>().join("; ");
-        let (side, address, port) = end;
-        let rewrite = match (explanation.outcome, new) {
-            (Ok(Some(rewrite)), _) => rewrite,
-            (Ok(None), Some(new)) => Rewrite::new(side, (address, port), (new, port)),
-            (Ok(None), None) => return Err(self.trace.refuse("nat", DropReason::NoMapping, why)),
-            (Err(refusal), _) => return Err(self.trace.refuse("nat", reason(refusal), why)),
-        };
-        let is_live = matches!(explanation.outcome, Ok(Some(_)));
-        self.trace.is_live |= is_live;
-        let decision = if !is_live && side == Side::Source {
-            format!("{address}:{port} becomes {}, with a port of bucket {bucket}", rewrite.address)
-        } else {
-            format!("{address}:{port} becomes {}:{}", rewrite.address, rewrite.port)
-        };
-        self.trace.say("nat", decision, why);
-        Ok(rewrite)
+        self.trace.is_live |= explanation.is_live;
+        let mut why = explanation.steps.join("; ");
+        if !why.is_empty() {
+            why += "; ";
+        }
+        why += &format!("bucket {}, worker {}", explanation.bucket.index(), explanation.owner.0);
+        match explanation.outcome {
+            Ok(rewrite) => {
+                let decision = if rewrite.port == rewrite.old_port {
+                    format!("{} becomes {}", rewrite.old_address, rewrite.address)
+                } else {
+                    format!(
+                        "{}:{} becomes {}:{}",
+                        rewrite.old_address, rewrite.old_port, rewrite.address, rewrite.port
+                    )
+                };
+                self.trace.say("nat", decision, why);
+                Ok(rewrite)
+            }
+            Err(refusal) => Err(self.trace.refuse("nat", reason(refusal), why)),
+        }
     }
 }
-
-/// One end of a packet.
-type End = (Side, Ipv4Addr, u16);
 
 fn name_of(tables: &Tables, address: IpAddr) -> String {
     let cluster = tables.cluster_of(address).and_then(|id| tables.cluster(id));
