@@ -79,6 +79,10 @@ impl Nat {
                 Ok(self.go_on(index, flow, true))
             }
             Some(_) => Err(Refusal::TupleInUse),
+            // A session whose time was over has taken its mapping along.
+            None if self.table.mapping_of(&inside_end(flow)) != Some(mapping) => {
+                self.outbound_first(flow, rules)
+            }
             None if !flow.may_begin() => Err(Refusal::NoSession),
             // A shared port is one mapping's alone towards each remote address.
             None if self

@@ -137,3 +137,56 @@ impl Index {
 pub(crate) fn at(index: u32) -> usize {
     usize::try_from(index).expect("pointers have at least 32 bits")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[derive(Debug, Clone, Copy)]
+    struct Item {
+        link: u32,
+        value: u64,
+    }
+
+    impl Linked for Item {
+        fn link(&self) -> u32 {
+            self.link
+        }
+
+        fn set_link(&mut self, next: u32) {
+            self.link = next;
+        }
+    }
+
+    /// Bad on purpose, so that chains are long.
+    fn hash(value: u64) -> u64 {
+        value / 7
+    }
+
+    #[test]
+    fn the_index_finds_what_was_put_in_and_nothing_else() {
+        let (mut slab, mut index) = (Slab::new(500), Index::new(16));
+        let mut model = BTreeMap::new();
+        let mut state = 1_u64;
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let value = (state >> 33) % 700;
+            let found = index.find(&slab, hash(value), |item: &Item| item.value == value);
+            assert_eq!(found, model.get(&value).copied());
+            if let Some(at) = found {
+                index.remove(&mut slab, hash(value), at);
+                slab.remove(at);
+                model.remove(&value);
+            } else if let Some(at) = slab.insert(|_| Item { link: NONE, value }) {
+                index.insert(&mut slab, hash(value), at);
+                model.insert(value, at);
+            } else {
+                assert!(slab.is_full() && model.len() == 500);
+            }
+            assert_eq!(at(slab.used()), model.len());
+        }
+        assert_eq!(slab.slots().len(), 500.min(slab.slots().len()), "no more places than allowed");
+    }
+}

@@ -311,3 +311,92 @@ fn kind(protocol: u8) -> Option<usize> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(protocol: u8, port: u16) -> End {
+        End { protocol, address: Ipv4Addr::new(242, 1, 0, 1), port }
+    }
+
+    fn pools() -> (Pools, u32) {
+        let mut pools = Pools::new(&FixedState::with_seed(1));
+        let pool = pools.of(Ipv4Addr::new(242, 1, 0, 1));
+        (pools, pool)
+    }
+
+    #[test]
+    fn every_port_of_a_bucket_and_class_is_found_once() {
+        for (protocol, inside, ports) in [(17, 5, 16), (17, 5000, 1008), (1, 5, 1024)] {
+            let (mut pools, pool) = pools();
+            let bucket = Bucket::of_port(9);
+            let mut found = Vec::new();
+            while let Some(port) = pools.choose(pool, &end(protocol, inside), bucket, 12_345) {
+                assert_eq!(Bucket::of_port(port), bucket);
+                pools.take(pool, &end(protocol, port));
+                found.push(port);
+            }
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found.len(), ports);
+            assert!(protocol == 1 || found.iter().all(|&port| (port < 1024) == (inside < 1024)));
+        }
+    }
+
+    #[test]
+    fn port_0_is_an_identifier_but_no_port() {
+        let (mut pools, pool) = pools();
+        let bucket = Bucket::of_port(0);
+        for (protocol, ports) in [(6, 15), (17, 15), (1, 1024)] {
+            let mut zero = false;
+            let mut count = 0;
+            while let Some(port) = pools.choose(pool, &end(protocol, 1), bucket, 0) {
+                pools.take(pool, &end(protocol, port));
+                zero |= port == 0;
+                count += 1;
+            }
+            assert_eq!((zero, count), (protocol == 1, ports));
+        }
+    }
+
+    #[test]
+    fn the_same_port_is_kept_where_its_bucket_allows() {
+        let (mut pools, pool) = pools();
+        let inside = end(17, 5001);
+        assert_eq!(pools.choose(pool, &inside, Bucket::of_port(5001), 7), Some(5001));
+        pools.take(pool, &inside);
+        assert_ne!(pools.choose(pool, &inside, Bucket::of_port(5001), 7), Some(5001));
+    }
+
+    #[test]
+    fn a_shared_port_is_free_when_the_last_has_given_it_back() {
+        let (mut pools, pool) = pools();
+        let shared = end(6, 5001);
+        for _ in 0..3 {
+            pools.take(pool, &shared);
+        }
+        assert_eq!((pools.shared(), pools.pools[at(pool)].used[TCP]), (1, 1));
+        for _ in 0..3 {
+            assert!(pools.is_used(&shared));
+            pools.give_back(pool, &shared);
+        }
+        assert!(!pools.is_used(&shared));
+        assert_eq!((pools.shared(), pools.pools[at(pool)].used[TCP]), (0, 0));
+    }
+
+    #[test]
+    fn memory_of_an_address_is_used_again() {
+        let (mut pools, pool) = pools();
+        pools.take(pool, &end(17, 5001));
+        pools.enter(pool);
+        pools.give_back(pool, &end(17, 5001));
+        pools.leave(pool);
+        assert_eq!((pools.spare.len(), pools.iter().count()), (1, 0));
+        let other = pools.of(Ipv4Addr::new(242, 1, 0, 2));
+        assert_eq!(other, pool);
+        let inside = End { address: Ipv4Addr::new(10, 0, 0, 1), ..end(1, 0) };
+        assert_eq!(pools.choose(other, &inside, Bucket::of_port(0), 0), Some(0), "also for another protocol");
+        assert!(pools.spare.is_empty());
+    }
+}
