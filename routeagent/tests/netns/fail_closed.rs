@@ -210,7 +210,7 @@ table inet sources {
 }
 ";
 
-fn is_routed_to_tun(lab: &Lab, remote: &str) -> bool {
+pub(crate) fn is_routed_to_tun(lab: &Lab, remote: &str) -> bool {
     let address = remote.parse::<SocketAddr>().unwrap().ip().to_string();
     lab.try_ip("node", &["route", "get", &address]).contains("dev submariner")
 }
@@ -230,12 +230,18 @@ fn assert_refused(lab: &Lab, places: &[&str]) {
     assert_eq!(lab.leaked(), (0, 0));
 }
 
-fn connect(lab: &Lab, place: &str, to: &str) -> ErrorKind {
+pub(crate) fn connect(lab: &Lab, place: &str, to: &str) -> ErrorKind {
     let to: SocketAddr = to.parse().unwrap();
     lab.inside(place, || TcpStream::connect_timeout(&to, TIMEOUT)).unwrap_err().kind()
 }
 
-fn send(lab: &Lab, place: &str, to: &str, payload: &[u8], mark: Option<u32>) -> std::io::Result<usize> {
+pub(crate) fn send(
+    lab: &Lab,
+    place: &str,
+    to: &str,
+    payload: &[u8],
+    mark: Option<u32>,
+) -> std::io::Result<usize> {
     let to: SocketAddr = to.parse().unwrap();
     lab.inside(place, || {
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };

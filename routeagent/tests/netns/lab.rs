@@ -22,7 +22,7 @@ table inet seen {
     counter remote6 { }
     chain in {
         type filter hook prerouting priority raw
-        ip daddr { 10.2.0.0/16, 100.2.0.0/16 } counter name remote4
+        ip daddr { 10.2.0.0/16, 100.2.0.0/16, 242.2.0.0/16 } counter name remote4
         ip6 daddr fd00:2::/48 counter name remote6
     }
 }
@@ -247,6 +247,17 @@ impl Lab {
         self.put("Cluster", "clusters", cluster, &spec);
     }
 
+    pub(crate) fn put_global_cluster(
+        &self,
+        cluster: &str,
+        pods: &[&str],
+        services: &[&str],
+        global: &[&str],
+    ) {
+        let spec = json!({"cluster_id": cluster, "service_cidr": services, "cluster_cidr": pods, "global_cidr": global});
+        self.put("Cluster", "clusters", cluster, &spec);
+    }
+
     /// A Node object, as the API server has it.
     pub(crate) fn put_node(&self, name: &str, address: &str, pod_networks: &[String]) {
         let object = json!({
@@ -446,15 +457,16 @@ pub(crate) struct Tun {
 }
 
 impl Tun {
-    /// Waits for a packet that contains some text, as a gateway would read it. Packets of the kernel's own, such as
-    /// router solicitations, are passed over.
-    pub(crate) fn expect(&mut self, payload: &str) {
+    /// Waits for a packet that contains some text, as a gateway would read it, and returns it in hexadecimal. Packets of the
+    /// kernel's own, such as router solicitations, are passed over.
+    pub(crate) fn expect(&mut self, payload: &str) -> String {
         let wanted: String = payload.bytes().map(|byte| format!("{byte:02x}")).collect();
         let mut line = String::new();
         while !line.contains(&wanted) {
             line.clear();
             assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the TUN's reader ended");
         }
+        line
     }
 
     /// Ends as `kill -9` does.

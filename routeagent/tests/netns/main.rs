@@ -17,6 +17,7 @@
 mod between_nodes;
 mod cluster;
 mod fail_closed;
+mod globalnet;
 mod lab;
 mod reconcile;
 mod source_guard;

@@ -30,7 +30,9 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
         desired.hostnet.sysctls.extend(device_settings(tun, admission));
         deliver(desired, state, admission, tun);
     }
-    let unknown = own.health_check.filter(|address| !state.is_own_address(*address));
+    // With globalnet it is a global address, which the gateway translates to one of this node.
+    let is_foreign = |address: &IpAddr| !state.node.has_globalnet && !state.is_own_address(*address);
+    let unknown = own.health_check.filter(is_foreign);
     desired.conditions.extend(unknown.map(Condition::ForeignHealthCheck));
 }
 
