@@ -82,10 +82,6 @@ impl World {
         self.objects.get(&key).unwrap_or_else(|| panic!("there is no {key}"))
     }
 
-    pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
-        self.objects.contains_key(&ObjectKey::new(kind, namespace, name))
-    }
-
     pub(crate) fn names(&self, kind: Kind) -> Vec<String> {
         let of_kind = self.objects.keys().filter(|key| key.kind == kind);
         of_kind.map(|key| format!("{}/{}", key.namespace, key.name)).collect()
