@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Kind};
 use crate::index::NONE;
 use crate::nat::{Nat, Translation, epoch_of, rewrite_of};
 use crate::record::Phase;
@@ -62,6 +62,10 @@ impl Nat {
                 return Ok(self.go_on(index, flow, true));
             }
         }
+        // Only targets and the gateway are asked anything that they could answer.
+        if flow.kind == Kind::Reply {
+            return Err(Refusal::NoSession);
+        }
         //= https://www.rfc-editor.org/rfc/rfc4787#section-4.1
         //# A NAT MUST have an "Endpoint-Independent Mapping" behavior.
         match self.allowed_mapping(&inside_end(flow), rules) {
@@ -111,11 +115,10 @@ impl Nat {
         let bucket = rules.bucket_outbound(flow);
         let mapping = self.table.map(&inside, global, bucket, flow.destination, epoch_of(rules))?;
         let key = key_from(flow, self.table.mappings.get(mapping).outside_end());
-        // Only what has no ports can meet another's session here.
-        let result = match self.live(&key, rules) {
-            Ok(Some(_)) => Err(Refusal::TupleInUse),
-            Ok(None) | Err(_) => self.begin_outbound(mapping, key, flow, rules),
-        };
+        // A port is towards this address nobody else's. Only what has no ports can meet another's session here.
+        let is_taken = !flow.has_ports() && matches!(self.live(&key, rules), Ok(Some(_)));
+        let result =
+            if is_taken { Err(Refusal::TupleInUse) } else { self.begin_outbound(mapping, key, flow, rules) };
         if result.is_err() {
             self.table.abandon(mapping);
         }

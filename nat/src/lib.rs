@@ -18,6 +18,7 @@ mod config;
 mod explain;
 mod facts;
 mod fragment;
+mod hash;
 mod icmp;
 mod in2out;
 mod index;

@@ -9,6 +9,7 @@ use ipnet::Ipv4Net;
 use trieste_packet::WorkerId;
 
 use crate::facts::{Facts, Kind};
+use crate::hash::fold;
 use crate::owner::{BUCKETS, Bucket, OwnerKey};
 
 /// Who an egress rule is for. The order is the priority: the first that has the source wins.
@@ -329,13 +330,9 @@ impl RuleId {
     }
 }
 
-/// Mixes a hash and an address: a multiplication to 128 bits, folded.
+/// Mixes a hash and an address.
 fn mix(hash: u64, address: u64) -> u64 {
-    let product = u128::from(hash ^ 0x9e37_79b9_7f4a_7c15)
-        * u128::from(address.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ hash.rotate_left(32));
-    #[expect(clippy::cast_possible_truncation, reason = "both halves are taken, one by one")]
-    let folded = (product as u64) ^ ((product >> 64) as u64);
-    folded
+    fold(hash ^ 0x9e37_79b9_7f4a_7c15, address.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ hash.rotate_left(32))
 }
 
 /// Builds a snapshot. Of two rules that want one global address, the first keeps it.

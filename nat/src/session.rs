@@ -1,10 +1,8 @@
 //! A session: one inside end, one outside end, one remote end.
 
-use std::hash::BuildHasher;
 use std::net::Ipv4Addr;
 
-use foldhash::fast::FixedState;
-
+use crate::hash::HashKey;
 use crate::index::{Linked, NONE};
 use crate::record::Phase;
 
@@ -21,13 +19,13 @@ impl End {
         u64::from(u32::from(self.address)) << 32 | u64::from(self.port) << 16 | u64::from(self.protocol)
     }
 
-    pub(crate) fn hash(self, state: &FixedState) -> u64 {
-        state.hash_one(self.word())
+    pub(crate) fn hash(self, key: &HashKey) -> u64 {
+        key.hash(self.word(), 0)
     }
 
     /// Together with a remote address: what filtering looks for.
-    pub(crate) fn hash_with(self, remote: Ipv4Addr, state: &FixedState) -> u64 {
-        state.hash_one((self.word(), u64::from(u32::from(remote))))
+    pub(crate) fn hash_with(self, remote: Ipv4Addr, key: &HashKey) -> u64 {
+        key.hash(self.word(), u64::from(u32::from(remote)))
     }
 }
 
@@ -40,9 +38,9 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    pub(crate) fn hash(&self, state: &FixedState) -> u64 {
+    pub(crate) fn hash(&self, key: &HashKey) -> u64 {
         let remote = u64::from(u32::from(self.remote)) << 16 | u64::from(self.remote_port);
-        state.hash_one((self.outside.word(), remote))
+        key.hash(self.outside.word(), remote)
     }
 }
 

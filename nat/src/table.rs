@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use trieste_packet::wire::protocol;
 
 use crate::config::{Limits, Timers};
+use crate::hash::HashKey;
 use crate::index::{Index, NONE, Slab};
 use crate::journal::Journal;
 use crate::mapping::{Filter, Mapping};
@@ -50,7 +51,7 @@ pub(crate) struct Start {
 pub(crate) struct Table {
     pub(crate) limits: Limits,
     seconds: Seconds,
-    state: FixedState,
+    hash_key: HashKey,
     sip: (u64, u64),
     drawn: u64,
     /// Whole seconds since the beginning, as of the last call.
@@ -71,12 +72,14 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(timers: &Timers, limits: Limits, seed: u64) -> Self {
-        let state = FixedState::with_seed(seed);
+        let hash_key = HashKey::new(seed);
+        let state = FixedState::with_seed(hash_key.hash(seed, 0));
         // Links and generations need a few values of their own.
         let most = limits.sessions.min(u32::MAX / 4);
         Self {
             limits,
             seconds: Seconds::new(timers),
+            hash_key,
             sip: (seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15),
             drawn: 0,
             second: BEGINNING,
@@ -87,8 +90,7 @@ impl Table {
             filters: Slab::new(most),
             by_remote: Index::new(most),
             pools: Pools::new(&state),
-            sources: HashMap::with_hasher(state.clone()),
-            state,
+            sources: HashMap::with_hasher(state),
             wheel: Wheel::new(BEGINNING),
             journal: Journal::new(limits.changes),
             begun: 0,
@@ -110,7 +112,7 @@ impl Table {
 
     /// The session with a key, expired or not.
     pub(crate) fn find(&self, key: &Key) -> Option<u32> {
-        self.by_outside.find(&self.sessions, key.hash(&self.state), |session| session.key() == *key)
+        self.by_outside.find(&self.sessions, key.hash(&self.hash_key), |session| session.key() == *key)
     }
 
     /// The session with a key, if its time is not over.
@@ -130,7 +132,7 @@ impl Table {
 
     /// Begins a session. Its mapping exists, its key is free, and no other mapping has its filter.
     pub(crate) fn begin(&mut self, start: &Start) -> Result<u32, Refusal> {
-        self.check_limits(start)?;
+        self.count_session(start)?;
         let pool = match start.mapping {
             NONE => self.pools.of(start.key.outside.address),
             mapping => self.mappings.get(mapping).pool,
@@ -155,13 +157,9 @@ impl Table {
             protocol: start.inside.protocol,
             phase: start.phase,
         });
-        let Some(index) = made else {
-            self.pools.retire(pool);
-            return Err(Refusal::SessionLimit);
-        };
-        self.by_outside.insert(&mut self.sessions, start.key.hash(&self.state), index);
+        let index = made.expect("a session that was counted has a place");
+        self.by_outside.insert(&mut self.sessions, start.key.hash(&self.hash_key), index);
         self.pools.enter(pool);
-        self.sources.entry(start.inside.address).or_default().sessions += 1;
         if start.mapping != NONE {
             self.mappings.get_mut(start.mapping).sessions += 1;
             if has_filter(start.inside.protocol) {
@@ -180,7 +178,7 @@ impl Table {
         let session = *self.sessions.get(index);
         self.journal.gone(&session, self.second, self.deadline(&session));
         self.wheel.cancel(&mut self.sessions, index);
-        self.by_outside.remove(&mut self.sessions, session.key().hash(&self.state), index);
+        self.by_outside.remove(&mut self.sessions, session.key().hash(&self.hash_key), index);
         if !session.is_headless() {
             if has_filter(session.protocol) {
                 self.remove_filter(&session);
@@ -254,8 +252,9 @@ impl Table {
 
     // --- limits -----------------------------------------------------------------------------------------------
 
-    /// Strangers may use part of what there is, so that the inside can always begin something.
-    fn check_limits(&self, start: &Start) -> Result<(), Refusal> {
+    /// Counts a session in, unless there are as many as may be. Strangers may use part of what there is, so that the
+    /// inside can always begin something.
+    fn count_session(&mut self, start: &Start) -> Result<(), Refusal> {
         let (all, per_source) = if start.is_outbound {
             (self.limits.sessions, self.limits.sessions_per_source)
         } else {
@@ -264,8 +263,16 @@ impl Table {
         if self.sessions.is_full() || self.sessions.used() >= all {
             return Err(Refusal::SessionLimit);
         }
-        let used = self.sources.get(&start.inside.address).map_or(0, |usage| usage.sessions);
-        if used >= per_source { Err(Refusal::SourceLimit) } else { Ok(()) }
+        let usage = self.sources.entry(start.inside.address).or_default();
+        if usage.sessions >= per_source {
+            // A source that has nothing is remembered by nobody: the limit is 0, or it has a mapping.
+            if usage.mappings == 0 && usage.sessions == 0 {
+                self.sources.remove(&start.inside.address);
+            }
+            return Err(Refusal::SourceLimit);
+        }
+        usage.sessions += 1;
+        Ok(())
     }
 
     fn discount(&mut self, source: Ipv4Addr, change: impl FnOnce(&mut Usage)) {
@@ -281,7 +288,7 @@ impl Table {
 
     /// The mapping of an inside end.
     pub(crate) fn mapping_of(&self, inside: &End) -> Option<u32> {
-        let hash = inside.hash(&self.state);
+        let hash = inside.hash(&self.hash_key);
         self.by_inside.find(&self.mappings, hash, |mapping| mapping.inside_end() == *inside)
     }
 
@@ -328,7 +335,7 @@ impl Table {
             return Err(Refusal::SessionLimit);
         };
         self.pools.take(pool, outside);
-        self.by_inside.insert(&mut self.mappings, inside.hash(&self.state), index);
+        self.by_inside.insert(&mut self.mappings, inside.hash(&self.hash_key), index);
         self.sources.entry(inside.address).or_default().mappings += 1;
         Ok(index)
     }
@@ -346,7 +353,7 @@ impl Table {
     pub(crate) fn forbid(&mut self, index: u32) {
         let mapping = *self.mappings.get(index);
         if !mapping.is_forbidden {
-            self.by_inside.remove(&mut self.mappings, mapping.inside_end().hash(&self.state), index);
+            self.by_inside.remove(&mut self.mappings, mapping.inside_end().hash(&self.hash_key), index);
             self.mappings.get_mut(index).is_forbidden = true;
         }
     }
@@ -393,7 +400,7 @@ impl Table {
     fn unmap(&mut self, index: u32) {
         let mapping = *self.mappings.get(index);
         if !mapping.is_forbidden {
-            self.by_inside.remove(&mut self.mappings, mapping.inside_end().hash(&self.state), index);
+            self.by_inside.remove(&mut self.mappings, mapping.inside_end().hash(&self.hash_key), index);
         }
         self.pools.give_back(mapping.pool, &mapping.outside_end());
         self.discount(mapping.inside, |usage| usage.mappings -= 1);
@@ -409,7 +416,7 @@ impl Table {
     }
 
     fn filter(&self, outside: &End, remote: Ipv4Addr) -> Option<u32> {
-        let hash = outside.hash_with(remote, &self.state);
+        let hash = outside.hash_with(remote, &self.hash_key);
         let is_it = |filter: &Filter| filter.outside == *outside && filter.remote == remote;
         self.by_remote.find(&self.filters, hash, is_it)
     }
@@ -423,7 +430,7 @@ impl Table {
         let filter = Filter { link: NONE, mapping: start.mapping, sessions: 1, outside, remote };
         // There are never more filters than sessions, and as many may be.
         if let Some(index) = self.filters.insert(|_| filter) {
-            self.by_remote.insert(&mut self.filters, outside.hash_with(remote, &self.state), index);
+            self.by_remote.insert(&mut self.filters, outside.hash_with(remote, &self.hash_key), index);
         }
     }
 
@@ -433,7 +440,7 @@ impl Table {
         let filter = self.filters.get_mut(index);
         filter.sessions -= 1;
         if filter.sessions == 0 {
-            self.by_remote.remove(&mut self.filters, outside.hash_with(remote, &self.state), index);
+            self.by_remote.remove(&mut self.filters, outside.hash_with(remote, &self.hash_key), index);
             self.filters.remove(index);
         }
     }

@@ -253,7 +253,7 @@ fn is_allowed(choice: Choice, inside: Ipv4Addr, rewrite: &Rewrite) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_the_tables_are_consistent(

@@ -97,6 +97,15 @@ fn a_headless_pod_keeps_its_ports_and_is_answered() {
 }
 
 #[test]
+fn an_answer_to_nothing_does_not_leave() {
+    let mut lab = Lab::new(rules());
+    lab.leave(&ping(POD, REMOTE, 5)).unwrap();
+    let unasked = ping(REMOTE, POD, 5).reversed();
+    assert_eq!(lab.leave(&unasked), Err(Refusal::NoSession), "though a question of that identifier is open");
+    assert_eq!(lab.enter(&ping(REMOTE, cluster_globals()[0], 5)), Err(Refusal::NoMapping));
+}
+
+#[test]
 fn a_target_that_would_not_know_whom_it_answers_is_not_asked() {
     let mut builder = builder(1);
     builder.ingress(IngressKind::HeadlessPod, "shop/pod-db-0", HEADLESS_GLOBAL, HEADLESS_POD).unwrap();
