@@ -112,13 +112,16 @@ impl Nat {
             let key = key_from(flow, End { address: global, ..inside });
             return self.begin_outbound(NONE, key, flow, rules);
         }
+        // A free port is nobody else's. What has no ports can meet another's session; looking for it may end that one
+        // and its mapping, so it comes before anything is made.
+        let portless = key_from(flow, End { address: global, ..inside });
+        if !flow.has_ports() && matches!(self.live(&portless, rules), Ok(Some(_))) {
+            return Err(Refusal::TupleInUse);
+        }
         let bucket = rules.bucket_outbound(flow);
         let mapping = self.table.map(&inside, global, bucket, flow.destination, epoch_of(rules))?;
         let key = key_from(flow, self.table.mappings.get(mapping).outside_end());
-        // A port is towards this address nobody else's. Only what has no ports can meet another's session here.
-        let is_taken = !flow.has_ports() && matches!(self.live(&key, rules), Ok(Some(_)));
-        let result =
-            if is_taken { Err(Refusal::TupleInUse) } else { self.begin_outbound(mapping, key, flow, rules) };
+        let result = self.begin_outbound(mapping, key, flow, rules);
         if result.is_err() {
             self.table.abandon(mapping);
         }
