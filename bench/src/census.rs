@@ -20,7 +20,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use crate::pair::{Direction, Joint, Pair};
+use crate::pair::{Direction, Joint, Pair, Translated};
 use crate::report::Table;
 use crate::traffic::Shape;
 use instrument::{Atomics, Owner};
@@ -56,10 +56,14 @@ enum Case {
     EspOutboundSingle,
     EspInboundTrain,
     EspInboundSingle,
+    GlobalnetOutboundTrain,
+    GlobalnetOutboundSingle,
+    GlobalnetInboundTrain,
+    GlobalnetInboundSingle,
 }
 
 impl Case {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 12] = [
         Self::OutboundTrain,
         Self::OutboundSingle,
         Self::InboundTrain,
@@ -68,6 +72,10 @@ impl Case {
         Self::EspOutboundSingle,
         Self::EspInboundTrain,
         Self::EspInboundSingle,
+        Self::GlobalnetOutboundTrain,
+        Self::GlobalnetOutboundSingle,
+        Self::GlobalnetInboundTrain,
+        Self::GlobalnetInboundSingle,
     ];
 
     fn name(self) -> &'static str {
@@ -80,40 +88,92 @@ impl Case {
             Self::EspOutboundSingle => "esp-outbound-single",
             Self::EspInboundTrain => "esp-inbound-train",
             Self::EspInboundSingle => "esp-inbound-single",
+            Self::GlobalnetOutboundTrain => "globalnet-outbound-train",
+            Self::GlobalnetOutboundSingle => "globalnet-outbound-single",
+            Self::GlobalnetInboundTrain => "globalnet-inbound-train",
+            Self::GlobalnetInboundSingle => "globalnet-inbound-single",
         }
     }
 
     fn direction(self) -> Direction {
         match self {
-            Self::OutboundTrain | Self::OutboundSingle | Self::EspOutboundTrain | Self::EspOutboundSingle => {
-                Direction::Outbound
-            }
-            Self::InboundTrain | Self::InboundSingle | Self::EspInboundTrain | Self::EspInboundSingle => {
-                Direction::Inbound
-            }
+            Self::OutboundTrain
+            | Self::OutboundSingle
+            | Self::EspOutboundTrain
+            | Self::EspOutboundSingle
+            | Self::GlobalnetOutboundTrain
+            | Self::GlobalnetOutboundSingle => Direction::Outbound,
+            Self::InboundTrain
+            | Self::InboundSingle
+            | Self::EspInboundTrain
+            | Self::EspInboundSingle
+            | Self::GlobalnetInboundTrain
+            | Self::GlobalnetInboundSingle => Direction::Inbound,
         }
     }
 
     fn shape(self) -> Shape {
         match self {
-            Self::OutboundTrain | Self::InboundTrain | Self::EspOutboundTrain | Self::EspInboundTrain => {
-                Shape::train(1420, FLOWS)
-            }
-            Self::OutboundSingle | Self::InboundSingle | Self::EspOutboundSingle | Self::EspInboundSingle => {
-                Shape::single(1420, FLOWS)
-            }
+            Self::OutboundTrain
+            | Self::InboundTrain
+            | Self::EspOutboundTrain
+            | Self::EspInboundTrain
+            | Self::GlobalnetOutboundTrain
+            | Self::GlobalnetInboundTrain => Shape::train(1420, FLOWS),
+            Self::OutboundSingle
+            | Self::InboundSingle
+            | Self::EspOutboundSingle
+            | Self::EspInboundSingle
+            | Self::GlobalnetOutboundSingle
+            | Self::GlobalnetInboundSingle => Shape::single(1420, FLOWS),
         }
     }
 
     fn joint(self) -> Joint {
         match self {
-            Self::OutboundTrain | Self::OutboundSingle | Self::InboundTrain | Self::InboundSingle => {
-                Joint::Wireguard
-            }
             Self::EspOutboundTrain
             | Self::EspOutboundSingle
             | Self::EspInboundTrain
             | Self::EspInboundSingle => Joint::Esp,
+            Self::OutboundTrain
+            | Self::OutboundSingle
+            | Self::InboundTrain
+            | Self::InboundSingle
+            | Self::GlobalnetOutboundTrain
+            | Self::GlobalnetOutboundSingle
+            | Self::GlobalnetInboundTrain
+            | Self::GlobalnetInboundSingle => Joint::Wireguard,
+        }
+    }
+
+    fn translated(self) -> Translated {
+        match self {
+            Self::GlobalnetOutboundTrain | Self::GlobalnetOutboundSingle => Translated::East,
+            Self::GlobalnetInboundTrain | Self::GlobalnetInboundSingle => Translated::West,
+            Self::OutboundTrain
+            | Self::OutboundSingle
+            | Self::InboundTrain
+            | Self::InboundSingle
+            | Self::EspOutboundTrain
+            | Self::EspOutboundSingle
+            | Self::EspInboundTrain
+            | Self::EspInboundSingle => Translated::No,
+        }
+    }
+
+    /// The outbound case that a pass of this one begins with.
+    fn begins_with(self) -> Option<Self> {
+        match self {
+            Self::InboundTrain | Self::GlobalnetInboundTrain => Some(Self::OutboundTrain),
+            Self::InboundSingle | Self::GlobalnetInboundSingle => Some(Self::OutboundSingle),
+            Self::EspInboundTrain => Some(Self::EspOutboundTrain),
+            Self::EspInboundSingle => Some(Self::EspOutboundSingle),
+            Self::OutboundTrain
+            | Self::OutboundSingle
+            | Self::EspOutboundTrain
+            | Self::EspOutboundSingle
+            | Self::GlobalnetOutboundTrain
+            | Self::GlobalnetOutboundSingle => None,
         }
     }
 }
@@ -139,7 +199,8 @@ pub(crate) struct Counts {
 /// # Errors
 /// When it cannot be set up.
 pub(crate) fn work(workload: &Workload) -> anyhow::Result<()> {
-    let pair = Pair::new(workload.case.joint(), workload.case.shape(), PACKETS)?;
+    let case = workload.case;
+    let pair = Pair::translated(case.joint(), case.shape(), PACKETS, case.translated())?;
     let mut pass = pair.into_pass(workload.case.direction());
     for _ in 0..workload.passes {
         pass();
@@ -161,14 +222,9 @@ pub(crate) fn count() -> anyhow::Result<Vec<Counts>> {
 /// makes its datagrams, less that one's for inbound.
 fn count_case(case: Case, program: &Path, atomics: &Atomics) -> anyhow::Result<Counts> {
     let counts = difference(case, program, atomics)?;
-    match case {
-        Case::OutboundTrain | Case::OutboundSingle | Case::EspOutboundTrain | Case::EspOutboundSingle => {
-            Ok(counts)
-        }
-        Case::InboundTrain => Ok(counts.less(&difference(Case::OutboundTrain, program, atomics)?)),
-        Case::InboundSingle => Ok(counts.less(&difference(Case::OutboundSingle, program, atomics)?)),
-        Case::EspInboundTrain => Ok(counts.less(&difference(Case::EspOutboundTrain, program, atomics)?)),
-        Case::EspInboundSingle => Ok(counts.less(&difference(Case::EspOutboundSingle, program, atomics)?)),
+    match case.begins_with() {
+        None => Ok(counts),
+        Some(outbound) => Ok(counts.less(&difference(outbound, program, atomics)?)),
     }
 }
 

@@ -13,6 +13,7 @@ mod cables;
 mod census;
 mod clusters;
 mod esp;
+mod globalnet;
 mod lab;
 mod machine;
 mod measure;

@@ -1,16 +1,17 @@
 //! Two lines joined by a cable, in memory: east seals, west opens.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use arc_swap::ArcSwap;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use serde::Serialize;
 use trieste_cables::ipsec::EspSuite;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, LaneConfig};
+use trieste_nat::{EgressKind, IngressKind, Nat, OwnerKey, Rules, RulesBuilder};
 use trieste_packet::pool::TRAIN_SLOT_BYTES;
 use trieste_packet::{Batch, CableId, LaneId, MAX_BATCH, Outer, Packet, PoolConfig, WorkerId};
 use trieste_pipeline::{Config, LaneCommand, NatConfig, Pipeline, TablesBuilder};
@@ -68,6 +69,48 @@ impl Direction {
     }
 }
 
+/// Which line translates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Translated {
+    /// None.
+    No,
+    /// The first one, outbound: every flow gets a mapping and a session.
+    East,
+    /// The second one, inbound: all flows are for a headless pod, each with a session.
+    West,
+}
+
+impl Translated {
+    /// What is measured in a direction, with globalnet.
+    pub(crate) fn in_direction(direction: Direction) -> Self {
+        match direction {
+            Direction::Outbound => Self::East,
+            Direction::Inbound => Self::West,
+        }
+    }
+
+    /// Whether this side translates.
+    fn is(self, side: u8) -> bool {
+        self == if side == 1 { Self::East } else { Self::West }
+    }
+
+    /// What a side publishes.
+    fn published(self, side: u8) -> String {
+        if self.is(side) { format!("242.{side}.0.0/16") } else { format!("10.{side}.0.0/16") }
+    }
+
+    /// Where the packets go.
+    fn destination(self) -> [u8; 4] {
+        if self == Self::West { HEADLESS_GLOBAL } else { POD }
+    }
+}
+
+/// The pod that all packets are for, and its global IP.
+const POD: [u8; 4] = [10, 2, 0, 1];
+const HEADLESS_GLOBAL: [u8; 4] = [242, 2, 255, 254];
+/// Global IPs that sources leave with: room for a million mappings.
+const EGRESS_ADDRESSES: u8 = 64;
+
 /// Two lines, and what the first one's pods send.
 pub(crate) struct Pair {
     joint: Joint,
@@ -86,14 +129,27 @@ impl Pair {
     /// # Errors
     /// When they do not come together, which would be a bug.
     pub(crate) fn new(joint: Joint, shape: Shape, packets: usize) -> anyhow::Result<Self> {
+        Self::translated(joint, shape, packets, Translated::No)
+    }
+
+    /// The same, with a line that translates.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn translated(
+        joint: Joint,
+        shape: Shape,
+        packets: usize,
+        translated: Translated,
+    ) -> anyhow::Result<Self> {
         let now = Instant::now();
         let slots = shape.trains(packets) + 2 * MAX_BATCH;
         let (east, west) = (joint.kind(1, now), joint.kind(2, now));
         let mut pair = Self {
             joint,
-            east: line(&*east, &*west, 1, shape.bytes, slots, now)?,
-            west: line(&*west, &*east, 2, shape.bytes, slots, now)?,
-            source: Source::new(shape),
+            east: line(&*east, &*west, 1, shape.bytes, slots, translated, now)?,
+            west: line(&*west, &*east, 2, shape.bytes, slots, translated, now)?,
+            source: Source::to(shape, translated.destination()),
             shape,
             packets,
             now,
@@ -157,6 +213,43 @@ impl Pair {
                 left -= 1;
             }
         }
+    }
+
+    /// Swaps the first line's lane for one that swallows everything.
+    pub(crate) fn sink_east(&mut self) {
+        self.sink(Direction::Outbound);
+    }
+
+    /// From here on the first line's pods send other packets, to another address.
+    pub(crate) fn change_source(&mut self, shape: Shape, destination: Ipv4Addr) {
+        self.source = Source::to(shape, destination.octets());
+    }
+
+    /// Lets time go by.
+    pub(crate) fn wait(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    /// Sessions of the first line.
+    pub(crate) fn sessions(&self) -> u32 {
+        self.east.nat().map_or(0, Nat::session_count)
+    }
+
+    /// Fills one batch.
+    pub(crate) fn fill_one(&mut self, batch: &mut Batch) {
+        self.fill(std::slice::from_mut(batch));
+    }
+
+    /// Carries a batch through the first line and throws away what comes out.
+    pub(crate) fn line_out(&mut self, batch: &mut Batch) {
+        self.east.outbound(batch, self.now);
+        forget_outputs(&mut self.east);
+    }
+
+    /// Both.
+    pub(crate) fn outbound(&mut self, batch: &mut Batch) {
+        self.fill_one(batch);
+        self.line_out(batch);
     }
 
     /// Checks that what has been sent has arrived, and nothing else.
@@ -229,11 +322,16 @@ fn line(
     side: u8,
     mtu_bytes: u16,
     slots: usize,
+    translated: Translated,
     now: Instant,
 ) -> anyhow::Result<Pipeline> {
-    let subnet = |side: u8| -> anyhow::Result<IpNet> { Ok(format!("10.{side}.0.0/16").parse()?) };
+    let subnet = |side: u8| -> anyhow::Result<IpNet> { Ok(translated.published(side).parse()?) };
     let far = 3 - side;
     let mut tables = TablesBuilder::new(1, &[subnet(side)?], &[IpAddr::from([10, side, 0, 1])]);
+    if translated.is(side) {
+        let inside = Ipv4Net::new(Ipv4Addr::new(10, side, 0, 0), 16)?;
+        tables = tables.globalnet(&[inside], Arc::new(rules(side, inside)?), None);
+    }
     let cluster = tables.cluster("other", &[subnet(far)?])?;
     tables.path(cluster, LANE, CABLE, mtu_bytes)?;
     tables.identity(own.identity(&other.backend_config().into())?, LANE);
@@ -242,7 +340,7 @@ fn line(
         workers: 1,
         pool: PoolConfig { slots, slot_bytes: TRAIN_SLOT_BYTES },
         seed: 1,
-        nat: NatConfig::default(),
+        nat: nat_config(),
     };
     let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
     let mut line = Pipeline::new(config, tables, own.gate(), now);
@@ -252,6 +350,26 @@ fn line(
     let tunnel = own.connect(&lane, now)?;
     line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel }, now);
     Ok(line)
+}
+
+/// Room for as many flows as there are sessions, whoever has them.
+pub(crate) fn nat_config() -> NatConfig {
+    let mut config = NatConfig::default();
+    config.limits.mappings_per_source = u32::MAX;
+    config.limits.sessions_per_source = u32::MAX;
+    config
+}
+
+/// Egress addresses for everybody, and a headless pod.
+pub(crate) fn rules(side: u8, inside: Ipv4Net) -> anyhow::Result<Rules> {
+    let mut rules = RulesBuilder::new(1, OwnerKey([side; 16]), RulesBuilder::owners_among(1));
+    let addresses: Vec<_> = (1..=EGRESS_ADDRESSES).map(|last| Ipv4Addr::new(242, side, 0, last)).collect();
+    let cluster = rules.egress(EgressKind::Cluster, "bench", &addresses)?;
+    rules.member(cluster, inside);
+    if side == 2 {
+        rules.ingress(IngressKind::HeadlessPod, "bench", HEADLESS_GLOBAL.into(), POD.into())?;
+    }
+    Ok(rules.build())
 }
 
 fn address(side: u8) -> SocketAddr {
@@ -264,9 +382,13 @@ mod tests {
 
     #[test]
     fn every_joint_carries_every_packet() {
-        for joint in [Joint::Wireguard, Joint::Esp, Joint::Plain] {
+        let translated = [Translated::No, Translated::East, Translated::West];
+        for (joint, translated) in [Joint::Wireguard, Joint::Esp, Joint::Plain]
+            .into_iter()
+            .flat_map(|joint| translated.map(|it| (joint, it)))
+        {
             for shape in [Shape::single(1420, 3), Shape::train(1420, 3), Shape::single(64, 1)] {
-                let mut pair = Pair::new(joint, shape, 100).unwrap();
+                let mut pair = Pair::translated(joint, shape, 100, translated).unwrap();
                 let mut batches: Vec<Batch> = (0..2).map(|_| Batch::new()).collect();
                 pair.fill(&mut batches);
                 let mut sent = 0;

@@ -22,6 +22,7 @@ use trieste_packet::{Layout, LayoutKind, MAX_BATCH, Packet, Pool, PoolConfig};
 
 use crate::cables::lane::{self, Feed};
 use crate::census::{self, Counts};
+use crate::globalnet;
 use crate::machine::Circumstances;
 use crate::measure::{Candidate, Rounds, Sample, Spread};
 use crate::pair::{Direction, Joint, Pair};
@@ -42,6 +43,12 @@ pub(crate) struct Options {
     /// Packets in the ring of buffers.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(64..=16384))]
     ring: u16,
+    /// Numbers of flows that globalnet translates; none leaves it out.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 1_000_000], value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    globalnet_flows: Vec<u32>,
+    /// Leaves all but globalnet out.
+    #[arg(long)]
+    only_globalnet: bool,
     /// Leaves the counts out; they need valgrind and take half a minute.
     #[arg(long)]
     no_counts: bool,
@@ -62,6 +69,8 @@ struct Report {
     counts: Vec<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     counts_missing: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    globalnet: Option<globalnet::Report>,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,9 +99,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     };
     let pinned_to = options.rounds.pin()?;
+    // First, while nothing else has grown or shrunk the memory.
+    let globalnet = match &options.globalnet_flows[..] {
+        [] => None,
+        flows => Some(globalnet::measure(flows, options.rounds, usize::from(options.ring))?),
+    };
     let mut stages = Vec::new();
+    let sizes = if options.only_globalnet { &[] } else { &options.sizes[..] };
     for direction in [Direction::Outbound, Direction::Inbound] {
-        for &bytes in &options.sizes {
+        for &bytes in sizes {
             for is_train in [true, false] {
                 for &flows in &options.flows {
                     let shape =
@@ -103,7 +118,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     let (rounds, ring) = (options.rounds.rounds, options.ring);
-    let report = Report { circumstances, rounds, ring, pinned_to, stages, counts, counts_missing };
+    let report = Report { circumstances, rounds, ring, pinned_to, stages, counts, counts_missing, globalnet };
     if options.json { report::print_json(&report) } else { report::print(&text(&report)) }
 }
 
@@ -267,6 +282,9 @@ fn text(report: &Report) -> String {
         ]);
     }
     text += &table.text();
+    if let Some(globalnet) = &report.globalnet {
+        text += &globalnet.text();
+    }
     text += &format!(
         "\nPer packet on the wire, in steady state (1420 bytes, {} flows; what is done once per batch is a fraction):\n\n",
         census::FLOWS

@@ -62,11 +62,17 @@ pub(crate) struct Source {
 impl Source {
     /// Packets of this shape from 10.1.0.0/16 to 10.2.0.1.
     pub(crate) fn new(shape: Shape) -> Self {
+        Self::to(shape, [10, 2, 0, 1])
+    }
+
+    /// The same to another address.
+    pub(crate) fn to(shape: Shape, destination: [u8; 4]) -> Self {
         let mut bytes = vec![0u8; shape.total_bytes()];
         bytes[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0]);
         let total = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
         put16(&mut bytes, 2, total);
-        bytes[12..20].copy_from_slice(&[10, 1, 0, 0, 10, 2, 0, 1]);
+        bytes[12..16].copy_from_slice(&[10, 1, 0, 0]);
+        bytes[16..20].copy_from_slice(&destination);
         // Port 80, acknowledgement, eight words of header, ACK, window, timestamp option.
         put16(&mut bytes, 22, 80);
         put32(&mut bytes, 28, 1);

@@ -75,6 +75,13 @@ impl Nat {
         true
     }
 
+    /// Looks at a session without any effect but that it is fetched: for those of a whole batch, one after the other,
+    /// before each is touched. The value means nothing.
+    #[must_use]
+    pub fn look_ahead(&self, handle: Handle) -> u32 {
+        self.table.sessions.slots().get(crate::index::at(handle.index)).map_or(0, |session| session.last_seen)
+    }
+
     /// Removes sessions whose time is over; looks at `budget` sessions at most. Call it once per batch. Returns how
     /// many went.
     pub fn expire(&mut self, now: Instant, budget: usize) -> usize {
@@ -109,6 +116,12 @@ impl Nat {
     /// Takes what has changed since the last call, oldest first.
     pub fn changes(&mut self) -> impl Iterator<Item = Change> + '_ {
         self.table.journal.take()
+    }
+
+    /// Number of sessions.
+    #[must_use]
+    pub fn session_count(&self) -> u32 {
+        self.table.sessions.used()
     }
 
     /// What there is and was, for metrics.

@@ -4,8 +4,6 @@
 //! its next packet comes. The cache is two maps: when the young one is full it becomes the old one, and the old
 //! one's memory is used again. So it is bounded, forgets what is idle, and writes no time per packet.
 
-use std::hash::Hash;
-
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use trieste_packet::{ClusterId, Decision, DropReason, FlowKey};
@@ -25,19 +23,19 @@ pub(crate) enum Verdict {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry<V> {
+struct Entry {
     epoch: u64,
-    verdict: V,
+    verdict: Verdict,
 }
 
 /// A bounded cache of verdicts.
 #[derive(Debug)]
-pub(crate) struct Flows<K = FlowKey, V = Verdict> {
-    young: HashMap<K, Entry<V>, FixedState>,
-    old: HashMap<K, Entry<V>, FixedState>,
+pub(crate) struct Flows {
+    young: HashMap<FlowKey, Entry, FixedState>,
+    old: HashMap<FlowKey, Entry, FixedState>,
 }
 
-impl<K: Copy + Eq + Hash, V: Copy> Flows<K, V> {
+impl Flows {
     /// An empty cache. `seed` keys the hash, so that nobody outside can choose flows that collide.
     pub(crate) fn new(seed: u64) -> Self {
         let state = FixedState::with_seed(seed);
@@ -45,7 +43,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Flows<K, V> {
     }
 
     /// The verdict for a flow under the tables of `epoch`, if there is one.
-    pub(crate) fn lookup(&mut self, key: &K, epoch: u64) -> Option<V> {
+    pub(crate) fn lookup(&mut self, key: &FlowKey, epoch: u64) -> Option<Verdict> {
         if let Some(entry) = self.young.get(key) {
             return (entry.epoch == epoch).then_some(entry.verdict);
         }
@@ -58,7 +56,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Flows<K, V> {
     }
 
     /// Remembers a verdict.
-    pub(crate) fn learn(&mut self, key: K, epoch: u64, verdict: V) {
+    pub(crate) fn learn(&mut self, key: FlowKey, epoch: u64, verdict: Verdict) {
         if self.young.len() >= GENERATION && !self.young.contains_key(&key) {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.clear();

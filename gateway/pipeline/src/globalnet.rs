@@ -10,6 +10,7 @@
 //! Both directions work alike ([`in2out`], [`out2in`]); who owns a flow is a function of the packet and the tables.
 
 mod in2out;
+mod memo;
 mod out2in;
 mod pieces;
 mod upkeep;
@@ -23,21 +24,22 @@ use trieste_nat::{Config, Facts, FragmentLimits, Fragments, Handle, Kind, Nat, R
 use trieste_packet::wire::{Inner, Transport};
 use trieste_packet::{ClusterId, DropReason, PathId, WorkerId};
 
-use crate::flow::Flows;
+use memo::Memo;
+
 use crate::lanes::earliest;
 use crate::owner::Crossing;
 
 /// Steps of expiry at the end of every batch. Ours: a batch of 64 packets makes at most 64 sessions, so that what
 /// expires keeps up with what begins; and few enough to be lost in the time of a batch.
-pub(crate) const EXPIRY_PER_BATCH: usize = 64;
+pub const EXPIRY_PER_BATCH: usize = 64;
 /// Steps of expiry when timers are looked at, between batches.
 pub(crate) const EXPIRY_PER_TIMEOUT: usize = 1024;
 
 /// What translation has to know of a packet, before anything is decided.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Flow {
-    /// An IPv4 packet or fragment of a known flow.
-    Known(Facts),
+    /// An IPv4 packet or fragment of a known flow, with the hash that this is remembered by.
+    Known(Facts, u64),
     /// An ICMP message that is no query: an error, decided by what it quotes.
     Message,
     /// Not IPv4: not translated.
@@ -46,11 +48,16 @@ pub(crate) enum Flow {
 
 impl Flow {
     /// Of a packet that is no later fragment.
-    pub(crate) fn of(packet: &[u8], inner: &Inner) -> Self {
+    pub(crate) fn of(packet: &[u8], inner: &Inner, memo: &Memo) -> Self {
         if !inner.flow.is_ipv4() {
             return Self::Foreign;
         }
-        Facts::of(packet, inner).map_or(Self::Message, Self::Known)
+        Facts::of(packet, inner).map_or(Self::Message, |facts| Self::known(facts, memo))
+    }
+
+    /// Of a packet whose facts are known.
+    pub(crate) fn known(facts: Facts, memo: &Memo) -> Self {
+        Self::Known(facts, memo.hash(&Key::of(&facts)))
     }
 }
 
@@ -101,16 +108,21 @@ pub(crate) enum Plan {
 #[derive(Debug)]
 pub(crate) struct Translator {
     pub(crate) nat: Nat,
-    pub(crate) flows: Flows<Key, Plan>,
+    pub(crate) memo: Memo,
     /// Of first fragments, what is known of their flow; and later fragments that wait for that.
     pub(crate) fragments: Fragments<Facts>,
+    /// What is fetched ahead for a batch.
+    hashes: Vec<u64>,
+    ahead: Vec<Handle>,
 }
 
 impl Translator {
     pub(crate) fn new(config: Config, seed: u64, now: Instant) -> Self {
         Self {
             nat: Nat::new(config, seed, now),
-            flows: Flows::new(seed.rotate_left(17)),
+            memo: Memo::new(seed.rotate_left(17)),
+            hashes: Vec::new(),
+            ahead: Vec::new(),
             fragments: Fragments::new(FragmentLimits::default(), seed.rotate_left(41)),
         }
     }
@@ -120,9 +132,29 @@ impl Translator {
         earliest(self.nat.poll_timeout(), self.fragments.poll_timeout())
     }
 
+    /// Has what is remembered of a batch's flows fetched at once, rather than waiting for each when it is looked at.
+    pub(crate) fn fetch_ahead(&mut self, known: &[Flow]) {
+        self.hashes.clear();
+        let hash = |flow: &Flow| match flow {
+            Flow::Known(_, hash) => Some(*hash),
+            Flow::Message | Flow::Foreign => None,
+        };
+        self.hashes.extend(known.iter().filter_map(hash));
+        self.memo.sessions_ahead(&self.hashes, &mut self.ahead);
+        let seen = self.ahead.iter().fold(0, |sum: u32, session| sum ^ self.nat.look_ahead(*session));
+        // The loads are what counts; without a use of the sum they would not happen.
+        std::hint::black_box(seen);
+    }
+
     /// What was decided for a flow, and its session touched; `None` when it has to be decided (again).
-    pub(crate) fn remembered(&mut self, key: &Key, facts: &Facts, epoch: u64, now: Instant) -> Option<Plan> {
-        let plan = self.flows.lookup(key, epoch)?;
+    pub(crate) fn remembered(
+        &mut self,
+        (key, hash): (&Key, u64),
+        facts: &Facts,
+        epoch: u64,
+        now: Instant,
+    ) -> Option<Plan> {
+        let plan = self.memo.lookup(hash, key, epoch)?;
         match plan {
             Plan::Go { session: Some(session), .. } => {
                 self.nat.touch(session, tcp_flags(facts), now).then_some(plan)

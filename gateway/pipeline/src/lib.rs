@@ -40,6 +40,7 @@ mod trace;
 
 pub use counters::{Conservation, Counters};
 pub use ecn::decapsulate as ecn_decapsulate;
+pub use globalnet::EXPIRY_PER_BATCH;
 pub use lanes::{LaneCommand, LaneReport};
 pub use owner::{Crossing, Handoff, HandoffKind};
 pub use pipeline::{Config, Pipeline};

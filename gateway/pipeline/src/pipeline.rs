@@ -269,7 +269,7 @@ impl Pipeline {
         self.opened.drain();
         self.inner = Batch::with_limit(OUTPUT_LIMIT);
         if let Some(translator) = &mut self.translator {
-            translator.flows.clear();
+            translator.memo.clear();
         }
         self.looked = self.looked.min(self.to_wire.len());
         self.flows.clear();

@@ -80,17 +80,17 @@ impl Pipeline {
 
 impl Stage<'_> {
     fn outbound(&mut self, packet: &mut Packet, inner: &Inner, flow: Flow) -> Result<(), Exit> {
-        let facts = match flow {
-            Flow::Known(facts) => facts,
+        let (facts, hash) = match flow {
+            Flow::Known(facts, hash) => (facts, hash),
             Flow::Message => return self.message(packet, inner),
             Flow::Foreign => {
                 return classify::outbound_one(packet, inner, self.tables, self.flows).map_err(Exit::Drop);
             }
         };
         let key = Key::of(&facts);
-        let plan = match self.translator.remembered(&key, &facts, self.tables.epoch(), self.now) {
+        let plan = match self.translator.remembered((&key, hash), &facts, self.tables.epoch(), self.now) {
             Some(plan) => plan,
-            None => self.decide(&facts, key, inner)?,
+            None => self.decide(&facts, (key, hash), inner)?,
         };
         match plan {
             Plan::Go { way, rewrite, .. } => {
@@ -103,7 +103,7 @@ impl Stage<'_> {
     }
 
     /// Decides for a flow, and remembers what holds for its next packets as well.
-    fn decide(&mut self, facts: &Facts, key: Key, inner: &Inner) -> Result<Plan, Exit> {
+    fn decide(&mut self, facts: &Facts, (key, hash): (Key, u64), inner: &Inner) -> Result<Plan, Exit> {
         let epoch = self.tables.epoch();
         let plan = match route(self.tables, facts) {
             Err(reason) => Plan::Refuse(reason),
@@ -120,7 +120,7 @@ impl Stage<'_> {
                 }
             }
         };
-        self.translator.flows.learn(key, epoch, plan);
+        self.translator.memo.learn(hash, key, epoch, plan);
         Ok(plan)
     }
 

@@ -86,8 +86,8 @@ impl Stage<'_> {
                 Way::From(lane.cluster)
             }
         };
-        let facts = match (flow, way) {
-            (Flow::Known(facts), _) => facts,
+        let (facts, hash) = match (flow, way) {
+            (Flow::Known(facts, hash), _) => (facts, hash),
             (Flow::Message, _) => return self.message(packet, inner, way, crossing),
             (Flow::Foreign, Way::From(cluster)) => {
                 let result = classify::inbound_one(inner, cluster, self.tables, self.flows);
@@ -96,9 +96,9 @@ impl Stage<'_> {
             (Flow::Foreign, _) => return Err(Exit::Drop(DropReason::NoRoute)),
         };
         let key = Key::of(&facts);
-        let plan = match self.translator.remembered(&key, &facts, self.tables.epoch(), self.now) {
+        let plan = match self.translator.remembered((&key, hash), &facts, self.tables.epoch(), self.now) {
             Some(plan) if !matches!(plan, Plan::Go { way: other, .. } if other != way) => plan,
-            _ => match self.decide(packet, &facts, key, way) {
+            _ => match self.decide(packet, &facts, (key, hash), way) {
                 Ok(plan) => plan,
                 Err(reason) => return Err(self.judge(packet, inner, reason)),
             },
@@ -111,7 +111,13 @@ impl Stage<'_> {
     }
 
     /// Decides for a flow, and remembers what holds for its next packets as well.
-    fn decide(&mut self, packet: &Packet, facts: &Facts, key: Key, way: Way) -> Result<Plan, DropReason> {
+    fn decide(
+        &mut self,
+        packet: &Packet,
+        facts: &Facts,
+        (key, hash): (Key, u64),
+        way: Way,
+    ) -> Result<Plan, DropReason> {
         admit(self.tables, facts, way)?;
         let owner = self.rules.owner_inbound(facts);
         let plan = if owner == self.worker {
@@ -121,7 +127,7 @@ impl Stage<'_> {
         } else {
             Plan::Hand(owner)
         };
-        self.translator.flows.learn(key, self.tables.epoch(), plan);
+        self.translator.memo.learn(hash, key, self.tables.epoch(), plan);
         Ok(plan)
     }
 

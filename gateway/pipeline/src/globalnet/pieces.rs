@@ -10,6 +10,7 @@ use trieste_nat::{Facts, FragmentKey, Fragments, Kind, Rules};
 use trieste_packet::wire::{Inner, Transport};
 use trieste_packet::{Batch, DropReason, Drops, Packet, Pool, WorkerId};
 
+use super::memo::Memo;
 use super::{Flow, is_piece};
 use crate::classify;
 use crate::owner::{Crossing, Handoff, HandoffKind};
@@ -21,6 +22,7 @@ struct Weaver<'a> {
     workers: u16,
     crossing: Crossing,
     fragments: &'a mut Fragments<Facts>,
+    memo: &'a Memo,
     rules: &'a Rules,
     batch: &'a mut Batch,
     headers: &'a mut Vec<Inner>,
@@ -37,12 +39,14 @@ impl Pipeline {
     /// that have waited long enough come into it, behind their first.
     pub(crate) fn know(&mut self, batch: &mut Batch, crossing: Crossing, rules: &Rules, now: Instant) {
         self.begin_translating(now);
+        let Some(translator) = self.translator.as_deref_mut() else { return };
         self.known.clear();
         let mut has_pieces = false;
         for (packet, inner) in batch.as_slice().iter().zip(&self.headers) {
             has_pieces |= is_piece(inner);
-            self.known.push(Flow::of(packet.bytes(), inner));
+            self.known.push(Flow::of(packet.bytes(), inner, &translator.memo));
         }
+        translator.fetch_ahead(&self.known);
         if !has_pieces {
             return;
         }
@@ -84,11 +88,13 @@ impl Pipeline {
         rules: &'a Rules,
         now: Instant,
     ) -> Option<Weaver<'a>> {
+        let translator = self.translator.as_deref_mut()?;
         Some(Weaver {
             worker: self.config.worker,
             workers: self.config.workers,
             crossing,
-            fragments: &mut self.translator.as_deref_mut()?.fragments,
+            fragments: &mut translator.fragments,
+            memo: &translator.memo,
             rules,
             batch,
             headers: &mut self.headers,
@@ -116,10 +122,10 @@ impl Weaver<'_> {
         };
         let mut packet = handoff.packet;
         match (classify::parse_packet(&mut packet), facts) {
-            (Ok(inner), Some(facts)) => self.add(packet, inner, Flow::Known(facts)),
+            (Ok(inner), Some(facts)) => self.add(packet, inner, Flow::known(facts, self.memo)),
             (Ok(inner), None) if is_piece(&inner) => self.piece(packet, inner),
             (Ok(inner), None) => {
-                let flow = Flow::of(packet.bytes(), &inner);
+                let flow = Flow::of(packet.bytes(), &inner, self.memo);
                 self.add(packet, inner, flow);
             }
             (Err(reason), _) => self.drops.discard(packet, reason, self.pool),
@@ -145,7 +151,7 @@ impl Weaver<'_> {
             let (drops, pool) = (&mut *self.drops, &mut *self.pool);
             let lose = |packet| drops.discard(packet, DropReason::NatFragment, pool);
             if let Some((facts, packet)) = self.fragments.follow(key, packet, self.now, lose) {
-                self.add(packet, inner, Flow::Known(facts));
+                self.add(packet, inner, Flow::known(facts, self.memo));
             }
         }
     }
@@ -155,14 +161,14 @@ impl Weaver<'_> {
             // Of an ICMP error only a whole one can be translated.
             return self.drops.discard(packet, DropReason::NatUntranslatable, self.pool);
         };
-        self.add(packet, inner, Flow::Known(facts));
+        self.add(packet, inner, Flow::known(facts, self.memo));
         let (drops, pool) = (&mut *self.drops, &mut *self.pool);
         let lose = |packet| drops.discard(packet, DropReason::NatFragment, pool);
         let released = &mut *self.released;
         self.fragments.settle(key, facts, self.now, |packet| released.push(packet), lose);
         for packet in std::mem::take(self.released) {
             match Inner::parse(packet.bytes()) {
-                Ok(inner) => self.add(packet, inner, Flow::Known(facts)),
+                Ok(inner) => self.add(packet, inner, Flow::known(facts, self.memo)),
                 Err(reason) => self.drops.discard(packet, reason, self.pool),
             }
         }

@@ -83,6 +83,6 @@ impl Pipeline {
 
     /// Translated flows that are remembered.
     pub(crate) fn translated_flows(&self) -> u64 {
-        self.translator.as_ref().map_or(0, |translator| translator.flows.len() as u64)
+        self.translator.as_ref().map_or(0, |translator| translator.memo.len() as u64)
     }
 }
