@@ -5,19 +5,22 @@
 
 use crate::owner::sip;
 
-/// The secret sides of the multiplications.
+/// The secret sides of the multiplications: a keyed hash for what packets choose, here and in flow caches.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HashKey([u64; 4]);
+pub struct HashKey([u64; 4]);
 
 impl HashKey {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The key that a secret seed stands for.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         let part = |number| sip::hash_seven(seed, !seed, [b'k', b'e', b'y', number, 0, 0, 0]);
         // The last multiplier is odd, so that it loses nothing.
         Self([part(0), part(1), part(2), part(3) | 1])
     }
 
     /// The hash of two words.
-    pub(crate) fn hash(&self, a: u64, b: u64) -> u64 {
+    #[must_use]
+    pub fn hash(&self, a: u64, b: u64) -> u64 {
         let [a_key, b_key, between, last] = self.0;
         fold(fold(a ^ a_key, b ^ b_key) ^ between, last)
     }

@@ -44,6 +44,7 @@ pub use config::{Config, Limits, Timers};
 pub use explain::Explanation;
 pub use facts::{Facts, Kind};
 pub use fragment::{FragmentCounters, FragmentKey, FragmentLimits, Fragments};
+pub use hash::HashKey;
 pub use icmp::Quote;
 pub use nat::{Handle, Nat, Translation};
 pub use owner::{BUCKETS, Bucket, OwnerKey};

@@ -62,7 +62,7 @@ impl Flow {
 }
 
 /// What a translated flow is remembered by: 16 bytes. A question and an answer of ICMP are two flows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     addresses: u64,
     rest: u64,

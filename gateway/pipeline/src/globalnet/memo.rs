@@ -4,10 +4,7 @@
 //! whole batch at once ([`Memo::sessions_ahead`]): loads that do not wait for one another take little longer than one.
 //! Memory is reserved once and used as flows come; when all places are taken, the flow that was learnt first goes.
 
-use std::hash::BuildHasher as _;
-
-use foldhash::fast::FixedState;
-use trieste_nat::Handle;
+use trieste_nat::{Handle, HashKey};
 
 use super::{Key, Plan};
 
@@ -38,7 +35,7 @@ const _: () = assert!(size_of::<Place>() == 64);
 /// A bounded store of plans.
 #[derive(Debug)]
 pub(crate) struct Memo {
-    state: FixedState,
+    hash_key: HashKey,
     heads: Vec<u32>,
     places: Vec<Place>,
     /// The place that is taken next when there is no free one.
@@ -49,7 +46,7 @@ impl Memo {
     /// An empty store. `seed` keys the hash, so that nobody outside can choose flows that collide.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            state: FixedState::with_seed(seed),
+            hash_key: HashKey::new(seed),
             heads: vec![NOTHING; HEADS],
             places: Vec::with_capacity(PLACES),
             oldest: 0,
@@ -58,7 +55,7 @@ impl Memo {
 
     /// The hash of a flow, to look it up by.
     pub(crate) fn hash(&self, key: &Key) -> u64 {
-        self.state.hash_one(key)
+        self.hash_key.hash(key.addresses, key.rest)
     }
 
     /// The plan for a flow under the tables of `epoch`, if there is one.
