@@ -15,10 +15,11 @@
 //! * [`nat`] puts address translation between a gateway and the underlay.
 //! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it.
 //! * [`image`] is our container image, of the programs under test.
+//! * [`translator`] is globalnet's translation without a gateway around it.
 //! * [`fuzz`] feeds bytes that nobody sane would send to everything that reads bytes.
 //! * [`demo`] is `./dev demo`.
 //!
-//! Everything but `fuzz` needs root. Nothing here leaves the namespaces that it made.
+//! Everything but `fuzz` and `translator` needs root. Nothing here leaves the namespaces that it made.
 #![forbid(unsafe_code)]
 
 pub mod broker;
@@ -45,4 +46,5 @@ pub mod registry;
 pub mod strongswan;
 pub mod topology;
 pub mod traffic;
+pub mod translator;
 pub mod wait;

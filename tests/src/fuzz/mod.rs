@@ -8,6 +8,7 @@ mod esp;
 mod ike_message;
 mod inner;
 mod line;
+mod nat;
 mod natdiscovery;
 mod objects;
 mod responder;
@@ -29,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     ("ike_message", ike_message::target),
     ("ike_stranger", responder::stranger_target),
     ("ike_peer", responder::peer_target),
+    ("nat", nat::target),
     ("objects", objects::target),
     ("natdiscovery", natdiscovery::target),
 ];
@@ -78,7 +80,8 @@ impl Mutator {
         Self { state: seed | 1 }
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    /// A number below `limit`, which is at least 1.
+    pub fn below(&mut self, limit: usize) -> usize {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
