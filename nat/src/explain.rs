@@ -161,7 +161,7 @@ impl Nat {
     fn explain_filter(&self, flow: &Facts, explanation: &mut Explanation) -> Result<Rewrite, Refusal> {
         let key = key_to(flow);
         let (remote, port) = (flow.source, flow.destination_port);
-        if let Some(index) = self.table.filter_of(&key.outside, key.remote) {
+        if let Some(index) = self.table.filter_of(&key.end, key.remote) {
             let mapping = self.table.mappings.get(index);
             explanation.say(format!(
                 "{}:{} is mapped to port {port} and has sent to {remote}",
@@ -173,7 +173,7 @@ impl Nat {
                 Ok(would_enter(flow, mapping.inside, mapping.inside_port))
             };
         }
-        if self.table.pools.is_used(&key.outside) {
+        if self.table.pools.is_used(&key.end) {
             explanation.say(format!("port {port} is mapped, but its inside end has not sent to {remote}"));
             return Err(Refusal::Filtered);
         }

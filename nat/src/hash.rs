@@ -54,7 +54,8 @@ mod tests {
         let known = HashKey::new(1);
         // Words as sessions have them, all of them in one chain of 1024 for who knows the seed.
         let words = (0..).map(|remote: u64| (0xf201_0001_1388_0006, remote << 16 | 80));
-        let flood: Vec<_> = words.filter(|&(a, b)| known.hash(a, b) % 1024 == 0).take(1024).collect();
+        let flood: Vec<_> =
+            words.filter(|&(a, b)| known.hash(a, b).is_multiple_of(1024)).take(1024).collect();
         assert_eq!(longest_chain(&flood, 1), 1024);
         for seed in (2..200).chain((0..63).map(|bit| 1 ^ (2 << bit))) {
             let longest = longest_chain(&flood, seed);

@@ -6,10 +6,17 @@
 /// The end of a list, and the link of what is in none.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What can be chained.
+/// What can be chained, in one index or in two. A slot that is free is chained by its first link.
 pub(crate) trait Linked {
-    fn link(&self) -> u32;
-    fn set_link(&mut self, next: u32);
+    fn link(&self, chain: Chain) -> u32;
+    fn set_link(&mut self, chain: Chain, next: u32);
+}
+
+/// Which of an item's links an index uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chain {
+    First,
+    Second,
 }
 
 /// Slots that are used again, up to a limit.
@@ -61,14 +68,14 @@ impl<T: Linked + Copy> Slab<T> {
         }
         let index = self.free;
         let slot = &mut self.slots[at(index)];
-        self.free = slot.link();
+        self.free = slot.link(Chain::First);
         *slot = make(Some(slot));
         Some(index)
     }
 
     /// Gives a slot back. It must be in no chain.
     pub(crate) fn remove(&mut self, index: u32) {
-        self.slots[at(index)].set_link(self.free);
+        self.slots[at(index)].set_link(Chain::First, self.free);
         self.free = index;
         self.used -= 1;
     }
@@ -79,12 +86,13 @@ impl<T: Linked + Copy> Slab<T> {
 pub(crate) struct Index {
     heads: Vec<u32>,
     mask: u64,
+    chain: Chain,
 }
 
 impl Index {
-    pub(crate) fn new(limit: u32) -> Self {
+    pub(crate) fn new(limit: u32, chain: Chain) -> Self {
         let heads = at(limit.max(1)).next_power_of_two();
-        Self { heads: vec![0; heads], mask: heads as u64 - 1 }
+        Self { heads: vec![0; heads], mask: heads as u64 - 1, chain }
     }
 
     fn head(&self, hash: u64) -> usize {
@@ -103,29 +111,29 @@ impl Index {
             if is_it(slot) {
                 return Some(index);
             }
-            index = slot.link();
+            index = slot.link(self.chain);
         }
         None
     }
 
     pub(crate) fn insert<T: Linked + Copy>(&mut self, slab: &mut Slab<T>, hash: u64, index: u32) {
         let head = self.head(hash);
-        slab.get_mut(index).set_link(self.heads[head].wrapping_sub(1));
+        slab.get_mut(index).set_link(self.chain, self.heads[head].wrapping_sub(1));
         self.heads[head] = index.wrapping_add(1);
     }
 
     pub(crate) fn remove<T: Linked + Copy>(&mut self, slab: &mut Slab<T>, hash: u64, index: u32) {
         let head = self.head(hash);
-        let next = slab.get(index).link();
+        let next = slab.get(index).link(self.chain);
         let mut before = self.heads[head].wrapping_sub(1);
         if before == index {
             self.heads[head] = next.wrapping_add(1);
             return;
         }
         while before != NONE {
-            let link = slab.get(before).link();
+            let link = slab.get(before).link(self.chain);
             if link == index {
-                slab.get_mut(before).set_link(next);
+                slab.get_mut(before).set_link(self.chain, next);
                 return;
             }
             before = link;
@@ -151,11 +159,11 @@ mod tests {
     }
 
     impl Linked for Item {
-        fn link(&self) -> u32 {
+        fn link(&self, _chain: Chain) -> u32 {
             self.link
         }
 
-        fn set_link(&mut self, next: u32) {
+        fn set_link(&mut self, _chain: Chain, next: u32) {
             self.link = next;
         }
     }
@@ -167,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_index_finds_what_was_put_in_and_nothing_else() {
-        let (mut slab, mut index) = (Slab::new(500), Index::new(16));
+        let (mut slab, mut index) = (Slab::new(500), Index::new(16, Chain::First));
         let mut model = BTreeMap::new();
         let mut state = 1_u64;
         for _ in 0..20_000 {

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::index::Linked;
+use crate::index::{Chain, Linked};
 use crate::session::End;
 
 /// What an inside end is outside, whoever it talks to (endpoint-independent). It lives as long as it has sessions.
@@ -26,11 +26,11 @@ pub(crate) struct Mapping {
 }
 
 impl Linked for Mapping {
-    fn link(&self) -> u32 {
+    fn link(&self, _chain: Chain) -> u32 {
         self.link
     }
 
-    fn set_link(&mut self, next: u32) {
+    fn set_link(&mut self, _chain: Chain, next: u32) {
         self.link = next;
     }
 }
@@ -58,11 +58,11 @@ pub(crate) struct Filter {
 }
 
 impl Linked for Filter {
-    fn link(&self) -> u32 {
+    fn link(&self, _chain: Chain) -> u32 {
         self.link
     }
 
-    fn set_link(&mut self, next: u32) {
+    fn set_link(&mut self, _chain: Chain, next: u32) {
         self.link = next;
     }
 }

@@ -178,12 +178,21 @@ impl Nat {
         result
     }
 
-    /// The session with a key. One whose time is over, or that the rules forbid, is ended on the way.
+    /// The session with a key as seen from outside. One whose time is over, or that the rules forbid, is ended on the way.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`] when the rules have forbidden it.
     pub(crate) fn live(&mut self, key: &Key, rules: &Rules) -> Result<Option<u32>, Refusal> {
-        let Some(index) = self.table.find(key) else { return Ok(None) };
+        self.judged(self.table.find(key), rules)
+    }
+
+    /// The session with a key as seen from inside, likewise.
+    pub(crate) fn live_from_inside(&mut self, key: &Key, rules: &Rules) -> Option<u32> {
+        self.judged(self.table.find_from_inside(key), rules).unwrap_or(None)
+    }
+
+    fn judged(&mut self, found: Option<u32>, rules: &Rules) -> Result<Option<u32>, Refusal> {
+        let Some(index) = found else { return Ok(None) };
         let session = *self.table.sessions.get(index);
         if self.table.is_over(&session) {
             self.table.end(index);

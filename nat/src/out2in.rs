@@ -5,7 +5,7 @@ use std::time::Instant;
 use trieste_packet::wire::protocol;
 
 use crate::facts::{Facts, Kind};
-use crate::in2out::{headless_keys, inside_end, key_from};
+use crate::in2out::{inside_end, key_from};
 use crate::index::NONE;
 use crate::nat::{Nat, Translation, epoch_of, rewrite_of};
 use crate::record::Phase;
@@ -36,8 +36,8 @@ impl Nat {
         if let Some(rule) = static_target(flow, rules) {
             return Some(static_rewrite(rule, flow));
         }
-        let index = self.peek(&key_to(flow), rules, now)?;
-        Some(rewrite_of(self.table.sessions.get(index), false))
+        let index = self.table.find(&key_to(flow))?;
+        self.is_good(index, rules, now).then(|| rewrite_of(self.table.sessions.get(index), false))
     }
 
     fn inbound(&mut self, flow: &Facts, rules: &Rules) -> Result<Translation, Refusal> {
@@ -67,19 +67,12 @@ impl Nat {
             return Err(Refusal::NoSession);
         }
         let answer = Facts { destination: rule.inside, ..*flow }.reversed();
-        if self.is_answered_otherwise(&answer, &key, rules) {
+        // Its answers would be taken for those of another session: it was asked by the same remote end at another
+        // global address, or asks that end itself.
+        if self.live_from_inside(&key_from(&answer, inside_end(&answer)), rules).is_some() {
             return Err(Refusal::TupleInUse);
         }
         self.begin_inbound(NONE, inside_end(&answer), key, flow, rules)
-    }
-
-    /// Whether answers of a target would be taken for those of another session: it was asked by the same remote end
-    /// at another global address, or asks that end itself.
-    fn is_answered_otherwise(&self, answer: &Facts, key: &Key, rules: &Rules) -> bool {
-        let by_mapping = self.table.mapping_of(&inside_end(answer));
-        let own = by_mapping.map(|index| key_from(answer, self.table.mappings.get(index).outside_end()));
-        let mut others = headless_keys(answer, rules).chain(own).filter(|other| other != key);
-        others.any(|other| self.table.find_live(&other).is_some())
     }
 
     /// To an outside end of a mapping.
@@ -96,15 +89,19 @@ impl Nat {
         //# If a more stringent filtering behavior is most
         //# important, it is RECOMMENDED that a NAT have "Address-Dependent
         //# Filtering" behavior.
-        match self.table.filter_of(&key.outside, key.remote) {
+        match self.table.filter_of(&key.end, key.remote) {
             Some(mapping) if !self.still_allows(mapping, rules) => Err(Refusal::Forbidden),
             Some(_) if flow.protocol == protocol::TCP && !flow.is_syn() => Err(Refusal::NoSession),
             Some(mapping) => {
                 let inside = self.table.mappings.get(mapping).inside_end();
+                // The same two ends talk already, by a global address that leads to the inside end.
+                if self.live_from_inside(&Key { end: inside, ..key }, rules).is_some() {
+                    return Err(Refusal::TupleInUse);
+                }
                 self.begin_inbound(mapping, inside, key, flow, rules)
             }
             None if flow.is_syn() => Err(Refusal::UnsolicitedSyn),
-            None if self.table.pools.is_used(&key.outside) => Err(Refusal::Filtered),
+            None if self.table.pools.is_used(&key.end) => Err(Refusal::Filtered),
             None => Err(Refusal::NoMapping),
         }
     }
@@ -133,7 +130,7 @@ impl Nat {
 /// The session of an inbound packet.
 pub(crate) fn key_to(flow: &Facts) -> Key {
     Key {
-        outside: End { protocol: flow.protocol, address: flow.destination, port: flow.destination_port },
+        end: End { protocol: flow.protocol, address: flow.destination, port: flow.destination_port },
         remote: flow.source,
         remote_port: flow.remote_port(flow.source_port),
     }

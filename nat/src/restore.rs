@@ -40,10 +40,11 @@ impl Nat {
         self.tick(now);
         let inside = End { protocol: record.protocol, address: record.inside, port: record.inside_port };
         let outside = End { protocol: record.protocol, address: record.outside, port: record.outside_port };
-        let key = Key { outside, remote: record.remote, remote_port: record.remote_port };
+        let key = Key { end: outside, remote: record.remote, remote_port: record.remote_port };
         if !is_possible(record, rules)
             || !rules.allows(record.inside, record.outside, record.headless)
             || self.table.find(&key).is_some()
+            || self.table.find_from_inside(&Key { end: inside, ..key }).is_some()
         {
             return false;
         }
@@ -68,7 +69,7 @@ impl Nat {
     /// The mapping of a session that is restored: the one that is there if it is the same, else a new one at the
     /// port that it had. TCP ports may be shared, towards different remote addresses.
     fn restored_mapping(&mut self, inside: &End, key: &Key, rules: &Rules) -> Option<u32> {
-        let outside = key.outside;
+        let outside = key.end;
         let there = self.table.mapping_of(inside);
         if self.table.filter_of(&outside, key.remote).is_some_and(|other| Some(other) != there) {
             return None;

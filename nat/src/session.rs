@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use crate::hash::HashKey;
-use crate::index::{Linked, NONE};
+use crate::index::{Chain, Linked, NONE};
 use crate::record::Phase;
 
 /// An address and a port or ICMP identifier, with the protocol they belong to.
@@ -29,10 +29,10 @@ impl End {
     }
 }
 
-/// What names a session from outside, and from inside once its mapping is known.
+/// What names a session: its end here, seen from outside or from inside, and its remote end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub(crate) outside: End,
+    pub(crate) end: End,
     pub(crate) remote: Ipv4Addr,
     pub(crate) remote_port: u16,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn hash(&self, key: &HashKey) -> u64 {
         let remote = u64::from(u32::from(self.remote)) << 16 | u64::from(self.remote_port);
-        key.hash(self.outside.word(), remote)
+        key.hash(self.end.word(), remote)
     }
 }
 
@@ -57,8 +57,10 @@ pub(crate) struct Session {
     /// Neighbours on the wheel.
     pub(crate) earlier: u32,
     pub(crate) later: u32,
-    /// Next in its hash chain or among free slots.
+    /// Next in its hash chain by the outside end, or among free slots.
     pub(crate) link: u32,
+    /// Next in its hash chain by the inside end.
+    pub(crate) inside_link: u32,
     /// Its mapping; [`NONE`] for a headless target's.
     pub(crate) mapping: u32,
     /// Epoch of the rules that allowed it last, its low bits.
@@ -79,19 +81,30 @@ pub(crate) struct Session {
 const _: () = assert!(size_of::<Session>() == 64);
 
 impl Linked for Session {
-    fn link(&self) -> u32 {
-        self.link
+    fn link(&self, chain: Chain) -> u32 {
+        match chain {
+            Chain::First => self.link,
+            Chain::Second => self.inside_link,
+        }
     }
 
-    fn set_link(&mut self, next: u32) {
-        self.link = next;
+    fn set_link(&mut self, chain: Chain, next: u32) {
+        match chain {
+            Chain::First => self.link = next,
+            Chain::Second => self.inside_link = next,
+        }
     }
 }
 
 impl Session {
     pub(crate) fn key(&self) -> Key {
-        let outside = End { protocol: self.protocol, address: self.outside, port: self.outside_port };
-        Key { outside, remote: self.remote, remote_port: self.remote_port }
+        let end = End { protocol: self.protocol, address: self.outside, port: self.outside_port };
+        Key { end, remote: self.remote, remote_port: self.remote_port }
+    }
+
+    pub(crate) fn inside_key(&self) -> Key {
+        let end = End { protocol: self.protocol, address: self.inside, port: self.inside_port };
+        Key { end, remote: self.remote, remote_port: self.remote_port }
     }
 
     pub(crate) fn is_live(&self) -> bool {

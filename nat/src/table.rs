@@ -9,7 +9,7 @@ use trieste_packet::wire::protocol;
 
 use crate::config::{Limits, Timers};
 use crate::hash::HashKey;
-use crate::index::{Index, NONE, Slab};
+use crate::index::{Chain, Index, NONE, Slab};
 use crate::journal::Journal;
 use crate::mapping::{Filter, Mapping};
 use crate::owner::{Bucket, sip};
@@ -58,6 +58,7 @@ pub(crate) struct Table {
     pub(crate) second: u32,
     pub(crate) sessions: Slab<Session>,
     by_outside: Index,
+    by_sender: Index,
     pub(crate) mappings: Slab<Mapping>,
     by_inside: Index,
     filters: Slab<Filter>,
@@ -84,11 +85,12 @@ impl Table {
             drawn: 0,
             second: BEGINNING,
             sessions: Slab::new(most),
-            by_outside: Index::new(most),
+            by_outside: Index::new(most, Chain::First),
+            by_sender: Index::new(most, Chain::Second),
             mappings: Slab::new(most),
-            by_inside: Index::new(most),
+            by_inside: Index::new(most, Chain::First),
             filters: Slab::new(most),
-            by_remote: Index::new(most),
+            by_remote: Index::new(most, Chain::First),
             pools: Pools::new(&state),
             sources: HashMap::with_hasher(state),
             wheel: Wheel::new(BEGINNING),
@@ -110,14 +112,14 @@ impl Table {
 
     // --- sessions ---------------------------------------------------------------------------------------------
 
-    /// The session with a key, expired or not.
+    /// The session with a key as seen from outside, expired or not.
     pub(crate) fn find(&self, key: &Key) -> Option<u32> {
         self.by_outside.find(&self.sessions, key.hash(&self.hash_key), |session| session.key() == *key)
     }
 
-    /// The session with a key, if its time is not over.
-    pub(crate) fn find_live(&self, key: &Key) -> Option<u32> {
-        self.find(key).filter(|&index| !self.is_over(self.sessions.get(index)))
+    /// The newest session with a key as seen from inside, expired or not.
+    pub(crate) fn find_from_inside(&self, key: &Key) -> Option<u32> {
+        self.by_sender.find(&self.sessions, key.hash(&self.hash_key), |session| session.inside_key() == *key)
     }
 
     /// The second at which a session has expired: never before its whole time is over, since the packet may have
@@ -134,7 +136,7 @@ impl Table {
     pub(crate) fn begin(&mut self, start: &Start) -> Result<u32, Refusal> {
         self.count_session(start)?;
         let pool = match start.mapping {
-            NONE => self.pools.of(start.key.outside.address),
+            NONE => self.pools.of(start.key.end.address),
             mapping => self.mappings.get(mapping).pool,
         };
         let second = self.second;
@@ -145,20 +147,23 @@ impl Table {
             earlier: NONE,
             later: NONE,
             link: NONE,
+            inside_link: NONE,
             mapping: start.mapping,
             epoch: start.epoch,
             pool,
             inside: start.inside.address,
-            outside: start.key.outside.address,
+            outside: start.key.end.address,
             remote: start.key.remote,
             inside_port: start.inside.port,
-            outside_port: start.key.outside.port,
+            outside_port: start.key.end.port,
             remote_port: start.key.remote_port,
             protocol: start.inside.protocol,
             phase: start.phase,
         });
         let index = made.expect("a session that was counted has a place");
         self.by_outside.insert(&mut self.sessions, start.key.hash(&self.hash_key), index);
+        let from_inside = Key { end: start.inside, ..start.key };
+        self.by_sender.insert(&mut self.sessions, from_inside.hash(&self.hash_key), index);
         self.pools.enter(pool);
         if start.mapping != NONE {
             self.mappings.get_mut(start.mapping).sessions += 1;
@@ -179,6 +184,7 @@ impl Table {
         self.journal.gone(&session, self.second, self.deadline(&session));
         self.wheel.cancel(&mut self.sessions, index);
         self.by_outside.remove(&mut self.sessions, session.key().hash(&self.hash_key), index);
+        self.by_sender.remove(&mut self.sessions, session.inside_key().hash(&self.hash_key), index);
         if !session.is_headless() {
             if has_filter(session.protocol) {
                 self.remove_filter(&session);
@@ -422,7 +428,7 @@ impl Table {
     }
 
     fn add_filter(&mut self, start: &Start) {
-        let Key { outside, remote, .. } = start.key;
+        let Key { end: outside, remote, .. } = start.key;
         if let Some(index) = self.filter(&outside, remote) {
             self.filters.get_mut(index).sessions += 1;
             return;
@@ -435,7 +441,7 @@ impl Table {
     }
 
     fn remove_filter(&mut self, session: &Session) {
-        let Key { outside, remote, .. } = session.key();
+        let Key { end: outside, remote, .. } = session.key();
         let Some(index) = self.filter(&outside, remote) else { return };
         let filter = self.filters.get_mut(index);
         filter.sessions -= 1;
