@@ -1,4 +1,4 @@
-//! What RFC 4787 (UDP) and RFC 5382 (TCP) ask about ICMP, sizes and hops, with packets as bytes. Fragments (RFC 4787,
+//! What RFC 4787 (UDP), RFC 5382 (TCP) and RFC 7857 ask about ICMP, sizes and headers, with packets as bytes. Fragments (RFC 4787,
 //! requirement 14) have their tests beside the store that keeps them.
 
 mod bed;
@@ -151,4 +151,19 @@ fn rfc5382_req10_no_icmp_message_ends_a_connection() {
     assert!(bed.inbound(&tcp((REMOTE, 80), outside, ACK)).is_ok(), "as long as without errors");
     let stranger = tcp((REMOTE, 81), outside, ACK);
     assert_eq!(bed.inbound(&stranger), Err(Stop::Refused(Refusal::NoSession)));
+}
+
+/// RFC 7857 section 10 asks for identifications that are unique among all that leave with one address (RFC 6864). They are
+/// kept as they are, a documented exception: rewriting them takes state for each packet.
+#[test]
+fn rfc7857_section10_the_identification_is_kept() {
+    let mut bed = Bed::new();
+    for (field, number) in [(0x4000, 0), (0, 7), (0x2000, 8)] {
+        let mut sent = udp((POD, 4000), (REMOTE, 53));
+        put16(&mut sent, 4, number);
+        put16(&mut sent, 6, field);
+        fill_ipv4_header(&mut sent);
+        let out = bed.outbound(&sent).unwrap();
+        assert_eq!((be16(&out, 4), be16(&out, 6)), (number, field));
+    }
 }
