@@ -2,8 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-use crate::owner::Bucket;
-
 /// Where a session is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -56,12 +54,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// The bucket that it belongs to, where its protocol has ports and it is no headless target's.
-    #[must_use]
-    pub fn bucket(&self) -> Bucket {
-        Bucket::of_port(self.outside_port)
-    }
-
     /// Whether both are the same session, wherever they are in its life.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {

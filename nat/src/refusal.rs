@@ -51,9 +51,12 @@ pub(crate) const REFUSALS: usize = Refusal::ALL.len();
 
 impl Refusal {
     /// Whether the inside source is told by ICMP type 3 code 13, "communication administratively prohibited".
-    /// (RFC 5508 section 7): no address, no port, or a limit is reached: trying again at once is no use.
+    /// (RFC 5508 section 7): no address, no port, no place: trying again at once is no use.
     #[must_use]
     pub fn is_told(self) -> bool {
-        matches!(self, Self::NoGlobalIp | Self::NoPort | Self::SessionLimit | Self::SourceLimit)
+        matches!(
+            self,
+            Self::NoGlobalIp | Self::NoPort | Self::SessionLimit | Self::SourceLimit | Self::TupleInUse
+        )
     }
 }

@@ -35,7 +35,7 @@ impl Nat {
     }
 
     /// Takes a session over from elsewhere, or from before a restart. `false` when it is no possible one, the rules
-    /// forbid it, its place is taken, or a limit is reached. Its bucket must be this worker's.
+    /// forbid it, its place is taken, or a limit is reached. Its bucket ([`Rules::bucket_of`]) must be this worker's.
     pub fn restore(&mut self, record: &Record, rules: &Rules, now: Instant) -> bool {
         self.tick(now);
         let inside = End { protocol: record.protocol, address: record.inside, port: record.inside_port };

@@ -7,10 +7,12 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use ipnet::Ipv4Net;
 use trieste_packet::WorkerId;
+use trieste_packet::wire::protocol;
 
 use crate::facts::{Facts, Kind};
 use crate::hash::fold;
 use crate::owner::{BUCKETS, Bucket, OwnerKey};
+use crate::record::Record;
 
 /// Who an egress rule is for. The order is the priority: the first that has the source wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -229,6 +231,13 @@ impl Rules {
     #[must_use]
     pub fn owner_inbound(&self, flow: &Facts) -> WorkerId {
         self.owner(self.bucket_inbound(flow))
+    }
+
+    /// The bucket of a session that was written down: that of its packets in both directions.
+    #[must_use]
+    pub fn bucket_of(&self, record: &Record) -> Bucket {
+        let has_ports = matches!(record.protocol, protocol::TCP | protocol::UDP | protocol::ICMP);
+        self.inside_bucket(record.protocol, record.inside, record.inside_port, has_ports)
     }
 
     /// The worker that has a bucket.

@@ -121,6 +121,35 @@ fn expiry_looks_at_a_bounded_number_per_call() {
 }
 
 #[test]
+fn timers_longer_than_the_wheel_are_kept_to() {
+    let mut lab = Lab::with(rules(), |config| config.timers.udp = std::time::Duration::from_secs(50_000));
+    lab.leave(&udp((POD, 5000), (REMOTE, 53))).unwrap();
+    for _ in 0..49 {
+        lab.wait(1000);
+        assert_eq!(lab.expire(), 0);
+        assert!(lab.nat.poll_timeout().unwrap() > lab.now);
+    }
+    lab.wait(1001);
+    assert_eq!(lab.expire(), 1);
+}
+
+#[test]
+fn expiry_that_was_not_called_for_hours_catches_up() {
+    let mut lab = Lab::new(rules());
+    for port in 2000..2100 {
+        lab.leave(&udp((POD, port), (REMOTE, 53))).unwrap();
+        lab.wait(97);
+    }
+    lab.wait(100_000);
+    lab.leave(&udp((POD, 5000), (REMOTE, 53))).unwrap();
+    let gone: usize = (0..200).map(|_| lab.nat.expire(lab.now, 7)).sum();
+    assert_eq!(gone, 100);
+    assert_eq!(lab.nat.stats().sessions, 1);
+    lab.wait(302);
+    assert_eq!(lab.expire(), 1);
+}
+
+#[test]
 fn what_has_expired_is_not_used_again_though_it_is_still_there() {
     let mut lab = Lab::new(rules());
     let flow = udp((POD, 5000), (REMOTE, 53));

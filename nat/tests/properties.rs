@@ -180,7 +180,7 @@ impl World {
         let mut by_inside = BTreeMap::new();
         for record in &records {
             if !record.headless && matches!(record.protocol, TCP | UDP | ICMP) {
-                assert_eq!(Bucket::of_port(record.outside_port), bucket_of(&self.lab.rules, record));
+                assert_eq!(Bucket::of_port(record.outside_port), self.lab.rules.bucket_of(record));
             }
             let session = (record.protocol, record.inside, record.inside_port, record.headless);
             by_inside
@@ -204,17 +204,6 @@ fn name(record: &Record) -> String {
         "{} {}:{} {}:{}",
         record.protocol, record.outside, record.outside_port, record.remote, record.remote_port
     )
-}
-
-fn bucket_of(rules: &Rules, record: &Record) -> Bucket {
-    rules.bucket_outbound(&Facts {
-        source: record.inside,
-        destination: record.remote,
-        source_port: record.inside_port,
-        destination_port: record.remote_port,
-        protocol: record.protocol,
-        kind: Kind::Udp,
-    })
 }
 
 /// All sessions, in a fixed order, fetched a few places at a time.
@@ -249,6 +238,33 @@ fn is_allowed(choice: Choice, inside: Ipv4Addr, rewrite: &Rewrite) -> bool {
         NAMESPACE_GLOBAL => choice.namespace && (inside == SELECTED_POD || inside == NAMESPACE_POD),
         HEADLESS_GLOBAL => choice.headless && inside == HEADLESS_POD,
         _ => cluster_globals()[..choice.globals].contains(&global),
+    }
+}
+
+#[test]
+fn a_bucket_is_adopted_whole_by_another_owner() {
+    let rules = rules_of(Choice { globals: 8, namespace: true, pods: true, headless: true }, 1);
+    let mut first = World::new(Choice { globals: 8, namespace: true, pods: true, headless: true }, 90);
+    first.lab.rules = rules.clone();
+    for port in 2000..4000 {
+        for pod in [POD, SELECTED_POD, NAMESPACE_POD, HEADLESS_POD] {
+            first.leave(&udp((pod, port), (REMOTE, 53)));
+            first.leave(&tcp(SYN, (pod, port), (OTHER_REMOTE, 443)));
+        }
+    }
+    let adopted = Bucket::of_port(17);
+    let records = exported(&first.lab).into_iter().filter(|record| rules.bucket_of(record) == adopted);
+    let mut second = World::new(Choice { globals: 8, namespace: true, pods: true, headless: true }, 90);
+    second.lab.rules = rules.clone();
+    let taken =
+        records.map(|record| assert!(second.lab.nat.restore(&record, &rules, second.lab.now))).count();
+    // The limit of this small world, and a 64th of it.
+    assert!(first.lab.nat.stats().sessions == 1 << 10 && (4..40).contains(&taken), "{taken}");
+    for (flow, outside) in &first.left {
+        let owner = rules.bucket_outbound(flow);
+        assert_eq!(rules.bucket_inbound(&outside.reversed()), owner);
+        let answered = second.lab.enter(&outside.reversed());
+        assert_eq!(answered.ok(), (owner == adopted).then(|| flow.reversed()), "{flow:?}");
     }
 }
 
