@@ -93,7 +93,7 @@ impl Phase {
 
     fn after_syn(self, is_outbound: bool, flags: u8) -> Self {
         match (self, is_outbound) {
-            //= https://www.rfc-editor.org/rfc/rfc5382#section-4.1
+            //= https://www.rfc-editor.org/rfc/rfc5382#section-4.2
             //# In addition to handling the TCP 3-way handshake mode of
             //# connection initiation, A NAT MUST handle the TCP simultaneous-
             //# open mode of connection initiation.

@@ -288,6 +288,9 @@ impl Rules {
     }
 
     /// A rule by its index.
+    ///
+    /// # Panics
+    /// When the index is of other rules, which have more.
     #[must_use]
     pub fn rule(&self, id: RuleId) -> &EgressRule {
         &self.egress[id.index()]

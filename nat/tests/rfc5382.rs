@@ -54,7 +54,7 @@ fn req2_a_connection_opens_carries_and_closes() {
     assert!(!lives_for(&mut lab, 3));
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5382#section-4.1
+//= https://www.rfc-editor.org/rfc/rfc5382#section-4.2
 //= type=test
 //# A NAT MUST handle the TCP simultaneous-
 //# open mode of connection initiation.
@@ -265,7 +265,7 @@ fn req8_inside_ends_connect_to_each_other_by_their_outside_ends() {
     assert_eq!(lab.enter(&answered).unwrap(), tcp(SYN_ACK, server_outside, CLIENT));
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5382#section-7.4
+//= https://www.rfc-editor.org/rfc/rfc5382#section-7.3
 //= type=test
 //# Receipt of any sort of ICMP message MUST NOT terminate the
 //# NAT mapping or TCP connection for which the ICMP was generated.
