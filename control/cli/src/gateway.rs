@@ -45,17 +45,29 @@ impl GatewayArgs {
         self.node.is_some() || self.kube.is_asked()
     }
 
+    /// The gateway that these say; of a cluster the active one.
+    pub(super) fn of(socket: &SocketArgs, kube: &KubeArgs) -> Self {
+        Self { node: None, socket: socket.clone(), kube: kube.clone() }
+    }
+
     /// A gateway's status document.
     ///
     /// # Errors
     /// When the gateway does not answer.
     pub(super) async fn status(&self) -> anyhow::Result<Vec<u8>> {
+        self.document(STATUS_PATH, &["trieste", "status", "--output", "json"]).await
+    }
+
+    /// A document of a gateway: by its path on the socket, or by the command that prints it, in the gateway's pod.
+    ///
+    /// # Errors
+    /// When the gateway does not answer.
+    pub(super) async fn document(&self, path: &str, words: &[&str]) -> anyhow::Result<Vec<u8>> {
         if !self.is_of_cluster() {
-            return Ok(socket::get(&self.socket.path(), STATUS_PATH).await?.to_vec());
+            return Ok(socket::get(&self.socket.path(), path).await?.to_vec());
         }
         let pod = self.pod().await?;
-        let words = ["trieste", "status", "--output", "json"];
-        let ran = exec::run(&pod.client, pod.container(), &words, MAX_STATUS, PATIENCE).await?;
+        let ran = exec::run(&pod.client, pod.container(), words, MAX_STATUS, PATIENCE).await?;
         match ran.failure {
             None => Ok(ran.stdout),
             Some(failure) => bail!("{}", pod.explain(&failure, &ran.stderr)),

@@ -9,6 +9,9 @@
 //!   trieste show brokers|connections|endpoints|gateways|routeagents|networks|versions|all
 //!                         of the clusters of a kubeconfig, of a store, or of one gateway
 //!   trieste status        one gateway in detail
+//!   trieste show globalnet
+//!                         what one gateway translates, and how
+//!   trieste trace         what becomes of a packet in a gateway, and why
 //!   trieste capture       packets, as pcapng
 //!   trieste diagnose      what is wrong, in a cluster or on the way between two pods
 //!   trieste gather        logs, objects and the state of nodes, as files
@@ -48,6 +51,7 @@ mod socket;
 mod source;
 mod status;
 mod table;
+mod trace;
 mod uninstall;
 
 use std::path::PathBuf;
@@ -90,6 +94,11 @@ enum Command {
     ///
     /// What is as it should be is left out; --verbose shows all of it.
     Status(StatusArgs),
+    /// Say what becomes of a packet in a gateway, and why
+    ///
+    /// Prints what each stage decides: which cluster, which translation, which path. Where there is a session or a
+    /// mapping, what it says; else what would happen to the first packet of such a flow. Nothing is sent or changed.
+    Trace(Box<trace::TraceArgs>),
     /// Capture packets inside a gateway, as pcapng
     ///
     /// Points on the line: outer-rx, opened, inner-tx (inbound), inner-rx, sealed, outer-tx (outbound), drops (the
@@ -183,6 +192,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::RecoverBrokerInfo(args) => in_runtime(recover::run(&args, &output)),
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
+        Command::Trace(args) => in_runtime(trace::run(&args, &mut output)).map(done),
         Command::Capture(args) => in_runtime(capture::run(&args)).map(done),
         Command::Diagnose(args) => in_runtime(diagnose::run(&args, &mut output)),
         Command::Node(args) => node::run(args, &mut output).map(done),

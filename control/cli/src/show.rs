@@ -1,6 +1,7 @@
 //! `trieste show`: of clusters, of a store, or of one gateway.
 
 mod cluster;
+mod globalnet;
 mod view;
 
 use std::process::ExitCode;
@@ -58,19 +59,24 @@ pub(super) enum What {
     Networks,
     /// Which images were asked for, and what runs
     Versions,
-    /// All of these, but for route agents
+    /// What one gateway translates: pools, allocations, rules, sessions, ports
+    Globalnet,
+    /// All of these, but for route agents and globalnet
     All,
 }
 
 impl What {
     /// Whether this part is asked for.
     fn has(self, part: Self) -> bool {
-        self == part || (self == Self::All && part != Self::RouteAgents)
+        self == part || (self == Self::All && !matches!(part, Self::RouteAgents | Self::Globalnet))
     }
 }
 
 pub(super) async fn run(args: &ShowArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
     let source = &args.source;
+    if args.what == What::Globalnet {
+        return globalnet::run(source, args.output, output).await.map(|()| ExitCode::SUCCESS);
+    }
     if source.store.is_none() && !source.socket.is_asked() && source.kube.has_source() {
         return cluster::run(&source.kube, args.what, args.output, output).await;
     }
@@ -100,9 +106,12 @@ fn wants(what: What) -> Wants {
         What::Networks => Wants::Cluster,
         What::All => Wants::ClusterIfPossible,
         What::RouteAgents => Wants::RouteAgents,
-        What::Brokers | What::Connections | What::Endpoints | What::Gateways | What::Versions => {
-            Wants::Gateways
-        }
+        What::Brokers
+        | What::Connections
+        | What::Endpoints
+        | What::Gateways
+        | What::Versions
+        | What::Globalnet => Wants::Gateways,
     }
 }
 

@@ -58,12 +58,12 @@ pub struct GlobalnetStatus {
 pub struct ControllersStatus {
     /// Whether they run here: they do on the gateway that leads, under a Lease of their own.
     pub is_running: bool,
+    /// What they do: `starting`, `off`, `standby`, `writing` or `settled`.
+    #[serde(default)]
+    pub phase: String,
     /// Who holds the Lease as far as is known; empty when nobody does.
     #[serde(default)]
     pub holder: String,
-    /// Since when the rules have been those of the newest objects; absent before the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<Timestamp>,
     /// Why they cannot do their work; absent when they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

@@ -5,11 +5,13 @@
 //!   discovery ─────┤                     ├─▶ discovery, probes: who is remote
 //!   leadership ────┼──▶ control loop ────┼─▶ Endpoint spec ─▶ leader ─▶ local store ─▶ broker
 //!   Node, public ──┤                     ├─▶ status document, conditions
-//!   IP, addresses ─┘                     └─▶ what is remembered over a restart
+//!   IP, addresses ─┤                     └─▶ what is remembered over a restart
+//!   Globalnet ─────┘
 //! ```
 //!
 //! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
 
+mod globalnet;
 mod whereabouts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +47,7 @@ use crate::shared::Shared;
 use crate::status::{self, Fixed, Live};
 use crate::tables::{Choice, Choices};
 
+pub(crate) use globalnet::Globalnet;
 pub(crate) use whereabouts::discovery_local;
 
 /// How often the status document is put together.
@@ -82,6 +85,7 @@ pub(crate) struct Control<'a> {
     pub(crate) conditions: Conditions,
     pub(crate) recorder: Recorder,
     pub(crate) memory: Option<Keeper>,
+    pub(crate) globalnet: Globalnet,
     pub(crate) state: State,
 }
 
@@ -110,6 +114,7 @@ pub(crate) struct State {
     is_guess: bool,
     /// Why this gateway has to start again.
     restart: Option<String>,
+    globalnet: globalnet::Known,
 }
 
 impl State {
@@ -144,6 +149,7 @@ impl Control<'_> {
         let mut ticks = tokio::time::interval(STATUS_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut addresses = tokio::time::interval(ADDRESS_INTERVAL);
+        let mut globalnet = self.globalnet_states();
         let mut rekey = signal(SignalKind::user_defined1()).ok();
         self.start(engine).await;
         loop {
@@ -183,7 +189,11 @@ impl Control<'_> {
                     self.hand_over(engine).await;
                     self.refresh(engine).await;
                 }
-                _ = addresses.tick() => self.look_at_addresses(engine),
+                () = globalnet::changed(&mut globalnet) => self.take_globalnet(engine).await,
+                _ = addresses.tick() => {
+                    self.look_at_addresses(engine);
+                    self.translate(engine).await;
+                }
                 () = received(&mut rekey) => engine.rekey_all(),
                 () = &mut leaving, if end.is_none() => match self.step_down().await {
                     Some(until) => end = Some(until),
@@ -227,7 +237,12 @@ impl Control<'_> {
         };
         // What discovery has found is worth a moment, and no more.
         let discovery = tokio::time::timeout(within, self.discovery.stop());
-        let _ = tokio::join!(memory, discovery);
+        let globalnet = async {
+            if let Some(duty) = &self.globalnet.duty {
+                duty.release(within).await;
+            }
+        };
+        let _ = tokio::join!(memory, discovery, globalnet);
     }
 
     /// Carries on from what is remembered, before any store has answered.
@@ -239,6 +254,7 @@ impl Control<'_> {
         if let Some(name) = &self.config.node_name {
             self.follow_label(&format!("Node {name}"), self.state.found.settings.is_gateway);
         }
+        self.remember_globalnet(engine, remembered.globalnet).await;
         let endpoints = read_endpoints(remembered.endpoints.iter());
         if !endpoints.is_empty() {
             self.connect(engine, &endpoints, Instant::now()).await;
@@ -381,6 +397,7 @@ impl Control<'_> {
 
     pub(crate) async fn refresh(&mut self, engine: &mut Engine) {
         let now = Instant::now();
+        self.refresh_globalnet();
         engine.observe(now, Timestamp::now().as_second());
         let broker = self.broker.borrow().clone();
         let failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -462,6 +479,7 @@ impl Control<'_> {
             was_gateway: self.state.was_gateway,
             public_ip: public.as_ref().map(|public| public.address),
             public_ip_resolver: public.map(|public| public.resolver),
+            globalnet: self.state.globalnet.remembered(),
         });
     }
 }

@@ -22,6 +22,7 @@ use trieste_control::admin::RefusedCluster;
 use trieste_control::api::Endpoint;
 use trieste_control::connection_status::StatusMachine;
 use trieste_io::Offloads;
+use trieste_nat::Record;
 use trieste_packet::{CableId, LaneId};
 use trieste_pipeline::{LaneCommand, LaneReport, Tables, owner_of};
 
@@ -31,6 +32,7 @@ use crate::worker::{Command, WorkerHandle};
 use numbers::Numbers;
 
 mod connections;
+mod globalnet;
 mod ipsec;
 mod numbers;
 
@@ -65,6 +67,8 @@ struct Published {
     rows: Vec<Row>,
     leaving: Vec<(String, LaneId)>,
     icmp_sources: Vec<IpAddr>,
+    /// The number of the rules for translation.
+    rules: Option<u64>,
 }
 
 /// The control side of the packet path.
@@ -93,6 +97,8 @@ pub struct Engine {
     epoch: u64,
     published: Option<Published>,
     knows_addresses: bool,
+    /// Translated sessions of the process before, until there are rules for them.
+    sessions: Vec<Record>,
 }
 
 impl Engine {
@@ -127,6 +133,7 @@ impl Engine {
             epoch: 0,
             published: None,
             knows_addresses: false,
+            sessions: Vec::new(),
         }
     }
 
@@ -377,6 +384,7 @@ impl Engine {
                 .map(|leaving| (leaving.cluster.clone(), leaving.lane.lane))
                 .collect(),
             icmp_sources: self.local.icmp_sources.clone(),
+            rules: self.local.translation.as_ref().map(|translation| translation.rules.epoch()),
         };
         if self.published.as_ref() == Some(&next) {
             return;

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use trieste_control::admin::Severity;
 use trieste_control::api::Object;
 use trieste_control::conditions::Conditions;
+use trieste_control::globalnet::GlobalnetState;
 use trieste_control::publicip;
 
 use crate::settings::NodeSettings;
@@ -44,6 +45,8 @@ pub struct Remembered {
     pub public_ip: Option<IpAddr>,
     /// The resolver that had said so.
     pub public_ip_resolver: Option<String>,
+    /// What is translated, and how.
+    pub globalnet: Option<GlobalnetState>,
 }
 
 impl Remembered {

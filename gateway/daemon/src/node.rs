@@ -179,13 +179,15 @@ pub fn inside(config: &Config) -> Option<IpAddr> {
     host::inside(&host::addresses(), &config.cluster_cidrs).first().copied()
 }
 
-/// Our addresses that ICMP errors carry: the configured one, else those inside the published subnets, else any. Errors go
+/// Our addresses that ICMP errors carry: the configured one, else those inside the cluster's own networks, else any. Errors go
 /// to senders of this cluster, who take them from whichever node; a node without pods often has no address among theirs,
 /// and without errors their packets would vanish when they are too big.
 #[must_use]
 pub fn icmp_sources(config: &Config) -> Vec<IpAddr> {
     let addresses = host::addresses();
-    let mut sources = host::inside(&addresses, &config.published_subnets());
+    // With Globalnet those are not what is published.
+    let own: Vec<IpNet> = config.service_cidrs.iter().chain(&config.cluster_cidrs).copied().collect();
+    let mut sources = host::inside(&addresses, &own);
     for other in host::outside_tunnels(&addresses, &config.tun_name) {
         if sources.iter().all(|source| source.is_ipv4() != other.is_ipv4()) {
             sources.push(other);

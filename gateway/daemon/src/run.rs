@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use trieste_cables::Site;
-use trieste_control::admin::{GatewayStatus, IoCapability, Severity};
+use trieste_control::admin::{GatewayStatus, IoCapability, Severity, SnapshotStatus};
 use trieste_control::api::{EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::{self, Candidate, ElectionConfig};
@@ -27,15 +27,19 @@ use trieste_control::publish::{OwnPod, Publisher, keep_pod_label};
 use trieste_control::recorder::Recorder;
 use trieste_control::store::{AnyStore, Location, Store as _};
 use trieste_control::sync::SyncConfig;
+use trieste_nat::OwnerKey;
 use trieste_packet::CableId;
 use trieste_pipeline::Tables;
 
 use crate::admin::{self, AdminState};
 use crate::capture::CaptureHub;
-use crate::config::{CommandLine, Config};
-use crate::control::{self, Control, Driver, State};
+use crate::config::{CommandLine, Config, Psk};
+use crate::control::{self, Control, Driver, Globalnet, State};
 use crate::devices::{Devices, OUTER_MARK};
 use crate::engine::Engine;
+use crate::globalnet::board::Board;
+use crate::globalnet::sessions::{self, Restored, SessionFiles};
+use crate::globalnet::{Duty, key};
 use crate::ike::IkeHandle;
 use crate::kinds::{KindContext, Kinds, Made};
 use crate::memory::{Memory, Remembered};
@@ -46,7 +50,7 @@ use crate::role::{self, BrokerView, Duties};
 use crate::settings::NodeSettings;
 use crate::shared::{Shared, Sources, SyncTotals};
 use crate::status::{self, Fixed};
-use crate::tables::Local;
+use crate::tables::{Local, Owners};
 use crate::threads::{Ended, spawn_workers};
 use crate::worker::Command;
 use crate::{ike, privileges, state, stores, uninstall};
@@ -151,8 +155,10 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     found.is_load_balancer = public_ip.public_ip.borrow().is_load_balancer;
     let spec = node::endpoint(config, &node, &found, &driver.name, driver.backend_config.clone());
 
+    let (owners, files, restored) = before(config, state_dir);
     let PacketPath { mut engine, mut ended, hub, names, io } =
-        PacketPath::start(config, &node, devices, made, &spec)?;
+        PacketPath::start(config, &node, devices, made, &spec, files.is_some())?;
+    let board = board(config, &mut engine, restored, &conditions);
     let fixed = Fixed {
         started: Timestamp::now(),
         cluster: config.cluster_id.clone(),
@@ -169,18 +175,13 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let known = is_sought.then(|| public_ip.public_ip.clone());
     let mut office = Office::open(config, &node, &store, broker.clone(), (endpoint, known), &conditions);
 
-    let sources = Sources {
-        store: store.clone(),
-        broker,
-        recorder: office.recorder.clone(),
-        sync: Arc::clone(&office.totals),
-        started_from_memory: remembered.as_ref().is_some_and(|known| !known.endpoints.is_empty()),
-    };
+    let sources = office.sources(&store, broker, remembered.as_ref());
     let first = status::document(&fixed, &engine, first, now);
-    let shared = Arc::new(Shared::new(first, &config.namespace, sources));
+    let shared = Arc::new(Shared::new(first, &config.namespace, sources, Arc::clone(&board)));
     let (stop_sender, stop_receiver) = watch::channel(false);
     let (end_sender, end_receiver) = watch::channel(false);
-    let servers = spawn_servers(listeners, &shared, (&hub, engine.ike()), &end_receiver);
+    let servers = spawn_servers(listeners, &shared, (&hub, &board, engine.ike()), &end_receiver);
+    let duty = Duty::start(config, &node.hostname, config.health_check.is_some(), &store, &office.candidate);
 
     tracing::info!(cluster = %config.cluster_id, hostname = %node.hostname, private_ip = %node.private_ip, port = node.udp_port, driver = kind.name(), path_mtu = node.path_mtu(config, kind.overhead()), workers = config.workers, store = %config.store, "gateway runs");
     notify(&[sd_notify::NotifyState::Ready]);
@@ -200,6 +201,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         public_ip,
         recorder: office.recorder.clone(),
         memory: state_dir.map(|_| memory.keep(conditions.clone())),
+        globalnet: Globalnet { duty, board: Arc::clone(&board), owners, files },
         conditions,
         state: State::new(found, remembered, is_guess),
     };
@@ -234,6 +236,8 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         futures::future::join_all(servers).await;
     };
     let _ = tokio::time::timeout(STOP_TIMEOUT, farewell).await;
+    // Its last round has what the workers said to their end.
+    board.set_keeper(None);
     office.close().await;
     tracing::info!("gateway has stopped; its TUN device stays, so that nothing leaves in clear");
     outcome
@@ -289,6 +293,30 @@ fn follow_public_ip(
     (PublicIpWatcher::spawn(client, store.clone(), &config.namespace, resolvers, last), is_sought)
 }
 
+/// Who translates what, where sessions are kept, and those of the process before.
+fn before(config: &Config, state_dir: Option<&std::path::Path>) -> (Owners, Option<SessionFiles>, Restored) {
+    let key = key::derive(&config.cluster_id, config.psk.as_ref().map(Psk::expose));
+    let owners = Owners { key: OwnerKey(key), workers: config.workers };
+    let most = usize::try_from(config.globalnet.max_sessions).unwrap_or(usize::MAX);
+    let most = most.saturating_mul(usize::from(config.workers));
+    let files = state_dir
+        .filter(|_| !config.global_cidrs.is_empty())
+        .map(|dir| SessionFiles::new(dir, key::fingerprint(&key), most));
+    let restored = files
+        .as_ref()
+        .map(|files| sessions::restore(files, &config.globalnet, Timestamp::now()))
+        .unwrap_or_default();
+    (owners, files, restored)
+}
+
+/// Where everything about Globalnet is known. The engine gets the sessions of the process before.
+fn board(config: &Config, engine: &mut Engine, restored: Restored, conditions: &Conditions) -> Arc<Board> {
+    let begun_with = SnapshotStatus { not_restored: restored.expired, ..SnapshotStatus::default() };
+    engine.set_sessions(restored.records);
+    let workers = engine.workers().to_vec();
+    Arc::new(Board::new(!config.global_cidrs.is_empty(), workers, conditions.clone(), begun_with))
+}
+
 /// Workers, what they share, and what drives them.
 struct PacketPath {
     engine: Engine,
@@ -305,6 +333,7 @@ impl PacketPath {
         mut devices: Devices,
         made: Made,
         spec: &EndpointSpec,
+        keeps_sessions: bool,
     ) -> anyhow::Result<Self> {
         let names: Arc<ArcSwap<BTreeMap<u16, String>>> = Arc::default();
         let lookup = Arc::clone(&names);
@@ -314,7 +343,8 @@ impl PacketPath {
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
         let carried = made.kind.carries_esp().then(|| devices.carry_esp(config));
         let io = devices.capabilities();
-        let (workers, ended_sender, ended) = spawn_workers(config, devices, &made.kind, &tables, &hub)?;
+        let (workers, ended_sender, ended) =
+            spawn_workers(config, devices, &made.kind, &tables, &hub, keeps_sessions)?;
         let local = Local {
             cluster_id: config.cluster_id.clone(),
             site: Site {
@@ -326,6 +356,7 @@ impl PacketPath {
             // Looked at in the first round of the control loop, and followed from then on.
             icmp_sources: Vec::new(),
             path_mtu: node.path_mtu(config, made.kind.overhead()),
+            translation: None,
         };
         let [a, b, ..] = OsRng.next_u32().to_le_bytes();
         let slow_half = made.slow_half;
@@ -479,6 +510,22 @@ impl Office {
         Self { candidate, broker: seen, recorder, totals, tasks }
     }
 
+    /// Where numbers are asked for.
+    fn sources(
+        &self,
+        store: &AnyStore,
+        broker: Option<AnyStore>,
+        remembered: Option<&Remembered>,
+    ) -> Sources {
+        Sources {
+            store: store.clone(),
+            broker,
+            recorder: self.recorder.clone(),
+            sync: Arc::clone(&self.totals),
+            started_from_memory: remembered.is_some_and(|known| !known.endpoints.is_empty()),
+        }
+    }
+
     /// Waits until something ends that should run as long as the gateway does.
     async fn failed(&mut self) -> anyhow::Error {
         while let Some(ended) = self.tasks.join_next().await {
@@ -521,7 +568,7 @@ async fn heartbeat(
 fn spawn_servers(
     (admin, metrics): (tokio::net::UnixListener, Option<tokio::net::TcpListener>),
     shared: &Arc<Shared>,
-    (hub, ike): (&Arc<CaptureHub>, Option<&IkeHandle>),
+    (hub, board, ike): (&Arc<CaptureHub>, &Arc<Board>, Option<&IkeHandle>),
     stop: &watch::Receiver<bool>,
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let (for_status, for_gateway, for_extra) = (Arc::clone(shared), Arc::clone(shared), Arc::clone(shared));
@@ -532,6 +579,7 @@ fn spawn_servers(
         extra: Arc::new(move || for_extra.extra()),
         health: Arc::new(move || for_health.health()),
         hub: Arc::clone(hub),
+        board: Arc::clone(board),
         ike: ike.cloned(),
     };
     let stopped = |mut stop: watch::Receiver<bool>| async move {

@@ -15,6 +15,7 @@ use trieste_control::store::AnyStore;
 use trieste_control::sync::SyncStats;
 
 use crate::admin::Health;
+use crate::globalnet::board::Board;
 use crate::metrics::{IkeNumbers, MetricsExtra, ProcessStats};
 use crate::status;
 
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) failure: Mutex<String>,
     pub(crate) namespace: String,
     sources: Sources,
+    board: Arc<Board>,
     pulse: Pulse,
 }
 
@@ -53,7 +55,7 @@ struct Pulse {
 
 impl Shared {
     /// What is known before the control loop has run.
-    pub(crate) fn new(status: GatewayStatus, namespace: &str, sources: Sources) -> Self {
+    pub(crate) fn new(status: GatewayStatus, namespace: &str, sources: Sources, board: Arc<Board>) -> Self {
         Self {
             status: ArcSwap::from_pointee(status),
             established: Mutex::default(),
@@ -64,6 +66,7 @@ impl Shared {
             failure: Mutex::default(),
             namespace: namespace.to_owned(),
             sources,
+            board,
             pulse: Pulse { newest: Mutex::new(Instant::now()), has_listed: AtomicBool::new(false) },
         }
     }
@@ -103,6 +106,7 @@ impl Shared {
             discovery: *self.discovery.lock().unwrap_or_else(PoisonError::into_inner),
             events: recorder.counts(),
             started_from_memory: *started_from_memory,
+            globalnet: self.board.is_enabled().then(|| self.board.status()),
             ike: self.ike.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }

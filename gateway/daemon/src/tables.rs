@@ -46,6 +46,8 @@ pub struct Local {
     pub icmp_sources: Vec<IpAddr>,
     /// Largest inner packet of a path, in bytes.
     pub path_mtu: u16,
+    /// What is translated on its way to other clusters and back; `None` without Globalnet.
+    pub translation: Option<Arc<Translation>>,
 }
 
 /// Which of a peer's addresses its cable is to use, as NAT discovery found.
@@ -340,6 +342,9 @@ pub fn build(
     leaving: &[(String, LaneId)],
 ) -> (Tables, Vec<RefusedCluster>) {
     let mut builder = TablesBuilder::new(epoch, &local.site.subnets, &local.icmp_sources);
+    if let Some(Translation { inside, rules, gateway, .. }) = local.translation.as_deref() {
+        builder = builder.globalnet(inside, Arc::clone(rules), *gateway);
+    }
     let mut refused = Vec::new();
     let mut ids = BTreeMap::new();
     for group in clusters(rows) {

@@ -20,13 +20,15 @@ use crate::worker::{DeviceWait, Worker, WorkerHandle, WorkerParts};
 /// Tells that a worker has ended, and why.
 pub(crate) type Ended = mpsc::UnboundedReceiver<anyhow::Error>;
 
-/// Starts the workers, each on its own thread. Gives also how other threads can tell that they have ended.
+/// Starts the workers, each on its own thread. `keeps_sessions` says that somebody takes down what becomes of translated
+/// sessions. Gives also how other threads can tell that they have ended.
 pub(crate) fn spawn_workers(
     config: &Config,
     devices: Devices,
     kind: &Arc<dyn CableKind>,
     tables: &Arc<ArcSwap<Tables>>,
     hub: &Arc<CaptureHub>,
+    keeps_sessions: bool,
 ) -> anyhow::Result<(Vec<WorkerHandle>, mpsc::UnboundedSender<anyhow::Error>, Ended)> {
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let mut pollers = Vec::new();
@@ -43,7 +45,7 @@ pub(crate) fn spawn_workers(
             workers: config.workers,
             pool: PoolConfig::default(),
             seed: OsRng.next_u64(),
-            nat: NatConfig::default(),
+            nat: nat_config(config, keeps_sessions),
         };
         let cpu = cpus.get(usize::from(id) % cpus.len().max(1)).copied();
         let waker = poller.waker();
@@ -56,6 +58,7 @@ pub(crate) fn spawn_workers(
             wire,
             exchange: Arc::clone(&exchange),
             hub: Some(Arc::clone(hub)),
+            feed: keeps_sessions.then(Arc::default),
             waker: Some(waker),
         };
         let (worker, handle) = Worker::new(parts, now);
@@ -78,6 +81,15 @@ pub(crate) fn spawn_workers(
         handles.push(handle);
     }
     Ok((handles, ended_sender, ended))
+}
+
+/// What a worker's translation is set to; changes that nobody takes are not kept.
+fn nat_config(config: &Config, keeps_sessions: bool) -> NatConfig {
+    let mut nat = config.globalnet.nat();
+    if !keeps_sessions {
+        nat.limits.changes = 0;
+    }
+    nat
 }
 
 fn cpus(config: &Config) -> anyhow::Result<Vec<usize>> {

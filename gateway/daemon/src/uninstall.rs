@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use trieste_control::api::{Kind, ObjectKey};
-use trieste_control::election::GATEWAY_LEASE;
+use trieste_control::election::{GATEWAY_LEASE, GLOBALNET_LEASE};
 use trieste_control::publish::{Publisher, withdraw_from_broker};
 use trieste_control::store::{Location, delete_if_exists};
 
 use crate::config::Config;
+use crate::globalnet::sessions;
 use crate::{devices, host, memory, natdiscovery, state, stores};
 
 /// Removes what this gateway has put anywhere: the TUN device, its objects in the local store, its cluster's
@@ -33,6 +34,7 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
         ),
         memory::forget(&config.state_dir).context("forgetting what was remembered"),
         natdiscovery::forget(&config.state_dir).context("forgetting what NAT discovery had found"),
+        sessions::forget(&config.state_dir).context("forgetting translated connections"),
         state::forget(&config.state_dir).map_err(Into::into),
     ];
     let failed: Vec<String> =
@@ -60,8 +62,10 @@ async fn of_store(config: &Config) -> anyhow::Result<()> {
     let hostname = config.hostname.clone().unwrap_or_else(host::hostname);
     let publisher = Publisher::new(store.clone(), &config.namespace, &config.cluster_id, &hostname);
     publisher.withdraw().await.context("removing this gateway's objects")?;
-    let lease = ObjectKey::new(Kind::Lease, &config.namespace, GATEWAY_LEASE);
-    delete_if_exists(&store, &lease).await.context("removing the election's Lease")?;
+    for lease in [GATEWAY_LEASE, GLOBALNET_LEASE] {
+        let lease = ObjectKey::new(Kind::Lease, &config.namespace, lease);
+        delete_if_exists(&store, &lease).await.context("removing an election's Lease")?;
+    }
     Ok(())
 }
 

@@ -9,6 +9,8 @@
 //! A panic inside a turn costs the packets that were in its hands and nothing else: lanes keep their keys, the
 //! other workers do not notice, and the next turn begins at once.
 
+mod sessions;
+
 use std::any::Any;
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -18,14 +20,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
+use tokio::sync::oneshot;
 use trieste_cables::{CableEvent, Transmit};
 use trieste_io::poll::{Interest, Poller, Waker};
 use trieste_io::{PacketIo, TunQueue, UdpIo};
 use trieste_packet::{Batch, CableId, DropReason, LaneId, WorkerId};
-use trieste_pipeline::{Counters, LaneCommand, LaneReport, Pipeline};
+use trieste_pipeline::{Counters, LaneCommand, LaneReport, Pipeline, Trace, TraceQuestion};
 
 use crate::capture::CaptureHub;
+use crate::globalnet::sessions::feed::Feed;
 use crate::handoff::Exchange;
+use sessions::Sessions;
+pub use sessions::{PublishedSessions, Restore};
 
 /// How often counters are published, and the longest wait.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
@@ -49,8 +55,21 @@ pub enum Command {
     Lane(LaneCommand),
     /// To send a datagram of the slow half that all cables share.
     Transmit(Transmit),
+    /// To take over sessions of the process before.
+    Restore(Restore),
+    /// To say what becomes of a packet.
+    Trace(TraceJob),
     /// To end: no more packets are taken in, and what is queued is sent.
     Stop,
+}
+
+/// A packet that somebody asks about.
+#[derive(Debug)]
+pub struct TraceJob {
+    /// The packet.
+    pub question: TraceQuestion,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Trace>,
 }
 
 /// What a worker says of itself.
@@ -62,6 +81,8 @@ pub struct Published {
     pub drops: Vec<(CableId, DropReason, u64)>,
     /// Lanes.
     pub lanes: Vec<LaneReport>,
+    /// Translated sessions.
+    pub sessions: PublishedSessions,
     /// How often the worker came back after a panic.
     pub restarts: u64,
     /// The newest panic's message, or the device error that ended it.
@@ -79,6 +100,7 @@ pub struct WorkerHandle {
     pub cpu: Option<usize>,
     commands: Sender<Command>,
     waker: Option<Waker>,
+    feed: Option<Arc<Feed>>,
     view: Arc<View>,
     sent: Arc<AtomicU64>,
 }
@@ -96,9 +118,20 @@ impl WorkerHandle {
         self.sent.fetch_add(1, Ordering::Relaxed);
         // A worker that has ended needs no telling.
         let _ = self.commands.send(command);
+        self.wake();
+    }
+
+    /// Ends the worker's waiting.
+    pub fn wake(&self) {
         if let Some(waker) = &self.waker {
             waker.wake();
         }
+    }
+
+    /// Where it says what becomes of its sessions, if anybody listens.
+    #[must_use]
+    pub fn feed(&self) -> Option<&Arc<Feed>> {
+        self.feed.as_ref()
     }
 
     /// Whether all commands so far have been carried out.
@@ -132,6 +165,7 @@ pub struct Worker<T, W> {
     hub_generation: u64,
     commands: Receiver<Command>,
     view: Arc<View>,
+    sessions: Sessions,
     batch: Batch,
     next_publish: Instant,
     next_timer: Instant,
@@ -156,6 +190,8 @@ pub struct WorkerParts<T, W> {
     pub exchange: Arc<Exchange>,
     /// Captures, if there can be any.
     pub hub: Option<Arc<CaptureHub>>,
+    /// Where it says what becomes of its sessions, if anybody listens.
+    pub feed: Option<Arc<Feed>>,
     /// Ends its waiting.
     pub waker: Option<Waker>,
 }
@@ -171,6 +207,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             cpu: parts.cpu,
             commands,
             waker: parts.waker,
+            feed: parts.feed.clone(),
             view: Arc::clone(&view),
             sent: Arc::default(),
         };
@@ -184,6 +221,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             hub_generation: 0,
             commands: receiver,
             view,
+            sessions: Sessions::new(parts.feed, now),
             batch: Batch::new(),
             next_publish: now,
             next_timer: now,
@@ -250,6 +288,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             self.next_timer =
                 self.pipeline.poll_timeout().unwrap_or(now + IDLE_WAIT).max(now + Duration::from_millis(1));
         }
+        is_busy |= self.sessions.follow(&mut self.pipeline, now);
         if now >= self.next_publish {
             self.publish(now, false);
         }
@@ -266,6 +305,11 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             match command {
                 Command::Lane(command) => self.pipeline.command(command, now),
                 Command::Transmit(transmit) => self.pipeline.transmit(&transmit),
+                Command::Trace(TraceJob { question, reply }) => {
+                    // Whoever asked may have gone.
+                    let _ = reply.send(self.pipeline.trace(&question, now));
+                }
+                Command::Restore(restore) => self.sessions.restore(&mut self.pipeline, &restore, now),
                 Command::Stop => self.is_stopping = true,
             }
         }
@@ -382,6 +426,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             counters,
             drops: self.pipeline.drops.iter().collect(),
             lanes: self.pipeline.reports(now).collect(),
+            sessions: self.sessions.publish(&self.pipeline, now),
             restarts: self.restarts,
             last_error: self.last_error.clone(),
             is_stopped,

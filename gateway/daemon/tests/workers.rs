@@ -62,6 +62,7 @@ fn rig(
         wire,
         exchange: Arc::clone(exchange),
         hub: None,
+        feed: None,
         waker: None,
     };
     let (worker, handle) = Worker::new(parts, now);

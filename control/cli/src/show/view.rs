@@ -91,7 +91,8 @@ impl View {
             What::RouteAgents => output.write_value(&self.route_agents, format),
             What::Networks => output.write_value(&self.networks, format),
             What::Versions => output.write_value(&self.versions, format),
-            What::All => output.write_value(self, format),
+            // What is translated is a document of its own; it does not come by here.
+            What::All | What::Globalnet => output.write_value(self, format),
         }
     }
 

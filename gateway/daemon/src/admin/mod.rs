@@ -5,6 +5,7 @@
 //! * [`listen`] — binding, with errors that say what to do.
 //! * [`routes`] — what is answered.
 //! * [`secrets`] — the answer that holds keys.
+//! * `translation` — what is answered about Globalnet.
 //! * [`serve`] — connections: bounded in number and in time, and how they end.
 
 pub mod health;
@@ -12,6 +13,7 @@ pub mod listen;
 pub mod routes;
 pub mod secrets;
 pub mod serve;
+mod translation;
 
 pub use health::Health;
 pub use listen::{ListenError, bind_admin, bind_metrics};

@@ -11,12 +11,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use trieste_control::admin::{
-    CAPTURE_PATH, CaptureRequest, ErrorBody, GATEWAY_PATH, GatewayStatus, LIVE_PATH, METRICS_PATH,
-    PCAPNG_CONTENT_TYPE, READY_PATH, SECRETS_PATH, STATUS_PATH,
+    CAPTURE_PATH, CaptureRequest, ErrorBody, GATEWAY_PATH, GLOBALNET_PATH, GatewayStatus, LIVE_PATH,
+    METRICS_PATH, PCAPNG_CONTENT_TYPE, READY_PATH, SECRETS_PATH, STATUS_PATH, TRACE_PATH,
 };
 
-use super::Health;
+use super::{Health, translation};
 use crate::capture::{CaptureError, CaptureHub};
+use crate::globalnet::board::Board;
 use crate::ike::IkeHandle;
 use crate::metrics::{self, MetricsExtra};
 
@@ -33,6 +34,8 @@ pub struct AdminState {
     pub health: Arc<dyn Fn() -> Health + Send + Sync>,
     /// Captures.
     pub hub: Arc<CaptureHub>,
+    /// Globalnet, and what becomes of packets.
+    pub board: Arc<Board>,
     /// Who knows the keys of IPsec cables.
     pub ike: Option<IkeHandle>,
 }
@@ -49,6 +52,8 @@ pub fn admin_router(state: AdminState) -> Router {
         .route(STATUS_PATH, get(status))
         .route(GATEWAY_PATH, get(gateway))
         .route(CAPTURE_PATH, get(capture))
+        .route(GLOBALNET_PATH, get(translation::globalnet))
+        .route(TRACE_PATH, get(translation::trace))
         .route(SECRETS_PATH, get(super::secrets::answer));
     with_refusals(with_shared(router)).with_state(state)
 }

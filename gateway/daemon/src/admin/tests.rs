@@ -16,11 +16,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use trieste_control::admin::{ErrorBody, GatewayStatus, PCAPNG_CONTENT_TYPE};
+use trieste_control::admin::{ErrorBody, GatewayStatus, PCAPNG_CONTENT_TYPE, SnapshotStatus};
+use trieste_control::conditions::Conditions;
 use trieste_packet::{CableId, DropReason};
 
 use super::*;
 use crate::capture::CaptureHub;
+use crate::globalnet::board::Board;
 use crate::metrics::MetricsExtra;
 
 /// Longest that anything here may take.
@@ -82,6 +84,7 @@ fn state() -> AdminState {
         extra: Arc::new(|| MetricsExtra { sync_iterations: 3, ..MetricsExtra::default() }),
         health: Arc::new(|| Health { live: Ok("live".to_owned()), ready: Err("starting".to_owned()) }),
         hub: Arc::new(CaptureHub::new(IpAddr::from([192, 0, 2, 1]), 4500)),
+        board: Arc::new(Board::new(false, Vec::new(), Conditions::new(), SnapshotStatus::default())),
     }
 }
 

@@ -82,6 +82,7 @@ impl Rig {
                 wire: device(),
                 exchange: Arc::clone(&exchange),
                 hub: None,
+                feed: None,
                 waker: None,
             }
         };
@@ -91,6 +92,7 @@ impl Rig {
             site: Site { subnets: vec!["10.1.0.0/16".parse().unwrap()], ..BTreeMap::new().into() },
             icmp_sources: Vec::new(),
             path_mtu: 1420,
+            translation: None,
         };
         let engine = Engine::new(local, Arc::clone(&kind) as _, Arc::clone(&tables), handles, 77);
         Self { engine, workers, kind, tables, far, now }

@@ -2,7 +2,7 @@
 //!
 //! All gateways of a cluster must have the same one, or an answer would not find the owner of its mapping; and it must
 //! be the same after a restart, or restored mappings would be in other blocks than their owners'. Nothing is stored
-//! for that: the key is made of what all of them are configured with (decision 0016).
+//! for that: the key is made of what all of them are configured with (decision 0017).
 
 use sha2::{Digest as _, Sha256};
 

@@ -7,8 +7,14 @@
 //!                                                        sessions on disk ─▶ the next process
 //! ```
 //!
-//! * [`key`] — which of a cluster's ports are whose is keyed; this is the key.
+//! * [`board`] — what is known, in one place. * [`key`] — which of a cluster's ports are whose is keyed; this is the key.
+//! * `duty` — who allocates. * `trace` — what becomes of a packet.
 //! * [`sessions`] — sessions on disk.
 
+pub mod board;
+mod duty;
 pub mod key;
 pub mod sessions;
+mod trace;
+
+pub(crate) use duty::Duty;

@@ -4,12 +4,13 @@
 //! workers. `docs/operations/metrics.md` describes every metric, and a test compares it with what is rendered.
 //!
 //! * [`exposition`] — the text format. * `upstream` — names that are API. * `cluster` — stores, election, discovery,
-//!   health, conditions. * `ipsec` — IKE and SAs. * `ours` — the packet path and the rest.
+//!   health, conditions. * `globalnet` — addresses and translation. * `ipsec` — IKE and SAs. * `ours` — the packet path and the rest.
 
 pub mod exposition;
 pub mod process;
 
 mod cluster;
+mod globalnet;
 mod ipsec;
 mod ours;
 mod upstream;
@@ -17,7 +18,7 @@ mod upstream;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use trieste_control::admin::GatewayStatus;
+use trieste_control::admin::{GatewayStatus, GlobalnetStatus};
 use trieste_control::natdiscovery;
 use trieste_control::recorder::EventCounts;
 use trieste_control::store::kube::Requests;
@@ -53,6 +54,8 @@ pub struct MetricsExtra {
     pub events: EventCounts,
     /// Whether there were Endpoints to start from before any store had answered.
     pub started_from_memory: bool,
+    /// Globalnet, in clusters that have it.
+    pub globalnet: Option<GlobalnetStatus>,
     /// What IKE counts, where cables are IPsec's.
     pub ike: Option<IkeNumbers>,
 }
@@ -71,6 +74,9 @@ pub fn render(status: &GatewayStatus, extra: &MetricsExtra, captures: CaptureCou
     cluster::state(&mut page, status, extra);
     ours::workers(&mut page, status, extra);
     ours::cables(&mut page, status);
+    if let Some(status) = &extra.globalnet {
+        globalnet::render(&mut page, status);
+    }
     if let Some(ike) = &extra.ike {
         ipsec::ike(&mut page, ike);
         ipsec::cables(&mut page, status);

@@ -326,6 +326,7 @@ fn extra() -> MetricsExtra {
         ]
         .into(),
         started_from_memory: true,
+        globalnet: Some(globalnet::tests::status()),
         ike: Some(IkeNumbers {
             half_open: 3,
             counts: vec![("established", 2)],

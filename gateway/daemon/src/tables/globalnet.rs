@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use trieste_control::admin::RefusedRule;
 use trieste_control::globalnet::{EgressKind, GlobalnetState, IngressKind};
-use trieste_nat::{OwnerKey, Rules, RulesBuilder};
+use trieste_nat::{OwnerKey, Record, Rules, RulesBuilder};
 use trieste_packet::WorkerId;
 
 /// What a gateway translates by.
@@ -74,10 +74,10 @@ pub fn compile(epoch: u64, state: &GlobalnetState, own: &Own, owners: Owners) ->
     Some(Translation { inside: state.inside.clone(), rules, gateway, refused })
 }
 
-/// The worker that owns a bucket of flows, for what is handed to workers before they run.
+/// The worker that owns a session.
 #[must_use]
-pub fn owner_of(rules: &Rules, flow: &trieste_nat::Facts) -> WorkerId {
-    rules.owner_outbound(flow)
+pub fn owner_of(rules: &Rules, session: &Record) -> WorkerId {
+    rules.owner(rules.bucket_of(session))
 }
 
 fn ingress(kind: IngressKind) -> trieste_nat::IngressKind {

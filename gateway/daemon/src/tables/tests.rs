@@ -30,6 +30,7 @@ fn local() -> Local {
         site: Site { subnets: vec!["10.1.0.0/16".parse().unwrap()], ..BTreeMap::new().into() },
         icmp_sources: vec![],
         path_mtu: 1420,
+        translation: None,
     }
 }
 

@@ -170,7 +170,7 @@ pub(super) mod tests {
             bytes
         };
         assert_eq!(Entry::from_bytes(&with(0, 3)), None);
-        assert_eq!(Entry::from_bytes(&with(2, 9)), None);
+        assert_eq!(Entry::from_bytes(&with(2, 200)), None);
         assert_eq!(Entry::from_bytes(&bytes[1..]), None);
     }
 

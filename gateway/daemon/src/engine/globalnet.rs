@@ -1,0 +1,48 @@
+//! Rules for translation come and go; sessions of the process before are taken over with the first ones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use trieste_nat::Record;
+use trieste_packet::WorkerId;
+
+use super::Engine;
+use crate::tables::{Translation, owner_of};
+use crate::worker::{Command, Restore};
+
+impl Engine {
+    /// Sessions to go on with as soon as there are rules.
+    pub fn set_sessions(&mut self, records: Vec<Record>) {
+        self.sessions = records;
+    }
+
+    /// Translates by other rules, or not at all. Sessions that the rules still allow go on.
+    pub async fn set_translation(&mut self, translation: Option<Arc<Translation>>) {
+        if let Some(translation) = &translation {
+            self.restore(translation);
+            // Before there are tables with rules, no packet can begin a session in the place of one of these.
+            self.settle().await;
+        }
+        self.local.translation = translation;
+        self.publish();
+    }
+
+    /// What is translated by.
+    #[must_use]
+    pub fn translation(&self) -> Option<&Arc<Translation>> {
+        self.local.translation.as_ref()
+    }
+
+    /// Hands each worker the sessions that are its own; there may be another number of workers than before.
+    fn restore(&mut self, translation: &Translation) {
+        let mut shares: BTreeMap<WorkerId, Vec<Record>> = BTreeMap::new();
+        for record in std::mem::take(&mut self.sessions) {
+            shares.entry(owner_of(&translation.rules, &record)).or_default().push(record);
+        }
+        for (owner, records) in shares {
+            let Some(worker) = self.workers.iter().find(|worker| worker.id == owner) else { continue };
+            tracing::info!(worker = owner.0, sessions = records.len(), "sessions are restored");
+            worker.command(Command::Restore(Restore { records, rules: Arc::clone(&translation.rules) }));
+        }
+    }
+}
