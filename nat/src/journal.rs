@@ -58,6 +58,6 @@ pub(crate) fn record(session: &Session, second: u32, deadline: u32) -> Record {
         outside_port: session.outside_port,
         remote: session.remote,
         remote_port: session.remote_port,
-        seconds_left: deadline.saturating_sub(second).saturating_sub(1),
+        seconds_left: deadline.saturating_sub(second),
     }
 }

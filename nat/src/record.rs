@@ -49,7 +49,8 @@ pub struct Record {
     pub remote: Ipv4Addr,
     /// The remote port; 0 where there is none, and for ICMP.
     pub remote_port: u16,
-    /// Seconds that it had left without packets when this was written. One that is not gone since may have more.
+    /// Seconds that it had left without packets when this was written, the running one included. One that is not
+    /// gone since may have more.
     pub seconds_left: u32,
 }
 

@@ -229,7 +229,8 @@ impl Table {
     pub(crate) fn age(&mut self, index: u32, seconds_left: u32) {
         let session = *self.sessions.get(index);
         let whole = self.seconds.of(session.protocol, session.phase);
-        let age = whole.saturating_sub(seconds_left);
+        // The running second counts as left.
+        let age = (whole + 1).saturating_sub(seconds_left);
         self.sessions.get_mut(index).last_seen = self.second.saturating_sub(age);
         self.reschedule(index);
     }

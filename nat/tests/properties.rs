@@ -335,6 +335,7 @@ proptest! {
                 world.run(step, 0);
             }
         }
+        world.lab.expire();
         let before = exported(&world.lab);
         let mut after = World::new(first, share_above);
         let mut records = before.clone();
@@ -347,6 +348,9 @@ proptest! {
             prop_assert!(!after.lab.nat.restore(record, &after.lab.rules, after.lab.now), "only once");
         }
         prop_assert_eq!(&exported(&after.lab), &before);
+        let (restored, original) = (after.lab.nat.stats(), world.lab.nat.stats());
+        prop_assert_eq!(restored.addresses, original.addresses, "the same ports are in use");
+        prop_assert_eq!((restored.mappings, restored.shared), (original.mappings, original.shared));
         after.listen();
         after.check();
         for record in before.iter().filter(|record| record.protocol == UDP) {
