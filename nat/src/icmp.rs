@@ -88,7 +88,7 @@ impl Quote {
         {
             return None;
         }
-        //= https://www.rfc-editor.org/rfc/rfc5508#section-7
+        //= https://www.rfc-editor.org/rfc/rfc5508#section-8
         //# A NAT device MAY drop or appropriately handle Non-
         //# QueryError ICMP messages.
         // Redirects and source quenches (RFC 6633) among them: no router of another cluster has a say in ours.
@@ -123,7 +123,7 @@ impl Quote {
     /// about a hairpinned packet goes the way of such packets: outbound, then read again and inbound.
     pub fn apply(&self, packet: &mut Packet, rewrite: &Rewrite) {
         let bytes = packet.buf.bytes_mut();
-        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.2
+        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.2.1
         //# a) Revert the IP and transport headers of the embedded IP packet to
         //# their original form, using the matching mapping; and
         let mut writer = Writer { bytes, delta: Delta::NONE };
@@ -135,7 +135,7 @@ impl Quote {
         //# c) Modify the destination IP address of the outer IP header to be
         //# same as the source IP address of the embedded packet after
         //# translation.
-        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.3
+        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.2.2
         //# In all other cases, translate the
         //# source IP address of the ICMP Error packet with its own public
         //# IP address.

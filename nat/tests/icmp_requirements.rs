@@ -114,7 +114,7 @@ fn rfc4787_req13a_a_packet_without_df_leaves_in_fragments_in_order() {
     assert_eq!((count, offsets), (Ok(2), vec![0, 2]));
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5382#section-7.4
+//= https://www.rfc-editor.org/rfc/rfc5382#section-7.3
 //= type=test
 //# REQ-9:  If a NAT translates TCP, it SHOULD translate ICMP Destination
 //# Unreachable (Type 3) messages.
@@ -133,7 +133,7 @@ fn rfc5382_req9_destination_unreachable_about_tcp_is_translated() {
     }
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5382#section-7.4
+//= https://www.rfc-editor.org/rfc/rfc5382#section-7.3
 //= type=test
 //# REQ-10:  Receipt of any sort of ICMP message MUST NOT terminate the
 //# NAT mapping or TCP connection for which the ICMP was generated.

@@ -169,7 +169,7 @@ fn req3d_extensions_are_kept_as_they_are() {
     assert_right(&back);
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5508#section-4.2
+//= https://www.rfc-editor.org/rfc/rfc5508#section-4.2.1
 //= type=test
 //# REQ-4: If a NAT device receives an ICMP Error packet from an
 //# external realm, and the NAT device does not have an active
@@ -186,7 +186,7 @@ fn req4_errors_from_outside_about_nothing_of_ours_are_dropped() {
     assert_eq!(bed.sessions(), 1);
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5508#section-4.2
+//= https://www.rfc-editor.org/rfc/rfc5508#section-4.2.1
 //= type=test
 //# a) Revert the IP and transport headers of the embedded IP packet to
 //# their original form, using the matching mapping; and
@@ -220,7 +220,7 @@ fn req4abc_errors_from_outside_reach_the_sender_with_what_it_sent() {
     }
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5508#section-4.3
+//= https://www.rfc-editor.org/rfc/rfc5508#section-4.2.2
 //= type=test
 //# REQ-5: If a NAT device receives an ICMP Error packet from the private
 //# realm, and the NAT does not have an active mapping for the embedded
@@ -235,7 +235,7 @@ fn req5_errors_from_inside_about_nothing_of_ours_are_dropped() {
     assert_eq!(bed.sessions(), 1);
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5508#section-4.3
+//= https://www.rfc-editor.org/rfc/rfc5508#section-4.2.2
 //= type=test
 //# c) If the NAT enforces Basic NAT function [NAT-TRAD], and the NAT
 //# has active mapping for the IP address that sent the ICMP Error,
@@ -421,7 +421,7 @@ fn req10c_source_quench_and_information_requests_are_dropped() {
     }
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5508#section-7
+//= https://www.rfc-editor.org/rfc/rfc5508#section-8
 //= type=test
 //# REQ-11: A NAT device MAY drop or appropriately handle Non-QueryError
 //# ICMP messages.
