@@ -98,12 +98,13 @@ impl Nat {
             return Ok(would_leave(flow, global, flow.source_port));
         }
         let bucket = explanation.bucket;
-        let Some(port) = self.table.pools.free_port(global, &inside_end(flow), bucket, 0) else {
+        let Some(port) = self.table.pools.free_port(global, &inside_end(flow), bucket, rules.start(flow))
+        else {
             explanation.say(format!("no port of bucket {} is free on {global}", bucket.index()));
             return Err(Refusal::NoPort);
         };
         explanation.say(format!(
-            "it would leave with {global}, one of {}, and any free port of bucket {}",
+            "it would leave with {global}, one of {}, and a free port of bucket {}",
             rule.addresses.len(),
             bucket.index()
         ));

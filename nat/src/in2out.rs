@@ -99,8 +99,8 @@ impl Nat {
         if is_headless {
             return self.begin_outbound(NONE, kept, flow, rules);
         }
-        let bucket = rules.bucket_outbound(flow);
-        let mapping = self.table.map(&inside, global, bucket, flow.destination, epoch_of(rules))?;
+        let place = (rules.bucket_outbound(flow), rules.start(flow));
+        let mapping = self.table.map(&inside, global, place, flow.destination, epoch_of(rules))?;
         let key = key_from(flow, self.table.mappings.get(mapping).outside_end());
         let result = self.begin_outbound(mapping, key, flow, rules);
         if result.is_err() {

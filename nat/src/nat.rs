@@ -48,7 +48,7 @@ pub struct Nat {
 }
 
 impl Nat {
-    /// Nothing translated yet. `seed` keys hashes and the choice of ports; `now` is where time begins.
+    /// Nothing translated yet. `seed` keys the hashes of what packets choose; `now` is where time begins.
     #[must_use]
     pub fn new(config: Config, seed: u64, now: Instant) -> Self {
         Self {

@@ -42,11 +42,19 @@ impl OwnerKey {
     /// The bucket of an inside end. What has no ports is one bucket per protocol, since an answer could not tell.
     #[must_use]
     pub fn bucket(&self, protocol: u8, inside: Option<(Ipv4Addr, u16)>) -> Bucket {
+        Bucket(self.inside_hash(protocol, inside).to_le_bytes()[0] & 63)
+    }
+
+    /// Where in its bucket the search for an inside end's port begins: from bits that the bucket is not chosen by.
+    pub(crate) fn start(&self, protocol: u8, inside: (Ipv4Addr, u16)) -> u64 {
+        self.inside_hash(protocol, Some(inside)) >> 8
+    }
+
+    fn inside_hash(&self, protocol: u8, inside: Option<(Ipv4Addr, u16)>) -> u64 {
         let (address, port) = inside.unwrap_or((Ipv4Addr::UNSPECIFIED, 0));
         let [a, b, c, d] = address.octets();
         let [high, low] = port.to_be_bytes();
-        let hash = self.hash([protocol, a, b, c, d, high, low]);
-        Bucket(hash.to_le_bytes()[0] & 63)
+        self.hash([protocol, a, b, c, d, high, low])
     }
 
     /// A hash of an inside address, for the choice of its global address.

@@ -95,18 +95,18 @@ impl Bitmap {
     }
 
     /// The same port as inside if that is possible, else a free one of its class.
-    fn choose(&self, inside: &End, bucket: Bucket, random: u64) -> Option<u16> {
+    fn choose(&self, inside: &End, bucket: Bucket, start: u64) -> Option<u16> {
         if Bucket::of_port(inside.port) == bucket && !self.is_used(inside.port) {
             return Some(inside.port);
         }
-        self.free(bucket, Class::of(inside), random)
+        self.free(bucket, Class::of(inside), start)
     }
 
-    /// A free port of the class, the first from a random one on.
-    fn free(&self, bucket: Bucket, class: Class, random: u64) -> Option<u16> {
+    /// A free port of the class, the first from `start` on.
+    fn free(&self, bucket: Bucket, class: Class, start: u64) -> Option<u16> {
         let (first, count) = class.range();
-        let start = first + random % count;
-        let (start_word, start_bit) = (usize::try_from(start / 64).ok()?, start % 64);
+        let place = first + start % count;
+        let (start_word, start_bit) = (usize::try_from(place / 64).ok()?, place % 64);
         let words = &self.0[bucket.index()];
         for step in 0..=WORDS {
             let word = (start_word + step) % WORDS;
@@ -128,10 +128,10 @@ fn port_at(bucket: Bucket, position: usize) -> u16 {
     u16::try_from(position * BUCKETS + bucket.index()).expect("1024 positions of 64 ports")
 }
 
-/// A port of the class, chosen at random whether used or not.
-pub(crate) fn any_port(bucket: Bucket, class: Class, random: u64) -> u16 {
+/// The port of the class at `start`, whether used or not.
+pub(crate) fn any_port(bucket: Bucket, class: Class, start: u64) -> u16 {
     let (first, count) = class.range();
-    port_at(bucket, usize::try_from(first + random % count).expect("below 1024"))
+    port_at(bucket, usize::try_from(first + start % count).expect("below 1024"))
 }
 
 /// What is in use of one global address.
@@ -233,10 +233,11 @@ impl Pools {
         bitmap.map_or(0, |bitmap| bitmap.used(bucket, class) * 100 / class.count())
     }
 
-    /// A free port in a bucket for an inside end: its own if that is possible, else one at random.
-    pub(crate) fn choose(&mut self, pool: u32, inside: &End, bucket: Bucket, random: u64) -> Option<u16> {
+    /// A free port in a bucket for an inside end: its own if that is possible, else the first free one
+    /// from `start` on.
+    pub(crate) fn choose(&mut self, pool: u32, inside: &End, bucket: Bucket, start: u64) -> Option<u16> {
         let Some(kind) = kind(inside.protocol) else { return Some(0) };
-        self.bitmap(pool, kind).choose(inside, bucket, random)
+        self.bitmap(pool, kind).choose(inside, bucket, start)
     }
 
     /// A port that [`choose`](Self::choose) might find; changes nothing.
@@ -245,13 +246,13 @@ impl Pools {
         global: Ipv4Addr,
         inside: &End,
         bucket: Bucket,
-        random: u64,
+        start: u64,
     ) -> Option<u16> {
         let Some(kind) = kind(inside.protocol) else { return Some(0) };
         let pool = self.by_address.get(&global).and_then(|&pool| self.pools.get(at(pool)));
         match pool.and_then(|pool| pool.bitmaps[kind].as_ref()) {
-            Some(bitmap) => bitmap.choose(inside, bucket, random),
-            None => Some(any_port(bucket, Class::of(inside), random)),
+            Some(bitmap) => bitmap.choose(inside, bucket, start),
+            None => Some(any_port(bucket, Class::of(inside), start)),
         }
     }
 

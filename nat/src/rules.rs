@@ -246,6 +246,16 @@ impl Rules {
         self.owners[bucket.index()]
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc7857#section-9
+    //# A NAT SHOULD follow the recommendations specified in Section 4 of
+    //# [RFC6056]
+    /// Where the search for the port of an outbound flow begins: a keyed hash of the inside end (RFC 6056 section
+    /// 3.3.3, without the remote end, which no mapping depends on). Nobody outside can guess it, and who has forgotten
+    /// everything, or never knew it, nearly always finds the same port again.
+    pub(crate) fn start(&self, flow: &Facts) -> u64 {
+        self.key.start(flow.protocol, (flow.source, flow.source_port))
+    }
+
     /// The bucket of an inside end.
     pub(crate) fn inside_bucket(&self, protocol: u8, inside: Ipv4Addr, port: u16, has_ports: bool) -> Bucket {
         self.key.bucket(protocol, has_ports.then_some((inside, port)))

@@ -100,9 +100,6 @@ impl Table {
         }
     }
 
-    //= https://www.rfc-editor.org/rfc/rfc7857#section-9
-    //# A NAT SHOULD follow the recommendations specified in Section 4 of
-    //# [RFC6056]
     /// The next number that nobody outside can guess.
     fn draw(&mut self) -> u64 {
         self.drawn = self.drawn.wrapping_add(1);
@@ -305,7 +302,7 @@ impl Table {
         &mut self,
         inside: &End,
         global: Ipv4Addr,
-        bucket: Bucket,
+        (bucket, start): (Bucket, u64),
         remote: Ipv4Addr,
         epoch: u32,
     ) -> Result<u32, Refusal> {
@@ -314,7 +311,7 @@ impl Table {
             return Err(Refusal::SourceLimit);
         }
         let pool = self.pools.of(global);
-        let port = self.choose(pool, inside, global, bucket, remote);
+        let port = self.choose(pool, inside, global, (bucket, start), remote);
         let Some(port) = port else {
             self.pools.retire(pool);
             return Err(Refusal::NoPort);
@@ -371,7 +368,7 @@ impl Table {
         pool: u32,
         inside: &End,
         global: Ipv4Addr,
-        bucket: Bucket,
+        (bucket, start): (Bucket, u64),
         remote: Ipv4Addr,
     ) -> Option<u16> {
         let class = Class::of(inside);
@@ -392,8 +389,7 @@ impl Table {
                 }
             }
         }
-        let random = self.draw();
-        self.pools.choose(pool, inside, bucket, random)
+        self.pools.choose(pool, inside, bucket, start)
     }
 
     fn leave_mapping(&mut self, index: u32) {

@@ -268,6 +268,23 @@ fn a_bucket_is_adopted_whole_by_another_owner() {
     }
 }
 
+/// A restart without a snapshot, or another gateway that takes over without any record.
+#[test]
+fn who_knows_nothing_maps_nearly_everything_as_before() {
+    let mut first = Lab::new(plain_rules(1, &cluster_globals()));
+    let flows: Vec<_> = (0..5000).map(|port| tcp(SYN, (POD, 20_000 + port), (REMOTE, 443))).collect();
+    let before: Vec<_> = flows.iter().map(|flow| first.leave(flow).unwrap()).collect();
+    let mut second = Lab::new(plain_rules(1, &cluster_globals()));
+    second.nat = trieste_nat::Nat::new(trieste_nat::Config::default(), 4711, second.now);
+    // In another order, and in the middle of their connections.
+    let again = |flow: &Facts| Facts { kind: Kind::Tcp(ACK), ..*flow };
+    let after: Vec<_> = flows.iter().rev().map(|flow| second.leave(&again(flow)).unwrap()).collect();
+    let same =
+        before.iter().zip(after.iter().rev()).filter(|(one, other)| one.source_port == other.source_port);
+    let same = same.count();
+    assert!(same > 4500, "{same} of 5000");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -252,12 +252,18 @@ fn section9_outside_ports_are_random_over_their_range() {
     assert!(sixteenths.iter().all(|count| (170..330).contains(count)), "{sixteenths:?}");
     let steps: BTreeSet<_> = ports.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
     assert!(steps.len() > 3500, "the next one does not follow from the last");
-    let mut other = Lab::new(rules());
-    other.nat = trieste_nat::Nat::new(trieste_nat::Config::default(), 43, other.now);
+    let mut builder = trieste_nat::RulesBuilder::new(
+        1,
+        trieste_nat::OwnerKey([8; 16]),
+        trieste_nat::RulesBuilder::owners_among(4),
+    );
+    let cluster = builder.egress(trieste_nat::EgressKind::Cluster, "cluster", &cluster_globals()).unwrap();
+    builder.member(cluster, "10.1.0.0/16".parse().unwrap());
+    let mut other = Lab::new(builder.build());
     let others: Vec<_> = (0..100)
         .map(|number| other.leave(&udp((POD, 10_000 + number), SERVER)).unwrap().source_port)
         .collect();
-    assert_ne!(ports[..100], others[..], "and from the seed");
+    assert_ne!(ports[..100], others[..], "and not without the key");
 }
 
 //= https://www.rfc-editor.org/rfc/rfc7857#section-11
