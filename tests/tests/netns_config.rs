@@ -78,6 +78,14 @@ fn a_bad_configuration_is_refused_with_key_and_value() {
         (replaced("nothing", "udp-port: 70000"), vec!["udp-port", "70000"]),
         (replaced("nothing", "broker: ftp://somewhere"), vec!["broker", "dir:"]),
         (replaced("nothing", "cable-driver: carrier-pigeon"), vec!["carrier-pigeon", "wireguard"]),
+        (
+            replaced("nothing", "global-cidrs: [10.1.16.0/20]"),
+            vec!["global-cidrs", "10.1.16.0/20", "10.1.0.0/16"],
+        ),
+        (replaced("nothing", "global-cidrs: ['fd00:2::/64']"), vec!["global-cidrs", "IPv6"]),
+        (replaced("nothing", "globalnet: {udp-timeout: 0}"), vec!["globalnet.udp-timeout", "0 s"]),
+        (replaced("nothing", "globalnet: {max-sessions: 7}"), vec!["globalnet.max-sessions", "1024"]),
+        (replaced("nothing", "globalnet: {udp-timeouts: 7}"), vec!["udp-timeouts", "gateway.yaml"]),
     ];
 
     for (lines, words) in cases {
