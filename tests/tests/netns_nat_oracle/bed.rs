@@ -18,6 +18,11 @@ pub(crate) const INSIDE_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 1, 255, 254);
 pub(crate) const GLOBAL: Ipv4Addr = Ipv4Addr::new(242, 0, 0, 1);
 pub(crate) const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 5);
 pub(crate) const SERVICE_GLOBAL: Ipv4Addr = Ipv4Addr::new(242, 0, 255, 254);
+/// A pod that a rule selects, another one that is also behind a headless service, and their global addresses.
+pub(crate) const SELECTED: Ipv4Addr = Ipv4Addr::new(10, 1, 3, 1);
+pub(crate) const HEADLESS: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 1);
+pub(crate) const SELECTED_GLOBAL: Ipv4Addr = Ipv4Addr::new(242, 0, 0, 9);
+pub(crate) const HEADLESS_GLOBAL: Ipv4Addr = Ipv4Addr::new(242, 0, 255, 252);
 pub(crate) const REMOTE: Ipv4Addr = Ipv4Addr::new(242, 1, 0, 9);
 pub(crate) const OTHER_REMOTE: Ipv4Addr = Ipv4Addr::new(242, 1, 0, 10);
 pub(crate) const REMOTE_ROUTER: Ipv4Addr = Ipv4Addr::new(242, 1, 255, 254);
@@ -34,8 +39,8 @@ pub(crate) struct Bed {
     kernel: Kernel,
     ours: Translator,
     now: Instant,
-    /// By protocol and our port: the kernel's.
-    ports: BTreeMap<(u8, u16), u16>,
+    /// By protocol, global address and our port: the kernel's.
+    ports: BTreeMap<(u8, Ipv4Addr, u16), u16>,
     compared: u32,
 }
 
@@ -46,7 +51,11 @@ impl Bed {
         let mut rules = RulesBuilder::new(1, OwnerKey([9; 16]), RulesBuilder::owners_among(1));
         let cluster = rules.egress(EgressKind::Cluster, "cluster-egress", &[GLOBAL]).unwrap();
         rules.member(cluster, "10.1.0.0/16".parse().unwrap());
+        let pods = rules.egress(EgressKind::Pods, "shop/some", &[SELECTED_GLOBAL]).unwrap();
+        rules.member(pods, SELECTED.into());
+        rules.member(pods, HEADLESS.into());
         rules.ingress(IngressKind::Service, "shop/web", SERVICE_GLOBAL, SERVICE).unwrap();
+        rules.ingress(IngressKind::HeadlessPod, "shop/db-0", HEADLESS_GLOBAL, HEADLESS).unwrap();
         let now = Instant::now();
         let ours = Translator::new(Config::default(), rules.build(), 3, now);
         Self { kernel: Kernel::new(), ours, now, ports: BTreeMap::new(), compared: 0 }
@@ -59,11 +68,17 @@ impl Bed {
 
     /// A packet leaves, translated; which outside port it has got.
     pub(crate) fn leaves(&mut self, what: &str, bytes: &[u8]) -> Flow {
+        self.leaves_as(what, bytes, GLOBAL)
+    }
+
+    /// The same, with this global address.
+    pub(crate) fn leaves_as(&mut self, what: &str, bytes: &[u8], global: Ipv4Addr) -> Flow {
         let (kernel, ours) = self.both(Way::Outbound, &[bytes.to_vec()], &[bytes.to_vec()]);
         let [(Way::Outbound, theirs)] = &kernel[..] else { panic!("{what}: the kernel made {kernel:02x?}") };
         let [(Way::Outbound, own)] = &ours[..] else { panic!("{what}: we made {ours:02x?}") };
+        assert_eq!((source(theirs), source(own)), (global, global), "{what}: the kernel's address and ours");
         let flow = Flow { kernel: port_of(theirs), ours: port_of(own) };
-        let known = *self.ports.entry((bytes[9], flow.ours)).or_insert(flow.kernel);
+        let known = *self.ports.entry((bytes[9], source(own), flow.ours)).or_insert(flow.kernel);
         assert_eq!(known, flow.kernel, "{what}: an inside end with two outside ports");
         self.assert_same(what, &kernel, &ours);
         flow
@@ -153,20 +168,20 @@ impl Bed {
         let start = usize::from(packet[0] & 15) * 4;
         let is_error = packet[9] == ICMP && !matches!(packet[start], 0 | 8 | 13 | 14);
         if !is_error {
-            if source(&packet) == GLOBAL {
-                self.exchange(&mut packet, start, 0);
-            }
+            let global = source(&packet);
+            self.exchange(&mut packet, start, 0, global);
             return packet;
         }
         let quoted = start + 8;
-        if be32(&packet, quoted + 16) == u32::from(GLOBAL) {
+        let global = destination(&packet[quoted..]);
+        if [GLOBAL, SELECTED_GLOBAL].contains(&global) {
             assert_eq!(
                 Sum::ZERO.bytes(&packet[start..]).folded(),
                 u16::MAX,
                 "the error's own checksum is right"
             );
             let transport = usize::from(packet[quoted] & 15) * 4;
-            self.exchange(&mut packet[quoted..], transport, 2);
+            self.exchange(&mut packet[quoted..], transport, 2, global);
             put16(&mut packet, start + 2, 0);
             let sum = Sum::ZERO.bytes(&packet[start..]).checksum();
             put16(&mut packet, start + 2, sum);
@@ -175,7 +190,7 @@ impl Bed {
     }
 
     /// Exchanges the port at `side` bytes of a transport header.
-    fn exchange(&self, packet: &mut [u8], start: usize, side: usize) {
+    fn exchange(&self, packet: &mut [u8], start: usize, side: usize, global: Ipv4Addr) {
         let (at, sum_at) = match packet[9] {
             TCP => (start + side, start + 16),
             UDP => (start + side, start + 6),
@@ -183,7 +198,7 @@ impl Bed {
             _ => return,
         };
         let ours = be16(packet, at);
-        let Some(&kernel) = self.ports.get(&(packet[9], ours)) else { return };
+        let Some(&kernel) = self.ports.get(&(packet[9], global, ours)) else { return };
         put16(packet, at, kernel);
         if sum_at + 2 <= packet.len() && (packet[9] != UDP || be16(packet, sum_at) != 0) {
             let sum = update16(be16(packet, sum_at), ours, kernel);

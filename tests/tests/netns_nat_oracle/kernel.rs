@@ -20,6 +20,7 @@ const BEHIND: Ipv4Addr = Ipv4Addr::new(242, 1, 255, 1);
 /// Longest that the kernel takes for a packet.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// In upstream's order: selected pods, then headless ones, then the cluster.
 const RULES: &str = "table ip oracle {
   chain early {
     type filter hook prerouting priority raw
@@ -29,9 +30,12 @@ const RULES: &str = "table ip oracle {
   chain in {
     type nat hook prerouting priority dstnat
     iifname \"outer\" ip daddr 242.0.255.254 dnat to 10.96.0.5
+    iifname \"outer\" ip daddr 242.0.255.252 dnat to 10.1.2.1
   }
   chain out {
     type nat hook postrouting priority srcnat
+    oifname \"outer\" ip saddr { 10.1.2.1, 10.1.3.1 } snat to 242.0.0.9
+    oifname \"outer\" ip saddr 10.1.2.1 snat to 242.0.255.252
     oifname \"outer\" ip saddr 10.1.0.0/16 masquerade
   }
   chain through {

@@ -16,8 +16,8 @@ mod kernel;
 use std::net::Ipv4Addr;
 
 use bed::{
-    Bed, Flow, GLOBAL, INSIDE_ROUTER, OTHER_POD, OTHER_REMOTE, POD, REMOTE, REMOTE_ROUTER, SERVICE,
-    SERVICE_GLOBAL,
+    Bed, Flow, GLOBAL, HEADLESS, HEADLESS_GLOBAL, INSIDE_ROUTER, OTHER_POD, OTHER_REMOTE, POD, REMOTE,
+    REMOTE_ROUTER, SELECTED, SELECTED_GLOBAL, SERVICE, SERVICE_GLOBAL,
 };
 use trieste_packet::checksum::fill_ipv4_header;
 use trieste_packet::wire::put16;
@@ -155,6 +155,36 @@ fn services_are_asked_and_answer_as_with_the_kernel() {
     bed.goes_in("a ping", &query(8, REMOTE, SERVICE_GLOBAL, 5));
     bed.goes_out("a pong", &query(0, SERVICE, REMOTE, 5));
     bed.report("services");
+}
+
+#[test]
+fn pods_with_addresses_of_their_own_leave_and_answer_as_with_the_kernel() {
+    let Some(_turn) = root_test("pods_with_addresses_of_their_own_leave_and_answer_as_with_the_kernel")
+    else {
+        return;
+    };
+    let mut bed = Bed::new();
+    let flow =
+        bed.leaves_as("a selected pod", &udp((SELECTED, 4000), (REMOTE, 53), b"question"), SELECTED_GLOBAL);
+    bed.comes_in("its answer", flow, |port| udp((REMOTE, 53), (SELECTED_GLOBAL, port), b"answer"));
+    bed.goes_out("its error", &error(SELECTED, (3, 3), &udp((REMOTE, 53), (SELECTED, 4000), b"answer"), 576));
+
+    // Asked at one address and leaving by another: it answers from where it was asked.
+    let (client, global, inside) = ((REMOTE, 9000), (HEADLESS_GLOBAL, 5432), (HEADLESS, 5432));
+    bed.goes_in("SYN", &tcp(client, global, SYN, (1, 0), b""));
+    bed.goes_out("SYN, ACK", &tcp(inside, client, SYN | ACK, (2, 2), b""));
+    bed.goes_in("a request", &tcp(client, global, ACK | PSH, (2, 3), b"select 1"));
+    bed.goes_out("an answer", &tcp(inside, client, ACK | PSH, (3, 10), b"1"));
+    bed.goes_in("a ping", &query(8, REMOTE, HEADLESS_GLOBAL, 5));
+    bed.goes_out("a pong", &query(0, HEADLESS, REMOTE, 5));
+    bed.goes_in("a question", &udp(client, (HEADLESS_GLOBAL, 53), b"question"));
+    bed.goes_out("an error", &error(HEADLESS, (3, 3), &udp(client, (HEADLESS, 53), b"question"), 576));
+    let own = tcp((HEADLESS, 40_000), (OTHER_REMOTE, 80), SYN, (1, 0), b"");
+    let flow = bed.leaves_as("a connection of its own", &own, SELECTED_GLOBAL);
+    bed.comes_in("its answer", flow, |port| {
+        tcp((OTHER_REMOTE, 80), (SELECTED_GLOBAL, port), SYN | ACK, (7, 2), b"")
+    });
+    bed.report("pods with addresses of their own");
 }
 
 #[test]
@@ -300,5 +330,4 @@ fn where_the_kernel_is_no_model() {
     });
     // RFC 5508 REQ-10c, RFC 6633: no source quench.
     bed.differs_in("a source quench", (true, false), flow, |port| error(REMOTE, (4, 0), &about(port), 576));
-    bed.report("differences");
 }
