@@ -34,6 +34,7 @@ mod pool;
 mod run;
 mod services;
 mod state;
+mod withdraw;
 mod words;
 
 pub use objects::{Objects, Scope};
@@ -41,3 +42,4 @@ pub use plan::{Outcome, View, Write, plan};
 pub use pool::{Pool, PoolError};
 pub use run::{GlobalnetConfig, GlobalnetHandle, GlobalnetPhase, GlobalnetStatus, spawn};
 pub use state::{EgressKind, EgressRule, GlobalnetState, IngressKind, IngressPair, PoolFill, Problem};
+pub use withdraw::withdraw;

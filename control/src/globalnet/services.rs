@@ -119,7 +119,7 @@ fn remove(object: &Object, objects: &Objects) -> Option<Write> {
     (!object.metadata.is_terminating() && !has_copy).then(|| Write::Delete(object.clone()))
 }
 
-fn is_copy(endpoints: &Object) -> bool {
+pub(super) fn is_copy(endpoints: &Object) -> bool {
     let original = endpoints.metadata.labels.get(label::CLONED_FROM);
     original.is_some_and(|original| internal_service_name(original) == endpoints.metadata.name)
 }

@@ -6,10 +6,10 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 use trieste_control::api::{Kind, Object, annotation, internal_service_name};
 use trieste_control::election::{self, Candidate, ElectionConfig, GLOBALNET_LEASE, Timings};
-use trieste_control::globalnet::{GlobalnetConfig, GlobalnetHandle, GlobalnetPhase, spawn};
+use trieste_control::globalnet::{GlobalnetConfig, GlobalnetHandle, GlobalnetPhase, spawn, withdraw};
 
 use crate::memory_store::{Fault, MemoryStore};
-use crate::world::{GATEWAY, NS, World, addresses, egress, export, ip, pod, service};
+use crate::world::{GATEWAY, NS, World, addresses, egress, endpoints, export, ip, pod, service};
 
 fn store() -> MemoryStore {
     let store = MemoryStore::default();
@@ -183,6 +183,28 @@ async fn the_gateways_annotation_is_written_beside_what_the_gateway_itself_write
     assert_eq!(gateway.metadata.annotations[annotation::GLOBAL_IP], "242.1.255.254");
     assert!(gateway.metadata.annotations.contains_key("update-timestamp"));
     beating.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_uninstalled_leaves_what_users_have_made_and_nothing_else() {
+    let store = store();
+    store.put(Object::from_value(service("demo", "out", "100.1.0.9", "")).unwrap());
+    store.put(Object::from_value(export("demo", "out")).unwrap());
+    store.put(Object::from_value(endpoints("demo", "out", &["10.1.9.1"])).unwrap());
+    let one = candidate(&store, GATEWAY);
+    let handle = start(&store, &one);
+    reaches(&handle, GlobalnetPhase::Settled).await;
+    assert_eq!(store.names(Kind::CoreEndpoints).len(), 2);
+    drop((handle, one));
+    for _ in 0..2 {
+        withdraw(&store, NS).await.unwrap();
+        assert_eq!(store.names(Kind::GlobalIngressIp), Vec::<String>::new());
+        assert_eq!(store.names(Kind::ClusterGlobalEgressIp), Vec::<String>::new());
+        assert_eq!(store.names(Kind::Lease), Vec::<String>::new());
+        assert_eq!(store.names(Kind::CoreEndpoints), ["out"]);
+        assert_eq!(store.names(Kind::Service), ["db", "out", "web"]);
+        assert_eq!(store.names(Kind::GlobalEgressIp), ["e"]);
+    }
 }
 
 #[test]

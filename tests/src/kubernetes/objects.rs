@@ -21,11 +21,37 @@ const ESTABLISH: Duration = Duration::from_secs(30);
 /// # Errors
 /// If the server refuses one or does not establish it.
 pub fn install_definitions(client: &Client) -> anyhow::Result<()> {
-    let definitions = trieste_control::api::crd::definitions();
-    for definition in &definitions {
+    install(client, &trieste_control::api::crd::definitions())
+}
+
+/// Installs the definition of ServiceExport, which is the multi-cluster services' own, as far as anybody here needs it, and
+/// waits until it is served.
+///
+/// # Errors
+/// If the server refuses it or does not establish it.
+pub fn install_service_exports(client: &Client) -> anyhow::Result<()> {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "serviceexports.multicluster.x-k8s.io"},
+        "spec": {
+            "group": "multicluster.x-k8s.io",
+            "scope": "Namespaced",
+            "names": {"kind": "ServiceExport", "listKind": "ServiceExportList", "plural": "serviceexports",
+                "singular": "serviceexport"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    install(client, &[definition])
+}
+
+fn install(client: &Client, definitions: &[Value]) -> anyhow::Result<()> {
+    for definition in definitions {
         client.apply(definition)?;
     }
-    for definition in &definitions {
+    for definition in definitions {
         let name = definition["metadata"]["name"].as_str().unwrap_or_default();
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
         client.wait(&path, ESTABLISH, |object| {

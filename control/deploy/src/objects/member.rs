@@ -8,7 +8,7 @@ pub fn member(options: &MemberOptions) -> Vec<Manifest> {
     let namespace = options.namespace.as_str();
     let mut manifests = vec![namespaces::member(namespace)];
     manifests.extend(crds::definitions());
-    manifests.extend(rbac::member(namespace));
+    manifests.extend(rbac::member(namespace, !options.global_cidrs.is_empty()));
     manifests.extend(secrets::member(options));
     manifests.push(custom::submariner_resource(options));
     manifests.push(gateway::daemon_set(options));

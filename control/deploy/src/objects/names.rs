@@ -9,7 +9,7 @@ pub const BROKER_NAMESPACE: &str = "submariner-k8s-broker";
 pub const GATEWAY: &str = "submariner-gateway";
 /// The route agent's DaemonSet, container, ServiceAccount and Roles.
 pub const ROUTE_AGENT: &str = "submariner-routeagent";
-/// The DaemonSet of upstream's Globalnet; there is none of ours.
+/// The DaemonSet of upstream's Globalnet: there is none of ours, since gateways do its work. Their Roles for it.
 pub const GLOBALNET: &str = "submariner-globalnet";
 /// The Service in front of the gateways' metrics.
 pub const GATEWAY_METRICS: &str = "submariner-gateway-metrics";

@@ -8,8 +8,13 @@ use serde_json::{Value, json};
 
 use super::Manifest;
 use super::names::{
-    BROKER_ADMIN, CLUSTERSET_IP_INFO, GATEWAY, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
+    BROKER_ADMIN, CLUSTERSET_IP_INFO, GATEWAY, GLOBALNET, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT,
+    UPSTREAM_MEMBER_ROLE,
 };
+
+mod globalnet;
+
+pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
@@ -240,7 +245,18 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
 ];
 
 /// Accounts, Roles and bindings of a member's cluster.
-pub(super) fn member(namespace: &str) -> Vec<Manifest> {
+pub(super) fn member(namespace: &str, has_globalnet: bool) -> Vec<Manifest> {
+    let mut manifests = of_accounts(namespace);
+    if has_globalnet {
+        for (scope, rights) in [(namespace, GLOBALNET_HERE), ("", GLOBALNET_EVERYWHERE)] {
+            manifests.push(role(scope, GLOBALNET, rights));
+            manifests.push(binding(scope, GLOBALNET, GLOBALNET, (namespace, GATEWAY)));
+        }
+    }
+    manifests
+}
+
+fn of_accounts(namespace: &str) -> Vec<Manifest> {
     let accounts = ACCOUNTS.iter().map(|account| service_account(namespace, account.name));
     let mut manifests: Vec<Manifest> = accounts.collect();
     for (scope, rights) in [(namespace, true), ("", false)] {
@@ -311,7 +327,9 @@ mod tests {
 
     fn every_right() -> Vec<Right> {
         let of_accounts = ACCOUNTS.iter().flat_map(|account| account.here.iter().chain(account.everywhere));
-        of_accounts.chain(MEMBER).chain(UPSTREAM_MEMBER).chain(BROKER_ADMINISTRATOR).copied().collect()
+        let of_globalnet = GLOBALNET_HERE.iter().chain(GLOBALNET_EVERYWHERE);
+        let of_broker = MEMBER.iter().chain(UPSTREAM_MEMBER).chain(BROKER_ADMINISTRATOR);
+        of_accounts.chain(of_globalnet).chain(of_broker).copied().collect()
     }
 
     #[test]
@@ -340,6 +358,21 @@ mod tests {
                 assert_eq!((right.resources, right.verbs), (&["nodes"][..], &["get", "list", "watch"][..]));
             }
         }
+        assert!(GLOBALNET_EVERYWHERE.iter().all(|right| !right.resources.contains(&"secrets")));
+    }
+
+    #[test]
+    fn globalnets_rights_are_given_where_there_is_globalnet_and_to_the_gateway_alone() {
+        let named = |has_globalnet| -> Vec<String> {
+            let manifests = member("ns", has_globalnet);
+            let named = manifests.iter().filter(|manifest| manifest.name() == GLOBALNET);
+            named.map(|manifest| manifest.to_yaml()).collect()
+        };
+        assert!(named(false).is_empty());
+        let named = named(true);
+        assert_eq!(named.len(), 4);
+        let bindings: Vec<&String> = named.iter().filter(|manifest| manifest.contains("subjects")).collect();
+        assert!(bindings.len() == 2 && bindings.iter().all(|binding| binding.contains(GATEWAY)));
     }
 
     /// Every right as a line of the documentation.
@@ -357,6 +390,8 @@ mod tests {
             lines.extend(here.iter().map(|right| line(name, "namespace", right)));
             lines.extend(everywhere.iter().map(|right| line(name, "cluster", right)));
         }
+        lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
+        lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));
         let roles = [
             (MEMBER_ROLE, MEMBER),
             (UPSTREAM_MEMBER_ROLE, UPSTREAM_MEMBER),
