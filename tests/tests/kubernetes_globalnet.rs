@@ -44,7 +44,8 @@ fn the_recorded_scenario_ends_in_upstreams_objects_and_a_successor_changes_none(
         scenario(client);
         one.until(|state| state.ingress.len() == 2 && state.egress.len() == 4).await;
         one.settles().await;
-        compare(&gateway).await;
+        let admin = KubeStore::new(Access::kubeconfig(faults.admin().unwrap(), None));
+        compare(&admin).await;
         let requests = gateway.requests();
         assert_eq!(
             requests
@@ -71,7 +72,7 @@ fn the_recorded_scenario_ends_in_upstreams_objects_and_a_successor_changes_none(
         assert_eq!(again.handle.status.borrow().writes, 0);
         assert!(count(Verb::Update) >= updates);
 
-        unexport(client, &gateway, &again).await;
+        unexport(client, &admin, &again).await;
         drop(again);
         withdraw(&gateway, NAMESPACE).await.unwrap();
         for kind in [Kind::GlobalIngressIp, Kind::ClusterGlobalEgressIp] {
@@ -106,7 +107,8 @@ fn a_service_without_selector_and_objects_of_users_go_the_same_way() {
                 spec["clusterIP"] = json!("None");
             }
             client.apply(&object("v1", "Service", name, json!({ "spec": spec }))).unwrap();
-            client.apply(&object("v1", "Endpoints", name, json!({ "subsets": subsets }))).unwrap();
+            let endpoints = object("v1", "Endpoints", name, json!({ "subsets": subsets }));
+            client.post("/api/v1/namespaces/demo/endpoints", &endpoints).unwrap();
             client.apply(&export(name)).unwrap();
         }
         one.until(|state| state.ingress.len() == 2).await;

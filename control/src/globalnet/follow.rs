@@ -155,7 +155,9 @@ impl<S: Store> Follow<S> {
             if key.kind != *kind || !namespace.is_empty() && key.namespace != *namespace {
                 return true;
             }
-            let listed = objects.iter_mut().find(|object| object.key() == *key);
+            let listed = objects.iter_mut().find(|object| {
+                object.metadata.name == key.name && object.metadata.namespace == key.namespace
+            });
             if listed.as_ref().is_some_and(|listed| is_same(listed, &awaited.written)) {
                 return false;
             }

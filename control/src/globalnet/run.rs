@@ -96,6 +96,8 @@ pub fn spawn<S: Store + Clone>(store: S, config: GlobalnetConfig, candidate: Can
         backoff: Backoff::new(RETRY.0, RETRY.1),
         refused: Vec::new(),
         writes: 0,
+        rest: SETTLE,
+        leads: None,
         state: state_sender,
         status: status_sender,
     };
@@ -104,6 +106,13 @@ pub fn spawn<S: Store + Clone>(store: S, config: GlobalnetConfig, candidate: Can
 
 /// Ours: plans are at least so far apart. Changes come in bursts, as when a deployment is scaled.
 const SETTLE: Duration = Duration::from_millis(50);
+/// Ours: and so many times as far as one takes, up to [`MAX_REST`]: in a large cluster that changes all the time, plans
+/// must not take more than a tenth of a core.
+const REST: u32 = 9;
+/// Ours: the longest pause between two plans for that reason.
+const MAX_REST: Duration = Duration::from_secs(5);
+/// Ours: how long a new leader looks before it writes: what its predecessor wrote last may still be on its way here.
+const TAKE_OVER: Duration = Duration::from_secs(1);
 /// Ours: as many writes at most before what others have written meanwhile is looked at.
 const MAX_WRITES: usize = 128;
 /// Ours: how long to wait for an answer to one write.
@@ -122,6 +131,10 @@ struct Runner<S> {
     backoff: Backoff,
     refused: Vec<Problem>,
     writes: u64,
+    /// The pause between plans.
+    rest: Duration,
+    /// Since when we lead, and in which term.
+    leads: Option<(Term, Instant)>,
     state: watch::Sender<Option<Arc<GlobalnetState>>>,
     status: watch::Sender<GlobalnetStatus>,
 }
@@ -147,7 +160,7 @@ impl<S: Store> Runner<S> {
         loop {
             tokio::select! {
                 is_news = self.follow.changed() => if is_news {
-                    due = Some(sooner(due, Instant::now() + SETTLE));
+                    due = Some(sooner(due, Instant::now() + self.rest));
                 },
                 changed = leadership.changed() => match changed {
                     Ok(()) => {
@@ -196,7 +209,7 @@ impl<S: Store> Runner<S> {
             }
             Turn::Again => {
                 self.tell(GlobalnetPhase::Writing, outage);
-                Some(Instant::now() + SETTLE)
+                Some(Instant::now() + self.rest)
             }
             Turn::Wait(until) => {
                 self.tell(GlobalnetPhase::Writing, outage);
@@ -211,6 +224,7 @@ impl<S: Store> Runner<S> {
 
     /// Plans until what is followed is what the plan needs, and tells the state.
     fn look(&mut self) -> Outcome {
+        let started = Instant::now();
         let outcome = plan(&View {
             namespace: &self.config.namespace,
             cluster_id: &self.config.cluster_id,
@@ -218,6 +232,7 @@ impl<S: Store> Runner<S> {
             objects: self.follow.objects(),
             now: Timestamp::now(),
         });
+        self.rest = started.elapsed().saturating_mul(REST).clamp(SETTLE, MAX_REST);
         self.follow.set(&outcome.needs);
         // Until all has been seen once, a rule without members would send pods out under other addresses than before.
         let is_first = self.state.borrow().is_none();
@@ -234,7 +249,16 @@ impl<S: Store> Runner<S> {
     }
 
     async fn write(&mut self, writes: Vec<Write>) -> Turn {
-        let Some(term) = self.candidate.term(clock()) else { return Turn::Standby };
+        let Some(term) = self.candidate.term(clock()) else {
+            self.leads = None;
+            return Turn::Standby;
+        };
+        let since =
+            self.leads.filter(|(known, _)| *known == term).map_or_else(Instant::now, |(_, since)| since);
+        self.leads = Some((term, since));
+        if !writes.is_empty() && since.elapsed() < TAKE_OVER {
+            return Turn::Wait(since + TAKE_OVER);
+        }
         let (mut done, mut wait) = (0, None);
         let mut refused = Vec::new();
         for write in writes {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use trieste_control::api::{Kind, ObjectKey};
-use trieste_control::election::{GATEWAY_LEASE, GLOBALNET_LEASE};
+use trieste_control::election::GATEWAY_LEASE;
 use trieste_control::publish::{Publisher, withdraw_from_broker};
 use trieste_control::store::{Location, delete_if_exists};
 
@@ -62,10 +62,13 @@ async fn of_store(config: &Config) -> anyhow::Result<()> {
     let hostname = config.hostname.clone().unwrap_or_else(host::hostname);
     let publisher = Publisher::new(store.clone(), &config.namespace, &config.cluster_id, &hostname);
     publisher.withdraw().await.context("removing this gateway's objects")?;
-    for lease in [GATEWAY_LEASE, GLOBALNET_LEASE] {
-        let lease = ObjectKey::new(Kind::Lease, &config.namespace, lease);
-        delete_if_exists(&store, &lease).await.context("removing an election's Lease")?;
+    if !config.global_cidrs.is_empty() {
+        // Without Globalnet the gateway's account has no right to look.
+        let withdrawn = trieste_control::globalnet::withdraw(&store, &config.namespace).await;
+        withdrawn.context("removing what Globalnet has made")?;
     }
+    let lease = ObjectKey::new(Kind::Lease, &config.namespace, GATEWAY_LEASE);
+    delete_if_exists(&store, &lease).await.context("removing the election's Lease")?;
     Ok(())
 }
 
