@@ -133,9 +133,11 @@ impl Stage<'_> {
         if owner != self.worker {
             return Err(Exit::Hand(owner, Crossing::Out, None));
         }
-        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.3
-        //# If the NAT device does not have an active mapping for the embedded payload, then the NAT SHOULD silently
-        //# drop the ICMP Error packet
+        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.2.2
+        //# If a NAT device receives an ICMP Error packet from the private
+        //# realm, and the NAT does not have an active mapping for the
+        //# embedded payload, the NAT SHOULD silently drop the ICMP Error
+        //# packet.
         let rewrite = self.translator.nat.peek_outbound(&quote.answer, self.rules, self.now);
         let rewrite = rewrite.ok_or(Exit::Drop(DropReason::NoMapping))?;
         let way = steer(self.tables, route, &after(&quote.answer, &rewrite)).map_err(Exit::Drop)?;

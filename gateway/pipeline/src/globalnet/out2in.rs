@@ -160,9 +160,11 @@ impl Stage<'_> {
         if owner != self.worker {
             return Err(Exit::Hand(owner, crossing, None));
         }
-        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.2
-        //# If the NAT device does not have an active mapping for the embedded payload, then the NAT SHOULD silently
-        //# drop the ICMP Error packet
+        //= https://www.rfc-editor.org/rfc/rfc5508#section-4.2.1
+        //# If a NAT device receives an ICMP Error packet from an external
+        //# realm, and the NAT device does not have an active mapping for
+        //# the embedded payload, the NAT SHOULD silently drop the ICMP
+        //# Error packet.
         let rewrite = self.translator.nat.peek_inbound(&quote.answer, self.rules, self.now);
         let rewrite = rewrite.ok_or(Exit::Drop(DropReason::NoMapping))?;
         quote.apply(packet, &rewrite);
