@@ -484,4 +484,26 @@ mod tests {
         assert!(tables.is_local(ip("10.1.200.1")));
         assert_eq!(tables.cluster_of(ip("10.2.200.1")), Some(ClusterId(0)));
     }
+
+    #[test]
+    fn with_globalnet_inside_networks_may_be_those_of_others_and_are_translated() {
+        let inside = ["10.1.0.0/16".parse().unwrap()];
+        let owners = trieste_nat::RulesBuilder::owners_among(1);
+        let rules = trieste_nat::RulesBuilder::new(1, trieste_nat::OwnerKey([1; 16]), owners).build();
+        let gateway = Some(Ipv4Addr::new(242, 1, 255, 254));
+        let mut builder = TablesBuilder::new(1, &[net("242.1.0.0/16")], &[ip("10.1.0.1")]).globalnet(
+            &inside,
+            Arc::new(rules),
+            gateway,
+        );
+        builder.cluster("b", &[net("242.2.0.0/16")]).unwrap();
+        let tables = builder.build();
+        let [pod, remote] = [Ipv4Addr::new(10, 1, 0, 9), Ipv4Addr::new(242, 2, 0, 1)];
+        assert!(tables.rules().is_some() && tables.is_inside(pod) && !tables.is_inside(remote));
+        assert_eq!(tables.select_translated(pod, remote), Selection::Paths(&[]));
+        assert_eq!(tables.select_translated(remote, remote), Selection::SourceNotLocal);
+        assert_eq!(tables.select_translated(pod, pod), Selection::NoRoute);
+        assert!(tables.is_probed(ip("242.1.255.254")) && tables.is_probed(ip("10.1.0.1")));
+        assert!(!tables.is_probed(ip("242.1.0.1")));
+    }
 }
