@@ -181,6 +181,9 @@ pub async fn carry_out(
     steps.end(Outcome::Success);
 
     steps.begin("Deploying the gateway and the route agents");
+    if plan.share.is_some() {
+        define_exports(local).await?;
+    }
     let tally = apply_all(local, &objects::member(&member)).await?;
     let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
     publish(local, &place, &member).await?;
@@ -300,6 +303,20 @@ fn choose_gateway(
         return Some(name.clone());
     };
     Some(only.clone())
+}
+
+/// Makes the kind by which users export services, unless whoever brings service discovery has.
+async fn define_exports(local: &Server) -> Result<(), DeployError> {
+    let definition = objects::service_export();
+    let place = Place::of(definition.as_value());
+    let is_there = match &place {
+        Some(place) => local.find(place).await?.is_some(),
+        None => true,
+    };
+    if !is_there {
+        local.create(definition.as_value()).await?;
+    }
+    Ok(())
 }
 
 /// Writes the member's status, which readers such as `show networks` look at.

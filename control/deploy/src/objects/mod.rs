@@ -30,7 +30,7 @@ mod secrets;
 mod services;
 
 pub use broker::{BrokerOptions, ClusterSetIp, Component, Globalnet, broker, broker_member};
-pub use crds::definitions;
+pub use crds::{definitions, service_export};
 pub use custom::{broker_resource, submariner_resource, submariner_status};
 pub use files::{File, example, files};
 pub use image::{Image, PullPolicy, UnknownPullPolicy};
