@@ -64,6 +64,7 @@ pub struct Cluster {
     wrap: Vec<String>,
     gateway: Option<Daemon>,
     route_agent: Option<Daemon>,
+    workers: Vec<Daemon>,
 }
 
 impl Cluster {
@@ -79,8 +80,15 @@ impl Cluster {
         }
         let here = directory.to_string_lossy();
         let wrap = settings.wrap.iter().map(|word| word.replace("DIRECTORY", &here)).collect();
-        let mut cluster =
-            Self { plan: plan.clone(), lab: lab.clone(), directory, wrap, gateway: None, route_agent: None };
+        let mut cluster = Self {
+            plan: plan.clone(),
+            lab: lab.clone(),
+            directory,
+            wrap,
+            gateway: None,
+            route_agent: None,
+            workers: Vec::new(),
+        };
         cluster.configure(settings)?;
         std::fs::create_dir_all(cluster.store())?;
         cluster.start_route_agent()?;
@@ -122,23 +130,66 @@ impl Cluster {
     /// # Errors
     /// If it is not built.
     pub fn route_agent_command(&self) -> anyhow::Result<Run> {
+        let run = self.route_agent_on(self.node())?;
+        Ok(run.arg("--pass-file").arg(self.store().with_extension("pass.json")))
+    }
+
+    fn route_agent_on(&self, node: &NodePlan) -> anyhow::Result<Run> {
         let run = self
-            .program("trieste-routeagent")?
+            .program_on(node, "trieste-routeagent")?
             .args(["--store", &format!("dir:{}", self.store().display())])
-            .args(["--namespace", NAMESPACE, "--cluster-id", &self.plan.id, "--hostname", &self.node().name])
+            .args(["--namespace", NAMESPACE, "--cluster-id", &self.plan.id, "--hostname", &node.name])
             .args(["--cluster-cidrs", &list(&self.plan.pod_cidrs)])
-            .args(["--service-cidrs", &list(&self.plan.service_cidrs)])
-            .arg("--pass-file")
-            .arg(self.store().with_extension("pass.json"));
-        Ok(run)
+            .args(["--service-cidrs", &list(&self.plan.service_cidrs)]);
+        Ok(match self.plan.global_cidrs.as_slice() {
+            [] => run,
+            global => run.args(["--global-cidrs", &list(global)]),
+        })
+    }
+
+    /// Puts Node objects of all nodes into the store, and starts route agents on those without a gateway: from here on their
+    /// pods reach the gateway, and it reaches them.
+    ///
+    /// # Errors
+    /// If one of them cannot start.
+    pub fn start_workers(&mut self) -> anyhow::Result<()> {
+        let folder = self.store().join("_cluster/nodes");
+        std::fs::create_dir_all(&folder)?;
+        for node in &self.plan.nodes {
+            let pods: Vec<_> = node.bridge.iter().map(|net| net.trunc().to_string()).collect();
+            let addresses: Vec<_> = node
+                .underlay
+                .iter()
+                .map(|net| serde_json::json!({"type": "InternalIP", "address": net.addr()}))
+                .collect();
+            let object = serde_json::json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": node.name, "labels": {"kubernetes.io/hostname": node.name}},
+                "spec": {"podCIDR": pods.first(), "podCIDRs": pods},
+                "status": {"addresses": addresses},
+            });
+            put_whole(&folder.join(format!("{}.yaml", node.name)), &object.to_string())?;
+        }
+        for node in self.plan.workers() {
+            let folder = self.directory.join(&node.name);
+            std::fs::create_dir_all(&folder)?;
+            let run = self.route_agent_on(node)?.arg("--pass-file").arg(folder.join("pass.json"));
+            let run = run.env("TRIESTE_STATE_DIR", &folder);
+            self.workers.push(Daemon::start(&self.lab, &format!("{}-routeagent", node.name), &run)?);
+        }
+        Ok(())
     }
 
     /// One of our programs on the gateway node, confined as the settings say.
     fn program(&self, name: &str) -> anyhow::Result<Run> {
+        self.program_on(self.node(), name)
+    }
+
+    fn program_on(&self, node: &NodePlan, name: &str) -> anyhow::Result<Run> {
         let path = programs::path(name)?.to_string_lossy().into_owned();
         let mut words = self.wrap.iter().cloned().chain([path]);
         let first = words.next().context("there is always a program")?;
-        Ok(self.node().namespace.run(&first).args(words))
+        Ok(node.namespace.run(&first).args(words))
     }
 
     /// Ends the gateway as a crash would.
@@ -300,6 +351,9 @@ impl Cluster {
             format!("store: dir:{}", self.store().display()),
             format!("admin-socket: {}", self.socket().display()),
         ];
+        if !self.plan.global_cidrs.is_empty() {
+            lines.push(format!("global-cidrs: [{}]", quote(&self.plan.global_cidrs)));
+        }
         if let Some(broker) = &settings.broker {
             lines.push(format!("broker: dir:{}", broker.display()));
             lines.push(format!("broker-namespace: {BROKER_NAMESPACE}"));
@@ -316,6 +370,15 @@ fn describe(cable: &admin::CableStatus) -> String {
 
 fn list(nets: &[ipnet::IpNet]) -> String {
     nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Writes a file complete or not at all, as everything that others watch.
+pub(crate) fn put_whole(file: &Path, text: &str) -> anyhow::Result<()> {
+    let name = file.file_name().context("a file has a name")?.to_string_lossy();
+    let partial = file.with_file_name(format!(".{name}.partial"));
+    std::fs::write(&partial, text).with_context(|| format!("writing {}", partial.display()))?;
+    std::fs::rename(&partial, file)?;
+    Ok(())
 }
 
 /// One request over a unix socket: the body of the answer.

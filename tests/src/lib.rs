@@ -13,7 +13,8 @@
 //! * [`kubernetes`] has real API servers, and clusters of several gateways that live on them.
 //! * [`clusters`] has real clusters with kubelets and containers.
 //! * [`nat`] puts address translation between a gateway and the underlay.
-//! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it.
+//! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it; [`table`] notes what was checked.
+//! * [`globalnet`] has clusters with the same addresses, and looks at how each is known to the other.
 //! * [`image`] is our container image, of the programs under test.
 //! * [`translator`] is globalnet's translation without a gateway around it.
 //! * [`fuzz`] feeds bytes that nobody sane would send to everything that reads bytes.
@@ -31,6 +32,7 @@ pub mod daemon;
 pub mod demo;
 pub mod fault;
 pub mod fuzz;
+pub mod globalnet;
 pub mod guard;
 pub mod image;
 pub mod interrupt;
@@ -44,6 +46,7 @@ pub mod process;
 pub mod programs;
 pub mod registry;
 pub mod strongswan;
+pub mod table;
 pub mod topology;
 pub mod traffic;
 pub mod translator;

@@ -41,12 +41,23 @@ impl Pair {
         Self::connected_confined(topology, extra, &[])
     }
 
+    /// The same in a lab.
+    ///
+    /// # Errors
+    /// The first thing that does not work.
+    pub fn connected_in(lab: &Lab, topology: &Topology, extra: &[&str]) -> anyhow::Result<Self> {
+        Self::build(lab.clone(), topology, extra, &[])
+    }
+
     /// The same, with words before those of our programs ([`Settings::wrap`]).
     ///
     /// # Errors
     /// The first thing that does not work; the lab is gone then.
     pub fn connected_confined(topology: &Topology, extra: &[&str], wrap: &[&str]) -> anyhow::Result<Self> {
-        let lab = Lab::new()?;
+        Self::build(Lab::new()?, topology, extra, wrap)
+    }
+
+    fn build(lab: Lab, topology: &Topology, extra: &[&str], wrap: &[&str]) -> anyhow::Result<Self> {
         let plan = lab.build(topology)?;
         let mut settings = Settings::of(&lab);
         settings.extra = extra.iter().map(|line| (*line).to_owned()).collect();

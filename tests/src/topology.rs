@@ -8,6 +8,7 @@
 //! | pods of network *w* (a cluster's; two may share one) | 10.*w*.0.0/16 | fd00:*w*::/48 |
 //! | node *n*'s share, its bridge, its pod *p* | 10.*w*.*n*.0/24, .1, .(9+*p*) | fd00:*w*:0:*n*::/64, ::1, ::(9+*p*) |
 //! | services of network *w* | 10.(100+*w*).0.0/16 | fd00:1*w*::/112 |
+//! | global addresses of cluster *c*, if it has any | 242.*c*.0.0/16 | |
 //!
 //! Every node has a default route to the WAN router, so that a packet which nobody guards would leave in clear.
 
@@ -66,6 +67,8 @@ pub struct ClusterShape {
     pub pods: u8,
     /// What its pods speak.
     pub inner: Families,
+    /// Whether other clusters know it by global addresses.
+    pub is_global: bool,
 }
 
 impl Topology {
@@ -78,12 +81,33 @@ impl Topology {
             gateways: 1,
             pods: 2,
             inner: Families::Dual,
+            is_global: false,
         };
         Self {
             clusters: vec![cluster("east", 1), cluster("west", 2)],
             underlay: Families::Dual,
             underlay_mtu: 1500,
         }
+    }
+
+    /// Two clusters whose pods and services have the same addresses, known to each other by global ones.
+    pub fn two_alike() -> Self {
+        let mut topology = Self::two_clusters().with_underlay(Families::V4);
+        for cluster in &mut topology.clusters {
+            cluster.network = 1;
+            cluster.inner = Families::V4;
+            cluster.is_global = true;
+        }
+        topology
+    }
+
+    /// The same with this many pods on each node.
+    #[must_use]
+    pub fn with_pods(mut self, pods: u8) -> Self {
+        for cluster in &mut self.clusters {
+            cluster.pods = pods;
+        }
+        self
     }
 
     /// The same with this many gateway nodes and workers in every cluster.
@@ -124,6 +148,8 @@ pub struct ClusterPlan {
     pub pod_cidrs: Vec<IpNet>,
     /// Service prefixes, IPv4 first.
     pub service_cidrs: Vec<IpNet>,
+    /// Global prefixes; none unless other clusters know it by those.
+    pub global_cidrs: Vec<IpNet>,
     /// Its nodes; the first ones are gateways.
     pub nodes: Vec<NodePlan>,
     gateways: usize,
@@ -337,6 +363,11 @@ impl ClusterPlan {
                 format!("10.{}.0.0/16", 100 + network),
                 format!("fd00:1{network}::/112"),
             ])?,
+            global_cidrs: if shape.is_global {
+                vec![format!("242.{number}.0.0/16").parse()?]
+            } else {
+                Vec::new()
+            },
             nodes,
             gateways: usize::from(shape.gateways),
         })
@@ -365,8 +396,12 @@ impl ClusterPlan {
         &self.gateway().pods[index]
     }
 
-    /// Everything that is reachable behind it: services first, then pods, as Endpoints list it.
+    /// Everything that is reachable behind it, as Endpoints list it: global addresses alone if it has any, else services
+    /// first, then pods.
     pub fn subnets(&self) -> Vec<IpNet> {
+        if !self.global_cidrs.is_empty() {
+            return self.global_cidrs.clone();
+        }
         self.service_cidrs.iter().chain(&self.pod_cidrs).copied().collect()
     }
 }
@@ -440,6 +475,18 @@ mod tests {
         assert_eq!(west.pod(1).v4().unwrap().to_string(), "10.2.1.11");
         assert_eq!(west.pod(1).v6().unwrap().to_string(), "fd00:2:0:1::11");
         assert!(west.pod_cidrs.iter().any(|cidr| cidr.contains(&west.pod(0).v6().unwrap())));
+    }
+
+    #[test]
+    fn alike_clusters_differ_in_their_global_addresses_alone() {
+        let plan = Plan::new("tl000000", &Topology::two_alike()).unwrap();
+
+        let (east, west) = (plan.cluster("east"), plan.cluster("west"));
+        assert_eq!((&east.pod_cidrs, &east.service_cidrs), (&west.pod_cidrs, &west.service_cidrs));
+        assert_eq!(east.pod(0).ips(), west.pod(0).ips());
+        assert_eq!(east.subnets()[0].to_string(), "242.1.0.0/16");
+        assert_eq!(west.subnets()[0].to_string(), "242.2.0.0/16");
+        assert_ne!(east.gateway().underlay_address(), west.gateway().underlay_address());
     }
 
     #[test]

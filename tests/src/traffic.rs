@@ -51,6 +51,33 @@ pub fn ping(from: &Namespace, to: IpAddr, count: u32, extra: &[&str]) -> anyhow:
     read.with_context(|| format!("ping {to}: {}{}", output.stdout.trim(), output.stderr.trim()))
 }
 
+/// Pings with this many bytes of payload, five times; before that, until one is answered. The first of its size may be lost
+/// each way, as the answer to it is the path's MTU, of which nodes tell little at once.
+///
+/// # Errors
+/// If an answer is missing.
+pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<Ping> {
+    let size = bytes.to_string();
+    for _ in 0..5 {
+        if ping(from, to, 1, &["-s", &size, "-W", "1"]).is_ok_and(|ping| ping.received == 1) {
+            break;
+        }
+    }
+    let ping = ping(from, to, 5, &["-s", &size])?;
+    anyhow::ensure!(
+        ping.received == ping.sent,
+        "ping to {to} with {bytes} bytes: {} of {} answered",
+        ping.received,
+        ping.sent
+    );
+    Ok(ping)
+}
+
+/// So many bytes, none like the one before.
+pub fn pattern(bytes: usize) -> Vec<u8> {
+    (0..=u8::MAX).cycle().take(bytes).collect()
+}
+
 fn parse_ping(text: &str) -> Option<Ping> {
     let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
     let mut numbers = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok());
@@ -240,6 +267,14 @@ impl Receipt {
             self.sent_from,
             self.seen_as
         );
+        self.check_bytes(bytes)
+    }
+
+    /// Whether exactly these bytes arrived, from wherever.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn check_bytes(&self, bytes: &[u8]) -> anyhow::Result<()> {
         anyhow::ensure!(self.bytes == bytes.len(), "{} of {} bytes arrived", self.bytes, bytes.len());
         anyhow::ensure!(self.digest == digest(bytes), "the bytes arrived changed");
         Ok(())

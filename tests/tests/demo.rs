@@ -26,6 +26,29 @@ fn the_demo_with_ipsec_shows_what_it_claims_and_leaves_nothing() {
     shows_what_it_claims(&["--cable", "ipsec"], "an ESP packet or an IKE message");
 }
 
+#[test]
+fn the_demo_of_clusters_with_the_same_addresses_shows_what_it_claims_and_leaves_nothing() {
+    let name = "the_demo_of_clusters_with_the_same_addresses_shows_what_it_claims_and_leaves_nothing";
+    let Some(_turn) = root_test(name) else { return };
+    let run = Run::new(programs::path("trieste-lab").unwrap()).args(["demo", "--globalnet"]);
+
+    let told = run.timeout(Duration::from_secs(180)).stdout().unwrap();
+
+    for claim in [
+        "known to others as 242.1.0.0/16",
+        "one of the cluster's 242.1.0.1-242.1.0.8",
+        "one of its GlobalEgressIP's",
+        "the address at which it is asked",
+        "every one the cable's",
+        "GLOBAL",
+        "nothing left behind",
+    ] {
+        assert!(told.contains(claim), "\"{claim}\" is missing in:\n{told}");
+    }
+    let id = told.split_once("(lab ").unwrap().1.split_once(')').unwrap().0;
+    assert_eq!(traces(id), Vec::<String>::new());
+}
+
 fn shows_what_it_claims(options: &[&str], frames: &str) {
     let lab = programs::path("trieste-lab").unwrap();
     let run = Run::new(lab).arg("demo").args(options).timeout(Duration::from_secs(120));

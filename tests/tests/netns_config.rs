@@ -144,6 +144,7 @@ fn a_cluster_with_overlapping_prefixes_is_refused_and_the_first_stays() {
         gateways: 1,
         pods: 1,
         inner: Families::Dual,
+        is_global: false,
     });
     let plan = lab.build(&topology).unwrap();
     let settings = Settings::of(&lab);

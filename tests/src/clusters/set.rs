@@ -65,7 +65,16 @@ impl ClusterSet {
     /// # Errors
     /// If it failed.
     pub fn deploy_broker(&self) -> anyhow::Result<String> {
-        said(&self.trieste(&self.clusters.all()[0]).arg("deploy-broker").timeout(JOIN).output()?)
+        self.deploy_broker_with(&[])
+    }
+
+    /// The same with flags.
+    ///
+    /// # Errors
+    /// If it failed.
+    pub fn deploy_broker_with(&self, flags: &[&str]) -> anyhow::Result<String> {
+        let deploy = self.trieste(&self.clusters.all()[0]).arg("deploy-broker").args(flags);
+        said(&deploy.timeout(JOIN).output()?)
     }
 
     /// Joins a cluster; returns what the command said. Its networks are named, since nothing in such a cluster says more

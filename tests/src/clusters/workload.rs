@@ -28,6 +28,8 @@ const TRAFFIC: Duration = Duration::from_secs(10);
 pub struct PodShape {
     /// Its name.
     pub name: String,
+    /// Its Kubernetes namespace, which must be there: `default`, unless something else is said.
+    pub namespace: String,
     /// The value of its label `app`, which a Service chooses by: its name, unless something else is said.
     pub app: String,
     /// The node to put it on.
@@ -40,12 +42,19 @@ impl PodShape {
     /// A pod with an address of its own on this node.
     pub fn on(node: &Node, name: &str) -> Self {
         let (name, node) = (name.to_owned(), node.name().to_owned());
-        Self { app: name.clone(), name, node, is_host: false }
+        Self { app: name.clone(), namespace: "default".to_owned(), name, node, is_host: false }
     }
 
     /// A pod in the node's network; at most one on a node, for its port.
     pub fn host(node: &Node, name: &str) -> Self {
         Self { is_host: true, ..Self::on(node, name) }
+    }
+
+    /// The same in another namespace.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
     }
 
     /// The same with another label `app`: several pods behind one Service.
@@ -73,7 +82,7 @@ pub struct Pod {
 }
 
 impl Cluster {
-    /// Makes pods in the namespace `default` and waits until they are ready.
+    /// Makes pods and waits until they are ready.
     ///
     /// # Errors
     /// If they do not get ready: the error tells what the cluster says.
@@ -81,9 +90,9 @@ impl Cluster {
         let items: Vec<_> = shapes.iter().map(manifest).collect();
         self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
         for shape in shapes {
-            self.wait_pods("default", &format!("pod={}", shape.name))?;
+            self.wait_pods(&shape.namespace, &format!("pod={}", shape.name))?;
         }
-        shapes.iter().map(|shape| self.pod("default", &shape.name)).collect()
+        shapes.iter().map(|shape| self.pod(&shape.namespace, &shape.name)).collect()
     }
 
     /// The same for one.
@@ -191,25 +200,7 @@ impl Pod {
     /// # Errors
     /// If an answer is missing.
     pub fn ping(&self, to: IpAddr, bytes: usize) -> anyhow::Result<Ping> {
-        let size = bytes.to_string();
-        // The first of its size may be lost each way, as the answer to it is the path's MTU, of which nodes tell little at
-        // once.
-        for _ in 0..5 {
-            if traffic::ping(&self.netns, to, 1, &["-s", &size, "-W", "1"])
-                .is_ok_and(|ping| ping.received == 1)
-            {
-                break;
-            }
-        }
-        let ping = traffic::ping(&self.netns, to, 5, &["-s", &size])?;
-        anyhow::ensure!(
-            ping.received == ping.sent,
-            "ping from {} to {to} with {bytes} bytes: {} of {} answered",
-            self.name,
-            ping.received,
-            ping.sent
-        );
-        Ok(ping)
+        traffic::ping_sized(&self.netns, to, bytes).with_context(|| format!("from {}", self.name))
     }
 
     /// Pings another pod at one of its addresses, and has tcpdump look there: all requests must come from this address.
@@ -236,7 +227,7 @@ impl Pod {
     /// If they did not, or in time.
     pub fn tcp(&self, to: SocketAddr, bytes: usize) -> anyhow::Result<Receipt> {
         let shown = || format!("TCP from pod {} to {to} with {bytes} bytes", self.name);
-        let bytes = payload(bytes);
+        let bytes = traffic::pattern(bytes);
         traffic::send_tcp(&self.netns, to, &bytes, TRAFFIC)
             .and_then(|receipt| whole(receipt, &bytes))
             .with_context(shown)
@@ -248,7 +239,7 @@ impl Pod {
     /// If it did not, or in time.
     pub fn udp(&self, to: SocketAddr, bytes: usize) -> anyhow::Result<Receipt> {
         let shown = || format!("UDP from pod {} to {to} with {bytes} bytes", self.name);
-        let bytes = payload(bytes);
+        let bytes = traffic::pattern(bytes);
         traffic::send_udp(&self.netns, to, &bytes, TRAFFIC)
             .and_then(|receipt| whole(receipt, &bytes))
             .with_context(shown)
@@ -275,18 +266,14 @@ impl Pod {
 
 fn whole(receipt: Receipt, bytes: &[u8]) -> anyhow::Result<Receipt> {
     // Whose address is expected is for the caller to say: services and masquerading change it.
-    Receipt { seen_as: receipt.sent_from, ..receipt }.check(bytes)?;
+    receipt.check_bytes(bytes)?;
     Ok(receipt)
-}
-
-fn payload(bytes: usize) -> Vec<u8> {
-    (0..=u8::MAX).cycle().take(bytes).collect()
 }
 
 fn manifest(shape: &PodShape) -> Value {
     let port = RESPONDER_PORT.to_string();
     json!({"apiVersion": "v1", "kind": "Pod",
-    "metadata": {"name": shape.name, "namespace": "default", "labels": {"app": shape.app, "pod": shape.name}},
+    "metadata": {"name": shape.name, "namespace": shape.namespace, "labels": {"app": shape.app, "pod": shape.name}},
     "spec": {
         "nodeName": shape.node,
         "hostNetwork": shape.is_host,

@@ -1,6 +1,7 @@
 //! `./dev demo`: two clusters join through an encrypted cable, and every claim is shown rather than stated.
 
 mod clusters;
+mod globalnet;
 pub mod screen;
 
 use std::net::{IpAddr, SocketAddr};
@@ -35,6 +36,9 @@ pub struct Options {
     /// Real Kubernetes clusters, installed by the commands that users type.
     #[arg(long)]
     pub kubernetes: bool,
+    /// Clusters whose pods and services have the same addresses, known to each other by global ones.
+    #[arg(long, conflicts_with = "kubernetes")]
+    pub globalnet: bool,
     /// The cable between the clusters.
     #[arg(long, value_parser = ["wireguard", "ipsec"], default_value = "wireguard")]
     pub cable: String,
@@ -52,7 +56,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     remove_crashed(&screen)?;
 
     let lab = Lab::new()?;
-    let run = if options.kubernetes { clusters::run_in } else { run_in };
+    let run = match options {
+        Options { kubernetes: true, .. } => clusters::run_in,
+        Options { globalnet: true, .. } => globalnet::run_in,
+        Options { .. } => run_in,
+    };
     let result = run(&lab, &screen, options);
     if result.is_err() && !interrupt::is_interrupted() {
         lab.show_logs();

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::Context;
 use trieste_tests::capture::Capture;
 use trieste_tests::clusters::{Node, Pod, RESPONDER_PORT};
+use trieste_tests::table::Table;
 
-use super::table::Table;
 use super::{Scene, Side};
 
 /// Payload bytes: small, nearly a packet, and what has to be cut in pieces.

@@ -14,7 +14,6 @@
 
 mod flows;
 mod redundancy;
-mod table;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -23,9 +22,8 @@ use serde_json::Value;
 use trieste_tests::clusters::{Cluster, ClusterSet, ClusterShape, MEMBER, Node, Pod, PodShape, ProxyMode};
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
+use trieste_tests::table::Table;
 use trieste_tests::wait::eventually;
-
-use table::Table;
 
 /// How long a set may take to become connected, or a gateway to be replaced.
 const SOON: Duration = Duration::from_secs(60);
@@ -43,7 +41,7 @@ fn pods_reach_the_other_cluster_from_and_to_every_node_and_through_every_handove
     let set = ClusterSet::joined(&lab, &shapes).unwrap();
     eprintln!("joined after {:.1?}", clock.elapsed());
     let scene = Scene::new(&lab, &set);
-    let mut table = Table::new();
+    let mut table = Table::default();
     eprintln!("pods ready and connected after {:.1?}", clock.elapsed());
 
     flows::run(&scene, &mut table);

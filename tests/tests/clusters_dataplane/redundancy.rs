@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 use trieste_tests::clusters::{MEMBER, Node, Pod};
+use trieste_tests::table::Table;
 use trieste_tests::traffic::Prober;
 use trieste_tests::wait::eventually;
 
-use super::table::Table;
 use super::{SOON, Scene, Side};
 
 const SIZES: [usize; 2] = [64, 9000];

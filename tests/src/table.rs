@@ -1,14 +1,16 @@
 //! What was checked, and how it went.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Rows in the order in which they were begun. A failure is noted and the next row begun: one run shows them all.
-pub(crate) struct Table {
+#[derive(Debug, Default)]
+pub struct Table {
     rows: Mutex<Vec<Row>>,
 }
 
+#[derive(Debug)]
 struct Row {
     id: String,
     what: String,
@@ -18,13 +20,8 @@ struct Row {
 }
 
 impl Table {
-    /// An empty one.
-    pub(crate) fn new() -> Self {
-        Self { rows: Mutex::new(Vec::new()) }
-    }
-
     /// Does what a row says and notes how it went.
-    pub(crate) fn row(&self, id: &str, what: &str, work: impl FnOnce() -> anyhow::Result<String>) {
+    pub fn row(&self, id: &str, what: &str, work: impl FnOnce() -> anyhow::Result<String>) {
         let start = Instant::now();
         let result = work().map_err(|error| format!("{error:#}"));
         let row =
@@ -32,12 +29,19 @@ impl Table {
         if row.result.is_err() {
             eprint!("{row}");
         }
-        self.rows.lock().unwrap().push(row);
+        self.lock().push(row);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Row>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fails if a row has.
-    pub(crate) fn assert_no_failure(&self) {
-        let rows = self.rows.lock().unwrap();
+    ///
+    /// # Panics
+    /// Then.
+    pub fn assert_no_failure(&self) {
+        let rows = self.lock();
         let failed: Vec<_> =
             rows.iter().filter(|row| row.result.is_err()).map(|row| row.id.as_str()).collect();
         assert!(failed.is_empty(), "these failed: {}", failed.join(", "));
@@ -46,7 +50,7 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.rows.lock().unwrap().iter().try_for_each(|row| row.fmt(f))
+        self.lock().iter().try_for_each(|row| row.fmt(f))
     }
 }
 
