@@ -18,7 +18,7 @@ pub const UPSTREAM_NAMES: [(&str, &str); 6] = [
     ("submariner-gateway", "trieste-gateway"),
     ("submariner-route-agent.sh", "trieste-routeagent"),
     ("submariner-route-agent", "trieste-routeagent"),
-    // It says that there is no Globalnet yet.
+    // It says that the gateway does Globalnet's work.
     ("submariner-globalnet.sh", "trieste"),
     ("submariner-globalnet", "trieste"),
 ];

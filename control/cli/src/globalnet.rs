@@ -1,4 +1,4 @@
-//! What upstream's operator gets when it starts this image as its Globalnet: the reason why there is none.
+//! What upstream's operator gets when it starts this image as its Globalnet: that the gateway does that work.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,10 +13,10 @@ pub(crate) fn refusal(program: Option<&OsStr>) -> Option<String> {
     let name = Path::new(program?).file_name()?.to_str()?;
     NAMES.contains(&name).then(|| {
         format!(
-            "error: {name}: this version of Trieste has no Globalnet, so that clusters whose addresses overlap cannot \
-             reach each other. Either keep upstream's image for this one container (spec.imageOverrides: \
-             {{submariner-globalnet: IMAGE}} in the Submariner object), or give the clusters addresses that do not \
-             overlap and leave spec.globalCIDR of the Submariner object empty: the operator then removes this DaemonSet"
+            "error: {name}: Trieste has no Globalnet process: its gateway translates by itself in a cluster with a global CIDR, \
+             and a second translation beside it would break connections. If this cluster's gateways are Trieste's, this \
+             pod has nothing to do. If they are upstream's, keep upstream's image for this one container \
+             (spec.imageOverrides: {{submariner-globalnet: IMAGE}} in the Submariner object)"
         )
     })
 }
