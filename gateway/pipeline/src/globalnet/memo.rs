@@ -12,8 +12,9 @@ use super::{Key, Plan};
 const PLACES: usize = 1 << 20;
 /// Chains, so that most have one flow.
 const HEADS: usize = 2 * PLACES;
-/// From this many flows on they are fetched ahead: fewer are in the cache of the core anyway.
-const AHEAD_FROM: usize = 4096;
+/// From this many flows on they are fetched ahead. Measured: with 1000 flows, whose lines the packets between two looks have
+/// pushed out of the core's cache, a train costs less than half of what it does without.
+const AHEAD_FROM: usize = 64;
 /// No place; heads and links hold places plus one, so that fresh memory is empty.
 const NOTHING: u32 = 0;
 
