@@ -186,7 +186,9 @@ fn protection(state: &ClusterState, network: &IpNet) -> Option<Refusal> {
 
 /// Says why the gateway does not connect to the whole cluster that offers this network.
 fn conflict(state: &ClusterState, connected: &[&Endpoint], network: &IpNet) -> Option<Refusal> {
-    if let Some(local) = published(state).find(|local| overlaps(local, network)) {
+    // With globalnet the published networks are global ones, and those behind them are ours as well.
+    let inside = state.local_networks().filter(|_| state.node.has_globalnet);
+    if let Some(local) = published(state).chain(inside).find(|local| overlaps(local, network)) {
         return Some(Refusal::Local(*local));
     }
     let mut theirs = connected.iter().flat_map(|other| other.subnets.iter().map(move |net| (other, net)));

@@ -1,4 +1,4 @@
-//! Where API objects become data-plane tables; the one place where they do. Globalnet's are in [`globalnet`].
+//! Where API objects become data-plane tables; the one place where they do. Globalnet's are in `globalnet.rs`.
 //!
 //! Which remote Endpoints are connected to, and in which order clusters come first where their subnets overlap, is a
 //! function of the objects alone, so that every gateway of a cluster decides alike.

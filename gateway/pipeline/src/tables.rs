@@ -334,7 +334,10 @@ impl TablesBuilder {
     /// added then.
     pub fn cluster(&mut self, name: &str, subnets: &[IpNet]) -> Result<ClusterId, TablesError> {
         for &subnet in subnets {
-            if let Some((ours, ())) = self.tables.local.overlap(subnet) {
+            // With globalnet, what a cluster without it offers may be ours inside: its packets would pass for our pods'.
+            let inside =
+                self.tables.globalnet.as_ref().and_then(|globalnet| globalnet.inside.overlap(subnet));
+            if let Some((ours, ())) = self.tables.local.overlap(subnet).or(inside) {
                 return Err(TablesError::OverlapsLocal { cluster: name.to_owned(), theirs: subnet, ours });
             }
             if let Some((other, &earlier)) = self.tables.remote.overlap(subnet) {
@@ -486,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn with_globalnet_inside_networks_may_be_those_of_others_and_are_translated() {
+    fn with_globalnet_inside_networks_are_translated_and_nobody_elses() {
         let inside = ["10.1.0.0/16".parse().unwrap()];
         let owners = trieste_nat::RulesBuilder::owners_among(1);
         let rules = trieste_nat::RulesBuilder::new(1, trieste_nat::OwnerKey([1; 16]), owners).build();
@@ -497,6 +500,10 @@ mod tests {
             gateway,
         );
         builder.cluster("b", &[net("242.2.0.0/16")]).unwrap();
+        let without = builder.cluster("c", &[net("10.1.128.0/17")]);
+        assert!(
+            matches!(without, Err(TablesError::OverlapsLocal { ours, .. }) if ours == net("10.1.0.0/16"))
+        );
         let tables = builder.build();
         let [pod, remote] = [Ipv4Addr::new(10, 1, 0, 9), Ipv4Addr::new(242, 2, 0, 1)];
         assert!(tables.rules().is_some() && tables.is_inside(pod) && !tables.is_inside(remote));
