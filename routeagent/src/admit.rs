@@ -97,9 +97,23 @@ pub fn admit(state: &ClusterState) -> Admission {
     for network in state.lingering.iter().filter(|network| protection(state, network).is_none()) {
         admission.closed.insert(*network);
     }
+    for network in own_global(state) {
+        let own = Accepted { cluster: state.node.cluster.clone(), has_gateway: true };
+        admission.accepted.entry(network).or_insert(own);
+    }
     drop_shadows(&mut admission);
     admission.carved = carved(state, &admission);
     admission
+}
+
+/// Returns the own cluster's global networks: a pod that asks for a global IP of its own cluster is led to the gateway as
+/// well, which turns the packet round (RFC 4787 section 6), and not by the default route in clear. Services answer
+/// before any route is asked, by their external IPs. Upstream's gateways, which name no interface, turn nothing round.
+fn own_global(state: &ClusterState) -> BTreeSet<IpNet> {
+    let own = state.active_endpoint().filter(|own| state.node.has_globalnet && own.interface.is_some());
+    let published = own.into_iter().flat_map(|own| &own.subnets).map(IpNet::trunc);
+    let is_inside = |network: &IpNet| state.local_networks().any(|local| overlaps(local, network));
+    published.filter(|network| !is_inside(network)).collect()
 }
 
 /// Returns the newest Endpoint of every remote cluster, the cluster with the oldest Endpoint first, ties by cluster id:

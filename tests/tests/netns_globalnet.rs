@@ -1,5 +1,5 @@
 //! Clusters with the same addresses reach each other: GN-1..12 of upstream's end-to-end tests, with more sizes and
-//! protocols, and with the source address looked at everywhere. Nodes are namespaces, the objects lie in a directory.
+//! protocols, and with the source address looked at everywhere; and pods reach global addresses of their own cluster. Nodes are namespaces, the objects lie in a directory.
 //!
 //! ```text
 //!   east (242.1.0.0/16): pods 10.1.0.0/16                    west (242.2.0.0/16): pods 10.1.0.0/16
@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use trieste_tests::capture::{Cable, Capture};
-use trieste_tests::globalnet::{Echo, Scene, Stream, rows};
+use trieste_tests::globalnet::{Echo, Scene, Stream, hairpins, rows};
 use trieste_tests::guard::root_test;
 use trieste_tests::pair::CONNECT_TIMEOUT;
 use trieste_tests::table::Table;
@@ -25,7 +25,7 @@ fn clusters_with_the_same_addresses_reach_services_and_pods_by_global_ones() {
     let (lab, table) = (&scene.pair.lab, Table::default());
     let wire = Capture::start(lab, &scene.pair.plan.wan, "br0", "not port 4800").unwrap();
 
-    for row in rows(&scene.east, &scene.west) {
+    for row in rows(&scene.east, &scene.west).into_iter().chain(hairpins(&scene.east)) {
         table.row(row.id, row.what, || Ok(format!("seen as {}", row.check(lab)?)));
     }
 

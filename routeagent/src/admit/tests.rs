@@ -180,6 +180,32 @@ fn host_bits_do_not_matter() {
     assert_eq!(accepted(&admit(&state(&[remote("b", 1, &["10.2.3.4/16"])]))), ["10.2.0.0/16 b"]);
 }
 
+#[test]
+fn global_addresses_of_the_own_cluster_lead_to_its_gateway_if_that_turns_packets_round() {
+    let mut own = remote("a", 1, &["242.1.0.0/16", "10.1.0.0/16"]);
+    own.interface = Some("submariner".to_owned());
+    let mut state = state(&[own, remote("b", 2, &["242.2.0.0/16"])]);
+    assert_eq!(accepted(&admit(&state)), ["242.2.0.0/16 b"]);
+    state.node.has_globalnet = true;
+    let admission = admit(&state);
+    assert_eq!(accepted(&admission), ["242.1.0.0/16 a", "242.2.0.0/16 b"]);
+    assert_eq!(admission.routed().count(), 2);
+    assert_eq!(reasons(&admission), [""; 0]);
+    state.endpoints[0].interface = None;
+    assert_eq!(accepted(&admit(&state)), ["242.2.0.0/16 b"]);
+}
+
+#[test]
+fn with_globalnet_a_cluster_without_it_is_refused_for_networks_of_ours_inside() {
+    let mut state = state(&[remote("b", 1, &["10.1.128.0/17", "10.9.0.0/16"])]);
+    state.node.has_globalnet = true;
+    let admission = admit(&state);
+    assert_eq!(admission.routed().count(), 0);
+    let reasons = reasons(&admission);
+    assert!(reasons.iter().any(|reason| reason.contains("10.1.0.0/16 of this cluster")), "{reasons:?}");
+    assert!(reasons.iter().any(|reason| reason.contains("does not connect")), "{reasons:?}");
+}
+
 /// Cluster `a`, 10.1.0.0/16, on a node with eth0 172.31.1.11/24, a host address 192.168.7.7/32 and the TUN.
 fn state(remotes: &[Endpoint]) -> ClusterState {
     let address =

@@ -94,6 +94,21 @@ pub fn rows<'a>(east: &'a Site, west: &'a Site) -> Vec<Flow<'a>> {
     ]
 }
 
+/// Pods that ask for global addresses of their own cluster, where the gateway turns packets round (RFC 4787 section 6).
+pub fn hairpins(site: &Site) -> Vec<Flow<'_>> {
+    let (gw, ngw) = (&site.gateway, &site.worker);
+    let flow = |id, what, client, server: &'static str, is_headless| {
+        let server = if server == "gw" { &gw.server } else { &ngw.server };
+        Flow { id, what, client, server, is_headless }
+    };
+    vec![
+        flow("own-1", "pod nGW → own headless pod GW", &ngw.plain, "gw", true),
+        flow("own-2", "pod GW → own headless pod nGW", &gw.plain, "ngw", true),
+        flow("own-3", "chosen pod nGW → own headless pod nGW", &ngw.chosen, "ngw", true),
+        flow("own-4", "pod nGW → own service GW", &ngw.plain, "gw", false),
+    ]
+}
+
 /// One row: TCP and UDP with every size to a port, ICMP with every size to the server itself, always from one address.
 #[derive(Debug, Clone, Copy)]
 pub struct Flow<'a> {

@@ -17,7 +17,7 @@ pub mod proxy;
 mod scene;
 mod stream;
 
-pub use flow::{Actors, Client, Flow, SIZES, Server, Site, list, rows};
+pub use flow::{Actors, Client, Flow, SIZES, Server, Site, hairpins, list, rows};
 pub use objects::{EGRESS, Objects, allocated, egress};
 pub use scene::Scene;
 pub use stream::{Echo, Stream};
