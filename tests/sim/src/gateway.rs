@@ -43,7 +43,8 @@ impl Gateway {
         let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
         let pool = PoolConfig { slots: 64, slot_bytes: 70_000 };
         let line = |worker: u16| {
-            let config = Config { worker: WorkerId(worker), workers, pool, seed: 7, nat: NatConfig::default() };
+            let config =
+                Config { worker: WorkerId(worker), workers, pool, seed: 7, nat: NatConfig::default() };
             Pipeline::new(config, Arc::clone(&tables), own.gate(), now)
         };
         let mut gateway = Self {
