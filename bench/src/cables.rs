@@ -2,7 +2,7 @@
 //!
 //! The base of every ratio is the library below the cable, over contiguous buffers that are as long as needed, one call
 //! after the other: no checksum, no segmentation, no tables, no counters. For WireGuard that is
-//! `boringtun::noise::Tunn`, for ESP it is ring's AES-128-GCM.
+//! `boringtun::noise::Tunn`, for ESP it is ring's AES-128-GCM, for VXLAN a copy with a checksum.
 
 mod bare;
 pub(crate) mod lane;
@@ -109,14 +109,16 @@ fn measure(
 }
 
 /// Everything to compare, by cable; the first of each is the base of the others.
-fn families(direction: Direction, bytes: u16, ring: usize) -> anyhow::Result<[Vec<Candidate<'static>>; 2]> {
+fn families(direction: Direction, bytes: u16, ring: usize) -> anyhow::Result<[Vec<Candidate<'static>>; 3]> {
     let mut wireguard = bare::wireguard(direction, bytes, ring)?;
     wireguard.extend(ours(Joint::Wireguard, "", direction, bytes, ring)?);
     let mut esp = bare::esp(direction, bytes, ring)?;
     esp.extend(ours(Joint::Esp, "ESP ", direction, bytes, ring)?);
     let feed = Feed { shape: Shape::single(bytes, 1), batch: 1, ring };
     esp.push(Candidate::new("ESP lane, packets one by one", lane::pass(Joint::Esp, direction, feed)?));
-    Ok([wireguard, esp])
+    let mut vxlan = vec![Candidate::new("copy and checksum", bare::copy(usize::from(bytes), ring))];
+    vxlan.extend(ours(Joint::Vxlan, "VXLAN ", direction, bytes, ring)?);
+    Ok([wireguard, esp, vxlan])
 }
 
 fn ours(

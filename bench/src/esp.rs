@@ -97,7 +97,7 @@ impl CableKind for EspKind {
 struct EspGate;
 
 impl Gate for EspGate {
-    fn classify(&self, datagram: &[u8]) -> Message {
+    fn classify(&mut self, datagram: &[u8], _from: &Outer) -> Message {
         let spi = datagram.first_chunk::<4>().map(|bytes| Spi::from_bytes(*bytes));
         spi.map_or(Message::Unknown, |spi| Message::Data(spi.lane()))
     }

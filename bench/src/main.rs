@@ -2,9 +2,10 @@
 //!
 //! | command | measures | needs |
 //! |---|---|---|
-//! | `stages` | ns per packet of each stage and of the whole line in memory; what happens per packet besides | valgrind for the counts |
+//! | `stages` | ns per packet of each stage and of the whole line in memory; what happens per packet besides; what watching paths costs | valgrind for the counts |
 //! | `cables` | sealing and opening against bare boringtun and bare ring, in the same loop | nothing |
 //! | `clusters` | pods on gateways and workers of two real clusters, and what each hop costs | root, iperf3, the components of `./dev deps` |
+//! | `failover` | what the loss of one of several active gateways costs, flow by flow | root, iperf3, wireguard-go |
 //! | `lab` | whole gateways in network namespaces, ours and others' | root, iperf3, the peers' programs |
 
 #![forbid(unsafe_code)]
@@ -13,11 +14,13 @@ mod cables;
 mod census;
 mod clusters;
 mod esp;
+mod failover;
 mod globalnet;
 mod lab;
 mod machine;
 mod measure;
 mod pair;
+mod paths;
 mod plain;
 mod plain_gateway;
 mod report;
@@ -48,6 +51,8 @@ enum Command {
     Lab(lab::Options),
     /// Pods on gateways and on workers of two real clusters: what each hop costs (needs root).
     Clusters(clusters::Options),
+    /// Gateways that are killed, stopped, cut off and drained under traffic: what that costs, flow by flow (needs root).
+    Failover(failover::Options),
     /// A fixed piece of work, to be run under an instrument that counts.
     #[command(hide = true)]
     CensusWorkload(census::Workload),
@@ -62,6 +67,7 @@ fn main() -> ExitCode {
         Command::Cables(options) => cables::run(&options),
         Command::Lab(options) => lab::run(&options),
         Command::Clusters(options) => clusters::run(&options),
+        Command::Failover(options) => failover::run(&options),
         Command::CensusWorkload(workload) => census::work(&workload),
         Command::PlainGateway(command_line) => return plain_gateway::run(&command_line),
     };

@@ -9,12 +9,13 @@ use arc_swap::ArcSwap;
 use ipnet::{IpNet, Ipv4Net};
 use serde::Serialize;
 use trieste_cables::ipsec::EspSuite;
+use trieste_cables::vxlan::VxlanKind;
 use trieste_cables::wireguard::WireguardKind;
-use trieste_cables::{CableKind, LaneConfig};
+use trieste_cables::{CableKind, LaneConfig, Site};
 use trieste_nat::{EgressKind, IngressKind, Nat, OwnerKey, Rules, RulesBuilder};
 use trieste_packet::pool::TRAIN_SLOT_BYTES;
-use trieste_packet::{Batch, CableId, LaneId, MAX_BATCH, Outer, Packet, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, LaneCommand, NatConfig, Pipeline, TablesBuilder};
+use trieste_packet::{Batch, CableId, GatewayKey, LaneId, MAX_BATCH, Outer, Packet, PoolConfig, WorkerId};
+use trieste_pipeline::{Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, TablesBuilder, health};
 
 use crate::esp::EspKind;
 use crate::measure::Sample;
@@ -32,6 +33,8 @@ pub(crate) enum Joint {
     Wireguard,
     /// ESP with AES-128-GCM.
     Esp,
+    /// VXLAN.
+    Vxlan,
     /// The cable without cryptography.
     Plain,
     /// The cable without cryptography on one side; the measured side's lane swallows everything.
@@ -44,6 +47,7 @@ impl Joint {
         match self {
             Self::Wireguard => Box::new(WireguardKind::new([end; 32].into(), "bench", "bench", now)),
             Self::Esp => Box::new(EspKind::new(end, EspSuite::Aes128Gcm16)),
+            Self::Vxlan => Box::new(VxlanKind::new("bench", now)),
             Self::Plain | Self::Sink => Box::new(PlainKind::new([end; 32])),
         }
     }
@@ -176,7 +180,10 @@ impl Pair {
     fn sink(&mut self, direction: Direction) {
         if self.joint == Joint::Sink {
             let line = if direction == Direction::Outbound { &mut self.east } else { &mut self.west };
-            line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel: Box::new(Sink) }, self.now);
+            line.command(
+                LaneCommand::Add { lane: LANE, cable: CABLE, tunnel: Box::new(Sink), watch: None },
+                self.now,
+            );
         }
     }
 
@@ -334,22 +341,36 @@ fn line(
     }
     let cluster = tables.cluster("other", &[subnet(far)?])?;
     tables.path(cluster, LANE, CABLE, mtu_bytes)?;
-    tables.identity(own.identity(&other.backend_config().into())?, LANE);
+    tables.identity(own.identity(&site(other, far))?, LANE);
     let config = Config {
         worker: WorkerId(0),
         workers: 1,
         pool: PoolConfig { slots, slot_bytes: TRAIN_SLOT_BYTES },
         seed: 1,
         nat: nat_config(),
+        health: health::Config::default(),
+        board: Board::new(),
+        fleet: Fleet::new(GatewayKey(1), 1, now),
     };
     let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
     let mut line = Pipeline::new(config, tables, own.gate(), now);
-    // One side begins; the other one learns where its peer is.
-    let peer = (side == 1).then(|| address(far));
-    let lane = LaneConfig::new(LANE, CABLE, peer, other.backend_config());
-    let tunnel = own.connect(&lane, now)?;
-    line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel }, now);
+    let tunnel = own.connect(&lane_config(LANE, own, other, side), now)?;
+    line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel, watch: None }, now);
     Ok(line)
+}
+
+/// One end's Endpoint.
+fn site(kind: &dyn CableKind, side: u8) -> Site {
+    Site { private_ip: address(side).ip(), ..Site::from(kind.backend_config()) }
+}
+
+/// What a side's end of the cable is made of. One side begins and the other one learns where its peer is, with kinds that
+/// can do that.
+pub(crate) fn lane_config(lane: LaneId, own: &dyn CableKind, other: &dyn CableKind, side: u8) -> LaneConfig {
+    let far = 3 - side;
+    let peer = (side == 1 || own.knows_peers_by_address()).then(|| address(far));
+    let config = LaneConfig::new(lane, CABLE, peer, other.backend_config());
+    LaneConfig { local: site(own, side), remote: site(other, far), ..config }
 }
 
 /// Room for as many flows as there are sessions, whoever has them.
@@ -383,7 +404,7 @@ mod tests {
     #[test]
     fn every_joint_carries_every_packet() {
         let translated = [Translated::No, Translated::East, Translated::West];
-        for (joint, translated) in [Joint::Wireguard, Joint::Esp, Joint::Plain]
+        for (joint, translated) in [Joint::Wireguard, Joint::Esp, Joint::Vxlan, Joint::Plain]
             .into_iter()
             .flat_map(|joint| translated.map(|it| (joint, it)))
         {

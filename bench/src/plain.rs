@@ -103,7 +103,7 @@ impl CableKind for PlainKind {
 pub(crate) struct PlainGate;
 
 impl Gate for PlainGate {
-    fn classify(&self, datagram: &[u8]) -> Message {
+    fn classify(&mut self, datagram: &[u8], _from: &Outer) -> Message {
         if datagram.len() < OVERHEAD_BYTES {
             return Message::Unknown;
         }

@@ -26,6 +26,7 @@ use crate::globalnet;
 use crate::machine::Circumstances;
 use crate::measure::{Candidate, Rounds, Sample, Spread};
 use crate::pair::{Direction, Joint, Pair};
+use crate::paths;
 use crate::report::{self, Table};
 use crate::traffic::{Shape, Source};
 
@@ -49,6 +50,9 @@ pub(crate) struct Options {
     /// Leaves all but globalnet out.
     #[arg(long)]
     only_globalnet: bool,
+    /// Leaves all but the watching of paths out.
+    #[arg(long, conflicts_with = "only_globalnet")]
+    only_paths: bool,
     /// Leaves the counts out; they need valgrind and take half a minute.
     #[arg(long)]
     no_counts: bool,
@@ -71,6 +75,7 @@ struct Report {
     counts_missing: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     globalnet: Option<globalnet::Report>,
+    paths: Vec<paths::Cost>,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,7 +95,7 @@ struct Row {
 /// When a stage cannot be set up.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let circumstances = Circumstances::read();
-    let (counts, counts_missing) = if options.no_counts {
+    let (counts, counts_missing) = if options.no_counts || options.only_paths {
         (Vec::new(), Some("not asked for".to_owned()))
     } else {
         match census::count() {
@@ -102,10 +107,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     // First, while nothing else has grown or shrunk the memory.
     let globalnet = match &options.globalnet_flows[..] {
         [] => None,
+        _ if options.only_paths => None,
         flows => Some(globalnet::measure(flows, options.rounds, usize::from(options.ring))?),
     };
     let mut stages = Vec::new();
-    let sizes = if options.only_globalnet { &[] } else { &options.sizes[..] };
+    let paths = if options.only_globalnet { Vec::new() } else { paths::measure()? };
+    let sizes = if options.only_globalnet || options.only_paths { &[] } else { &options.sizes[..] };
     for direction in [Direction::Outbound, Direction::Inbound] {
         for &bytes in sizes {
             for is_train in [true, false] {
@@ -118,7 +125,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     let (rounds, ring) = (options.rounds.rounds, options.ring);
-    let report = Report { circumstances, rounds, ring, pinned_to, stages, counts, counts_missing, globalnet };
+    let report =
+        Report { circumstances, rounds, ring, pinned_to, stages, counts, counts_missing, globalnet, paths };
     if options.json { report::print_json(&report) } else { report::print(&text(&report)) }
 }
 
@@ -285,6 +293,7 @@ fn text(report: &Report) -> String {
     if let Some(globalnet) = &report.globalnet {
         text += &globalnet.text();
     }
+    text += &paths::text(&report.paths);
     text += &format!(
         "\nPer packet on the wire, in steady state (1420 bytes, {} flows; what is done once per batch is a fraction):\n\n",
         census::FLOWS

@@ -1,7 +1,7 @@
 //! The boundary that every kind of cable implements.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -112,7 +112,7 @@ pub struct CableStats {
     pub rx_packets: u64,
     /// Packets sealed.
     pub tx_packets: u64,
-    /// Time since the last completed handshake.
+    /// Time since the last completed handshake; of kinds without, since the peer was last heard.
     pub handshake_age: Option<Duration>,
     /// Whether packets can be sealed.
     pub is_up: bool,
@@ -137,6 +137,8 @@ pub enum Message {
     Negotiation,
     /// Keeps a NAT mapping alive and says nothing.
     Keepalive,
+    /// Comes from an address where there is no peer, of a kind whose peers are known by their address alone.
+    Stranger,
     /// None of this kind's.
     Unknown,
 }
@@ -156,8 +158,8 @@ pub enum Admission {
 
 /// Tells messages apart and keeps floods out. One for each worker; sans-IO.
 pub trait Gate: Send {
-    /// What this datagram is, by its first bytes.
-    fn classify(&self, datagram: &[u8]) -> Message;
+    /// What this datagram is, by its first bytes, or, of kinds whose messages name no receiver, by who sent it.
+    fn classify(&mut self, datagram: &[u8], from: &Outer) -> Message;
     /// Whether a control message, greeting or negotiation that `from` sent may go on.
     fn admit(&mut self, datagram: &[u8], from: &Outer, now: Instant) -> Admission;
     /// Called about once a second.
@@ -175,6 +177,10 @@ pub trait CableKind: Send + Sync {
     /// # Errors
     /// [`CableError`] when its `backend_config` lacks something or is malformed.
     fn identity(&self, remote: &Site) -> Result<[u8; 32], CableError>;
+    /// What the identity is, for whoever reads that two Endpoints have the same.
+    fn identity_is(&self) -> &'static str {
+        "key"
+    }
     /// Makes the tunnel to a remote Endpoint.
     ///
     /// # Errors
@@ -194,6 +200,11 @@ pub trait CableKind: Send + Sync {
     /// Whether data messages are ESP: datagrams are then steered by SPI, and raw sockets are opened for ESP without
     /// UDP, which has port 0 (see [`trieste_packet::Outer::peer`]).
     fn carries_esp(&self) -> bool {
+        false
+    }
+    /// Whether messages name no receiver and prove nothing, so that a peer is known by the address that they come from:
+    /// datagrams are then shared out among workers by their addresses, and a cable is connected while its peer answers.
+    fn knows_peers_by_address(&self) -> bool {
         false
     }
 }
@@ -272,4 +283,15 @@ pub enum CableError {
     /// The remote Endpoint carries our own key.
     #[error("the remote Endpoint has our own public key: two gateways share one state directory or key file")]
     OwnKey,
+    /// A private address of which no VTEP address can be made.
+    #[error(
+        "the private address {0} is not IPv4, and a VXLAN cable needs one that is: use another cable driver there and here"
+    )]
+    NoVtep(Ipv6Addr),
+    /// The remote gateway would have our address inside the tunnel.
+    #[error(
+        "its private address ends like ours, so that both gateways would be {0} inside the tunnel: give one of them an \
+         address with other last three octets, or use another cable driver"
+    )]
+    OwnVtep(Ipv4Addr),
 }

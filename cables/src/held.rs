@@ -99,6 +99,13 @@ impl Held {
         }
     }
 
+    /// Drops what is older than [`HELD_AGE`].
+    pub fn expire(&mut self, cable: CableId, drops: &mut Drops, now: Instant) {
+        while self.front().is_some_and(|(_, since)| now.saturating_duration_since(since) > HELD_AGE) {
+            self.drop_front(cable, DropReason::HeldExpired, drops);
+        }
+    }
+
     /// Drops everything.
     pub fn clear(&mut self, cable: CableId, reason: DropReason, drops: &mut Drops) {
         while !self.queue.is_empty() {

@@ -20,9 +20,12 @@ mod boundary;
 mod held;
 pub mod ipsec;
 pub mod keys;
+mod opening;
+mod prefetch;
 pub mod replay;
 pub mod seal_train;
 mod shares;
+pub mod vxlan;
 pub mod wireguard;
 
 pub use boundary::{

@@ -12,7 +12,7 @@ use trieste_cables::ipsec::crypto::{Group, IkeAead};
 use trieste_cables::ipsec::ike::{EngineConfig, IkeEvent, Input};
 use trieste_cables::ipsec::wire::{Exchange, Header, NotifyKind, Payload, emit, parse};
 use trieste_cables::ipsec::{EspSuite, LaneNews, PREFERRED_SERVER};
-use trieste_packet::Outer;
+use trieste_packet::{LaneId, Outer};
 
 #[test]
 fn two_trieste_gateways_connect_within_three_round_trips() {
@@ -358,4 +358,93 @@ fn half_open_ike_sas_are_few_whoever_asks() {
     net.run(seconds(60));
     assert_eq!(load.half_open.load(std::sync::atomic::Ordering::Relaxed), 0);
     assert_single(&net);
+}
+
+/// Two clusters of two gateways each: every gateway has a cable to each of the others.
+fn mesh(settings: &[(&str, &str)]) -> Net {
+    let mut net = Net::new(11);
+    let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
+    for ip in all {
+        net.add(ip, config("secret"));
+    }
+    let cluster = |node: usize| node / 2;
+    let end = |node: usize, to: usize| {
+        let subnets: &[&str] = match cluster(node) {
+            _ if cluster(node) == cluster(to) => &["0.0.0.0/0", "::/0"],
+            0 => &["10.1.0.0/16", "fd01::/48"],
+            _ => &["10.2.0.0/16", "fd02::/48"],
+        };
+        site(&format!("gateway-{node}"), all[node], subnets, settings)
+    };
+    for node in 0..4 {
+        for to in (0..4).filter(|to| *to != node) {
+            net.connect(node, peer(lane_between(node, to).0, &end(node, to), &end(to, node)));
+        }
+    }
+    net
+}
+
+fn lane_between(node: usize, to: usize) -> LaneId {
+    LaneId(u32::try_from(node * 16 + to + 1).expect("four gateways") << 8)
+}
+
+#[test]
+fn cables_with_the_same_selectors_and_siblings_cables_for_everything_stand_side_by_side() {
+    let mut net = mesh(TRIESTE);
+    net.run(seconds(3));
+    let between = |a: usize, b: usize| ((a, lane_between(a, b)), (b, lane_between(b, a)));
+    let check = |net: &Net, a: usize, b: usize, texts: (&str, &str)| {
+        let (here, there) = between(a, b);
+        if let Err(problem) = net.check(here, there, &pair(texts.0, texts.1)) {
+            panic!("{a} and {b}: {problem}");
+        }
+    };
+    for round in 0..2 {
+        for a in 0..2 {
+            for b in 2..4 {
+                check(&net, a, b, ("10.1.0.0/16", "10.2.0.0/16"));
+                check(&net, a, b, ("fd01::/48", "fd02::/48"));
+            }
+        }
+        // What one passes on to the other: for a remote cluster, from one, between themselves.
+        for texts in
+            [("10.1.0.0/16", "10.2.0.0/16"), ("10.2.0.0/16", "10.1.0.0/16"), ("10.0.0.1/32", "10.0.0.2/32")]
+        {
+            check(&net, 0, 1, texts);
+        }
+        check(&net, 2, 3, ("fd02::/48", "fd01::/48"));
+        for node in &net.nodes {
+            assert!(node.lanes.values().all(|lane| lane.live().count() == 1), "round {round}");
+        }
+        // All keys of one gateway are renewed.
+        for to in 1..4 {
+            net.input(0, Input::Rekey(lane_between(0, to)));
+        }
+        net.run(seconds(30));
+    }
+}
+
+#[test]
+fn a_sibling_with_the_private_address_of_a_remote_gateway_does_not_take_its_place() {
+    // Seen from 10.0.0.1 both are 10.0.0.2: the sibling next to it, and the remote one behind NAT.
+    let everything = ["0.0.0.0/0", "::/0"];
+    let local = site("a1", "10.0.0.1", &["10.1.0.0/16"], TRIESTE);
+    let remote = site("b1", "10.0.0.2", &["10.2.0.0/16"], TRIESTE);
+    for sibling_lane in [0x100, 0x900] {
+        let mut net = Net::new(12);
+        net.add("10.0.0.1", config("secret"));
+        net.add("192.0.2.2", config("secret"));
+        let own = site("a1", "10.0.0.1", &everything, TRIESTE);
+        net.connect(0, peer(sibling_lane, &own, &site("a2", "10.0.0.2", &everything, TRIESTE)));
+        let mut to_remote = peer(0x500, &local, &remote);
+        // Where it is has not been found out here: it begins.
+        to_remote.address = None;
+        net.connect(0, to_remote);
+        net.connect(1, peer(0x600, &remote, &local));
+        net.run(seconds(5));
+        let lane = LaneId;
+        let checked = net.check((1, lane(0x600)), (0, lane(0x500)), &pair("10.2.0.0/16", "10.1.0.0/16"));
+        assert_eq!(checked, Ok(()), "sibling's lane {sibling_lane:#x}");
+        assert_eq!(net.nodes[0].lanes[&lane(sibling_lane)].live().count(), 0);
+    }
 }

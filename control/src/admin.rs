@@ -29,7 +29,7 @@ use crate::health::PingerView;
 pub use capture::{CapturePoint, CaptureProtocol, CaptureRequest, UnknownWord};
 pub use globalnet::{
     AllocationStatus, ControllersStatus, EgressStatus, FailureCount, GlobalnetStatus, IngressStatus,
-    MAX_ROWS, NatWorkerStatus, PoolStatus, PortUse, RefusedRule, SnapshotStatus,
+    MAX_ROWS, NatWorkerStatus, PoolStatus, PortUse, RefusedRule, SharingStatus, SnapshotStatus,
 };
 pub use ipsec::{ChildSaStatus, IkeSaStatus, IpsecStatus};
 pub use secrets::CaptureSecrets;
@@ -89,6 +89,9 @@ pub struct GatewayStatus {
     /// One entry per cable.
     #[serde(default)]
     pub connections: Vec<CableStatus>,
+    /// One entry per cable to another gateway of this cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub siblings: Vec<CableStatus>,
     /// Dropped packets, by reason, cable and worker. Entries of no packets are left out.
     #[serde(default)]
     pub drops: Vec<DropCount>,
@@ -104,6 +107,9 @@ pub struct GatewayStatus {
     /// Who leads this cluster's gateways; absent where nobody is elected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub election: Option<ElectionStatus>,
+    /// How far this gateway has handed its flows over; absent where it has not been asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainStatus>,
     /// What is wrong, or worth knowing, at present; by name and subject.
     #[serde(default)]
     pub conditions: Vec<Condition>,
@@ -159,6 +165,16 @@ impl WorkerState {
             Self::Stopped => "stopped",
         }
     }
+}
+
+/// How far a gateway has handed its flows over to others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainStatus {
+    /// Since when it does.
+    pub since: Timestamp,
+    /// Whether nothing comes any more: it may be stopped.
+    pub is_done: bool,
 }
 
 /// A feature of packet I/O.
@@ -290,6 +306,9 @@ pub struct CableStatus {
     /// Its SAs; absent with other cable drivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipsec: Option<IpsecStatus>,
+    /// Health of its path; absent where the far end knows no probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathHealth>,
 }
 
 /// What the health check of one peer says. Its round trips are in the connection's `latencyRTT`.
@@ -350,6 +369,38 @@ pub struct LaneStatus {
     /// Packets held at this moment, awaiting keys.
     #[serde(default)]
     pub held_packets: u64,
+}
+
+/// Health of a path between two Trieste gateways, by probes inside its cable.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathHealth {
+    /// `up`, `down`, `draining` or `held`.
+    pub state: String,
+    /// For how many seconds that has been so.
+    pub since_s: f64,
+    /// How often the state has changed since the cable was made.
+    pub transitions: u64,
+    /// The round trip in milliseconds, smoothed; absent until measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_ms: Option<f64>,
+    /// Share of probes lost on their way to us, lately: 0 to 1.
+    pub loss_in: f64,
+    /// Share of probes lost on their way to the far end, lately, as it says: 0 to 1.
+    pub loss_out: f64,
+    /// Largest inner packet that gets through, in bytes; absent until found out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu_bytes: Option<u32>,
+    /// How many milliseconds the far end may be silent before the path is down.
+    pub timeout_ms: f64,
+    /// For how many seconds it is still held, if its state is `held`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_for_s: Option<f64>,
+    /// Probes sent.
+    pub probes_sent: u64,
+    /// Probes received.
+    pub probes_received: u64,
+    /// Probes of the far end that did not arrive.
+    pub probes_missing: u64,
 }
 
 /// Dropped packets of one reason, cable and worker.

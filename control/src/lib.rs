@@ -11,6 +11,7 @@
 //! * [`sync`] — the broker, seen as a syncer between two stores.
 //! * [`election`] — which of a cluster's gateways is the active one.
 //! * [`leader`] — what that one writes: it is its cluster's one Endpoint.
+//! * [`members`] — the other gateways: of this cluster, and all of the remote ones.
 //! * [`publish`] — what a gateway writes about itself, and when.
 //! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
 //! * [`health`] — whether remote gateways answer, and what `Gateway.status` says of it.
@@ -22,9 +23,13 @@
 //! * [`devices`] — what network devices are called.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`globalnet`] — who has which global address, and what is written about it.
+//! * [`hash`] — names and draws that are the same everywhere.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
+//! * [`notice`] — how gateways tell their cluster's route agents which of them live.
 //! * [`requirements`] — which Kubernetes and network plugins this version gets on with.
+//! * [`services`] — which back ends a cluster IP has, and on which nodes.
 //! * [`steps`] — where long work says what it is doing.
+//! * [`udp`] — sockets of what is said outside of cables.
 //! * [`version`] — how a program says its version.
 //! * [`words`] — how values in the environment are read.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
@@ -43,16 +48,21 @@ pub mod connection_status;
 pub mod devices;
 pub mod election;
 pub mod globalnet;
+pub mod hash;
 pub mod health;
 pub mod leader;
+pub mod members;
 pub mod natdiscovery;
+pub mod notice;
 pub mod privileges;
 pub mod publicip;
 pub mod publish;
 pub mod recorder;
 pub mod requirements;
+pub mod services;
 pub mod steps;
 pub mod store;
 pub mod sync;
+pub mod udp;
 pub mod version;
 pub mod words;

@@ -8,8 +8,10 @@
 mod pod_label;
 mod tracker;
 
+use std::fmt;
 use std::future::{Future, pending};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -21,7 +23,7 @@ pub use tracker::{GatewayTracker, GatewayWrite};
 
 use crate::api::{
     ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, HaStatus, Kind, Object, ObjectKey,
-    PublishedStatus, Resource, ensure_valid_name,
+    PublishedStatus, Resource, ensure_valid_name, label,
 };
 use crate::store::{Store, StoreError, delete_if_exists, upsert};
 
@@ -50,6 +52,30 @@ pub struct Publisher<S> {
     namespace: String,
     cluster_id: String,
     hostname: String,
+    spared: Spared,
+}
+
+/// Which of the other gateways' Gateway objects stay, however old, by name. The default is none.
+#[derive(Clone)]
+pub struct Spared(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl Spared {
+    /// Those of which `is_spared` says so.
+    pub fn new(is_spared: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_spared))
+    }
+}
+
+impl Default for Spared {
+    fn default() -> Self {
+        Self::new(|_| false)
+    }
+}
+
+impl fmt::Debug for Spared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Spared")
+    }
 }
 
 impl<S: Store> Publisher<S> {
@@ -60,7 +86,20 @@ impl<S: Store> Publisher<S> {
         cluster_id: impl Into<String>,
         hostname: impl Into<String>,
     ) -> Self {
-        Self { store, namespace: namespace.into(), cluster_id: cluster_id.into(), hostname: hostname.into() }
+        Self {
+            store,
+            namespace: namespace.into(),
+            cluster_id: cluster_id.into(),
+            hostname: hostname.into(),
+            spared: Spared::default(),
+        }
+    }
+
+    /// Leaves some of the others' Gateway objects alone: those of gateways whose cable lives.
+    #[must_use]
+    pub fn sparing(mut self, spared: Spared) -> Self {
+        self.spared = spared;
+        self
     }
 
     /// Makes the store say that this is the cluster and this its endpoint. Doing it again changes nothing.
@@ -152,7 +191,8 @@ impl<S: Store> Publisher<S> {
         if status.ha_status != HaStatus::Active {
             return Ok(());
         }
-        for object in tracker.stale(clock()) {
+        let is_dead = |object: &Object| !(self.spared.0)(&object.metadata.name);
+        for object in tracker.stale(clock()).into_iter().filter(is_dead) {
             let key = object.key();
             let answer = bounded(&key, self.store.delete_version(&object)).await;
             tracker.handle_removed(&object, &answer, clock());
@@ -207,7 +247,8 @@ impl<S: Store> Publisher<S> {
     }
 }
 
-/// Removes what an uninstalled cluster must not leave on the broker: the objects labelled with its ID.
+/// Removes what an uninstalled cluster must not leave on the broker: the objects labelled with its ID, further Endpoints
+/// of its gateways included.
 ///
 /// # Errors
 /// [`StoreError`]. Doing it again removes the rest.
@@ -218,7 +259,8 @@ pub async fn withdraw_from_broker<B: Store>(
 ) -> Result<(), StoreError> {
     for kind in [Kind::Endpoint, Kind::Cluster] {
         for object in broker.list(kind, namespace).await? {
-            if object.metadata.origin() == Some(cluster_id) {
+            let further = object.metadata.labels.get(label::PATHS_CLUSTER_ID).map(String::as_str);
+            if object.metadata.origin().or(further) == Some(cluster_id) {
                 delete_if_exists(broker, &object.key()).await?;
             }
         }

@@ -98,8 +98,8 @@ impl Nat {
             return Ok(would_leave(flow, global, flow.source_port));
         }
         let bucket = explanation.bucket;
-        let Some(port) = self.table.pools.free_port(global, &inside_end(flow), bucket, rules.start(flow))
-        else {
+        let place = self.place(flow, rules);
+        let Some(port) = self.table.pools.free_port(global, &inside_end(flow), place) else {
             explanation.say(format!("no port of bucket {} is free on {global}", bucket.index()));
             return Err(Refusal::NoPort);
         };

@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::facts::{Facts, Kind};
 use crate::index::NONE;
 use crate::nat::{Nat, Translation, epoch_of, rewrite_of};
+use crate::ports::Place;
 use crate::record::Phase;
 use crate::refusal::Refusal;
 use crate::rewrite::{Rewrite, Side};
@@ -99,7 +100,7 @@ impl Nat {
         if is_headless {
             return self.begin_outbound(NONE, kept, flow, rules);
         }
-        let place = (rules.bucket_outbound(flow), rules.start(flow));
+        let place = self.place(flow, rules);
         let mapping = self.table.map(&inside, global, place, flow.destination, epoch_of(rules))?;
         let key = key_from(flow, self.table.mappings.get(mapping).outside_end());
         let result = self.begin_outbound(mapping, key, flow, rules);
@@ -107,6 +108,11 @@ impl Nat {
             self.table.abandon(mapping);
         }
         result
+    }
+
+    /// Where the port of a first flow is looked for.
+    pub(crate) fn place(&self, flow: &Facts, rules: &Rules) -> Place {
+        Place { bucket: rules.bucket_outbound(flow), start: rules.start(flow), share: self.table.share }
     }
 
     fn begin_outbound(

@@ -12,11 +12,27 @@ pub(crate) struct Journal {
     changes: VecDeque<Change>,
     limit: usize,
     pub(crate) lost: u64,
+    /// Changes so far.
+    pub(crate) told: u64,
 }
 
 impl Journal {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { changes: VecDeque::with_capacity(limit), limit, lost: 0 }
+        Self { changes: VecDeque::with_capacity(limit), limit, lost: 0, told: 0 }
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Keeps so many changes from here on; what waits is forgotten.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.changes = VecDeque::with_capacity(limit);
+        self.limit = limit;
     }
 
     pub(crate) fn is(&mut self, session: &Session, second: u32, deadline: u32) {
@@ -36,6 +52,7 @@ impl Journal {
     }
 
     fn push(&mut self, change: Change) {
+        self.told += 1;
         if self.changes.len() >= self.limit {
             let lost = self.changes.iter().filter(|change| **change != Change::Lost).count();
             self.lost += u64::try_from(lost).unwrap_or(u64::MAX);

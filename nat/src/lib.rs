@@ -15,9 +15,11 @@
 //! everything that a packet can fill is bounded by [`Limits`]. IPv4 only: there is no global IPv6 address.
 
 mod config;
+mod copy;
 mod explain;
 mod facts;
 mod fragment;
+mod gateways;
 mod hash;
 mod icmp;
 mod in2out;
@@ -29,28 +31,33 @@ mod out2in;
 mod owner;
 mod phase;
 mod ports;
+mod quarantine;
 mod record;
 mod refusal;
 mod restore;
 mod rewrite;
 mod rules;
 mod session;
+mod share;
 mod stats;
 mod table;
 mod unsolicited;
 mod wheel;
 
 pub use config::{Config, Limits, Timers};
+pub use copy::Copied;
 pub use explain::Explanation;
 pub use facts::{Facts, Kind};
 pub use fragment::{FragmentCounters, FragmentKey, FragmentLimits, Fragments};
+pub use gateways::{Division, Gateway, MAX_GATEWAYS};
 pub use hash::HashKey;
 pub use icmp::Quote;
 pub use nat::{Handle, Nat, Translation};
 pub use owner::{BUCKETS, Bucket, OwnerKey};
-pub use record::{Change, Cursor, Phase, Record};
+pub use record::{Change, Cursor, Phase, RECORD_BYTES, Record};
 pub use refusal::Refusal;
 pub use rewrite::{Rewrite, Side};
 pub use rules::{EgressKind, EgressRule, IngressKind, IngressRule, RuleId, Rules, RulesBuilder, RulesError};
+pub use share::{SLOTS, Share, slot_of};
 pub use stats::{AddressStats, Stats};
 pub use unsolicited::Unsolicited;

@@ -9,6 +9,7 @@ use crate::refusal::{REFUSALS, Refusal};
 use crate::rewrite::{Rewrite, Side};
 use crate::rules::Rules;
 use crate::session::{End, Key, Session};
+use crate::share::Share;
 use crate::stats::{AddressStats, Stats};
 use crate::table::{BEGINNING, Table};
 use crate::unsolicited::{Held, Unsolicited};
@@ -111,6 +112,18 @@ impl Nat {
                 return Some(held);
             }
         }
+    }
+
+    /// Says at which outside ports new mappings may be made; all of them at the beginning. Mappings that are there,
+    /// and those taken over, keep theirs.
+    pub fn set_share(&mut self, share: Share) {
+        self.table.share = share;
+    }
+
+    /// The slots whose ports new mappings get.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        self.table.share
     }
 
     /// Takes what has changed since the last call, oldest first.

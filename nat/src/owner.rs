@@ -20,10 +20,25 @@ impl Bucket {
         Self(port.to_le_bytes()[0] & 63)
     }
 
+    /// All of them, in order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..64).map(Self)
+    }
+
     /// Its number, below [`BUCKETS`].
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0)
+    }
+
+    /// Its bit in a set of buckets.
+    #[must_use]
+    pub fn bit(self) -> u64 {
+        1 << self.0
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0.into()
     }
 }
 

@@ -9,6 +9,7 @@ use trieste_packet::wire::protocol;
 use crate::index::at;
 use crate::owner::{BUCKETS, Bucket};
 use crate::session::End;
+use crate::share::{SLOTS, Share};
 
 /// Words of a bucket's bitmap: 1024 ports.
 const WORDS: usize = 16;
@@ -58,9 +59,20 @@ impl Class {
         }
     }
 
-    fn count(self) -> u32 {
-        u32::try_from(self.range().1).expect("at most 1024")
+    /// How many ports of a bucket belong to it and to the share: every slot has as many of them.
+    fn count(self, share: Share) -> u32 {
+        u32::try_from(self.range().1).expect("at most 1024") / u32::from(SLOTS) * share.count()
     }
+}
+
+/// Where a new mapping's port is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) bucket: Bucket,
+    /// Where in it the search begins, any number.
+    pub(crate) start: u64,
+    /// The ports that this gateway gives out.
+    pub(crate) share: Share,
 }
 
 /// Ports in use of one address and protocol: per bucket a bitmap, by the port's upper ten bits.
@@ -88,22 +100,24 @@ impl Bitmap {
         self.0[bucket][word] &= !bit;
     }
 
-    /// How many of the class's ports are in use.
-    fn used(&self, bucket: Bucket, class: Class) -> u32 {
+    /// How many of the class's ports in a share are in use.
+    fn used(&self, bucket: Bucket, class: Class, share: Share) -> u32 {
         let words = self.0[bucket.index()].iter().enumerate();
-        words.map(|(word, bits)| (bits & class.mask(word)).count_ones()).sum()
+        words.map(|(word, bits)| (bits & class.mask(word) & share.word()).count_ones()).sum()
     }
 
     /// The same port as inside if that is possible, else a free one of its class.
-    fn choose(&self, inside: &End, bucket: Bucket, start: u64) -> Option<u16> {
-        if Bucket::of_port(inside.port) == bucket && !self.is_used(inside.port) {
+    fn choose(&self, inside: &End, place: Place) -> Option<u16> {
+        let Place { bucket, share, .. } = place;
+        let is_ours = Bucket::of_port(inside.port) == bucket && share.has_port(inside.port);
+        if is_ours && !self.is_used(inside.port) {
             return Some(inside.port);
         }
-        self.free(bucket, Class::of(inside), start)
+        self.free(Class::of(inside), place)
     }
 
-    /// A free port of the class, the first from `start` on.
-    fn free(&self, bucket: Bucket, class: Class, start: u64) -> Option<u16> {
+    /// A free port of the class, the first from where the search begins.
+    fn free(&self, class: Class, Place { bucket, start, share }: Place) -> Option<u16> {
         let (first, count) = class.range();
         let place = first + start % count;
         let (start_word, start_bit) = (usize::try_from(place / 64).ok()?, place % 64);
@@ -115,7 +129,7 @@ impl Bitmap {
                 WORDS => !(u64::MAX << start_bit),
                 _ => u64::MAX,
             };
-            let free = !words[word] & class.mask(word) & from;
+            let free = !words[word] & class.mask(word) & share.word() & from;
             if free != 0 {
                 return Some(port_at(bucket, word * 64 + at(free.trailing_zeros())));
             }
@@ -128,10 +142,11 @@ fn port_at(bucket: Bucket, position: usize) -> u16 {
     u16::try_from(position * BUCKETS + bucket.index()).expect("1024 positions of 64 ports")
 }
 
-/// The port of the class at `start`, whether used or not.
-pub(crate) fn any_port(bucket: Bucket, class: Class, start: u64) -> u16 {
+/// The port of the class where the search begins, whether used or not. `None` when the share is empty.
+pub(crate) fn any_port(class: Class, place: Place) -> Option<u16> {
     let (first, count) = class.range();
-    port_at(bucket, usize::try_from(first + start % count).expect("below 1024"))
+    let position = place.share.nearest(first + place.start % count)?;
+    Some(port_at(place.bucket, usize::try_from(position).expect("below 1024")))
 }
 
 /// What is in use of one global address.
@@ -140,6 +155,8 @@ pub(crate) struct Pool {
     pub(crate) address: Ipv4Addr,
     /// Sessions with the address; 0 in a slot that waits to be used again.
     pub(crate) sessions: u32,
+    /// Ports that wait to be free.
+    waiting: u32,
     /// TCP, UDP, ICMP; made when the first port is taken.
     bitmaps: [Option<Box<Bitmap>>; 3],
     pub(crate) used: [u32; 3],
@@ -173,7 +190,7 @@ impl Pools {
         if let Some(&pool) = self.by_address.get(&address) {
             return pool;
         }
-        let fresh = Pool { address, sessions: 0, bitmaps: [None, None, None], used: [0; 3] };
+        let fresh = Pool { address, sessions: 0, waiting: 0, bitmaps: [None, None, None], used: [0; 3] };
         let pool = match self.free.pop() {
             Some(pool) => {
                 self.pools[at(pool)] = fresh;
@@ -212,7 +229,7 @@ impl Pools {
     /// Gives a pool back that nobody uses.
     pub(crate) fn retire(&mut self, pool: u32) {
         let slot = &mut self.pools[at(pool)];
-        if slot.sessions > 0 || self.by_address.get(&slot.address) != Some(&pool) {
+        if slot.sessions > 0 || slot.waiting > 0 || self.by_address.get(&slot.address) != Some(&pool) {
             return;
         }
         self.by_address.remove(&slot.address);
@@ -227,32 +244,27 @@ impl Pools {
         bitmap.is_some_and(|bitmap| bitmap.is_used(end.port))
     }
 
-    /// The share of a bucket's ports that is in use, in percent; rounded down.
-    pub(crate) fn fill_percent(&self, pool: u32, protocol: u8, bucket: Bucket, class: Class) -> u32 {
+    /// How much of what may be given out of a bucket's ports is in use, in percent; rounded down.
+    pub(crate) fn fill_percent(&self, pool: u32, protocol: u8, place: Place, class: Class) -> u32 {
+        let Place { bucket, share, .. } = place;
         let bitmap = kind(protocol).and_then(|kind| self.pools[at(pool)].bitmaps[kind].as_ref());
-        bitmap.map_or(0, |bitmap| bitmap.used(bucket, class) * 100 / class.count())
+        bitmap.map_or(0, |bitmap| bitmap.used(bucket, class, share) * 100 / class.count(share).max(1))
     }
 
     /// A free port in a bucket for an inside end: its own if that is possible, else the first free one
-    /// from `start` on.
-    pub(crate) fn choose(&mut self, pool: u32, inside: &End, bucket: Bucket, start: u64) -> Option<u16> {
+    /// from where the search begins.
+    pub(crate) fn choose(&mut self, pool: u32, inside: &End, place: Place) -> Option<u16> {
         let Some(kind) = kind(inside.protocol) else { return Some(0) };
-        self.bitmap(pool, kind).choose(inside, bucket, start)
+        self.bitmap(pool, kind).choose(inside, place)
     }
 
     /// A port that [`choose`](Self::choose) might find; changes nothing.
-    pub(crate) fn free_port(
-        &self,
-        global: Ipv4Addr,
-        inside: &End,
-        bucket: Bucket,
-        start: u64,
-    ) -> Option<u16> {
+    pub(crate) fn free_port(&self, global: Ipv4Addr, inside: &End, place: Place) -> Option<u16> {
         let Some(kind) = kind(inside.protocol) else { return Some(0) };
         let pool = self.by_address.get(&global).and_then(|&pool| self.pools.get(at(pool)));
         match pool.and_then(|pool| pool.bitmaps[kind].as_ref()) {
-            Some(bitmap) => bitmap.choose(inside, bucket, start),
-            None => Some(any_port(bucket, Class::of(inside), start)),
+            Some(bitmap) => bitmap.choose(inside, place),
+            None => any_port(Class::of(inside), place),
         }
     }
 
@@ -282,6 +294,18 @@ impl Pools {
         }
         self.bitmap(pool, kind).clear(end.port);
         self.pools[at(pool)].used[kind] -= 1;
+    }
+
+    /// A port waits to be free: it stays in use, and its pool there.
+    pub(crate) fn hold(&mut self, pool: u32) {
+        self.pools[at(pool)].waiting += 1;
+    }
+
+    /// A port that waited is free, or somebody's again who takes it next.
+    pub(crate) fn let_go(&mut self, pool: u32, end: &End) {
+        self.pools[at(pool)].waiting -= 1;
+        self.give_back(pool, end);
+        self.retire(pool);
     }
 
     fn bitmap(&mut self, pool: u32, kind: usize) -> &mut Bitmap {
@@ -321,6 +345,10 @@ mod tests {
         End { protocol, address: Ipv4Addr::new(242, 1, 0, 1), port }
     }
 
+    fn place(bucket: Bucket, start: u64) -> Place {
+        Place { bucket, start, share: Share::ALL }
+    }
+
     fn pools() -> (Pools, u32) {
         let mut pools = Pools::new(&FixedState::with_seed(1));
         let pool = pools.of(Ipv4Addr::new(242, 1, 0, 1));
@@ -333,7 +361,7 @@ mod tests {
             let (mut pools, pool) = pools();
             let bucket = Bucket::of_port(9);
             let mut found = Vec::new();
-            while let Some(port) = pools.choose(pool, &end(protocol, inside), bucket, 12_345) {
+            while let Some(port) = pools.choose(pool, &end(protocol, inside), place(bucket, 12_345)) {
                 assert_eq!(Bucket::of_port(port), bucket);
                 pools.take(pool, &end(protocol, port));
                 found.push(port);
@@ -346,13 +374,46 @@ mod tests {
     }
 
     #[test]
+    fn a_share_finds_its_ports_and_no_others() {
+        for (bits, slots) in [(0b0000_0001, 1), (0b1000_0010, 2), (0b0111_1111, 7), (0, 0)] {
+            let share = Share::from_bits(bits);
+            for (protocol, inside, of_slot) in [(17, 1000, 2), (6, 5000, 126), (1, 5, 128)] {
+                let (mut pools, pool) = pools();
+                let bucket = Bucket::of_port(9);
+                let place = Place { bucket, start: 777, share };
+                let mut found = 0;
+                while let Some(port) = pools.choose(pool, &end(protocol, inside), place) {
+                    assert!(share.has_port(port) && Bucket::of_port(port) == bucket);
+                    assert_eq!(protocol != 1 && inside < 1024, protocol != 1 && port < 1024);
+                    pools.take(pool, &end(protocol, port));
+                    found += 1;
+                }
+                assert_eq!(found, of_slot * slots, "{bits:08b}");
+                let class = Class::of(&end(protocol, inside));
+                assert_eq!(pools.fill_percent(pool, protocol, place, class), if slots > 0 { 100 } else { 0 });
+                assert!(any_port(class, place).is_none_or(|port: u16| share.has_port(port)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_port_of_another_share_is_not_kept() {
+        let (mut pools, pool) = pools();
+        let inside = end(17, 5001);
+        let bucket = Bucket::of_port(5001);
+        let share = Share::ALL.without(Share::of_slot(crate::share::slot_of(5001)));
+        let port = pools.choose(pool, &inside, Place { bucket, start: 7, share }).unwrap();
+        assert!(port != 5001 && share.has_port(port));
+    }
+
+    #[test]
     fn port_0_is_an_identifier_but_no_port() {
         let (mut pools, pool) = pools();
         let bucket = Bucket::of_port(0);
         for (protocol, ports) in [(6, 15), (17, 15), (1, 1024)] {
             let mut zero = false;
             let mut count = 0;
-            while let Some(port) = pools.choose(pool, &end(protocol, 1), bucket, 0) {
+            while let Some(port) = pools.choose(pool, &end(protocol, 1), place(bucket, 0)) {
                 pools.take(pool, &end(protocol, port));
                 zero |= port == 0;
                 count += 1;
@@ -365,9 +426,9 @@ mod tests {
     fn the_same_port_is_kept_where_its_bucket_allows() {
         let (mut pools, pool) = pools();
         let inside = end(17, 5001);
-        assert_eq!(pools.choose(pool, &inside, Bucket::of_port(5001), 7), Some(5001));
+        assert_eq!(pools.choose(pool, &inside, place(Bucket::of_port(5001), 7)), Some(5001));
         pools.take(pool, &inside);
-        assert_ne!(pools.choose(pool, &inside, Bucket::of_port(5001), 7), Some(5001));
+        assert_ne!(pools.choose(pool, &inside, place(Bucket::of_port(5001), 7)), Some(5001));
     }
 
     #[test]
@@ -397,7 +458,11 @@ mod tests {
         let other = pools.of(Ipv4Addr::new(242, 1, 0, 2));
         assert_eq!(other, pool);
         let inside = End { address: Ipv4Addr::new(10, 0, 0, 1), ..end(1, 0) };
-        assert_eq!(pools.choose(other, &inside, Bucket::of_port(0), 0), Some(0), "also for another protocol");
+        assert_eq!(
+            pools.choose(other, &inside, place(Bucket::of_port(0), 0)),
+            Some(0),
+            "also for another protocol"
+        );
         assert!(pools.spare.is_empty());
     }
 }

@@ -65,6 +65,68 @@ impl Record {
     }
 }
 
+/// Bytes of a record.
+pub const RECORD_BYTES: usize = 25;
+const HEADLESS: u8 = 2;
+/// The numbers of phases in records as bytes, which stay what they are.
+const PHASES: [(u8, Phase); 10] = [
+    (0, Phase::Plain),
+    (1, Phase::SynOut),
+    (2, Phase::SynIn),
+    (3, Phase::Loose),
+    (4, Phase::Established),
+    (5, Phase::FinOut),
+    (6, Phase::FinIn),
+    (7, Phase::Closing),
+    (8, Phase::Reset),
+    (9, Phase::LooseIn),
+];
+
+impl Record {
+    /// As it stands in files and messages; numbers in network order.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; RECORD_BYTES] {
+        let phase = PHASES.iter().find(|(_, phase)| *phase == self.phase).map_or(0, |(number, _)| *number);
+        let flags = if self.headless { HEADLESS } else { 0 };
+        let mut bytes = [0; RECORD_BYTES];
+        let parts: [&[u8]; 8] = [
+            &[self.protocol, phase, flags],
+            &self.inside.octets(),
+            &self.inside_port.to_be_bytes(),
+            &self.outside.octets(),
+            &self.outside_port.to_be_bytes(),
+            &self.remote.octets(),
+            &self.remote_port.to_be_bytes(),
+            &self.seconds_left.to_be_bytes(),
+        ];
+        for (place, byte) in bytes.iter_mut().zip(parts.into_iter().flatten()) {
+            *place = *byte;
+        }
+        bytes
+    }
+
+    /// Reads one; `None` if that makes no sense here.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
+        let [protocol, phase, flags, rest @ ..] = bytes;
+        let phase = PHASES.iter().find(|(number, _)| number == phase).map(|(_, phase)| *phase)?;
+        let port = |at: usize| u16::from_be_bytes([rest[at], rest[at + 1]]);
+        let address = |at: usize| Ipv4Addr::new(rest[at], rest[at + 1], rest[at + 2], rest[at + 3]);
+        Some(Self {
+            protocol: *protocol,
+            phase,
+            headless: flags & HEADLESS != 0,
+            inside: address(0),
+            inside_port: port(4),
+            outside: address(6),
+            outside_port: port(10),
+            remote: address(12),
+            remote_port: port(16),
+            seconds_left: u32::from_be_bytes([rest[18], rest[19], rest[20], rest[21]]),
+        })
+    }
+}
+
 /// What happened to a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {

@@ -27,6 +27,8 @@ refusals! {
     NoGlobalIp = "no_global_ip",
     /// Outbound: no port of the source's bucket is free on its global address.
     NoPort = "no_port",
+    /// No port may be given out: this gateway has no share of them, or is not ready to use it.
+    NotReady = "not_ready",
     /// The worker has as many sessions as it may have.
     SessionLimit = "session_limit",
     /// The inside address has as many mappings or sessions as it may have.

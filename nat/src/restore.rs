@@ -10,7 +10,7 @@ use crate::nat::{Nat, epoch_of};
 use crate::owner::Bucket;
 use crate::record::{Cursor, Phase, Record};
 use crate::rules::Rules;
-use crate::session::{End, Key};
+use crate::session::{End, Key, Session};
 use crate::table::Start;
 
 impl Nat {
@@ -24,11 +24,26 @@ impl Nat {
         now: Instant,
         out: &mut Vec<Record>,
     ) -> Option<Cursor> {
+        self.export_since(cursor, count, None, now, out)
+    }
+
+    /// The same of those sessions alone that have had packets since a time: whoever keeps copies learns from it which
+    /// of them live.
+    pub fn export_since(
+        &self,
+        cursor: Cursor,
+        count: usize,
+        since: Option<Instant>,
+        now: Instant,
+        out: &mut Vec<Record>,
+    ) -> Option<Cursor> {
         let second = self.table.second.max(self.second_at(now));
+        let since = since.map_or(0, |since| self.second_at(since));
         let slots = self.table.sessions.slots();
         let from = at(cursor.0).min(slots.len());
         let to = from.saturating_add(count.max(1)).min(slots.len());
-        let records = slots[from..to].iter().filter(|session| session.is_live());
+        let is_meant = |session: &&Session| session.is_live() && session.last_seen >= since;
+        let records = slots[from..to].iter().filter(is_meant);
         let records = records.map(|session| record(session, second, self.table.deadline(session)));
         out.extend(records.filter(|record| record.seconds_left > 0));
         (to < slots.len()).then(|| Cursor(u32::try_from(to).expect("no more places than 32 bits count")))
@@ -38,6 +53,13 @@ impl Nat {
     /// forbid it, its place is taken, or a limit is reached. Its bucket ([`Rules::bucket_of`]) must be this worker's.
     pub fn restore(&mut self, record: &Record, rules: &Rules, now: Instant) -> bool {
         self.tick(now);
+        self.table.is_copying = true;
+        let is_restored = self.begin_restored(record, rules);
+        self.table.is_copying = false;
+        is_restored
+    }
+
+    pub(crate) fn begin_restored(&mut self, record: &Record, rules: &Rules) -> bool {
         let inside = End { protocol: record.protocol, address: record.inside, port: record.inside_port };
         let outside = End { protocol: record.protocol, address: record.outside, port: record.outside_port };
         let key = Key { end: outside, remote: record.remote, remote_port: record.remote_port };
@@ -76,9 +98,21 @@ impl Nat {
         }
         match there {
             Some(mapping) => (self.table.mappings.get(mapping).outside_end() == outside).then_some(mapping),
-            None if outside.protocol != protocol::TCP && self.table.pools.is_used(&outside) => None,
+            None if outside.protocol != protocol::TCP && !self.is_free(&outside) => None,
             None => self.table.map_at(inside, &outside, epoch_of(rules)).ok(),
         }
+    }
+}
+
+impl Nat {
+    /// Whether nobody has a port. One that waits to be free comes out for whoever had it.
+    fn is_free(&mut self, outside: &End) -> bool {
+        if !self.table.pools.is_used(outside) {
+            return true;
+        }
+        let Some(pool) = self.table.quarantine.take(outside) else { return false };
+        self.table.pools.let_go(pool, outside);
+        !self.table.pools.is_used(outside)
     }
 }
 

@@ -11,6 +11,7 @@ use trieste_packet::wire::protocol;
 
 use crate::facts::{Facts, Kind};
 use crate::hash::fold;
+use crate::out2in::static_target;
 use crate::owner::{BUCKETS, Bucket, OwnerKey};
 use crate::record::Record;
 
@@ -219,6 +220,18 @@ impl Rules {
             None if flow.has_ports() => Bucket::of_port(flow.destination_port),
             None => self.key.bucket(flow.protocol, None),
         }
+    }
+
+    /// Whether an outbound packet is translated without state: any gateway and worker can do it.
+    #[must_use]
+    pub fn is_static_outbound(&self, flow: &Facts) -> bool {
+        self.static_source(flow).is_some()
+    }
+
+    /// Whether an inbound packet is translated without state: any gateway and worker can do it.
+    #[must_use]
+    pub fn is_static_inbound(&self, flow: &Facts) -> bool {
+        static_target(flow, self).is_some()
     }
 
     /// The worker that translates an outbound packet.

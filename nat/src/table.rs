@@ -12,12 +12,14 @@ use crate::hash::HashKey;
 use crate::index::{Chain, Index, NONE, Slab};
 use crate::journal::Journal;
 use crate::mapping::{Filter, Mapping};
-use crate::owner::{Bucket, sip};
+use crate::owner::sip;
 use crate::phase::Seconds;
-use crate::ports::{Class, Pools, any_port};
+use crate::ports::{Class, Place, Pools, any_port};
+use crate::quarantine::Quarantine;
 use crate::record::Phase;
 use crate::refusal::Refusal;
 use crate::session::{End, Key, Session};
+use crate::share::Share;
 use crate::wheel::Wheel;
 
 /// Used ports that are looked at to find one that can be shared. Ours: at a fill of 90 % and more, with few remote
@@ -67,6 +69,14 @@ pub(crate) struct Table {
     sources: HashMap<Ipv4Addr, Usage, FixedState>,
     pub(crate) wheel: Wheel,
     pub(crate) journal: Journal,
+    /// The same for siblings: what happened here, but not what was taken over from elsewhere.
+    pub(crate) copies: Journal,
+    /// Ports that siblings may still know as somebody's.
+    pub(crate) quarantine: Quarantine,
+    /// Set while something is taken over.
+    pub(crate) is_copying: bool,
+    /// The slots whose ports may be given out.
+    pub(crate) share: Share,
     pub(crate) begun: u64,
     pub(crate) ended: u64,
 }
@@ -95,6 +105,10 @@ impl Table {
             sources: HashMap::with_hasher(state),
             wheel: Wheel::new(BEGINNING),
             journal: Journal::new(limits.changes),
+            copies: Journal::new(0),
+            quarantine: Quarantine::default(),
+            is_copying: false,
+            share: Share::ALL,
             begun: 0,
             ended: 0,
         }
@@ -178,7 +192,11 @@ impl Table {
     /// Ends a session, and its mapping with the last one.
     pub(crate) fn end(&mut self, index: u32) {
         let session = *self.sessions.get(index);
-        self.journal.gone(&session, self.second, self.deadline(&session));
+        let deadline = self.deadline(&session);
+        self.journal.gone(&session, self.second, deadline);
+        if !self.is_copying {
+            self.copies.gone(&session, self.second, deadline);
+        }
         self.wheel.cancel(&mut self.sessions, index);
         self.by_outside.remove(&mut self.sessions, session.key().hash(&self.hash_key), index);
         self.by_sender.remove(&mut self.sessions, session.inside_key().hash(&self.hash_key), index);
@@ -248,10 +266,14 @@ impl Table {
         Some(is_over)
     }
 
-    fn note(&mut self, index: u32) {
+    /// Says what a session is.
+    pub(crate) fn note(&mut self, index: u32) {
         let session = self.sessions.get(index);
         let deadline = self.deadline(session);
         self.journal.is(session, self.second, deadline);
+        if !self.is_copying {
+            self.copies.is(session, self.second, deadline);
+        }
     }
 
     // --- limits -----------------------------------------------------------------------------------------------
@@ -302,7 +324,7 @@ impl Table {
         &mut self,
         inside: &End,
         global: Ipv4Addr,
-        (bucket, start): (Bucket, u64),
+        place: Place,
         remote: Ipv4Addr,
         epoch: u32,
     ) -> Result<u32, Refusal> {
@@ -310,8 +332,11 @@ impl Table {
         if used >= self.limits.mappings_per_source {
             return Err(Refusal::SourceLimit);
         }
+        if self.share == Share::NONE && (has_filter(inside.protocol) || inside.protocol == protocol::ICMP) {
+            return Err(Refusal::NotReady);
+        }
         let pool = self.pools.of(global);
-        let port = self.choose(pool, inside, global, (bucket, start), remote);
+        let port = self.choose(pool, inside, global, place, remote);
         let Some(port) = port else {
             self.pools.retire(pool);
             return Err(Refusal::NoPort);
@@ -368,28 +393,28 @@ impl Table {
         pool: u32,
         inside: &End,
         global: Ipv4Addr,
-        (bucket, start): (Bucket, u64),
+        place: Place,
         remote: Ipv4Addr,
     ) -> Option<u16> {
         let class = Class::of(inside);
         let level = u32::from(self.limits.share_tcp_above_percent);
         if inside.protocol == protocol::TCP
             && level < 100
-            && self.pools.fill_percent(pool, inside.protocol, bucket, class) >= level
+            && self.pools.fill_percent(pool, inside.protocol, place, class) >= level
         {
             //= https://www.rfc-editor.org/rfc/rfc7857#section-3
             //# If destination addresses and ports are different for outgoing
             //# connections started by local clients, a NAT MAY assign the same
             //# external port as the source ports for the connections.
             for _ in 0..SHARE_ATTEMPTS {
-                let port = any_port(bucket, class, self.draw());
+                let port = any_port(class, Place { start: self.draw(), ..place })?;
                 let end = End { address: global, port, ..*inside };
                 if port != 0 && self.pools.is_used(&end) && self.filter_of(&end, remote).is_none() {
                     return Some(port);
                 }
             }
         }
-        self.pools.choose(pool, inside, bucket, start)
+        self.pools.choose(pool, inside, place)
     }
 
     fn leave_mapping(&mut self, index: u32) {
@@ -405,9 +430,22 @@ impl Table {
         if !mapping.is_forbidden {
             self.by_inside.remove(&mut self.mappings, mapping.inside_end().hash(&self.hash_key), index);
         }
-        self.pools.give_back(mapping.pool, &mapping.outside_end());
+        self.free_port(mapping.pool, mapping.outside_end());
         self.discount(mapping.inside, |usage| usage.mappings -= 1);
         self.mappings.remove(index);
+    }
+
+    /// Makes a port free: at once, or once siblings know that it is.
+    fn free_port(&mut self, pool: u32, end: End) {
+        let has_port = has_filter(end.protocol) || end.protocol == protocol::ICMP;
+        if !self.quarantine.is_on || !has_port || !self.share.has_port(end.port) {
+            self.pools.give_back(pool, &end);
+            return;
+        }
+        self.pools.hold(pool);
+        if let Some((pool, end)) = self.quarantine.push(pool, end, self.copies.told, self.second) {
+            self.pools.let_go(pool, &end);
+        }
     }
 
     // --- filters ----------------------------------------------------------------------------------------------

@@ -229,7 +229,8 @@ impl Cutter {
         let mut buf = self.packet.buf.split_to(taken);
         self.consumed += taken;
         buf.truncate(bytes);
-        emit(Packet { buf, layout, checksum, outer: self.packet.outer, decision: self.packet.decision });
+        let Packet { outer, decision, .. } = self.packet;
+        emit(Packet { layout, checksum, outer, decision, ..Packet::new(buf) });
     }
 }
 

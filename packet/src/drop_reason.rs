@@ -46,6 +46,8 @@ reasons! {
     DestinationNotLocal = "destination_not_local",
     /// Inbound: the destination belongs to a remote cluster; sending it on could go round for ever.
     Loop = "loop",
+    /// A sibling passed it on to a remote cluster that this gateway has no path to either.
+    NoOwnPath = "no_own_path",
     /// The path's lane does not exist (any more).
     NoLane = "no_lane",
     /// Held for a handshake, and pushed out by a newer packet.
@@ -68,7 +70,7 @@ reasons! {
     UnknownReceiver = "unknown_receiver",
     /// A handshake message that did not verify or was out of order.
     BadHandshake = "bad_handshake",
-    /// A handshake from a key that no Endpoint announced.
+    /// A handshake from a key that no Endpoint announced; with VXLAN, a datagram from an address of no Endpoint.
     UnknownPeer = "unknown_peer",
     /// Handshake messages above the limit, without a valid cookie or above the source's share.
     HandshakeLimit = "handshake_limit",
@@ -76,12 +78,19 @@ reasons! {
     Replay = "replay",
     /// Authentication failed.
     BadTag = "bad_tag",
+    /// With several gateways: this one may not give out ports yet, or no more. Sources try again.
+    NatNotReady = "nat_not_ready",
     /// A message for a session that has expired or never was.
     NoSession = "no_session",
     /// The opened packet is not a valid IP packet.
     BadInner = "bad_inner",
     /// The opened packet is none that its SA is for.
     SelectorMismatch = "selector_mismatch",
+    /// A VXLAN frame for another station: upstream's device sends every frame to all its peers.
+    OtherStation = "other_station",
+    /// A VXLAN frame from our own station, or an ARP packet that claims our VTEP address: it went round, or somebody has
+    /// our address.
+    OwnStation = "own_station",
     /// Outer congestion mark on a packet that cannot carry it (RFC 6040).
     EcnNotCapable = "ecn_not_capable",
     /// No buffer was free.
@@ -119,6 +128,10 @@ reasons! {
     NatUntranslatable = "nat_untranslatable",
     /// An ICMP answer (an error, an echo reply) that would have been made for this packet is over the limit.
     IcmpLimit = "icmp_limit",
+    /// Inbound: a message between Trieste gateways inside a cable that is malformed or of an unknown kind.
+    BadControl = "bad_control",
+    /// Outbound: IP protocol 253, by which gateways speak to each other inside cables.
+    ReservedProtocol = "reserved_protocol",
 }
 
 const REASONS: usize = DropReason::ALL.len();

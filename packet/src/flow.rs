@@ -79,6 +79,12 @@ impl FlowKey {
         }
     }
 
+    /// The same addresses and protocol, without ports.
+    #[must_use]
+    pub fn without_ports(&self) -> Self {
+        Self { source_port: 0, destination_port: 0, ..*self }
+    }
+
     /// A hash that both directions share and every gateway computes alike; for steering. Not keyed: an attacker
     /// can choose colliding flows, which costs balance and nothing else.
     #[must_use]

@@ -18,6 +18,7 @@ pub mod fragment;
 pub mod icmp;
 mod packet;
 pub mod pool;
+pub mod rendezvous;
 pub mod segment;
 pub mod wire;
 
@@ -27,6 +28,8 @@ pub use batch::{Batch, MAX_BATCH};
 pub use drop_reason::{DropReason, Drops, Witness};
 pub use flow::FlowKey;
 pub use packet::{
-    CableId, Checksum, ClusterId, Decision, LaneId, Layout, LayoutKind, Outer, Packet, PathId, WorkerId,
+    CableId, Checksum, ClusterId, Decision, LaneId, Layout, LayoutKind, Outer, Packet, PathId, SiblingId,
+    WorkerId,
 };
 pub use pool::{PacketBuf, Pool, PoolConfig};
+pub use rendezvous::GatewayKey;

@@ -23,6 +23,8 @@ ids! {
     WorkerId(u16);
     /// A remote cluster, as an index into the tables.
     ClusterId(u16);
+    /// Another gateway of our own cluster, as an index into the tables.
+    SiblingId(u16);
 }
 
 /// How the bytes of a packet's buffer are cut.
@@ -159,6 +161,8 @@ pub struct Packet {
     pub outer: Outer,
     /// What has been decided.
     pub decision: Decision,
+    /// Whether the outer packet must not be fragmented, whatever the socket does else: for probes of a path's size.
+    pub is_whole: bool,
 }
 
 impl Packet {
@@ -171,6 +175,7 @@ impl Packet {
             checksum: Checksum::Unchecked,
             outer: Outer::NONE,
             decision: Decision::default(),
+            is_whole: false,
         }
     }
 

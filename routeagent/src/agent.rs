@@ -13,7 +13,7 @@ use crate::condition::Condition;
 use crate::driver::Driver;
 use crate::pace::{DEBOUNCE, Outcome, Pace};
 use crate::port::{Changes, Host};
-use crate::reconcile::{ClusterView, Reconciler};
+use crate::reconcile::{ClusterView, Reconciler, Serving};
 use crate::state::DeviceAddress;
 
 /// How the last pass went, for those who tell others.
@@ -27,6 +27,8 @@ pub struct Report {
     pub conditions: BTreeSet<Condition>,
     /// Addresses of this node's devices, as they were read last.
     pub addresses: BTreeSet<DeviceAddress>,
+    /// What this node does for services.
+    pub serving: Serving,
 }
 
 /// Reconciles until `stop` is ready. Leaves everything in place then: a node without its route agent stays closed.
@@ -45,7 +47,7 @@ pub async fn run<H: Host, D: Driver>(
         first = views.wait_for(Option::is_some) => if first.is_err() { return },
     }
     let mut pace = Pace::default();
-    let mut kernel = None;
+    let (mut kernel, mut live) = (None, reconciler.live());
     loop {
         if kernel.is_none() {
             kernel = subscribe();
@@ -59,6 +61,7 @@ pub async fn run<H: Host, D: Driver>(
             () = sleep_until(latest) => false,
             // A closed channel means that the store's reader ended; the periodic pass goes on.
             () = changed(&mut views) => true,
+            () = changed(&mut live) => true,
             alive = kernel_changed(kernel.as_mut()) => {
                 if !alive { kernel = None; }
                 true
@@ -96,7 +99,7 @@ async fn one_pass<H: Host, D: Driver>(
             if let (true, Some(change)) = (pace.is_contended(), pass.changes.first()) {
                 conditions.insert(Condition::Contended { change: change.to_string() });
             }
-            tell(reports, pass.outcome, &conditions, Some(pass.addresses));
+            tell(reports, pass.outcome, &conditions, Some((pass.addresses, pass.serving)));
             reconciler.report(conditions);
         }
         Err(error) => {
@@ -113,14 +116,15 @@ fn tell(
     reports: &watch::Sender<Report>,
     outcome: Outcome,
     conditions: &BTreeSet<Condition>,
-    addresses: Option<BTreeSet<DeviceAddress>>,
+    found: Option<(BTreeSet<DeviceAddress>, Serving)>,
 ) {
     reports.send_modify(|report| {
         report.passes += 1;
         report.is_good = outcome != Outcome::Failed;
         report.conditions.clone_from(conditions);
-        if let Some(addresses) = addresses {
+        if let Some((addresses, serving)) = found {
             report.addresses = addresses;
+            report.serving = serving;
         }
     });
 }
@@ -137,7 +141,7 @@ fn subscribe() -> Option<Changes> {
         .ok()
 }
 
-async fn changed(views: &mut watch::Receiver<Option<ClusterView>>) {
+async fn changed<T>(views: &mut watch::Receiver<T>) {
     if views.changed().await.is_err() {
         pending::<()>().await;
     }

@@ -11,6 +11,7 @@ use trieste_control::admin::Severity;
 
 use crate::foreign::{BaseChain, Hook};
 use crate::hostnet::{Family, Route};
+use crate::nexthops::{FIRST_ID, LAST_ID};
 use crate::state::DeviceAddress;
 
 /// Why a network of a remote cluster is not accepted.
@@ -91,6 +92,11 @@ pub enum Condition {
         /// The error.
         error: String,
     },
+    /// Services may not be read, or cannot be at present, though gateways are to send their packets to this node.
+    ServicesAway {
+        /// The error.
+        error: String,
+    },
     /// There is no Node object of the name that this node was given.
     NoSuchNode {
         /// The name.
@@ -166,6 +172,22 @@ pub enum Condition {
     StrictReversePath,
     /// A route of someone else occupies the place of one of ours.
     Occupied(Route),
+    /// A next hop of someone else has an id of our range.
+    OccupiedNexthop(u32),
+    /// The kernel knows no groups of next hops, so that one gateway is used at a time.
+    NoNexthops,
+    /// A gateway of this cluster gets no packets from this node.
+    LeftOut {
+        /// Its host name.
+        gateway: String,
+        /// How it stands.
+        why: String,
+    },
+    /// Gateways' notices cannot be heard.
+    NoNotices {
+        /// The error.
+        error: String,
+    },
     /// The `nft` command is missing, so the source guard is not in place.
     NoNft,
     /// What is closed cannot be written down for the next boot.
@@ -205,6 +227,7 @@ impl Condition {
             Self::BadObject { .. } => "BadObject",
             Self::StoreAway { .. } => "StoreAway",
             Self::NodesForbidden { .. } => "NodesForbidden",
+            Self::ServicesAway { .. } => "ServicesAway",
             Self::NoSuchNode { .. } => "NoSuchNode",
             Self::TooManyNodes { .. } => "TooManyNodes",
             Self::Vanished(_) => "Vanished",
@@ -225,6 +248,10 @@ impl Condition {
             Self::ForwardingOff(_) => "ForwardingOff",
             Self::StrictReversePath => "StrictReversePath",
             Self::Occupied(_) => "Occupied",
+            Self::OccupiedNexthop(_) => "OccupiedNexthop",
+            Self::NoNexthops => "NoNexthops",
+            Self::LeftOut { .. } => "LeftOut",
+            Self::NoNotices { .. } => "NoNotices",
             Self::NoNft => "NoNft",
             Self::NotKept { .. } => "NotKept",
             Self::CannotRead { .. } => "CannotRead",
@@ -246,6 +273,7 @@ impl Condition {
             | Self::Unguarded
             | Self::ForwardingOff(_)
             | Self::Occupied(_)
+            | Self::OccupiedNexthop(_)
             | Self::NoNft
             | Self::CannotRead { .. }
             | Self::Failed { .. } => Severity::Error,
@@ -253,6 +281,7 @@ impl Condition {
             | Self::BadObject { .. }
             | Self::StoreAway { .. }
             | Self::NodesForbidden { .. }
+            | Self::ServicesAway { .. }
             | Self::NoSuchNode { .. }
             | Self::TooManyNodes { .. }
             | Self::ForeignHealthCheck(_)
@@ -262,6 +291,9 @@ impl Condition {
             | Self::FirewalldOwned
             | Self::NotKept { .. }
             | Self::NoIptables { .. }
+            | Self::NoNexthops
+            | Self::LeftOut { .. }
+            | Self::NoNotices { .. }
             | Self::StrictReversePath
             | Self::Contended { .. } => Severity::Warning,
             Self::Vanished(_) | Self::LegacyIptables(_) => Severity::Info,
@@ -283,6 +315,12 @@ impl fmt::Display for Condition {
                 f,
                 "the nodes of this cluster are not known, so that the gateway's node cannot send to the others: {error}; \
                  allow the route agent's account to get, list and watch nodes"
+            ),
+            Self::ServicesAway { error } => write!(
+                f,
+                "services cannot be read, so that packets of remote clusters for them go to the back ends that were known \
+                 here, or none: {error}; the route agent's account has to be allowed to list and watch services and \
+                 endpointslices"
             ),
             Self::NoSuchNode { name } => write!(
                 f,
@@ -349,6 +387,9 @@ impl fmt::Display for Condition {
             | Self::LegacyIptables(_)
             | Self::Unguarded
             | Self::NoIptables { .. } => self.fmt_surroundings(f),
+            Self::OccupiedNexthop(_) | Self::NoNexthops | Self::LeftOut { .. } | Self::NoNotices { .. } => {
+                self.fmt_gateways(f)
+            }
             Self::NotKept { directory, error } => write!(
                 f,
                 "what is closed cannot be written to {directory}: {error}. After a reboot this node is open until the \
@@ -446,6 +487,30 @@ impl Condition {
                 f,
                 "the {command} command is missing where iptables has rules in nftables, so that they may drop packets \
                  for and from remote clusters; use an image that has it, or install the package iptables"
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn fmt_gateways(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the caller passes these only")]
+        match self {
+            Self::OccupiedNexthop(id) => write!(
+                f,
+                "cannot use next hop {id}: someone else has one of that id, see `ip nexthop show id {id}`; remove it, \
+                 ids {FIRST_ID} to {LAST_ID} are Trieste's. Packets go to one gateway meanwhile, or by another group"
+            ),
+            Self::NoNexthops => f.write_str(
+                "this kernel knows no groups of next hops (Linux 5.3 does): packets for remote clusters go to one of the \
+                 gateways at a time, and connections take longer to move when it fails",
+            ),
+            Self::LeftOut { gateway, why } => {
+                write!(f, "gateway {gateway} gets no packets from this node: {why}")
+            }
+            Self::NoNotices { error } => write!(
+                f,
+                "notices of this cluster's gateways are not heard, so that a dead one is left out only when its object \
+                 is removed: {error}"
             ),
             _ => Ok(()),
         }

@@ -10,6 +10,7 @@ use trieste_control::api::check_cluster_id;
 use trieste_control::command_line;
 use trieste_control::devices;
 use trieste_control::health::PingerConfig;
+use trieste_control::notice;
 use trieste_control::store::Location;
 use trieste_control::words::{Cidrs, parse_bool};
 
@@ -80,6 +81,10 @@ pub struct Options {
     /// The gateway's device, unless its Endpoint names another.
     #[arg(long, value_name = "DEVICE", default_value = devices::TUN)]
     pub tun_name: String,
+
+    /// UDP port of the notices by which this cluster's gateways say which of them live; 0 means that nobody listens.
+    #[arg(long, env = "TRIESTE_NOTICE_PORT", value_name = "PORT", default_value_t = notice::DEFAULT_PORT)]
+    pub notice_port: u16,
 
     /// Whether nodes without a gateway ping the remote gateways.
     #[arg(long, env = "SUBMARINER_HEALTHCHECKENABLED", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]
@@ -172,6 +177,7 @@ impl Options {
             pod_networks,
             service_networks,
             tun: device(&self.tun_name)?,
+            notice_port: self.notice_port,
             plugin: self.network_plugin.to_lowercase(),
             has_globalnet: !self.global_cidrs.0.is_empty(),
         })

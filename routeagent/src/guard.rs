@@ -9,6 +9,8 @@
 //!   set node4, node6      own networks inside a remote one: not judged
 //!   set gateways4, …6     remote gateways inside a remote network; ports: where those may send cable packets to
 //!   set nodes4, nodes6    nodes of the own cluster; vxlan: where only those may send to
+//!   set onward4, onward6   networks of remote clusters, and behind4, behind6 of other nodes: not tracked on the way there
+//!   set siblings          the other gateways' MAC addresses on the VXLAN between nodes
 //!   set loosened0, …1     devices whose rp_filter was changed from that value
 //!   counter …             what was dropped
 //!   chain source-guard    prerouting, priority raw: forged sources
@@ -24,7 +26,7 @@
 //! the sets, so that an update keeps the counters. Every change is one transaction and leaves no gap. Forms are those
 //! in which `nft -j` reports them, so that what was written equals what is read.
 
-mod rules;
+pub(crate) mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,6 +37,7 @@ use serde_json::{Value, json};
 
 use crate::hostnet::{Family, Guard};
 use crate::observed::ObservedGuard;
+use crate::vxlan::Mac;
 
 /// nftables family of the table.
 pub const TABLE_FAMILY: &str = "inet";
@@ -124,6 +127,8 @@ pub enum Element {
     Net(IpNet),
     /// A UDP port.
     Port(u16),
+    /// An Ethernet address.
+    Mac(Mac),
 }
 
 impl fmt::Display for Element {
@@ -132,23 +137,27 @@ impl fmt::Display for Element {
             Self::Device(name) => f.write_str(name),
             Self::Net(net) => net.fmt(f),
             Self::Port(port) => port.fmt(f),
+            Self::Mac(mac) => mac.fmt(f),
         }
     }
 }
 
 impl Element {
-    fn to_json(&self) -> Value {
+    /// As nftables' JSON has it.
+    pub(crate) fn to_json(&self) -> Value {
         match self {
             Self::Device(name) => json!(name),
             Self::Net(net) if net.prefix_len() == net.max_prefix_len() => json!(net.addr()),
             Self::Net(net) => json!({"prefix": {"addr": net.addr(), "len": net.prefix_len()}}),
             Self::Port(port) => json!(port),
+            Self::Mac(mac) => json!(mac.to_string()),
         }
     }
 
     fn from_json(kind: &str, value: &Value) -> Option<Self> {
         match kind {
             "ifname" => Some(Self::Device(value.as_str()?.to_owned())),
+            "ether_addr" => Some(Self::Mac(value.as_str()?.parse().ok()?)),
             "inet_service" => Some(Self::Port(u16::try_from(value.as_u64()?).ok()?)),
             _ => {
                 let net = match value.get("prefix") {
@@ -166,7 +175,7 @@ impl Element {
 }
 
 /// The sets: name, type, and whether they hold networks.
-const SETS: [(&str, &str, bool); 18] = [
+const SETS: [(&str, &str, bool); 23] = [
     ("inlets", "ifname", false),
     ("uplinks", "ifname", false),
     ("node4", "ipv4_addr", true),
@@ -183,6 +192,11 @@ const SETS: [(&str, &str, bool); 18] = [
     ("nodes4", "ipv4_addr", false),
     ("nodes6", "ipv6_addr", false),
     ("vxlan", "inet_service", false),
+    ("siblings", "ether_addr", false),
+    ("onward4", "ipv4_addr", true),
+    ("onward6", "ipv6_addr", true),
+    ("behind4", "ipv4_addr", true),
+    ("behind6", "ipv6_addr", true),
     ("loosened0", "ifname", false),
     ("loosened1", "ifname", false),
 ];
@@ -234,9 +248,15 @@ fn elements(guard: &Guard) -> Elements {
     for (device, former) in &guard.loosened {
         put(if *former == 0 { "loosened0" } else { "loosened1" }, Element::Device(device.clone()));
     }
-    for (set, nets) in
-        [("node", &guard.node), ("remote", &guard.remote), ("routed", &guard.routed), ("local", &guard.local)]
-    {
+    let networks = [
+        ("node", &guard.node),
+        ("remote", &guard.remote),
+        ("routed", &guard.routed),
+        ("local", &guard.local),
+        ("onward", &guard.onward),
+        ("behind", &guard.behind),
+    ];
+    for (set, nets) in networks {
         for net in nets {
             put(&by_family(set, net), Element::Net(*net));
         }
@@ -250,6 +270,9 @@ fn elements(guard: &Guard) -> Elements {
         for port in ports {
             put(set, Element::Port(*port));
         }
+    }
+    for mac in &guard.siblings {
+        put("siblings", Element::Mac(*mac));
     }
     sets
 }

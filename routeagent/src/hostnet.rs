@@ -11,7 +11,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::vxlan::Vxlan;
+use crate::nexthops::Spread;
+use crate::services::ServicesWish;
+use crate::vxlan::{Mac, Vxlan};
 
 // --- from the specification: numbers every Submariner-compatible node uses -----------------------------------
 
@@ -29,10 +31,8 @@ pub const TABLE_MAIN: u32 = 254;
 pub const PROTOCOL: u8 = 4;
 /// VNI of the intra-cluster VXLAN.
 pub const VX_VNI: u32 = 100;
-/// UDP port of the intra-cluster VXLAN.
-pub const VX_PORT: u16 = 4800;
-/// The intra-cluster VXLAN device between a gateway node and the other nodes.
-pub use trieste_control::devices::VX_DEVICE;
+/// The intra-cluster VXLAN device between a gateway node and the other nodes, and its UDP port.
+pub use trieste_control::devices::{VX_DEVICE, VX_PORT};
 /// Addresses of the intra-cluster VXLAN; never a remote subnet.
 pub const VX_PREFIX: &str = "240.0.0.0/8";
 /// Port a gateway's cables use when its Endpoint names none.
@@ -56,6 +56,8 @@ pub const MARK_MASK: u32 = 0x00ff_0000;
 /// Metric of the fail-closed routes: FRRouting reads the upper byte as an administrative distance, and 255 there
 /// means "never use, never redistribute", so a routing daemon on the node cannot prefer or announce them.
 pub const METRIC_FAIL_CLOSED: u32 = 0xff00_2000;
+/// What is added to the metric of a gateway's route for the one that takes over when its device has no carrier.
+pub const METRIC_OTHERS_MORE: u32 = 100;
 /// Metric of an IPv6 route that is added without one (`IP6_RT_PRIO_USER`); IPv4 routes have 0.
 pub const METRIC_IPV6_DEFAULT: u32 = 1024;
 
@@ -193,17 +195,24 @@ pub enum Hop {
         /// Source address for the node's own packets, of the route's family.
         source: Option<IpAddr>,
     },
+    /// To whoever is in a group of next hops (`nexthops.rs`).
+    Group {
+        /// The group's id.
+        id: u32,
+        /// Source address for the node's own packets, of the route's family.
+        source: Option<IpAddr>,
+    },
     /// Refuses with an ICMP error: the fail-closed end of the line.
     Unreachable,
 }
 
 impl Hop {
-    /// Returns the device that it leads out of.
+    /// Returns the device that it leads out of; a group's next hops have one each.
     #[must_use]
     pub fn device(&self) -> Option<&str> {
         match self {
             Self::Device { name, .. } | Self::Via { name, .. } => Some(name),
-            Self::Throw | Self::Unreachable => None,
+            Self::Throw | Self::Unreachable | Self::Group { .. } => None,
         }
     }
 }
@@ -246,6 +255,12 @@ impl Route {
         Self { mtu, ..self }
     }
 
+    /// The same, to be taken when the other cannot be.
+    #[must_use]
+    pub fn as_second(self) -> Self {
+        Self { metric: self.metric + METRIC_OTHERS_MORE, ..self }
+    }
+
     /// A gateway's route for a remote network.
     #[must_use]
     pub fn gateway(destination: IpNet, hop: Hop) -> Self {
@@ -266,6 +281,10 @@ impl fmt::Display for Route {
             Hop::Unreachable => write!(f, "unreachable {}", self.destination)?,
             Hop::Device { name, source } => {
                 write!(f, "{} dev {name}", self.destination)?;
+                source.map_or(Ok(()), |source| write!(f, " src {source}"))?;
+            }
+            Hop::Group { id, source } => {
+                write!(f, "{} nhid {id}", self.destination)?;
                 source.map_or(Ok(()), |source| write!(f, " src {source}"))?;
             }
             Hop::Via { name, via, source } => {
@@ -328,10 +347,22 @@ pub struct Guard {
     pub gateways: BTreeSet<IpAddr>,
     /// Local UDP ports to which those gateways may send.
     pub ports: BTreeSet<u16>,
-    /// UDP ports that only nodes of the own cluster may send to; empty where there is no VXLAN between nodes.
+    /// UDP ports that only nodes of the own cluster may send to: that of the VXLAN between nodes, and that of notices.
+    /// Empty where there is neither.
     pub vxlan: BTreeSet<u16>,
     /// Addresses of the own cluster's nodes.
     pub nodes: BTreeSet<IpAddr>,
+    /// Where one of several gateways is: what passes through to these networks of remote clusters is not tracked, because
+    /// answers may come by another gateway, and a connection of which half is seen counts as invalid.
+    #[serde(default)]
+    pub onward: BTreeSet<IpNet>,
+    /// The same for what comes from remote clusters to these networks of other nodes.
+    #[serde(default)]
+    pub behind: BTreeSet<IpNet>,
+    /// On a gateway's node, the other gateways as they send over the VXLAN between nodes: what one of them could not send
+    /// itself is not sent on to another.
+    #[serde(default)]
+    pub siblings: BTreeSet<Mac>,
     /// This node's address in a pod network, at most one of each family: the source of the node's own packets to
     /// remote clusters.
     pub sources: BTreeSet<IpAddr>,
@@ -365,12 +396,18 @@ pub struct HostNet {
     pub rules: BTreeSet<Rule>,
     /// Routes of all tables.
     pub routes: BTreeSet<Route>,
+    /// The next hops, and who may be in which group of them.
+    pub spread: Spread,
+    /// The groups' next hops, by id.
+    pub groups: BTreeMap<u32, BTreeSet<u32>>,
     /// The device between the nodes; `None` removes it.
     pub vxlan: Option<Vxlan>,
     /// Devices that must not filter strictly by reverse path.
     pub loose: BTreeSet<String>,
     /// The packet filter; `None` removes its nftables table.
     pub guard: Option<Guard>,
+    /// What becomes of packets for services with back ends on this node.
+    pub services: ServicesWish,
     /// What other programs' packet filters have to let through.
     pub pass: Pass,
 }

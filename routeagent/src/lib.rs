@@ -10,6 +10,8 @@
 //!                                                 ▲──────────────────────────────────────┘
 //! ```
 //!
+//! What the cluster's gateways say of each other goes to the kernel at once, past all of that (`notices.rs`).
+//!
 //! How it goes is told by the node's `RouteAgent` object (`publish.rs`, which also pings the remote gateways from nodes
 //! without a gateway) and by a file for the pod's probe (`alive.rs`).
 //!
@@ -25,19 +27,23 @@ pub mod alive;
 pub mod condition;
 pub mod config;
 pub mod deliverer;
+pub mod departures;
 pub mod driver;
 pub mod foreign;
 pub mod grace;
 pub mod guard;
 pub mod hostnet;
 pub mod keep;
+pub mod nexthops;
 pub mod nodes;
+pub mod notices;
 pub mod observed;
 pub mod pace;
 pub mod plan;
 pub mod port;
 pub mod publish;
 pub mod reconcile;
+pub mod services;
 pub mod source;
 pub mod state;
 pub mod status;

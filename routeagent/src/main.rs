@@ -16,13 +16,14 @@ use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::Report;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::driver::KubeProxy;
+use trieste_routeagent::notices::{Ears, Live};
 use trieste_routeagent::pace::Outcome;
 use trieste_routeagent::port::Kernel;
 use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
 use trieste_routeagent::reconcile::{Pass, Reconciler};
 use trieste_routeagent::source::{Feed, Reader};
 use trieste_routeagent::state::Node;
-use trieste_routeagent::{agent, alive, keep, source, status, wait};
+use trieste_routeagent::{agent, alive, keep, notices, source, status, wait};
 
 fn main() -> ExitCode {
     let options = Options::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name));
@@ -125,11 +126,17 @@ async fn serve(
     node: Node,
     store: AnyStore,
     reader: Reader,
-    mut reconciler: Reconciler<Kernel, KubeProxy>,
+    reconciler: Reconciler<Kernel, KubeProxy>,
 ) -> anyhow::Result<()> {
     let (views, remotes, away) = (watch::channel(None), watch::channel(Vec::new()), watch::channel(None));
     let (reports, reported) = watch::channel(Report::default());
     let (stopping, mut stopped) = watch::channel(());
+    let (ears, live) = (watch::channel(Ears::default()), watch::channel(Live::default()));
+    let mut reconciler = reconciler.with_notices(live.1, ears.0);
+    if node.notice_port != 0 {
+        notices::spawn(node.notice_port, ears.1, live.0)
+            .context("starting to listen to gateways' notices")?;
+    }
     let inputs = Inputs { views: views.1.clone(), remotes: remotes.1, reports: reported.clone() };
     let publisher = options.node_name.as_ref().map(|name| {
         let publisher = Publisher::new(store.clone(), &options.namespace, name, node, options.pinger());
@@ -139,8 +146,8 @@ async fn serve(
     if publisher.is_none() {
         info!("no RouteAgent object is kept and no gateway pinged: the node's name is missing (NODE_NAME)");
     }
-    let pulse = tokio::spawn(alive::keep(options.pass_file.clone(), reported, away.1));
-    let feed = Feed { views: views.0, remotes: remotes.0, away: away.0 };
+    let pulse = tokio::spawn(alive::keep(options.pass_file.clone(), reported.clone(), away.1));
+    let feed = Feed { views: views.0, remotes: remotes.0, away: away.0, reports: reported };
     let follower = tokio::spawn(async move { source::follow(&store, &reader, feed).await });
     tokio::select! {
         () = agent::run(&mut reconciler, views.1, &reports, stop_signal()?) => {}

@@ -15,7 +15,9 @@ use crate::hostnet::{
     Family, Hop, METRIC_FAIL_CLOSED, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_DELIVERY,
     TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE, VX_PORT, VX_VNI,
 };
+use crate::nexthops::{ObservedNexthop, is_our_id};
 use crate::port::PortError;
+use crate::services::ObservedServices;
 use crate::state::{DeviceAddress, Way};
 use crate::vxlan::{Forward, Mac};
 
@@ -55,6 +57,8 @@ pub struct ObservedRoute {
     pub via: Option<IpAddr>,
     /// Preferred source.
     pub source: Option<IpAddr>,
+    /// The next hop or group of them that it leads to, by id; it has neither device nor hop of its own then.
+    pub nexthop: Option<u32>,
     /// MTU of the way.
     pub mtu: Option<u32>,
     /// Whether it carries anything the route agent never writes: several hops, other metrics, an encapsulation.
@@ -71,8 +75,8 @@ impl ObservedRoute {
     /// table, or out of the device between nodes, or in the main table an `unreachable` of exactly our metric.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        let is_between_nodes =
-            self.kind == RouteKind::Unicast && self.device.as_deref() == Some(VX_DEVICE) && self.tos == 0;
+        let leads_there = self.device.as_deref() == Some(VX_DEVICE) || self.nexthop.is_some_and(is_our_id);
+        let is_between_nodes = self.kind == RouteKind::Unicast && leads_there && self.tos == 0;
         let is_refusal =
             self.kind == RouteKind::Unreachable && self.metric == METRIC_FAIL_CLOSED && self.tos == 0;
         self.protocol == PROTOCOL
@@ -107,6 +111,9 @@ impl ObservedRoute {
     }
 
     fn hop(&self) -> Option<Hop> {
+        if let Some(id) = self.nexthop {
+            return Some(Hop::Group { id, source: self.source });
+        }
         let (name, source) = (self.device.clone()?, self.source);
         match self.via {
             Some(via) if self.scope == SCOPE_UNIVERSE => Some(Hop::Via { name, via, source }),
@@ -122,11 +129,11 @@ impl ObservedRoute {
             Hop::Throw => (RouteKind::Throw, SCOPE_UNIVERSE),
             Hop::Unreachable => (RouteKind::Unreachable, SCOPE_UNIVERSE),
             Hop::Device { .. } => (RouteKind::Unicast, device_scope(&route.destination)),
-            Hop::Via { .. } => (RouteKind::Unicast, SCOPE_UNIVERSE),
+            Hop::Via { .. } | Hop::Group { .. } => (RouteKind::Unicast, SCOPE_UNIVERSE),
         };
         let (via, source) = match &route.hop {
             Hop::Throw | Hop::Unreachable => (None, None),
-            Hop::Device { source, .. } => (None, *source),
+            Hop::Device { source, .. } | Hop::Group { source, .. } => (None, *source),
             Hop::Via { via, source, .. } => (Some(*via), *source),
         };
         Self {
@@ -140,6 +147,7 @@ impl ObservedRoute {
             device: route.hop.device().map(str::to_owned),
             via,
             source,
+            nexthop: if let Hop::Group { id, .. } = &route.hop { Some(*id) } else { None },
             mtu: route.mtu,
             has_extras: false,
         }
@@ -241,6 +249,10 @@ pub struct Observed {
     /// Routes of the gateway and delivery tables, and of the main table `unreachable` ones with our protocol and those
     /// out of the device between nodes.
     pub routes: Vec<ObservedRoute>,
+    /// Next hops of our range or protocol, by id.
+    pub nexthops: BTreeMap<u32, ObservedNexthop>,
+    /// Whether this kernel knows next hops (Linux 5.3).
+    pub has_nexthops: bool,
     /// Static forwarding entries of the device between nodes.
     pub forwards: BTreeSet<Forward>,
     /// Permanent neighbours on the device between nodes.
@@ -249,6 +261,8 @@ pub struct Observed {
     pub ways: BTreeMap<IpAddr, Way>,
     /// The packet filter.
     pub guard: ObservedGuard,
+    /// The table of services.
+    pub services: ObservedServices,
     /// Other programs' packet filters.
     pub foreign: Foreign,
     /// Devices whose strict reverse-path filter was loosened, and the setting's former value: what the packet filter's
@@ -270,10 +284,13 @@ impl Default for Observed {
             addresses: BTreeSet::new(),
             rules: Vec::new(),
             routes: Vec::new(),
+            nexthops: BTreeMap::new(),
+            has_nexthops: true,
             forwards: BTreeSet::new(),
             neighbours: BTreeMap::new(),
             ways: BTreeMap::new(),
             guard: ObservedGuard::Absent,
+            services: ObservedServices::Absent,
             foreign: Foreign::default(),
             loosened: BTreeMap::new(),
             sysctls: BTreeMap::new(),

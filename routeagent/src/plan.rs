@@ -4,6 +4,7 @@
 //! The order keeps every moment in between closed: refusals come before anything they back up, and go last.
 
 mod between_nodes;
+mod nexthops;
 mod settings;
 
 use std::borrow::Cow;
@@ -16,7 +17,9 @@ use crate::condition::Condition;
 use crate::foreign::{ForeignChange, foreign_changes};
 use crate::guard::{GuardChange, guard_change};
 use crate::hostnet::{Hop, HostNet, Route, Rule, Sysctl, VX_DEVICE};
+use crate::nexthops::NexthopChange;
 use crate::observed::{Observed, ObservedGuard, ObservedRoute};
+use crate::services::{ServicesChange, services_change};
 use crate::vxlan::VxlanChange;
 
 /// One step. Each is independent: if one fails, the others are still worth trying.
@@ -36,10 +39,14 @@ pub enum Change {
     RemoveRule(Rule),
     /// Changes the packet filter, in one transaction.
     Guard(GuardChange),
+    /// Changes what becomes of packets for services, in one transaction.
+    Services(ServicesChange),
     /// Changes another program's packet filter.
     Foreign(ForeignChange),
     /// Changes the device between nodes or what is on it.
     BetweenNodes(VxlanChange),
+    /// Changes next hops.
+    Nexthops(NexthopChange),
 }
 
 impl fmt::Display for Change {
@@ -58,8 +65,10 @@ impl fmt::Display for Change {
             Self::AddRule(rule) => write!(f, "add {rule}"),
             Self::RemoveRule(rule) => write!(f, "remove {rule}"),
             Self::Guard(change) => change.fmt(f),
+            Self::Services(change) => change.fmt(f),
             Self::Foreign(change) => change.fmt(f),
             Self::BetweenNodes(change) => change.fmt(f),
+            Self::Nexthops(change) => change.fmt(f),
         }
     }
 }
@@ -70,10 +79,17 @@ impl Change {
     #[must_use]
     pub fn needs_guard(&self) -> bool {
         match self {
+            // The first next hop there needs the filter, and a group needs a next hop.
+            Self::Nexthops(NexthopChange::Set(_, nexthop)) => nexthop.device == VX_DEVICE,
             Self::Foreign(_) | Self::BetweenNodes(_) => true,
             Self::AddRoute(route) | Self::ReplaceRoute(route) => route.hop.device() == Some(VX_DEVICE),
             Self::Set(sysctl, _) => sysctl.device == VX_DEVICE,
-            Self::RemoveRoute(_) | Self::AddRule(_) | Self::RemoveRule(_) | Self::Guard(_) => false,
+            Self::Nexthops(_)
+            | Self::RemoveRoute(_)
+            | Self::AddRule(_)
+            | Self::RemoveRule(_)
+            | Self::Guard(_)
+            | Self::Services(_) => false,
         }
     }
 
@@ -110,7 +126,8 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     }
     let observed =
         &*if vxlan.is_new { Cow::Owned(without_device(observed)) } else { Cow::Borrowed(observed) };
-    let wanted = installable(desired, observed, vxlan.is_usable, &mut plan.conditions);
+    let nexthops = nexthops::plan(desired, observed, vxlan.is_usable);
+    let wanted = installable(desired, observed, (vxlan.is_usable, &nexthops.usable), &mut plan.conditions);
     let (closing, opening): (Vec<&Route>, Vec<&Route>) =
         wanted.iter().partition(|route| route.hop == Hop::Unreachable);
 
@@ -125,6 +142,7 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     }
     let guard = settings::guard(desired, observed);
     plan.changes.extend(guard_change(guard.as_ref(), &observed.guard).map(Change::Guard));
+    plan.changes.extend(services_change(&desired.services, &observed.services).map(Change::Services));
     plan.loosened = guard.map(|guard| guard.loosened).unwrap_or_default();
     let (changes, conditions) = foreign_changes(&desired.pass, &observed.foreign);
     plan.changes.extend(changes.into_iter().filter(|_| is_guardable).map(Change::Foreign));
@@ -132,11 +150,14 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     plan.conditions.extend(vxlan.condition);
     plan.changes.extend(vxlan.making.into_iter().map(Change::BetweenNodes));
     settings::set(desired, observed, vxlan.is_new, &mut plan);
+    plan.conditions.extend(nexthops.conditions);
+    plan.changes.extend(nexthops.making.into_iter().map(Change::Nexthops));
     for route in opening {
         ensure_route(route, observed, &mut plan);
     }
     add_rules(desired, observed, &mut plan);
     remove_routes(&wanted, observed, &mut plan);
+    plan.changes.extend(nexthops.removing.into_iter().map(Change::Nexthops));
     plan.changes.extend(vxlan.removing.into_iter().map(Change::BetweenNodes));
     plan
 }
@@ -145,6 +166,7 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
 fn without_device(observed: &Observed) -> Observed {
     let mut without = observed.clone();
     without.routes.retain(|route| route.device.as_deref() != Some(VX_DEVICE));
+    nexthops::without_device(&mut without);
     without
 }
 
@@ -152,12 +174,17 @@ fn without_device(observed: &Observed) -> Observed {
 fn installable<'a>(
     desired: &'a HostNet,
     observed: &Observed,
-    has_vxlan: bool,
+    (has_vxlan, groups): (bool, &BTreeSet<u32>),
     conditions: &mut BTreeSet<Condition>,
 ) -> BTreeSet<&'a Route> {
     let mut wanted = BTreeSet::new();
     let mut places = BTreeSet::new();
     for route in desired.routes.iter().filter(|route| observed.families.contains(&route.family())) {
+        if let Hop::Group { id, .. } = &route.hop
+            && !groups.contains(id)
+        {
+            continue;
+        }
         match route.hop.device() {
             Some(VX_DEVICE) if !has_vxlan => continue,
             Some(VX_DEVICE) | None => {}

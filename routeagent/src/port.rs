@@ -11,7 +11,7 @@ mod watch;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-pub use netlink::Kernel;
+pub use netlink::{Kernel, Nexthops};
 pub use watch::Changes;
 
 use crate::hostnet::Sysctl;

@@ -147,7 +147,7 @@ impl<S: Store> Publisher<S> {
                 message: condition.message,
             }));
         }
-        Some(Content::new(&remotes, &checking, conditions))
+        Some(Content { services: report.serving.address, ..Content::new(&remotes, &checking, conditions) })
     }
 
     /// Starts, changes or ends the pings as the node's role wants it.
@@ -287,6 +287,9 @@ fn object(key: &ObjectKey, existing: Option<Object>, wanted: &Content) -> Result
     object.body.extend(fresh.body);
     let version = wanted.status.version.clone();
     object.metadata.annotations.insert(annotation::ROUTE_AGENT.to_owned(), version);
+    object.metadata.annotations.remove(annotation::SERVICES);
+    let services = wanted.services.map(|address| (annotation::SERVICES.to_owned(), address.to_string()));
+    object.metadata.annotations.extend(services);
     object.metadata.annotations.remove(annotation::CONDITIONS);
     if !wanted.conditions.is_empty() {
         let text = serde_json::to_string(&wanted.conditions).unwrap_or_default();

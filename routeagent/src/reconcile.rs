@@ -1,11 +1,14 @@
 //! One pass: observe, compute, plan, apply. The shell around the pure parts; it decides nothing about policy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
+use trieste_control::notice::{GatewayKey, Standing};
 
 use crate::condition::Condition;
 use crate::driver::{Desired, Driver};
@@ -13,23 +16,30 @@ use crate::grace::Grace;
 use crate::guard::GuardChange;
 use crate::hostnet::{Family, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX_DEVICE};
 use crate::keep::Closed;
+use crate::nexthops::NexthopChange;
+use crate::notices::{Ears, Live};
 use crate::observed::{Observed, RouteKind};
 use crate::pace::Outcome;
 use crate::plan::{Change, Plan, forwarding, host_conditions, plan, reverse_path};
 use crate::port::{Host, PortError, Query};
-use crate::state::{Cluster, ClusterNode, ClusterState, DeviceAddress, Endpoint, Node};
+use crate::services::{ObservedServices, ServicesWish};
+use crate::state::{Cluster, ClusterNode, ClusterState, DeviceAddress, Endpoint, Node, Services};
 
 /// The objects of the store, parsed: everything a driver needs but the node itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterView {
     /// Endpoints of all clusters.
     pub endpoints: Vec<Endpoint>,
+    /// The own cluster's active gateways, as they tell each other; empty where one alone is active.
+    pub members: Vec<Endpoint>,
     /// Clusters of the set.
     pub clusters: Vec<Cluster>,
     /// Nodes of the own cluster, sorted.
     pub nodes: Vec<ClusterNode>,
     /// Whether the active gateway's node is another one and has another route agent than ours (`deliverer.rs`).
     pub is_agent_foreign: bool,
+    /// What is known of services. That gateways send their packets here is known as long as the kernel has the table.
+    pub services: Services,
     /// What could not be used.
     pub conditions: BTreeSet<Condition>,
 }
@@ -45,6 +55,27 @@ pub struct Pass {
     pub addresses: BTreeSet<DeviceAddress>,
     /// How it went.
     pub outcome: Outcome,
+    /// What this node does for services.
+    pub serving: Serving,
+}
+
+/// What a node does with packets for services with back ends here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Serving {
+    /// Whether the kernel has the table for them.
+    pub has_table: bool,
+    /// Where it takes them, once the table says what is known.
+    pub address: Option<IpAddr>,
+}
+
+/// What a pass has found out.
+struct Prepared {
+    plan: Plan,
+    hostnet: HostNet,
+    addresses: BTreeSet<DeviceAddress>,
+    ears: Ears,
+    /// Whether the kernel had the table of services.
+    had_services: bool,
 }
 
 /// Brings one node to what its driver wants, again and again.
@@ -57,6 +88,8 @@ pub struct Reconciler<H, D> {
     loosened: BTreeMap<String, u32>,
     /// Where what is closed is kept, and what is.
     memory: Option<(PathBuf, Option<Closed>)>,
+    live: watch::Receiver<Live>,
+    ears: watch::Sender<Ears>,
     last_changes: Vec<Change>,
     last_conditions: BTreeSet<Condition>,
 }
@@ -67,7 +100,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let (last_changes, last_conditions) = (Vec::new(), BTreeSet::new());
         let loosened = BTreeMap::new();
         let (grace, memory) = (Grace::default(), None);
-        Self { host, driver, node, grace, loosened, memory, last_changes, last_conditions }
+        let (live, ears) = (watch::channel(Live::default()).1, watch::channel(Ears::default()).0);
+        Self { host, driver, node, grace, loosened, memory, live, ears, last_changes, last_conditions }
     }
 
     /// Sets how long a network stays closed after nobody claims it any more.
@@ -82,13 +116,24 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         Self { memory: Some((directory.to_owned(), None)), ..self }
     }
 
+    /// Looks at what gateways say of each other, and tells their listener what it needs.
+    #[must_use]
+    pub fn with_notices(self, live: watch::Receiver<Live>, ears: watch::Sender<Ears>) -> Self {
+        Self { live, ears, ..self }
+    }
+
+    /// Tells when gateways say something else.
+    pub fn live(&self) -> watch::Receiver<Live> {
+        self.live.clone()
+    }
+
     /// Says what a pass would do, without doing it.
     ///
     /// # Errors
     ///
     /// The host could not be observed.
     pub async fn dry_run(&self, view: &ClusterView) -> Result<Plan, PortError> {
-        Ok(self.prepare(view, &mut self.grace.clone()).await?.0)
+        Ok(self.prepare(view, &mut self.grace.clone()).await?.plan)
     }
 
     /// Makes one pass.
@@ -98,12 +143,15 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     /// The host could not be observed. That a change failed is part of the result.
     pub async fn pass(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
         let mut grace = self.grace.clone();
-        let (plan, hostnet, addresses) = self.prepare(view, &mut grace).await?;
+        self.live.mark_unchanged();
+        let prepared = self.prepare(view, &mut grace).await?;
+        let Prepared { plan, hostnet, addresses, ears, had_services } = prepared;
         let mut conditions = plan.conditions.clone();
         conditions.extend(self.keep(&hostnet));
         self.grace = grace;
         self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
+        self.ears.send_if_modified(|last| std::mem::replace(last, ears.clone()) != ears);
         // What another program's filter does not take is told; it neither slows down the rest nor is it undone.
         let is_refused = |change: &&Change| matches!(change, Change::Foreign(_)) && failed.contains(*change);
         let made: Vec<Change> = plan.changes.iter().filter(|change| !is_refused(change)).cloned().collect();
@@ -116,7 +164,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             (false, false) => Outcome::Changed,
         };
         self.last_changes = made;
-        Ok(Pass { changes: plan.changes, conditions, addresses, outcome })
+        let serving = serving(&hostnet, &plan, &failed, had_services);
+        Ok(Pass { changes: plan.changes, conditions, addresses, outcome, serving })
     }
 
     /// Says what [`Reconciler::uninstall`] would remove.
@@ -141,7 +190,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let mut conditions = plan.conditions.clone();
         let is_clean = self.apply(&plan, &mut conditions).await.is_empty();
         let outcome = if is_clean { Outcome::Changed } else { Outcome::Failed };
-        Ok(Pass { changes: plan.changes, conditions, addresses: BTreeSet::new(), outcome })
+        let (addresses, serving) = (BTreeSet::new(), Serving::default());
+        Ok(Pass { changes: plan.changes, conditions, addresses, outcome, serving })
     }
 
     /// Logs each condition once when it appears and once when it is gone.
@@ -155,11 +205,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         self.last_conditions = conditions;
     }
 
-    async fn prepare(
-        &self,
-        view: &ClusterView,
-        grace: &mut Grace,
-    ) -> Result<(Plan, HostNet, BTreeSet<DeviceAddress>), PortError> {
+    async fn prepare(&self, view: &ClusterView, grace: &mut Grace) -> Result<Prepared, PortError> {
         // The settings to read follow from the device names, those from the view alone.
         let blind = self.state(view, &Observed::default(), BTreeSet::new());
         let wishes = self.driver.desired(&blind);
@@ -169,14 +215,19 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let wishes = self.driver.desired(&self.state(view, &observed, BTreeSet::new()));
         let claimed = closed(&wishes.hostnet);
         let lingering = grace.update(Instant::now(), claimed.clone(), &closed_in_kernel(&observed));
-        let Desired { hostnet, conditions } = self.driver.desired(&self.state(view, &observed, lingering));
+        let state = self.state(view, &observed, lingering);
+        let Desired { hostnet, conditions } = self.driver.desired(&state);
         let mut plan = plan(&hostnet, &observed);
         plan.conditions.extend(conditions);
         plan.conditions.extend(closed(&hostnet).difference(&claimed).copied().map(Condition::Vanished));
         plan.conditions.extend(host_conditions(&hostnet, &observed));
         plan.conditions.extend(view.conditions.iter().cloned());
+        plan.conditions.extend(left_out(&state, &self.live.borrow()));
         plan.conditions.extend(observed.conditions);
-        Ok((plan, hostnet, observed.addresses))
+        let had_services = matches!(observed.services, ObservedServices::Present(_));
+        let local = hostnet.vxlan.as_ref().map(|vxlan| vxlan.local);
+        let ears = Ears { local, gateways: state.speakers(), spread: hostnet.spread.clone() };
+        Ok(Prepared { plan, hostnet, addresses: observed.addresses, ears, had_services })
     }
 
     /// Writes down what is closed where that changed: before it is, so that a reboot in between finds it.
@@ -202,12 +253,22 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         ClusterState {
             node: self.node.clone(),
             endpoints: view.endpoints.clone(),
+            members: view.members.clone(),
+            live: self.live.borrow().gateways.clone(),
+            has_nexthops: observed.has_nexthops,
+            is_strict: observed.sysctls.get(&reverse_path()) == Some(&1),
             clusters: view.clusters.clone(),
             nodes: view.nodes.clone(),
             addresses: observed.addresses.clone(),
             mtus: observed.links.iter().map(|(name, link)| (name.clone(), link.mtu)).collect(),
             ways: observed.ways.clone(),
             lingering,
+            services: Services {
+                // Gateways that go on alone still send as before: flows must not end with the others.
+                is_wanted: view.services.is_wanted
+                    || matches!(observed.services, ObservedServices::Present(_)),
+                here: view.services.here.clone(),
+            },
             is_agent_foreign: view.is_agent_foreign,
         }
     }
@@ -216,6 +277,9 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     async fn apply(&self, plan: &Plan, conditions: &mut BTreeSet<Condition>) -> Vec<Change> {
         let mut failed = Vec::new();
         for change in &plan.changes {
+            if is_outdated(change, &self.live) {
+                continue;
+            }
             if let Some(condition) = waits_for(change, &failed) {
                 conditions.extend(condition);
                 continue;
@@ -235,6 +299,46 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         }
         failed
     }
+}
+
+/// What the node does for services after a pass.
+fn serving(hostnet: &HostNet, plan: &Plan, failed: &[Change], had_services: bool) -> Serving {
+    let is_made = plan.changes.iter().any(|change| matches!(change, Change::Services(_)));
+    let is_hindering = |change: &Change| matches!(change, Change::Services(_) | Change::BetweenNodes(_));
+    let has_table = had_services || (is_made && !failed.iter().any(is_hindering));
+    let vxlan = hostnet.vxlan.as_ref().filter(|_| matches!(hostnet.services, ServicesWish::Rules(_)));
+    let address = vxlan.map(|vxlan| vxlan.local).filter(|_| has_table && !failed.iter().any(is_hindering));
+    Serving { has_table: has_table && hostnet.services != ServicesWish::Absent, address }
+}
+
+/// Says whether a notice has changed a group since this was planned; the next pass looks at it again.
+fn is_outdated(change: &Change, live: &watch::Receiver<Live>) -> bool {
+    matches!(change, Change::Nexthops(NexthopChange::SetGroup(..))) && live.has_changed().unwrap_or(false)
+}
+
+/// Returns which gateways get no packets, and why; and what is wrong with listening to them.
+fn left_out(state: &ClusterState, live: &Live) -> Vec<Condition> {
+    if !state.has_several_gateways() {
+        return Vec::new();
+    }
+    let name = |key: GatewayKey| {
+        let gateways = state.gateways();
+        let gateway = gateways.iter().find(|gateway| gateway.key() == key);
+        gateway.map_or_else(|| key.to_string(), |gateway| gateway.hostname.clone())
+    };
+    let mut conditions = Vec::new();
+    for (key, standing) in live.standings.iter().filter(|(_, standing)| **standing != Standing::Up) {
+        let why = match standing {
+            Standing::Accused(by) => format!("gateway {} says that it is down", name(*by)),
+            Standing::Up | Standing::Draining | Standing::Down | Standing::Silent | Standing::Coming => {
+                standing.to_string()
+            }
+        };
+        conditions.push(Condition::LeftOut { gateway: name(*key), why });
+    }
+    conditions.extend((!state.has_nexthops).then_some(Condition::NoNexthops));
+    conditions.extend(live.error.clone().map(|error| Condition::NoNotices { error }));
+    conditions
 }
 
 /// Says whether a change must not be made after these have failed, and what that leads to.

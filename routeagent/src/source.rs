@@ -7,18 +7,28 @@
 //! field the good networks are still failed closed, though not routed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
 
 use futures::StreamExt;
 use futures::stream::select;
 use ipnet::IpNet;
 use tokio::sync::watch;
+use tokio::time::sleep_until;
 use tracing::warn;
-use trieste_control::api::{self, EndpointSpec, Kind, Object, Resource, backend_config, parse_cidrs};
+use trieste_control::api::{
+    self, EndpointFacts, EndpointSpec, Kind, Object, Resource, backend_config, parse_cidrs,
+};
+use trieste_control::members::{MOST_PATHS, Member, paths_namespace};
+use trieste_control::services::{self, Followed, Frontend, Service};
 use trieste_control::store::{Mirror, Store, StoreError, StoreEvent};
 
+use crate::agent::Report;
 use crate::condition::Condition;
 use crate::deliverer;
+use crate::departures::Departures;
 use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT};
 use crate::nodes::{Nodes, shown};
 use crate::reconcile::ClusterView;
@@ -26,6 +36,9 @@ use crate::state::{Cluster, ClusterNode, Endpoint};
 
 /// Longest device name, in bytes (`IFNAMSIZ` less the terminator).
 const MAX_DEVICE_NAME: usize = 15;
+
+/// Ours: most of the own cluster's gateways that are looked at: twice what a cluster may have, for those that are gone.
+const MOST_MEMBERS: usize = 2 * MOST_PATHS;
 
 /// What is published of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,20 +73,29 @@ pub struct Feed {
     pub remotes: watch::Sender<Vec<EndpointSpec>>,
     /// See [`Known::away`].
     pub away: watch::Sender<Option<String>>,
+    /// What the last pass found, which says whether services matter.
+    pub reports: watch::Receiver<Report>,
 }
 
 /// Follows a store for ever and publishes what is new.
-pub async fn follow(store: &impl Store, reader: &Reader, feed: Feed) {
+pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
     let namespace = reader.namespace.as_str();
     let endpoints = store.list_watch(Kind::Endpoint, namespace).map(|event| (Kind::Endpoint, event));
     let clusters = store.list_watch(Kind::Cluster, namespace).map(|event| (Kind::Cluster, event));
     let nodes = store.list_watch(Kind::Node, "").map(|event| (Kind::Node, event));
     let mut events = select(select(endpoints, clusters), nodes);
+    let members = paths_namespace(namespace);
+    let mut members = pin!(store.list_watch(Kind::Endpoint, &members));
+    let mut departures = Departures::default();
     let (gateway, gateways) = watch::channel(None);
     let (foreign, mut is_foreign) = watch::channel(false);
     let look = deliverer::follow(store, namespace, gateways, &foreign);
     let mut look = pin!(look);
+    let (served, mut is_served) = watch::channel(Here::default());
+    let (wanted, is_wanted) = watch::channel(false);
+    let mut serve = pin!(serve(store, reader, is_wanted, &served));
     let mut known = Mirrors::default();
+    let mut had_table = false;
     loop {
         tokio::select! {
             event = events.next() => match event {
@@ -81,14 +103,29 @@ pub async fn follow(store: &impl Store, reader: &Reader, feed: Feed) {
                 Some(_) => continue,
                 None => return,
             },
+            event = members.next() => match event {
+                Some(event) if known.take_member(&event) => {}
+                Some(_) => continue,
+                None => return,
+            },
+            () = until(departures.poll_timeout()) => {}
             // It never ends, since this end of its channel is here.
             () = &mut look => return,
             _ = is_foreign.changed() => {}
+            () = &mut serve => return,
+            _ = is_served.changed() => {}
+            () = told(&mut feed.reports, had_table) => {}
         }
+        had_table = feed.reports.borrow_and_update().serving.has_table;
         let Known { mut view, remotes, away } = known.read(reader);
         if let Some(view) = &mut view {
+            departures.update(&reader.cluster, view, Instant::now());
             view.is_agent_foreign = *is_foreign.borrow_and_update();
             publish(&gateway, deliverer::gateways_node(view, &reader.cluster, &reader.hostname));
+            publish(&wanted, view.services.is_wanted || had_table);
+            let here = is_served.borrow_and_update().clone();
+            view.services.here = here.services;
+            view.conditions.extend(here.away.map(|error| Condition::ServicesAway { error }));
         }
         if let (None, Some(error)) = (&view, &away) {
             warn!("{}", Condition::StoreAway { error: error.clone() });
@@ -99,6 +136,49 @@ pub async fn follow(store: &impl Store, reader: &Reader, feed: Feed) {
             publish(&feed.remotes, remotes);
         }
         publish(&feed.away, away);
+    }
+}
+
+/// What is known of the services with back ends on this node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Here {
+    services: Option<Arc<BTreeMap<Frontend, Service>>>,
+    away: Option<String>,
+}
+
+/// Follows services while somebody wants to know, and publishes what of them is on this node. A node without a name has
+/// none.
+async fn serve(
+    store: &impl Store,
+    reader: &Reader,
+    mut is_wanted: watch::Receiver<bool>,
+    served: &watch::Sender<Here>,
+) {
+    let Some(node) = &reader.node_name else { return pending().await };
+    loop {
+        if is_wanted.wait_for(|wanted| *wanted).await.is_err() {
+            return pending().await;
+        }
+        let (known, mut news) = watch::channel(Followed::default());
+        let mut follower = pin!(services::follow(store, &known));
+        loop {
+            tokio::select! {
+                () = &mut follower => return,
+                ended = is_wanted.wait_for(|wanted| !*wanted) => if ended.is_ok() { break } else { return },
+                _ = news.changed() => {}
+            }
+            let Followed { catalogue, away } = news.borrow_and_update().clone();
+            let services = catalogue.map(|catalogue| Arc::new(catalogue.on_node(node)));
+            publish(served, Here { services, away });
+        }
+        publish(served, Here::default());
+    }
+}
+
+/// Waits until a pass has found something else about the table of services than was acted upon.
+async fn told(reports: &mut watch::Receiver<Report>, had_table: bool) {
+    if reports.wait_for(|report| report.serving.has_table != had_table).await.is_err() {
+        pending::<()>().await;
     }
 }
 
@@ -126,11 +206,33 @@ pub async fn read(store: &impl Store, reader: &Reader) -> Result<ClusterView, St
         };
         known.take(kind, &event);
     }
+    // Without them one gateway is active.
+    if let Ok(members) = store.list(Kind::Endpoint, &paths_namespace(namespace)).await {
+        known.take_member(&StoreEvent::Listed(members));
+    }
     let mut view = known.view(reader).unwrap_or_default();
+    view.services.here = here(store, reader).await?;
     if let Some(node) = deliverer::gateways_node(&view, &reader.cluster, &reader.hostname) {
         view.is_agent_foreign = deliverer::look(store, namespace, &node).await.unwrap_or_default();
     }
     Ok(view)
+}
+
+/// Reads the services with back ends on this node; `None` where they may not be read, or the node has no name.
+async fn here(
+    store: &impl Store,
+    reader: &Reader,
+) -> Result<Option<Arc<BTreeMap<Frontend, Service>>>, StoreError> {
+    let Some(node) = &reader.node_name else { return Ok(None) };
+    let mut book = services::Book::default();
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        match store.list(kind, "").await {
+            Ok(objects) => drop(book.take(kind, &StoreEvent::Listed(objects))),
+            Err(StoreError::Forbidden { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(Arc::new(book.catalogue().on_node(node))))
 }
 
 /// What is known of a store.
@@ -139,6 +241,8 @@ struct Mirrors {
     endpoints: Mirror,
     clusters: Mirror,
     nodes: Nodes,
+    members: Mirror,
+    is_asked_for_members: bool,
     away: BTreeMap<Kind, String>,
     /// Kinds that may not be read. Upstream's rights let a route agent read Endpoints and Nodes, but no Clusters (api
     /// §13): the first say all that routes need.
@@ -172,8 +276,17 @@ impl Mirrors {
         is_news || before != (self.away.get(&kind).cloned(), self.forbidden.get(&kind).cloned())
     }
 
+    /// Takes in an event of the namespace in which this cluster's gateways tell of themselves; gives `true` if something
+    /// may follow from it. Where it may not be read or does not exist, there are none.
+    fn take_member(&mut self, event: &StoreEvent) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_asked_for_members, true);
+        self.members.apply(event) || is_first
+    }
+
     fn read(&self, reader: &Reader) -> Known {
-        Known { view: self.view(reader), remotes: self.remotes(&reader.cluster), away: self.away().cloned() }
+        // Nothing is done before it is known whether there are several.
+        let view = self.view(reader).filter(|_| self.is_asked_for_members);
+        Known { view, remotes: self.remotes(&reader.cluster), away: self.away().cloned() }
     }
 
     /// Why the store is away, but for kinds that it is done without.
@@ -193,6 +306,9 @@ impl Mirrors {
             return None;
         }
         let mut view = view(&reader.cluster, self.endpoints.objects().chain(self.clusters.objects()));
+        view.members = members(&reader.cluster, self.members.objects(), &mut view.conditions);
+        // Only several of them send packets for services to the nodes that serve them.
+        view.services.is_wanted = view.members.len() > 1;
         view.nodes = self.nodes.iter().cloned().collect();
         view.conditions.extend(self.nodes.conditions());
         view.conditions.extend(self.claim_own_node(&mut view.nodes, reader));
@@ -262,28 +378,66 @@ fn add_endpoint(own: &str, object: &Object, view: &mut ClusterView) {
     };
     match endpoint.spec.parse() {
         Ok(facts) => {
-            // Which device of this node is whose is said by its own cluster alone.
-            let is_own = facts.cluster_id == own;
-            let interface = is_own.then(|| interface(object, &endpoint.spec, &mut view.conditions)).flatten();
-            view.endpoints.push(Endpoint {
-                name: object.metadata.name.clone(),
-                cluster: facts.cluster_id,
-                hostname: facts.hostname,
-                created: created(object),
-                subnets: facts.subnets,
-                addresses: [Some(facts.private_ip), facts.public_ip].into_iter().flatten().collect(),
-                backend: facts.backend,
-                health_check: facts.health_check_ip,
-                interface,
-                cable_port: facts.udp_port.unwrap_or(DEFAULT_CABLE_PORT),
-                natt_port: facts.nat_discovery_port.unwrap_or(DEFAULT_NATT_PORT),
-            });
+            let endpoint = gateway(own, object, &endpoint.spec, facts, &mut view.conditions);
+            view.endpoints.push(endpoint);
         }
         Err(error) => {
             complain(object, &format!("{error}; its networks are refused, not routed"), &mut view.conditions);
             let networks = usable(&endpoint.spec.subnets);
             view.clusters.push(Cluster { id: endpoint.spec.cluster_id, created: created(object), networks });
         }
+    }
+}
+
+/// Returns the own cluster's gateways, as their further Endpoints tell; at most one for each cable.
+fn members<'a>(
+    own: &str,
+    objects: impl Iterator<Item = &'a Object>,
+    conditions: &mut BTreeSet<Condition>,
+) -> Vec<Endpoint> {
+    let mut members = Vec::new();
+    for object in objects.take(MOST_MEMBERS) {
+        let Some(member) = Member::read(object).filter(|member| member.cluster_id() == own) else { continue };
+        match member.endpoint.spec.parse() {
+            Ok(facts) => members.push(gateway(own, object, &member.endpoint.spec, facts, conditions)),
+            Err(error) => complain(object, &format!("{error}; this gateway is not used"), conditions),
+        }
+    }
+    members
+}
+
+fn gateway(
+    own: &str,
+    object: &Object,
+    spec: &EndpointSpec,
+    facts: EndpointFacts,
+    conditions: &mut BTreeSet<Condition>,
+) -> Endpoint {
+    // Which device of this node is whose is said by its own cluster alone.
+    let is_own = facts.cluster_id == own;
+    let interface = is_own.then(|| interface(object, spec, conditions)).flatten();
+    Endpoint {
+        name: object.metadata.name.clone(),
+        cluster: facts.cluster_id,
+        hostname: facts.hostname,
+        created: created(object),
+        subnets: facts.subnets,
+        addresses: [Some(facts.private_ip), facts.public_ip].into_iter().flatten().collect(),
+        backend: facts.backend,
+        health_check: facts.health_check_ip,
+        interface,
+        cable_port: facts.udp_port.unwrap_or(DEFAULT_CABLE_PORT),
+        natt_port: facts.nat_discovery_port.unwrap_or(DEFAULT_NATT_PORT),
+        cable_name: facts.cable_name,
+        knows_paths: spec.knows_paths(),
+        notice_key: spec.notice_key(),
+    }
+}
+
+async fn until(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when.into()).await,
+        None => pending().await,
     }
 }
 
@@ -458,6 +612,17 @@ mod tests {
         };
         assert_eq!((own("n1").nodes[0].hostname.as_str(), own("n1").conditions.len()), ("h", 0));
         assert_eq!(own("n2").conditions, [Condition::NoSuchNode { name: "n2".to_owned() }].into());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_pass_has_found_before_somebody_waits_for_it_is_not_missed() {
+        let (reports, mut told_of) = watch::channel(Report::default());
+        reports.send_modify(|report| report.serving.has_table = true);
+        // Seen for another reason, and not acted upon.
+        drop(told_of.borrow_and_update());
+        let wait = std::time::Duration::from_secs(1);
+        assert!(tokio::time::timeout(wait, told(&mut told_of, false)).await.is_ok());
+        assert!(tokio::time::timeout(wait, told(&mut told_of, true)).await.is_err(), "it is no news");
     }
 
     #[test]

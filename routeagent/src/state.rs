@@ -5,9 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
+use trieste_control::api::NoticeKey;
 use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
+use trieste_control::notice::{GatewayKey, Known, PublicKey};
+use trieste_control::services::{Frontend, Service};
 
 use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, Family, VX_DEVICE};
 
@@ -35,6 +39,8 @@ pub struct Node {
     pub tun: String,
     /// Network plugin of the cluster as upstream names them (api §10.4), lower case; `generic` if unknown.
     pub plugin: String,
+    /// UDP port of the gateways' notices; 0 where there are none.
+    pub notice_port: u16,
     /// Whether the cluster takes part by global addresses (`SUBMARINER_GLOBALCIDR` is not empty).
     pub has_globalnet: bool,
 }
@@ -81,6 +87,12 @@ pub struct Endpoint {
     pub cable_port: u16,
     /// Port of its NAT discovery.
     pub natt_port: u16,
+    /// Its cable's name: who it is, also where an object of another name speaks of it.
+    pub cable_name: String,
+    /// Whether its cluster knows of several gateways at once.
+    pub knows_paths: bool,
+    /// What it signs notices with.
+    pub notice_key: Option<NoticeKey>,
 }
 
 impl Endpoint {
@@ -99,7 +111,16 @@ impl Endpoint {
             interface: None,
             cable_port: DEFAULT_CABLE_PORT,
             natt_port: DEFAULT_NATT_PORT,
+            cable_name: format!("{cluster}-{hostname}"),
+            knows_paths: false,
+            notice_key: None,
         }
+    }
+
+    /// Returns which gateway it is, for notices.
+    #[must_use]
+    pub fn key(&self) -> GatewayKey {
+        GatewayKey::of_cable(&self.cable_name)
     }
 
     /// Returns the gateway's own address, at which its cluster's nodes reach it.
@@ -153,6 +174,15 @@ pub struct Way {
     pub source: Option<IpAddr>,
 }
 
+/// What is known of services whose packets gateways send to the nodes that serve them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Services {
+    /// Whether gateways do so.
+    pub is_wanted: bool,
+    /// The services with back ends on this node; `None` while they are not known.
+    pub here: Option<Arc<BTreeMap<Frontend, Service>>>,
+}
+
 /// The whole state a driver computes its wishes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterState {
@@ -160,6 +190,14 @@ pub struct ClusterState {
     pub node: Node,
     /// Endpoints of all clusters, the own one included.
     pub endpoints: Vec<Endpoint>,
+    /// The own cluster's active gateways, as they tell each other; empty where one alone is active.
+    pub members: Vec<Endpoint>,
+    /// Those of them that are to be used, as far as notices say (`notices.rs`); `None` if nothing is known.
+    pub live: Option<BTreeSet<GatewayKey>>,
+    /// Whether this kernel knows groups of next hops.
+    pub has_nexthops: bool,
+    /// Whether the node filters strictly by reverse path, whatever a device's own setting below 2 says.
+    pub is_strict: bool,
     /// Clusters of the set, the own one included.
     pub clusters: Vec<Cluster>,
     /// Nodes of the own cluster, sorted; empty where there are no Node objects, as in a directory store.
@@ -172,6 +210,8 @@ pub struct ClusterState {
     pub ways: BTreeMap<IpAddr, Way>,
     /// Networks that nobody claims any more and that stay closed for now (`grace.rs`).
     pub lingering: BTreeSet<IpNet>,
+    /// What is known of services.
+    pub services: Services,
     /// Whether the active gateway's node is another one and has another route agent than ours (`deliverer.rs`).
     pub is_agent_foreign: bool,
 }
@@ -189,10 +229,51 @@ impl ClusterState {
         active_endpoint(&self.endpoints, &self.node.cluster)
     }
 
-    /// Returns this node's own Endpoint; `None` unless the node is the active gateway.
+    /// Returns all active gateways of the own cluster, by the names of their cables: its members, and the one that
+    /// upstream's members know.
+    #[must_use]
+    pub fn gateways(&self) -> Vec<&Endpoint> {
+        let all = self.active_endpoint().into_iter().chain(&self.members);
+        let by_name: BTreeMap<&str, &Endpoint> =
+            all.map(|gateway| (gateway.cable_name.as_str(), gateway)).collect();
+        by_name.into_values().collect()
+    }
+
+    /// Returns the Endpoint that stands for all of them, in what they have in common.
+    #[must_use]
+    pub fn any_gateway(&self) -> Option<&Endpoint> {
+        self.active_endpoint().or_else(|| self.members.first())
+    }
+
+    /// Says whether the own cluster has several active gateways.
+    #[must_use]
+    pub fn has_several_gateways(&self) -> bool {
+        !self.members.is_empty() && self.gateways().len() > 1
+    }
+
+    /// Returns the gateways that are to be used: all of them, unless notices say something else.
+    #[must_use]
+    pub fn live(&self) -> BTreeSet<GatewayKey> {
+        let all = || self.gateways().into_iter().map(Endpoint::key).collect();
+        self.live.clone().unwrap_or_else(all)
+    }
+
+    /// Returns what notices are judged by: where each gateway of this cluster is, and its key.
+    #[must_use]
+    pub fn speakers(&self) -> BTreeMap<GatewayKey, Known> {
+        let gateways = self.gateways().into_iter().filter(|_| self.has_several_gateways());
+        let known = |gateway: &Endpoint| {
+            let key = gateway.notice_key.map(PublicKey);
+            Some((gateway.key(), Known { address: gateway.private_address()?, key }))
+        };
+        gateways.filter_map(known).collect()
+    }
+
+    /// Returns this node's own Endpoint; `None` unless the node is an active gateway.
     #[must_use]
     pub fn own_endpoint(&self) -> Option<&Endpoint> {
-        self.active_endpoint().filter(|e| e.hostname == self.node.hostname)
+        let is_own = |gateway: &&Endpoint| gateway.hostname == self.node.hostname;
+        self.members.iter().find(is_own).or_else(|| self.active_endpoint().filter(is_own))
     }
 
     /// Returns what Kubernetes says about this node.
@@ -246,7 +327,7 @@ impl ClusterState {
     /// gateway is reached: what its Endpoint publishes, else what its Node object says, else what it would send from.
     #[must_use]
     pub fn underlay_address(&self) -> Option<IpAddr> {
-        let family = self.active_endpoint().and_then(Endpoint::private_address).map(Family::of);
+        let family = self.any_gateway().and_then(Endpoint::private_address).map(Family::of);
         let published = self.own_endpoint().and_then(Endpoint::private_address);
         let registered = self.own_node().into_iter().flat_map(|node| &node.addresses).copied();
         let default = DEFAULT_ROUTE.iter().filter_map(|address| self.ways.get(address)?.source);

@@ -57,6 +57,8 @@ pub struct Content {
     pub status: RouteAgentStatus,
     /// Its annotation of conditions, empty if there is none.
     pub conditions: Vec<NodeCondition>,
+    /// Its annotation of where the node takes packets for services.
+    pub services: Option<IpAddr>,
 }
 
 impl Content {
@@ -78,7 +80,7 @@ impl Content {
         let version = VERSION.to_owned();
         let status =
             RouteAgentStatus { version, status_failure, remote_endpoints, ..RouteAgentStatus::default() };
-        Self { status, conditions: bounded(conditions) }
+        Self { status, conditions: bounded(conditions), services: None }
     }
 
     /// The same without round-trip times: what is worth a write at once when it changes.
@@ -95,6 +97,7 @@ impl Content {
 pub fn is_gateway(view: &ClusterView, node: &Node) -> bool {
     view.endpoints
         .iter()
+        .chain(&view.members)
         .any(|endpoint| endpoint.cluster == node.cluster && endpoint.hostname == node.hostname)
 }
 

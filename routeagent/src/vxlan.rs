@@ -12,8 +12,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
+use serde::{Deserialize, Serialize};
+use trieste_control::devices::vx_mac;
 
 use crate::hostnet::VX_DEVICE;
 
@@ -21,13 +24,8 @@ use crate::hostnet::VX_DEVICE;
 pub const OVERHEAD_V4: u32 = 14 + 8 + 8 + 20;
 /// Bytes that VXLAN adds to a packet over IPv6.
 pub const OVERHEAD_V6: u32 = OVERHEAD_V4 + 20;
-/// First two bytes of a MAC address made from an IPv4 address, which follows: unicast, locally administered.
-const MAC_PREFIX_V4: [u8; 2] = [0x02, 0x54];
-/// First byte of a MAC address made from an IPv6 address; 40 bits of its hash follow.
-const MAC_PREFIX_V6: u8 = 0x06;
-
 /// An Ethernet address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
@@ -37,16 +35,7 @@ impl Mac {
     /// Returns the address of the node that is reached at `underlay`.
     #[must_use]
     pub fn of_node(underlay: IpAddr) -> Self {
-        match underlay {
-            IpAddr::V4(address) => {
-                let ([a, b], [c, d, e, f]) = (MAC_PREFIX_V4, address.octets());
-                Self([a, b, c, d, e, f])
-            }
-            IpAddr::V6(address) => {
-                let [_, _, _, b, c, d, e, f] = fnv1a(&address.octets()).to_be_bytes();
-                Self([MAC_PREFIX_V6, b, c, d, e, f])
-            }
-        }
+        Self(vx_mac(underlay))
     }
 
     /// Returns the link-local address that the kernel makes from it (modified EUI-64).
@@ -54,6 +43,19 @@ impl Mac {
     pub fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0.map(u16::from);
         Ipv6Addr::new(0xfe80, 0, 0, 0, (a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f)
+    }
+}
+
+/// No Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidMac;
+
+impl FromStr for Mac {
+    type Err = InvalidMac;
+
+    fn from_str(text: &str) -> Result<Self, InvalidMac> {
+        let octets: Result<Vec<u8>, _> = text.split(':').map(|octet| u8::from_str_radix(octet, 16)).collect();
+        octets.ok().and_then(|octets| octets.try_into().ok()).map(Self).ok_or(InvalidMac)
     }
 }
 
@@ -183,13 +185,6 @@ impl fmt::Display for VxlanChange {
     }
 }
 
-/// FNV-1a, 64 bits: not against an adversary, but the same everywhere and for ever.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,6 +211,8 @@ mod tests {
     fn link_local_addresses_are_the_ones_that_the_kernel_makes() {
         let mac = Mac::of_node("172.31.1.11".parse().unwrap());
         assert_eq!(mac.to_string(), "02:54:ac:1f:01:0b");
+        assert_eq!("02:54:ac:1f:01:0b".parse(), Ok(mac));
+        assert_eq!("02:54:ac:1f:01".parse::<Mac>(), Err(InvalidMac));
         assert_eq!(mac.link_local().to_string(), "fe80::54:acff:fe1f:10b");
     }
 

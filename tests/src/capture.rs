@@ -164,6 +164,8 @@ pub enum Cable {
     WireGuard,
     /// ESP and IKE.
     Ipsec,
+    /// VXLAN, between gateways.
+    Vxlan,
 }
 
 /// Tells what an Ethernet frame is.
@@ -186,6 +188,7 @@ pub fn classify(frame: &[u8], cable: Cable, port: u16) -> FrameKind {
     match protocol {
         Some(17) if cable == Cable::WireGuard && is_wireguard(payload, port) => FrameKind::Cable,
         Some(17) if cable == Cable::Ipsec && is_ipsec(payload, port) => FrameKind::Cable,
+        Some(17) if cable == Cable::Vxlan && is_vxlan(payload, port) => FrameKind::Cable,
         Some(50) if cable == Cable::Ipsec && is_esp(payload) => FrameKind::Cable,
         Some(58) if payload.first().is_some_and(|kind| matches!(kind, 130..=137 | 143)) => {
             FrameKind::Neighbour
@@ -218,6 +221,13 @@ fn is_ipsec(datagram: &[u8], port: u16) -> bool {
         [0, 0, 0, 0, ike @ ..] => ike.get(17) == Some(&0x20) && ike.get(24..28) == Some(&length(ike)[..]),
         _ => is_esp(payload),
     }
+}
+
+/// Whether a datagram is to that port and begins with a VXLAN header of VNI 1000. Kernels choose the port that it is from
+/// by the inner flow.
+fn is_vxlan(datagram: &[u8], port: u16) -> bool {
+    let port = port.to_be_bytes();
+    matches!(datagram, [_, _, d0, d1, _, _, _, _, 8, 0, 0, 0, 0, 3, 0xe8, 0, ..] if [*d0, *d1] == port)
 }
 
 fn length(message: &[u8]) -> [u8; 4] {

@@ -1,8 +1,7 @@
 //! A cluster under test: its gateway and its route agent, as real processes on its gateway node.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,6 +9,7 @@ use trieste_control::admin::{self, GatewayStatus};
 
 use crate::command::Run;
 use crate::daemon::Daemon;
+use crate::installation::{self, Installation};
 use crate::lab::Lab;
 use crate::programs;
 use crate::topology::{ClusterPlan, NodePlan};
@@ -58,10 +58,8 @@ impl Settings {
 /// A cluster whose gateway and route agent run.
 #[derive(Debug)]
 pub struct Cluster {
-    plan: ClusterPlan,
+    own: Installation,
     lab: Lab,
-    directory: PathBuf,
-    wrap: Vec<String>,
     gateway: Option<Daemon>,
     route_agent: Option<Daemon>,
     workers: Vec<Daemon>,
@@ -80,15 +78,16 @@ impl Cluster {
         }
         let here = directory.to_string_lossy();
         let wrap = settings.wrap.iter().map(|word| word.replace("DIRECTORY", &here)).collect();
-        let mut cluster = Self {
+        let own = Installation {
             plan: plan.clone(),
-            lab: lab.clone(),
+            node: plan.gateway().clone(),
+            store: directory.join("state/store"),
+            state: directory.join("state"),
             directory,
             wrap,
-            gateway: None,
-            route_agent: None,
-            workers: Vec::new(),
         };
+        let mut cluster =
+            Self { own, lab: lab.clone(), gateway: None, route_agent: None, workers: Vec::new() };
         cluster.configure(settings)?;
         std::fs::create_dir_all(cluster.store())?;
         cluster.start_route_agent()?;
@@ -101,8 +100,7 @@ impl Cluster {
     /// # Errors
     /// If the file cannot be written.
     pub fn configure(&self, settings: &Settings) -> anyhow::Result<()> {
-        std::fs::write(self.config_path(), self.config(settings))?;
-        Ok(())
+        self.own.configure(settings)
     }
 
     /// Starts the gateway, for the first time or after [`Cluster::kill_gateway`].
@@ -110,8 +108,8 @@ impl Cluster {
     /// # Errors
     /// If it cannot start.
     pub fn start_gateway(&mut self) -> anyhow::Result<()> {
-        let run = self.program("trieste-gateway")?.arg("--config").arg(self.config_path());
-        self.gateway = Some(Daemon::start(&self.lab, &format!("{}-gateway", self.plan.id), &run)?);
+        let run = self.own.gateway_run()?;
+        self.gateway = Some(Daemon::start(&self.lab, &format!("{}-gateway", self.plan().id), &run)?);
         Ok(())
     }
 
@@ -121,7 +119,7 @@ impl Cluster {
     /// If it cannot start.
     pub fn start_route_agent(&mut self) -> anyhow::Result<()> {
         let run = self.route_agent_command()?;
-        self.route_agent = Some(Daemon::start(&self.lab, &format!("{}-routeagent", self.plan.id), &run)?);
+        self.route_agent = Some(Daemon::start(&self.lab, &format!("{}-routeagent", self.plan().id), &run)?);
         Ok(())
     }
 
@@ -130,21 +128,7 @@ impl Cluster {
     /// # Errors
     /// If it is not built.
     pub fn route_agent_command(&self) -> anyhow::Result<Run> {
-        let run = self.route_agent_on(self.node())?;
-        Ok(run.arg("--pass-file").arg(self.store().with_extension("pass.json")))
-    }
-
-    fn route_agent_on(&self, node: &NodePlan) -> anyhow::Result<Run> {
-        let run = self
-            .program_on(node, "trieste-routeagent")?
-            .args(["--store", &format!("dir:{}", self.store().display())])
-            .args(["--namespace", NAMESPACE, "--cluster-id", &self.plan.id, "--hostname", &node.name])
-            .args(["--cluster-cidrs", &list(&self.plan.pod_cidrs)])
-            .args(["--service-cidrs", &list(&self.plan.service_cidrs)]);
-        Ok(match self.plan.global_cidrs.as_slice() {
-            [] => run,
-            global => run.args(["--global-cidrs", &list(global)]),
-        })
+        Ok(self.own.route_agent_run()?.arg("--pass-file").arg(self.store().with_extension("pass.json")))
     }
 
     /// Puts Node objects of all nodes into the store, and starts route agents on those without a gateway: from here on their
@@ -153,43 +137,16 @@ impl Cluster {
     /// # Errors
     /// If one of them cannot start.
     pub fn start_workers(&mut self) -> anyhow::Result<()> {
-        let folder = self.store().join("_cluster/nodes");
-        std::fs::create_dir_all(&folder)?;
-        for node in &self.plan.nodes {
-            let pods: Vec<_> = node.bridge.iter().map(|net| net.trunc().to_string()).collect();
-            let addresses: Vec<_> = node
-                .underlay
-                .iter()
-                .map(|net| serde_json::json!({"type": "InternalIP", "address": net.addr()}))
-                .collect();
-            let object = serde_json::json!({
-                "apiVersion": "v1", "kind": "Node",
-                "metadata": {"name": node.name, "labels": {"kubernetes.io/hostname": node.name}},
-                "spec": {"podCIDR": pods.first(), "podCIDRs": pods},
-                "status": {"addresses": addresses},
-            });
-            put_whole(&folder.join(format!("{}.yaml", node.name)), &object.to_string())?;
-        }
-        for node in self.plan.workers() {
-            let folder = self.directory.join(&node.name);
+        installation::put_nodes(&self.store(), self.plan())?;
+        for node in self.own.plan.workers() {
+            let folder = self.own.directory.join(&node.name);
             std::fs::create_dir_all(&folder)?;
-            let run = self.route_agent_on(node)?.arg("--pass-file").arg(folder.join("pass.json"));
+            let own = Installation { node: node.clone(), ..self.own.clone() };
+            let run = own.route_agent_run()?.arg("--pass-file").arg(folder.join("pass.json"));
             let run = run.env("TRIESTE_STATE_DIR", &folder);
             self.workers.push(Daemon::start(&self.lab, &format!("{}-routeagent", node.name), &run)?);
         }
         Ok(())
-    }
-
-    /// One of our programs on the gateway node, confined as the settings say.
-    fn program(&self, name: &str) -> anyhow::Result<Run> {
-        self.program_on(self.node(), name)
-    }
-
-    fn program_on(&self, node: &NodePlan, name: &str) -> anyhow::Result<Run> {
-        let path = programs::path(name)?.to_string_lossy().into_owned();
-        let mut words = self.wrap.iter().cloned().chain([path]);
-        let first = words.next().context("there is always a program")?;
-        Ok(node.namespace.run(&first).args(words))
     }
 
     /// Ends the gateway as a crash would.
@@ -250,27 +207,27 @@ impl Cluster {
 
     /// The node that it runs on.
     pub fn node(&self) -> &NodePlan {
-        self.plan.gateway()
+        &self.own.node
     }
 
     /// Its addresses and names.
     pub fn plan(&self) -> &ClusterPlan {
-        &self.plan
+        &self.own.plan
     }
 
     /// The directory of its own objects.
     pub fn store(&self) -> PathBuf {
-        self.directory.join("state/store")
+        self.own.store.clone()
     }
 
     /// The gateway's admin socket.
     pub fn socket(&self) -> PathBuf {
-        self.directory.join("gateway.sock")
+        self.own.socket()
     }
 
     /// The gateway's configuration file.
     pub fn config_path(&self) -> PathBuf {
-        self.directory.join("gateway.yaml")
+        self.own.config_path()
     }
 
     /// Asks the gateway for its status.
@@ -281,8 +238,7 @@ impl Cluster {
         if let Some(gateway) = &self.gateway {
             gateway.check()?;
         }
-        let body = get(&self.socket(), admin::STATUS_PATH)?;
-        serde_json::from_str(&body).context("the status document")
+        self.own.status()
     }
 
     /// Waits until every cable has shaken hands and there are at least `count`: packets go through from here on.
@@ -290,9 +246,28 @@ impl Cluster {
     /// # Errors
     /// If that does not happen within `timeout`; the error shows how far it got.
     pub fn wait_handshakes(&self, count: usize, timeout: Duration) -> anyhow::Result<GatewayStatus> {
-        self.wait_cables("have shaken hands", count, timeout, |cable| {
+        let status = self.wait_cables("have shaken hands", count, timeout, |cable| {
             cable.lane.last_handshake_age_s.is_some()
-        })
+        })?;
+        if self.route_agent.is_some() {
+            let families = remote_families(&status);
+            eventually("routes into the cables", timeout, || self.check_routes(&families))?;
+        }
+        Ok(status)
+    }
+
+    /// A cable may be up before the route agent has heard of its far end: gateways tell each other of themselves on a
+    /// way of their own.
+    fn check_routes(&self, families: &BTreeSet<&str>) -> anyhow::Result<()> {
+        for family in families {
+            let routes =
+                self.node().namespace.run("ip").args([*family, "route", "show", "table", "150"]).stdout()?;
+            anyhow::ensure!(
+                routes.contains("dev submariner"),
+                "table 150 has no route into the cables:\n{routes}"
+            );
+        }
+        Ok(())
     }
 
     /// Waits until every connection is reported as connected and there are at least `count`. By upstream's rules a
@@ -312,17 +287,8 @@ impl Cluster {
         timeout: Duration,
         is_good: impl Fn(&admin::CableStatus) -> bool,
     ) -> anyhow::Result<GatewayStatus> {
-        eventually(&format!("cables of {}", self.plan.id), timeout, || {
-            let status = self.status()?;
-            let good = status.connections.iter().filter(|cable| is_good(cable)).count();
-            let (all, refused) = (&status.connections, &status.refused);
-            anyhow::ensure!(
-                good >= count && good == all.len(),
-                "{good} of {count} {what}: {:?}; refused: {refused:?}",
-                all.iter().map(describe).collect::<Vec<_>>()
-            );
-            Ok(status)
-        })
+        let check = || self.gateway.as_ref().map_or(Ok(()), Daemon::check);
+        self.own.wait_cables(what, count, timeout, check, is_good)
     }
 
     /// A run of the command `trieste` against this gateway.
@@ -330,68 +296,15 @@ impl Cluster {
     /// # Errors
     /// If it is not built.
     pub fn trieste(&self, words: &[&str]) -> anyhow::Result<Run> {
-        Ok(Run::new(programs::path("trieste")?).args(words).arg("--socket").arg(self.socket()))
-    }
-
-    fn config(&self, settings: &Settings) -> String {
-        let quote = |nets: &[ipnet::IpNet]| {
-            nets.iter().map(|net| format!("\"{net}\"")).collect::<Vec<_>>().join(", ")
-        };
-        let state = self.directory.join("state");
-        let mut lines = vec![
-            format!("cluster-id: {}", self.plan.id),
-            format!("cluster-cidrs: [{}]", quote(&self.plan.pod_cidrs)),
-            format!("service-cidrs: [{}]", quote(&self.plan.service_cidrs)),
-            format!("namespace: {NAMESPACE}"),
-            format!("hostname: {}", self.node().name),
-            format!("private-ip: \"{}\"", self.node().underlay_address()),
-            format!("udp-port: {}", settings.udp_port),
-            format!("psk: \"{PSK}\""),
-            format!("state-dir: {}", state.display()),
-            format!("store: dir:{}", self.store().display()),
-            format!("admin-socket: {}", self.socket().display()),
-        ];
-        if !self.plan.global_cidrs.is_empty() {
-            lines.push(format!("global-cidrs: [{}]", quote(&self.plan.global_cidrs)));
-        }
-        if let Some(broker) = &settings.broker {
-            lines.push(format!("broker: dir:{}", broker.display()));
-            lines.push(format!("broker-namespace: {BROKER_NAMESPACE}"));
-        }
-        lines.extend(settings.extra.iter().cloned());
-        lines.join("\n") + "\n"
+        self.own.trieste(words)
     }
 }
 
-fn describe(cable: &admin::CableStatus) -> String {
-    let connection = &cable.connection;
-    format!("{} {} {}", connection.endpoint.cluster_id, connection.status.as_str(), connection.status_message)
-}
-
-fn list(nets: &[ipnet::IpNet]) -> String {
-    nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// Writes a file complete or not at all, as everything that others watch.
-pub(crate) fn put_whole(file: &Path, text: &str) -> anyhow::Result<()> {
-    let name = file.file_name().context("a file has a name")?.to_string_lossy();
-    let partial = file.with_file_name(format!(".{name}.partial"));
-    std::fs::write(&partial, text).with_context(|| format!("writing {}", partial.display()))?;
-    std::fs::rename(&partial, file)?;
-    Ok(())
-}
-
-/// One request over a unix socket: the body of the answer.
-pub(crate) fn get(socket: &Path, path: &str) -> anyhow::Result<String> {
-    let mut stream =
-        UnixStream::connect(socket).with_context(|| format!("connecting to {}", socket.display()))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    // HTTP/1.0: the answer ends with the connection and is never chunked.
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: gateway\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).with_context(|| format!("reading the answer to {path}"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-    let status = head.lines().next().unwrap_or_default();
-    anyhow::ensure!(status.contains(" 200 "), "{path}: {status}: {body}");
-    Ok(body.to_owned())
+/// In which families the far ends of the connections have networks, in `ip`'s words.
+fn remote_families(status: &GatewayStatus) -> BTreeSet<&'static str> {
+    let endpoints = status.connections.iter().map(|cable| &cable.connection.endpoint);
+    endpoints
+        .flat_map(|endpoint| &endpoint.subnets)
+        .map(|net| if net.contains(':') { "-6" } else { "-4" })
+        .collect()
 }

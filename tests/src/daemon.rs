@@ -117,9 +117,17 @@ impl Daemon {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn stop(mut self) -> anyhow::Result<bool> {
+    pub fn stop(self) -> anyhow::Result<bool> {
+        self.stop_within(GRACE)
+    }
+
+    /// The same for a program that takes its time to end.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn stop_within(mut self, grace: Duration) -> anyhow::Result<bool> {
         self.id.signal(Signal::SIGTERM)?;
-        let ended = self.id.wait_end(GRACE);
+        let ended = self.id.wait_end(grace);
         if !ended {
             self.child.kill()?;
         }

@@ -1,6 +1,8 @@
 //! Breaking the underlay: loss, partition, black holes, links down. nftables' ingress hook does it, since the kernel
 //! may lack netem. A fault ends when dropped.
 
+use anyhow::Context;
+
 use crate::command::Run;
 use crate::netns::Namespace;
 
@@ -64,12 +66,31 @@ impl Fault {
     /// # Errors
     /// If nft refuses.
     pub fn ingress(namespace: &Namespace, device: &str, rule: &str) -> anyhow::Result<Self> {
+        Self::around(namespace, device, rule, "")
+    }
+
+    /// Rules of the caller's for what arrives at a device and for what leaves it, in force at the same moment.
+    ///
+    /// # Errors
+    /// If nft refuses.
+    pub fn around(
+        namespace: &Namespace,
+        device: &str,
+        arriving: &str,
+        leaving: &str,
+    ) -> anyhow::Result<Self> {
         let table = format!("fault_{device}");
         // nftables 1.0 wants each closing brace on a line of its own.
-        namespace.nft(&format!(
-            "table netdev {table} {{\n chain arriving {{\n  type filter hook ingress device \"{device}\" priority \
-             0;\n  {rule}\n }}\n}}\n"
-        ))?;
+        let chain = |name: &str, hook: &str, rule: &str| {
+            if rule.is_empty() {
+                return String::new();
+            }
+            let hook = format!("type filter hook {hook} device \"{device}\" priority 0;");
+            format!(" chain {name} {{\n  {hook}\n  {rule}\n }}\n")
+        };
+        let (arriving, leaving) =
+            (chain("arriving", "ingress", arriving), chain("leaving", "egress", leaving));
+        namespace.nft(&format!("table netdev {table} {{\n{arriving}{leaving}}}\n"))?;
         Ok(Self { namespace: namespace.clone(), undo: Undo::Table(table) })
     }
 
@@ -80,10 +101,13 @@ impl Fault {
     pub fn hits(&self) -> anyhow::Result<u64> {
         let Undo::Table(table) = &self.undo else { anyhow::bail!("a link that is down counts nothing") };
         let text = self.namespace.run("nft").args(["list", "table", "netdev", table]).stdout()?;
-        let after = text.split_once("counter packets ").map(|(_, after)| after);
-        after
-            .and_then(|after| after.split_whitespace().next()?.parse().ok())
-            .ok_or_else(|| anyhow::anyhow!("nft shows no counter:\n{text}"))
+        let counts: Option<Vec<u64>> = text
+            .split("counter packets ")
+            .skip(1)
+            .map(|after| after.split_whitespace().next()?.parse().ok())
+            .collect();
+        let counts = counts.filter(|counts| !counts.is_empty());
+        Ok(counts.with_context(|| format!("nft shows no counter:\n{text}"))?.iter().sum())
     }
 }
 

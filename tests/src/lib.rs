@@ -10,6 +10,7 @@
 //! * [`registry`] remembers on disk what a lab made, so that a later run can tidy up after a crash.
 //! * [`command`], [`daemon`], [`wait`] run things in namespaces, bounded in time.
 //! * [`broker`] plays another member on the broker; [`cluster`] starts a cluster's gateway and route agent, [`pair`] two of them; [`peer`] starts a foreign gateway instead, [`strongswan`] one that speaks IPsec.
+//! * [`mesh`] has clusters of several gateways that all run, and kills, stops, cuts off and starves them; [`outage`] measures what that costs.
 //! * [`kubernetes`] has real API servers, and clusters of several gateways that live on them.
 //! * [`clusters`] has real clusters with kubelets and containers.
 //! * [`nat`] puts address translation between a gateway and the underlay.
@@ -35,11 +36,15 @@ pub mod fuzz;
 pub mod globalnet;
 pub mod guard;
 pub mod image;
+mod installation;
 pub mod interrupt;
+pub mod kernel_vxlan;
 pub mod kubernetes;
 pub mod lab;
+pub mod mesh;
 pub mod nat;
 pub mod netns;
+pub mod outage;
 pub mod pair;
 pub mod peer;
 pub mod process;

@@ -37,18 +37,23 @@ pub struct Ping {
 /// # Errors
 /// If ping cannot run; lost packets are no error.
 pub fn ping(from: &Namespace, to: IpAddr, count: u32, extra: &[&str]) -> anyhow::Result<Ping> {
+    let told = ping_told(from, to, count, &[&["-q"], extra].concat())?;
+    parse_ping(&told).with_context(|| format!("ping {to}: {told}"))
+}
+
+/// What ping prints.
+fn ping_told(from: &Namespace, to: IpAddr, count: u32, words: &[&str]) -> anyhow::Result<String> {
     // Once ping has had an answer it waits for the last one no longer than an interval (or two round trips): on a machine
     // that is busy for 50 ms that one would count as lost. A few pings can afford to be slower.
     let interval = if count <= 5 { "0.3" } else { "0.05" };
     let run = from
         .run("ping")
-        .args(["-n", "-q", "-i", interval, "-W", "1", "-c", &count.to_string()])
-        .args(extra)
+        .args(["-n", "-i", interval, "-W", "1", "-c", &count.to_string()])
+        .args(words)
         .arg(to.to_string())
         .timeout(Duration::from_secs(10 + u64::from(count)));
     let output = run.output()?;
-    let read = parse_ping(&output.stdout);
-    read.with_context(|| format!("ping {to}: {}{}", output.stdout.trim(), output.stderr.trim()))
+    Ok(format!("{}{}", output.stdout.trim(), output.stderr.trim()))
 }
 
 /// Pings with this many bytes of payload, five times; before that, until one is answered. The first of its size may be lost
@@ -63,12 +68,12 @@ pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<
             break;
         }
     }
-    // The last answer is waited for no longer than two round trips: on a busy machine it may be there and not be counted.
-    let five = || ping(from, to, 5, &["-s", &size]);
-    let ping = match five()? {
-        Ping { sent, received, .. } if received + 1 == sent => five()?,
-        told => told,
-    };
+    let mut told = ping_told(from, to, 5, &["-s", &size])?;
+    // Only the last answer can be there and not be counted: it is not waited for as long as those before it.
+    if (1..5).all(|number| is_answered(&told, number)) && !is_answered(&told, 5) {
+        told = ping_told(from, to, 5, &["-s", &size])?;
+    }
+    let ping = parse_ping(&told).with_context(|| format!("ping {to}: {told}"))?;
     anyhow::ensure!(
         ping.received == ping.sent,
         "ping to {to} with {bytes} bytes: {} of {} answered",
@@ -81,6 +86,12 @@ pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<
 /// So many bytes, none like the one before.
 pub fn pattern(bytes: usize) -> Vec<u8> {
     (0..=u8::MAX).cycle().take(bytes).collect()
+}
+
+/// Whether ping has printed an answer to the request with this number.
+fn is_answered(told: &str, number: u32) -> bool {
+    let number = format!(": icmp_seq={number} ");
+    told.lines().any(|line| line.contains(" bytes from ") && line.contains(&number))
 }
 
 fn parse_ping(text: &str) -> Option<Ping> {
@@ -120,8 +131,16 @@ impl Responder {
     /// # Errors
     /// If no port can be had.
     pub fn start(at: &Namespace) -> anyhow::Result<Self> {
+        Self::start_on(at, 0)
+    }
+
+    /// Starts on this port; 0 for one that the kernel chooses.
+    ///
+    /// # Errors
+    /// If the port cannot be had.
+    pub fn start_on(at: &Namespace, port: u16) -> anyhow::Result<Self> {
         let (tcp, udp) = at.enter(|| {
-            let tcp = TcpListener::bind("[::]:0").context("a TCP socket")?;
+            let tcp = TcpListener::bind(("::", port)).context("a TCP socket")?;
             let udp = UdpSocket::bind(("::", tcp.local_addr()?.port())).context("a UDP socket")?;
             Ok((tcp, udp))
         })?;
@@ -444,6 +463,10 @@ mod tests {
         assert_eq!(parse_ping(good), Some(Ping { sent: 5, received: 4, average_ms: Some(0.734) }));
         assert_eq!(parse_ping(bad), Some(Ping { sent: 3, received: 0, average_ms: None }));
         assert_eq!(parse_ping("ping: connect: Network is unreachable"), None);
+        let told = "64 bytes from 10.2.0.9: icmp_seq=1 ttl=62 time=0.7 ms\n\
+                    From 10.1.0.1 icmp_seq=2 Frag needed and DF set (mtu = 1415)\n\
+                    64 bytes from 10.2.0.9: icmp_seq=30 ttl=62 time=0.7 ms";
+        assert_eq!([1, 2, 3, 30].map(|number| is_answered(told, number)), [true, false, false, true]);
     }
 
     #[test]

@@ -344,13 +344,14 @@ fn metrics_have_upstreams_names(fleet: &Fleet) {
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
 }
 
-/// Upstream's role lacks the right to write Events: that is said once, and nothing else is wrong.
+/// Upstream's role lacks the right to write Events, and that to the namespace in which gateways tell one another of
+/// themselves: each is said once, one gateway is active, and nothing else is wrong.
 fn only_events_are_missing(fleet: &Fleet) {
-    eventually("one condition", TIMEOUT, || {
+    eventually("two conditions", TIMEOUT, || {
         for (cluster, index) in [("east", 0), ("west", 0)] {
             let found = fleet.gateway(cluster, index).status()?.conditions;
             let names: Vec<_> = found.iter().map(|condition| condition.name.as_str()).collect();
-            anyhow::ensure!(names == ["EventsNotWritten"], "{found:?}");
+            anyhow::ensure!(names == ["EventsNotWritten", "OneActiveGateway"], "{found:?}");
         }
         Ok(())
     })

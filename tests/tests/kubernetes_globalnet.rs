@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use trieste_control::api::{Kind, Object, ObjectKey, annotation, internal_service_name};
 use trieste_control::election::{self, Candidate, ElectionConfig, GLOBALNET_LEASE};
 use trieste_control::globalnet::{GlobalnetConfig, GlobalnetHandle, GlobalnetPhase, spawn, withdraw};
+use trieste_control::members::paths_namespace;
 use trieste_control::store::kube::{Access, Outcome, ServerSettings, Verb};
 use trieste_control::store::{KubeStore, Store as _};
 use trieste_deploy::objects::names::GATEWAY;
@@ -172,7 +173,7 @@ impl Gateway {
 fn install(client: &Client) {
     objects::install_definitions(client).unwrap();
     objects::install_service_exports(client).unwrap();
-    for namespace in [NAMESPACE, "demo"] {
+    for namespace in [NAMESPACE, &paths_namespace(NAMESPACE), "demo"] {
         client.create_namespace(namespace).unwrap();
     }
     client

@@ -67,6 +67,7 @@ fn a_member_writes_its_own_objects_in_upstreams_form_and_in_ours() {
     further["spec"]["cable_name"] = json!("submariner-cable-cluster-a-fd00-31--11");
     further["spec"]["privateIPs"] = json!(["172.31.1.11", "fd00:31::11"]);
     set.pass(&set.a, &further);
+    set.pass(&set.a, &further_endpoint("cluster-a"));
     // Upstream makes object names valid; an account's name has the same characters.
     apply(set.server.client(), &[upstreams_binding("cluster-c")]);
     let strange = join(&set.server, "cluster-c");
@@ -303,6 +304,56 @@ fn our_syncer_works_with_the_rights_of_a_member_and_shows_what_the_policy_refuse
     });
 }
 
+#[test]
+fn a_further_endpoint_is_its_own_clusters_and_called_by_its_cable() {
+    let Some(_turn) = root_test("a_further_endpoint_is_its_own_clusters_and_called_by_its_cable") else {
+        return;
+    };
+    let set = Set::new();
+    let [own, theirs] = ["cluster-a", "cluster-b"].map(further_endpoint);
+    set.pass(&set.b, &theirs);
+    let at_theirs = paths(&theirs).1;
+    let before = set.server.client().get(&at_theirs).unwrap();
+    let mallory = &set.a;
+
+    let others = "may not write what names cluster cluster-b";
+    let fresh = changed(&theirs, |object| object["metadata"]["name"] = json!("trieste-fresh"));
+    set.refused(mallory.post(&paths(&theirs).0, &fresh), others);
+    set.refused(mallory.apply(&theirs).map(drop), others);
+    set.refused(mallory.delete(&at_theirs).map(drop), others);
+    for change in [
+        json!({"metadata": {"labels": {"trieste.io/clusterID": "cluster-a"}}, "spec": own["spec"]}),
+        json!({"metadata": {"labels": {"trieste.io/clusterID": null, "submariner-io/clusterID": "cluster-a"}}}),
+        json!({"spec": {"backend_config": {"trieste.state": "draining"}}}),
+    ] {
+        set.refused(mallory.patch(&at_theirs, &change), others);
+    }
+    // Its own, in the place of another's, under both labels, under no label, for another's cable.
+    let named = "a further one is called trieste-<its cable>";
+    let post = |change: &dyn Fn(&mut Value)| mallory.post(&paths(&own).0, &changed(&own, change));
+    for name in ["trieste-submariner-cable-cluster-b-172-31-2-11", "trieste-x"] {
+        set.refused(post(&|object| object["metadata"]["name"] = json!(name)), named);
+    }
+    let both = json!({"trieste.io/clusterID": "cluster-a", "submariner-io/clusterID": "cluster-a"});
+    set.refused(post(&|object| object["metadata"]["labels"] = both.clone()), named);
+    set.refused(
+        post(&|object| object["metadata"]["labels"] = json!({})),
+        "the label submariner-io/clusterID",
+    );
+    let cable = theirs["spec"]["cable_name"].clone();
+    set.refused(
+        post(&|object| {
+            object["metadata"]["name"] = theirs["metadata"]["name"].clone();
+            object["spec"]["cable_name"] = cable.clone();
+        }),
+        named,
+    );
+
+    set.pass(mallory, &own);
+    assert!(mallory.delete(&paths(&own).1).unwrap(), "its own it removes");
+    assert_eq!(set.server.client().get(&at_theirs).unwrap(), before, "another's has changed");
+}
+
 /// A broker with two members and their accounts.
 struct Set {
     server: ApiServer,
@@ -425,6 +476,15 @@ fn recorded(id: &str) -> Vec<Value> {
             item
         })
         .collect()
+}
+
+/// The Endpoint that one of several gateways of a member publishes of itself.
+fn further_endpoint(id: &str) -> Value {
+    let mut further = recorded(id).swap_remove(1);
+    let cable = further["spec"]["cable_name"].as_str().unwrap().to_owned();
+    further["metadata"]["name"] = json!(format!("trieste-{cable}"));
+    further["metadata"]["labels"] = json!({"trieste.io/clusterID": id});
+    further
 }
 
 /// An exported service's addresses, as upstream's agent puts them on the broker.

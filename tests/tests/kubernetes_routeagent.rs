@@ -250,10 +250,10 @@ fn keep_object(node: &NodePlan, location: &Location, stop: tokio::sync::oneshot:
             let (views, remotes, away) =
                 (watch::channel(None), watch::channel(Vec::new()), watch::channel(None));
             let (_reports, reports) = watch::channel(report);
-            let inputs = Inputs { views: views.1, remotes: remotes.1, reports };
+            let inputs = Inputs { views: views.1, remotes: remotes.1, reports: reports.clone() };
             let pinger = PingerConfig::new(Duration::from_millis(200), 3);
             let publisher = Publisher::new(store.clone(), NAMESPACE, &node.name, own, Some(pinger));
-            let feed = Feed { views: views.0, remotes: remotes.0, away: away.0 };
+            let feed = Feed { views: views.0, remotes: remotes.0, away: away.0, reports };
             tokio::select! {
                 () = source::follow(&store, &reader, feed) => {}
                 () = publisher.run(inputs, async { drop(stop.await) }) => {}

@@ -68,8 +68,10 @@ fn a_peers_probe_from_its_tunnel_address_is_answered_through_the_tunnel_and_noth
     assert!((15..=60).contains(&received), "{received} of {sent}");
     eventually("the rest counted", TIMEOUT, || {
         let limited = drops(&east, "icmp_limit");
+        let missing = u64::from(sent - received);
+        // On a busy machine the last answers come when ping has ended.
         anyhow::ensure!(
-            limited == u64::from(sent - received),
+            (missing.saturating_sub(2)..=missing).contains(&limited),
             "{limited} limited, {received} of {sent} answered"
         );
         Ok(())

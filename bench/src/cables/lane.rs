@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::ensure;
-use trieste_cables::{CableKind, Jobs, LaneConfig, Tunnel};
+use trieste_cables::{CableKind, Jobs, Tunnel};
 use trieste_packet::pool::TRAIN_SLOT_BYTES;
-use trieste_packet::{Batch, CableId, Drops, LaneId, MAX_BATCH, Outer, Packet, Pool, PoolConfig};
+use trieste_packet::{Batch, Drops, LaneId, MAX_BATCH, Outer, Packet, Pool, PoolConfig};
 
 use crate::measure::Sample;
-use crate::pair::{Direction, Joint};
+use crate::pair::{Direction, Joint, lane_config};
 use crate::traffic::{Shape, Source};
 
 /// A tunnel and what it works with.
@@ -121,18 +121,16 @@ fn sides(joint: Joint, shape: Shape, ring: usize) -> anyhow::Result<(Side, Side)
     let now = Instant::now();
     let (east, west) = (joint.kind(1, now), joint.kind(2, now));
     let slots = shape.trains(ring) + 2 * MAX_BATCH;
-    let side =
-        |own: &dyn CableKind, other: &dyn CableKind, peer: Option<SocketAddr>| -> anyhow::Result<Side> {
-            let lane = LaneId(0x100);
-            let config = LaneConfig::new(lane, CableId(1), peer, other.backend_config());
-            Ok(Side {
-                tunnel: own.connect(&config, now)?,
-                pool: Pool::new(PoolConfig { slots, slot_bytes: TRAIN_SLOT_BYTES }),
-                output: Batch::with_limit(slots),
-                drops: Drops::default(),
-            })
-        };
-    let (mut east, mut west) = (side(&*east, &*west, Some(address(2)))?, side(&*west, &*east, None)?);
+    let side = |own: &dyn CableKind, other: &dyn CableKind, number: u8| -> anyhow::Result<Side> {
+        let config = lane_config(LaneId(0x100), own, other, number);
+        Ok(Side {
+            tunnel: own.connect(&config, now)?,
+            pool: Pool::new(PoolConfig { slots, slot_bytes: TRAIN_SLOT_BYTES }),
+            output: Batch::with_limit(slots),
+            drops: Drops::default(),
+        })
+    };
+    let (mut east, mut west) = (side(&*east, &*west, 1)?, side(&*west, &*east, 2)?);
     for side in [&mut east, &mut west] {
         side.tunnel.handle_timeout(now, &mut side.drops);
     }
@@ -161,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_lane_carries_every_packet_of_every_pass() {
-        for joint in [Joint::Wireguard, Joint::Esp] {
+        for joint in [Joint::Wireguard, Joint::Esp, Joint::Vxlan] {
             for direction in [Direction::Outbound, Direction::Inbound] {
                 for (shape, batch) in [
                     (Shape::single(512, 2), MAX_BATCH),

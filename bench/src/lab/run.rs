@@ -36,6 +36,8 @@ pub(super) struct Field<'a> {
 pub(super) struct Contest<'a> {
     field: &'a Field<'a>,
     peers: [Peer; 2],
+    /// Daemons that were started: none where the kernel does it all.
+    started: usize,
 }
 
 impl Field<'_> {
@@ -54,7 +56,8 @@ impl Field<'_> {
             Peer::start(self.lab, &self.config(name, ["east", "west"], &east, &west))?,
             Peer::start(self.lab, &self.config(name, ["west", "east"], &west, &east))?,
         ];
-        let contest = Contest { field: self, peers };
+        let started = peers[0].processes()?.len() + peers[1].processes()?.len();
+        let contest = Contest { field: self, peers, started };
         contest.wait_connected().with_context(|| {
             format!("waiting for {name} to carry packets; its last words: {}", last_words(self.lab))
         })?;
@@ -86,7 +89,7 @@ impl Contest<'_> {
         let (_, to) = self.field.pod("west")?;
         let end = Instant::now() + CONNECT;
         while traffic::ping(&from.namespace, to, 2, &[])?.received == 0 {
-            ensure!(!self.daemons()?.is_empty(), "its daemons have ended");
+            ensure!(self.daemons()?.len() >= self.started, "its daemons have ended");
             ensure!(Instant::now() < end, "no answer to any ping within {CONNECT:?}");
         }
         Ok(())

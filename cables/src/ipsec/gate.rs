@@ -161,7 +161,7 @@ impl IpsecGate {
 }
 
 impl Gate for IpsecGate {
-    fn classify(&self, datagram: &[u8]) -> Message {
+    fn classify(&mut self, datagram: &[u8], _from: &Outer) -> Message {
         //= https://www.rfc-editor.org/rfc/rfc3948#section-2.3
         //# a one-octet-long payload with the value 0xFF
         if datagram == [0xff] {

@@ -13,6 +13,7 @@ use trieste_packet::{CableId, DropReason, Drops, Layout, LayoutKind, Outer, Pack
 use super::message::{self, OVERHEAD_BYTES, REJECT_AFTER_MESSAGES};
 use crate::boundary::{Cable, CableEvent, CableStats, Jobs, Lane, Overhead, Transmit};
 use crate::held::Held;
+use crate::prefetch::prefetch_next;
 use crate::seal_train::SealTrain;
 
 /// How often `Tunn`'s timers are looked at. It names no next time-out of its own; the finest of its timers is
@@ -26,8 +27,6 @@ const EAGER: [Duration; 4] =
 const PADDING_BYTES: usize = 16;
 /// Most datagrams waiting to be sent by the slow half; each is answered by at most one, so more never wait.
 const MAX_TRANSMITS: usize = 16;
-/// Bytes of the next packet that are fetched ahead: one packet of the usual MTU.
-const PREFETCH_BYTES: usize = 1536;
 /// Most packets in one opened train: the width of its presence bitmap.
 const MAX_OPENED: u16 = 64;
 
@@ -329,14 +328,6 @@ impl Cable for WireguardCable {
 
 fn outer_to(peer: SocketAddr) -> Outer {
     Outer { peer, local: None, tos: 0 }
-}
-
-/// Has the next packet's bytes fetched while this one is sealed or opened, which takes longer. What follows in a
-/// long train is fetched by the CPU's own foresight.
-fn prefetch_next(rest: &[Packet]) {
-    if let Some(next) = rest.first() {
-        next.buf.prefetch(PREFETCH_BYTES);
-    }
 }
 
 /// Pads a single packet with zeros to a multiple of 16 bytes, but not beyond the path's MTU.

@@ -46,7 +46,7 @@ impl WireguardGate {
 }
 
 impl Gate for WireguardGate {
-    fn classify(&self, datagram: &[u8]) -> Message {
+    fn classify(&mut self, datagram: &[u8], _from: &Outer) -> Message {
         message::classify(datagram)
     }
 

@@ -98,8 +98,8 @@ impl Gateway {
     }
 
     /// What a datagram is, in the words of the gate. Raw ESP does not come to its port.
-    pub(crate) fn classify(&self, payload: &[u8]) -> Message {
-        self.door.as_ref().map_or(Message::Unknown, |door| door.gate.classify(payload))
+    pub(crate) fn classify(&mut self, payload: &[u8], from: &Outer) -> Message {
+        self.door.as_mut().map_or(Message::Unknown, |door| door.gate.classify(payload, from))
     }
 
     /// Shows an IKE message to the gate, which puts it into the inbox or answers it.

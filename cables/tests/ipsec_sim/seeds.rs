@@ -12,7 +12,9 @@ pub(crate) fn each(name: &str, count: u64, scenario: impl Fn(u64)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| scenario(seed))) {
             println!(
                 "seed {seed} failed; again: \
-                 TRIESTE_SIM_SEED={seed} cargo test -p trieste-cables --test ipsec_sim {name} -- --nocapture"
+                 TRIESTE_SIM_SEED={seed} cargo test -p {} --test {} {name} -- --nocapture",
+                env!("CARGO_PKG_NAME"),
+                env!("CARGO_CRATE_NAME")
             );
             resume_unwind(panic);
         }

@@ -331,7 +331,7 @@ impl World {
         };
         let from = Outer { peer: frame.source, local: Some(self.gateways[index].place.ip()), tos: 0 };
         let is_raw = frame.destination.port() == 0;
-        match self.gateways[index].classify(&frame.payload) {
+        match self.gateways[index].classify(&frame.payload, &from) {
             Message::Negotiation if !is_raw => {
                 self.trace(|| {
                     format!("{index} <- {} {}", frame.source, trace::message(&frame.payload, false))
@@ -346,6 +346,7 @@ impl World {
             Message::Data(lane) => self.open(index, lane, frame, from),
             Message::Negotiation
             | Message::Keepalive
+            | Message::Stranger
             | Message::Unknown
             | Message::Control(_)
             | Message::Greeting => {}

@@ -369,7 +369,7 @@ impl JoinArgs {
             (
                 self.cable.multi_active_gateway == Some(true),
                 "--multi-active-gateway",
-                "one gateway is active in this version; kept",
+                "all gateways of a cluster are active in this version; kept",
             ),
         ]);
         if info.service_discovery {

@@ -9,6 +9,7 @@
 //!   trieste show brokers|connections|endpoints|gateways|routeagents|networks|versions|all
 //!                         of the clusters of a kubeconfig, of a store, or of one gateway
 //!   trieste status        one gateway in detail
+//!   trieste drain         a gateway hands its flows over to the others
 //!   trieste show globalnet
 //!                         what one gateway translates, and how
 //!   trieste trace         what becomes of a packet in a gateway, and why
@@ -32,6 +33,7 @@ mod crds;
 mod deploy_broker;
 mod deploying;
 mod diagnose;
+mod drain;
 mod exec;
 mod gateway;
 mod gather;
@@ -94,6 +96,10 @@ enum Command {
     ///
     /// What is as it should be is left out; --verbose shows all of it.
     Status(StatusArgs),
+    /// Have a gateway hand its flows over to the others of its cluster, before it is stopped
+    ///
+    /// `trieste show gateways` says how far it is: draining, then drained. It stays so until --undo, restarts included.
+    Drain(Box<drain::DrainArgs>),
     /// Say what becomes of a packet in a gateway, and why
     ///
     /// Prints what each stage decides: which cluster, which translation, which path. Where there is a session or a
@@ -192,6 +198,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::RecoverBrokerInfo(args) => in_runtime(recover::run(&args, &output)),
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
+        Command::Drain(args) => in_runtime(drain::run(&args)).map(done),
         Command::Trace(args) => in_runtime(trace::run(&args, &mut output)).map(done),
         Command::Capture(args) => in_runtime(capture::run(&args)).map(done),
         Command::Diagnose(args) => in_runtime(diagnose::run(&args, &mut output)),

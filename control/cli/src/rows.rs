@@ -8,7 +8,7 @@ pub(super) use networks::Networks;
 use serde::Serialize;
 
 use super::table::{Column, column, limited, render, yes_no};
-use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec, Gateway};
+use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec, Gateway, backend_config};
 
 /// A row that knows its table.
 pub(super) trait Row: Serialize {
@@ -36,6 +36,9 @@ pub(super) fn table<R: Row>(rows: &[R]) -> String {
 pub(super) struct ConnectionRow {
     /// The remote gateway's host name.
     gateway: String,
+    /// Our gateway whose cable it is; in the table only where several have some.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    local: String,
     cluster: String,
     #[serde(rename = "remoteIP")]
     remote_ip: String,
@@ -62,8 +65,9 @@ impl Row for ConnectionRow {
     ];
 
     fn cells(&self) -> Vec<String> {
+        let by = if self.local.is_empty() { String::new() } else { format!(" from {}", self.local) };
         vec![
-            self.gateway.clone(),
+            format!("{}{by}", self.gateway),
             self.cluster.clone(),
             self.remote_ip.clone(),
             yes_no(self.nat),
@@ -84,12 +88,16 @@ impl Row for ConnectionRow {
 
 /// One row per cable of these gateways.
 pub(super) fn connections(gateways: &[Gateway]) -> Vec<ConnectionRow> {
-    let all = gateways.iter().flat_map(|gateway| &gateway.status.connections);
-    all.map(|connection| {
+    let carrying = gateways.iter().filter(|gateway| !gateway.status.connections.is_empty()).count();
+    let all = gateways
+        .iter()
+        .flat_map(|gateway| gateway.status.connections.iter().map(move |connection| (gateway, connection)));
+    all.map(|(gateway, connection)| {
         let (remote_ip, nat) = remote_address(connection);
         let endpoint = &connection.endpoint;
         ConnectionRow {
             gateway: endpoint.hostname.clone(),
+            local: if carrying > 1 { gateway.status.local_endpoint.hostname.clone() } else { String::new() },
             cluster: endpoint.cluster_id.clone(),
             remote_ip,
             nat,
@@ -116,7 +124,7 @@ fn remote_address(connection: &Connection) -> (String, bool) {
 }
 
 /// An endpoint, our own or one that we are connected to.
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct EndpointRow {
     cluster: String,
@@ -162,7 +170,14 @@ pub(super) fn endpoints(gateways: &[Gateway]) -> Vec<EndpointRow> {
         let remote = gateway.status.connections.iter().map(|connection| row(&connection.endpoint, "remote"));
         [row(&gateway.status.local_endpoint, "local")].into_iter().chain(remote).collect::<Vec<_>>()
     };
-    gateways.iter().flat_map(rows).collect()
+    let mut all: Vec<EndpointRow> = Vec::new();
+    for row in gateways.iter().flat_map(rows) {
+        // Several gateways have cables to the same ones.
+        if !all.contains(&row) {
+            all.push(row);
+        }
+    }
+    all
 }
 
 /// A gateway.
@@ -186,10 +201,19 @@ impl Row for GatewayRow {
 pub(super) fn gateways(gateways: &[Gateway]) -> Vec<GatewayRow> {
     let row = |gateway: &Gateway| GatewayRow {
         node: gateway.status.local_endpoint.hostname.clone(),
-        ha_status: gateway.status.ha_status.to_string(),
+        ha_status: ha_status(gateway),
         summary: summary(gateway),
     };
     gateways.iter().map(row).collect()
+}
+
+/// What a gateway does: carry traffic, stand by, or hand its flows over.
+fn ha_status(gateway: &Gateway) -> String {
+    let said = gateway.status.local_endpoint.backend_config.get(backend_config::STATE);
+    match said.map(String::as_str) {
+        Some(state @ (backend_config::DRAINING | backend_config::DRAINED)) => state.to_owned(),
+        _ => gateway.status.ha_status.to_string(),
+    }
 }
 
 fn summary(gateway: &Gateway) -> String {

@@ -37,6 +37,8 @@ pub(super) fn describe(status: &GatewayStatus, is_verbose: bool, now: Timestamp)
             status.connections.iter().map(cable).collect(),
             Some("none: no foreign endpoint is known"),
         ),
+        section("Cables to siblings", &CABLES, status.siblings.iter().map(cable).collect(), None),
+        section("Paths", &PATHS, all_cables(status).filter_map(path).collect(), None),
         section("IKE SAs", &ipsec::IKE_SAS, ipsec::ike_sas(status), None),
         section("Child SAs", &ipsec::CHILD_SAS, ipsec::child_sas(status), None),
         section("NAT discovery", &DISCOVERY, discovery(status, is_verbose), none("none")),
@@ -130,6 +132,46 @@ fn cable(cable: &CableStatus) -> Vec<String> {
         lane.held_packets.to_string(),
         connection.status_message.clone(),
     ]
+}
+
+/// To remote clusters, then to siblings.
+fn all_cables(status: &GatewayStatus) -> impl Iterator<Item = &CableStatus> {
+    status.connections.iter().chain(&status.siblings)
+}
+
+const PATHS: [Column; 10] = [
+    limited("CLUSTER", 24),
+    limited("GATEWAY", 30),
+    column("PATH"),
+    column("FOR"),
+    column("RTT"),
+    column("LOSS IN"),
+    column("LOSS OUT"),
+    column("MTU"),
+    column("TIME-OUT"),
+    column("CHANGES"),
+];
+
+/// What probes say of a cable's path.
+fn path(cable: &CableStatus) -> Option<Vec<String>> {
+    let CableStatus { connection, path, .. } = cable;
+    let path = path.as_ref()?;
+    let state = match path.held_for_s {
+        Some(seconds) => format!("{} ({seconds:.0} s more)", path.state),
+        None => path.state.clone(),
+    };
+    Some(vec![
+        connection.endpoint.cluster_id.clone(),
+        connection.endpoint.hostname.clone(),
+        state,
+        format!("{:.0} s", path.since_s),
+        path.rtt_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms")),
+        format!("{:.1} %", path.loss_in * 100.0),
+        format!("{:.1} %", path.loss_out * 100.0),
+        or_dash(path.mtu_bytes),
+        format!("{:.0} ms", path.timeout_ms),
+        path.transitions.to_string(),
+    ])
 }
 
 const DISCOVERY: [Column; 4] =

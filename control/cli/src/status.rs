@@ -49,6 +49,11 @@ fn summary(status: &GatewayStatus, now: Timestamp) -> String {
     if let Some(election) = &status.election {
         lines.push(format!("  election   {}", self::election(election, now)));
     }
+    if let Some(drain) = &status.drain {
+        let how =
+            if drain.is_done { "nothing comes any more; it may be stopped" } else { "flows still come" };
+        lines.push(format!("  drain      for {}: {how}", age(drain.since, now)));
+    }
     lines.push(format!(
         "  packets    in {} + made {} = out {} + held {} + dropped {}{}",
         sum.received,

@@ -45,12 +45,48 @@ pub struct GlobalnetStatus {
     /// Packets that could not be translated, by reason; since start.
     #[serde(default)]
     pub failures: Vec<FailureCount>,
+    /// What this gateway shares with others of its cluster; `None` where it is alone.
+    #[serde(default)]
+    pub sharing: Option<SharingStatus>,
     /// What a restart would begin with.
     #[serde(default)]
     pub snapshot: SnapshotStatus,
     /// What is wrong with Globalnet at present.
     #[serde(default)]
     pub conditions: Vec<Condition>,
+}
+
+/// A gateway that translates together with others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharingStatus {
+    /// Whether it has been told the sessions that are its.
+    pub is_ready: bool,
+    /// Whether it has left its sessions to the others.
+    pub is_draining: bool,
+    /// How many of the 64 parts of all connections are its.
+    pub buckets: u32,
+    /// Which eighths of the outside ports it gives out.
+    pub slots: Vec<u8>,
+    /// Other gateways that it can reach.
+    pub siblings_up: u32,
+    /// Those of them that translate.
+    pub siblings_ready: u32,
+    /// Parts that it took over from others; since start.
+    pub adopted: u64,
+    /// Changes of sessions told to others; since start.
+    pub told: u64,
+    /// Changes of sessions taken from others; since start.
+    pub taken: u64,
+    /// Sessions of others that could not be kept; since start.
+    pub refused: u64,
+    /// Messages said again; since start.
+    pub repeated: u64,
+    /// How often another one fell behind; since start.
+    pub lost: u64,
+    /// Messages that others have not heard yet.
+    pub backlog: u64,
+    /// Ports that wait until others know that they are free.
+    pub quarantined: u64,
 }
 
 /// Whether this gateway allocates addresses.

@@ -37,6 +37,20 @@ pub mod backend_config {
     pub const TRANSMIT_BYTES: &str = "TransmitBytes";
     /// When the two counters were read, Unix milliseconds; only in `Gateway.status`.
     pub const LAST_CHECKED: &str = "LastChecked";
+    /// Ours: `1` says that this cluster knows of several gateways at once; also on the Endpoint that upstream reads.
+    pub const PATHS: &str = "trieste.paths";
+    /// Ours: a gateway's share of new flows, 1 to 1000, decimal; absent means 100.
+    pub const WEIGHT: &str = "trieste.weight";
+    /// Ours: [`DRAINING`] where a gateway is to get no new flows; else absent. In `Gateway.status` also [`DRAINED`].
+    pub const STATE: &str = "trieste.state";
+    /// The value of [`STATE`] of a gateway that is to get no new flows.
+    pub const DRAINING: &str = "draining";
+    /// The value of [`STATE`] in `Gateway.status` once nothing comes any more.
+    pub const DRAINED: &str = "drained";
+    /// Ours: the Ed25519 public key, base64, that a gateway signs its notices with; only in its own cluster.
+    pub const NOTICE_KEY: &str = "trieste.notice-key";
+    /// Ours: the first of a gateway's shares of outside ports, 0 to 7, decimal; only in its own cluster.
+    pub const NAT_SLOT: &str = "trieste.nat-slot";
 }
 
 /// A gateway that can be connected to. The object's name is `<cluster>-<cable name>`, made valid.

@@ -48,6 +48,8 @@ pub enum Kind {
     CoreEndpoints,
     /// Multi-cluster services: that other clusters may reach the service of this name.
     ServiceExport,
+    /// Kubernetes: some of the addresses behind a service.
+    EndpointSlice,
 }
 
 /// What the API server has to be told about a kind.
@@ -84,7 +86,7 @@ const fn kubernetes(kind: Kind, name: &'static str, plural: &'static str) -> Fac
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 18] = [
+const FACTS: [Facts; 19] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -120,12 +122,16 @@ const FACTS: [Facts; 18] = [
         has_status_subresource: true,
         ..ours(Kind::ServiceExport, "ServiceExport", "serviceexports")
     },
+    Facts {
+        api_version: "discovery.k8s.io/v1",
+        ..ours(Kind::EndpointSlice, "EndpointSlice", "endpointslices")
+    },
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 18] = {
-        let mut all = [Self::Cluster; 18];
+    pub const ALL: [Self; 19] = {
+        let mut all = [Self::Cluster; 19];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;

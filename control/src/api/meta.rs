@@ -13,6 +13,8 @@ pub mod label {
     /// Which cluster an object came from. Present on the broker's copies and on imported copies, never on originals.
     /// Written with a dash after `submariner`, as upstream does.
     pub const CLUSTER_ID: &str = "submariner-io/clusterID";
+    /// Ours: which cluster a further Endpoint is of. Upstream neither imports nor removes what has this label alone.
+    pub const PATHS_CLUSTER_ID: &str = "trieste.io/clusterID";
     /// The namespace an object had in its own cluster, where the copy's namespace differs by design.
     pub const ORIGINATING_NAMESPACE: &str = "submariner-io/originatingNamespace";
     /// The exported headless service that a GlobalIngressIP belongs to.
@@ -39,6 +41,10 @@ pub mod annotation {
     /// Ours, on RouteAgent objects: which version of Trieste's route agent wrote the status. Of use while it is the
     /// status's own version: upstream's agent, which says another one there, leaves annotations as they are.
     pub const ROUTE_AGENT: &str = "trieste.io/route-agent";
+    /// Ours, on RouteAgent objects: the address at which the node takes packets for services that have a back end on it.
+    pub const SERVICES: &str = "trieste.io/services";
+    /// Ours, on Gateway objects: `true` asks that gateway to hand its flows over to others.
+    pub const DRAIN: &str = "trieste.io/drain";
     /// The node's global IP, written by globalnet onto the Gateway object.
     pub const GLOBAL_IP: &str = "submariner.io/globalIp";
     /// The pod's own address, on a headless service's GlobalIngressIP.
@@ -89,6 +95,16 @@ impl ObjectMeta {
     /// Metadata of a new object.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { name: name.into(), namespace: namespace.into(), ..Self::default() }
+    }
+
+    /// Whether this is the same version of the same object as `other`, of whose kind, namespace and name it is.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        self.resource_version == other.resource_version && self.uid == other.uid
+    }
+
+    /// Whether the gateway whose object this is has been asked to hand its flows over to others.
+    pub fn is_asked_to_drain(&self) -> bool {
+        self.annotations.get(annotation::DRAIN).is_some_and(|value| value == "true")
     }
 
     /// Whether the object has this finalizer.

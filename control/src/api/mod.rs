@@ -26,6 +26,7 @@ pub mod limits;
 mod meta;
 mod names;
 mod object;
+mod paths;
 mod route_agent;
 mod routes;
 mod selector;
@@ -50,6 +51,7 @@ pub use names::{
     endpoint_object_name, ensure_valid_name, internal_service_name,
 };
 pub use object::{Object, ObjectKey, Resource};
+pub use paths::{DEFAULT_WEIGHT, MAX_WEIGHT, NAT_SLOTS, NoticeKey};
 pub use route_agent::{NodeCondition, RemoteEndpoint, RouteAgent, RouteAgentStatus};
 pub use routes::{GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec};
 pub use selector::{LabelRequirement, LabelSelector, LocalReference, SelectorError};

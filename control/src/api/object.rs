@@ -59,6 +59,17 @@ impl Object {
         Self { api_version: kind.api_version().to_owned(), kind, metadata, body: Map::new() }
     }
 
+    /// Who this object is and in which version, and nothing else of it: what it takes to delete this very version.
+    #[must_use]
+    pub fn stub(&self) -> Self {
+        let metadata = ObjectMeta {
+            uid: self.metadata.uid.clone(),
+            resource_version: self.metadata.resource_version.clone(),
+            ..ObjectMeta::new(&self.metadata.namespace, &self.metadata.name)
+        };
+        Self::new(self.kind, metadata)
+    }
+
     /// What names this object.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.kind, &self.metadata.namespace, &self.metadata.name)
@@ -114,7 +125,8 @@ impl Object {
             | Kind::Service
             | Kind::Event
             | Kind::CoreEndpoints
-            | Kind::ServiceExport => Ok(()),
+            | Kind::ServiceExport
+            | Kind::EndpointSlice => Ok(()),
         }
     }
 

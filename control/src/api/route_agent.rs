@@ -1,5 +1,7 @@
 //! RouteAgent: what a node's route agent says about its way to the remote gateways.
 
+use std::net::IpAddr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -38,6 +40,12 @@ impl RouteAgent {
     pub fn conditions(&self) -> Vec<NodeCondition> {
         let text = self.metadata.annotations.get(annotation::CONDITIONS);
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
+    /// Where the node takes packets for services that have a back end on it, if it does.
+    pub fn services_address(&self) -> Option<IpAddr> {
+        let address = self.metadata.annotations.get(annotation::SERVICES).filter(|_| self.is_ours())?;
+        address.parse().ok()
     }
 
     /// Whether our route agent is the one that wrote the status last.

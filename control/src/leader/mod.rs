@@ -14,11 +14,14 @@ mod announcer;
 mod global_ip;
 mod plan;
 mod run;
+mod write;
 
 pub use announcer::Announcer;
 pub use global_ip::global_health_check_ip;
-pub use plan::{Fence, Plan, View, Write, plan};
+pub(crate) use plan::{ENDPOINT_FIELDS, make, object};
+pub use plan::{Fence, Plan, View, plan};
 pub use run::{LeaderConfig, LeaderHandle, LeaderState, LeaderStatus, spawn};
+pub use write::Write;
 
 /// The annotation that says in which term of leadership an object was written: a decimal number. Upstream leaves
 /// annotations alone, and so does an API server with upstream's definitions.

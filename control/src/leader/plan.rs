@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::TERM_ANNOTATION;
+use super::{TERM_ANNOTATION, Write};
 use crate::api::{
     ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, ObjectKey, ObjectMeta, Resource,
     label,
@@ -25,26 +25,6 @@ pub struct View<'a> {
     pub may_create: bool,
     /// Clusters and Endpoints of the namespace.
     pub local: &'a [&'a Object],
-}
-
-/// One write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Write {
-    /// Create this object.
-    Create(Object),
-    /// Replace an object by this; its version is the one that the plan was based on.
-    Update(Object),
-    /// Delete this object if it still has this version.
-    Delete(Object),
-}
-
-impl Write {
-    /// The object that is written.
-    pub fn object(&self) -> &Object {
-        match self {
-            Self::Create(object) | Self::Update(object) | Self::Delete(object) => object,
-        }
-    }
 }
 
 /// A term newer than ours, and where it was found.
@@ -100,7 +80,8 @@ pub fn plan(view: &View<'_>) -> Result<Plan, ApiError> {
     Ok(plan)
 }
 
-fn object(kind: Kind, metadata: ObjectMeta, spec: &impl Serialize) -> Object {
+/// An object with such a specification.
+pub(crate) fn object(kind: Kind, metadata: ObjectMeta, spec: &impl Serialize) -> Object {
     let mut object = Object::new(kind, metadata);
     let spec = serde_json::to_value(spec).expect("its keys are strings and its values are JSON");
     object.body.insert("spec".to_owned(), spec);
@@ -136,12 +117,18 @@ fn is_endpoint(object: &Object, own: &EndpointSpec) -> bool {
     object.metadata.origin().is_none() && spec.is_ok_and(|spec| spec.is_same_endpoint(own))
 }
 
-/// What it takes to make `existing` say what is wanted.
+/// What it takes to make `existing` say what is wanted, and in which term.
 fn put(existing: Option<&Object>, mut wanted: Object, fields: &[&str], term: Term) -> Option<Write> {
     wanted.metadata.annotations.insert(TERM_ANNOTATION.to_owned(), term.to_string());
+    make(existing, wanted, fields)
+}
+
+/// What it takes to make `existing` say what is wanted; `fields` are those of its specification that are ours.
+pub(crate) fn make(existing: Option<&Object>, mut wanted: Object, fields: &[&str]) -> Option<Write> {
     let Some(existing) = existing else { return Some(Write::Create(wanted)) };
     let mut amended = existing.clone();
     amended.metadata.annotations.extend(wanted.metadata.annotations);
+    amended.metadata.labels.extend(wanted.metadata.labels);
     amended.metadata.labels.remove(label::CLUSTER_ID);
     amended.metadata.labels.remove(label::ORIGINATING_NAMESPACE);
     let mut spec = match amended.body.remove("spec") {
@@ -160,7 +147,7 @@ fn put(existing: Option<&Object>, mut wanted: Object, fields: &[&str], term: Ter
 const CLUSTER_FIELDS: &[&str] = &["cluster_id", "color_codes", "service_cidr", "cluster_cidr", "global_cidr"];
 
 /// What we say of an endpoint; other fields, such as a newer upstream's plural addresses, stay.
-const ENDPOINT_FIELDS: &[&str] = &[
+pub(crate) const ENDPOINT_FIELDS: &[&str] = &[
     "cluster_id",
     "cable_name",
     "healthCheckIP",

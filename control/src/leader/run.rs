@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt as _};
 use rand_core::OsRng;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::{Announcer, Write};
 use crate::api::{ClusterSpec, EndpointSpec, Kind, Object};
@@ -84,9 +84,6 @@ pub fn spawn<S: Store>(
 
 /// Ours: how soon a plan is made again after a lost race. The event that tells of the winner mostly comes first.
 const RACE_WAIT: Duration = Duration::from_millis(200);
-
-/// Ours: how long to wait for an answer to one write.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Ours: the first and the longest wait after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
@@ -203,20 +200,7 @@ impl<S: Store> Turn<'_, S> {
     /// Does one write, and takes its result in, so that the next plan knows of it before the store's events say so.
     async fn write(&self, write: Write, local: &mut Local) -> Result<(), StoreError> {
         let key = write.object().key();
-        let written = async {
-            match write {
-                Write::Create(object) => self.store.create(object).await.map(StoreEvent::Applied),
-                Write::Update(object) => self.store.update(object).await.map(StoreEvent::Applied),
-                Write::Delete(object) => match self.store.delete_version(&object).await {
-                    Ok(()) | Err(StoreError::NotFound(_)) => Ok(StoreEvent::Deleted(object)),
-                    Err(error) => Err(error),
-                },
-            }
-        };
-        let event = timeout(WRITE_TIMEOUT, written).await.unwrap_or_else(|_| {
-            let source = std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer");
-            Err(StoreError::Unavailable { doing: format!("write {key}"), source })
-        })?;
+        let event = write.carry_out(self.store).await?;
         tracing::debug!(object = %key, term = %self.held.term, "announced");
         local.note(&event);
         Ok(())

@@ -160,18 +160,11 @@ impl GatewayTracker {
             return;
         }
         let name = &object.metadata.name;
-        let version =
-            |object: &Object| (object.metadata.uid.clone(), object.metadata.resource_version.clone());
-        if self.others.get(name).is_some_and(|seen| version(&seen.object) == version(object)) {
+        if self.others.get(name).is_some_and(|seen| seen.object.metadata.is_version_of(&object.metadata)) {
             return;
         }
         if self.others.len() < MAX_OTHERS || self.others.contains_key(name) {
-            let metadata = ObjectMeta {
-                uid: object.metadata.uid.clone(),
-                resource_version: object.metadata.resource_version.clone(),
-                ..ObjectMeta::new(&object.metadata.namespace, name)
-            };
-            let seen = Seen { object: Object::new(object.kind, metadata), unchanged_since: now };
+            let seen = Seen { object: object.stub(), unchanged_since: now };
             self.others.insert(name.clone(), seen);
         }
     }

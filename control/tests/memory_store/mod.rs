@@ -37,6 +37,8 @@ pub(crate) enum Fault {
     Hangs,
     /// Every request fails at once.
     Fails,
+    /// Nothing may be written or asked for; watches go on.
+    Forbids,
     /// Requests take so long; what they write is applied in the end.
     Slow(Duration),
     /// Writes are applied and fail.
@@ -65,6 +67,11 @@ impl MemoryStore {
     /// What was asked for since the last call, in order: verb and object.
     pub(crate) fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().log)
+    }
+
+    /// Notes a request that somebody else has answered.
+    pub(crate) fn note(&self, line: &str) {
+        self.lock().log.push(line.to_owned());
     }
 
     /// An object, past all faults.
@@ -118,6 +125,10 @@ impl MemoryStore {
             Fault::None => {}
             Fault::Hangs => std::future::pending().await,
             Fault::Fails => return Err(away(verb)),
+            Fault::Forbids => {
+                let source = io::Error::other("no right");
+                return Err(StoreError::Forbidden { doing: verb.to_owned(), source });
+            }
             Fault::Slow(duration) => tokio::time::sleep(duration).await,
             Fault::LosesReplies => {
                 work(&mut self.lock())?;

@@ -17,11 +17,10 @@
 
 mod node;
 mod random;
+mod seeds;
 mod store;
 mod verdict;
 mod world;
-
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use world::{QUIET, SETTLED, World};
 
@@ -30,23 +29,7 @@ const SCHEDULES: u64 = 10_000;
 
 #[test]
 fn whatever_goes_wrong_there_is_one_leader_and_in_the_end_one_endpoint() {
-    let next = AtomicU64::new(0);
-    let workers = std::thread::available_parallelism().map_or(2, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= SCHEDULES {
-                        return;
-                    }
-                    let failed = FailedSeed(seed);
-                    assert_eq!(schedule(seed), Ok(()), "seed {seed}");
-                    std::mem::forget(failed);
-                }
-            });
-        }
-    });
+    seeds::each(SCHEDULES, schedule);
 }
 
 #[test]
@@ -70,14 +53,5 @@ fn schedule(seed: u64) -> Result<(), String> {
             Err(_) if limit < SETTLED => limit += 5_000,
             verdict => return verdict,
         }
-    }
-}
-
-/// Names the seed whatever panics.
-struct FailedSeed(u64);
-
-impl Drop for FailedSeed {
-    fn drop(&mut self) {
-        eprintln!("the schedule of seed {} failed", self.0);
     }
 }

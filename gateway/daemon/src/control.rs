@@ -11,6 +11,7 @@
 //!
 //! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
 
+mod company;
 mod globalnet;
 mod whereabouts;
 
@@ -31,22 +32,27 @@ use trieste_control::api::{Endpoint, EndpointSpec, Kind, Object, Resource as _};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::Candidate;
 use trieste_control::health::Probes;
+use trieste_control::members::targets;
 use trieste_control::natdiscovery::Remote;
+use trieste_control::notice::GatewayKey;
 use trieste_control::publicip::PublicIpWatcher;
 use trieste_control::recorder::Recorder;
 use trieste_control::store::{AnyStore, Mirror, Store as _, StoreEvent};
 
 use crate::config::Config;
-use crate::engine::Engine;
+use crate::engine::{Engine, Gateways};
 use crate::ike::IkeHandle;
 use crate::memory::{Keeper, Remembered};
 use crate::natdiscovery::Discovery;
 use crate::node::{Found, Node};
+use crate::notice::Notices;
 use crate::role::BrokerView;
 use crate::shared::Shared;
 use crate::status::{self, Fixed, Live};
 use crate::tables::{Choice, Choices};
 
+pub(crate) use company::Company;
+pub(crate) use company::RememberedMembers;
 pub(crate) use globalnet::Globalnet;
 pub(crate) use whereabouts::discovery_local;
 
@@ -80,12 +86,14 @@ pub(crate) struct Control<'a> {
     pub(crate) broker: watch::Receiver<BrokerView>,
     pub(crate) endpoint: watch::Sender<EndpointSpec>,
     pub(crate) discovery: Discovery,
+    pub(crate) notices: Notices,
     pub(crate) probes: Option<Probes>,
     pub(crate) public_ip: PublicIpWatcher,
     pub(crate) conditions: Conditions,
     pub(crate) recorder: Recorder,
     pub(crate) memory: Option<Keeper>,
     pub(crate) globalnet: Globalnet,
+    pub(crate) company: Company,
     pub(crate) state: State,
 }
 
@@ -108,6 +116,8 @@ pub(crate) struct State {
     in_error: BTreeMap<String, Instant>,
     /// Whether something may have changed that is remembered over a restart.
     is_dirty: bool,
+    /// The Endpoints that were remembered, until the store has answered.
+    begun_with: Vec<Endpoint>,
     /// Whether the node has been labelled as a gateway.
     was_gateway: bool,
     /// Whether the Node's settings could not be read at start, and what was taken instead is a guess.
@@ -115,6 +125,7 @@ pub(crate) struct State {
     /// Why this gateway has to start again.
     restart: Option<String>,
     globalnet: globalnet::Known,
+    drain: company::Drain,
 }
 
 impl State {
@@ -146,6 +157,7 @@ impl Control<'_> {
         let mut term = None;
         let mut selections = self.discovery.selections();
         let mut public_ip = self.public_ip.public_ip.clone();
+        let mut members = self.company.handle.members.clone();
         let mut ticks = tokio::time::interval(STATUS_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut addresses = tokio::time::interval(ADDRESS_INTERVAL);
@@ -166,7 +178,12 @@ impl Control<'_> {
                     }
                 }
                 Some(event) = node.next() => self.take_node(event),
-                Some(event) = gateway.next() => self.take_gateway(event),
+                Some(event) = gateway.next() => self.take_gateway(event, engine),
+                changed = members.changed() => {
+                    changed.context("following the other gateways has ended")?;
+                    members.borrow_and_update();
+                    self.take_members(engine).await;
+                }
                 changed = leadership.changed() => {
                     changed.context("the election has ended")?;
                     // Every renewal comes by here; only another term is news.
@@ -195,7 +212,7 @@ impl Control<'_> {
                     self.translate(engine).await;
                 }
                 () = received(&mut rekey) => engine.rekey_all(),
-                () = &mut leaving, if end.is_none() => match self.step_down().await {
+                () = &mut leaving, if end.is_none() => match self.step_down(engine).await {
                     Some(until) => end = Some(until),
                     None => return Ok(()),
                 },
@@ -204,7 +221,7 @@ impl Control<'_> {
             if let Some(reason) = self.state.restart.take() {
                 anyhow::bail!("{reason}");
             }
-            if end.is_some() && self.has_successor() {
+            if end.is_some() && self.members().siblings.is_empty() && self.has_successor() {
                 let soon = Instant::now() + FAREWELL;
                 end = end.map(|end| end.min(soon));
             }
@@ -213,7 +230,8 @@ impl Control<'_> {
 
     /// Gives the lead away before a planned stop. Gives until when a successor is waited for; `None` if there is nothing
     /// to wait for.
-    async fn step_down(&mut self) -> Option<Instant> {
+    async fn step_down(&mut self, engine: &Engine) -> Option<Instant> {
+        let is_relieved = self.drain_to_stop(engine);
         let was_leader = self.candidate.is_leader(Instant::now());
         let is_released = self.candidate.release(RELEASE).await;
         if was_leader {
@@ -225,7 +243,7 @@ impl Control<'_> {
             self.recorder.record(Severity::Info, "SteppingDown", message);
         }
         // Nobody else can take over a Lease that was not given back.
-        (was_leader && is_released).then(|| Instant::now() + LINGER)
+        (is_relieved || (was_leader && is_released)).then(|| Instant::now() + LINGER)
     }
 
     /// Ends what must end in order.
@@ -242,12 +260,13 @@ impl Control<'_> {
                 duty.release(within).await;
             }
         };
-        let _ = tokio::join!(memory, discovery, globalnet);
+        let _ = tokio::join!(memory, discovery, globalnet, self.company.handle.leave(within));
     }
 
     /// Carries on from what is remembered, before any store has answered.
     async fn start(&mut self, engine: &mut Engine) {
         let remembered = self.state.remembered.take().unwrap_or_default();
+        self.begin(engine, Instant::now());
         engine.set_active(remembered.was_active, Instant::now()).await;
         self.state.link = link(BrokerLink::Connecting, None);
         self.take_public_ip();
@@ -256,7 +275,8 @@ impl Control<'_> {
         }
         self.remember_globalnet(engine, remembered.globalnet).await;
         let endpoints = read_endpoints(remembered.endpoints.iter());
-        if !endpoints.is_empty() {
+        self.state.begun_with.clone_from(&endpoints);
+        if !endpoints.is_empty() || !self.members().remote.is_empty() {
             self.connect(engine, &endpoints, Instant::now()).await;
             self.watch_health(engine);
             tracing::info!(
@@ -320,13 +340,44 @@ impl Control<'_> {
     /// in the way of anybody else's answers.
     async fn connect(&self, engine: &mut Engine, endpoints: &[Endpoint], now: Instant) {
         let before = self.choices();
-        engine.reconcile(endpoints, &before, now).await;
+        let members = self.members();
+        let targets = targets(&self.config.cluster_id, endpoints, &members);
+        globalnet::share_ports(engine, &members);
+        let own = endpoints.iter().find(|endpoint| endpoint.spec.cluster_id == self.config.cluster_id);
+        let gateways = Gateways {
+            targets: &targets,
+            siblings: &members.siblings,
+            leader: own.map(|own| own.spec.cable_name.as_str()),
+        };
+        engine.reconcile(&gateways, &before, now).await;
         let remotes: Vec<Remote> =
             engine.peers().iter().map(|peer| Remote::new(&peer.facts, &peer.spec)).collect();
         self.discovery.set_remotes(&remotes);
         let known_at_once = self.choices();
         if known_at_once != before {
-            engine.reconcile(endpoints, &known_at_once, now).await;
+            engine.reconcile(&gateways, &known_at_once, now).await;
+        }
+    }
+
+    /// Says which cables notices to route agents are about.
+    fn give_notice(&self, engine: &Engine) {
+        let (near, remote) = engine.far_ends();
+        let siblings = near.into_iter().map(|(name, cable)| (GatewayKey::of_cable(name), cable)).collect();
+        self.notices.set_paths(siblings, remote);
+    }
+
+    /// Takes in what the other gateways say.
+    async fn take_members(&mut self, engine: &mut Engine) {
+        self.publish_endpoint();
+        self.take_others(engine);
+        let now = Instant::now();
+        // Before the own store has answered, what is remembered of it stands.
+        if self.state.mirror.is_complete() {
+            self.converge(engine).await;
+        } else {
+            let endpoints = self.state.begun_with.clone();
+            self.connect(engine, &endpoints, now).await;
+            self.watch_health(engine);
         }
     }
 
@@ -354,14 +405,18 @@ impl Control<'_> {
 
     /// Whether another gateway's Endpoint stands for this cluster.
     fn has_successor(&self) -> bool {
-        self.state.mirror.is_complete()
-            && self.state.mirror.objects().any(|object| {
-                let spec = object.body.get("spec");
-                let text = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(|value| value.as_str());
-                object.metadata.origin().is_none()
-                    && text("cluster_id") == Some(self.config.cluster_id.as_str())
-                    && text("hostname").is_some_and(|name| name != self.node.hostname)
-            })
+        self.state.mirror.is_complete() && self.others_soles().next().is_some()
+    }
+
+    /// Sole Endpoints of this cluster that are another gateway's, of whatever shape otherwise.
+    fn others_soles(&self) -> impl Iterator<Item = &Object> {
+        self.state.mirror.objects().filter(|object| {
+            let spec = object.body.get("spec");
+            let text = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(|value| value.as_str());
+            object.metadata.origin().is_none()
+                && text("cluster_id") == Some(self.config.cluster_id.as_str())
+                && text("hostname").is_some_and(|name| name != self.node.hostname)
+        })
     }
 
     fn read_mirror(&self) -> Vec<Endpoint> {
@@ -391,20 +446,29 @@ impl Control<'_> {
     /// Pings the peers of the cables that there are.
     fn watch_health(&self, engine: &Engine) {
         let Some(probes) = &self.probes else { return };
-        let peers = if engine.is_active() && !self.lacks_address() { engine.peers() } else { &[] };
-        probes.follow(peers.iter().map(|peer| peer.spec.clone()).collect());
+        let peers = engine.own_peers().filter(|_| !self.lacks_address());
+        probes.follow(peers.map(|peer| peer.spec.clone()).collect());
     }
 
     pub(crate) async fn refresh(&mut self, engine: &mut Engine) {
         let now = Instant::now();
+        self.come_forward(engine, now);
         self.refresh_globalnet();
+        self.tell_heard(engine);
+        self.judge_company();
+        let drain = self.look_at_drain(engine, now);
+        let mut endpoint = self.endpoint.borrow().clone();
+        Self::mark_drain(&mut endpoint, drain.as_ref());
         engine.observe(now, Timestamp::now().as_second());
+        self.give_notice(engine);
         let broker = self.broker.borrow().clone();
         let failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut election = self.candidate.status().borrow().clone();
         election.is_leader = self.candidate.is_leader(now);
         let live = Live {
-            endpoint: self.endpoint.borrow().clone(),
+            endpoint,
+            is_multi: self.members().is_multi,
+            drain,
             broker: if self.config.broker.is_some() { broker.state } else { BrokerStatus::default() },
             refused: broker.refused,
             store: self.state.link.clone(),
@@ -430,6 +494,7 @@ impl Control<'_> {
         self.rediscover(&document.connections, now);
         self.shared.publish(document);
         *self.shared.discovery.lock().unwrap_or_else(PoisonError::into_inner) = self.discovery.counters();
+        *self.shared.notices.lock().unwrap_or_else(PoisonError::into_inner) = self.notices.numbers();
         *self.shared.ike.lock().unwrap_or_else(PoisonError::into_inner) =
             engine.ike().map(IkeHandle::numbers);
         let seconds = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
@@ -479,6 +544,11 @@ impl Control<'_> {
             was_gateway: self.state.was_gateway,
             public_ip: public.as_ref().map(|public| public.address),
             public_ip_resolver: public.map(|public| public.resolver),
+            members: RememberedMembers::of(
+                &self.company.handle.members.borrow(),
+                Instant::now(),
+                Timestamp::now(),
+            ),
             globalnet: self.state.globalnet.remembered(),
         });
     }

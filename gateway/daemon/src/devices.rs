@@ -81,6 +81,12 @@ impl Devices {
         udp.common(Offloads::RAW_ESP4.with(Offloads::RAW_ESP6))
     }
 
+    /// Makes the sockets carry VXLAN, whose datagrams name no worker.
+    pub fn carry_vxlan(&mut self) {
+        UdpIo::carry_vxlan(&mut self.wires);
+        self.note_fallbacks(&[]);
+    }
+
     /// Gathers what the devices do without, `known` first, and says each once.
     fn note_fallbacks(&mut self, known: &[Fallback]) {
         let tuns = self.tuns.iter().flat_map(|tun| tun.fallbacks());

@@ -1,7 +1,7 @@
 //! From remote Endpoints to lanes and tables: which cables there are, who owns them, and what their state is.
 //!
 //! ```text
-//!   Endpoints ─▶ read ─┐
+//!   gateways ─▶ read ──┐
 //!   choices (NAT) ─────┼▶ difference to the cables there are ─▶ commands to workers, settled ─▶ tables published
 //!   active or passive ─┘
 //!   workers' views ─▶ status machines ─▶ connections
@@ -17,21 +17,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 use trieste_cables::{CableKind, LaneConfig};
 use trieste_control::admin::RefusedCluster;
-use trieste_control::api::Endpoint;
 use trieste_control::connection_status::StatusMachine;
+use trieste_control::members::{Member, Target};
 use trieste_io::Offloads;
 use trieste_nat::Record;
-use trieste_packet::{CableId, LaneId};
-use trieste_pipeline::{LaneCommand, LaneReport, Tables, owner_of};
+use trieste_packet::{CableId, GatewayKey, LaneId};
+use trieste_pipeline::health::Watch;
+use trieste_pipeline::{Board, Fleet, LaneCommand, LaneReport, Tables, owner_of};
 
 use crate::ike::IkeHandle;
-use crate::tables::{self, Choice, Choices, Lane, Local, Peer, Reader, Row};
+use crate::paths::Paths;
+use crate::tables::{self, Choice, Choices, Far, Lane, Local, Peer, Reader, Role, Row, Rows};
 use crate::worker::{Command, WorkerHandle};
 use numbers::Numbers;
 
 mod connections;
+mod drain;
 mod globalnet;
 mod ipsec;
 mod numbers;
@@ -46,6 +50,8 @@ struct Cable {
     peer: Arc<Peer>,
     choice: Choice,
     lane: Lane,
+    /// How its path is probed, if it is.
+    watch: Option<Watch>,
     machine: StatusMachine,
     last: Option<LaneReport>,
     established: Option<i64>,
@@ -53,7 +59,7 @@ struct Cable {
 
 /// A cable that was cut.
 struct Leaving {
-    cluster: String,
+    far: Far,
     lane: Lane,
     /// Whether what is under way is still opened and let in.
     opens: bool,
@@ -61,11 +67,21 @@ struct Leaving {
     until: Instant,
 }
 
+/// The gateways that there are besides this one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Gateways<'a> {
+    /// Of remote clusters.
+    pub targets: &'a [Target],
+    /// Of our own cluster.
+    pub siblings: &'a [Member],
+    /// The cable name of our own cluster's sole Endpoint: who leads, as far as is known.
+    pub leader: Option<&'a str>,
+}
+
 /// What tables were last published for.
 #[derive(PartialEq, Eq)]
 struct Published {
-    rows: Vec<Row>,
-    leaving: Vec<(String, LaneId)>,
+    rows: Rows,
     icmp_sources: Vec<IpAddr>,
     /// The number of the rules for translation.
     rules: Option<u64>,
@@ -80,15 +96,21 @@ pub struct Engine {
     raw_esp: Offloads,
     tables: Arc<ArcSwap<Tables>>,
     workers: Vec<WorkerHandle>,
+    /// What the workers know of the cables' paths.
+    paths: Paths,
+    /// What the workers know of the other gateways of this cluster.
+    fleet: Arc<Fleet>,
     numbers: Numbers,
     reader: Reader,
     is_active: bool,
     /// What the newest Endpoints are.
     admitted: tables::Admitted,
-    /// The newest choice for each, by object name: while discovery looks anew, the old one stays.
-    choices: BTreeMap<String, Choice>,
-    /// Of `admitted`, those that overlap nobody who comes before them.
+    leader: Option<String>,
+    /// The newest choice for each, by cable name: while discovery looks anew, the old one stays.
+    choices: Choices,
+    /// Of the remote ones in `admitted`, those that overlap nobody who comes before them.
     wanted: Vec<Arc<Peer>>,
+    /// By cable name: another object that says the same of a gateway changes nothing.
     cables: BTreeMap<String, Cable>,
     by_lane: BTreeMap<LaneId, String>,
     by_row: BTreeMap<CableId, String>,
@@ -112,6 +134,7 @@ impl Engine {
         workers: Vec<WorkerHandle>,
         first_lane: u16,
     ) -> Self {
+        let fleet = Fleet::new(GatewayKey::of(&local.site.cable_name), 0, Instant::now());
         Self {
             local,
             kind,
@@ -120,10 +143,13 @@ impl Engine {
             tables,
             numbers: Numbers::new(workers.iter().map(|worker| worker.id), first_lane),
             workers,
+            paths: Paths::default(),
+            fleet,
             reader: Reader::default(),
             is_active: true,
             admitted: tables::Admitted::default(),
-            choices: BTreeMap::new(),
+            leader: None,
+            choices: Choices::new(),
             wanted: Vec::new(),
             cables: BTreeMap::new(),
             by_lane: BTreeMap::new(),
@@ -146,6 +172,32 @@ impl Engine {
         self
     }
 
+    /// Follows what these workers know of paths.
+    #[must_use]
+    pub fn with_paths(mut self, paths: Paths, fleet: Arc<Fleet>) -> Self {
+        self.paths = paths;
+        self.fleet = fleet;
+        self
+    }
+
+    /// What the workers know of the cables' paths.
+    #[must_use]
+    pub fn paths(&self) -> &Arc<Board> {
+        &self.paths.board
+    }
+
+    /// The board's generation, told whenever the state or the MTU of a path has changed.
+    #[must_use]
+    pub fn path_changes(&self) -> watch::Receiver<u64> {
+        self.paths.changed.subscribe()
+    }
+
+    /// What the workers know of the other gateways of this cluster, for translation.
+    #[must_use]
+    pub fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
+    }
+
     /// Whether ESP to this address has to go through UDP for want of another socket.
     fn needs_udp(&self, address: SocketAddr) -> bool {
         let raw = if address.is_ipv4() { Offloads::RAW_ESP4 } else { Offloads::RAW_ESP6 };
@@ -164,23 +216,28 @@ impl Engine {
         &self.workers
     }
 
-    /// Makes the cables fit the Endpoints that there are and the addresses that were chosen for them, by cable name.
-    /// An Endpoint gets its cable when it has a choice; one that had a choice before keeps it until there is another.
-    pub async fn reconcile(&mut self, endpoints: &[Endpoint], choices: &Choices, now: Instant) {
-        self.admitted = self.reader.read(endpoints, &self.local, &*self.kind);
+    /// Makes the cables fit the gateways that there are and the addresses that were chosen for them, by cable name.
+    /// One gets its cable when it has a choice; one that had a choice before keeps it until there is another. Siblings
+    /// need none.
+    pub async fn reconcile(&mut self, gateways: &Gateways<'_>, choices: &Choices, now: Instant) {
+        let Gateways { targets, siblings, leader } = *gateways;
+        self.admitted = self.reader.read(targets, siblings, &self.local, &*self.kind);
+        self.leader = leader.map(str::to_owned);
         let mut known = std::mem::take(&mut self.choices);
-        for peer in &self.admitted.peers {
-            let newest = choices.get(&peer.facts.cable_name).copied();
-            if let Some(choice) = newest.or_else(|| known.remove(&peer.name)) {
-                self.choices.insert(peer.name.clone(), choice);
+        for peer in self.admitted.peers.iter().chain(&self.admitted.siblings) {
+            let name = &peer.facts.cable_name;
+            let newest = peer.own_choice().or_else(|| choices.get(name).copied());
+            if let Some(choice) = newest.or_else(|| known.remove(name)) {
+                self.choices.insert(name.clone(), choice);
             }
         }
         self.converge(now).await;
     }
 
-    /// Makes the gateway active or passive. A passive one has no cables: packets for a remote cluster are dropped, and
-    /// what peers have sent a moment ago is still delivered. Active again, all cables are made anew. Losing leadership
-    /// alone is no reason to call it: traffic goes on until somebody else takes over.
+    /// Makes the gateway active or passive towards clusters that know one gateway of ours; with those that know of several
+    /// it has cables all the time. A passive one has none of these cables: packets for such a cluster go to a sibling or
+    /// are dropped, and what peers have sent a moment ago is still delivered. Active again, these cables are made anew.
+    /// Losing leadership alone is no reason to call it: traffic goes on until somebody else takes over.
     pub async fn set_active(&mut self, is_active: bool, now: Instant) {
         if self.is_active == is_active {
             return;
@@ -190,17 +247,39 @@ impl Engine {
         self.converge(now).await;
     }
 
-    /// Whether there are to be cables.
+    /// Whether there are to be cables to clusters that know one gateway of ours.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.is_active
     }
 
-    /// The remote Endpoints that are to be connected to, whether they are yet or not: oldest cluster first, within a
-    /// cluster the newest first.
+    /// The remote gateways that somebody of ours is to be connected to, whether we are or not: oldest cluster first, within
+    /// a cluster the newest first.
     #[must_use]
     pub fn peers(&self) -> &[Arc<Peer>] {
         &self.wanted
+    }
+
+    /// Those that this gateway is to have a cable to, whether it has yet or not.
+    pub fn own_peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
+        self.wanted.iter().filter(|peer| self.has_cable_to(peer))
+    }
+
+    /// The other gateways of our own cluster, by cable name.
+    #[must_use]
+    pub fn siblings(&self) -> &[Arc<Peer>] {
+        &self.admitted.siblings
+    }
+
+    /// The lane and the row of counters and states of a cable, by its name.
+    #[must_use]
+    pub fn lane(&self, cable_name: &str) -> Option<Lane> {
+        self.cables.get(cable_name).map(|cable| cable.lane)
+    }
+
+    /// Whether this gateway is to have a cable to another.
+    fn has_cable_to(&self, peer: &Peer) -> bool {
+        self.is_active || peer.role != Role::Sole
     }
 
     /// How often a remote Endpoint was read since the start: once for each of its versions.
@@ -213,11 +292,10 @@ impl Engine {
         self.release(now);
         // Who is refused for an overlap does not depend on which lane a cable has.
         let dummy = Lane { lane: LaneId(0), cable: CableId(0) };
-        let lane_of = |peer: &Peer| self.choices.contains_key(&peer.name).then_some(dummy);
+        let lane_of = |peer: &Peer| self.choices.contains_key(&peer.facts.cable_name).then_some(dummy);
         let peers = &self.admitted.peers;
-        let rows: Vec<Row> =
-            peers.iter().map(|peer| Row { peer: Arc::clone(peer), lane: lane_of(peer) }).collect();
-        let (_, overlapping) = tables::build(0, &self.local, &rows, &[]);
+        let remote = peers.iter().map(|peer| Row { peer: Arc::clone(peer), lane: lane_of(peer) }).collect();
+        let (_, overlapping) = tables::build(0, &self.local, &Rows { remote, ..Rows::default() });
         let is_refused: BTreeSet<&str> = overlapping.iter().map(|entry| entry.cluster.as_str()).collect();
         let is_wanted = |peer: &&Arc<Peer>| !is_refused.contains(peer.facts.cluster_id.as_str());
         self.wanted = peers.iter().filter(is_wanted).cloned().collect();
@@ -225,8 +303,9 @@ impl Engine {
         refused.extend(overlapping);
 
         let drains = self.cut_unwanted(now);
-        for peer in self.wanted.clone() {
-            if let Some(&choice) = self.choices.get(&peer.name).filter(|_| self.is_active)
+        let own = self.own_peers().chain(self.siblings()).cloned().collect::<Vec<_>>();
+        for peer in own {
+            if let Some(&choice) = self.choices.get(&peer.facts.cable_name)
                 && let Err(reason) = self.connect(&peer, choice, now)
             {
                 let (cluster, endpoint) = (peer.facts.cluster_id.clone(), Some(peer.name.clone()));
@@ -287,12 +366,12 @@ impl Engine {
 
     /// Cuts the cables that are not to be; returns their lanes and until when these may still open.
     fn cut_unwanted(&mut self, now: Instant) -> Vec<(LaneId, Instant)> {
-        let wanted: BTreeMap<&str, &Peer> =
-            self.wanted.iter().map(|peer| (peer.name.as_str(), &**peer)).collect();
-        let clusters: BTreeSet<&str> = wanted.values().map(|peer| peer.facts.cluster_id.as_str()).collect();
-        let is_active = self.is_active;
+        let own = self.own_peers().chain(self.siblings());
+        let own: BTreeMap<&str, &Peer> = own.map(|peer| (peer.facts.cable_name.as_str(), &**peer)).collect();
+        let ends: BTreeSet<Far> = self.wanted.iter().chain(self.siblings()).map(|peer| far(peer)).collect();
         let is_gone = |name: &str, cable: &Cable| {
-            !is_active || wanted.get(name).is_none_or(|peer| peer.identity != cable.peer.identity)
+            own.get(name)
+                .is_none_or(|peer| peer.identity != cable.peer.identity || far(peer) != far(&cable.peer))
         };
         let gone: Vec<String> = self
             .cables
@@ -303,28 +382,33 @@ impl Engine {
         let mut drains = Vec::new();
         for name in gone {
             let Some(cable) = self.cables.remove(&name) else { continue };
-            let (lane, cluster) = (cable.lane, cable.peer.facts.cluster_id.clone());
+            let (lane, far) = (cable.lane, far(&cable.peer));
             self.by_lane.remove(&lane.lane);
             self.by_row.remove(&lane.cable);
             self.numbers.cut(lane);
-            // While the cluster is there, what it sealed a moment ago is welcome.
-            let opens = clusters.contains(cluster.as_str());
-            tracing::info!(endpoint = %name, drains = opens, "cable removed");
+            // While the far end is there, what it sealed a moment ago is welcome.
+            let opens = ends.contains(&far);
+            tracing::info!(cable = %name, drains = opens, "cable removed");
             drains.push((lane.lane, if opens { now + DRAIN } else { now }));
             // Its number and its counters' row are not given to another one while anybody may look at them.
-            self.leaving.push(Leaving { cluster, lane, opens, until: now + DRAIN });
+            self.leaving.push(Leaving { far, lane, opens, until: now + DRAIN });
         }
         drains
     }
 
     /// Makes a peer's cable, or has the one there is follow its Endpoint.
     fn connect(&mut self, peer: &Arc<Peer>, choice: Choice, now: Instant) -> Result<(), String> {
-        let address = peer.address(choice);
-        if let Some(cable) = self.cables.get_mut(&peer.name) {
+        let (address, name) = (peer.address(choice), &peer.facts.cable_name);
+        let watch = peer.watch(&self.local);
+        if let Some(cable) = self.cables.get_mut(name) {
             let lane = cable.lane.lane;
             let has_moved = cable.peer.address(cable.choice) != address;
             cable.peer = Arc::clone(peer);
             cable.choice = choice;
+            let is_watched_otherwise = std::mem::replace(&mut cable.watch, watch) != watch;
+            if is_watched_otherwise {
+                self.tell(lane, LaneCommand::Watch { lane, watch });
+            }
             if has_moved {
                 tracing::info!(endpoint = %peer.name, peer = %address, "the peer's Endpoint has another address");
                 self.kind.set_peer(lane, address);
@@ -339,7 +423,7 @@ impl Engine {
             lane: lane.lane,
             cable: lane.cable,
             peer: Some(address),
-            local: self.local.site.clone(),
+            local: peer.near(&self.local.site),
             remote: peer.site(),
             uses_nat: choice.use_nat || self.needs_udp(address),
         };
@@ -349,12 +433,13 @@ impl Engine {
             error.to_string()
         })?;
         tracing::info!(endpoint = %peer.name, cluster = %peer.facts.cluster_id, peer = %address, worker = owner_of(lane.lane).0, "Successfully installed Endpoint cable {:?}", peer.facts.cable_name);
-        self.tell(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel });
-        self.by_lane.insert(lane.lane, peer.name.clone());
-        self.by_row.insert(lane.cable, peer.name.clone());
+        self.tell(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel, watch });
+        self.by_lane.insert(lane.lane, name.clone());
+        self.by_row.insert(lane.cable, name.clone());
         let machine = StatusMachine::new(now);
-        let cable = Cable { peer: Arc::clone(peer), choice, lane, machine, last: None, established: None };
-        self.cables.insert(peer.name.clone(), cable);
+        let cable =
+            Cable { peer: Arc::clone(peer), choice, lane, watch, machine, last: None, established: None };
+        self.cables.insert(name.clone(), cable);
         Ok(())
     }
 
@@ -377,12 +462,6 @@ impl Engine {
     fn publish(&mut self) {
         let next = Published {
             rows: self.rows(),
-            leaving: self
-                .leaving
-                .iter()
-                .filter(|leaving| leaving.opens)
-                .map(|leaving| (leaving.cluster.clone(), leaving.lane.lane))
-                .collect(),
             icmp_sources: self.local.icmp_sources.clone(),
             rules: self.local.translation.as_ref().map(|translation| translation.rules.epoch()),
         };
@@ -390,18 +469,21 @@ impl Engine {
             return;
         }
         self.epoch += 1;
-        let (tables, _) = tables::build(self.epoch, &self.local, &next.rows, &next.leaving);
+        let (tables, _) = tables::build(self.epoch, &self.local, &next.rows);
         self.tables.store(Arc::new(tables));
         self.published = Some(next);
     }
 
-    /// The wanted Endpoints with their cables.
-    fn rows(&self) -> Vec<Row> {
-        let row = |peer: &Arc<Peer>| Row {
-            peer: Arc::clone(peer),
-            lane: self.cables.get(&peer.name).map(|cable| cable.lane),
-        };
-        self.wanted.iter().map(row).collect()
+    /// The gateways that there are with their cables.
+    fn rows(&self) -> Rows {
+        let row = |peer: &Arc<Peer>| Row { peer: Arc::clone(peer), lane: self.lane(&peer.facts.cable_name) };
+        let leaving = self.leaving.iter().filter(|leaving| leaving.opens);
+        Rows {
+            remote: self.wanted.iter().map(row).collect(),
+            siblings: self.siblings().iter().map(row).collect(),
+            leaving: leaving.map(|leaving| (leaving.far.clone(), leaving.lane.lane)).collect(),
+            leader: self.leader.clone(),
+        }
     }
 
     /// Begins a new handshake on every cable.
@@ -422,8 +504,16 @@ impl Engine {
     /// The name of the cable that a counter row belongs to.
     #[must_use]
     pub fn cable_name(&self, cable: CableId) -> Option<&str> {
-        let name = self.by_row.get(&cable)?;
-        Some(&self.cables.get(name)?.peer.facts.cable_name)
+        self.by_row.get(&cable).map(String::as_str)
+    }
+
+    /// The cables to the other gateways of this cluster, by the names of those, and the cables to gateways of other clusters.
+    #[must_use]
+    pub fn far_ends(&self) -> (BTreeMap<&str, CableId>, BTreeSet<CableId>) {
+        let is_near = |entry: &&Cable| entry.peer.facts.cluster_id == self.local.cluster_id;
+        let (near, far): (Vec<&Cable>, Vec<&Cable>) = self.cables.values().partition(is_near);
+        let named = near.into_iter().map(|entry| (entry.peer.facts.cable_name.as_str(), entry.lane.cable));
+        (named.collect(), far.into_iter().map(|entry| entry.lane.cable).collect())
     }
 
     /// Names of all cables, by counter row.
@@ -437,6 +527,14 @@ impl Engine {
     pub fn established(&self) -> Vec<(String, i64)> {
         let up = |cable: &Cable| Some((cable.peer.facts.cable_name.clone(), cable.established?));
         self.cables.values().filter_map(up).collect()
+    }
+}
+
+/// What is at the far end of a cable to a gateway.
+fn far(peer: &Peer) -> Far {
+    match peer.role {
+        Role::Sibling => Far::Sibling(peer.facts.cable_name.clone()),
+        Role::Member | Role::Sole => Far::Cluster(peer.facts.cluster_id.clone()),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use rand_core::OsRng;
 use trieste_cables::ipsec::{IpsecKind, KindSettings, SlowHalf};
+use trieste_cables::vxlan::{self, VxlanKind};
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, keys};
 
@@ -53,7 +54,7 @@ pub struct Kinds {
 }
 
 impl Default for Kinds {
-    /// WireGuard and IPsec.
+    /// WireGuard, IPsec and VXLAN.
     fn default() -> Self {
         let mut kinds = Self { makers: BTreeMap::new() };
         kinds.register("wireguard", |context| {
@@ -69,6 +70,13 @@ impl Default for Kinds {
             Ok(WireguardKind::new(private, psk, &config.tun_name, context.now).into())
         });
         kinds.register(IPSEC_DRIVER, ipsec);
+        kinds.register(vxlan::NAME, |context| {
+            tracing::warn!(
+                "the vxlan cable neither encrypts nor authenticates: whoever is on the way between the gateways can read \
+                 and change all traffic; use it on networks that you trust"
+            );
+            Ok(VxlanKind::new(&context.config.tun_name, context.now).into())
+        });
         kinds
     }
 }

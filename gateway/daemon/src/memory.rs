@@ -18,6 +18,7 @@ use trieste_control::conditions::Conditions;
 use trieste_control::globalnet::GlobalnetState;
 use trieste_control::publicip;
 
+use crate::control::RememberedMembers;
 use crate::settings::NodeSettings;
 use crate::state;
 
@@ -45,6 +46,8 @@ pub struct Remembered {
     pub public_ip: Option<IpAddr>,
     /// The resolver that had said so.
     pub public_ip_resolver: Option<String>,
+    /// The other gateways.
+    pub members: RememberedMembers,
     /// What is translated, and how.
     pub globalnet: Option<GlobalnetState>,
 }

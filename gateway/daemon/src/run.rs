@@ -1,8 +1,9 @@
 //! Starting, running and stopping a gateway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io::IsTerminal as _;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,23 +19,25 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use trieste_cables::Site;
 use trieste_control::admin::{GatewayStatus, IoCapability, Severity, SnapshotStatus};
-use trieste_control::api::{EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
+use trieste_control::api::{EndpointSpec, HaStatus, Kind, NoticeKey, ObjectKey, ensure_valid_name};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::{self, Candidate, ElectionConfig};
 use trieste_control::leader::{self, LeaderConfig};
+use trieste_control::members::{self, Inputs, MembersConfig, SlotTimes};
 use trieste_control::publicip::{HttpsClient, PublicIp, PublicIpWatcher, Resolvers};
 use trieste_control::publish::{OwnPod, Publisher, keep_pod_label};
 use trieste_control::recorder::Recorder;
 use trieste_control::store::{AnyStore, Location, Store as _};
 use trieste_control::sync::SyncConfig;
 use trieste_nat::OwnerKey;
-use trieste_packet::CableId;
-use trieste_pipeline::Tables;
+use trieste_packet::{CableId, GatewayKey};
+use trieste_pipeline::services::Services;
+use trieste_pipeline::{Fleet, Tables};
 
 use crate::admin::{self, AdminState};
 use crate::capture::CaptureHub;
 use crate::config::{CommandLine, Config, Psk};
-use crate::control::{self, Control, Driver, Globalnet, State};
+use crate::control::{self, Company, Control, Driver, Globalnet, State};
 use crate::devices::{Devices, OUTER_MARK};
 use crate::engine::Engine;
 use crate::globalnet::board::Board;
@@ -45,8 +48,11 @@ use crate::kinds::{KindContext, Kinds, Made};
 use crate::memory::{Memory, Remembered};
 use crate::natdiscovery::Discovery;
 use crate::node::{self, Found, Node};
+use crate::notice::Notices;
+use crate::paths::Paths;
 use crate::probe;
 use crate::role::{self, BrokerView, Duties};
+use crate::services::Following;
 use crate::settings::NodeSettings;
 use crate::shared::{Shared, Sources, SyncTotals};
 use crate::status::{self, Fixed};
@@ -156,28 +162,24 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let spec = node::endpoint(config, &node, &found, &driver.name, driver.backend_config.clone());
 
     let (owners, files, restored) = before(config, state_dir);
-    let PacketPath { mut engine, mut ended, hub, names, io } =
+    let PacketPath { mut engine, mut ended, hub, names, io, services } =
         PacketPath::start(config, &node, devices, made, &spec, files.is_some())?;
     let board = board(config, &mut engine, restored, &conditions);
-    let fixed = Fixed {
-        started: Timestamp::now(),
-        cluster: config.cluster_id.clone(),
-        hostname: node.hostname.clone(),
-        io,
-    };
+    let fixed = fixed(config, &node, io);
 
-    let local_discovery = control::discovery_local(config, &spec, &found, node.private_ip);
-    let discovery =
-        Discovery::start(local_discovery, state_dir.map(Into::into), OUTER_MARK, conditions.clone());
+    let (discovery, notices) = outside(config, (&node, &spec, &found), state_dir, &engine, &conditions)?;
     let probes = config.health_check.map(|check| probe::start(config, check, conditions.clone()));
     let first = status::Live { endpoint: spec.clone(), ..status::Live::default() };
     let (endpoint_sender, endpoint) = watch::channel(spec);
     let known = is_sought.then(|| public_ip.public_ip.clone());
+    let told = (&endpoint, remembered.as_ref());
+    let company = company(config, (&node, notices.key()), (&store, broker.clone()), told, &conditions);
     let mut office = Office::open(config, &node, &store, broker.clone(), (endpoint, known), &conditions);
 
     let sources = office.sources(&store, broker, remembered.as_ref());
     let first = status::document(&fixed, &engine, first, now);
     let shared = Arc::new(Shared::new(first, &config.namespace, sources, Arc::clone(&board)));
+    let delivering = deliver(config, &node, &store, services, &conditions);
     let (stop_sender, stop_receiver) = watch::channel(false);
     let (end_sender, end_receiver) = watch::channel(false);
     let servers = spawn_servers(listeners, &shared, (&hub, &board, engine.ike()), &end_receiver);
@@ -197,16 +199,19 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         broker: office.broker.clone(),
         endpoint: endpoint_sender,
         discovery,
+        notices,
         probes,
         public_ip,
         recorder: office.recorder.clone(),
         memory: state_dir.map(|_| memory.keep(conditions.clone())),
         globalnet: Globalnet { duty, board: Arc::clone(&board), owners, files },
+        company,
         conditions,
         state: State::new(found, remembered, is_guess),
     };
     control.refresh(&mut engine).await;
-    let publisher = Publisher::new(Arc::new(store), &config.namespace, &config.cluster_id, &node.hostname);
+    let publisher = Publisher::new(Arc::new(store), &config.namespace, &config.cluster_id, &node.hostname)
+        .sparing(control.company.spared());
     let heartbeat = tokio::spawn(heartbeat(publisher.clone(), Arc::clone(&shared), stop_receiver));
     let leaving = async {
         stop.await;
@@ -221,12 +226,8 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
 
     notify(&[sd_notify::NotifyState::Stopping]);
     if let Err(error) = &outcome {
-        shared.fail(&format!("{error:#}"));
-        // A successor need not wait for the Lease to expire, and the object says why there is one (behaviour §3.4).
         heartbeat.abort();
-        office.candidate.release(STOP_TIMEOUT).await;
-        let last_word = publisher.put_gateway(status::published(&shared.status.load()), Timestamp::now());
-        let _ = tokio::time::timeout(STOP_TIMEOUT, last_word).await;
+        say_why(error, &shared, &office, &publisher).await;
     }
     // All at once: upstream's pods have a second from being asked to being killed.
     let farewell = async {
@@ -236,11 +237,68 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         futures::future::join_all(servers).await;
     };
     let _ = tokio::time::timeout(STOP_TIMEOUT, farewell).await;
+    delivering.abort();
     // Its last round has what the workers said to their end.
     board.set_keeper(None);
     office.close().await;
     tracing::info!("gateway has stopped; its TUN device stays, so that nothing leaves in clear");
     outcome
+}
+
+/// What does not change while the gateway runs.
+fn fixed(config: &Config, node: &Node, io: Vec<IoCapability>) -> Fixed {
+    let (cluster, hostname) = (config.cluster_id.clone(), node.hostname.clone());
+    Fixed { started: Timestamp::now(), cluster, hostname, io }
+}
+
+/// Starts to follow which node serves what.
+fn deliver(
+    config: &Config,
+    node: &Node,
+    store: &AnyStore,
+    services: Arc<ArcSwap<Services>>,
+    conditions: &Conditions,
+) -> tokio::task::JoinHandle<()> {
+    let following = Following {
+        store: store.clone(),
+        namespace: config.namespace.clone(),
+        node: config.node_name.clone().unwrap_or_else(|| node.hostname.clone()),
+        networks: config.service_cidrs.clone(),
+        services,
+        conditions: conditions.clone(),
+    };
+    tokio::spawn(following.run())
+}
+
+/// What asks and tells outside of cables: NAT discovery, and notices to route agents.
+fn outside(
+    config: &Config,
+    (node, spec, found): (&Node, &EndpointSpec, &Found),
+    state_dir: Option<&std::path::Path>,
+    engine: &Engine,
+    conditions: &Conditions,
+) -> anyhow::Result<(Discovery, Notices)> {
+    let local = control::discovery_local(config, spec, found, node.private_ip);
+    let discovery = Discovery::start(local, state_dir.map(Into::into), OUTER_MARK, conditions.clone());
+    let here = SocketAddr::new(node.private_ip, config.notice_port);
+    let paths = (Arc::clone(engine.paths()), engine.path_changes());
+    let notices = Notices::start(&spec.cable_name, here, state_dir, paths, conditions.clone())
+        .context("starting the thread for notices")?;
+    Ok((discovery, notices))
+}
+
+/// Leaves the last word of a gateway that cannot go on. A successor need not wait for the Lease to expire, and the object
+/// says why there is one (behaviour §3.4).
+async fn say_why(
+    error: &anyhow::Error,
+    shared: &Shared,
+    office: &Office,
+    publisher: &Publisher<Arc<AnyStore>>,
+) {
+    shared.fail(&format!("{error:#}"));
+    office.candidate.release(STOP_TIMEOUT).await;
+    let last_word = publisher.put_gateway(status::published(&shared.status.load()), Timestamp::now());
+    let _ = tokio::time::timeout(STOP_TIMEOUT, last_word).await;
 }
 
 /// The kind of cable that is configured.
@@ -279,6 +337,38 @@ fn open_devices(config: &Config, node: &Node) -> anyhow::Result<Devices> {
     Devices::adopt(config, inherited).context("taking over inherited descriptors")
 }
 
+/// Starts to tell of this gateway and to follow the others, from what is remembered of them.
+fn company(
+    config: &Config,
+    (node, key): (&Node, NoticeKey),
+    (store, broker): (&AnyStore, Option<AnyStore>),
+    (endpoint, remembered): (&watch::Receiver<EndpointSpec>, Option<&Remembered>),
+    conditions: &Conditions,
+) -> Company {
+    let (draining, is_draining) = watch::channel(false);
+    let (heard, heard_by) = watch::channel(BTreeSet::new());
+    let members = MembersConfig {
+        namespace: config.namespace.clone(),
+        broker_namespace: config.broker_namespace.clone(),
+        cluster_id: config.cluster_id.clone(),
+        hostname: node.hostname.clone(),
+        is_wanted: config.all_gateways_active,
+        has_slots: !config.global_cidrs.is_empty(),
+        notice_key: Some(key),
+        times: SlotTimes::default(),
+    };
+    let inputs = Inputs {
+        endpoint: endpoint.clone(),
+        draining: is_draining,
+        heard: heard_by,
+        conditions: conditions.clone(),
+    };
+    let known = remembered.filter(|_| config.all_gateways_active);
+    let known = known.map(|known| known.members.members(Instant::now(), Timestamp::now()));
+    let handle = members::spawn(store.clone(), broker, &members, &inputs, known.unwrap_or_default());
+    Company { handle, draining, heard }
+}
+
 /// Starts to look for the public address, from the one that was found last. Gives whether anybody is asked.
 fn follow_public_ip(
     config: &Config,
@@ -314,7 +404,8 @@ fn board(config: &Config, engine: &mut Engine, restored: Restored, conditions: &
     let begun_with = SnapshotStatus { not_restored: restored.expired, ..SnapshotStatus::default() };
     engine.set_sessions(restored.records);
     let workers = engine.workers().to_vec();
-    Arc::new(Board::new(!config.global_cidrs.is_empty(), workers, conditions.clone(), begun_with))
+    let board = Board::new(!config.global_cidrs.is_empty(), workers, conditions.clone(), begun_with);
+    Arc::new(board.with_fleet(Arc::clone(engine.fleet())))
 }
 
 /// Workers, what they share, and what drives them.
@@ -324,6 +415,7 @@ struct PacketPath {
     hub: Arc<CaptureHub>,
     names: Arc<ArcSwap<BTreeMap<u16, String>>>,
     io: Vec<IoCapability>,
+    services: Arc<ArcSwap<Services>>,
 }
 
 impl PacketPath {
@@ -341,10 +433,23 @@ impl PacketPath {
             .with_cable_names(move |cable: CableId| lookup.load().get(&cable.0).cloned());
         let hub = Arc::new(hub);
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
+        let paths = Paths::default();
+        let services: Arc<ArcSwap<Services>> = Arc::default();
+        let fleet = Fleet::new(GatewayKey::of(&spec.cable_name), OsRng.next_u64(), Instant::now());
         let carried = made.kind.carries_esp().then(|| devices.carry_esp(config));
+        if made.kind.knows_peers_by_address() {
+            devices.carry_vxlan();
+        }
         let io = devices.capabilities();
-        let (workers, ended_sender, ended) =
-            spawn_workers(config, devices, &made.kind, &tables, &hub, keeps_sessions)?;
+        let (workers, ended_sender, ended) = spawn_workers(
+            config,
+            devices,
+            &made.kind,
+            &tables,
+            &hub,
+            keeps_sessions,
+            (&paths, &fleet, &services),
+        )?;
         let local = Local {
             cluster_id: config.cluster_id.clone(),
             site: Site {
@@ -362,9 +467,10 @@ impl PacketPath {
         let slow_half = made.slow_half;
         let ike =
             slow_half.map(|slow_half| ike::spawn(slow_half, workers.clone(), ended_sender)).transpose()?;
-        let engine =
-            Engine::new(local, made.kind, tables, workers, u16::from_le_bytes([a, b])).with_ike(ike, carried);
-        Ok(Self { engine, ended, hub, names, io })
+        let engine = Engine::new(local, made.kind, tables, workers, u16::from_le_bytes([a, b]))
+            .with_ike(ike, carried)
+            .with_paths(paths, fleet);
+        Ok(Self { engine, ended, hub, names, io, services })
     }
 }
 

@@ -17,6 +17,7 @@ use trieste_control::sync::SyncStats;
 use crate::admin::Health;
 use crate::globalnet::board::Board;
 use crate::metrics::{IkeNumbers, MetricsExtra, ProcessStats};
+use crate::notice::NoticeNumbers;
 use crate::status;
 
 /// The newest status and the numbers beside it.
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) established: Mutex<Vec<(String, Duration)>>,
     pub(crate) workers: Mutex<Vec<(u32, trieste_pipeline::Counters)>>,
     pub(crate) discovery: Mutex<natdiscovery::Counters>,
+    pub(crate) notices: Mutex<NoticeNumbers>,
     pub(crate) ike: Mutex<Option<IkeNumbers>>,
     pub(crate) iterations: AtomicU64,
     pub(crate) failure: Mutex<String>,
@@ -61,6 +63,7 @@ impl Shared {
             established: Mutex::default(),
             workers: Mutex::default(),
             discovery: Mutex::default(),
+            notices: Mutex::default(),
             ike: Mutex::default(),
             iterations: AtomicU64::new(0),
             failure: Mutex::default(),
@@ -104,6 +107,7 @@ impl Shared {
                 .collect(),
             sync: sync.sum(),
             discovery: *self.discovery.lock().unwrap_or_else(PoisonError::into_inner),
+            notices: *self.notices.lock().unwrap_or_else(PoisonError::into_inner),
             events: recorder.counts(),
             started_from_memory: *started_from_memory,
             globalnet: self.board.is_enabled().then(|| self.board.status()),

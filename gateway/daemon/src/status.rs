@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use trieste_control::admin::{
-    BrokerStatus, CableStatus, Condition, Conservation, DropCount, ElectionStatus, EventRecord, FeatureState,
-    GatewayStatus, IoCapability, RefusedCluster, WorkerState, WorkerStatus,
+    BrokerStatus, CableStatus, Condition, Conservation, DrainStatus, DropCount, ElectionStatus, EventRecord,
+    FeatureState, GatewayStatus, IoCapability, RefusedCluster, WorkerState, WorkerStatus,
 };
 use trieste_control::api::{EndpointSpec, HaStatus, PublishedStatus};
 
@@ -50,6 +50,10 @@ pub struct Live {
     pub conditions: Vec<Condition>,
     /// What happened.
     pub events: Vec<EventRecord>,
+    /// Whether all gateways of this cluster are active.
+    pub is_multi: bool,
+    /// How far this gateway has handed its flows over.
+    pub drain: Option<DrainStatus>,
     /// Why the gateway cannot work; empty if it can.
     pub failure: String,
 }
@@ -60,6 +64,7 @@ pub fn document(fixed: &Fixed, engine: &Engine, live: Live, now: std::time::Inst
     let published: Vec<(&WorkerHandle, Published)> =
         engine.workers().iter().map(|worker| (worker, worker.published())).collect();
     let unix_ms = Timestamp::now().as_millisecond();
+    let ha_status = ha_status(&live);
     let mut refused = live.refused;
     let from_sync = refused.len();
     for entry in engine.refused() {
@@ -75,21 +80,28 @@ pub fn document(fixed: &Fixed, engine: &Engine, live: Live, now: std::time::Inst
         started: fixed.started,
         cluster: fixed.cluster.clone(),
         hostname: fixed.hostname.clone(),
-        ha_status: if live.election.is_leader { HaStatus::Active } else { HaStatus::Passive },
+        ha_status,
         failure: live.failure,
         workers: published.iter().map(|(handle, view)| worker(handle, view)).collect(),
         io: fixed.io.clone(),
         endpoint: live.endpoint,
         connections,
+        siblings: engine.sibling_connections(now, unix_ms),
         drops: published.iter().flat_map(|(handle, view)| drops(engine, handle, view)).collect(),
         refused,
         broker: live.broker,
         store: live.store,
         election: Some(live.election),
+        drain: live.drain,
         conditions: live.conditions,
         events: live.events,
         conservation: conservation(&published),
     }
+}
+
+/// Whether this gateway carries traffic: all do, or the leader does.
+fn ha_status(live: &Live) -> HaStatus {
+    if live.election.is_leader || live.is_multi { HaStatus::Active } else { HaStatus::Passive }
 }
 
 fn worker(handle: &WorkerHandle, view: &Published) -> WorkerStatus {

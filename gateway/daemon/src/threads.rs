@@ -9,12 +9,14 @@ use rand_core::{OsRng, RngCore as _};
 use tokio::sync::mpsc;
 use trieste_cables::CableKind;
 use trieste_packet::{PoolConfig, WorkerId};
-use trieste_pipeline::{Config as PipelineConfig, NatConfig, Pipeline, Tables};
+use trieste_pipeline::services::Services;
+use trieste_pipeline::{Config as PipelineConfig, Fleet, NatConfig, Pipeline, Tables};
 
 use crate::capture::CaptureHub;
 use crate::config::{Config, ConfigError, Cpus};
 use crate::devices::Devices;
 use crate::handoff::Exchange;
+use crate::paths::Paths;
 use crate::worker::{DeviceWait, Worker, WorkerHandle, WorkerParts};
 
 /// Tells that a worker has ended, and why.
@@ -29,6 +31,7 @@ pub(crate) fn spawn_workers(
     tables: &Arc<ArcSwap<Tables>>,
     hub: &Arc<CaptureHub>,
     keeps_sessions: bool,
+    (paths, fleet, services): (&Paths, &Arc<Fleet>, &Arc<ArcSwap<Services>>),
 ) -> anyhow::Result<(Vec<WorkerHandle>, mpsc::UnboundedSender<anyhow::Error>, Ended)> {
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let mut pollers = Vec::new();
@@ -46,20 +49,26 @@ pub(crate) fn spawn_workers(
             pool: PoolConfig::default(),
             seed: OsRng.next_u64(),
             nat: nat_config(config, keeps_sessions),
+            health: config.health,
+            board: Arc::clone(&paths.board),
+            fleet: Arc::clone(fleet),
         };
+        let mut pipeline = Pipeline::new(pipeline, Arc::clone(tables), kind.gate(), now);
+        pipeline.follow_services(Arc::clone(services));
         let cpu = cpus.get(usize::from(id) % cpus.len().max(1)).copied();
         let waker = poller.waker();
         let mut wait = DeviceWait::new(poller, &tun, &wire).context("waiting for the devices")?;
         let parts = WorkerParts {
             id: WorkerId(id),
             cpu,
-            pipeline: Pipeline::new(pipeline, Arc::clone(tables), kind.gate(), now),
+            pipeline,
             tun,
             wire,
             exchange: Arc::clone(&exchange),
             hub: Some(Arc::clone(hub)),
             feed: keeps_sessions.then(Arc::default),
             waker: Some(waker),
+            paths_changed: paths.changed.clone(),
         };
         let (worker, handle) = Worker::new(parts, now);
         let ended = ended_sender.clone();

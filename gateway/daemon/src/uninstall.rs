@@ -6,12 +6,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use trieste_control::api::{Kind, ObjectKey};
 use trieste_control::election::GATEWAY_LEASE;
+use trieste_control::members;
 use trieste_control::publish::{Publisher, withdraw_from_broker};
 use trieste_control::store::{Location, delete_if_exists};
 
 use crate::config::Config;
 use crate::globalnet::sessions;
-use crate::{devices, host, memory, natdiscovery, state, stores};
+use crate::{devices, host, memory, natdiscovery, notice, state, stores};
 
 /// Removes what this gateway has put anywhere: the TUN device, its objects in the local store, its cluster's
 /// objects on the broker, and what it has kept on the node, its key included. Can be run again.
@@ -34,6 +35,7 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
         ),
         memory::forget(&config.state_dir).context("forgetting what was remembered"),
         natdiscovery::forget(&config.state_dir).context("forgetting what NAT discovery had found"),
+        notice::forget(&config.state_dir).context("forgetting the key of notices"),
         sessions::forget(&config.state_dir).context("forgetting translated connections"),
         state::forget(&config.state_dir).map_err(Into::into),
     ];
@@ -62,6 +64,8 @@ async fn of_store(config: &Config) -> anyhow::Result<()> {
     let hostname = config.hostname.clone().unwrap_or_else(host::hostname);
     let publisher = Publisher::new(store.clone(), &config.namespace, &config.cluster_id, &hostname);
     publisher.withdraw().await.context("removing this gateway's objects")?;
+    let withdrawn = members::withdraw(&store, &config.namespace).await;
+    withdrawn.context("removing what gateways tell one another")?;
     if !config.global_cidrs.is_empty() {
         // Without Globalnet the gateway's account has no right to look.
         let withdrawn = trieste_control::globalnet::withdraw(&store, &config.namespace).await;

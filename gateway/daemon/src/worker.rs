@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use trieste_cables::{CableEvent, Transmit};
 use trieste_io::poll::{Interest, Poller, Waker};
 use trieste_io::{PacketIo, TunQueue, UdpIo};
@@ -166,6 +166,8 @@ pub struct Worker<T, W> {
     commands: Receiver<Command>,
     view: Arc<View>,
     sessions: Sessions,
+    paths_generation: u64,
+    paths_changed: watch::Sender<u64>,
     batch: Batch,
     next_publish: Instant,
     next_timer: Instant,
@@ -194,6 +196,8 @@ pub struct WorkerParts<T, W> {
     pub feed: Option<Arc<Feed>>,
     /// Ends its waiting.
     pub waker: Option<Waker>,
+    /// Told the board's generation whenever the state of a path has changed; one for all workers.
+    pub paths_changed: watch::Sender<u64>,
 }
 
 impl<T: PacketIo, W: PacketIo> Worker<T, W> {
@@ -222,6 +226,8 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             commands: receiver,
             view,
             sessions: Sessions::new(parts.feed, now),
+            paths_generation: 0,
+            paths_changed: parts.paths_changed,
             batch: Batch::new(),
             next_publish: now,
             next_timer: now,
@@ -243,7 +249,8 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
                 Ok(_) if self.is_stopping => break Ok(()),
                 Ok(true) => {}
                 Ok(false) => {
-                    let timer = self.next_timer.saturating_duration_since(now).min(IDLE_WAIT);
+                    let probes = self.pipeline.poll_probes().unwrap_or(self.next_timer);
+                    let timer = self.next_timer.min(probes).saturating_duration_since(now).min(IDLE_WAIT);
                     if let Err(error) = wait(&mut self, timer) {
                         break Err(error);
                     }
@@ -288,11 +295,30 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             self.next_timer =
                 self.pipeline.poll_timeout().unwrap_or(now + IDLE_WAIT).max(now + Duration::from_millis(1));
         }
+        if self.pipeline.poll_probes().is_some_and(|due| due <= now) {
+            self.pipeline.handle_probes(now);
+            self.flush(now)?;
+        }
+        self.tell_of_paths();
         is_busy |= self.sessions.follow(&mut self.pipeline, now);
         if now >= self.next_publish {
             self.publish(now, false);
         }
         Ok(is_busy)
+    }
+
+    /// Wakes who follows the state of paths, when it has changed.
+    fn tell_of_paths(&mut self) {
+        let generation = self.pipeline.board().generation();
+        if generation != self.paths_generation {
+            self.paths_generation = generation;
+            // Every worker notices; the first one says it.
+            self.paths_changed.send_if_modified(|known| {
+                let is_news = *known != generation;
+                *known = generation;
+                is_news
+            });
+        }
     }
 
     fn take_commands(&mut self, now: Instant) -> bool {

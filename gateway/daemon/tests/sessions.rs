@@ -22,8 +22,10 @@ use trieste_gateway::tables::{Own, Owners, Translation, compile, owner_of};
 use trieste_gateway::worker::{Command, Restore, Worker, WorkerHandle, WorkerParts};
 use trieste_io::MemoryDevice;
 use trieste_nat::{Bucket, OwnerKey, Phase, Record};
-use trieste_packet::{CableId, LaneId, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, NatConfig, Pipeline, Tables, TablesBuilder};
+use trieste_packet::{CableId, GatewayKey, LaneId, PoolConfig, WorkerId};
+use trieste_pipeline::{
+    Board as PathBoard, Config, Fleet, NatConfig, Pipeline, Tables, TablesBuilder, health,
+};
 
 const KEY: OwnerKey = OwnerKey([7; 16]);
 const REMOTE: Ipv4Addr = Ipv4Addr::new(242, 2, 255, 254);
@@ -51,7 +53,16 @@ impl Process {
             let (tun, far_tun) = MemoryDevice::pair(16);
             let (wire, far_wire) = MemoryDevice::pair(16);
             let pool = PoolConfig { slots: 64, ..PoolConfig::default() };
-            let config = Config { worker: WorkerId(id), workers, pool, seed: 3, nat: NatConfig::default() };
+            let config = Config {
+                worker: WorkerId(id),
+                workers,
+                pool,
+                seed: 3,
+                nat: NatConfig::default(),
+                health: health::Config::default(),
+                board: PathBoard::new(),
+                fleet: Fleet::new(GatewayKey(1), 1, Instant::now()),
+            };
             let now = Instant::now();
             let parts = WorkerParts {
                 id: WorkerId(id),
@@ -63,6 +74,7 @@ impl Process {
                 hub: None,
                 feed: Some(Arc::new(Feed::default())),
                 waker: None,
+                paths_changed: tokio::sync::watch::Sender::new(0),
             };
             let (worker, handle) = Worker::new(parts, now);
             process.workers.push(worker);

@@ -19,8 +19,12 @@ use trieste_cables::{Cable, CableEvent, CableKind, CableStats, Jobs, Lane, LaneC
 use trieste_gateway::handoff::Exchange;
 use trieste_gateway::worker::{Command, Worker, WorkerHandle, WorkerParts};
 use trieste_io::{MemoryDevice, PacketIo};
-use trieste_packet::{Batch, CableId, DropReason, Drops, LaneId, Outer, Packet, Pool, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder};
+use trieste_packet::{
+    Batch, CableId, DropReason, Drops, GatewayKey, LaneId, Outer, Packet, Pool, PoolConfig, WorkerId,
+};
+use trieste_pipeline::{
+    Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder, health,
+};
 
 const LIMIT: usize = 512;
 
@@ -52,6 +56,9 @@ fn rig(
         pool: PoolConfig { slots: 256, ..PoolConfig::default() },
         seed: 7,
         nat: NatConfig::default(),
+        health: health::Config::default(),
+        board: Board::new(),
+        fleet: Fleet::new(GatewayKey(1), 1, now),
     };
     let (tun, far) = MemoryDevice::pair(LIMIT);
     let parts = WorkerParts {
@@ -64,6 +71,7 @@ fn rig(
         hub: None,
         feed: None,
         waker: None,
+        paths_changed: tokio::sync::watch::Sender::new(0),
     };
     let (worker, handle) = Worker::new(parts, now);
     Rig { worker, handle, tun: far }
@@ -95,7 +103,7 @@ fn connect(
     let peer = peer.map(|peer| peer.parse::<SocketAddr>().unwrap());
     let config = LaneConfig::new(lane, CableId(1), peer, other.backend_config());
     let tunnel = kind.connect(&config, Instant::now()).unwrap();
-    handle.command(Command::Lane(LaneCommand::Add { lane, cable: CableId(1), tunnel }));
+    handle.command(Command::Lane(LaneCommand::Add { lane, cable: CableId(1), tunnel, watch: None }));
 }
 
 fn identity(kind: &WireguardKind, asker: &WireguardKind) -> [u8; 32] {
@@ -274,7 +282,7 @@ fn a_panic_costs_the_packets_in_hand_and_nothing_else() {
     let mut b0 = rig(0, 1, &tables_b, &b, &exchange, wire_b);
     connect(&b0.handle, &b, &a, lane_b, None);
     connect(&a0.handle, &a, &b, lane_a, Some("192.0.2.2:4500"));
-    let trap = LaneCommand::Add { lane: lane_trap, cable: CableId(2), tunnel: Box::new(Trap) };
+    let trap = LaneCommand::Add { lane: lane_trap, cable: CableId(2), tunnel: Box::new(Trap), watch: None };
     a0.handle.command(Command::Lane(trap));
     settle(&mut [&mut a0, &mut b0]);
     let handshakes = |rig: &mut Rig| {

@@ -197,6 +197,28 @@ impl UdpIo {
         Self::from_sockets(sockets, fallbacks)
     }
 
+    /// Makes a group's sockets carry VXLAN: datagrams, which name no worker, are shared out by the addresses and ports of
+    /// both ends, and over IPv6 they may come without a checksum.
+    pub fn carry_vxlan(group: &mut [Self]) {
+        let mut fallbacks = Vec::new();
+        for io in &*group {
+            for socket in io.sockets[..FAMILIES].iter().flatten() {
+                if let Err(error) = socket.carry_vxlan() {
+                    fallbacks
+                        .push(Fallback::new("udp6-zero-checksum", format!("the kernel refused it: {error}")));
+                }
+            }
+        }
+        let first = group.first().filter(|_| group.len() > 1);
+        for socket in first.iter().flat_map(|io| io.sockets[..FAMILIES].iter().flatten()) {
+            // Without a program there is nothing to detach.
+            let _ = steering::detach(socket);
+        }
+        for io in group {
+            io.fallbacks.extend(fallbacks.iter().take(1).cloned());
+        }
+    }
+
     fn from_sockets(sockets: [Option<Socket>; SLOTS], fallbacks: Vec<Fallback>) -> Result<Self, Error> {
         if sockets.iter().all(Option::is_none) {
             return Err(Error::Count { what: "UDP sockets", count: 0, most: 2 });

@@ -256,6 +256,32 @@ fn a_taken_port_is_named() {
 }
 
 #[test]
+fn vxlan_is_shared_out_by_where_it_comes_from() {
+    let mut group = UdpIo::open_group(&UdpConfig::new(0), 2).unwrap();
+    UdpIo::carry_vxlan(&mut group);
+    let port = group[0].port().unwrap();
+    // As WireGuard's data it would go to one worker.
+    let datagram = [4, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    let senders: Vec<_> = (0..64).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    for sender in &senders {
+        sender.send_to(&datagram, ("127.0.0.1", port)).unwrap();
+    }
+    let mut counts = Vec::new();
+    for io in &mut group {
+        let (mut side, mut count) = (Side::new(), 0);
+        while io.recv(&mut side.pool, &mut side.batch, &mut side.drops).unwrap() > 0 {
+            count += side.batch.segments();
+            for packet in side.batch.drain() {
+                side.pool.recycle(packet.buf);
+            }
+        }
+        counts.push(count);
+    }
+    assert_eq!(counts.iter().sum::<u64>(), 64);
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+#[test]
 fn datagrams_reach_the_worker_that_owns_the_lane() {
     const WORKERS: u32 = 3;
     let mut group = UdpIo::open_group(&UdpConfig::new(0), WORKERS as usize).unwrap();

@@ -3,14 +3,13 @@
 use std::net::IpAddr;
 
 use trieste_packet::wire::Inner;
-use trieste_packet::{
-    Batch, ClusterId, Decision, DropReason, Drops, FlowKey, LayoutKind, Packet, PathId, Pool,
-};
+use trieste_packet::{Batch, DropReason, Drops, FlowKey, LayoutKind, Packet, Pool};
 
 use crate::flow::{Flows, Verdict};
+use crate::inside;
 use crate::probe::{self, Fate, Probes};
-use crate::steer;
-use crate::tables::{Selection, Tables};
+use crate::steer::{Origin, Steering};
+use crate::tables::{LaneEnd, Selection, Tables};
 
 /// Reads the headers of every packet of the batch into `headers`, side by side. Packets that are not valid leave
 /// the batch.
@@ -51,24 +50,27 @@ fn is_unicast(destination: IpAddr) -> bool {
 pub(crate) fn outbound(
     batch: &mut Batch,
     headers: &mut Vec<Inner>,
-    tables: &Tables,
-    flows: &mut Flows,
+    steering: &Steering<'_>,
+    (flows, version): (&mut Flows, u64),
     pool: &mut Pool,
     drops: &mut Drops,
 ) {
-    filter_both(batch, headers, pool, drops, |packet, inner| outbound_one(packet, inner, tables, flows));
+    filter_both(batch, headers, pool, drops, |packet, inner| {
+        outbound_one(packet, inner, steering, (flows, version))
+    });
 }
 
 /// Gives one outbound packet its decision.
 pub(crate) fn outbound_one(
     packet: &mut Packet,
     inner: &Inner,
-    tables: &Tables,
-    flows: &mut Flows,
+    steering: &Steering<'_>,
+    (flows, version): (&mut Flows, u64),
 ) -> Result<(), DropReason> {
-    let verdict = flows.lookup(&inner.flow, tables.epoch()).unwrap_or_else(|| {
-        let verdict = decide_outbound(inner, tables);
-        flows.learn(inner.flow, tables.epoch(), verdict);
+    let way = inner.way();
+    let verdict = flows.lookup(&way, version).unwrap_or_else(|| {
+        let verdict = decide_outbound(&way, steering);
+        flows.learn(way, version, verdict);
         verdict
     });
     match verdict {
@@ -81,22 +83,16 @@ pub(crate) fn outbound_one(
     }
 }
 
-fn decide_outbound(inner: &Inner, tables: &Tables) -> Verdict {
-    let paths = match tables.select(inner.flow.source(), inner.flow.destination()) {
+fn decide_outbound(way: &FlowKey, steering: &Steering<'_>) -> Verdict {
+    if way.protocol == inside::PROTOCOL {
+        return Verdict::Refuse(DropReason::ReservedProtocol);
+    }
+    let paths = match steering.tables.select(way.source(), way.destination()) {
         Selection::Paths(paths) => paths,
         Selection::NoRoute => return Verdict::Refuse(DropReason::NoRoute),
         Selection::SourceNotLocal => return Verdict::Refuse(DropReason::SourceNotLocal),
     };
-    match take(&inner.flow, paths, tables) {
-        Ok(decision) => Verdict::Take(decision),
-        Err(reason) => Verdict::Refuse(reason),
-    }
-}
-
-/// The decision for a flow that may take one of `paths`.
-pub(crate) fn take(flow: &FlowKey, paths: &[PathId], tables: &Tables) -> Result<Decision, DropReason> {
-    let path = steer::decide(flow, paths).and_then(|id| tables.path(id)).ok_or(DropReason::NoLane)?;
-    Ok(path.decision())
+    steering.take(way, paths, Origin::Inside).map_or_else(Verdict::Refuse, Verdict::Take)
 }
 
 /// Lets only those inbound packets stay whose source belongs to the peer that sealed them and whose destination is
@@ -105,7 +101,7 @@ pub(crate) fn inbound(
     batch: &mut Batch,
     headers: &mut Vec<Inner>,
     tables: &Tables,
-    flows: &mut Flows,
+    (flows, version): (&mut Flows, u64),
     drops: &mut Drops,
     probes: &mut Probes<'_>,
 ) {
@@ -115,7 +111,7 @@ pub(crate) fn inbound(
         read += 1;
         let lane = tables.lane(packet.decision.lane).ok_or(Fate::Drop(DropReason::NoLane))?;
         packet.decision.mtu_bytes = lane.mtu_bytes;
-        inbound_one(&inner, lane.cluster, tables, flows)
+        inbound_one(&inner, lane.end, tables, (flows, version))
             .map_err(|reason| probe::judge(packet, &inner, tables, reason))?;
         headers[kept] = inner;
         kept += 1;
@@ -131,19 +127,19 @@ pub(crate) fn inbound(
 /// Whether a packet that `from` sealed may come in.
 pub(crate) fn inbound_one(
     inner: &Inner,
-    from: ClusterId,
+    from: LaneEnd,
     tables: &Tables,
-    flows: &mut Flows,
+    (flows, version): (&mut Flows, u64),
 ) -> Result<(), DropReason> {
-    if flows.lookup(&inner.flow, tables.epoch()) != Some(Verdict::Accept(from)) {
+    if flows.lookup(&inner.flow, version) != Some(Verdict::Accept(from)) {
         decide_inbound(inner, from, tables)?;
-        flows.learn(inner.flow, tables.epoch(), Verdict::Accept(from));
+        flows.learn(inner.flow, version, Verdict::Accept(from));
     }
     Ok(())
 }
 
-fn decide_inbound(inner: &Inner, from: ClusterId, tables: &Tables) -> Result<(), DropReason> {
-    if tables.cluster_of(inner.flow.source()) != Some(from) {
+fn decide_inbound(inner: &Inner, from: LaneEnd, tables: &Tables) -> Result<(), DropReason> {
+    if !tables.may_send(from, inner.flow.source()) {
         return Err(DropReason::SourceNotAllowed);
     }
     let destination = inner.flow.destination();

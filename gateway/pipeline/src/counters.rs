@@ -9,7 +9,7 @@ pub struct Counters {
     pub wire_in: u64,
     /// Handed over by other workers.
     pub handed_in: u64,
-    /// Made here: ICMP errors and echo replies, fragments beyond the first, control datagrams.
+    /// Made here: ICMP errors and echo replies, fragments beyond the first, control datagrams, probes of paths.
     pub made: u64,
     /// Given to the TUN device.
     pub tun_out: u64,
@@ -17,7 +17,8 @@ pub struct Counters {
     pub wire_out: u64,
     /// Handed over to other workers.
     pub handed_out: u64,
-    /// Datagrams that carried no packet to deliver: handshakes, cookies, keepalives, probes answered here.
+    /// Datagrams that carried no packet to deliver: handshakes, cookies, keepalives, probes answered here,
+    /// probes of paths.
     pub control_in: u64,
     /// Control datagrams sent. Not part of the packets' balance.
     pub control_out: u64,
@@ -37,8 +38,18 @@ pub struct Counters {
     pub sessions_expired: u64,
     /// "Prohibited" errors made, because globalnet has no address, port or room for a flow.
     pub prohibited: u64,
+    /// Packets for services that were sent to a node of theirs.
+    pub services_out: u64,
     /// Probes from a peer's tunnel address that were answered here.
     pub probes_answered: u64,
+    /// Packets for remote clusters given to a sibling, because no path of our own worked.
+    pub relayed_out: u64,
+    /// Packets for remote clusters taken from a sibling.
+    pub relayed_in: u64,
+    /// Probes of paths sent.
+    pub path_probes_out: u64,
+    /// Probes of paths received, well-formed.
+    pub path_probes_in: u64,
 }
 
 /// The balance of packets: `in + made = out + held + dropped`.

@@ -1,4 +1,5 @@
-//! Datagrams from the wire, to their lanes: by receiver index, without looking at addresses.
+//! Datagrams from the wire, to their lanes: by what the messages say (a receiver index, an SPI), without looking at
+//! addresses; only VXLAN has nothing else.
 //!
 //! Every segment of a received train is looked at: the kernel merges by ports and length and knows nothing of
 //! lanes. Handshake messages pass the gate and leave the line here.
@@ -35,15 +36,19 @@ impl Pipeline {
                 self.counters.control_in += 1;
                 self.pool.recycle(packet.buf);
             }
-            Message::Control(_) | Message::Greeting | Message::Negotiation | Message::Unknown => {
+            Message::Control(_)
+            | Message::Greeting
+            | Message::Negotiation
+            | Message::Stranger
+            | Message::Unknown => {
                 self.route_control(packet, first, tables, now);
             }
         }
     }
 
-    fn message(&self, packet: &Packet, index: usize) -> Message {
+    fn message(&mut self, packet: &Packet, index: usize) -> Message {
         let (start, end) = packet.segment_range(index);
-        self.gate.classify(&packet.bytes()[start..end])
+        self.gate.classify(&packet.bytes()[start..end], &packet.outer)
     }
 
     /// A train of several lanes or kinds: each datagram on its own, copied.
@@ -95,7 +100,10 @@ impl Pipeline {
             drops: &mut self.drops,
             consumed: &mut self.counters.control_in,
         };
+        let (before, consumed) = (jobs.output.len(), *jobs.consumed);
         slot.tunnel.open(&mut jobs, now);
+        let is_alive = *jobs.consumed > consumed;
+        self.saw_opened(lane, before, is_alive, now);
         self.service(lane, now);
     }
 
@@ -107,6 +115,10 @@ impl Pipeline {
                 return;
             }
             Message::Greeting | Message::Negotiation => None,
+            Message::Stranger => {
+                self.drops.discard(packet, DropReason::UnknownPeer, &mut self.pool);
+                return;
+            }
             Message::Data(_) | Message::Keepalive | Message::Unknown => {
                 self.drops.discard(packet, DropReason::UnknownDatagram, &mut self.pool);
                 return;

@@ -1,6 +1,22 @@
 //! Congestion marks through a cable (RFC 6040). On the way out the inner field is copied (normal mode,
 //! section 4.1), which the lanes do; here is what happens on the way in.
 
+use trieste_packet::{DropReason, Packet, wire};
+
+/// Carries the outer header's congestion mark into the inner one, once.
+pub(crate) fn mark(packet: &mut Packet) -> Result<(), DropReason> {
+    let outer = std::mem::take(&mut packet.outer.tos) & 3;
+    if outer == 0 {
+        return Ok(());
+    }
+    let inner = wire::tos(packet.bytes()) & 3;
+    let marked = decapsulate(inner, outer).ok_or(DropReason::EcnNotCapable)?;
+    if marked != inner {
+        wire::set_ecn(packet.buf.bytes_mut(), marked);
+    }
+    Ok(())
+}
+
 /// The inner ECN field after decapsulation (RFC 6040 figure 4), or `None` when the packet has to be dropped: it
 /// was marked on the way but says that it cannot carry the mark. Fields are 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
 #[must_use]

@@ -6,7 +6,9 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use trieste_packet::{ClusterId, Decision, DropReason, FlowKey};
+use trieste_packet::{Decision, DropReason, FlowKey};
+
+use crate::tables::LaneEnd;
 
 /// Flows in one generation. Ours: two generations of 32768 flows are about 7 MiB when full.
 pub(crate) const GENERATION: usize = 32_768;
@@ -16,8 +18,8 @@ pub(crate) const GENERATION: usize = 32_768;
 pub(crate) enum Verdict {
     /// Outbound: the way it takes.
     Take(Decision),
-    /// Inbound: it may come from this cluster.
-    Accept(ClusterId),
+    /// Inbound: it may come by a lane with this far end.
+    Accept(LaneEnd),
     /// It is dropped.
     Refuse(DropReason),
 }
@@ -96,7 +98,7 @@ mod tests {
     #[test]
     fn the_cache_is_bounded_and_keeps_what_is_used() {
         let mut flows = Flows::new(1);
-        let verdict = Verdict::Accept(ClusterId(1));
+        let verdict = Verdict::Accept(LaneEnd::Cluster(trieste_packet::ClusterId(1)));
         flows.learn(key(0, 200), 1, verdict);
         for host in 0..4 {
             for port in 0..u16::MAX {

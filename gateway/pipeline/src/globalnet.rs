@@ -9,25 +9,39 @@
 //!
 //! Both directions work alike ([`in2out`], [`out2in`]); who owns a flow is a function of the packet and the tables.
 
+mod away;
+mod copies;
+mod fleet;
 mod in2out;
 mod memo;
+mod message;
 mod out2in;
 mod pieces;
+mod relayed;
+mod siblings;
+mod stream;
 mod upkeep;
 
-pub(crate) use in2out::{after as after_in2out, flow_key, route, steer};
+pub(crate) use away::View;
+pub(crate) use copies::Copier;
+pub use copies::SharingStats;
+pub use fleet::{Fleet, SiblingStanding};
+pub(crate) use in2out::{after as after_in2out, flow_key, route};
 pub(crate) use out2in::{admit, after as after_out2in};
 
 use std::time::Instant;
 
-use trieste_nat::{Config, Facts, FragmentLimits, Fragments, Handle, Kind, Nat, Refusal, Rewrite};
+use trieste_nat::{Config, Facts, FragmentLimits, Fragments, Handle, Kind, Nat, Refusal, Rewrite, Rules};
 use trieste_packet::wire::{Inner, Transport};
-use trieste_packet::{ClusterId, DropReason, PathId, WorkerId};
+use trieste_packet::{Decision, DropReason, PathId, WorkerId};
 
 use memo::Memo;
 
+use crate::flow::Flows;
 use crate::lanes::earliest;
 use crate::owner::Crossing;
+use crate::steer::Steering;
+use crate::tables::{LaneEnd, Tables};
 
 /// Steps of expiry at the end of every batch. Ours: a batch of 64 packets makes at most 64 sessions, so that what
 /// expires keeps up with what begins; and few enough to be lost in the time of a batch.
@@ -48,20 +62,22 @@ pub(crate) enum Flow {
 
 impl Flow {
     /// Of a packet that is no later fragment.
-    pub(crate) fn of(packet: &[u8], inner: &Inner, memo: &Memo) -> Self {
+    pub(crate) fn of(packet: &[u8], inner: &Inner, crossing: Crossing, memo: &Memo) -> Self {
         if !inner.flow.is_ipv4() {
             return Self::Foreign;
         }
-        Facts::of(packet, inner).map_or(Self::Message, |facts| Self::known(facts, memo))
+        Facts::of(packet, inner).map_or(Self::Message, |facts| Self::known(facts, crossing, memo))
     }
 
     /// Of a packet whose facts are known.
-    pub(crate) fn known(facts: Facts, memo: &Memo) -> Self {
-        Self::Known(facts, memo.hash(&Key::of(&facts)))
+    pub(crate) fn known(facts: Facts, crossing: Crossing, memo: &Memo) -> Self {
+        Self::Known(facts, memo.hash(&Key::of(&facts, crossing)))
     }
 }
 
-/// What a translated flow is remembered by: 16 bytes. A question and an answer of ICMP are two flows.
+/// What a translated flow is remembered by: 16 bytes. A question and an answer of ICMP are two flows, and so are an outbound
+/// and an inbound one with the same ends: what is decided for a source that somebody inside made up must not hold for
+/// the peer whose source it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     addresses: u64,
@@ -69,13 +85,15 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    pub(crate) fn of(facts: &Facts) -> Self {
+    pub(crate) fn of(facts: &Facts, crossing: Crossing) -> Self {
         let word = |address: std::net::Ipv4Addr| u64::from(u32::from(address));
         let ports = u64::from(facts.source_port) << 16 | u64::from(facts.destination_port);
         let is_reply = u64::from(facts.kind == Kind::Reply);
+        let is_inbound = u64::from(!crossing.is_outbound());
+        let is_relayed = u64::from(crossing.is_relayed());
         Self {
             addresses: word(facts.source) << 32 | word(facts.destination),
-            rest: ports << 16 | u64::from(facts.protocol) << 8 | is_reply,
+            rest: ports << 16 | u64::from(facts.protocol) << 8 | is_relayed << 2 | is_inbound << 1 | is_reply,
         }
     }
 }
@@ -85,8 +103,8 @@ impl Key {
 pub(crate) enum Way {
     /// Outbound: by this path.
     Path(PathId),
-    /// Inbound: it may come from this cluster.
-    From(ClusterId),
+    /// Inbound: it may come by a lane with this far end.
+    From(LaneEnd),
     /// Outbound, for one of our own global IPs: back inside.
     Hairpin,
     /// Inbound, from inside.
@@ -100,8 +118,25 @@ pub(crate) enum Plan {
     Go { way: Way, rewrite: Rewrite, session: Option<Handle> },
     /// Another worker's.
     Hand(WorkerId),
+    /// Another gateway's, which has it by this path.
+    Away(PathId),
     /// Dropped, as long as the tables are these.
     Refuse(DropReason),
+}
+
+/// What a stage of translation looks at besides the packet.
+struct Stage<'a> {
+    worker: WorkerId,
+    tables: &'a Tables,
+    steering: Steering<'a>,
+    /// What decisions are remembered under.
+    version: u64,
+    rules: &'a Rules,
+    view: &'a View,
+    crossing: Crossing,
+    translator: &'a mut Translator,
+    flows: &'a mut Flows,
+    now: Instant,
 }
 
 /// One worker's translation.
@@ -146,20 +181,23 @@ impl Translator {
         std::hint::black_box(seen);
     }
 
-    /// What was decided for a flow, and its session touched; `None` when it has to be decided (again).
+    /// What was decided for a flow, and its session touched; `None` when it has to be decided (again). Whoever comes another
+    /// way than was decided for, `is_its`, touches nothing.
     pub(crate) fn remembered(
         &mut self,
         (key, hash): (&Key, u64),
         facts: &Facts,
         epoch: u64,
         now: Instant,
+        is_its: impl FnOnce(Way) -> bool,
     ) -> Option<Plan> {
         let plan = self.memo.lookup(hash, key, epoch)?;
         match plan {
+            Plan::Go { way, .. } if !is_its(way) => None,
             Plan::Go { session: Some(session), .. } => {
                 self.nat.touch(session, tcp_flags(facts), now).then_some(plan)
             }
-            Plan::Go { session: None, .. } | Plan::Hand(_) | Plan::Refuse(_) => Some(plan),
+            Plan::Go { session: None, .. } | Plan::Hand(_) | Plan::Away(_) | Plan::Refuse(_) => Some(plan),
         }
     }
 }
@@ -180,6 +218,8 @@ pub(crate) enum Exit {
     Tell(DropReason, Inner),
     /// To its owner.
     Hand(WorkerId, Crossing, Option<Facts>),
+    /// To the gateway that owns it.
+    Away(Decision, Inner),
     /// A probe for the gateway itself, answered here.
     Probe,
 }
@@ -192,6 +232,7 @@ pub(crate) fn reason(refusal: Refusal) -> DropReason {
         Refusal::SessionLimit => DropReason::NatSessionLimit,
         Refusal::SourceLimit => DropReason::NatSourceLimit,
         Refusal::NoSession | Refusal::NoMapping => DropReason::NoMapping,
+        Refusal::NotReady => DropReason::NatNotReady,
         Refusal::Filtered | Refusal::UnsolicitedSyn => DropReason::NatFiltered,
     }
 }

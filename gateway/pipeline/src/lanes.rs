@@ -6,7 +6,10 @@ use std::time::Instant;
 use trieste_cables::{CableStats, Tunnel};
 use trieste_packet::{CableId, LaneId};
 
+use crate::health::awake::Awake;
+use crate::health::{self, Watch};
 use crate::probe::ProbeLimiter;
+use crate::watching::Watching;
 
 /// What the control plane tells a worker about its lanes. Traffic goes on meanwhile.
 pub enum LaneCommand {
@@ -18,7 +21,18 @@ pub enum LaneCommand {
         cable: CableId,
         /// Both halves.
         tunnel: Box<dyn Tunnel>,
+        /// How it is probed; `None` when its far end does not know how.
+        watch: Option<Watch>,
     },
+    /// The far end has begun to understand probes, does not any more, or has other addresses for them.
+    Watch {
+        /// The lane.
+        lane: LaneId,
+        /// How it is probed.
+        watch: Option<Watch>,
+    },
+    /// Has every probe of this worker say that this gateway is about to stop, or that it is not any more.
+    Draining(bool),
     /// Lets a lane open what still arrives until `until`, and removes it then. The tables stop sealing with it.
     Drain {
         /// The lane.
@@ -53,6 +67,8 @@ impl std::fmt::Debug for LaneCommand {
             Self::SetPeer { lane, .. } => ("SetPeer", lane),
             Self::Look { lane } => ("Look", lane),
             Self::Rekey { lane } => ("Rekey", lane),
+            Self::Watch { lane, .. } => ("Watch", lane),
+            Self::Draining(is_draining) => return write!(f, "Draining({is_draining})"),
         };
         write!(f, "{name}({lane:?})")
     }
@@ -69,6 +85,8 @@ pub struct LaneReport {
     pub stats: CableStats,
     /// Whether it only opens any more.
     pub is_draining: bool,
+    /// The health of its path, where that is probed.
+    pub health: Option<health::Report>,
 }
 
 /// One lane.
@@ -78,6 +96,8 @@ pub(crate) struct Slot {
     pub(crate) tunnel: Box<dyn Tunnel>,
     pub(crate) ends: Option<Instant>,
     pub(crate) probes: ProbeLimiter,
+    /// The health of its path, where that is probed.
+    pub(crate) watching: Option<Box<Watching>>,
 }
 
 /// All lanes of a worker, sorted by id. There are as many as peers: hundreds at most.
@@ -121,6 +141,11 @@ impl Lanes {
         self.slots.get(index).map(|slot| slot.lane)
     }
 
+    /// The slot at a position, in the order of ids.
+    pub(crate) fn at_mut(&mut self, index: usize) -> Option<&mut Slot> {
+        self.slots.get_mut(index)
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut()
     }
@@ -135,12 +160,17 @@ impl Lanes {
         self.slots.iter().map(|slot| slot.tunnel.stats(now).held).sum()
     }
 
-    pub(crate) fn reports(&self, now: Instant) -> impl Iterator<Item = LaneReport> + '_ {
+    pub(crate) fn reports<'a>(
+        &'a self,
+        now: Instant,
+        awake: &'a Awake,
+    ) -> impl Iterator<Item = LaneReport> + 'a {
         self.slots.iter().map(move |slot| LaneReport {
             lane: slot.lane,
             cable: slot.cable,
             stats: slot.tunnel.stats(now),
             is_draining: slot.ends.is_some(),
+            health: slot.watching.as_ref().map(|watching| watching.report(now, awake)),
         })
     }
 }

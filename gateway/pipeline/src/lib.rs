@@ -3,6 +3,7 @@
 //! ```text
 //!  from TUN ─▶ outbound: parse ▸ classify (in2out) ▸ clamp MSS ▸ fit MTU ▸ owner ▸ seal ─▶ to the wire
 //!  to TUN ◀─ inbound: clamp MSS ◂ ECN ◂ (out2in) classify, source check ◂ coalesce ◂ open ◂ demux ◀─ from the wire
+//!   └─▶ a service with a back end at another node: VXLAN ─▶ to the wire
 //!                                         └─▶ a probe from a tunnel address: its reply ▸ seal ─▶ to the wire
 //! ```
 //!
@@ -18,13 +19,16 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod board;
 mod classify;
 mod counters;
 mod demux;
 mod ecn;
 mod flow;
 mod globalnet;
+pub mod health;
 mod inbound;
+pub mod inside;
 mod lanes;
 mod mtu;
 mod outbound;
@@ -32,19 +36,27 @@ mod owner;
 mod pipeline;
 mod probe;
 mod quote;
+mod relay;
 mod seal;
+pub mod services;
 mod steer;
 mod tables;
 mod tap;
 mod trace;
+mod watching;
 
+pub use board::{Board, PathState};
 pub use counters::{Conservation, Counters};
 pub use ecn::decapsulate as ecn_decapsulate;
-pub use globalnet::EXPIRY_PER_BATCH;
+pub use globalnet::{EXPIRY_PER_BATCH, Fleet, SharingStats, SiblingStanding};
 pub use lanes::{LaneCommand, LaneReport};
 pub use owner::{Crossing, Handoff, HandoffKind};
 pub use pipeline::{Config, Pipeline};
-pub use tables::{LaneInfo, Path, RemoteCluster, Selection, Tables, TablesBuilder, TablesError, owner_of};
+pub use steer::{Candidate, decide as steer};
+pub use tables::{
+    LaneEnd, LaneInfo, Path, PathConfig, RemoteCluster, Selection, Sibling, Tables, TablesBuilder,
+    TablesError, owner_of,
+};
 pub use tap::{Point, Tap};
 pub use trace::{Trace, TraceQuestion, TraceStep};
 pub use trieste_nat::Config as NatConfig;

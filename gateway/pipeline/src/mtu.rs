@@ -3,9 +3,10 @@
 use trieste_packet::fragment::fragment_v4;
 use trieste_packet::segment::Segmenter;
 use trieste_packet::wire::{Inner, Transport, tcp, version};
-use trieste_packet::{Batch, Checksum, DropReason, Drops, Packet, Pool, icmp};
+use trieste_packet::{Batch, Checksum, Decision, DropReason, Drops, Packet, Pool, icmp};
 
 use crate::answers::Answers;
+use crate::board::Board;
 use crate::counters::Counters;
 use crate::quote;
 
@@ -15,14 +16,15 @@ const TCP4_HEADER_BYTES: u16 = 40;
 const TCP6_HEADER_BYTES: u16 = 60;
 
 /// Lowers the MSS in every SYN to what fits the path, in either direction.
-pub(crate) fn clamp_mss(batch: &mut Batch, headers: &[Inner], counters: &mut Counters) {
+pub(crate) fn clamp_mss(batch: &mut Batch, headers: &[Inner], board: &Board, counters: &mut Counters) {
     for (packet, inner) in batch.as_mut_slice().iter_mut().zip(headers) {
         let Transport::Tcp { flags, .. } = inner.transport else { continue };
         if flags & tcp::SYN == 0 || packet.layout.is_train() {
             continue;
         }
         let headers = if inner.flow.is_ipv4() { TCP4_HEADER_BYTES } else { TCP6_HEADER_BYTES };
-        let limit = packet.decision.mtu_bytes.saturating_sub(headers);
+        let Decision { cable, mtu_bytes, .. } = packet.decision;
+        let limit = board.mtu(cable).map_or(mtu_bytes, |found| found.min(mtu_bytes)).saturating_sub(headers);
         let has_full_checksum = !matches!(packet.checksum, Checksum::Partial { .. });
         let segment = &mut packet.buf.bytes_mut()[usize::from(inner.transport_offset)..];
         if tcp::clamp_mss(segment, limit, has_full_checksum) {

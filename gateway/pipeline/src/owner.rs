@@ -28,6 +28,13 @@ pub enum HandoffKind {
     Control(LaneId),
     /// Translate it. What is known of its flow goes along; a fragment of which nothing is known yet gathers there.
     Translate(Crossing, Option<Facts>),
+    /// Take what is its of what a sibling says of its sessions, and pass it on.
+    Sessions {
+        /// Workers that are still to see it after this one.
+        left: u16,
+        /// Whether the workers before did all that it says.
+        is_all_done: bool,
+    },
 }
 
 impl HandoffKind {
@@ -35,12 +42,13 @@ impl HandoffKind {
     pub(crate) fn crossing(self) -> Option<Crossing> {
         match self {
             Self::Translate(crossing, _) => Some(crossing),
-            Self::Seal | Self::Open | Self::Control(_) => None,
+            Self::Seal | Self::Open | Self::Control(_) | Self::Sessions { .. } => None,
         }
     }
 }
 
-/// Which way a packet is translated.
+/// Which way a packet is translated. What a sibling has sent, because its translation is ours, goes no further than to
+/// the worker that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crossing {
     /// Outbound: its source.
@@ -49,9 +57,26 @@ pub enum Crossing {
     In,
     /// From inside to one of our own global IPs: its source has been translated, its destination is to be.
     Back,
+    /// Outbound, from a sibling.
+    RelayedOut,
+    /// Inbound, from a sibling.
+    RelayedIn,
+    /// From inside to one of our own global IPs, from the sibling that has translated its source.
+    RelayedBack,
 }
 
 impl Crossing {
     /// In an order in which each of them may bring forth the next.
-    pub(crate) const ALL: [Self; 3] = [Self::Out, Self::In, Self::Back];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Out, Self::RelayedOut, Self::In, Self::RelayedIn, Self::Back, Self::RelayedBack];
+
+    /// Whether the source is translated.
+    pub(crate) fn is_outbound(self) -> bool {
+        matches!(self, Self::Out | Self::RelayedOut)
+    }
+
+    /// Whether a sibling has sent it.
+    pub(crate) fn is_relayed(self) -> bool {
+        matches!(self, Self::RelayedOut | Self::RelayedIn | Self::RelayedBack)
+    }
 }

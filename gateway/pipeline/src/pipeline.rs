@@ -12,14 +12,18 @@ use trieste_packet::wire::Inner;
 use trieste_packet::{Batch, CableId, DropReason, Drops, LaneId, Packet, Pool, PoolConfig, WorkerId};
 
 use crate::answers::IcmpLimiter;
+use crate::board::Board;
 use crate::counters::Counters;
 use crate::flow::Flows;
-use crate::globalnet::{EXPIRY_PER_TIMEOUT, Flow, Translator};
+use crate::globalnet::{Copier, EXPIRY_PER_TIMEOUT, Fleet, Flow, Translator, View};
+use crate::health;
 use crate::lanes::{LaneCommand, LaneReport, Lanes, Slot, earliest};
 use crate::owner::Handoff;
 use crate::probe::ProbeLimiter;
+use crate::services::Delivery;
 use crate::tables::Tables;
 use crate::tap::{Point, Tap};
+use crate::watching::Schedule;
 
 /// Most packets that one inbound batch can become: 16 received trains of 64 segments, with room for errors made.
 const OUTPUT_LIMIT: usize = 2048;
@@ -46,6 +50,12 @@ pub struct Config {
     pub seed: u64,
     /// Timers and limits of globalnet's translation; nothing is allocated before there are rules.
     pub nat: NatConfig,
+    /// How paths are probed.
+    pub health: health::Config,
+    /// What is known of all paths; one for all workers.
+    pub board: Arc<Board>,
+    /// What is known of the other gateways of the cluster; one for all workers.
+    pub fleet: Arc<Fleet>,
 }
 
 /// The packet path of one worker. Drive it with [`Self::outbound`], [`Self::inbound`], [`Self::handed_over`] and
@@ -55,8 +65,18 @@ pub struct Pipeline {
     pub(crate) config: Config,
     pub(crate) tables: Cache<Arc<ArcSwap<Tables>>, Arc<Tables>>,
     pub(crate) flows: Flows,
+    /// Number of what decisions were made by last: tables and states of paths. Grows when either changes.
+    pub(crate) version: u64,
+    /// Epoch of the tables and generations of board and fleet that `version` stands for.
+    decided_by: (u64, u64, u64),
+    /// Who of the cluster's gateways owns which translation.
+    pub(crate) view: View,
+    /// There as long as there are siblings and rules.
+    pub(crate) copier: Option<Box<Copier>>,
     /// There once the tables have had rules.
     pub(crate) translator: Option<Box<Translator>>,
+    /// There where packets for services go straight to the nodes that serve them.
+    pub(crate) delivery: Option<Box<Delivery>>,
     pub(crate) lanes: Lanes,
     pub(crate) gate: Box<dyn Gate>,
     pub(crate) limiter: IcmpLimiter,
@@ -71,10 +91,15 @@ pub struct Pipeline {
     pub(crate) released: Vec<Packet>,
     /// Packets between two batches.
     pub(crate) loose: Vec<Packet>,
+    /// Packets that siblings pass on, and their headers.
+    pub(crate) relayed: Batch,
+    pub(crate) relayed_headers: Vec<Inner>,
     pub(crate) ready: Vec<Packet>,
     pub(crate) group: Vec<Packet>,
     pub(crate) opened: Batch,
     pub(crate) inner: Batch,
+    /// When paths are to be probed.
+    pub(crate) schedule: Schedule,
     looked: usize,
     /// Control datagrams since the last [`Self::handle_timeout`], by lanes that were asked in turn.
     paced: u64,
@@ -102,7 +127,12 @@ impl Pipeline {
     pub fn new(config: Config, tables: Arc<ArcSwap<Tables>>, gate: Box<dyn Gate>, now: Instant) -> Self {
         Self {
             flows: Flows::new(config.seed),
+            version: 0,
+            decided_by: (0, 0, 0),
+            view: View::alone(),
+            copier: None,
             translator: None,
+            delivery: None,
             pool: Pool::new(config.pool),
             config,
             tables: Cache::new(tables),
@@ -116,11 +146,14 @@ impl Pipeline {
             arrivals: Vec::new(),
             released: Vec::new(),
             loose: Vec::new(),
+            relayed: Batch::with_limit(OUTPUT_LIMIT),
+            relayed_headers: Vec::new(),
             ready: Vec::with_capacity(OUTPUT_LIMIT),
             group: Vec::with_capacity(OUTPUT_LIMIT),
             opened: Batch::with_limit(OUTPUT_LIMIT),
             inner: Batch::with_limit(OUTPUT_LIMIT),
             looked: 0,
+            schedule: Schedule::new(now),
             paced: 0,
             unasked: None,
             timed: now,
@@ -132,17 +165,33 @@ impl Pipeline {
         }
     }
 
+    /// The tables that a batch is decided by. Looks whether decisions made before still hold.
+    pub(crate) fn begin(&mut self, now: Instant) -> Arc<Tables> {
+        let tables = Arc::clone(self.tables.load());
+        self.look_at_siblings(&tables, now);
+        let newest = (tables.epoch(), self.config.board.generation(), self.config.fleet.generation());
+        if self.decided_by != newest {
+            self.decided_by = newest;
+            self.version += 1;
+        }
+        tables
+    }
+
     /// Does what the control plane says about lanes.
     pub fn command(&mut self, command: LaneCommand, now: Instant) {
         match command {
-            LaneCommand::Add { lane, cable, tunnel } => {
-                let slot = Slot { lane, cable, tunnel, ends: None, probes: ProbeLimiter::new(now) };
+            LaneCommand::Add { lane, cable, tunnel, watch } => {
+                let slot =
+                    Slot { lane, cable, tunnel, ends: None, probes: ProbeLimiter::new(now), watching: None };
                 if let Some(replaced) = self.lanes.insert(slot) {
                     self.retire(&replaced, now);
                 }
+                self.set_watch(lane, watch, now);
                 self.service_in_turn(lane, now);
             }
             LaneCommand::Drain { lane, until } => {
+                // Before its cable's number may be another's.
+                self.set_watch(lane, None, now);
                 if let Some(slot) = self.lanes.find(lane) {
                     slot.ends = Some(until);
                 }
@@ -159,6 +208,8 @@ impl Pipeline {
                     self.service(lane, now);
                 }
             }
+            LaneCommand::Watch { lane, watch } => self.set_watch(lane, watch, now),
+            LaneCommand::Draining(is_draining) => self.set_draining(is_draining, now),
             LaneCommand::Rekey { lane } => {
                 if let Some(slot) = self.lanes.find(lane) {
                     slot.tunnel.rekey(now);
@@ -176,8 +227,9 @@ impl Pipeline {
         send_control(payload, *outer, CableId(0), &mut self.to_wire, &mut self.pool, &mut self.drops);
     }
 
-    /// Does what is due: timers of lanes and gate, lanes whose time is over.
+    /// Does what is due: probes, timers of lanes and gate, lanes whose time is over.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.handle_probes(now);
         self.gate.handle_timeout(now);
         for slot in self.lanes.iter_mut() {
             slot.tunnel.handle_timeout(now, &mut self.drops);
@@ -198,9 +250,10 @@ impl Pipeline {
         self.expire_translations(EXPIRY_PER_TIMEOUT, now);
         self.answer_unsolicited(now);
         self.seal_ready(now);
+        self.tell_siblings(now);
     }
 
-    /// When [`Self::handle_timeout`] wants to be called next.
+    /// When [`Self::handle_timeout`] wants to be called next, but for probes ([`Self::poll_probes`]).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let soon = self.timed + TIMER_SLACK;
@@ -208,7 +261,8 @@ impl Pipeline {
             return Some(soon);
         }
         let translator = self.translator.as_ref().and_then(|translator| translator.poll_timeout());
-        earliest(self.lanes.poll_timeout(), translator).map(|due| due.max(soon))
+        let copier = self.copier.as_ref().and_then(|copier| copier.poll_timeout(self.timed));
+        earliest(earliest(self.lanes.poll_timeout(), translator), copier).map(|due| due.max(soon))
     }
 
     /// The translation of globalnet, once there is any: for metrics, and to carry its sessions over a restart.
@@ -234,9 +288,15 @@ impl Pipeline {
         self.events.pop_front()
     }
 
+    /// What is known of all paths.
+    #[must_use]
+    pub fn board(&self) -> &Arc<Board> {
+        &self.config.board
+    }
+
     /// The state of all lanes.
     pub fn reports(&self, now: Instant) -> impl Iterator<Item = LaneReport> + '_ {
-        self.lanes.reports(now)
+        self.lanes.reports(now, &self.schedule.awake)
     }
 
     /// The counters, with what is held at present.
@@ -266,6 +326,7 @@ impl Pipeline {
         self.arrivals.clear();
         self.released.clear();
         self.loose.clear();
+        self.relayed = Batch::with_limit(OUTPUT_LIMIT);
         self.opened.drain();
         self.inner = Batch::with_limit(OUTPUT_LIMIT);
         if let Some(translator) = &mut self.translator {
@@ -273,6 +334,9 @@ impl Pipeline {
         }
         self.looked = self.looked.min(self.to_wire.len());
         self.flows.clear();
+        if let Some(delivery) = &mut self.delivery {
+            delivery.clear();
+        }
         let balance = self.snapshot(now).conservation();
         let lost =
             (balance.input + balance.made).saturating_sub(balance.output + balance.held + balance.dropped);

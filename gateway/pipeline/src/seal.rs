@@ -7,6 +7,7 @@ use trieste_packet::{DropReason, LaneId};
 
 use crate::owner::{Handoff, HandoffKind};
 use crate::pipeline::Pipeline;
+use crate::watching::is_data;
 
 impl Pipeline {
     /// Seals what is in `ready`, one call per run of packets for the same lane.
@@ -45,6 +46,7 @@ impl Pipeline {
             }
             return;
         };
+        let is_used = slot.watching.is_some() && self.group.iter().any(|packet| is_data(packet.bytes()));
         let mut jobs = Jobs {
             input: &mut self.group,
             output: &mut self.to_wire,
@@ -53,6 +55,9 @@ impl Pipeline {
             consumed: &mut self.counters.control_in,
         };
         slot.tunnel.seal(&mut jobs, now);
+        if let Some(watching) = slot.watching.as_deref_mut().filter(|_| is_used) {
+            self.schedule.saw_sealed(watching, now);
+        }
         self.service(lane, now);
     }
 

@@ -1,45 +1,165 @@
-//! Choosing one path of a set.
+//! Which path a flow takes: weighted rendezvous over those that work ([`trieste_packet::rendezvous`]).
+//!
+//! ```text
+//!   pinned address ─▶ its gateway's path, whatever its state
+//!   else the first of these that is not empty:
+//!     paths that are up ─▶ paths that drain ─▶ siblings that are up ─▶ siblings that drain
+//!                                                             ─▶ paths held back ─▶ siblings held back ─▶ all paths
+//!     (no siblings for what a sibling passed on)
+//! ```
+//!
+//! What a sibling passed on never goes to a sibling again: it takes a path of our own or is dropped. When nothing seems to
+//! work, steering stays as if everything did: probes may be wrong, and where all is lost nothing is lost by trying.
 
-use trieste_packet::{FlowKey, PathId};
+use trieste_packet::rendezvous::choose;
+use trieste_packet::{CableId, Decision, DropReason, FlowKey, GatewayKey, PathId};
 
-/// The path for a flow: the one of `paths` with the highest hash of flow and path (rendezvous hashing), so that a
-/// path that comes or goes moves only its own share of the flows. `None` for an empty set.
-pub(crate) fn decide(flow: &FlowKey, paths: &[PathId]) -> Option<PathId> {
-    if let [only] = paths {
-        return Some(*only);
-    }
-    let hash = flow.symmetric_hash();
-    paths.iter().copied().max_by_key(|path| score(hash, *path))
+use crate::board::{Board, PathState};
+use crate::tables::{Path, Tables};
+
+/// A path that a flow may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// The path.
+    pub path: PathId,
+    /// Its cable, by which its state is known.
+    pub cable: CableId,
+    /// The gateway at its far end.
+    pub key: GatewayKey,
+    /// Its weight.
+    pub weight: u16,
 }
 
-fn score(hash: u64, path: PathId) -> u64 {
-    // The finaliser of SplitMix64: every input bit reaches every output bit.
-    let mut value = hash ^ u64::from(path.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
+/// The path for a flow among those of `candidates` that are fit: a path that comes or goes moves only its own share of
+/// the flows. `None` when none is.
+pub fn decide(
+    flow: &FlowKey,
+    candidates: impl IntoIterator<Item = Candidate>,
+    is_fit: impl Fn(CableId) -> bool,
+) -> Option<PathId> {
+    let fit = candidates.into_iter().filter(|candidate| is_fit(candidate.cable));
+    let drawn = fit.map(|candidate| (candidate.key, candidate.weight, candidate.path));
+    choose(flow.symmetric_hash(), drawn)
+}
+
+/// Where a packet comes from that goes to a remote cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From inside the cluster.
+    Inside,
+    /// From a sibling, which has no path that works.
+    Sibling,
+}
+
+/// Why a path was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The destination is its gateway's own address.
+    Pinned,
+    /// It is up.
+    Up,
+    /// Its gateway is about to stop or has just started, and all others are down or in the same state.
+    Draining,
+    /// It leads to a sibling: no path of our own works.
+    Relay,
+    /// It came back a moment ago, and nothing else works.
+    Held,
+    /// Nothing seems to work.
+    NothingUp,
+}
+
+/// A path that was chosen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Steered<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) why: Why,
+    /// How many it was chosen among.
+    pub(crate) among: usize,
+}
+
+/// What steering looks at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Steering<'a> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) board: &'a Board,
+}
+
+impl<'a> Steering<'a> {
+    /// The decision for a flow that may take one of `paths`.
+    pub(crate) fn take(
+        &self,
+        flow: &FlowKey,
+        paths: &[PathId],
+        origin: Origin,
+    ) -> Result<Decision, DropReason> {
+        self.choose(flow, paths, origin).map(|steered| self.decision(steered.path))
+    }
+
+    /// What packets that take a path carry along.
+    pub(crate) fn decision(&self, path: &Path) -> Decision {
+        let mtu_bytes = self.board.mtu(path.cable).map_or(path.mtu_bytes, |found| found.min(path.mtu_bytes));
+        Decision { mtu_bytes, ..path.decision() }
+    }
+
+    /// The path for a flow that may take one of `paths`, and why.
+    pub(crate) fn choose(
+        &self,
+        flow: &FlowKey,
+        paths: &[PathId],
+        origin: Origin,
+    ) -> Result<Steered<'a>, DropReason> {
+        // Whoever pins another cluster's address attracts nothing.
+        let pinned = self.tables.pinned(flow.destination()).filter(|path| paths.contains(path));
+        if let Some(path) = pinned.and_then(|id| self.tables.path(id)) {
+            return Ok(Steered { path, why: Why::Pinned, among: 1 });
+        }
+        let own = paths.iter().copied();
+        let among_own = |why, is_fit: fn(PathState) -> bool| self.among(flow, own.clone(), why, is_fit);
+        among_own(Why::Up, PathState::is_usable)
+            .or_else(|| among_own(Why::Draining, |state| state == PathState::Draining))
+            .or_else(|| self.relay(flow, paths, origin, PathState::is_usable))
+            .or_else(|| self.relay(flow, paths, origin, |state| state == PathState::Draining))
+            .or_else(|| among_own(Why::Held, PathState::is_passable))
+            .or_else(|| self.relay(flow, paths, origin, PathState::is_passable))
+            .or_else(|| among_own(Why::NothingUp, |_| true))
+            .ok_or(match origin {
+                Origin::Inside => DropReason::NoLane,
+                Origin::Sibling => DropReason::NoOwnPath,
+            })
+    }
+
+    /// The sibling that passes a flow on.
+    fn relay(
+        &self,
+        flow: &FlowKey,
+        paths: &[PathId],
+        origin: Origin,
+        is_fit: fn(PathState) -> bool,
+    ) -> Option<Steered<'a>> {
+        if origin == Origin::Sibling {
+            return None;
+        }
+        // A cluster that knows one gateway of ours has a path at the one that leads.
+        let leader = self.tables.leader().filter(|_| paths.is_empty());
+        let siblings = self.tables.siblings().iter().map(|sibling| sibling.path);
+        let siblings = siblings.filter(|path| leader.is_none_or(|leader| leader == *path));
+        self.among(flow, siblings, Why::Relay, is_fit)
+    }
+
+    fn among(
+        &self,
+        flow: &FlowKey,
+        paths: impl Iterator<Item = PathId> + Clone,
+        why: Why,
+        is_fit: fn(PathState) -> bool,
+    ) -> Option<Steered<'a>> {
+        let candidates = paths.filter_map(|id| self.tables.path(id)).map(Path::candidate);
+        let is_fit = |cable| is_fit(self.board.state(cable));
+        let chosen = decide(flow, candidates.clone(), is_fit)?;
+        let among = candidates.filter(|candidate| is_fit(candidate.cable)).count();
+        Some(Steered { path: self.tables.path(chosen)?, why, among })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn losing_a_path_moves_only_its_flows() {
-        let all: Vec<_> = (0..4).map(PathId).collect();
-        let fewer: Vec<_> = (0..3).map(PathId).collect();
-        let mut counts = [0u32; 4];
-        for port in 0..8000u16 {
-            let flow = FlowKey::new([10, 1, 0, 1].into(), [10, 2, 0, 1].into(), 6, port, 80);
-            let before = decide(&flow, &all).unwrap();
-            counts[usize::from(before.0)] += 1;
-            if before != PathId(3) {
-                assert_eq!(decide(&flow, &fewer), Some(before));
-            }
-            assert_eq!(decide(&flow.reversed(), &all), Some(before));
-        }
-        assert!(counts.iter().all(|&count| (1800..2200).contains(&count)), "{counts:?}");
-        let flow = FlowKey::new([10, 1, 0, 1].into(), [10, 2, 0, 1].into(), 6, 1, 80);
-        assert_eq!(decide(&flow, &[]), None);
-    }
-}
+mod tests;

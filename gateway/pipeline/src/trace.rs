@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use trieste_nat::{Config, Explanation, Facts, Kind, Limits, Nat, Rules};
 use trieste_packet::wire::{protocol, tcp};
-use trieste_packet::{DropReason, FlowKey, WorkerId};
+use trieste_packet::{DropReason, FlowKey, PathId, WorkerId};
 
-use crate::globalnet::{Way, admit, after_in2out, after_out2in, flow_key, reason, route, steer};
+use crate::globalnet::{Way, admit, after_in2out, after_out2in, flow_key, reason, route};
 use crate::pipeline::Pipeline;
-use crate::tables::{Selection, Tables};
+use crate::steer::{Origin, Steered, Steering, Why};
+use crate::tables::{LaneEnd, Selection, Tables};
 
 /// A packet to be traced, as it is when it reaches this gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,11 +68,12 @@ impl Pipeline {
             Config { limits: Limits { sessions: 1, changes: 0, ..Limits::default() }, ..Config::default() };
         let empty = self.nat().is_none().then(|| Nat::new(config, 0, now));
         let nat = self.nat().or(empty.as_ref());
+        let steering = Steering { tables: &tables, board: &self.config.board };
         let result = match (tables.rules(), nat) {
             (Some(rules), Some(nat)) if question.flow.is_ipv4() => {
-                Tracer { tables: &tables, rules, nat, now, trace: &mut trace }.translated(question)
+                Tracer { tables: &tables, steering, rules, nat, now, trace: &mut trace }.translated(question)
             }
-            _ => trace.untranslated(question, &tables),
+            _ => trace.untranslated(question, &steering),
         };
         match result {
             Ok(flow) => trace.result = Some(flow),
@@ -91,8 +93,12 @@ impl Trace {
         reason
     }
 
-    fn untranslated(&mut self, question: &TraceQuestion, tables: &Tables) -> Result<FlowKey, DropReason> {
-        let flow = question.flow;
+    fn untranslated(
+        &mut self,
+        question: &TraceQuestion,
+        steering: &Steering<'_>,
+    ) -> Result<FlowKey, DropReason> {
+        let (flow, tables) = (question.flow, steering.tables);
         let (source, destination) = (flow.source(), flow.destination());
         if !question.is_outbound {
             let from = self.classify_inbound(source, destination, tables)?;
@@ -103,8 +109,7 @@ impl Trace {
             Selection::Paths(paths) => {
                 let cluster = name_of(tables, destination);
                 self.say("classify", format!("to cluster {cluster}"), "it has the destination");
-                let found = crate::classify::take(&flow, paths, tables);
-                self.steer(tables, found.map(|decision| decision.path), paths.len())?;
+                self.steer(steering, &flow, paths)?;
                 Ok(flow)
             }
             Selection::NoRoute => Err(self.no_route(destination)),
@@ -143,31 +148,57 @@ impl Trace {
         Err(self.refuse("classify", reason, why))
     }
 
-    fn steer(
-        &mut self,
-        tables: &Tables,
-        path: Result<trieste_packet::PathId, DropReason>,
-        paths: usize,
-    ) -> Result<(), DropReason> {
-        let path = path.and_then(|id| tables.path(id).ok_or(DropReason::NoLane));
-        let path =
-            path.map_err(|reason| self.refuse("steer", reason, "the cluster has no cable at present"))?;
-        let decision = format!(
-            "path {} by lane {:#x} of cable {}, sealed by worker {}",
+    fn steer(&mut self, steering: &Steering<'_>, flow: &FlowKey, paths: &[PathId]) -> Result<(), DropReason> {
+        let steered = steering.choose(flow, paths, Origin::Inside);
+        let steered =
+            steered.map_err(|reason| self.refuse("steer", reason, "the cluster has no cable at present"))?;
+        let (path, decision) = (steered.path, steering.decision(steered.path));
+        let via = match path.end {
+            LaneEnd::Cluster(_) => String::new(),
+            LaneEnd::Sibling(id) => {
+                let name = steering.tables.sibling(id).map_or("", |sibling| sibling.name.as_str());
+                format!(" to sibling {name}")
+            }
+        };
+        let chosen = format!(
+            "path {}{via} by lane {:#x} of cable {}, sealed by worker {}",
             path.id.0, path.lane.0, path.cable.0, path.owner.0
         );
-        let why = match paths {
-            1 => "the only path".to_owned(),
-            _ => format!("the highest hash of flow and path among {paths}"),
-        };
-        self.say("steer", decision, format!("{why}; packets of up to {} bytes", path.mtu_bytes));
+        let (state, all) = (steering.board.state(path.cable).as_str(), paths.len());
+        let why = format!(
+            "{}; weight {}, {state}; packets of up to {} bytes",
+            because(&steered, all),
+            path.weight,
+            decision.mtu_bytes
+        );
+        self.say("steer", chosen, why);
         Ok(())
+    }
+}
+
+/// Why a path was chosen, of a cluster that has `all` paths.
+fn because(steered: &Steered<'_>, all: usize) -> String {
+    let draw = match steered.among {
+        1 => String::new(),
+        among => format!(", the best draw of flow and weight among {among}"),
+    };
+    match steered.why {
+        Why::Pinned => "the destination is the address of this path's gateway".to_owned(),
+        Why::Up if all == 1 => "the only path".to_owned(),
+        Why::Up => format!("{} of {all} paths work{draw}", steered.among),
+        Why::Draining => {
+            format!("no path is up but for gateways that are about to stop or have just started{draw}")
+        }
+        Why::Relay => format!("none of our {all} paths works, so a sibling passes it on{draw}"),
+        Why::Held => format!("nothing else works than what came back a moment ago{draw}"),
+        Why::NothingUp => format!("none of {all} paths seems to work, so steering stays as it is{draw}"),
     }
 }
 
 /// A packet that globalnet translates, on its way.
 struct Tracer<'a> {
     tables: &'a Tables,
+    steering: Steering<'a>,
     rules: &'a Rules,
     nat: &'a Nat,
     now: Instant,
@@ -199,24 +230,15 @@ impl Tracer<'_> {
         let explanation = self.nat.explain_outbound(facts, self.rules, self.now);
         let rewrite = self.explain(&explanation)?;
         let after = after_in2out(facts, &rewrite);
-        match steer(self.tables, route, &after) {
-            Ok(Way::Hairpin) => self.inbound_half(&after),
-            Ok(Way::Path(path)) => {
-                self.trace.steer(self.tables, Ok(path), route.map_or(0, <[_]>::len))?;
-                Ok(flow_key(&after))
-            }
-            Ok(Way::From(_) | Way::Back) => Err(DropReason::NoRoute),
-            Err(reason) => {
-                self.trace.steer(self.tables, Err(reason), 0)?;
-                Err(reason)
-            }
-        }
+        let Some(paths) = route else { return self.inbound_half(&after) };
+        self.trace.steer(&self.steering, &flow_key(&after), paths)?;
+        Ok(flow_key(&after))
     }
 
     fn inbound(&mut self, facts: &Facts) -> Result<FlowKey, DropReason> {
         self.trace.classify_inbound(facts.source.into(), facts.destination.into(), self.tables)?;
         if let Some(cluster) = self.tables.cluster_of(facts.source.into()) {
-            admit(self.tables, facts, Way::From(cluster))?;
+            admit(self.tables, facts, Way::From(LaneEnd::Cluster(cluster)))?;
         }
         self.inbound_half(facts)
     }

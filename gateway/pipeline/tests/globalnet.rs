@@ -277,6 +277,25 @@ fn what_may_not_cross_is_dropped_with_the_reason() {
 }
 
 #[test]
+fn a_source_that_somebody_inside_made_up_ends_no_flow_of_the_peers() {
+    let (mut a, mut b) = clusters(&Shape::workers(1));
+    let headless = global(2, HEADLESS);
+    a.send(&[udp((POD, 4000), (headless, 53), b"question")]);
+    carry(&mut a, &mut b);
+    let (peer, port, ..) = ends(&b.one());
+
+    // The same ends as those of the peer's next flow.
+    b.send(&[udp((peer, port), (headless, 54), b"made up")]);
+    assert_eq!(b.dropped(DropReason::SourceNotLocal), 1, "{:?}", b.drop_reasons());
+    a.send(&[udp((POD, 4000), (headless, 54), b"question")]);
+    carry(&mut a, &mut b);
+    let (seen, seen_port, ..) = ends(&b.one());
+    assert_eq!((seen, seen_port), (peer, port));
+    assert_eq!(b.drops(), 1, "{:?}", b.drop_reasons());
+    b.assert_balanced();
+}
+
+#[test]
 fn the_order_of_a_flow_survives_every_handing_over() {
     let (mut a, mut b) = clusters(&Shape::workers(4));
     let packets: Vec<_> = (0..400u16)

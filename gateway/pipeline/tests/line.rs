@@ -227,7 +227,7 @@ fn a_handshake_that_completes_in_the_middle_of_a_batch_touches_no_other_lane() {
     let peer = Some("192.0.2.3:4500".parse().unwrap());
     let config = LaneConfig::new(lane_c, CableId(2), peer, c.kind.backend_config());
     let tunnel = b.kind.connect(&config, Instant::now()).unwrap();
-    b.line.command(LaneCommand::Add { lane: lane_c, cable: CableId(2), tunnel }, Instant::now());
+    b.line.command(LaneCommand::Add { lane: lane_c, cable: CableId(2), tunnel, watch: None }, Instant::now());
     carry(&mut b, &mut c, B, |_| {});
     let answer = c.line.to_wire.drain().next().unwrap();
 

@@ -178,7 +178,7 @@ fn a_worker_that_gets_many_cables_at_once_greets_every_peer_and_drops_nothing() 
         let peer = Some(format!("192.0.2.9:{}", 1000 + lane.0 / 256).parse().unwrap());
         let config = LaneConfig::new(lane, cable, peer, others.kind.backend_config());
         let tunnel = b.kind.connect(&config, start).unwrap();
-        b.line.command(LaneCommand::Add { lane, cable, tunnel }, start);
+        b.line.command(LaneCommand::Add { lane, cable, tunnel, watch: None }, start);
     }
     let mut greeted = std::collections::BTreeSet::new();
     let mut send = |b: &mut End| {

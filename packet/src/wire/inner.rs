@@ -108,6 +108,16 @@ impl Inner {
         Ok(inner)
     }
 
+    /// The flow by which the packet's way is chosen. That of fragments has no ports, though the first one knows them: all
+    /// have to go the same way, or no kernel behind it puts them together again.
+    #[must_use]
+    pub fn way(&self) -> FlowKey {
+        match self.transport {
+            Transport::Fragment { .. } => self.flow.without_ports(),
+            Transport::Tcp { .. } | Transport::Udp | Transport::Icmp | Transport::Other => self.flow,
+        }
+    }
+
     fn with_transport(
         packet: &[u8],
         (source, destination): (IpAddr, IpAddr),
@@ -293,5 +303,16 @@ mod tests {
         assert_eq!(inner.transport, Transport::Fragment { first: false });
         assert_eq!(inner.flow.source_port, 0);
         assert!(!inner.dont_fragment);
+    }
+
+    #[test]
+    fn all_fragments_of_a_packet_go_the_same_way() {
+        let (mut first, mut later) = (udp4(), udp4());
+        super::super::put16(&mut first, 6, 0x2000);
+        super::super::put16(&mut later, 6, 0x0010);
+        let [whole, first, later] = [udp4(), first, later].map(|bytes| Inner::parse(&bytes).unwrap());
+        assert_eq!(first.transport, Transport::Fragment { first: true });
+        assert_eq!((first.flow, first.way()), (whole.flow, later.way()));
+        assert_eq!(whole.way(), whole.flow);
     }
 }

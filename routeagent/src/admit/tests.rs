@@ -218,6 +218,7 @@ fn state(remotes: &[Endpoint]) -> ClusterState {
             service_networks: Vec::new(),
             tun: "submariner".into(),
             plugin: "generic".into(),
+            notice_port: 4801,
             has_globalnet: false,
         },
         endpoints: remotes.to_vec(),

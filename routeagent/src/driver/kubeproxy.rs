@@ -1,12 +1,14 @@
 //! The driver for clusters whose service traffic is handled by kube-proxy (every plugin but OVN-Kubernetes).
 //!
-//! Every node fails closed and filters. The active gateway's node has rules and routes into the gateway's device, and
-//! hands what comes from remote clusters to the other nodes; those send what is for remote clusters to it. Between
-//! them is the VXLAN `vx-submariner`.
+//! Every node fails closed and filters. An active gateway's node has rules and routes into the gateway's device, and
+//! hands what comes from remote clusters to the other nodes; those send what is for remote clusters to it, or to all
+//! active gateways alike. Between them is the VXLAN `vx-submariner`.
 
 mod filter;
 mod gateway;
 mod intra;
+mod serve;
+mod spread;
 mod worker;
 
 use std::collections::BTreeSet;
@@ -33,6 +35,7 @@ impl Driver for KubeProxy {
         let own = state.own_endpoint();
         fail_closed(&mut desired.hostnet, &admission, own.is_some(), &gateways);
         intra::add(&mut desired, state, &admission);
+        spread::add(&mut desired, state, &admission);
         match own {
             Some(own) => gateway::add(&mut desired, state, own, &admission),
             None => worker::add(&mut desired, state, &admission),
@@ -43,6 +46,7 @@ impl Driver for KubeProxy {
             desired.hostnet.loose = plugins.map(|own| own.device.clone()).into_iter().collect();
         }
         filter::add(&mut desired, state, &admission, &gateways);
+        serve::add(&mut desired, state, &admission);
         desired
     }
 }

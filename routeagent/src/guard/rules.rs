@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{SETS, TABLE_FAMILY, TABLE_NAME};
-use crate::hostnet::{Delivery, Family, Guard, MARK, MARK_MASK};
+use crate::hostnet::{Delivery, Family, Guard, MARK, MARK_MASK, VX_DEVICE};
 
 /// Before connection tracking, so that a forged packet leaves no state behind.
-const PRIORITY_RAW: i32 = -300;
+pub(crate) const PRIORITY_RAW: i32 = -300;
 /// Where packets are usually judged: after destination NAT.
 const PRIORITY_FILTER: i32 = 0;
 /// Before `keep-source` and everybody's source NAT: whose a packet is can still be seen.
@@ -25,7 +25,7 @@ const IPV6_MORE: u16 = 20;
 /// Returns everything in the table but the elements, in the order in which it has to be made.
 pub(super) fn structure(guard: &Guard) -> Vec<Value> {
     let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": TABLE_NAME}})];
-    for name in ["spoofed4", "spoofed6", "strangers", "stray4", "stray6"] {
+    for name in ["returned", "spoofed4", "spoofed6", "strangers", "stray4", "stray6"] {
         objects.push(json!({"counter": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name}}));
     }
     for (name, kind, is_interval) in SETS {
@@ -75,8 +75,8 @@ const FROM: Direction = Direction { word: "from", address: "saddr", own_port: "d
 const TO: Direction = Direction { word: "to", address: "daddr", own_port: "sport" };
 
 fn source_guard(guard: &Guard) -> Vec<Rule> {
-    let mut rules =
-        vec![("the ways in from remote clusters".to_owned(), json!([by_inlet("iifname"), accept()]))];
+    let mut rules: Vec<Rule> = Family::ALL.into_iter().flat_map(untracked).collect();
+    rules.push(("the ways in from remote clusters".to_owned(), json!([by_inlet("iifname"), accept()])));
     if guard.delivery == Delivery::Ipsec {
         rules.push((
             "what IPsec in the kernel has opened".to_owned(),
@@ -93,6 +93,14 @@ fn source_guard(guard: &Guard) -> Vec<Rule> {
         }
     }
     rules
+}
+
+/// What passes through one of several gateways. The answer may come by another.
+fn untracked(family: Family) -> [Rule; 2] {
+    ["onward", "behind"].map(|set| {
+        let rule = json!([by_inlet("iifname"), in_set(family, "daddr", set), {"notrack": null}]);
+        (format!("{family} through one of several gateways, {set}: not tracked"), rule)
+    })
 }
 
 /// What has an address in a remote network, and is not of that network.
@@ -133,7 +141,17 @@ fn vxlan_guard() -> Vec<Rule> {
 /// What this node forwards to that port, wherever to: masqueraded, it would look like this node's own. Pods have the
 /// port among themselves, here and in remote clusters.
 fn vxlan_onward() -> Vec<Rule> {
-    elsewhere().into_iter().chain(forwarded()).collect()
+    [never_on()].into_iter().chain(elsewhere()).chain(forwarded()).collect()
+}
+
+/// Two gateways whose processes are both dead would hand each other's packets back and forth.
+fn never_on() -> Rule {
+    let by = |key: &str| is(&json!({"meta": {"key": key}}), VX_DEVICE);
+    let from_sibling = is(&field("ether", "saddr"), "@siblings");
+    (
+        "what another gateway could not send, nor can this one".to_owned(),
+        json!([by("iifname"), by("oifname"), from_sibling, {"counter": "returned"}, drop()]),
+    )
 }
 
 fn forwarded() -> Vec<Rule> {
@@ -277,23 +295,23 @@ fn is_own() -> Value {
     is(&json!({"fib": {"result": "type", "flags": ["saddr"]}}), "local")
 }
 
-fn is(left: &Value, right: impl Into<Value>) -> Value {
+pub(crate) fn is(left: &Value, right: impl Into<Value>) -> Value {
     json!({"match": {"op": "==", "left": left, "right": right.into()}})
 }
 
-fn field(protocol: &str, field: &str) -> Value {
+pub(crate) fn field(protocol: &str, field: &str) -> Value {
     json!({"payload": {"protocol": protocol, "field": field}})
 }
 
-fn in_set(family: Family, end: &str, set: &str) -> Value {
+pub(crate) fn in_set(family: Family, end: &str, set: &str) -> Value {
     is(&field(protocol(family), end), format!("@{set}{}", family.digit()))
 }
 
-fn by_inlet(key: &str) -> Value {
+pub(crate) fn by_inlet(key: &str) -> Value {
     is(&json!({"meta": {"key": key}}), "@inlets")
 }
 
-fn protocol(family: Family) -> &'static str {
+pub(crate) fn protocol(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip",
         Family::V6 => "ip6",

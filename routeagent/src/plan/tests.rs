@@ -9,7 +9,9 @@ use crate::guard::Table;
 use crate::hostnet::{
     Family, Guard, METRIC_FAIL_CLOSED, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
 };
+use crate::nexthops::{Content, NEXTHOP_PROTOCOL, NexthopChange, ObservedNexthop};
 use crate::observed::{Link, ObservedGuard, ObservedRule, RouteKind, VxlanLink};
+use crate::services::{ServiceRules, ServicesWish};
 use crate::state::DeviceAddress;
 use crate::vxlan::{Mac, Vxlan};
 
@@ -222,12 +224,13 @@ proptest! {
 }
 
 /// What the kernel would do with a plan.
-mod model {
+pub(super) mod model {
     use super::*;
     use crate::foreign::{Foreign, ForeignChange};
     use crate::guard::GuardChange;
+    use crate::services::{ObservedServices, ServicesChange};
 
-    pub(super) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
+    pub(in super::super) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
         for change in &plan.changes {
             match change {
                 Change::Set(sysctl, value) => {
@@ -265,11 +268,55 @@ mod model {
                         ObservedGuard::Absent | ObservedGuard::Unknown => BTreeMap::new(),
                     };
                 }
+                Change::Services(change) => observed.services = services(change),
                 Change::Foreign(change) => foreign(&mut observed.foreign, change),
                 Change::BetweenNodes(change) => apply_between_nodes(&mut observed, change),
+                Change::Nexthops(change) => apply_nexthops(&mut observed, change),
             }
         }
         observed
+    }
+
+    fn services(change: &ServicesChange) -> ObservedServices {
+        match change {
+            ServicesChange::Build(table) => ObservedServices::Present((**table).clone()),
+            ServicesChange::Update { to, .. } => ObservedServices::Present((**to).clone()),
+            ServicesChange::Remove => ObservedServices::Absent,
+        }
+    }
+
+    fn apply_nexthops(observed: &mut Observed, change: &NexthopChange) {
+        let ours = |what| ObservedNexthop { protocol: NEXTHOP_PROTOCOL, what };
+        let has_all = |members: &BTreeSet<u32>| {
+            assert!(members.iter().all(|member| observed.nexthops.contains_key(member)), "EINVAL: {change}");
+        };
+        match change {
+            NexthopChange::Set(id, nexthop) => {
+                assert!(observed.links.contains_key(&nexthop.device), "ENODEV: {change}");
+                observed.nexthops.insert(*id, ours(Content::One(nexthop.clone())));
+            }
+            NexthopChange::MakeGroup(id, members) => {
+                has_all(members);
+                let there = observed.nexthops.insert(*id, ours(Content::Group(members.clone())));
+                assert!(there.is_none(), "EEXIST: {change}");
+            }
+            NexthopChange::SetGroup(id, members) => {
+                has_all(members);
+                observed.nexthops.insert(*id, ours(Content::Group(members.clone()))).expect("ENOENT");
+            }
+            NexthopChange::Remove(id) => {
+                observed.nexthops.remove(id).expect("ENOENT");
+                for there in observed.nexthops.values_mut() {
+                    if let Content::Group(members) = &mut there.what {
+                        members.remove(id);
+                    }
+                }
+                observed.nexthops.retain(|_, there| there.what != Content::Group(BTreeSet::new()));
+                // Routes go along.
+                let nexthops = &observed.nexthops;
+                observed.routes.retain(|route| route.nexthop.is_none_or(|id| nexthops.contains_key(&id)));
+            }
+        }
     }
 
     fn apply_between_nodes(observed: &mut Observed, change: &VxlanChange) {
@@ -289,6 +336,7 @@ mod model {
             VxlanChange::Remove => {
                 observed.links.remove(VX_DEVICE).expect("ENODEV");
                 observed.routes.retain(|route| route.device.as_deref() != Some(VX_DEVICE));
+                nexthops::without_device(observed);
                 observed.addresses.retain(|address| address.device != VX_DEVICE);
                 observed.sysctls.retain(|sysctl, _| sysctl.device != VX_DEVICE);
                 (observed.forwards, observed.neighbours) = (BTreeSet::new(), BTreeMap::new());
@@ -502,7 +550,12 @@ fn hostnets() -> impl Strategy<Value = HostNet> {
                 sysctls.insert(Sysctl::of(Family::V4, VX_DEVICE, "rp_filter"), 2);
                 pass.outward = [VX_DEVICE.to_owned()].into();
             }
-            HostNet { sysctls, rules, routes, vxlan, loose, guard, pass }
+            // The table of services comes with the device, of one inlet or two.
+            let inlets = |vxlan: &Vxlan| [VX_DEVICE.to_owned(), vxlan.local.to_string()].into();
+            let services = vxlan.as_ref().map_or_else(ServicesWish::default, |vxlan| {
+                ServicesWish::Rules(ServiceRules { inlets: inlets(vxlan), ..ServiceRules::default() })
+            });
+            HostNet { sysctls, rules, routes, vxlan, loose, guard, services, pass, ..HostNet::default() }
         })
 }
 
@@ -527,6 +580,7 @@ fn observed_routes() -> impl Strategy<Value = ObservedRoute> {
             kind,
             device: (kind == RouteKind::Unicast).then(|| "eth0".to_owned()),
             via: None,
+            nexthop: None,
             source: None,
             mtu: None,
             has_extras,

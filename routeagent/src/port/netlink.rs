@@ -1,11 +1,14 @@
 //! Links, addresses, rules and routes over rtnetlink.
 
 mod between_nodes;
+mod nexthops;
 mod parse;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+pub use nexthops::Nexthops;
 
 use futures::{Stream, TryStreamExt};
 use netlink_packet_route::AddressFamily;
@@ -23,8 +26,10 @@ use crate::hostnet::{
     Family, MARK, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
     VX_DEVICE,
 };
+use crate::nexthops::NexthopChange;
 use crate::observed::{Link, Observed, ObservedGuard, ObservedRoute, ObservedRule};
 use crate::plan::Change;
+use crate::services::ObservedServices;
 use crate::state::{DeviceAddress, Way};
 
 /// The network namespace that this process is in.
@@ -156,6 +161,10 @@ impl Host for Kernel {
         for address in &query.sought {
             observed.ways.extend(self.way(*address, &names).await.map(|way| (*address, way)));
         }
+        match Nexthops::open()?.read(&names)? {
+            Some(nexthops) => observed.nexthops = nexthops,
+            None => observed.has_nexthops = false,
+        }
         if let Some(link) = links.get(VX_DEVICE).filter(|link| link.vxlan.is_some()) {
             observed.forwards = self.forwards(link.index).await?;
             observed.neighbours = self.neighbours(link.index, &observed.families).await?;
@@ -183,11 +192,21 @@ impl Host for Kernel {
                 self.handle().rule().del(rule_message(rule)).execute().await.map_err(refused)
             }
             Change::Guard(change) => nft::apply(change).await,
+            Change::Services(change) => nft::transact(&crate::services::render(change)).await,
             Change::Foreign(change) => match crate::foreign::render(change) {
                 Some(transaction) => nft::transact(&transaction).await,
                 None => iptables::apply(change).await,
             },
             Change::BetweenNodes(change) => self.apply_between_nodes(change).await,
+            Change::Nexthops(change) => {
+                let index = match change {
+                    NexthopChange::Set(_, nexthop) => Some(self.index_of(&nexthop.device).await?),
+                    NexthopChange::MakeGroup(..) | NexthopChange::SetGroup(..) | NexthopChange::Remove(_) => {
+                        None
+                    }
+                };
+                Nexthops::open()?.apply(change, index)
+            }
         }
     }
 }
@@ -201,6 +220,10 @@ impl Kernel {
                     observed.loosened = table.loosened();
                 }
                 observed.guard = guard;
+                observed.services = nft::services().await.unwrap_or_else(|error| {
+                    observed.note("the packet filter for services", &error);
+                    ObservedServices::Unknown
+                });
                 match nft::foreign().await {
                     Ok(foreign) => observed.foreign = foreign,
                     Err(error) => observed.note("other packet filters", &error),
@@ -208,6 +231,7 @@ impl Kernel {
             }
             Err(error) => {
                 observed.guard = ObservedGuard::Unknown;
+                observed.services = ObservedServices::Unknown;
                 observed.note("the packet filter", &error);
             }
         }
@@ -303,6 +327,7 @@ fn route_message(route: &ObservedRoute, device: Option<u32>) -> RouteMessage {
         RouteAttribute::Priority(route.metric),
     ]);
     message.attributes.extend(device.map(RouteAttribute::Oif));
+    message.attributes.extend(route.nexthop.map(RouteAttribute::NhId));
     message.attributes.extend(route.via.map(|via| RouteAttribute::Gateway(via.into())));
     if route.via.is_some() && route.table == TABLE_DELIVERY {
         // Whatever happens to the device's own address meanwhile.

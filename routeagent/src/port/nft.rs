@@ -11,11 +11,19 @@ use super::PortError;
 use crate::foreign::{self, BaseChain, FIREWALLD, Foreign, Hook};
 use crate::guard::{self, GuardChange, TABLE_FAMILY, TABLE_NAME};
 use crate::observed::ObservedGuard;
+use crate::services::{self, ObservedServices};
 
 /// Reads the table.
 pub(super) async fn observe() -> Result<ObservedGuard, PortError> {
     let listing = list(&["table", TABLE_FAMILY, TABLE_NAME]).await?;
     Ok(listing.map_or(ObservedGuard::Absent, |listing| ObservedGuard::Present(guard::read(&listing))))
+}
+
+/// Reads the table of services.
+pub(super) async fn services() -> Result<ObservedServices, PortError> {
+    let listing = list(&["table", services::TABLE_FAMILY, services::TABLE_NAME]).await?;
+    Ok(listing
+        .map_or(ObservedServices::Absent, |listing| ObservedServices::Present(services::read(&listing))))
 }
 
 /// Reads what of other programs' tables can be in the way.

@@ -19,10 +19,11 @@ use crate::hostnet::{PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
 
 /// Every change of nftables (`NFNLGRP_NFTABLES`).
 const GROUP_NFTABLES: u32 = 7;
-/// Settings of devices, `rp_filter` and `forwarding` among them (`RTNLGRP_IPV4_NETCONF`, `RTNLGRP_IPV6_NETCONF`).
-const GROUPS_SETTINGS: [u32; 2] = [24, 25];
+/// Settings of devices, `rp_filter` and `forwarding` among them, and next hops (`RTNLGRP_IPV4_NETCONF`,
+/// `RTNLGRP_IPV6_NETCONF`, `RTNLGRP_NEXTHOP`).
+const GROUPS_SETTINGS: [u32; 3] = [24, 25, 32];
 
-/// Everything of rtnetlink whose change can make a plan necessary, but settings, which the library does not know.
+/// Everything of rtnetlink whose change can make a plan necessary, but settings and next hops, which the library does not know.
 const GROUPS: [MulticastGroup; 8] = [
     MulticastGroup::Neigh,
     MulticastGroup::Link,

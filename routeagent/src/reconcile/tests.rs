@@ -206,7 +206,9 @@ impl Host for Fake {
                 }
             }
             Change::Guard(_) => observed.guard = ObservedGuard::Absent,
-            Change::Foreign(_) | Change::BetweenNodes(_) => panic!("a gateway without other nodes: {change}"),
+            Change::Services(_) | Change::Foreign(_) | Change::BetweenNodes(_) | Change::Nexthops(_) => {
+                panic!("a gateway without other nodes: {change}")
+            }
         }
         Ok(())
     }
@@ -224,6 +226,7 @@ fn reconciler(host: Fake) -> Reconciler<Fake, KubeProxy> {
         service_networks: Vec::new(),
         tun: "submariner".into(),
         plugin: "generic".into(),
+        notice_port: 4801,
         has_globalnet: false,
     };
     Reconciler::new(host, KubeProxy, node)

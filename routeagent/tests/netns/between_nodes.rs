@@ -371,14 +371,14 @@ fn setting(lab: &Lab, place: &str, device: &str) -> String {
 }
 
 /// What a pass would change, without the notes.
-fn plan(lab: &Lab, place: &str, hostname: &str) -> String {
+pub(crate) fn plan(lab: &Lab, place: &str, hostname: &str) -> String {
     let output = lab.agent_on(place, hostname, &["--dry-run"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().filter(|line| !line.starts_with("note: ")).map(|line| format!("{line}\n")).collect()
 }
 
-fn settled(lab: &Lab) {
+pub(crate) fn settled(lab: &Lab) {
     for (place, hostname, ..) in NODES {
         eventually(&format!("{place} is settled: {}", plan(lab, place, hostname)), || {
             plan(lab, place, hostname) == "nothing to change\n"

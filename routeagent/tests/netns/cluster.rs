@@ -183,6 +183,7 @@ pub(crate) fn everything(lab: &Lab, place: &str) -> String {
         links,
         ip(&["address"]),
         neighbours,
+        ip(&["nexthop"]),
         lab.run(place, "bridge", &["fdb"]),
         ruleset,
         filters.join("\n"),

@@ -271,6 +271,44 @@ impl Lab {
         self.put_object(&object, &directory.join(format!("{name}.yaml")));
     }
 
+    /// Says that a cluster knows of several gateways at once.
+    pub(crate) fn tell_paths(&self, cluster: &str) {
+        let path = self.object("endpoints", cluster);
+        let mut object: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        object["spec"]["backend_config"]["trieste.paths"] = "1".into();
+        self.put_object(&object, &path);
+    }
+
+    /// A gateway of cluster `a` among its siblings, with the key of its notices in base64 if it sends some.
+    pub(crate) fn put_member(
+        &self,
+        cable: &str,
+        hostname: &str,
+        address: &str,
+        health: &str,
+        key: Option<&str>,
+    ) {
+        let mut settings = json!({"interface-name": "submariner", "udp-port": "4500", "trieste.paths": "1"});
+        if let Some(key) = key {
+            settings["trieste.notice-key"] = key.into();
+        }
+        let name = format!("trieste-{cable}");
+        let object = json!({
+            "apiVersion": "submariner.io/v1", "kind": "Endpoint",
+            "metadata": {
+                "name": name, "namespace": format!("{NAMESPACE}-paths"), "labels": {"trieste.io/clusterID": "a"},
+            },
+            "spec": {
+                "cluster_id": "a", "cable_name": cable, "hostname": hostname,
+                "subnets": ["100.1.0.0/16", "10.1.0.0/16", "fd00:1::/48"], "private_ip": address, "public_ip": "",
+                "nat_enabled": false, "backend": "wireguard", "healthCheckIP": health, "backend_config": settings,
+            },
+        });
+        let directory = self.store().join(format!("{NAMESPACE}-paths")).join("endpoints");
+        std::fs::create_dir_all(&directory).unwrap();
+        self.put_object(&object, &directory.join(format!("{name}.yaml")));
+    }
+
     /// What upstream's agent says of a node.
     pub(crate) fn put_upstreams_agent(&self, node: &str) {
         let object = json!({
@@ -365,8 +403,13 @@ impl Lab {
     }
 
     pub(crate) fn start_agent_on(&self, place: &str, hostname: &str) -> Process {
+        self.start_agent_with(place, hostname, &[])
+    }
+
+    /// The same with more in its environment.
+    pub(crate) fn start_agent_with(&self, place: &str, hostname: &str, more: &[(&str, &str)]) -> Process {
         let log = File::create(self.directory.path().join(format!("{place}.log"))).unwrap();
-        Process(self.agent_on(place, hostname, &[]).stderr(log).spawn().unwrap())
+        Process(self.agent_on(place, hostname, &[]).envs(more.iter().copied()).stderr(log).spawn().unwrap())
     }
 
     pub(crate) fn agent_log(&self) -> String {
@@ -483,8 +526,13 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Runs a command to its end; returns its output. What else it has to say is left out: `ip` complains of any namespace that
+/// somebody is just making or removing.
 fn run(program: &str, arguments: &[&str]) -> String {
-    finish(Command::new(program).args(arguments))
+    let mut command = Command::new(program);
+    let Output { status, stdout, stderr } = command.args(arguments).output().unwrap();
+    assert!(status.success(), "{command:?}: {status}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
 }
 
 /// Runs a command to its end; returns what it wrote to both outputs.

@@ -20,5 +20,8 @@ mod fail_closed;
 mod globalnet;
 mod lab;
 mod reconcile;
+mod services;
+mod several;
 mod source_guard;
 mod strangers;
+mod voices;

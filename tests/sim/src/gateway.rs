@@ -8,8 +8,10 @@ use arc_swap::ArcSwap;
 use ipnet::IpNet;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, LaneConfig};
-use trieste_packet::{Batch, CableId, LaneId, Outer, Packet, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, Handoff, HandoffKind, LaneCommand, NatConfig, Pipeline, TablesBuilder};
+use trieste_packet::{Batch, CableId, GatewayKey, LaneId, Outer, Packet, PoolConfig, WorkerId};
+use trieste_pipeline::{
+    Board, Config, Fleet, Handoff, HandoffKind, LaneCommand, NatConfig, Pipeline, TablesBuilder, health,
+};
 
 const MTU_BYTES: u16 = 1420;
 
@@ -42,9 +44,19 @@ impl Gateway {
         }
         let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
         let pool = PoolConfig { slots: 64, slot_bytes: 70_000 };
+        let board = Board::new();
+        let fleet = Fleet::new(GatewayKey(index as u64), 1, now);
         let line = |worker: u16| {
-            let config =
-                Config { worker: WorkerId(worker), workers, pool, seed: 7, nat: NatConfig::default() };
+            let config = Config {
+                worker: WorkerId(worker),
+                workers,
+                pool,
+                seed: 7,
+                nat: NatConfig::default(),
+                health: health::Config::default(),
+                board: Arc::clone(&board),
+                fleet: Arc::clone(&fleet),
+            };
             Pipeline::new(config, Arc::clone(&tables), own.gate(), now)
         };
         let mut gateway = Self {
@@ -56,7 +68,7 @@ impl Gateway {
         for config in cables {
             let tunnel = own.connect(&config, now).expect("the configuration is good");
             let worker = usize::try_from(config.lane.0 & 0xff).expect("a byte");
-            let add = LaneCommand::Add { lane: config.lane, cable: config.cable, tunnel };
+            let add = LaneCommand::Add { lane: config.lane, cable: config.cable, tunnel, watch: None };
             gateway.lines[worker].command(add, now);
         }
         gateway

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use trieste_packet::checksum;
 
-/// IPv4 and IPv6 protocol for experiments (RFC 3692): no checksum of its own, no ports.
-const PROTOCOL: u8 = 253;
+/// The second IPv4 and IPv6 protocol for experiments (RFC 3692; gateways keep the first to themselves): no checksum of
+/// its own, no ports.
+const PROTOCOL: u8 = 254;
 
 /// What became of a flow's packets.
 #[derive(Debug, Clone)]

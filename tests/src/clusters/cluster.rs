@@ -8,11 +8,13 @@ use std::time::Duration;
 use anyhow::Context;
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use trieste_control::publish::STATUS_LABEL;
 
 use super::fabric::{in_parallel, put_file};
 use super::node::{Node, Surroundings};
 use super::plan::{DNS_PLACE, ProxyMode};
 use super::programs::DNS_MANIFEST;
+use super::set::MEMBER;
 use crate::command::{Output, Run};
 use crate::kubernetes::Client;
 use crate::lab::Lab;
@@ -94,6 +96,20 @@ impl Cluster {
         let label = if is_gateway { json!("true") } else { Value::Null };
         let change = json!({"metadata": {"labels": {GATEWAY_LABEL: label}}});
         self.client.patch(&format!("/api/v1/nodes/{}", node.name()), &change).map(drop)
+    }
+
+    /// The node of the gateway that leads: all gateways may be active, one holds the Lease and wears the label for it.
+    ///
+    /// # Errors
+    /// If none does or several do, or the API server does not answer.
+    pub fn leader(&self) -> anyhow::Result<String> {
+        let selector = STATUS_LABEL.replace('/', "%2F");
+        let path = format!("/api/v1/namespaces/{MEMBER}/pods?labelSelector={selector}%3Dactive");
+        let pods = self.client.list(&path)?;
+        let here = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        let nodes: Vec<_> = here.filter_map(|pod| pod["spec"]["nodeName"].as_str()).collect();
+        anyhow::ensure!(nodes.len() == 1, "gateways that lead: {nodes:?}");
+        Ok(nodes[0].to_owned())
     }
 
     /// Prefixes of its pods, IPv4 first.

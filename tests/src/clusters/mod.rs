@@ -28,6 +28,7 @@ mod node;
 mod plan;
 mod programs;
 mod set;
+mod site;
 mod witness;
 mod workload;
 
@@ -38,5 +39,6 @@ pub use footprint::Footprint;
 pub use node::Node;
 pub use plan::{ClusterShape, ProxyMode};
 pub use set::{ClusterSet, MEMBER};
+pub use site::globalnet_site;
 pub use witness::{PodFlow, Witness, seen_within, worst};
 pub use workload::{Pod, PodShape, RESPONDER_PORT, TOOLS_IMAGE};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::Options;
 use super::screen::Screen;
+use super::{Options, end};
 use crate::clusters::{Cluster, ClusterSet, ClusterShape, MEMBER, Node, Pod, PodShape, RESPONDER_PORT};
 use crate::interrupt;
 use crate::lab::Lab;
@@ -45,16 +45,7 @@ pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::R
     if options.keep {
         return Ok(());
     }
-    let removed = screen.step_with("the clusters removed again", || {
-        drop(set);
-        Ok((vec![], lab.clone().remove()?))
-    })?;
-    screen.heading(&format!(
-        "Done in {:.0} s; {} namespaces removed, nothing left behind.",
-        screen.elapsed_seconds(),
-        removed.namespaces
-    ));
-    Ok(())
+    end(lab, screen, "the clusters removed again", set)
 }
 
 fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<()> {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::Options;
 use super::screen::Screen;
-use crate::capture::{Cable as Form, Capture};
+use super::{Options, end};
+use crate::capture::Capture;
 use crate::cluster::Cluster;
 use crate::globalnet::{Actors, Client, Scene, Server, list};
 use crate::lab::Lab;
@@ -23,7 +23,8 @@ const FIRST_PACKET: Duration = Duration::from_secs(30);
 
 /// Runs it in a lab.
 pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
-    screen.heading(&format!("Two clusters with the same addresses, one encrypted cable (lab {})", lab.id()));
+    let cable = &options.cable;
+    screen.heading(&format!("Two clusters with the same addresses, one {cable} cable (lab {})", lab.id()));
     let title = "a gateway node and a worker each, 16 pods, services, exports; connected";
     let scene = screen.step_with(title, || {
         let cable = format!("cable-driver: {}", options.cable);
@@ -37,7 +38,7 @@ pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::R
     screen.heading("Headless pods: each has an address of its own, in both directions");
     show_headless(screen, &scene)?;
     screen.step("meanwhile on the wire between the nodes (tcpdump on the WAN bridge)", || {
-        let form = if options.cable == "ipsec" { Form::Ipsec } else { Form::WireGuard };
+        let (form, _) = options.form();
         let (sealed, _, other) = wire.finish()?.kinds_with(form, 4500);
         anyhow::ensure!(other == 0, "{other} of {} frames are not the cable's", sealed + other);
         Ok(vec![format!("{sealed} frames between the clusters, every one the cable's")])
@@ -60,16 +61,7 @@ pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::R
         }
         return Ok(());
     }
-    let removed = screen.step_with("everything removed again", || {
-        drop(scene);
-        Ok((vec![], lab.clone().remove()?))
-    })?;
-    screen.heading(&format!(
-        "Done in {:.0} s; {} namespaces removed, nothing left behind.",
-        screen.elapsed_seconds(),
-        removed.namespaces
-    ));
-    Ok(())
+    end(lab, screen, "everything removed again", scene)
 }
 
 fn describe(cluster: &Cluster) -> String {

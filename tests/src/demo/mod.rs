@@ -3,6 +3,7 @@
 mod clusters;
 mod globalnet;
 pub mod screen;
+mod several;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -39,9 +40,33 @@ pub struct Options {
     /// Clusters whose pods and services have the same addresses, known to each other by global ones.
     #[arg(long, conflicts_with = "kubernetes")]
     pub globalnet: bool,
+    /// Gateways of each cluster, all of them active: one is killed and one drained under traffic.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4),
+        conflicts_with_all = ["kubernetes", "globalnet"])]
+    pub gateways: u8,
+    /// Nodes of each cluster without a gateway.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=4),
+        conflicts_with_all = ["kubernetes", "globalnet"])]
+    pub workers: u8,
     /// The cable between the clusters.
-    #[arg(long, value_parser = ["wireguard", "ipsec"], default_value = "wireguard")]
+    #[arg(long, value_parser = ["wireguard", "ipsec", "vxlan"], default_value = "wireguard")]
     pub cable: String,
+}
+
+impl Options {
+    /// Whether the cable keeps what it carries from those on the way.
+    fn encrypts(&self) -> bool {
+        self.form().0 != Form::Vxlan
+    }
+
+    /// What the cable is on the wire.
+    fn form(&self) -> (Form, &'static str) {
+        match self.cable.as_str() {
+            "ipsec" => (Form::Ipsec, "an ESP packet or an IKE message"),
+            "vxlan" => (Form::Vxlan, "a VXLAN frame"),
+            _ => (Form::WireGuard, "a WireGuard message"),
+        }
+    }
 }
 
 /// Runs the demo from beginning to end.
@@ -59,6 +84,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let run = match options {
         Options { kubernetes: true, .. } => clusters::run_in,
         Options { globalnet: true, .. } => globalnet::run_in,
+        Options { gateways: 2.., .. } => several::run_in,
         Options { .. } => run_in,
     };
     let result = run(&lab, &screen, options);
@@ -69,7 +95,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
-    screen.heading(&format!("Two clusters, one encrypted cable (lab {})", lab.id()));
+    let kind = if options.encrypts() { "one encrypted cable" } else { "one cable WITHOUT encryption" };
+    screen.heading(&format!("Two clusters, {kind} (lab {})", lab.id()));
     let plan = screen.step_with("network namespaces: a WAN, two gateway nodes, four pods", || {
         let plan = lab.build(&Topology::two_clusters())?;
         Ok((plan.clusters.iter().map(describe).collect(), plan))
@@ -79,7 +106,7 @@ fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
     screen.heading("Traffic from pod to pod");
     show_traffic(screen, lab, &plan, options)?;
     screen.heading("Throughput (iperf3, one TCP stream)");
-    show_throughput(screen, lab, &plan)?;
+    show_throughput(screen, lab, &plan, options)?;
     screen.heading("What each gateway says");
     screen.step("both gateways have judged their connection (they do so every ten seconds)", || {
         for cluster in [&east, &west] {
@@ -103,15 +130,19 @@ fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let stopped = screen.step_with("everything removed again", || {
-        drop((east, west));
-        let removed = lab.clone().remove()?;
-        Ok((vec![], removed))
+    end(lab, screen, "everything removed again", (east, west))
+}
+
+/// Ends who still works in the lab, removes it and says so.
+fn end(lab: &Lab, screen: &Screen, step: &str, who: impl Sized) -> anyhow::Result<()> {
+    let removed = screen.step_with(step, || {
+        drop(who);
+        Ok((vec![], lab.clone().remove()?))
     })?;
     screen.heading(&format!(
         "Done in {:.0} s; {} namespaces removed, nothing left behind.",
         screen.elapsed_seconds(),
-        stopped.namespaces
+        removed.namespaces
     ));
     Ok(())
 }
@@ -162,10 +193,7 @@ fn start(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> anyhow::
 }
 
 fn show_traffic(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> anyhow::Result<()> {
-    let (cable, name) = match options.cable.as_str() {
-        "ipsec" => (Form::Ipsec, "an ESP packet or an IKE message"),
-        _ => (Form::WireGuard, "a WireGuard message"),
-    };
+    let (cable, name) = options.form();
     let (east, west) = (plan.cluster("east").pod(0), plan.cluster("west").pod(0));
     let wire = Capture::start(lab, &plan.wan, "br0", "")?;
     for (from, to) in [(east, west), (west, east)] {
@@ -193,13 +221,20 @@ fn show_traffic(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> a
         let (sealed, neighbour, other) = frames.kinds_with(cable, 4500);
         let leaked = frames.count_with(&MARKER[..16]);
         anyhow::ensure!(
-            other == 0 && leaked == 0,
+            other == 0 && (leaked == 0) == options.encrypts(),
             "{other} frames are not {name}, {leaked} hold what the pods said"
         );
+        let said = String::from_utf8_lossy(MARKER);
         Ok(vec![
             format!("{sealed} frames, {:.1} MB, every one {name}", frames.wire_bytes as f64 / 1e6),
             format!("(and {neighbour} of ARP and neighbour discovery between the nodes)"),
-            format!("what the pods said (\"{}\") is in none of them", String::from_utf8_lossy(MARKER)),
+            if options.encrypts() {
+                format!("what the pods said (\"{said}\") is in none of them")
+            } else {
+                format!(
+                    "what the pods said (\"{said}\") is for EVERYBODY on the way to read, in {leaked} of them"
+                )
+            },
         ])
     })
 }
@@ -231,13 +266,15 @@ fn udp(from: &PodPlan, to: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
     ))
 }
 
-fn show_throughput(screen: &Screen, lab: &Lab, plan: &Plan) -> anyhow::Result<()> {
+fn show_throughput(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> anyhow::Result<()> {
     let (east, west) = (plan.cluster("east").pod(0), plan.cluster("west").pod(0));
     for (title, extra) in [("east → west", &[][..]), ("west → east", &["-R"][..])] {
         screen.step(title, || {
             let target = (&west.namespace, west.v4().context("the demo's pods have IPv4")?);
             let gbit_s = traffic::iperf3(lab, &east.namespace, target, IPERF_SECONDS, extra)?;
-            Ok(vec![format!("{gbit_s:.2} Gbit/s, encrypted and decrypted by two gateways on this machine")])
+            let work =
+                if options.encrypts() { "encrypted and decrypted" } else { "put into frames and taken out" };
+            Ok(vec![format!("{gbit_s:.2} Gbit/s, {work} by two gateways on this machine")])
         })?;
     }
     Ok(())

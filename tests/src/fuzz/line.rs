@@ -11,8 +11,11 @@ use trieste_cables::CableKind;
 use trieste_cables::LaneConfig;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_packet::wire::{Inner, Transport, tcp};
-use trieste_packet::{Batch, CableId, LaneId, Outer, Packet, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, LaneCommand, NatConfig, Pipeline, TablesBuilder};
+use trieste_packet::{Batch, CableId, GatewayKey, LaneId, Outer, Packet, PoolConfig, WorkerId};
+use trieste_pipeline::health::{Probe, Watcher};
+use trieste_pipeline::{
+    Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, TablesBuilder, health, inside,
+};
 
 use super::Reader;
 
@@ -25,11 +28,14 @@ pub(super) fn target(data: &[u8]) {
     let mut now = Instant::now();
     let mut line = Side::new("east", None, now).line;
     forget_outputs(&mut line);
+    let mut watcher = Watcher::new(health::Config::default(), MTU_BYTES, 1, now);
     let mut reader = Reader::new(data);
     while !reader.is_empty() {
         let what = reader.byte();
         let length = usize::from(reader.u16() % 4096);
-        let mut batch = batch_of(&mut line, reader.take(length), Outer::NONE);
+        let bytes = reader.take(length);
+        speak(&mut watcher, bytes, now);
+        let mut batch = batch_of(&mut line, bytes, Outer::NONE);
         match what & 3 {
             0 | 1 => line.outbound(&mut batch, now),
             2 => line.inbound(&mut batch, now),
@@ -42,6 +48,18 @@ pub(super) fn target(data: &[u8]) {
         assert_conserved(&line, now);
         forget_outputs(&mut line);
     }
+}
+
+/// What a far end that went wrong may say inside a cable: whatever it is, the path has a state and a next time.
+fn speak(watcher: &mut Watcher, bytes: &[u8], now: Instant) {
+    let body = inside::parse(bytes).map_or(bytes, |(_, body)| body);
+    if let Some(probe) = Probe::parse(body) {
+        watcher.handle_arrival(now);
+        watcher.handle_probe(&probe, now);
+    }
+    watcher.handle_timeout(now);
+    while watcher.poll_transmit(now).is_some() {}
+    assert!(watcher.poll_timeout(now) > now, "what is due has been done");
 }
 
 /// Two lines that have shaken hands: what west delivers is what east's pods sent, or parts of it, or nothing.
@@ -108,12 +126,21 @@ impl Side {
         let identity = own.identity(&other.backend_config().into()).expect("the other's key is good");
         tables.identity(identity, LANE);
         let pool = PoolConfig { slots: 64, slot_bytes: 70_000 };
-        let config = Config { worker: WorkerId(0), workers: 1, pool, seed: 1, nat: NatConfig::default() };
+        let config = Config {
+            worker: WorkerId(0),
+            workers: 1,
+            pool,
+            seed: 1,
+            nat: NatConfig::default(),
+            health: health::Config::default(),
+            board: Board::new(),
+            fleet: Fleet::new(GatewayKey(1), 1, now),
+        };
         let tables = Arc::new(ArcSwap::from_pointee(tables.build()));
         let mut line = Pipeline::new(config, tables, own.gate(), now);
         let lane = LaneConfig::new(LANE, CABLE, peer, other.backend_config());
         let tunnel = own.connect(&lane, now).expect("the other's configuration is good");
-        line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel }, now);
+        line.command(LaneCommand::Add { lane: LANE, cable: CABLE, tunnel, watch: None }, now);
         Self { line, address: address_of(name) }
     }
 
@@ -179,9 +206,9 @@ mod tests {
 
     #[test]
     fn the_pair_delivers_good_packets_so_that_its_laws_are_worth_something() {
-        // 10.1.1.10 to 10.2.1.10, IPv4 without options, protocol 253 (for experiments), 4 bytes.
+        // 10.1.1.10 to 10.2.1.10, IPv4 without options, protocol 254 (for experiments), 4 bytes.
         let mut packet =
-            vec![0x45, 0, 0, 24, 0, 1, 0x40, 0, 64, 253, 0, 0, 10, 1, 1, 10, 10, 2, 1, 10, 1, 2, 3, 4];
+            vec![0x45, 0, 0, 24, 0, 1, 0x40, 0, 64, 254, 0, 0, 10, 1, 1, 10, 10, 2, 1, 10, 1, 2, 3, 4];
         trieste_packet::checksum::fill_ipv4_header(&mut packet);
         let data = [&[0, 24], &packet[..]].concat().repeat(3);
 

@@ -10,9 +10,11 @@ mod inner;
 mod line;
 mod nat;
 mod natdiscovery;
+mod notice;
 mod objects;
 mod responder;
 mod trains;
+mod vxlan;
 mod wireguard;
 
 /// A target's name, also its folder in the corpus, and the target.
@@ -25,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     ("coalesce", trains::coalesce_target),
     ("wireguard", wireguard::target),
     ("esp", esp::target),
+    ("vxlan", vxlan::target),
     ("line", line::target),
     ("pair", line::pair_target),
     ("ike_message", ike_message::target),
@@ -33,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     ("nat", nat::target),
     ("objects", objects::target),
     ("natdiscovery", natdiscovery::target),
+    ("notice", notice::target),
 ];
 
 /// Takes bytes off the front, zeros once they are used up: a target's way to read its parameters.

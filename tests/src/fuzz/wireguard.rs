@@ -24,7 +24,7 @@ pub(super) fn target(data: &[u8]) {
     while !reader.is_empty() {
         let length = usize::from(reader.u16() % 2048);
         let datagram = reader.take(length);
-        match gate.classify(datagram) {
+        match gate.classify(datagram, &outer) {
             Message::Data(_) => open(&mut *tunnel, datagram, &mut drops, now),
             Message::Control(_) | Message::Greeting => match gate.admit(datagram, &outer, now) {
                 Admission::Pass(_) => tunnel.handle_datagram(datagram, &outer, now, &mut drops),
@@ -34,7 +34,9 @@ pub(super) fn target(data: &[u8]) {
                 Admission::Refuse(_) => {}
                 Admission::Taken => unreachable!("a lane has its own slow half"),
             },
-            Message::Negotiation | Message::Keepalive => unreachable!("WireGuard has none"),
+            Message::Negotiation | Message::Keepalive | Message::Stranger => {
+                unreachable!("WireGuard has none")
+            }
             Message::Unknown => {}
         }
         while let Some(transmit) = tunnel.poll_transmit() {

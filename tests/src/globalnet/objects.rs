@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, put_whole};
+use crate::cluster::Cluster;
+use crate::installation::put_whole;
 use crate::wait::eventually;
 
 /// The one ClusterGlobalEgressIP that counts.
@@ -25,7 +26,12 @@ pub struct Objects {
 impl Objects {
     /// That of a cluster.
     pub fn of(cluster: &Cluster) -> Self {
-        Self { store: cluster.store() }
+        Self::at(cluster.store())
+    }
+
+    /// That of a cluster whose store this is.
+    pub fn at(store: PathBuf) -> Self {
+        Self { store }
     }
 
     /// Puts any object into the folder of its kind; `namespace` is empty for kinds without.

@@ -79,6 +79,8 @@ fn cluster_ip(plan: &ClusterPlan, number: usize) -> anyhow::Result<Ipv4Addr> {
 /// Puts all objects there and starts the servers; returns their ports, node by node.
 fn inhabit(cluster: &Cluster, responders: &mut Vec<Responder>) -> anyhow::Result<Vec<u16>> {
     let (objects, plan) = (Objects::of(cluster), cluster.plan());
+    // As users do: they come when the cluster has joined, and what is there first is served first.
+    objects.cluster_egress()?;
     for namespace in ["default", TEAM] {
         objects.namespace(namespace)?;
     }

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use trieste_control::admin::{self, GatewayStatus};
 
-use crate::cluster::get;
 use crate::command::Run;
 use crate::daemon::Daemon;
+use crate::installation::get;
 use crate::lab::Lab;
 use crate::programs;
 use crate::topology::NodePlan;

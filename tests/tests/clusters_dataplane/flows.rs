@@ -7,7 +7,7 @@ use trieste_tests::capture::Capture;
 use trieste_tests::clusters::{Node, Pod, RESPONDER_PORT};
 use trieste_tests::table::Table;
 
-use super::{Scene, Side};
+use super::{Scene, Side, is_active};
 
 /// Payload bytes: small, nearly a packet, and what has to be cut in pieces.
 const SIZES: [usize; 4] = [64, 1400, 3000, 9000];
@@ -46,7 +46,7 @@ pub(crate) fn run(scene: &Scene<'_>, table: &mut Table) {
 /// Every gateway node has its Gateway; one is active, and knows how long the way to the other cluster is.
 fn status(side: &Side<'_>, other: &Side<'_>) -> anyhow::Result<String> {
     let gateways = side.gateways()?;
-    let active = gateways.iter().filter(|gateway| gateway["status"]["haStatus"] == "active").count();
+    let active = gateways.iter().filter(|gateway| is_active(gateway)).count();
     let (labelled, _) = side.cluster.gateways_and_workers()?;
     anyhow::ensure!(gateways.len() == labelled.len() && active == 1, "{gateways:?}");
     let connection = side.connection(other)?;

@@ -126,16 +126,10 @@ impl<'a> Side<'a> {
         self.cluster.client().list(&format!("/apis/submariner.io/v1/namespaces/{MEMBER}/gateways"))
     }
 
-    /// The Gateway object of a node.
-    fn gateway_of(&self, node: &Node) -> anyhow::Result<Value> {
-        let found = self.gateways()?.into_iter().find(|gateway| gateway["metadata"]["name"] == node.name());
-        found.ok_or_else(|| anyhow::anyhow!("node {} has no Gateway", node.name()))
-    }
-
     /// The active gateway's connection with another cluster, connected and with a round trip measured.
     fn connection(&self, other: &Side<'_>) -> anyhow::Result<Value> {
         let gateways = self.gateways()?;
-        let active = gateways.iter().find(|gateway| gateway["status"]["haStatus"] == "active");
+        let active = gateways.iter().find(|gateway| is_active(gateway));
         let status = &active.ok_or_else(|| anyhow::anyhow!("no gateway is active"))?["status"];
         let connections = status["connections"].as_array().cloned().unwrap_or_default();
         let name = other.cluster.name();
@@ -160,4 +154,9 @@ impl<'a> Side<'a> {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
         Ok((name.to_owned(), container["restartCount"].as_u64().unwrap_or_default()))
     }
+}
+
+/// Whether a Gateway object says that its gateway is active.
+fn is_active(gateway: &Value) -> bool {
+    gateway["status"]["haStatus"] == "active"
 }

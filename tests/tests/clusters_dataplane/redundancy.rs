@@ -10,7 +10,7 @@ use trieste_tests::table::Table;
 use trieste_tests::traffic::Prober;
 use trieste_tests::wait::eventually;
 
-use super::{SOON, Scene, Side};
+use super::{SOON, Scene, Side, is_active};
 
 const SIZES: [usize; 2] = [64, 9000];
 /// How often the prober sends.
@@ -95,23 +95,19 @@ fn lease_blocked(scene: &Scene<'_>) -> anyhow::Result<()> {
         rule["verbs"] = json!(["get", "list", "watch"]);
     }
     set_rules(west, &fewer)?;
-    let is = |wanted: &str| {
-        eventually(&format!("the gateway to be {wanted}"), SOON, || {
-            let gateway = west.gateway_of(west.gateway)?;
-            anyhow::ensure!(
-                gateway["status"]["haStatus"] == wanted,
-                "it is {}",
-                gateway["status"]["haStatus"]
-            );
+    let leads = |wanted: bool| {
+        eventually(&format!("the gateway to lead: {wanted}"), SOON, || {
+            let leader = west.cluster.leader();
+            anyhow::ensure!(leader.is_ok() == wanted, "it is otherwise: {leader:?}");
             Ok(())
         })
     };
-    let lost = is("passive");
+    let lost = leads(false);
     let flows =
         lost.and_then(|()| works(&scene.east.on_worker, &scene.west.on_worker).context("without the Lease"));
     set_rules(west, &rules)?;
     flows?;
-    is("active")?;
+    leads(true)?;
     anyhow::ensure!(west.own_pod(GATEWAY, west.gateway)? == before, "its pod was restarted");
     connected(scene)
 }
@@ -124,28 +120,30 @@ fn set_rules(side: &Side<'_>, rules: &[Value]) -> anyhow::Result<()> {
     side.cluster.client().patch(ROLE, &json!({"rules": rules})).map(drop)
 }
 
-/// A second gateway stands by in east; then the first one's node loses the label.
+/// A second gateway is active in east; then the first one's node loses the label.
 fn label_moved(scene: &Scene<'_>) -> anyhow::Result<()> {
     let east = &scene.east;
-    let passive = east
+    let other = east
         .cluster
         .nodes()
         .iter()
         .find(|node| ![east.gateway.name(), east.worker.name()].contains(&node.name()));
-    let passive = passive.context("east has a third node")?;
-    let is = |node: &Node, wanted: &str| {
-        eventually(&format!("{} to be {wanted}", node.name()), SOON, || {
-            let gateway = east.gateway_of(node)?;
-            anyhow::ensure!(gateway["status"]["haStatus"] == wanted, "{gateway}");
-            Ok(())
-        })
-    };
-    east.cluster.label_gateway(passive, true)?;
-    is(passive, "passive")?;
-    works(&scene.east.on_worker, &scene.west.on_worker).context("with a passive gateway beside it")?;
+    let other = other.context("east has a third node")?;
+    east.cluster.label_gateway(other, true)?;
+    eventually("two active gateways", SOON, || {
+        let gateways = east.gateways()?;
+        let active = gateways.iter().filter(|gateway| is_active(gateway)).count();
+        anyhow::ensure!(active == 2, "{gateways:?}");
+        Ok(())
+    })?;
+    works(&scene.east.on_worker, &scene.west.on_worker).context("with two active gateways")?;
 
     east.cluster.label_gateway(east.gateway, false)?;
-    is(passive, "active")?;
+    eventually(&format!("{} to lead", other.name()), SOON, || {
+        let leader = east.cluster.leader()?;
+        anyhow::ensure!(leader == other.name(), "{leader} does");
+        Ok(())
+    })?;
     eventually("west to know the new Endpoint", SOON, || {
         let path = format!("/apis/submariner.io/v1/namespaces/{MEMBER}/endpoints");
         let all = scene.west.cluster.client().list(&path)?;
@@ -154,7 +152,7 @@ fn label_moved(scene: &Scene<'_>) -> anyhow::Result<()> {
             .filter(|one| one["spec"]["cluster_id"] == "east")
             .map(|one| &one["spec"]["hostname"])
             .collect();
-        anyhow::ensure!(hosts == [passive.name()], "east's are at {hosts:?}");
+        anyhow::ensure!(hosts == [other.name()], "east's are at {hosts:?}");
         Ok(())
     })?;
     connected(scene)?;

@@ -8,12 +8,10 @@
 //! ```
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
-mod site;
-
 use std::time::{Duration, Instant};
 
 use trieste_tests::capture::{Cable, Capture};
-use trieste_tests::clusters::{ClusterSet, ClusterShape, ProxyMode};
+use trieste_tests::clusters::{ClusterSet, ClusterShape, ProxyMode, globalnet_site};
 use trieste_tests::globalnet::{Site, rows};
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
@@ -39,7 +37,7 @@ fn pods_of_clusters_with_the_same_addresses_reach_services_and_headless_pods_of_
         assert!(said.contains("Allocated global CIDR 242."), "{said}");
     }
     eprintln!("joined after {:.1?}", clock.elapsed());
-    let build = |name: &str| site::build(set.clusters.cluster(name)).unwrap();
+    let build = |name: &str| globalnet_site(set.clusters.cluster(name)).unwrap();
     let (east, west) = std::thread::scope(|scope| {
         let east = scope.spawn(|| build("east"));
         let west = build("west");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trieste_deploy::objects::names::{BROKER_ADMIN, BROKER_NAMESPACE, GATEWAY};
+use trieste_deploy::objects::names::{BROKER_ADMIN, BROKER_NAMESPACE, GATEWAY, ROUTE_AGENT};
 use trieste_deploy::objects::rbac::{
     ACCOUNTS, Account, BROKER_ADMINISTRATOR, MEMBER as BROKER_MEMBER, Right,
 };
@@ -13,8 +13,14 @@ type Used = (String, String, String, String);
 
 /// Rights that this life of two clusters cannot use, or not each time: account, resource, verb, and why they are given
 /// all the same.
-const EXCEPTIONS: [(&str, &str, &str, &str); 10] = [
+const EXCEPTIONS: [(&str, &str, &str, &str); 16] = [
     (GATEWAY, "gateways", "get", "a gateway reads its object again if somebody has changed it meanwhile"),
+    (GATEWAY, "endpointslices", "list", SERVICES),
+    (GATEWAY, "endpointslices", "watch", SERVICES),
+    (ROUTE_AGENT, "services", "list", SERVICES),
+    (ROUTE_AGENT, "services", "watch", SERVICES),
+    (ROUTE_AGENT, "endpointslices", "list", SERVICES),
+    (ROUTE_AGENT, "endpointslices", "watch", SERVICES),
     (MEMBERS, "clusters", "update", "a cluster that joins again with other CIDRs changes its object"),
     (MEMBERS, "endpoints", "update", "a gateway whose public address or port changes changes its object"),
     (
@@ -36,6 +42,8 @@ const EXCEPTIONS: [(&str, &str, &str, &str); 10] = [
     ),
 ];
 
+/// Why rights on services are given.
+const SERVICES: &str = "services are read where a cluster has several active gateways";
 /// Stands for the accounts of all members.
 const MEMBERS: &str = "cluster-";
 
@@ -70,9 +78,9 @@ fn used(request: &Request) -> Used {
 
 /// What the Roles give, but for upstream's Role on the broker, which none of our accounts has.
 fn granted() -> Vec<Used> {
-    let of_accounts = ACCOUNTS.iter().flat_map(|Account { name, here, everywhere }| {
+    let of_accounts = ACCOUNTS.iter().flat_map(|Account { name, here, beside, everywhere }| {
         let account = format!("{MEMBER}:{name}");
-        here.iter().chain(*everywhere).flat_map(move |right| each(&account, right))
+        here.iter().chain(*beside).chain(*everywhere).flat_map(move |right| each(&account, right))
     });
     let member = format!("{BROKER_NAMESPACE}:{MEMBERS}");
     let administrator = format!("{BROKER_NAMESPACE}:{BROKER_ADMIN}");

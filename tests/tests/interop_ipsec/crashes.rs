@@ -28,7 +28,10 @@ fn a_crash_of_either_side_is_recovered_from() {
     bed.theirs.restart().unwrap();
     bed.theirs.load(&connection).unwrap();
     for child in &connection.children {
-        bed.theirs.initiate(&child.name).unwrap();
+        // Ours may begin at the same moment and have one refused: what counts is what is there in the end.
+        if let Err(error) = bed.theirs.initiate(&child.name) {
+            eprintln!("{}: {error}", child.name);
+        }
     }
     bed.wait_reachable(TIMEOUT);
     eprintln!("strongSwan was killed and began anew: reachable again after {:?}", start.elapsed());

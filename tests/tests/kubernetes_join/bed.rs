@@ -140,7 +140,7 @@ impl Bed {
     /// Four mistakes at once.
     pub(crate) fn nonsense(&self, info: &BrokerInfo) -> Join {
         let mut options = self.overlapping(info);
-        options.member.cable_driver = "vxlan".to_owned();
+        options.member.cable_driver = "gre".to_owned();
         options.member.image.reference = "no image".to_owned();
         options.member.natt_port = 4800;
         options

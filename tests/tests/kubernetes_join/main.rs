@@ -181,8 +181,11 @@ fn a_broker_that_is_away_keeps_nobody_and_the_command_prints_what_stays() {
     assert!(output.stdout.starts_with("---\napiVersion: v1\n") && output.stdout.contains("kind: DaemonSet"));
     assert!(output.stdout.contains("psk: REDACTED"), "{}", output.stdout);
     assert_same(&before, &west.contents());
-    let refused = trieste(&west, &format!("{flags} --cable-driver vxlan"));
-    assert!(!refused.status.success() && refused.stdout.contains("the unencrypted cable"), "{refused:?}");
+    let refused = trieste(&west, &format!("{flags} --cable-driver gre"));
+    assert!(
+        !refused.status.success() && refused.stdout.contains("`gre` is no cable driver that is known"),
+        "{refused:?}"
+    );
     let output = trieste(&west, &format!("{flags} --natt=false --nattport 4501 --air-gapped"));
     assert!(output.status.success(), "{output:?}");
     assert!(

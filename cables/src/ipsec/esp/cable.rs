@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use trieste_packet::{CableId, DropReason, Drops, LaneId, Outer, Packet};
 
 use super::OVERHEAD_BYTES;
-use super::open::Opening;
+use super::open::{EspOpener, Heard};
 use super::pairs::Pairs;
 use super::seal::Sealing;
 use crate::boundary::{Cable, CableEvent, CableStats, Jobs, Lane, Overhead, Transmit};
 use crate::held::Held;
 use crate::ipsec::{EspPath, LaneNews, LaneOrder, LanePort};
+use crate::opening::Opening;
+use crate::prefetch::prefetch_next;
 
 /// How often orders are looked for when no packets come. Ours: the slow half has the lane's worker woken; this is for
 /// what gets lost on the way.
@@ -163,16 +165,9 @@ impl Lane for EspCable {
 
     fn open(&mut self, jobs: &mut Jobs<'_>, now: Instant) {
         self.take_orders(jobs.drops, now);
-        let mut input = std::mem::take(jobs.input);
-        let mut opening = Opening::new(&mut self.pairs, self.cable, &mut self.stats, now);
-        let mut packets = input.drain(..);
-        while let Some(packet) = packets.next() {
-            prefetch_next(packets.as_slice());
-            opening.open(packet, packets.as_slice().first(), jobs);
-        }
-        drop(packets);
-        let heard = opening.finish(jobs);
-        *jobs.input = input;
+        let opener =
+            EspOpener { pairs: &mut self.pairs, stats: &mut self.stats, now, heard: Heard::default() };
+        let heard = Opening::batch(opener, self.cable, jobs).heard;
         if let Some(from) = heard.newest_from {
             self.follow(&from);
         }
@@ -226,15 +221,5 @@ impl Cable for EspCable {
             handshakes: self.pairs.added,
             ..self.stats
         }
-    }
-}
-
-/// Bytes of the next packet that are fetched ahead: one packet of the usual MTU.
-const PREFETCH_BYTES: usize = 1536;
-
-/// Has the next packet's bytes fetched while this one is sealed or opened, which takes longer.
-fn prefetch_next(rest: &[Packet]) {
-    if let Some(next) = rest.first() {
-        next.buf.prefetch(PREFETCH_BYTES);
     }
 }

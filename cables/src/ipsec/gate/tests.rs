@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, bounded};
 use proptest::prelude::*;
-use trieste_packet::LaneId;
+use trieste_packet::{LaneId, Outer};
 
 mod flood;
 
@@ -83,12 +83,12 @@ fn cookie(answer: &[u8], spi_i: u64) -> Vec<u8> {
 
 #[test]
 fn messages_are_told_apart_by_their_first_bytes() {
-    let gate = Setting::new().gate;
-    assert_eq!(gate.classify(&[0xff]), Message::Keepalive);
-    assert_eq!(gate.classify(&[0xff, 0, 1, 2]), Message::Data(LaneId(0xff_0001)));
-    assert_eq!(gate.classify(&[0, 0, 0, 0, 9]), Message::Negotiation);
-    assert_eq!(gate.classify(&[0, 0, 0]), Message::Unknown);
-    assert_eq!(gate.classify(&[]), Message::Unknown);
+    let mut gate = Setting::new().gate;
+    assert_eq!(gate.classify(&[0xff], &Outer::NONE), Message::Keepalive);
+    assert_eq!(gate.classify(&[0xff, 0, 1, 2], &Outer::NONE), Message::Data(LaneId(0xff_0001)));
+    assert_eq!(gate.classify(&[0, 0, 0, 0, 9], &Outer::NONE), Message::Negotiation);
+    assert_eq!(gate.classify(&[0, 0, 0], &Outer::NONE), Message::Unknown);
+    assert_eq!(gate.classify(&[], &Outer::NONE), Message::Unknown);
 }
 
 #[test]

@@ -136,13 +136,14 @@ impl IkeEngine {
     }
 
     /// Which plan of which peer an initiator means. Several clusters may have gateways of one private address: then its
-    /// subnets, and then where it is, tell them apart.
+    /// subnets, and then where it is, tell them apart. A plan for just these subnets comes before one for more: a cable
+    /// between gateways of one cluster is for everything.
     fn find_plan(&self, id: &Id, payloads: Payloads<'_>, from: Outer) -> Option<(LaneId, usize)> {
         let proposed = Selectors {
             local: payloads.ts_r().cloned().unwrap_or_default(),
             remote: payloads.ts_i().cloned().unwrap_or_default(),
         };
-        let mut best: Option<((bool, bool), (LaneId, usize))> = None;
+        let mut best: Option<([bool; 3], (LaneId, usize))> = None;
         for peer in self.peers.values() {
             for (index, planned) in peer.planned.iter().enumerate() {
                 let is_meant = payloads.id_r().is_none_or(|id| *id == planned.plan.local_id);
@@ -150,9 +151,11 @@ impl IkeEngine {
                     continue;
                 }
                 let fits = narrow::narrow(&planned.plan.children, &proposed).is_some();
+                let is_exact = planned.plan.children.contains(&proposed);
                 let is_there = peer.config.address.is_some_and(|address| address.ip() == from.peer.ip());
-                if best.is_none_or(|(score, _)| score < (fits, is_there)) {
-                    best = Some(((fits, is_there), (peer.lane(), index)));
+                let score = [fits, is_exact, is_there];
+                if best.is_none_or(|(known, _)| known < score) {
+                    best = Some((score, (peer.lane(), index)));
                 }
             }
         }

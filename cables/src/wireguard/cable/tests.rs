@@ -94,7 +94,7 @@ impl End {
 
     /// Takes a datagram as the pipeline does: data to the lane, the rest through the gate to the slow half.
     fn receive(&mut self, datagram: &[u8], from: &str, now: Instant) {
-        match self.gate.classify(datagram) {
+        match self.gate.classify(datagram, &outer(from)) {
             Message::Data(_) => {
                 let packet = self.datagram(datagram, from);
                 self.open(vec![packet], now);
@@ -107,7 +107,7 @@ impl End {
                     Admission::Refuse(reason) => self.drops.count(CableId(0), reason, 1),
                 }
             }
-            Message::Negotiation | Message::Keepalive | Message::Unknown => {
+            Message::Negotiation | Message::Keepalive | Message::Stranger | Message::Unknown => {
                 self.drops.count(CableId(0), DropReason::UnknownDatagram, 1)
             }
         }

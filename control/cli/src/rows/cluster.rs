@@ -160,7 +160,7 @@ impl Row for RouteAgentRow {
     }
 }
 
-/// One row per node and remote gateway, and one per node without any.
+/// One row per node and remote gateway or gateway left out, and one per node without any.
 pub(crate) fn route_agents(agents: &[RouteAgent]) -> Vec<RouteAgentRow> {
     agents.iter().flat_map(rows_of).collect()
 }
@@ -184,7 +184,15 @@ fn rows_of(agent: &RouteAgent) -> Vec<RouteAgentRow> {
         message: join_reasons(&status.status_failure, &remote.status_message),
         ..row()
     });
-    let rows: Vec<_> = rows.collect();
+    // The own cluster's gateways that get no packets from this node.
+    let conditions = agent.conditions();
+    let left_out = conditions.iter().filter(|condition| condition.name == "LeftOut");
+    let left_out = left_out.map(|condition| RouteAgentRow {
+        status: "left out".to_owned(),
+        message: condition.message.clone(),
+        ..row()
+    });
+    let rows: Vec<_> = rows.chain(left_out).collect();
     if rows.is_empty() { vec![row()] } else { rows }
 }
 
@@ -257,6 +265,22 @@ mod tests {
         agents[0].status.status_failure = "no vx-submariner".to_owned();
         let row = route_agents(&agents).remove(0);
         assert_eq!((row.cluster.as_str(), row.message.as_str()), ("", "no vx-submariner"));
+    }
+
+    #[test]
+    fn a_gateway_that_gets_nothing_from_a_node_has_a_row_that_says_why() {
+        let mut agent = recorded_agents().remove(0);
+        let before = route_agents(std::slice::from_ref(&agent)).len();
+        let said =
+            json!([{"name": "LeftOut", "severity": "warning", "message": "gateway gw2 gets no packets"}]);
+        agent.metadata.annotations.insert("trieste.io/conditions".to_owned(), said.to_string());
+        let rows = route_agents(&[agent]);
+        assert_eq!(rows.len(), before + 1);
+        let last = rows.last().unwrap();
+        assert_eq!(
+            (last.status.as_str(), last.message.as_str()),
+            ("left out", "gateway gw2 gets no packets")
+        );
     }
 
     fn recorded_agents() -> Vec<RouteAgent> {

@@ -48,6 +48,29 @@ fn a_peer_that_writes_lists_of_addresses_alone_has_addresses() {
 }
 
 #[test]
+fn where_several_gateways_have_cables_each_row_says_whose_it_is_and_no_endpoint_is_shown_twice() {
+    let mut gateways = recorded_gateways("0s");
+    gateways.truncate(1);
+    gateways.push(gateways[0].clone());
+    gateways[1].status.local_endpoint.hostname = "a-gw2".to_owned();
+    gateways[1].status.local_endpoint.private_ip = "172.31.1.12".to_owned();
+    let shown: Vec<String> = connections(&gateways).iter().map(|row| row.cells()[0].clone()).collect();
+    assert_eq!(shown, ["b-gw1 from a-gw1", "b-gw1 from a-gw2"]);
+    let remote = endpoints(&gateways).iter().filter(|row| row.r#type == "remote").count();
+    assert_eq!((remote, endpoints(&gateways).len()), (1, 3));
+}
+
+#[test]
+fn a_gateway_that_hands_its_flows_over_says_how_far_it_is() {
+    let mut gateway = recorded_gateways("0s").remove(0);
+    for (state, shown) in [("draining", "draining"), ("drained", "drained"), ("else", "active")] {
+        let settings = &mut gateway.status.local_endpoint.backend_config;
+        settings.insert("trieste.state".to_owned(), state.to_owned());
+        assert_eq!(gateways(std::slice::from_ref(&gateway))[0].ha_status, shown);
+    }
+}
+
+#[test]
 fn a_summary_counts_or_names_the_failure() {
     let mut gateway = recorded_gateways("0s").remove(0);
     let mut second = gateway.status.connections[0].clone();

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
-use trieste_control::admin::{GLOBALNET_PATH, GlobalnetStatus, PoolStatus, SnapshotStatus};
+use trieste_control::admin::{GLOBALNET_PATH, GlobalnetStatus, PoolStatus, SharingStatus, SnapshotStatus};
 
 use super::SourceArgs;
 use crate::Format;
@@ -47,6 +47,7 @@ fn describe(status: &GlobalnetStatus, now: Timestamp) -> String {
     lines.extend(status.pools.iter().map(pool));
     lines.push(format!("  controllers {}", controllers(status)));
     lines.push(format!("  sessions    {}", sessions(status)));
+    lines.extend(status.sharing.as_ref().map(|sharing| format!("  shared      {}", shared(sharing))));
     lines.push(format!("  on disk     {}", snapshot(&status.snapshot, now)));
     lines.push(format!("  refused     {}", failures(status)));
     lines.push(format!("  conditions  {}", if status.conditions.is_empty() { "none" } else { "below" }));
@@ -95,6 +96,27 @@ fn controllers(status: &GlobalnetStatus) -> String {
         let _ = write!(text, "; {problem}");
     }
     text
+}
+
+/// What is this gateway's among several.
+fn shared(sharing: &SharingStatus) -> String {
+    let state = match (sharing.is_ready, sharing.is_draining) {
+        (_, true) => "has left its connections to others",
+        (true, false) => "translates",
+        (false, false) => "is being told its connections",
+    };
+    let slots: Vec<String> = sharing.slots.iter().map(ToString::to_string).collect();
+    let slots = if slots.is_empty() { "none".to_owned() } else { slots.join(",") };
+    format!(
+        "{} of 64 parts are ours, {state}; port slots {slots}; {} other gateways, {} ready; {} changes told ({} waiting), {} taken, {} parts adopted",
+        sharing.buckets,
+        sharing.siblings_up,
+        sharing.siblings_ready,
+        sharing.told,
+        sharing.backlog,
+        sharing.taken,
+        sharing.adopted
+    )
 }
 
 fn sessions(status: &GlobalnetStatus) -> String {

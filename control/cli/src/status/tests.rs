@@ -98,6 +98,21 @@ fn when_all_is_well_it_is_short_and_all_of_it_is_there_when_asked_for() {
 }
 
 #[test]
+fn siblings_have_cables_and_paths_of_their_own() {
+    let text = r#"{"version":"1.2","pid":7,"started":"2026-11-21T05:48:28Z","cluster":"a","hostname":"a-gw1",
+        "haStatus":"active","endpoint":{"cluster_id":"a","cable_name":"c","hostname":"a-gw1","subnets":["10.1.0.0/16"],
+        "private_ip":"10.0.0.1","backend":"wireguard"},
+        "siblings":[{"status":"connected","statusMessage":"","endpoint":{"cluster_id":"a","cable_name":"d",
+        "hostname":"a-gw2","subnets":[],"private_ip":"10.0.0.2","backend":"wireguard"},"lane":{"rx_bytes":1,"tx_bytes":1},
+        "path":{"state":"held","since_s":3,"held_for_s":1,"transitions":3,"loss_in":0,"loss_out":0,"timeout_ms":75,
+        "probes_sent":1,"probes_received":1,"probes_missing":0}}]}"#;
+    let text = described(text, false);
+    let section = |title: &str| text.split_once(&format!("\n{title}\n")).map(|(_, rows)| rows.to_owned());
+    assert!(section("Cables to siblings").is_some_and(|rows| rows.contains("a-gw2")), "{text}");
+    assert!(section("Paths").is_some_and(|rows| rows.contains("held (1 s more)")), "{text}");
+}
+
+#[test]
 fn a_passive_gateway_that_knows_no_leader_says_so() {
     let nobody = ElectionStatus {
         lease: "ns/lock".to_owned(),

@@ -6,7 +6,7 @@ use super::{crds, custom, gateway, namespaces, rbac, routeagent, secrets, servic
 /// Every object of a member, in the order in which they are applied: what others refer to comes first.
 pub fn member(options: &MemberOptions) -> Vec<Manifest> {
     let namespace = options.namespace.as_str();
-    let mut manifests = vec![namespaces::member(namespace)];
+    let mut manifests = vec![namespaces::member(namespace), namespaces::paths(namespace)];
     manifests.extend(crds::definitions());
     manifests.extend(rbac::member(namespace, !options.global_cidrs.is_empty()));
     manifests.extend(secrets::member(options));

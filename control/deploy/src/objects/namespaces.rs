@@ -1,5 +1,7 @@
 //! The namespaces.
 
+use trieste_control::members::paths_namespace;
+
 use super::Manifest;
 
 /// A member's: its pods use the node's network and some of its files, which Pod Security allows the privileged only.
@@ -12,6 +14,11 @@ pub(super) fn member(name: &str) -> Manifest {
 /// A broker's: no pods run there.
 pub(super) fn broker(name: &str) -> Manifest {
     namespace(name).labelled("pod-security.kubernetes.io/enforce", "restricted")
+}
+
+/// Where a member's gateways tell one another of themselves: no pods run there, and upstream's agents do not look there.
+pub(super) fn paths(member: &str) -> Manifest {
+    namespace(&paths_namespace(member)).labelled("pod-security.kubernetes.io/enforce", "restricted")
 }
 
 fn namespace(name: &str) -> Manifest {

@@ -8,7 +8,7 @@
 //! | kind | what a member may write |
 //! |---|---|
 //! | Cluster | the one of its name, with its ID in specification and label |
-//! | Endpoint | those of its name and cable name, with its ID in specification and label |
+//! | Endpoint | those of its name and cable name, with its ID in specification and label; also further ones, `trieste-<cable>`, with our label alone |
 //! | EndpointSlice | those whose source cluster it is |
 //! | ServiceImport | all: exporters share them; but in each only its own time stamp, its own place among the clusters, and as an exporter what the service is like, its labels and annotations; never owners, finalizers and labels of clusters. It removes one that nobody else exports |
 //!
@@ -18,6 +18,7 @@
 //! on with a dash and up to four hexadecimal digits: 1:10::1 of `east` and 10::1 of `east-1` have one name.
 
 use serde_json::{Value, json};
+use trieste_control::members::FURTHER_PREFIX;
 
 use super::Manifest;
 use super::names::{cluster_account, policy_name};
@@ -126,6 +127,14 @@ fn variables(prefix: usize) -> Value {
         variable("placesBefore", places_of("oldObject")),
         variable("labelsAfter", metadata("object", "labels", "{}")),
         variable("labelsBefore", metadata("oldObject", "labels", "{}")),
+        // One that upstream's members neither import nor remove.
+        variable(
+            "isFurther",
+            format!(
+                "'{}' in variables.labelsAfter && !('{}' in variables.labelsAfter)",
+                COPY_LABELS[1], COPY_LABELS[0]
+            ),
+        ),
         // An Endpoint's own addresses.
         variable(
             "addresses",
@@ -172,14 +181,16 @@ fn endpoint_name() -> Value {
     let expression = format!(
         "variables.isRemoval || variables.kind != 'endpoints' || (\
          has(object.spec.cable_name) && \
-         object.metadata.name == variables.cluster + '-' + {cable} && \
+         (object.metadata.name == variables.cluster + '-' + {cable} || \
+         (object.metadata.name == '{FURTHER_PREFIX}' + {cable} && variables.isFurther)) && \
          variables.addresses.exists(a, a.matches('{ADDRESS}') && \
          {cable} == 'submariner-cable-' + variables.cluster + '-' + a.replace('.', '-').replace(':', '-')))",
         cable = as_account("object.spec.cable_name")
     );
     let message = "'an Endpoint of cluster ' + variables.cluster + ' is called ' + variables.cluster + \
                    '-submariner-cable-' + variables.cluster + '-<its private address, with dashes>, and its cable without the \
-                   first ' + variables.cluster + '-'";
+                   first ' + variables.cluster + ' and its dash; a further one is called trieste-<its cable>, and its one label of a \
+                   cluster is trieste.io/clusterID'";
     validation(&expression, message)
 }
 

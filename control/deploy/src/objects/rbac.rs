@@ -1,10 +1,11 @@
 //! Who may do what, and why: every right of every account, each with what it is needed for.
 //!
 //! Nothing is granted by a wildcard, and nothing in the whole cluster that is needed in one namespace only. What the
-//! programs ask for is in `control/src/{election,leader,publish,recorder}`, `gateway/daemon/src/{control,run,uninstall}`
+//! programs ask for is in `control/src/{election,leader,members,publish,recorder}`, `gateway/daemon/src/{control,run,uninstall}`
 //! and `routeagent/src/source*`; a right that none of them uses does not belong here.
 
 use serde_json::{Value, json};
+use trieste_control::members::paths_namespace;
 
 use super::Manifest;
 use super::names::{
@@ -41,14 +42,21 @@ pub struct Account {
     pub name: &'static str,
     /// What it may do in the member's namespace.
     pub here: &'static [Right],
+    /// What it may do in the namespace beside it, in which gateways tell of themselves.
+    pub beside: &'static [Right],
     /// What it may do in the whole cluster.
     pub everywhere: &'static [Right],
 }
 
 /// The accounts of a member's cluster.
 pub const ACCOUNTS: [Account; 2] = [
-    Account { name: GATEWAY, here: GATEWAY_HERE, everywhere: GATEWAY_EVERYWHERE },
-    Account { name: ROUTE_AGENT, here: ROUTE_AGENT_HERE, everywhere: ROUTE_AGENT_EVERYWHERE },
+    Account { name: GATEWAY, here: GATEWAY_HERE, beside: GATEWAY_BESIDE, everywhere: GATEWAY_EVERYWHERE },
+    Account {
+        name: ROUTE_AGENT,
+        here: ROUTE_AGENT_HERE,
+        beside: ROUTE_AGENT_BESIDE,
+        everywhere: ROUTE_AGENT_EVERYWHERE,
+    },
 ];
 
 const SUBMARINER: &str = "submariner.io";
@@ -67,6 +75,13 @@ const GATEWAY_HERE: &[Right] = &[
         names: &[],
         verbs: &["get", "list", "watch", "create", "update", "delete"],
         reason: "each gateway publishes its status; the leader removes those of gateways that are gone",
+    },
+    Right {
+        group: SUBMARINER,
+        resources: &["routeagents"],
+        names: &[],
+        verbs: &["list", "watch"],
+        reason: "a gateway learns which nodes take packets for services",
     },
     Right {
         group: "coordination.k8s.io",
@@ -105,13 +120,46 @@ const GATEWAY_HERE: &[Right] = &[
     },
 ];
 
-const GATEWAY_EVERYWHERE: &[Right] = &[Right {
-    group: "",
-    resources: &["nodes"],
-    names: &[],
-    verbs: &["get", "list", "watch"],
-    reason: "a gateway follows the settings on its own Node; which one that is, a Role cannot say",
-}];
+const GATEWAY_BESIDE: &[Right] = &[
+    Right {
+        group: SUBMARINER,
+        resources: &["endpoints"],
+        names: &[],
+        verbs: &["list", "watch", "create", "update", "delete"],
+        reason: "each gateway tells the others of itself; what one that has vanished has said is removed by the others",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[],
+        verbs: &["list", "create", "update", "delete"],
+        reason: "each gateway has shares of the outside ports of translation; the last one removes them when uninstalled",
+    },
+];
+
+const GATEWAY_EVERYWHERE: &[Right] = &[
+    Right {
+        group: "",
+        resources: &["nodes"],
+        names: &[],
+        verbs: &["get", "list", "watch"],
+        reason: "a gateway follows the settings on its own Node; which one that is, a Role cannot say",
+    },
+    Right {
+        group: "",
+        resources: &["services"],
+        names: &[],
+        verbs: &["list", "watch"],
+        reason: "several active gateways send packets for a service to a node that has a back end",
+    },
+    Right {
+        group: "discovery.k8s.io",
+        resources: &["endpointslices"],
+        names: &[],
+        verbs: &["list", "watch"],
+        reason: "which nodes those are",
+    },
+];
 
 const ROUTE_AGENT_HERE: &[Right] = &[
     Right {
@@ -130,13 +178,37 @@ const ROUTE_AGENT_HERE: &[Right] = &[
     },
 ];
 
-const ROUTE_AGENT_EVERYWHERE: &[Right] = &[Right {
-    group: "",
-    resources: &["nodes"],
+const ROUTE_AGENT_BESIDE: &[Right] = &[Right {
+    group: SUBMARINER,
+    resources: &["endpoints"],
     names: &[],
-    verbs: &["get", "list", "watch"],
-    reason: "a route agent waits until its own Node is ready, and sends to the others over vx-submariner",
+    verbs: &["list", "watch"],
+    reason: "routes lead to all gateways of the cluster, and their keys tell whose notices are believed",
 }];
+
+const ROUTE_AGENT_EVERYWHERE: &[Right] = &[
+    Right {
+        group: "",
+        resources: &["nodes"],
+        names: &[],
+        verbs: &["get", "list", "watch"],
+        reason: "a route agent waits until its own Node is ready, and sends to the others over vx-submariner",
+    },
+    Right {
+        group: "",
+        resources: &["services"],
+        names: &[],
+        verbs: &["list", "watch"],
+        reason: "a route agent serves what several active gateways send for services to its node",
+    },
+    Right {
+        group: "discovery.k8s.io",
+        resources: &["endpointslices"],
+        names: &[],
+        verbs: &["list", "watch"],
+        reason: "which back ends are on its node",
+    },
+];
 
 const SYNC: &[&str] = &["create", "get", "list", "watch", "patch", "update", "delete"];
 
@@ -257,25 +329,20 @@ pub(super) fn member(namespace: &str, has_globalnet: bool) -> Vec<Manifest> {
 }
 
 fn of_accounts(namespace: &str) -> Vec<Manifest> {
+    let paths = paths_namespace(namespace);
+    let of = |account: &Account| {
+        [(namespace, account.here), (paths.as_str(), account.beside), ("", account.everywhere)]
+    };
+    let [mut roles, mut bindings] = [const { Vec::new() }; 2];
+    for place in 0..3 {
+        for account in &ACCOUNTS {
+            let (scope, rights) = of(account)[place];
+            roles.push(role(scope, account.name, rights));
+            bindings.push(binding(scope, account.name, account.name, (namespace, account.name)));
+        }
+    }
     let accounts = ACCOUNTS.iter().map(|account| service_account(namespace, account.name));
-    let mut manifests: Vec<Manifest> = accounts.collect();
-    for (scope, rights) in [(namespace, true), ("", false)] {
-        for account in ACCOUNTS {
-            let rights = if rights { account.here } else { account.everywhere };
-            if !rights.is_empty() {
-                manifests.push(role(scope, account.name, rights));
-            }
-        }
-    }
-    for (scope, rights) in [(namespace, true), ("", false)] {
-        for account in ACCOUNTS {
-            let rights = if rights { account.here } else { account.everywhere };
-            if !rights.is_empty() {
-                manifests.push(binding(scope, account.name, account.name, (namespace, account.name)));
-            }
-        }
-    }
-    manifests
+    accounts.chain(roles).chain(bindings).collect()
 }
 
 /// The administrator's account, and the Roles of a broker.
@@ -326,7 +393,9 @@ mod tests {
     use super::*;
 
     fn every_right() -> Vec<Right> {
-        let of_accounts = ACCOUNTS.iter().flat_map(|account| account.here.iter().chain(account.everywhere));
+        let of_accounts = ACCOUNTS
+            .iter()
+            .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
         let of_globalnet = GLOBALNET_HERE.iter().chain(GLOBALNET_EVERYWHERE);
         let of_broker = MEMBER.iter().chain(UPSTREAM_MEMBER).chain(BROKER_ADMINISTRATOR);
         of_accounts.chain(of_globalnet).chain(of_broker).copied().collect()
@@ -349,13 +418,16 @@ mod tests {
     }
 
     #[test]
-    fn in_a_members_cluster_nobody_reads_secrets_and_only_nodes_are_read_outside_of_the_namespace() {
+    fn in_a_members_cluster_nobody_reads_secrets_and_only_nodes_and_services_are_read_outside_of_the_namespace()
+     {
         for account in ACCOUNTS {
-            for right in account.here.iter().chain(account.everywhere) {
+            for right in account.here.iter().chain(account.beside).chain(account.everywhere) {
                 assert!(!right.resources.contains(&"secrets"), "{right:?}");
             }
             for right in account.everywhere {
-                assert_eq!((right.resources, right.verbs), (&["nodes"][..], &["get", "list", "watch"][..]));
+                let is_public = matches!(right.resources, ["nodes"] | ["services"] | ["endpointslices"]);
+                let only_reads = right.verbs.iter().all(|verb| matches!(*verb, "get" | "list" | "watch"));
+                assert!(is_public && only_reads, "{right:?}");
             }
         }
         assert!(GLOBALNET_EVERYWHERE.iter().all(|right| !right.resources.contains(&"secrets")));
@@ -386,8 +458,9 @@ mod tests {
             format!("| `{who}` | {place} | {what}{group}{names} | {verbs} | {} |", right.reason)
         };
         let mut lines = Vec::new();
-        for Account { name, here, everywhere } in &ACCOUNTS {
+        for Account { name, here, beside, everywhere } in &ACCOUNTS {
             lines.extend(here.iter().map(|right| line(name, "namespace", right)));
+            lines.extend(beside.iter().map(|right| line(name, "paths' namespace", right)));
             lines.extend(everywhere.iter().map(|right| line(name, "cluster", right)));
         }
         lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
@@ -407,7 +480,7 @@ mod tests {
     fn the_documentation_has_every_right_with_its_reason_and_no_other() {
         let page = include_str!("../../../../docs/operations/deployment.md");
         let is_right = |line: &&str| {
-            [" | namespace | ", " | cluster | ", " | broker's namespace | "]
+            [" | namespace | ", " | paths' namespace | ", " | cluster | ", " | broker's namespace | "]
                 .iter()
                 .any(|place| line.contains(place))
         };

@@ -115,8 +115,9 @@ impl State {
         };
         let items: Vec<&Value> = self.objects.values().filter(is_of).filter(is_chosen).collect();
         // A path that ends with a name is that of an object.
-        let is_collection =
-            !items.is_empty() || path.rsplit('/').next().is_some_and(|last| last.ends_with('s'));
+        let is_namespace = path.starts_with("/api/v1/namespaces/") && path.matches('/').count() == 4;
+        let is_collection = !items.is_empty()
+            || (!is_namespace && path.rsplit('/').next().is_some_and(|last| last.ends_with('s')));
         if is_collection { success(&json!({"items": items, "metadata": {}})) } else { failure(404) }
     }
 }

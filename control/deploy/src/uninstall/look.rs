@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use trieste_control::members::{SLOT_PREFIX, paths_namespace};
+
 use super::{Uninstall, ours};
 use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
@@ -196,12 +198,15 @@ pub async fn look(server: &Server, options: &Uninstall) -> Result<Found, DeployE
     found.has_operator =
         server.find(&operator).await?.is_some_and(|operator| operator["spec"]["replicas"] != 0);
     found.objects = inside(server, &options.namespace).await?;
+    found.objects.extend(inside(server, &paths_namespace(&options.namespace)).await?);
     found.elsewhere = elsewhere(server, options).await?;
     if found.elsewhere.members.is_empty() {
         for kind in ["ClusterRoleBinding", "ClusterRole"] {
             found.objects.extend(places(&server.list(RBAC, kind, None, &ours()).await?));
         }
     }
+    let paths = paths_namespace(&options.namespace);
+    found.objects.extend(namespace(server, &paths, &paths_namespace(NAMESPACE)).await?);
     found.objects.extend(namespace(server, &options.namespace, NAMESPACE).await?);
     if found.has_broker {
         found.objects.extend(inside(server, &options.broker_namespace).await?);
@@ -242,7 +247,8 @@ pub(super) async fn elsewhere(server: &Server, options: &Uninstall) -> Result<El
     }
     let sets = server.list("apps/v1", "DaemonSet", None, "").await?;
     objects.extend(sets.into_iter().filter(is_program));
-    Ok(Elsewhere::of(&objects, &[&options.namespace, &options.broker_namespace]))
+    let paths = paths_namespace(&options.namespace);
+    Ok(Elsewhere::of(&objects, &[&options.namespace, &options.broker_namespace, &paths]))
 }
 
 /// Whether a DaemonSet is a program of a member, ours or upstream's, or cleans up after one.
@@ -299,7 +305,11 @@ async fn inside(server: &Server, namespace: &str) -> Result<Vec<Place>, DeployEr
         all.extend(places(&server.list(version, kind, Some(namespace), &ours()).await?));
     }
     let leases = server.list("coordination.k8s.io/v1", "Lease", Some(namespace), "").await?;
-    all.extend(places(&leases).into_iter().filter(|lease| lease.name.starts_with("submariner-")));
+    all.extend(
+        places(&leases)
+            .into_iter()
+            .filter(|lease| lease.name.starts_with("submariner-") || lease.name.starts_with(SLOT_PREFIX)),
+    );
     Ok(all)
 }
 

@@ -22,6 +22,7 @@ mod cache;
 mod file;
 mod identity;
 mod layout;
+mod listen;
 mod lock;
 mod problem;
 mod scan;

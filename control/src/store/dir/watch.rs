@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, stream};
-use inotify::{EventMask, EventStream, Inotify, WatchMask};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use futures::{Stream, stream};
+use inotify::WatchMask;
+use tokio::time::{sleep, timeout};
 
 use super::DirStore;
 use super::layout::KindDir;
+use super::listen::Listener;
 use crate::api::{Kind, Object, ObjectKey};
 use crate::store::{StoreError, StoreEvent};
 
@@ -113,23 +113,14 @@ impl Follower {
 }
 
 /// The kernel's word that something happened.
+#[derive(Debug)]
 enum Watcher {
     /// Watching the directories that exist.
-    On(Box<EventStream<[u8; 4096]>>),
+    On(Listener),
     /// The watched directories were moved or removed: watch anew.
     Lost,
     /// The kernel has no watch for us; we look from time to time.
     Off,
-}
-
-impl std::fmt::Debug for Watcher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::On(_) => "On",
-            Self::Lost => "Lost",
-            Self::Off => "Off",
-        })
-    }
 }
 
 impl Watcher {
@@ -137,18 +128,18 @@ impl Watcher {
     fn follow(&mut self, store: &DirStore, kind: Kind, namespace: &str) {
         let inner = &store.inner;
         let Ok(dirs) = inner.kind_dirs(kind, namespace) else { return };
-        let watch_all = |events: &EventStream<[u8; 4096]>| {
+        let watch_all = |listener: &Listener| {
             // Without any namespace there is the root to watch, for the first.
-            watch(events, &inner.root, PARENTS)?;
-            dirs.iter().try_for_each(|dir| watch_below(events, dir))
+            listener.watch(&inner.root, PARENTS)?;
+            dirs.iter().try_for_each(|dir| watch_below(listener, dir))
         };
         let shown = dirs.first().filter(|_| dirs.len() == 1).map_or(inner.root.as_path(), |dir| &dir.path);
         let outcome = match self {
-            Self::On(events) => watch_all(events),
-            Self::Lost | Self::Off => start().and_then(|events| {
-                let outcome = watch_all(&events);
+            Self::On(listener) => watch_all(listener),
+            Self::Lost | Self::Off => Listener::new().and_then(|listener| {
+                let outcome = watch_all(&listener);
                 let was_off = matches!(self, Self::Off);
-                *self = Self::On(Box::new(events));
+                *self = Self::On(listener);
                 if was_off && outcome.is_ok() {
                     tracing::info!(directory = %shown.display(), "watching again");
                 }
@@ -168,29 +159,18 @@ impl Watcher {
 
     /// Waits for an event and `debounce` more, or for `patience`.
     async fn wait(&mut self, debounce: Duration, patience: Duration) {
-        let Self::On(events) = self else {
-            tokio::time::sleep(POLL.min(patience)).await;
+        let Self::On(listener) = self else {
+            sleep(POLL.min(patience)).await;
             return;
         };
-        let until = Instant::now() + patience;
-        let Ok(first) = timeout_at(until, events.next()).await else { return };
-        let settled = Instant::now() + debounce;
-        let mut is_lost = means_lost(first);
-        while let Ok(more) = timeout_at(settled, events.next()).await {
-            is_lost |= means_lost(more);
-            if is_lost {
-                break;
-            }
+        if timeout(patience, listener.heard()).await.is_err() {
+            return;
         }
-        sleep_until(settled).await;
-        if is_lost {
+        sleep(debounce).await;
+        if listener.forget() {
             *self = Self::Lost;
         }
     }
-}
-
-fn start() -> io::Result<EventStream<[u8; 4096]>> {
-    Inotify::init()?.into_event_stream([0; 4096])
 }
 
 /// For directories that come and go: of the root and of namespaces.
@@ -208,31 +188,9 @@ const FILES: WatchMask =
 
 /// Watches the namespace for directories that come and go, and the kind's directory for files. What does not exist yet
 /// is not watched: its parent is.
-fn watch_below(events: &EventStream<[u8; 4096]>, dir: &KindDir) -> io::Result<()> {
-    if watch(events, &dir.namespace_path, PARENTS)? {
-        watch(events, &dir.path, FILES)?;
+fn watch_below(listener: &Listener, dir: &KindDir) -> io::Result<()> {
+    if listener.watch(&dir.namespace_path, PARENTS)? {
+        listener.watch(&dir.path, FILES)?;
     }
     Ok(())
-}
-
-/// Watches a directory; gives `false` if there is none.
-fn watch(events: &EventStream<[u8; 4096]>, path: &Path, mask: WatchMask) -> io::Result<bool> {
-    match events.watches().add(path, mask) {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether an event says that the watched directories are not the ones at our paths any more. A queue that ran over
-/// does not: the scan that follows every event reads everything anyway.
-fn means_lost(event: Option<io::Result<inotify::EventOwned>>) -> bool {
-    match event {
-        Some(Ok(event)) => event.mask.intersects(
-            EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED | EventMask::UNMOUNT,
-        ),
-        Some(Err(_)) | None => true,
-    }
 }

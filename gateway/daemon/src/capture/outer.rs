@@ -158,7 +158,9 @@ impl Remains {
             | DropReason::UnknownPeer
             | DropReason::HandshakeLimit
             | DropReason::Replay
-            | DropReason::BadTag => Self::Datagram(Inbound),
+            | DropReason::BadTag
+            | DropReason::OtherStation
+            | DropReason::OwnStation => Self::Datagram(Inbound),
             DropReason::SocketWrite | DropReason::SocketFull => Self::Datagram(Outbound),
             DropReason::NoRoute
             | DropReason::SourceNotLocal
@@ -170,16 +172,19 @@ impl Remains {
             | DropReason::SealFailed
             | DropReason::NoSelector
             | DropReason::SaExpired
+            | DropReason::ReservedProtocol
             | DropReason::NoGlobalIp => Self::by_bytes(bytes, Outbound),
             DropReason::SourceNotAllowed
             | DropReason::DestinationNotLocal
             | DropReason::Loop
+            | DropReason::NoOwnPath
             | DropReason::NoSession
             | DropReason::BadInner
             | DropReason::SelectorMismatch
             | DropReason::EcnNotCapable
             | DropReason::TunWrite
             | DropReason::TunFull
+            | DropReason::BadControl
             | DropReason::NoMapping
             | DropReason::NatFiltered => Self::by_bytes(bytes, Inbound),
             DropReason::MalformedHeader
@@ -191,6 +196,7 @@ impl Remains {
             | DropReason::WorkerPanic
             | DropReason::Stopped
             | DropReason::NatExhausted
+            | DropReason::NatNotReady
             | DropReason::NatSessionLimit
             | DropReason::NatSourceLimit
             | DropReason::NatFragment

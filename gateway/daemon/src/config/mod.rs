@@ -22,8 +22,10 @@ use trieste_control::admin::DEFAULT_SOCKET;
 use trieste_control::api::check_cluster_id;
 use trieste_control::devices;
 use trieste_control::election::Timings;
+use trieste_control::notice;
 use trieste_control::privileges::DEFAULT_PROC_SYS;
 use trieste_control::store::Location;
+use trieste_pipeline::health;
 
 pub use globalnet::{Globalnet, GlobalnetOptions};
 pub use ipsec::{Ipsec, IpsecOptions};
@@ -105,6 +107,8 @@ pub struct Config {
     pub air_gapped: bool,
     /// UDP port of NAT discovery; 0 is off.
     pub nat_discovery_port: u16,
+    /// UDP port of notices to route agents; 0 is off.
+    pub notice_port: u16,
     /// Published as `nat_enabled`.
     pub nat_enabled: bool,
     /// The health-check address, if configured.
@@ -113,6 +117,8 @@ pub struct Config {
     pub health_check: Option<HealthCheck>,
     /// The election's times.
     pub election: Timings,
+    /// Whether all of this cluster's gateways carry traffic, where they can tell one another of themselves.
+    pub all_gateways_active: bool,
     /// Number of workers.
     pub workers: u16,
     /// Where they are pinned.
@@ -123,6 +129,8 @@ pub struct Config {
     pub tun_mtu: Option<u16>,
     /// The paths' MTU, if configured.
     pub path_mtu: Option<u16>,
+    /// How paths to other Trieste gateways are probed.
+    pub health: health::Config,
     /// Offloads to do without.
     pub disabled: Vec<Offload>,
     /// TCP port of the metrics; `None` is off.
@@ -284,6 +292,7 @@ impl Options {
             max_loss: self.health_check_max_loss.filter(|count| *count != 0).unwrap_or(HEALTH_CHECK_MAX_LOSS),
         });
         let election = election(self.lease_duration, self.renew_deadline, self.retry_period)?;
+        let all_gateways_active = all_active(said(self.active_gateways).as_deref())?;
         let workers = self.workers.unwrap_or(1);
         if !(1..=MAX_WORKERS).contains(&workers) {
             return Err(invalid("workers", format!("{workers} is not a number from 1 to {MAX_WORKERS}")));
@@ -325,15 +334,18 @@ impl Options {
             public_ip,
             air_gapped: self.air_gapped.unwrap_or(asks_nobody),
             nat_discovery_port: self.nat_discovery_port.unwrap_or(NAT_DISCOVERY_PORT),
+            notice_port: self.notice_port.unwrap_or(notice::DEFAULT_PORT),
             nat_enabled: self.nat_enabled.unwrap_or(false),
             health_check_ip: address("health-check-ip", self.health_check_ip)?,
             health_check,
             election,
+            all_gateways_active,
             workers,
             cpus: self.cpus,
             tun_name,
             tun_mtu: checked_mtu("tun-mtu", self.tun_mtu)?,
             path_mtu: checked_mtu("path-mtu", self.path_mtu)?,
+            health: probing(self.path_probe_interval, self.path_probe_multiplier, self.pmtu_probing)?,
             disabled: offloads(&self.disable_offloads.unwrap_or_default())?,
             metrics_port: Some(self.metrics_port.unwrap_or(METRICS_PORT)).filter(|port| *port != 0),
             admin_socket: self.admin_socket.unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET)),
@@ -350,6 +362,15 @@ fn driver(said: Option<String>) -> String {
         None => "wireguard".to_owned(),
         Some(name) if name.is_empty() || name == "ipsec" => IPSEC_DRIVER.to_owned(),
         Some(name) => name,
+    }
+}
+
+/// Whether all of a cluster's gateways carry traffic.
+fn all_active(said: Option<&str>) -> Result<bool, ConfigError> {
+    match said {
+        None | Some("all") => Ok(true),
+        Some("one") => Ok(false),
+        Some(other) => Err(invalid("active-gateways", format!("`{other}` is neither all nor one"))),
     }
 }
 
@@ -426,6 +447,30 @@ fn checked_mtu(key: &'static str, bytes: Option<u16>) -> Result<Option<u16>, Con
         }
         other => Ok(other),
     }
+}
+
+/// How paths are probed.
+fn probing(
+    interval_ms: Option<u16>,
+    multiplier: Option<u8>,
+    probes_mtu: Option<bool>,
+) -> Result<health::Config, ConfigError> {
+    let default = health::Config::default();
+    let interval = match interval_ms {
+        None => default.interval,
+        Some(ms @ 5..=1000) => Duration::from_millis(ms.into()),
+        Some(ms) => {
+            return Err(invalid(
+                "path-probe-interval",
+                format!("{ms} is not between 5 and 1000 milliseconds"),
+            ));
+        }
+    };
+    let multiplier = multiplier.unwrap_or(default.multiplier);
+    if !(2..=50).contains(&multiplier) {
+        return Err(invalid("path-probe-multiplier", format!("{multiplier} is not between 2 and 50")));
+    }
+    Ok(health::Config { interval, multiplier, probes_mtu: probes_mtu.unwrap_or(default.probes_mtu) })
 }
 
 fn offloads(words: &Words) -> Result<Vec<Offload>, ConfigError> {

@@ -139,6 +139,9 @@ pub struct Options {
     /// UDP port of NAT discovery; 0 switches it off [default: 4490]
     #[arg(long, env = "TRIESTE_NAT_DISCOVERY_PORT", value_name = "PORT")]
     pub nat_discovery_port: Option<u16>,
+    /// UDP port of the notices that tell route agents which gateways live; 0 switches them off [default: 4801]
+    #[arg(long, env = "TRIESTE_NOTICE_PORT", value_name = "PORT")]
+    pub notice_port: Option<u16>,
     /// Whether remote gateways should use the public address
     #[arg(long, env = "SUBMARINER_NATENABLED", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
     pub nat_enabled: Option<bool>,
@@ -154,6 +157,9 @@ pub struct Options {
     /// Pings that may go unanswered before a connection counts as failed [default: 5]
     #[arg(long, env = "SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT", value_name = "COUNT")]
     pub health_check_max_loss: Option<u32>,
+    /// Which of this cluster's gateways carry traffic: all of them, or one while the others stand by [default: all]
+    #[arg(long, env = "TRIESTE_ACTIVE_GATEWAYS", value_name = "all|one")]
+    pub active_gateways: Option<String>,
     /// Seconds that leadership lasts without being renewed [default: 15]
     #[arg(long, env = "LEADERSHIP_LEASEDURATION", value_name = "SECONDS")]
     pub lease_duration: Option<u32>,
@@ -178,6 +184,16 @@ pub struct Options {
     /// Largest inner packet that a cable takes, in bytes [default: the underlay's MTU less 80]
     #[arg(long, value_name = "BYTES")]
     pub path_mtu: Option<u16>,
+    /// How often the far ends of cables to other Trieste gateways are probed while packets go there, in milliseconds, 5 to
+    /// 1000 [default: 20]
+    #[arg(long, env = "TRIESTE_PATH_PROBE_INTERVAL", value_name = "MILLISECONDS")]
+    pub path_probe_interval: Option<u16>,
+    /// After how many intervals of silence a path without jitter is down, 2 to 50 [default: 3]
+    #[arg(long, env = "TRIESTE_PATH_PROBE_MULTIPLIER", value_name = "N")]
+    pub path_probe_multiplier: Option<u8>,
+    /// Whether the largest packet that gets through is found out for each path [default: true]
+    #[arg(long, env = "TRIESTE_PMTU_PROBING", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub pmtu_probing: Option<bool>,
     /// Offloads to do without, separated by commas: tun-uso, tun-tso, tun-checksum, tun-vnet-header, udp-gso, udp-gro
     #[arg(long, env = "TRIESTE_DISABLE_OFFLOADS", value_name = "LIST")]
     pub disable_offloads: Option<Words>,
@@ -263,7 +279,9 @@ impl Options {
             endpoint_interface: self.endpoint_interface.or(other.endpoint_interface),
             air_gapped: self.air_gapped.or(other.air_gapped),
             nat_discovery_port: self.nat_discovery_port.or(other.nat_discovery_port),
+            notice_port: self.notice_port.or(other.notice_port),
             health_check: self.health_check.or(other.health_check),
+            active_gateways: self.active_gateways.or(other.active_gateways),
             health_check_interval: self.health_check_interval.or(other.health_check_interval),
             health_check_max_loss: self.health_check_max_loss.or(other.health_check_max_loss),
             lease_duration: self.lease_duration.or(other.lease_duration),
@@ -295,6 +313,9 @@ impl Options {
             tun_name: self.tun_name.or(other.tun_name),
             tun_mtu: self.tun_mtu.or(other.tun_mtu),
             path_mtu: self.path_mtu.or(other.path_mtu),
+            path_probe_interval: self.path_probe_interval.or(other.path_probe_interval),
+            path_probe_multiplier: self.path_probe_multiplier.or(other.path_probe_multiplier),
+            pmtu_probing: self.pmtu_probing.or(other.pmtu_probing),
             disable_offloads: self.disable_offloads.or(other.disable_offloads),
             metrics_port: self.metrics_port.or(other.metrics_port),
             admin_socket: self.admin_socket.or(other.admin_socket),

@@ -8,6 +8,8 @@ use tokio::sync::watch;
 use trieste_control::admin::Severity;
 use trieste_control::api::ensure_valid_name;
 use trieste_control::globalnet::GlobalnetState;
+use trieste_control::members::Members;
+use trieste_nat::Share;
 
 use super::Control;
 use crate::engine::Engine;
@@ -66,6 +68,17 @@ pub(super) async fn changed(states: &mut States) {
         *states = None;
     }
     std::future::pending().await
+}
+
+/// Says at which outside ports this gateway may make mappings: all where it is alone, else those of its own slots.
+pub(super) fn share_ports(engine: &Engine, members: &Members) {
+    let (share, until) = match members.slots {
+        Some(slots) => (Share::from_bits(slots.held), Some(slots.until)),
+        // Not known yet: who has siblings may meet their ports.
+        None if !members.siblings.is_empty() => (Share::NONE, None),
+        None => (Share::ALL, None),
+    };
+    engine.fleet().set_share(share, until);
 }
 
 impl Control<'_> {

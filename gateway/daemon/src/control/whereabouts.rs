@@ -37,11 +37,8 @@ impl Control<'_> {
         }
     }
 
-    /// Follows the own Gateway object where Globalnet writes our global IP there.
+    /// Follows the own Gateway object: Globalnet writes our global IP there, and people whether to drain.
     pub(super) fn follow_gateway(&self) -> BoxStream<'static, StoreEvent> {
-        if self.config.global_cidrs.is_empty() {
-            return futures::stream::pending().boxed();
-        }
         let name = ensure_valid_name(&self.node.hostname);
         self.store.watch_one(&ObjectKey::new(Kind::Gateway, &self.config.namespace, name)).boxed()
     }
@@ -118,13 +115,17 @@ impl Control<'_> {
         self.conditions.put("RestartNeeded", Severity::Warning, subject, message);
     }
 
-    pub(super) fn take_gateway(&mut self, event: StoreEvent) {
+    pub(super) fn take_gateway(&mut self, event: StoreEvent, engine: &Engine) {
         let object = match event {
             StoreEvent::Applied(object) => Some(object),
             StoreEvent::Listed(objects) => objects.into_iter().next(),
             StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => return,
         };
         let Some(object) = object else { return };
+        self.take_drain(&object, engine);
+        if self.config.global_cidrs.is_empty() {
+            return;
+        }
         let before = self.state.found.global_ip;
         match global_health_check_ip(&Node::cluster(self.config), &object) {
             Ok(address) => {
@@ -165,9 +166,11 @@ impl Control<'_> {
     }
 
     /// Puts the Endpoint together; who follows it hears of a change only.
-    fn publish_endpoint(&mut self) {
+    pub(super) fn publish_endpoint(&mut self) {
         let Driver { name, backend_config } = &self.driver;
-        let spec = node::endpoint(self.config, self.node, &self.state.found, name, backend_config.clone());
+        let mut spec =
+            node::endpoint(self.config, self.node, &self.state.found, name, backend_config.clone());
+        spec.set_knows_paths(self.members().is_multi);
         self.discovery.set_local(discovery_local(
             self.config,
             &spec,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trieste_cables::CableEvent;
+use trieste_cables::{CableEvent, CableStats};
 use trieste_control::admin::{CableStatus, DiscoveryStatus, LaneStatus};
 use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec};
 use trieste_control::connection_status::CableCounters;
@@ -12,7 +12,8 @@ use trieste_pipeline::owner_of;
 use super::ipsec;
 use super::{Cable, Engine};
 use crate::ike::IkeHandle;
-use crate::tables::{self, Peer};
+use crate::paths;
+use crate::tables::{self, Peer, Row};
 
 impl Engine {
     /// Takes in what the workers say of lanes. `unix_seconds` is the wall clock.
@@ -31,7 +32,7 @@ impl Engine {
                     // Where there is one slow half for all, it has said why.
                     CableEvent::Down if self.ike.is_some() => {}
                     CableEvent::Down => {
-                        tracing::warn!(%cluster, "no answer from the peer for 90 s; trying on")
+                        tracing::warn!(%cluster, "no answer from the peer; trying on")
                     }
                 }
             }
@@ -54,8 +55,8 @@ impl Engine {
         }
     }
 
-    /// The connections, as published and in detail: one for each remote cluster, by the cable that carries its
-    /// traffic. Empty while passive. What the cable alone knows; health is merged by whoever probes.
+    /// The connections, as published and in detail: those of the cables that carry remote clusters' traffic, one for each
+    /// gateway of a cluster that knows of several at once. What the cable alone knows; health is merged by whoever probes.
     #[must_use]
     pub fn connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
         self.list(true, now, unix_ms)
@@ -68,23 +69,30 @@ impl Engine {
         self.list(false, now, unix_ms)
     }
 
-    fn list(&self, is_carrier: bool, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
+    /// Cables to the other gateways of our own cluster. Nothing that upstream knows: not to be published.
+    #[must_use]
+    pub fn sibling_connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
+        let cables = self.siblings().iter().filter_map(|peer| self.cables.get(&peer.facts.cable_name));
+        cables.map(|cable| self.connection(cable, now, unix_ms)).collect()
+    }
+
+    fn list(&self, carries: bool, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
         let rows = self.rows();
-        tables::clusters(&rows)
+        tables::clusters(&rows.remote)
             .flat_map(|group| {
-                let carrier = tables::carrier(group).map(|row| &row.peer.name);
-                group.iter().filter(move |row| (Some(&row.peer.name) == carrier) == is_carrier)
+                let does = |row: &Row| tables::carriers(group).any(|carrier| std::ptr::eq(row, carrier));
+                group.iter().filter(move |row| does(row) == carries)
             })
-            .filter_map(|row| self.cables.get(&row.peer.name))
+            .filter_map(|row| self.cables.get(&row.peer.facts.cable_name))
             .map(|cable| self.connection(cable, now, unix_ms))
             .collect()
     }
 
-    /// Endpoints that wait for NAT discovery to choose an address. Nothing that upstream publishes. Empty while
-    /// passive.
+    /// Endpoints that wait for NAT discovery to choose an address. Nothing that upstream publishes. Those that a passive
+    /// gateway has no cable to are not among them.
     #[must_use]
     pub fn pending(&self) -> Vec<CableStatus> {
-        let is_pending = |peer: &&Arc<Peer>| self.is_active && !self.choices.contains_key(&peer.name);
+        let is_pending = |peer: &&Arc<Peer>| !self.choices.contains_key(&peer.facts.cable_name);
         let status = |peer: &Arc<Peer>| CableStatus {
             connection: Connection {
                 status: ConnectionStatus::Connecting,
@@ -95,7 +103,7 @@ impl Engine {
             discovery: Some(DiscoveryStatus { state: "discovering".to_owned(), message: String::new() }),
             ..CableStatus::default()
         };
-        self.wanted.iter().filter(is_pending).map(status).collect()
+        self.own_peers().filter(is_pending).map(status).collect()
     }
 
     fn connection(&self, cable: &Cable, now: Instant, unix_ms: i64) -> CableStatus {
@@ -112,6 +120,7 @@ impl Engine {
         let handshake_age = stats.handshake_age.or(negotiated);
         let (status, status_message) = match &ipsec {
             Some(ipsec) => ipsec.judge(stats.rx_bytes, stats.tx_bytes),
+            None if self.kind.knows_peers_by_address() => answering(&stats),
             None => {
                 // Upstream's WireGuard driver publishes its counters here (api §8.3).
                 endpoint.backend_config.extend([
@@ -130,6 +139,7 @@ impl Engine {
             using_nat: cable.choice.use_nat,
             ..Connection::default()
         };
+        let health = cable.last.and_then(|report| report.health);
         let lane = LaneStatus {
             outer_address: Some(outer),
             worker: Some(u32::from(owner_of(cable.lane.lane).0)),
@@ -138,9 +148,23 @@ impl Engine {
             tx_bytes: stats.tx_bytes,
             rx_packets: stats.rx_packets,
             tx_packets: stats.tx_packets,
-            path_mtu_bytes: Some(u32::from(self.local.path_mtu)),
+            path_mtu_bytes: Some(u32::from(
+                health.and_then(|health| health.mtu_bytes).unwrap_or(self.local.path_mtu),
+            )),
             held_packets: stats.held,
         };
-        CableStatus { connection, lane, ipsec, ..CableStatus::default() }
+        let path = health.as_ref().map(paths::status);
+        CableStatus { connection, lane, ipsec, path, ..CableStatus::default() }
+    }
+}
+
+/// The state of a cable that has no handshakes: whether its peer answers. Upstream's is always connected.
+fn answering(stats: &CableStats) -> (ConnectionStatus, String) {
+    match stats.handshake_age {
+        _ if stats.is_up => (ConnectionStatus::Connected, "the peer answers".to_owned()),
+        None => (ConnectionStatus::Connecting, "no answer from the peer yet".to_owned()),
+        Some(age) => {
+            (ConnectionStatus::Error, format!("no answer from the peer for {:.1} seconds", age.as_secs_f64()))
+        }
     }
 }

@@ -2,15 +2,20 @@
 
 use super::*;
 
+mod several;
+
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::sync::watch;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableError, Gate, Overhead, Site, Tunnel, keys};
 use trieste_control::admin::CableStatus;
-use trieste_control::api::{ConnectionStatus, EndpointSpec, HaStatus, PublishedStatus};
+use trieste_control::api::{ConnectionStatus, Endpoint, EndpointSpec, HaStatus, PublishedStatus};
+use trieste_control::members::{Members, targets};
 use trieste_io::{MemoryDevice, PacketIo as _};
-use trieste_packet::{Batch, Drops, Pool, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, NatConfig, Pipeline, Selection};
+use trieste_packet::{Batch, Drops, GatewayKey, Pool, PoolConfig, WorkerId};
+use trieste_pipeline::{Board, Config, Fleet, NatConfig, Pipeline, Selection, health};
 
 use crate::handoff::Exchange;
 use crate::worker::{Worker, WorkerParts};
@@ -18,6 +23,8 @@ use crate::worker::{Worker, WorkerParts};
 /// WireGuard that counts what it is asked.
 struct Counting {
     wireguard: WireguardKind,
+    /// The last cable's ends.
+    last: Mutex<Option<(Site, Site)>>,
     identities: AtomicUsize,
     connects: AtomicUsize,
 }
@@ -35,6 +42,7 @@ impl CableKind for Counting {
     }
     fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError> {
         self.connects.fetch_add(1, Ordering::Relaxed);
+        *self.last.lock().unwrap() = Some((config.local.clone(), config.remote.clone()));
         self.wireguard.connect(config, now)
     }
     fn gate(&self) -> Box<dyn Gate> {
@@ -61,10 +69,16 @@ impl Rig {
         let now = Instant::now();
         let private = WireguardKind::generate_private_key();
         let wireguard = WireguardKind::new(private, "psk", "submariner", now);
-        let kind =
-            Arc::new(Counting { wireguard, identities: AtomicUsize::new(0), connects: AtomicUsize::new(0) });
+        let kind = Arc::new(Counting {
+            wireguard,
+            last: Mutex::new(None),
+            identities: AtomicUsize::new(0),
+            connects: AtomicUsize::new(0),
+        });
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
         let exchange = Arc::new(Exchange::new(vec![None; usize::from(workers)]));
+        let fleet = Fleet::new(GatewayKey(1), 1, Instant::now());
+        let board = Board::new();
         let mut far = Vec::new();
         let mut device = || {
             let (near, other) = MemoryDevice::pair(4096);
@@ -73,7 +87,16 @@ impl Rig {
         };
         let mut parts = |id| {
             let pool = PoolConfig { slots: 128, ..PoolConfig::default() };
-            let config = Config { worker: WorkerId(id), workers, pool, seed: 1, nat: NatConfig::default() };
+            let config = Config {
+                worker: WorkerId(id),
+                workers,
+                pool,
+                seed: 1,
+                nat: NatConfig::default(),
+                health: health::Config::default(),
+                board: Arc::clone(&board),
+                fleet: Arc::clone(&fleet),
+            };
             WorkerParts {
                 id: WorkerId(id),
                 cpu: None,
@@ -84,6 +107,7 @@ impl Rig {
                 hub: None,
                 feed: None,
                 waker: None,
+                paths_changed: watch::Sender::new(0),
             }
         };
         let (workers, handles) = (0..workers).map(|id| Worker::new(parts(id), now)).unzip();
@@ -94,12 +118,21 @@ impl Rig {
             path_mtu: 1420,
             translation: None,
         };
-        let engine = Engine::new(local, Arc::clone(&kind) as _, Arc::clone(&tables), handles, 77);
+        let engine = Engine::new(local, Arc::clone(&kind) as _, Arc::clone(&tables), handles, 77)
+            .with_paths(Paths { board, ..Paths::default() }, fleet);
         Self { engine, workers, kind, tables, far, now }
     }
 
     async fn reconcile(&mut self, endpoints: &[Endpoint], choices: &Choices) {
-        self.engine.reconcile(endpoints, choices, self.now).await;
+        self.reconcile_with(endpoints, &Members::default(), choices).await;
+    }
+
+    async fn reconcile_with(&mut self, endpoints: &[Endpoint], members: &Members, choices: &Choices) {
+        let targets = targets("a", endpoints, members);
+        let leader = endpoints.iter().find(|endpoint| endpoint.spec.cluster_id == "a");
+        let leader = leader.map(|own| own.spec.cable_name.as_str());
+        let gateways = Gateways { targets: &targets, siblings: &members.siblings, leader };
+        self.engine.reconcile(&gateways, choices, self.now).await;
         self.turn();
     }
 
@@ -419,7 +452,9 @@ async fn one_changed_endpoint_among_two_hundred_is_one_that_is_read() {
                 endpoint.spec.health_check_ip = format!("10.16.0.{}", burst % 250 + 1);
             }
         }
-        rig.engine.reconcile(&endpoints, &choices, rig.now).await;
+        let targets = targets("a", &endpoints, &Members::default());
+        let gateways = Gateways { targets: &targets, ..Gateways::default() };
+        rig.engine.reconcile(&gateways, &choices, rig.now).await;
     }
     rig.turn();
     assert_eq!(rig.engine.endpoint_reads(), 200 + 5000);

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use trieste_control::admin::{
     AllocationStatus, Condition, ControllersStatus, EgressStatus, FailureCount, GlobalnetStatus,
-    IngressStatus, MAX_ROWS, NatWorkerStatus, PoolStatus, PortUse, SnapshotStatus,
+    IngressStatus, MAX_ROWS, NatWorkerStatus, PoolStatus, PortUse, SharingStatus, SnapshotStatus,
 };
 use trieste_control::conditions::Conditions;
 use trieste_control::globalnet::{EgressKind, EgressRule, GlobalnetState, IngressPair};
-use trieste_nat::{Refusal, Stats};
+use trieste_nat::{Refusal, Share, Stats};
+use trieste_pipeline::Fleet;
 
 use super::sessions::Keeper;
 use crate::tables::Translation;
@@ -34,6 +36,7 @@ pub struct Board {
     is_enabled: bool,
     workers: Vec<WorkerHandle>,
     conditions: Conditions,
+    fleet: Option<Arc<Fleet>>,
     inner: Mutex<Inner>,
 }
 
@@ -56,7 +59,14 @@ impl Board {
         begun_with: SnapshotStatus,
     ) -> Self {
         let inner = Inner { begun_with, ..Inner::default() };
-        Self { is_enabled, workers, conditions, inner: Mutex::new(inner) }
+        Self { is_enabled, workers, conditions, fleet: None, inner: Mutex::new(inner) }
+    }
+
+    /// Says also what is known of the other gateways of the cluster.
+    #[must_use]
+    pub fn with_fleet(mut self, fleet: Arc<Fleet>) -> Self {
+        self.fleet = Some(fleet);
+        self
     }
 
     /// Whether this cluster has a global CIDR.
@@ -136,6 +146,7 @@ impl Board {
             workers: stats.iter().map(|(id, stats)| worker(*id, stats)).collect(),
             ports: use_of.ports(),
             failures: failures(&stats),
+            sharing: self.fleet.as_deref().and_then(|fleet| sharing(fleet, &sessions)),
             snapshot,
             conditions: self.conditions(&state),
         };
@@ -292,6 +303,37 @@ fn worker(worker: u32, stats: &Stats) -> NatWorkerStatus {
         begun: stats.begun,
         ended: stats.ended,
     }
+}
+
+/// What all workers share with other gateways; `None` when there are none.
+fn sharing(fleet: &Fleet, workers: &[(u32, PublishedSessions)]) -> Option<SharingStatus> {
+    // Those at whose ports mappings are made now: what is not confirmed for long is no longer used.
+    let share = fleet.share(Instant::now());
+    let mut status = SharingStatus {
+        is_ready: fleet.is_ready(),
+        is_draining: fleet.is_draining(),
+        slots: (0..trieste_nat::SLOTS).filter(|slot| share.overlaps(Share::of_slot(*slot))).collect(),
+        ..SharingStatus::default()
+    };
+    for sibling in fleet.siblings().filter(|sibling| sibling.is_up) {
+        status.siblings_up += 1;
+        status.siblings_ready += u32::from(sibling.is_ready);
+    }
+    let mut all = workers.iter().filter_map(|(_, said)| said.sharing).peekable();
+    all.peek()?;
+    for stats in all {
+        // Every worker sees the same owners.
+        status.buckets = stats.buckets;
+        status.adopted = status.adopted.max(stats.adopted);
+        status.told += stats.told;
+        status.taken += stats.taken;
+        status.refused += stats.refused;
+        status.repeated += stats.repeated;
+        status.lost += stats.lost;
+        status.backlog += stats.backlog;
+        status.quarantined += stats.quarantined;
+    }
+    Some(status)
 }
 
 /// Refused packets of all workers, for reasons that there were.

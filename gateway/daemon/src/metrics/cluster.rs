@@ -6,6 +6,8 @@ use trieste_control::api::GoDuration;
 use trieste_control::natdiscovery::{Counters, Outcome};
 use trieste_control::sync::SyncStats;
 
+use crate::notice::NoticeNumbers;
+
 use super::MetricsExtra;
 use super::exposition::{Family, Page};
 use super::ours::{counter, gauge};
@@ -164,6 +166,16 @@ pub(super) fn discovery(page: &mut Page, status: &GatewayStatus, counters: &Coun
     ] {
         page.add(counter(name, help).with(count));
     }
+}
+
+/// What route agents are told.
+pub(super) fn notices(page: &mut Page, numbers: NoticeNumbers) {
+    let sent = counter("trieste_notices_sent_total", "Notices, challenges included, sent to route agents");
+    page.add(sent.with(numbers.sent));
+    let failed = counter("trieste_notices_failed_total", "Notices that the kernel did not take");
+    page.add(failed.with(numbers.failed));
+    let agents = gauge("trieste_notice_agents", "Route agents that are told which gateways live");
+    page.add(agents.with(u64::try_from(numbers.agents).unwrap_or(u64::MAX)));
 }
 
 /// The health check of each peer.

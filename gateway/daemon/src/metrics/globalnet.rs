@@ -48,6 +48,7 @@ pub(super) fn render(page: &mut Page, status: &GlobalnetStatus) {
     );
     workers(page, status);
     rules(page, status);
+    sharing(page, status);
     snapshot(page, status);
 }
 
@@ -93,6 +94,41 @@ fn rules(page: &mut Page, status: &GlobalnetStatus) {
     page.add(refused);
 }
 
+fn sharing(page: &mut Page, status: &GlobalnetStatus) {
+    let Some(sharing) = &status.sharing else { return };
+    page.add(
+        gauge("trieste_nat_ready", "Whether this gateway has the sessions that are its and translates")
+            .with(sharing.is_ready && !sharing.is_draining),
+    );
+    page.add(
+        gauge("trieste_nat_buckets", "How many of the 64 parts of all connections are this gateway's")
+            .with(u64::from(sharing.buckets)),
+    );
+    page.add(
+        counter(
+            "trieste_nat_adopted_buckets_total",
+            "Parts of all connections taken over from other gateways",
+        )
+        .with(sharing.adopted),
+    );
+    let mut copies =
+        counter("trieste_nat_copies_total", "Changes of sessions between gateways, by what became of them");
+    copies.set(&[("event", "told")], sharing.told);
+    copies.set(&[("event", "taken")], sharing.taken);
+    copies.set(&[("event", "refused")], sharing.refused);
+    copies.set(&[("event", "repeated")], sharing.repeated);
+    copies.set(&[("event", "lost")], sharing.lost);
+    page.add(copies);
+    page.add(
+        gauge("trieste_nat_copies_waiting", "Messages about sessions that other gateways have not heard yet")
+            .with(sharing.backlog),
+    );
+    page.add(
+        gauge("trieste_nat_ports_waiting", "Ports that wait until other gateways know that they are free")
+            .with(sharing.quarantined),
+    );
+}
+
 fn snapshot(page: &mut Page, status: &GlobalnetStatus) {
     let snapshot = &status.snapshot;
     page.add(
@@ -123,7 +159,8 @@ fn snapshot(page: &mut Page, status: &GlobalnetStatus) {
 pub(super) mod tests {
     use super::*;
     use trieste_control::admin::{
-        ControllersStatus, EgressStatus, FailureCount, NatWorkerStatus, PortUse, RefusedRule, SnapshotStatus,
+        ControllersStatus, EgressStatus, FailureCount, NatWorkerStatus, PortUse, RefusedRule, SharingStatus,
+        SnapshotStatus,
     };
 
     /// What upstream's Globalnet answered, its own metrics only.
@@ -189,6 +226,12 @@ submariner_global_ingress_IP_allocated{cidr=\"242.1.0.0/16\"} 2
                 restored: 6,
                 ..SnapshotStatus::default()
             },
+            sharing: Some(SharingStatus {
+                is_ready: true,
+                buckets: 31,
+                told: 12,
+                ..SharingStatus::default()
+            }),
             ..GlobalnetStatus::default()
         }
     }
@@ -207,6 +250,8 @@ submariner_global_ingress_IP_allocated{cidr=\"242.1.0.0/16\"} 2
             r#"trieste_nat_refused_total{reason="no_mapping"} 3"#,
             r#"trieste_nat_restored_sessions{outcome="restored"} 6"#,
             "trieste_globalnet_refused_rules 1",
+            "trieste_nat_buckets 31",
+            r#"trieste_nat_copies_total{event="told"} 12"#,
         ] {
             assert!(text.lines().any(|other| other == line), "missing: {line}\nin:\n{text}");
         }

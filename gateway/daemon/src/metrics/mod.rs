@@ -13,6 +13,7 @@ mod cluster;
 mod globalnet;
 mod ipsec;
 mod ours;
+mod paths;
 mod upstream;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ use trieste_control::sync::SyncStats;
 use trieste_pipeline::Counters;
 
 use crate::capture::CaptureCounters;
+use crate::notice::NoticeNumbers;
 pub use exposition::CONTENT_TYPE;
 use exposition::Page;
 pub use ipsec::IkeNumbers;
@@ -50,6 +52,8 @@ pub struct MetricsExtra {
     pub sync: SyncStats,
     /// What NAT discovery has counted.
     pub discovery: natdiscovery::Counters,
+    /// What notices to route agents have counted.
+    pub notices: NoticeNumbers,
     /// How often what happened.
     pub events: EventCounts,
     /// Whether there were Endpoints to start from before any store had answered.
@@ -70,10 +74,12 @@ pub fn render(status: &GatewayStatus, extra: &MetricsExtra, captures: CaptureCou
     cluster::election(&mut page, status, extra);
     cluster::sync(&mut page, &extra.sync);
     cluster::discovery(&mut page, status, &extra.discovery);
+    cluster::notices(&mut page, extra.notices);
     cluster::health(&mut page, status);
     cluster::state(&mut page, status, extra);
     ours::workers(&mut page, status, extra);
     ours::cables(&mut page, status);
+    paths::render(&mut page, status);
     if let Some(status) = &extra.globalnet {
         globalnet::render(&mut page, status);
     }

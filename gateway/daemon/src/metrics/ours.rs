@@ -72,8 +72,16 @@ fn pipelines(page: &mut Page, extra: &MetricsExtra) {
     let mut clamped =
         counter("trieste_worker_mss_clamped_total", "TCP handshake segments whose MSS was lowered");
     let mut fragmented = counter("trieste_worker_fragmented_total", "Packets that were fragmented");
+    let mut services = counter(
+        "trieste_worker_services_total",
+        "Packets for services that were sent straight to a node with a back end",
+    );
     let mut too_big =
         counter("trieste_worker_too_big_total", "ICMP errors made for packets too big for a path");
+    let mut relayed = counter(
+        "trieste_worker_relayed_packets_total",
+        "Packets for remote clusters given to a sibling for want of a path, or taken from one",
+    );
     for (worker, counters) in &extra.workers {
         let id = worker.to_string();
         for (step, value) in line_steps(counters) {
@@ -86,9 +94,12 @@ fn pipelines(page: &mut Page, extra: &MetricsExtra) {
         held.set(&labels, counters.held);
         clamped.set(&labels, counters.mss_clamped);
         fragmented.set(&labels, counters.fragmented);
+        services.set(&labels, counters.services_out);
         too_big.set(&labels, counters.too_big);
+        relayed.set(&[("worker", &id), ("direction", "out")], counters.relayed_out);
+        relayed.set(&[("worker", &id), ("direction", "in")], counters.relayed_in);
     }
-    for family in [steps, control, flows, held, clamped, fragmented, too_big] {
+    for family in [steps, control, flows, held, clamped, fragmented, services, too_big, relayed] {
         page.add(family);
     }
 }

@@ -112,6 +112,7 @@ fn drops_workers_and_balance_are_told() {
         "trieste_conservation_holds 1",
         r#"trieste_cable_handshake_age_seconds{cable="submariner-cable-cluster-b-172-31-2-11",remote_cluster="cluster-b"} 12.5"#,
         r#"trieste_refused_clusters{cluster="cluster-c",endpoint=""} 1"#,
+        r#"trieste_path_state{cable="submariner-cable-cluster-a-172-31-1-12",remote_cluster="cluster-a",state="held"} 1"#,
         r#"trieste_io_feature{feature="tun-uso"} 0"#,
         "trieste_captures_running 1",
         "trieste_capture_lost_packets_total 9",
@@ -241,6 +242,7 @@ fn status() -> GatewayStatus {
             reason: "the kernel is older than 6.2".to_owned(),
         }],
         endpoint: endpoint("cluster-a", "a-gw1", "172.31.1.11"),
+        drain: None,
         drops: vec![drop("replay", Some(&remote.cable_name), 1, 3), drop("no_route", None, 0, 2)],
         refused: vec![RefusedCluster {
             cluster: "cluster-c".to_owned(),
@@ -261,6 +263,7 @@ fn status() -> GatewayStatus {
         election: Some(ElectionStatus { is_leader: true, term: 7, ..ElectionStatus::default() }),
         conditions: ["gw1 a", "gw1 b"].map(unknown_setting).to_vec(),
         events: vec![],
+        siblings: vec![sibling(endpoint("cluster-a", "a-gw2", "172.31.1.12"))],
         connections: vec![CableStatus {
             connection: Connection {
                 status: ConnectionStatus::Connected,
@@ -287,7 +290,20 @@ fn status() -> GatewayStatus {
                 child_sas: ["installed", "failed", "installed"].map(child_sa).to_vec(),
                 ..Default::default()
             }),
+            path: Some(trieste_control::admin::PathHealth {
+                state: "up".to_owned(),
+                rtt_ms: Some(0.8),
+                ..Default::default()
+            }),
         }],
+    }
+}
+
+fn sibling(endpoint: EndpointSpec) -> CableStatus {
+    CableStatus {
+        connection: Connection { endpoint, ..Connection::default() },
+        path: Some(trieste_control::admin::PathHealth { state: "held".to_owned(), ..Default::default() }),
+        ..CableStatus::default()
     }
 }
 

@@ -1,7 +1,10 @@
 use super::*;
 use std::time::Instant;
-use trieste_cables::keys;
 use trieste_cables::wireguard::WireguardKind;
+use trieste_cables::{CableKind, keys};
+use trieste_control::members::{Members, Target, targets};
+use trieste_packet::{CableId, LaneId};
+use trieste_pipeline::LaneEnd;
 
 fn kind() -> WireguardKind {
     WireguardKind::new(WireguardKind::generate_private_key(), "psk", "submariner", Instant::now())
@@ -35,7 +38,16 @@ fn local() -> Local {
 }
 
 fn admit(endpoints: &[Endpoint], local: &Local, kind: &dyn CableKind) -> Admitted {
-    Reader::default().read(endpoints, local, kind)
+    Reader::default().read(&all(endpoints), &[], local, kind)
+}
+
+/// What there are cables to where nobody knows of several gateways.
+fn all(endpoints: &[Endpoint]) -> Vec<Target> {
+    targets("a", endpoints, &Members::default())
+}
+
+fn rows(remote: Vec<Row>) -> Rows {
+    Rows { remote, ..Rows::default() }
 }
 
 fn lanes(peers: &[Arc<Peer>]) -> Vec<Row> {
@@ -56,7 +68,7 @@ fn the_older_cluster_keeps_an_overlapping_subnet() {
         endpoint("a", 1, "10.1.0.0/16", "2026-01-01T00:00:00Z"),
     ];
     let admitted = admit(&endpoints, &local(), &kind());
-    let (tables, refused) = build(1, &local(), &lanes(&admitted.peers), &[]);
+    let (tables, refused) = build(1, &local(), &rows(lanes(&admitted.peers)));
     assert_eq!(tables.clusters().len(), 1);
     assert_eq!(tables.clusters()[0].name, "b");
     assert_eq!(refused[0].cluster, "c");
@@ -71,7 +83,7 @@ fn the_newest_endpoint_of_a_cluster_carries_it() {
     ];
     let admitted = admit(&endpoints, &local(), &kind());
     assert_eq!(admitted.peers[0].address(fallback(&admitted.peers[0])), "192.0.2.3:4500".parse().unwrap());
-    let (tables, refused) = build(1, &local(), &lanes(&admitted.peers), &[]);
+    let (tables, refused) = build(1, &local(), &rows(lanes(&admitted.peers)));
     assert!(refused.is_empty());
     assert_eq!(tables.paths().len(), 1);
     assert_eq!(tables.paths()[0].lane, LaneId(1 << 8));
@@ -154,7 +166,7 @@ fn a_peers_tunnel_has_its_nodes_addresses_and_upstreams_vtep() {
     let admitted = admit(&[endpoint], &local(), &kind());
     let addresses: Vec<String> = admitted.peers[0].tunnel_addresses().map(|ip| ip.to_string()).collect();
     assert_eq!(addresses, ["172.31.1.11", "198.51.100.2", "241.31.1.11", "2001:db8::11"]);
-    let (tables, _) = build(1, &local(), &lanes(&admitted.peers), &[]);
+    let (tables, _) = build(1, &local(), &rows(lanes(&admitted.peers)));
     assert!(tables.is_tunnel_address(LaneId(1 << 8), "241.31.1.11".parse().unwrap()));
 }
 
@@ -171,9 +183,10 @@ fn of_too_many_endpoints_of_a_cluster_the_newest_stay() {
 #[test]
 fn a_lane_that_was_cut_still_opens_for_a_cluster_that_is_there() {
     let admitted = admit(&[endpoint("b", 2, "10.2.0.0/16", "2026-01-01T00:00:00Z")], &local(), &kind());
-    let leaving = [("b".to_owned(), LaneId(0x900)), ("c".to_owned(), LaneId(0xa00))];
-    let (tables, _) = build(1, &local(), &lanes(&admitted.peers), &leaving);
-    assert_eq!(tables.lane(LaneId(0x900)).unwrap().cluster, tables.clusters()[0].id);
+    let far = |name: &str| Far::Cluster(name.to_owned());
+    let leaving = vec![(far("b"), LaneId(0x900)), (far("c"), LaneId(0xa00))];
+    let (tables, _) = build(1, &local(), &Rows { leaving, ..rows(lanes(&admitted.peers)) });
+    assert_eq!(tables.lane(LaneId(0x900)).unwrap().end, LaneEnd::Cluster(tables.clusters()[0].id));
     assert!(tables.lane(LaneId(0xa00)).is_none());
 }
 
@@ -185,17 +198,17 @@ fn a_version_is_read_once_and_another_one_anew() {
     let mut bad = endpoint("c", 3, "10.3.0.0/16", "2026-01-01T00:00:00Z");
     bad.spec.subnets = vec!["nonsense".to_owned()];
     bad.metadata.resource_version = Some("1".to_owned());
-    let all = |first: &Endpoint| [first.clone(), bad.clone()];
-    let first = reader.read(&all(&endpoints[0]), &local(), &kind);
-    assert_eq!(reader.read(&all(&endpoints[0]), &local(), &kind), first);
+    let both = |first: &Endpoint| all(&[first.clone(), bad.clone()]);
+    let first = reader.read(&both(&endpoints[0]), &[], &local(), &kind);
+    assert_eq!(reader.read(&both(&endpoints[0]), &[], &local(), &kind), first);
     assert_eq!(reader.reads(), 2);
     endpoints[0].spec.subnets = vec!["10.7.0.0/16".to_owned()];
-    let second = reader.read(&all(&endpoints[0]), &local(), &kind);
+    let second = reader.read(&both(&endpoints[0]), &[], &local(), &kind);
     assert_eq!(reader.reads(), 3);
-    assert_eq!(second.peers[0].facts.subnets, ["10.7.0.0/16".parse::<ipnet::IpNet>().unwrap()]);
+    assert_eq!(second.peers[0].facts.subnets, ["10.7.0.0/16".parse::<IpNet>().unwrap()]);
     assert_eq!(second.refused, first.refused);
     // A re-created object with the same version is another one.
     bad.metadata.uid = Some("new".to_owned());
     bad.spec.subnets = vec!["10.3.0.0/16".to_owned()];
-    assert_eq!(reader.read(&[bad], &local(), &kind).peers.len(), 1);
+    assert_eq!(reader.read(&all(&[bad]), &[], &local(), &kind).peers.len(), 1);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trieste_nat::{Cursor, Record, Rules, Stats};
-use trieste_pipeline::Pipeline;
+use trieste_pipeline::{Pipeline, SharingStats};
 
 use crate::globalnet::sessions::feed::Feed;
 
@@ -28,6 +28,8 @@ pub struct Restore {
 pub struct PublishedSessions {
     /// Its numbers, up to a second old; `None` as long as it has translated nothing.
     pub stats: Option<Arc<Stats>>,
+    /// What it shares with other gateways of the cluster.
+    pub sharing: Option<SharingStats>,
     /// Sessions taken over from the process before.
     pub restored: u64,
     /// Sessions that could not be: the rules forbid them, or there was no room.
@@ -106,6 +108,7 @@ impl Sessions {
             self.next_stats = now + STATS_INTERVAL;
             self.published.stats = pipeline.nat().map(|nat| Arc::new(nat.stats()));
         }
+        self.published.sharing = pipeline.sharing();
         self.published.clone()
     }
 }

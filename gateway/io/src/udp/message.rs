@@ -19,6 +19,8 @@ const _: () =
 /// `UDP_SEGMENT` and `UDP_GRO` of `linux/udp.h`.
 pub(super) const UDP_SEGMENT: c_int = 103;
 pub(super) const UDP_GRO: c_int = 104;
+/// `UDP_NO_CHECK6_RX` of `linux/udp.h`.
+pub(super) const UDP_NO_CHECK6_RX: c_int = 102;
 
 /// A socket address as the kernel reads and writes it.
 #[repr(C, align(8))]

@@ -36,13 +36,15 @@ impl UdpIo {
         let mut broken = None;
         while let Some(first) = batch.as_slice().get(done) {
             let slot = slot_of(first);
-            let result = match &self.sockets[slot] {
+            let is_whole = first.is_whole;
+            let result = match &mut self.sockets[slot] {
                 Some(socket) if is_sendable(first) => {
+                    socket.set_whole(is_whole);
                     let segments = if socket.gso { MAX_SEGMENTS } else { 1 };
-                    let run = batch.as_slice()[done..]
-                        .iter()
-                        .take_while(|packet| slot_of(packet) == slot && is_sendable(packet));
-                    self.transmitter.send(socket, run, if is_split { 1 } else { segments }, segments)
+                    let run = batch.as_slice()[done..].iter().take_while(|packet| {
+                        slot_of(packet) == slot && packet.is_whole == is_whole && is_sendable(packet)
+                    });
+                    self.transmitter.send(&*socket, run, if is_split { 1 } else { segments }, segments)
                 }
                 _ => {
                     lose_front(batch, &mut done, None, DropReason::SocketWrite, pool, drops);

@@ -10,7 +10,7 @@ use rustix::net::{
     AddressFamily, Protocol, SocketFlags, SocketType, bind, getsockname, ipproto, socket_with,
 };
 
-use super::message::{UDP_GRO, UDP_SEGMENT};
+use super::message::{UDP_GRO, UDP_NO_CHECK6_RX, UDP_SEGMENT};
 use super::{OuterFragments, UdpConfig};
 use crate::link::Family;
 use crate::sys::{option, set_option};
@@ -29,9 +29,21 @@ pub(super) struct Socket {
     pub(super) is_esp: bool,
     pub(super) gso: bool,
     pub(super) gro: bool,
+    /// What happens to outer packets that are too large, as configured and at present.
+    fragments: (OuterFragments, OuterFragments),
 }
 
 impl Socket {
+    /// Has what is sent from now on set DF, or do what is configured.
+    pub(super) fn set_whole(&mut self, is_whole: bool) {
+        let (configured, present) = self.fragments;
+        let wanted = if is_whole { OuterFragments::Forbidden } else { configured };
+        // A refusal costs a probe of the path's size its meaning, and nothing else.
+        if wanted != present && set_fragments(&self.fd, self.family, wanted).is_ok() {
+            self.fragments.1 = wanted;
+        }
+    }
+
     /// Binds `address`. The socket that comes first in a group is bound alone, so that a foreign owner of the port is
     /// noticed; the others share its port.
     pub(super) fn bind(
@@ -82,7 +94,8 @@ impl Socket {
         bind(&fd, &SocketAddr::new(address, 0)).map_err(|error| {
             Error::kernel(format!("bind a raw socket for ESP to {address}"), error.into())
         })?;
-        Ok(Self { fd, family, is_esp: true, gso: false, gro: false })
+        let fragments = (config.fragments, config.fragments);
+        Ok(Self { fd, family, is_esp: true, gso: false, gro: false, fragments })
     }
 
     /// Takes over a socket that is bound already.
@@ -112,7 +125,8 @@ impl Socket {
         configure(&fd, family, config, fallbacks)?;
         let gso = enable("udp-gso", config.gso, fallbacks, || set_option(&fd, libc::SOL_UDP, UDP_SEGMENT, 0));
         let gro = enable("udp-gro", config.gro, fallbacks, || set_option(&fd, libc::SOL_UDP, UDP_GRO, 1));
-        Ok(Self { fd, family, is_esp: false, gso, gro })
+        let fragments = (config.fragments, config.fragments);
+        Ok(Self { fd, family, is_esp: false, gso, gro, fragments })
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
@@ -125,6 +139,16 @@ impl Socket {
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
         let now = Timespec::default();
         poll(&mut fds, Some(&now)).is_ok_and(|ready| ready == 0)
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc7348#section-5
+    //# When a packet is received with a UDP checksum of zero, it MUST be accepted for decapsulation.
+    pub(super) fn carry_vxlan(&self) -> io::Result<()> {
+        match self.family {
+            // Over IPv4 the kernel takes them as they are.
+            Family::Ipv4 => Ok(()),
+            Family::Ipv6 => set_option(&self.fd, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1),
+        }
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Self> {

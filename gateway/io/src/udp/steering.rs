@@ -52,6 +52,14 @@ pub fn attach(fd: impl AsFd, key: Key, workers: u32) -> io::Result<()> {
     sys::attach_reuseport_filter(fd, &program(key, workers.max(1)))
 }
 
+/// Takes the program away: the kernel then shares datagrams out by the addresses and ports of both ends.
+///
+/// # Errors
+/// When there is none.
+pub fn detach(fd: impl AsFd) -> io::Result<()> {
+    sys::set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 1)
+}
+
 const fn op(code: u32, k: u32) -> libc::sock_filter {
     jump(code, k, 0, 0)
 }

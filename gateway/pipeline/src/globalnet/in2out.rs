@@ -5,35 +5,44 @@ use std::time::Instant;
 
 use trieste_nat::{Facts, Kind, Quote, Refusal, Rewrite, Rules};
 use trieste_packet::wire::Inner;
-use trieste_packet::{Batch, Decision, DropReason, FlowKey, Packet, WorkerId, icmp};
+use trieste_packet::{Batch, Decision, DropReason, FlowKey, Packet, icmp};
 
-use super::{Exit, Flow, Key, Plan, Translator, Way, reason};
+use super::away::{Owner, inbound_owner};
+use super::{Exit, Flow, Key, Plan, Stage, Way, reason};
 use crate::answers::Answers;
 use crate::classify;
-use crate::flow::Flows;
+use crate::inside;
 use crate::owner::{Crossing, Handoff, HandoffKind};
 use crate::pipeline::Pipeline;
+use crate::steer::{Origin, Steering};
 use crate::tables::{Selection, Tables};
-
-/// What the stage looks at besides the packet.
-struct Stage<'a> {
-    worker: WorkerId,
-    tables: &'a Tables,
-    rules: &'a Rules,
-    translator: &'a mut Translator,
-    flows: &'a mut Flows,
-    now: Instant,
-}
 
 impl Pipeline {
     /// Translates a batch and gives each packet its decision. Packets that other workers own go there, those for our own
     /// global IPs go back inside, and those without a decision leave the batch. `headers` keep saying what the packets
     /// were inside.
-    pub(crate) fn in2out(&mut self, batch: &mut Batch, tables: &Tables, rules: &Rules, now: Instant) {
+    pub(crate) fn in2out(
+        &mut self,
+        batch: &mut Batch,
+        crossing: Crossing,
+        tables: &Tables,
+        rules: &Rules,
+        now: Instant,
+    ) {
         let Some(translator) = self.translator.as_deref_mut() else { return };
         let (headers, known) = (&mut self.headers, &mut self.known);
-        let mut stage =
-            Stage { worker: self.config.worker, tables, rules, translator, flows: &mut self.flows, now };
+        let mut stage = Stage {
+            worker: self.config.worker,
+            tables,
+            steering: Steering { tables, board: &self.config.board },
+            version: self.version,
+            rules,
+            view: &self.view,
+            crossing,
+            translator,
+            flows: &mut self.flows,
+            now,
+        };
         let mut answers = Answers {
             tables,
             to_tun: &mut self.to_tun,
@@ -71,7 +80,7 @@ impl Pipeline {
                 answers.counters.prohibited += u64::from(is_told);
                 drops.discard(packet, reason, pool);
             }
-            Exit::Probe => drops.discard(packet, DropReason::SourceNotAllowed, pool),
+            Exit::Away(..) | Exit::Probe => drops.discard(packet, DropReason::SourceNotAllowed, pool),
         });
         headers.truncate(kept);
         known.clear();
@@ -82,56 +91,65 @@ impl Stage<'_> {
     fn outbound(&mut self, packet: &mut Packet, inner: &Inner, flow: Flow) -> Result<(), Exit> {
         let (facts, hash) = match flow {
             Flow::Known(facts, hash) => (facts, hash),
-            Flow::Message => return self.message(packet, inner),
+            Flow::Message => return self.outbound_message(packet, inner),
             Flow::Foreign => {
-                return classify::outbound_one(packet, inner, self.tables, self.flows).map_err(Exit::Drop);
+                let flows = (&mut *self.flows, self.version);
+                return classify::outbound_one(packet, inner, &self.steering, flows).map_err(Exit::Drop);
             }
         };
-        let key = Key::of(&facts);
-        let plan = match self.translator.remembered((&key, hash), &facts, self.tables.epoch(), self.now) {
+        let key = Key::of(&facts, self.crossing);
+        let version = self.version;
+        let plan = match self.translator.remembered((&key, hash), &facts, version, self.now, |_| true) {
             Some(plan) => plan,
-            None => self.decide(&facts, (key, hash), inner)?,
+            None => self.decide_outbound(&facts, (key, hash), inner)?,
         };
         match plan {
             Plan::Go { way, rewrite, .. } => {
                 rewrite.apply(packet, inner).map_err(Exit::Drop)?;
                 self.send(packet, way, || Some(after(&facts, &rewrite)))
             }
-            Plan::Hand(owner) => Err(Exit::Hand(owner, Crossing::Out, Some(facts))),
+            Plan::Hand(owner) => Err(Exit::Hand(owner, self.crossing, Some(facts))),
+            Plan::Away(path) => self.send_away(packet, path),
             Plan::Refuse(reason) => Err(Exit::Drop(reason)),
         }
     }
 
     /// Decides for a flow, and remembers what holds for its next packets as well.
-    fn decide(&mut self, facts: &Facts, (key, hash): (Key, u64), inner: &Inner) -> Result<Plan, Exit> {
-        let epoch = self.tables.epoch();
-        let plan = match route(self.tables, facts) {
-            Err(reason) => Plan::Refuse(reason),
-            Ok(_) if self.rules.owner_outbound(facts) != self.worker => {
-                Plan::Hand(self.rules.owner_outbound(facts))
-            }
-            Ok(route) => {
+    fn decide_outbound(
+        &mut self,
+        facts: &Facts,
+        (key, hash): (Key, u64),
+        inner: &Inner,
+    ) -> Result<Plan, Exit> {
+        let plan = match (route(self.tables, facts), self.owner_outbound(facts)) {
+            (Err(reason), _) => Plan::Refuse(reason),
+            (_, Owner::Sibling(path)) => Plan::Away(path),
+            (_, Owner::Worker(owner)) if owner != self.worker => Plan::Hand(owner),
+            (Ok(route), _) => {
                 let translated = self.translator.nat.in2out(facts, self.rules, self.now);
                 let translation = translated.map_err(|refusal| exit(refusal, inner))?;
                 let rewrite = translation.rewrite;
-                match steer(self.tables, route, &after(facts, &rewrite)) {
+                match self.steer(route, &after(facts, &rewrite)) {
                     Ok(way) => Plan::Go { way, rewrite, session: translation.session },
                     Err(reason) => Plan::Refuse(reason),
                 }
             }
         };
-        self.translator.memo.learn(hash, key, epoch, plan);
+        self.translator.memo.learn(hash, key, self.version, plan);
         Ok(plan)
     }
 
     /// An ICMP error from inside, about a packet that was delivered: translated as an answer to that would be.
-    fn message(&mut self, packet: &mut Packet, inner: &Inner) -> Result<(), Exit> {
+    fn outbound_message(&mut self, packet: &mut Packet, inner: &Inner) -> Result<(), Exit> {
         let quote = Quote::read(packet, inner).map_err(Exit::Drop)?;
         // Not the error's own source: a router inside may have sent it, wherever it has its address.
         let route = route(self.tables, &quote.answer).map_err(Exit::Drop)?;
-        let owner = self.rules.owner_outbound(&quote.answer);
-        if owner != self.worker {
-            return Err(Exit::Hand(owner, Crossing::Out, None));
+        match self.owner_outbound(&quote.answer) {
+            Owner::Sibling(path) => return self.send_away(packet, path),
+            Owner::Worker(owner) if owner != self.worker => {
+                return Err(Exit::Hand(owner, self.crossing, None));
+            }
+            Owner::Worker(_) => {}
         }
         //= https://www.rfc-editor.org/rfc/rfc5508#section-4.2.2
         //# If a NAT device receives an ICMP Error packet from the private
@@ -140,24 +158,53 @@ impl Stage<'_> {
         //# packet.
         let rewrite = self.translator.nat.peek_outbound(&quote.answer, self.rules, self.now);
         let rewrite = rewrite.ok_or(Exit::Drop(DropReason::NoMapping))?;
-        let way = steer(self.tables, route, &after(&quote.answer, &rewrite)).map_err(Exit::Drop)?;
+        let way = self.steer(route, &after(&quote.answer, &rewrite)).map_err(Exit::Drop)?;
         quote.apply(packet, &rewrite);
         self.send(packet, way, || None)
+    }
+
+    /// Who translates an outbound packet. What is translated without state can be translated anywhere.
+    fn owner_outbound(&self, facts: &Facts) -> Owner {
+        let bucket = self.rules.bucket_outbound(facts);
+        match self.view.owner(bucket, self.rules, self.crossing) {
+            Owner::Sibling(_) if self.rules.is_static_outbound(facts) => {
+                Owner::Worker(self.rules.owner(bucket))
+            }
+            owner @ (Owner::Worker(_) | Owner::Sibling(_)) => owner,
+        }
+    }
+
+    /// The path of a translated flow: chosen by what the peer sees of it, so that both directions choose alike.
+    fn steer(&self, route: Route<'_>, facts: &Facts) -> Result<Way, DropReason> {
+        let Some(paths) = route else { return Ok(Way::Hairpin) };
+        // Also what a sibling gave us to translate: translated it may go to a sibling once, and from there only out.
+        Ok(Way::Path(self.steering.take(&flow_key(facts), paths, Origin::Inside)?.path))
+    }
+
+    /// A packet as it is goes to the gateway that translates it.
+    fn send_away(&self, packet: &mut Packet, path: trieste_packet::PathId) -> Result<(), Exit> {
+        let path = self.tables.path(path).ok_or(Exit::Drop(DropReason::NoLane))?;
+        packet.decision = self.steering.decision(path);
+        Ok(())
     }
 
     /// The decision for a packet that has been translated; one for our own global IPs is handed on, to whom it is for.
     fn send(&self, packet: &mut Packet, way: Way, facts: impl FnOnce() -> Option<Facts>) -> Result<(), Exit> {
         match way {
-            Way::Path(path) => {
-                packet.decision = self.tables.path(path).ok_or(Exit::Drop(DropReason::NoLane))?.decision();
-                Ok(())
-            }
+            Way::Path(path) => self.send_away(packet, path),
             Way::Hairpin => {
                 // Nothing on its way is smaller than where it came from.
                 packet.decision.mtu_bytes = u16::MAX;
                 let facts = facts();
-                let owner = facts.map_or(self.worker, |facts| self.rules.owner_inbound(&facts));
-                Err(Exit::Hand(owner, Crossing::Back, facts))
+                // Who owns the other end may be another gateway again, also for what a sibling has sent: from there it
+                // goes nowhere but inside.
+                let owner = facts.map_or(Owner::Worker(self.worker), |facts| {
+                    inbound_owner(self.view, self.rules, &facts, Crossing::Back)
+                });
+                match owner {
+                    Owner::Worker(owner) => Err(Exit::Hand(owner, Crossing::Back, facts)),
+                    Owner::Sibling(path) => self.send_away(packet, path),
+                }
             }
             Way::From(_) | Way::Back => Err(Exit::Drop(DropReason::NoRoute)),
         }
@@ -169,6 +216,9 @@ type Route<'a> = Option<&'a [trieste_packet::PathId]>;
 
 /// Whether a flow may leave, and where to.
 pub(crate) fn route<'a>(tables: &'a Tables, facts: &Facts) -> Result<Route<'a>, DropReason> {
+    if facts.protocol == inside::PROTOCOL {
+        return Err(DropReason::ReservedProtocol);
+    }
     //= https://www.rfc-editor.org/rfc/rfc4787#section-6
     //# A NAT MUST support "Hairpinning".
     if tables.is_local(facts.destination.into()) {
@@ -181,16 +231,11 @@ pub(crate) fn route<'a>(tables: &'a Tables, facts: &Facts) -> Result<Route<'a>, 
     }
 }
 
-/// The path of a translated flow: chosen by what the peer sees of it, so that both directions choose alike.
-pub(crate) fn steer(tables: &Tables, route: Route<'_>, facts: &Facts) -> Result<Way, DropReason> {
-    let Some(paths) = route else { return Ok(Way::Hairpin) };
-    Ok(Way::Path(classify::take(&flow_key(facts), paths, tables)?.path))
-}
-
 /// The decision for a packet that is made here for a peer, with a source that it knows.
-pub(super) fn back_to_peer(tables: &Tables, facts: &Facts) -> Option<Decision> {
+pub(super) fn back_to_peer(steering: &Steering<'_>, facts: &Facts) -> Option<Decision> {
+    let tables = steering.tables;
     let cluster = tables.cluster_of(facts.destination.into()).and_then(|id| tables.cluster(id))?;
-    classify::take(&flow_key(facts), &cluster.paths, tables).ok()
+    steering.take(&flow_key(facts), &cluster.paths, Origin::Inside).ok()
 }
 
 /// The flow as untranslated packets are known.

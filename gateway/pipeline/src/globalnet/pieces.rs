@@ -44,7 +44,7 @@ impl Pipeline {
         let mut has_pieces = false;
         for (packet, inner) in batch.as_slice().iter().zip(&self.headers) {
             has_pieces |= is_piece(inner);
-            self.known.push(Flow::of(packet.bytes(), inner, &translator.memo));
+            self.known.push(Flow::of(packet.bytes(), inner, crossing, &translator.memo));
         }
         translator.fetch_ahead(&self.known);
         if !has_pieces {
@@ -118,14 +118,17 @@ impl Weaver<'_> {
     fn arrive(&mut self, handoff: Handoff) {
         let facts = match handoff.kind {
             HandoffKind::Translate(_, facts) => facts,
-            HandoffKind::Seal | HandoffKind::Open | HandoffKind::Control(_) => None,
+            HandoffKind::Seal
+            | HandoffKind::Open
+            | HandoffKind::Control(_)
+            | HandoffKind::Sessions { .. } => None,
         };
         let mut packet = handoff.packet;
         match (classify::parse_packet(&mut packet), facts) {
-            (Ok(inner), Some(facts)) => self.add(packet, inner, Flow::known(facts, self.memo)),
+            (Ok(inner), Some(facts)) => self.add(packet, inner, Flow::known(facts, self.crossing, self.memo)),
             (Ok(inner), None) if is_piece(&inner) => self.piece(packet, inner),
             (Ok(inner), None) => {
-                let flow = Flow::of(packet.bytes(), &inner, self.memo);
+                let flow = Flow::of(packet.bytes(), &inner, self.crossing, self.memo);
                 self.add(packet, inner, flow);
             }
             (Err(reason), _) => self.drops.discard(packet, reason, self.pool),
@@ -151,7 +154,7 @@ impl Weaver<'_> {
             let (drops, pool) = (&mut *self.drops, &mut *self.pool);
             let lose = |packet| drops.discard(packet, DropReason::NatFragment, pool);
             if let Some((facts, packet)) = self.fragments.follow(key, packet, self.now, lose) {
-                self.add(packet, inner, Flow::known(facts, self.memo));
+                self.add(packet, inner, Flow::known(facts, self.crossing, self.memo));
             }
         }
     }
@@ -161,14 +164,14 @@ impl Weaver<'_> {
             // Of an ICMP error only a whole one can be translated.
             return self.drops.discard(packet, DropReason::NatUntranslatable, self.pool);
         };
-        self.add(packet, inner, Flow::known(facts, self.memo));
+        self.add(packet, inner, Flow::known(facts, self.crossing, self.memo));
         let (drops, pool) = (&mut *self.drops, &mut *self.pool);
         let lose = |packet| drops.discard(packet, DropReason::NatFragment, pool);
         let released = &mut *self.released;
         self.fragments.settle(key, facts, self.now, |packet| released.push(packet), lose);
         for packet in std::mem::take(self.released) {
             match Inner::parse(packet.bytes()) {
-                Ok(inner) => self.add(packet, inner, Flow::known(facts, self.memo)),
+                Ok(inner) => self.add(packet, inner, Flow::known(facts, self.crossing, self.memo)),
                 Err(reason) => self.drops.discard(packet, reason, self.pool),
             }
         }

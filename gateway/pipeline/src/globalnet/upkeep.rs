@@ -8,6 +8,7 @@ use trieste_packet::{Batch, Checksum, DropReason, Packet, icmp};
 use super::in2out;
 use crate::owner::Crossing;
 use crate::pipeline::Pipeline;
+use crate::steer::Steering;
 use crate::tables::Tables;
 
 /// Late answers at once. Ours: their number is bounded by what may be held, and this spreads them over batches.
@@ -25,8 +26,12 @@ impl Pipeline {
                 let mut batch = std::mem::replace(&mut self.inner, Batch::with_limit(0));
                 self.gather_arrivals(&mut batch, crossing, rules, now);
                 match crossing {
-                    Crossing::Out => self.carry_out(&mut batch, tables, now),
-                    Crossing::In | Crossing::Back => self.carry_in(&mut batch, crossing, tables, now),
+                    Crossing::Out | Crossing::RelayedOut => {
+                        self.carry_out(&mut batch, crossing, tables, now);
+                    }
+                    Crossing::In | Crossing::RelayedIn | Crossing::Back | Crossing::RelayedBack => {
+                        self.carry_in(&mut batch, crossing, tables, now);
+                    }
                 }
                 self.inner = batch;
             }
@@ -47,7 +52,7 @@ impl Pipeline {
 
     /// Answers the first packets of connections that nobody has waited for in the meantime.
     pub(crate) fn answer_unsolicited(&mut self, now: Instant) {
-        let tables = std::sync::Arc::clone(self.tables.load());
+        let tables = self.begin(now);
         let Some(rules) = tables.rules() else { return };
         for _ in 0..LATE_ANSWERS {
             let Some(translator) = self.translator.as_deref_mut() else { return };
@@ -58,7 +63,10 @@ impl Pipeline {
 
     fn answer_late(&mut self, unsolicited: &Unsolicited, tables: &Tables, now: Instant) {
         let error = unsolicited.flow.reversed();
-        let Some(decision) = in2out::back_to_peer(tables, &error) else { return };
+        let Some(decision) = in2out::back_to_peer(&Steering { tables, board: &self.config.board }, &error)
+        else {
+            return;
+        };
         if !self.limiter.take(now) {
             return;
         }

@@ -6,6 +6,8 @@
 )]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "every test uses another part of it")]
 
+pub mod line;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +19,11 @@ use trieste_cables::{CableKind as _, LaneConfig};
 use trieste_nat::{EgressKind, IngressKind, OwnerKey, Rules, RulesBuilder};
 use trieste_packet::checksum::{Sum, fill_ipv4_header, pseudo_sum, transport_is_valid, update16};
 use trieste_packet::fragment::fragment_v4;
-use trieste_packet::segment::Segmenter;
 use trieste_packet::wire::{Inner, Transport, be16, put16};
-use trieste_packet::{Batch, CableId, DropReason, LaneId, Packet, Pool, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, Handoff, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder};
+use trieste_packet::{Batch, CableId, DropReason, GatewayKey, LaneId, Packet, Pool, PoolConfig, WorkerId};
+use trieste_pipeline::{
+    Board, Config, Fleet, Handoff, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder, health,
+};
 
 pub const MTU: u16 = 1420;
 /// Networks of both clusters.
@@ -109,6 +112,8 @@ fn tables(site: &Site, other: &WireguardKind, shape: &Shape, epoch: u64) -> Tabl
 fn site(number: u8, shape: &Shape, now: Instant) -> Site {
     let kind = WireguardKind::new(WireguardKind::generate_private_key(), "psk", "submariner", now);
     let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
+    let board = Board::new();
+    let fleet = Fleet::new(GatewayKey(number.into()), number.into(), now);
     let line = |worker| {
         let config = Config {
             worker: WorkerId(worker),
@@ -116,6 +121,9 @@ fn site(number: u8, shape: &Shape, now: Instant) -> Site {
             pool: PoolConfig { slots: 512, ..PoolConfig::default() },
             seed: 3,
             nat: shape.nat,
+            health: health::Config::default(),
+            board: Arc::clone(&board),
+            fleet: Arc::clone(&fleet),
         };
         Pipeline::new(config, Arc::clone(&tables), kind.gate(), now)
     };
@@ -155,7 +163,7 @@ impl Site {
         let peer = begins.then(|| address(other.number));
         let config = LaneConfig::new(self.lane, CableId(1), peer, other.kind.backend_config());
         let tunnel = self.kind.connect(&config, self.now).unwrap();
-        let add = LaneCommand::Add { lane: self.lane, cable: CableId(1), tunnel };
+        let add = LaneCommand::Add { lane: self.lane, cable: CableId(1), tunnel, watch: None };
         let owner = self.lines.len() - 1;
         self.lines[owner].command(add, self.now);
     }
@@ -212,17 +220,7 @@ impl Site {
 
     /// What was delivered, cut into packets.
     pub fn delivered(&mut self) -> Vec<Vec<u8>> {
-        let mut all = Vec::new();
-        for line in &mut self.lines {
-            for mut packet in line.to_tun.drain() {
-                line.counters.tun_out += packet.segments();
-                let mut segmenter = Segmenter::new(&mut packet).unwrap();
-                while let Some(segment) = segmenter.next_segment() {
-                    all.push(segment.to_vec());
-                }
-            }
-        }
-        all
+        self.lines.iter_mut().flat_map(line::delivered).collect()
     }
 
     /// The one packet that was delivered.
@@ -272,11 +270,7 @@ pub fn carry(from: &mut Site, to: &mut Site) {
         let sent: Vec<Packet> = line.to_wire.drain().collect();
         line.sent(sent.iter().map(Packet::segments).sum());
         for packet in sent {
-            let mut copy = Packet::new(to.lines[0].pool.alloc_copy(packet.bytes()).unwrap());
-            copy.layout = packet.layout;
-            copy.outer = packet.outer;
-            copy.outer.peer = address(from.number);
-            batch.push(copy).unwrap();
+            batch.push(line::arrived(&mut to.lines[0], address(from.number), &packet)).unwrap();
         }
     }
     to.lines[0].inbound(&mut batch, to.now);

@@ -6,6 +6,9 @@
 )]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "every test uses another part of it")]
 
+pub mod line;
+pub mod mesh;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,9 +18,10 @@ use arc_swap::ArcSwap;
 use etherparse::PacketBuilder;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind as _, LaneConfig};
-use trieste_packet::segment::Segmenter;
-use trieste_packet::{Batch, CableId, DropReason, LaneId, Packet, PoolConfig, WorkerId};
-use trieste_pipeline::{Config, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder};
+use trieste_packet::{Batch, CableId, DropReason, GatewayKey, LaneId, Packet, PoolConfig, WorkerId};
+use trieste_pipeline::{
+    Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder, health,
+};
 
 pub const MTU: u16 = 1420;
 pub const A: &str = "192.0.2.1:4500";
@@ -37,16 +41,23 @@ pub fn kind() -> WireguardKind {
     WireguardKind::new(WireguardKind::generate_private_key(), "psk", "submariner", Instant::now())
 }
 
-pub fn end(lane: u32) -> End {
-    let (now, kind, tables) = (Instant::now(), kind(), Arc::new(ArcSwap::from_pointee(Tables::default())));
-    let config = Config {
-        worker: WorkerId(0),
+/// A pipeline that is the only one of its gateway.
+pub fn pipeline_config(worker: WorkerId) -> Config {
+    Config {
+        worker,
         workers: 1,
         pool: PoolConfig { slots: 256, ..PoolConfig::default() },
         seed: 3,
         nat: NatConfig::default(),
-    };
-    let line = Pipeline::new(config, Arc::clone(&tables), kind.gate(), now);
+        health: health::Config::default(),
+        board: Board::new(),
+        fleet: Fleet::new(GatewayKey(1), 1, Instant::now()),
+    }
+}
+
+pub fn end(lane: u32) -> End {
+    let (now, kind, tables) = (Instant::now(), kind(), Arc::new(ArcSwap::from_pointee(Tables::default())));
+    let line = Pipeline::new(pipeline_config(WorkerId(0)), Arc::clone(&tables), kind.gate(), now);
     End { line, tables, kind, lane: LaneId(lane << 8), tunnels: Vec::new() }
 }
 
@@ -72,7 +83,8 @@ impl End {
         let peer = peer.map(|peer| peer.parse().unwrap());
         let config = LaneConfig::new(self.lane, CableId(1), peer, other.clone());
         let tunnel = self.kind.connect(&config, Instant::now()).unwrap();
-        self.line.command(LaneCommand::Add { lane: self.lane, cable: CableId(1), tunnel }, Instant::now());
+        let add = LaneCommand::Add { lane: self.lane, cable: CableId(1), tunnel, watch: None };
+        self.line.command(add, Instant::now());
     }
 
     pub fn packet(&mut self, bytes: &[u8]) -> Packet {
@@ -90,15 +102,7 @@ impl End {
 
     /// Takes out what was delivered, cut into packets.
     pub fn delivered(&mut self) -> Vec<Vec<u8>> {
-        let mut all = Vec::new();
-        for mut packet in self.line.to_tun.drain() {
-            self.line.counters.tun_out += packet.segments();
-            let mut segmenter = Segmenter::new(&mut packet).unwrap();
-            while let Some(segment) = segmenter.next_segment() {
-                all.push(segment.to_vec());
-            }
-        }
-        all
+        line::delivered(&mut self.line)
     }
 
     pub fn dropped(&self, reason: DropReason) -> u64 {
@@ -117,10 +121,7 @@ pub fn carry(from: &mut End, to: &mut End, address: &str, change: impl Fn(&mut P
     let sent: Vec<Packet> = from.line.to_wire.drain().collect();
     from.line.sent(sent.iter().map(Packet::segments).sum());
     for packet in sent {
-        let mut copy = Packet::new(to.line.pool.alloc_copy(packet.bytes()).unwrap());
-        copy.layout = packet.layout;
-        copy.outer = packet.outer;
-        copy.outer.peer = address.parse().unwrap();
+        let mut copy = line::arrived(&mut to.line, address.parse().unwrap(), &packet);
         change(&mut copy);
         batch.push(copy).unwrap();
     }

@@ -10,10 +10,10 @@ use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::driver::Desired;
 use crate::hostnet::{
-    DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, Delivery, Family, Guard, Pass, VX_DEVICE, VX_PORT,
+    DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, Delivery, Family, Guard, Pass, TABLE_DELIVERY, VX_DEVICE, VX_PORT,
 };
 use crate::state::{ClusterState, Endpoint};
-use crate::vxlan::OVERHEAD_V4;
+use crate::vxlan::{Mac, OVERHEAD_V4};
 
 /// What upstream takes off for the headers of IPsec and WireGuard, whatever they really are.
 const CABLE_OVERHEAD: u32 = 120;
@@ -27,7 +27,8 @@ pub(super) fn add(
     admission: &Admission,
     gateways: &BTreeSet<IpAddr>,
 ) {
-    let delivery = match (state.own_endpoint(), state.tun(), intra::plugin_delivers_here(state)) {
+    let own = state.own_endpoint();
+    let delivery = match (own, state.tun(), intra::plugin_delivers_here(state)) {
         (Some(_), None, _) => Delivery::Ipsec,
         (None, _, Some(why)) => {
             desired.conditions.insert(Condition::PluginDelivers { why });
@@ -35,10 +36,12 @@ pub(super) fn add(
         }
         _ => Delivery::Inlets,
     };
-    let own = state.own_endpoint();
     let ports = own.map_or((DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT), |own| (own.cable_port, own.natt_port));
     let has_vxlan = desired.hostnet.vxlan.is_some();
-    let vxlan: BTreeSet<u16> = has_vxlan.then_some(VX_PORT).into_iter().collect();
+    let notices = own.filter(|_| has_vxlan && state.has_several_gateways());
+    let notices = notices.map(|_| state.node.notice_port).filter(|port| *port != 0);
+    let vxlan: BTreeSet<u16> = has_vxlan.then_some(VX_PORT).into_iter().chain(notices).collect();
+    let (onward, behind) = passing(desired, state, admission);
     desired.hostnet.guard = Some(Guard {
         inlets: state.tun().into_iter().chain([VX_DEVICE, "lo"]).map(str::to_owned).collect(),
         uplinks: if intra::plugin_takes_none(state) { state.uplinks() } else { BTreeSet::new() },
@@ -49,6 +52,9 @@ pub(super) fn add(
         gateways: gateways.clone(),
         ports: [ports.0, ports.1].into_iter().filter(|port| *port != 0).collect(),
         vxlan: vxlan.clone(),
+        onward,
+        behind,
+        siblings: siblings(state, own),
         nodes: if has_vxlan { nodes(state) } else { BTreeSet::new() },
         sources: Family::ALL.iter().filter_map(|family| source(state, *family)).collect(),
         clamp: clamp(state),
@@ -62,7 +68,27 @@ pub(super) fn add(
 }
 
 fn own_cluster(state: &ClusterState) -> impl Iterator<Item = &Endpoint> {
-    state.endpoints.iter().filter(|e| e.cluster == state.node.cluster)
+    state.endpoints.iter().filter(|e| e.cluster == state.node.cluster).chain(&state.members)
+}
+
+/// Returns where packets go that only pass through this node, where it is one of several gateways: to remote clusters,
+/// and to other nodes' pods.
+fn passing(
+    desired: &Desired,
+    state: &ClusterState,
+    admission: &Admission,
+) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
+    if !state.has_several_gateways() || state.own_endpoint().is_none() {
+        return (BTreeSet::new(), BTreeSet::new());
+    }
+    let delivered = desired.hostnet.routes.iter().filter(|route| route.table == TABLE_DELIVERY);
+    (disjoint(admission.routed()), disjoint(delivered.map(|route| &route.destination)))
+}
+
+/// Returns how the other gateways send over the VXLAN between nodes, where this node is one.
+fn siblings(state: &ClusterState, own: Option<&Endpoint>) -> BTreeSet<Mac> {
+    let others = own.into_iter().flat_map(|_| intra::other_gateways(state));
+    others.filter_map(Endpoint::private_address).map(Mac::of_node).collect()
 }
 
 /// Returns who may send over the VXLAN between nodes.
@@ -76,7 +102,7 @@ fn nodes(state: &ClusterState) -> BTreeSet<IpAddr> {
 fn clamp(state: &ClusterState) -> Option<u16> {
     let annotated = state.own_node().and_then(|node| node.clamp_mss);
     let computed = || {
-        let is_vxlan = state.active_endpoint().is_some_and(|active| active.backend == "vxlan");
+        let is_vxlan = state.any_gateway().is_some_and(|active| active.backend == "vxlan");
         let overhead = if is_vxlan { OVERHEAD_V4 } else { CABLE_OVERHEAD };
         u16::try_from(state.underlay_mtu().saturating_sub(overhead + TCP_IPV4)).ok()
     };
@@ -84,6 +110,6 @@ fn clamp(state: &ClusterState) -> Option<u16> {
 }
 
 /// Merges networks, because an interval set refuses overlapping ones.
-fn disjoint<'a>(networks: impl IntoIterator<Item = &'a IpNet>) -> BTreeSet<IpNet> {
+pub(super) fn disjoint<'a>(networks: impl IntoIterator<Item = &'a IpNet>) -> BTreeSet<IpNet> {
     IpNet::aggregate(&networks.into_iter().copied().collect()).into_iter().collect()
 }

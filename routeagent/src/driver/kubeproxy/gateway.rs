@@ -1,15 +1,16 @@
-//! What only the active gateway's node has: rules, the gateway table, the gateway's device, delivery to other nodes.
+//! What only an active gateway's node has: rules, the gateway table, the gateway's device, delivery to other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{intra, source};
-use crate::admit::Admission;
+use super::{intra, source, spread, worker};
+use crate::admit::{Accepted, Admission};
 use crate::condition::Condition;
 use crate::driver::Desired;
 use crate::hostnet::{Family, Hop, Route, Rule, Sysctl, TABLE_DELIVERY, VX_DEVICE};
+use crate::nexthops::{Role, group_id};
 use crate::state::{ClusterState, Endpoint};
 use crate::vxlan::{next_hop, vtep};
 
@@ -21,13 +22,14 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
     for network in &admission.carved {
         desired.hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
     }
-    let routed = admission.routed();
-    desired
-        .hostnet
-        .routes
-        .extend(routed.filter_map(|net| way_out(state, own, net).map(|hop| with_mtu(state, *net, hop))));
+    for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
+        let (first, second) = ways(desired, state, own, (network, accepted));
+        let route = |hop| with_mtu(state, *network, hop);
+        let routes = first.map(route).into_iter().chain(second.map(route).map(Route::as_second));
+        desired.hostnet.routes.extend(routes);
+    }
     if let Some(tun) = state.tun() {
-        desired.hostnet.sysctls.extend(device_settings(tun, admission));
+        desired.hostnet.sysctls.extend(device_settings(state, tun, admission));
         deliver(desired, state, admission, tun);
     }
     // With globalnet it is a global address, which the gateway translates to one of this node.
@@ -42,6 +44,33 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
 fn with_mtu(state: &ClusterState, network: IpNet, hop: Hop) -> Route {
     let mtu = intra::path_mtu(state).filter(|_| Family::of_net(&network) == Family::V6);
     Route::gateway(network, hop).with_mtu(mtu)
+}
+
+/// Returns where packets for a remote network go, and where if that cannot be: where the cluster has several gateways, to
+/// the others. A peer that knows one gateway per cluster is reached by that one alone.
+fn ways(
+    desired: &Desired,
+    state: &ClusterState,
+    own: &Endpoint,
+    (network, accepted): (&IpNet, &Accepted),
+) -> (Option<Hop>, Option<Hop>) {
+    let family = Family::of_net(network);
+    if !spread::is_for_all(state, accepted) {
+        let is_leader = state.active_endpoint().is_none_or(|leader| leader.key() == own.key());
+        let is_between_nodes = desired.hostnet.vxlan.is_some();
+        return match is_leader || !is_between_nodes {
+            true => (way_out(state, own, network), None),
+            false => (worker::way_to_leader(state, family), None),
+        };
+    }
+    let second = desired.hostnet.vxlan.as_ref();
+    let second = second.and_then(|_| spread::way_to_others(desired, state, Role::Others, family));
+    let group = group_id(Role::First, family);
+    let first = match desired.hostnet.groups.contains_key(&group) {
+        true => Some(Hop::Group { id: group, source: source(state, family) }),
+        false => way_out(state, own, network),
+    };
+    (first, second)
 }
 
 /// Returns where packets for a remote network go; `None` where upstream's gateway has routes of its own for that.
@@ -112,13 +141,17 @@ fn deliver(desired: &mut Desired, state: &ClusterState, admission: &Admission, t
 }
 
 /// Returns the settings of the TUN device. The gateway writes the first three as well; whoever comes first.
-fn device_settings(tun: &str, admission: &Admission) -> BTreeMap<Sysctl, u32> {
+fn device_settings(state: &ClusterState, tun: &str, admission: &Admission) -> BTreeMap<Sysctl, u32> {
     let mut settings = BTreeMap::from([
         // Answers made by the gateway carry an address of this node; without it the kernel calls them martians.
         (Sysctl::of(Family::V4, tun, "accept_local"), 1),
         // Off, as the gateway checks whose a source is: on a device without an address even the loose filter drops
-        // what has a source of this node, such as those answers.
-        (Sysctl::of(Family::V4, tun, "rp_filter"), 0),
+        // what has a source of this node, such as those answers. But on a node that is strict otherwise: with several
+        // gateways what comes by this one may have its way back by another.
+        (
+            Sysctl::of(Family::V4, tun, "rp_filter"),
+            if state.is_strict && state.has_several_gateways() { 2 } else { 0 },
+        ),
         (Sysctl::of(Family::V4, tun, "forwarding"), 1),
         // A dead gateway leaves the device without carrier: with this the lookup goes on to `unreachable`.
         (Sysctl::of(Family::V4, tun, "ignore_routes_with_linkdown"), 1),

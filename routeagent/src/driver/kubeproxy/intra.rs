@@ -17,18 +17,19 @@ const OUTER_OVERHEAD: u32 = 48;
 const WIREGUARD_OVERHEAD: u32 = 32;
 /// What our ESP adds at most: SPI, sequence number, IV, trailer and ICV.
 const ESP_OVERHEAD: u32 = 37;
+/// Bytes that the VXLAN cable adds: its header and an Ethernet one. Upstream's device, without an interface's name in its
+/// Endpoint, has an MTU of its own.
+const VXLAN_OVERHEAD: u32 = 22;
 /// Network plugins whose pods' addresses do not follow from what Kubernetes says of a node.
 const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", "ovnkubernetes"];
 
 /// Adds the device where there is a node to reach by it.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admission) {
-    let gateway = match state.own_endpoint() {
-        Some(_) => None,
-        None => {
-            state.active_endpoint().filter(|_| misnamed(state).is_none()).and_then(Endpoint::private_address)
-        }
+    let gateways: Vec<IpAddr> = match state.own_endpoint() {
+        None if misnamed(state).is_some() => Vec::new(),
+        _ => other_gateways(state).filter_map(Endpoint::private_address).collect(),
     };
-    if gateway.is_none() && state.other_nodes().next().is_none() {
+    if gateways.is_empty() && state.other_nodes().next().is_none() {
         return;
     }
     let Some(local) = state.underlay_address() else {
@@ -38,7 +39,7 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
     let mut vxlan = Vxlan::new(local, state.underlay_mtu());
     let is_reachable =
         |address: &IpAddr| Family::of(*address) == Family::of(local) && !state.is_own_address(*address);
-    for peer in gateway.into_iter().filter(is_reachable) {
+    for peer in gateways.into_iter().filter(is_reachable) {
         vxlan.add_peer(peer);
     }
     if state.own_endpoint().is_some() {
@@ -59,20 +60,28 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
     desired.hostnet.vxlan = Some(vxlan);
 }
 
-/// Returns the active gateway's Endpoint if it has this node's address, but not its name.
+/// Returns the gateways of this cluster on other nodes.
+pub(super) fn other_gateways(state: &ClusterState) -> impl Iterator<Item = &Endpoint> {
+    let own = state.own_endpoint().map(Endpoint::key);
+    state.gateways().into_iter().filter(move |gateway| Some(gateway.key()) != own)
+}
+
+/// Returns an active gateway's Endpoint if it has this node's address, but not its name.
 pub(super) fn misnamed(state: &ClusterState) -> Option<&Endpoint> {
     let is_here = |active: &&Endpoint| active.private_address().is_some_and(|own| state.is_own_address(own));
-    state.active_endpoint().filter(|active| active.hostname != state.node.hostname).filter(is_here)
+    let others = state.gateways().into_iter().filter(|active| active.hostname != state.node.hostname);
+    others.filter(|_| state.own_endpoint().is_none()).find(is_here)
 }
 
 /// Returns the MTU of the way to other clusters as far as it is known here: what the cable leaves of the underlay's. The
 /// nodes' underlays are taken to be alike. `None` with other cables, whose overhead varies; upstream's IPsec, which has
 /// no device, is one of them.
 pub(super) fn path_mtu(state: &ClusterState) -> Option<u32> {
-    let active = state.active_endpoint()?;
+    let active = state.any_gateway()?;
     let overhead = match (active.backend.as_str(), &active.interface) {
         ("wireguard", _) => WIREGUARD_OVERHEAD,
         ("libreswan", Some(_)) => ESP_OVERHEAD,
+        ("vxlan", Some(_)) => VXLAN_OVERHEAD,
         _ => return None,
     };
     Some(state.underlay_mtu().saturating_sub(OUTER_OVERHEAD + overhead))
@@ -110,7 +119,7 @@ pub(super) fn pod_networks<'a>(
 
 /// Says why packets of remote clusters reach the pods of this cluster's nodes by the network plugin, if they do.
 pub(super) fn plugin_delivers(state: &ClusterState) -> Option<&'static str> {
-    let active = state.active_endpoint();
+    let active = state.any_gateway();
     if active.is_some_and(|active| active.device(&state.node.tun).is_none()) {
         return Some("the active gateway is upstream's with IPsec, which has no device");
     }

@@ -488,7 +488,7 @@ fn every_node_keeps_the_sources_of_what_crosses_clusters_from_being_masqueraded(
 }
 
 /// A gateway of cluster `a` that knows cluster `b` with these networks.
-fn gateway(remote: &[&str]) -> ClusterState {
+pub(super) fn gateway(remote: &[&str]) -> ClusterState {
     let mut own = Endpoint::new("a-cable", "a", "a-gw1");
     own.health_check = Some("10.1.1.1".parse().unwrap());
     let mut other = Endpoint::new("b-cable", "b", "b-gw1");
@@ -503,6 +503,7 @@ fn gateway(remote: &[&str]) -> ClusterState {
             service_networks: Vec::new(),
             tun: "submariner".into(),
             plugin: "generic".into(),
+            notice_port: 4801,
             has_globalnet: false,
         },
         endpoints: vec![own, other],
@@ -512,7 +513,7 @@ fn gateway(remote: &[&str]) -> ClusterState {
 }
 
 /// The same with two more nodes, seen from one of them by its host name.
-fn cluster(seen_from: &str, remote: &[&str]) -> ClusterState {
+pub(super) fn cluster(seen_from: &str, remote: &[&str]) -> ClusterState {
     let mut state = gateway(remote);
     state.endpoints[0].addresses = vec!["172.31.1.11".parse().unwrap()];
     state.node.pod_networks.push("fd00:1::/48".parse().unwrap());
@@ -540,6 +541,6 @@ fn cluster(seen_from: &str, remote: &[&str]) -> ClusterState {
     state
 }
 
-fn routes(desired: &Desired) -> Vec<String> {
+pub(super) fn routes(desired: &Desired) -> Vec<String> {
     desired.hostnet.routes.iter().map(ToString::to_string).collect()
 }

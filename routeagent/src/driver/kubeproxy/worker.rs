@@ -1,10 +1,11 @@
-//! What only the other nodes have: routes to the active gateway's node.
+//! What only the other nodes have: routes to the active gateways' nodes.
 
-use super::{intra, source};
+use super::{intra, source, spread};
 use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::driver::Desired;
 use crate::hostnet::{Family, Hop, Route, TABLE_MAIN, VX_DEVICE};
+use crate::nexthops::Role;
 use crate::state::{ClusterState, Endpoint};
 use crate::vxlan::next_hop;
 
@@ -15,19 +16,32 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
         desired.conditions.insert(Condition::OtherName { endpoint, node });
         return;
     }
-    let gateway = state.active_endpoint().and_then(Endpoint::private_address);
-    let Some(gateway) = gateway.filter(|_| desired.hostnet.vxlan.is_some()) else { return };
-    for network in admission.routed() {
+    let Some(is_ipv6_only) = desired.hostnet.vxlan.as_ref().map(|vxlan| vxlan.local.is_ipv6()) else {
+        return;
+    };
+    for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
         let family = Family::of_net(network);
-        match next_hop(gateway, family == Family::V6) {
-            Some(via) => {
-                let hop = Hop::Via { name: VX_DEVICE.to_owned(), via, source: source(state, family) };
+        let hop = match spread::is_for_all(state, accepted) {
+            true => spread::way_to_others(desired, state, Role::Others, family),
+            false => way_to_leader(state, family),
+        };
+        match hop {
+            Some(hop) => {
                 let route = Route::leading(TABLE_MAIN, *network, hop).with_mtu(intra::path_mtu(state));
                 desired.hostnet.routes.insert(route);
             }
-            None => {
+            // Without a gateway there is no way either; that is refused.
+            None if is_ipv6_only && family == Family::V4 && !state.gateways().is_empty() => {
                 desired.conditions.insert(Condition::NoIpv4BetweenNodes);
             }
+            None => {}
         }
     }
+}
+
+/// Returns the way to the gateway that upstream's members know.
+pub(super) fn way_to_leader(state: &ClusterState, family: Family) -> Option<Hop> {
+    let leader = state.active_endpoint().and_then(Endpoint::private_address)?;
+    let via = next_hop(leader, family == Family::V6)?;
+    Some(Hop::Via { name: VX_DEVICE.to_owned(), via, source: source(state, family) })
 }

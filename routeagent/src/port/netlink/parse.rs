@@ -67,10 +67,11 @@ pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Opti
         device: None,
         via: None,
         source: None,
+        nexthop: None,
         mtu: None,
         has_extras: header.source_prefix_length != 0,
     };
-    let mut device = None;
+    let (mut device, mut has_several) = (None, false);
     #[expect(clippy::wildcard_enum_match_arm, reason = "whatever is not named was not written by us")]
     for attribute in &message.attributes {
         match attribute {
@@ -86,10 +87,18 @@ pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Opti
                 [RouteMetric::Mtu(mtu)] => route.mtu = Some(*mtu),
                 _ => route.has_extras = true,
             },
+            RouteAttribute::NhId(id) => route.nexthop = Some(*id),
+            RouteAttribute::MultiPath(_) => has_several = true,
             // Bookkeeping of the kernel.
             RouteAttribute::CacheInfo(_) | RouteAttribute::Preference(_) => {}
             _ => route.has_extras = true,
         }
+    }
+    if route.nexthop.is_some() {
+        // What the kernel tells besides is what the next hop is at present.
+        (device, route.via) = (None, None);
+    } else {
+        route.has_extras |= has_several;
     }
     // An IPv6 refusal is tied to the loopback device; that is no part of what was asked for.
     if route.kind == RouteKind::Unicast {

@@ -2,6 +2,7 @@
 
 use crate::foreign::{FIREWALLD, Hook};
 use crate::guard::TABLE_NAME;
+use crate::services;
 
 /// Bytes of a netlink message's header.
 const HEADER: usize = 16;
@@ -41,7 +42,7 @@ fn message_can_matter(message: &[u8]) -> bool {
     let kind = message[4];
     let attributes = message.get(HEADER + NETFILTER_HEADER..).unwrap_or_default();
     let table = text(attributes, TABLE);
-    if table == Some(TABLE_NAME) || table == Some(FIREWALLD.1) {
+    if table == Some(TABLE_NAME) || table == Some(services::TABLE_NAME) || table == Some(FIREWALLD.1) {
         return true;
     }
     match kind {

@@ -266,7 +266,11 @@ impl Model {
             Refusal::SourceLimit => few(of_source, of_one),
             // A bucket has 16 of the ports below 1024.
             Refusal::NoPort => !has_ports(spec.protocol) || inside.1 >= 1024,
-            Refusal::NoMapping | Refusal::Filtered | Refusal::UnsolicitedSyn | Refusal::Forbidden => true,
+            Refusal::NoMapping
+            | Refusal::Filtered
+            | Refusal::UnsolicitedSyn
+            | Refusal::Forbidden
+            | Refusal::NotReady => true,
         };
         assert!(!is_wrong, "{refusal:?} without a reason: {spec:?}, {:#?}", self.known);
     }

@@ -3,30 +3,15 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use trieste_nat::{Phase, Record};
+use trieste_nat::{Phase, RECORD_BYTES, Record};
 
 use crate::config::Globalnet;
 
 /// Bytes of an entry.
-pub(super) const ENTRY_BYTES: usize = 26;
+pub(super) const ENTRY_BYTES: usize = RECORD_BYTES + 1;
 /// First bytes of entries.
 const IS: u8 = 1;
 const GONE: u8 = 2;
-/// Bits of the fourth byte.
-const HEADLESS: u8 = 2;
-/// The numbers of phases in files, which stay what they are.
-const PHASES: [(u8, Phase); 10] = [
-    (0, Phase::Plain),
-    (1, Phase::SynOut),
-    (2, Phase::SynIn),
-    (3, Phase::Loose),
-    (4, Phase::Established),
-    (5, Phase::FinOut),
-    (6, Phase::FinIn),
-    (7, Phase::Closing),
-    (8, Phase::Reset),
-    (9, Phase::LooseIn),
-];
 const ICMP: u8 = 1;
 
 /// What a session is known by: no two live ones have the same.
@@ -62,45 +47,15 @@ impl Entry {
 
     /// As it stands in a file.
     pub(super) fn to_bytes(self) -> [u8; ENTRY_BYTES] {
-        let record = self.record();
-        let phase = PHASES.iter().find(|(_, phase)| *phase == record.phase).map_or(0, |(number, _)| *number);
-        let flags = if record.headless { HEADLESS } else { 0 };
-        let mut bytes = [0; ENTRY_BYTES];
-        let parts: [&[u8]; 8] = [
-            &[if self.is_gone() { GONE } else { IS }, record.protocol, phase, flags],
-            &record.inside.octets(),
-            &record.inside_port.to_be_bytes(),
-            &record.outside.octets(),
-            &record.outside_port.to_be_bytes(),
-            &record.remote.octets(),
-            &record.remote_port.to_be_bytes(),
-            &record.seconds_left.to_be_bytes(),
-        ];
-        for (place, byte) in bytes.iter_mut().zip(parts.into_iter().flatten()) {
-            *place = *byte;
-        }
+        let mut bytes = [if self.is_gone() { GONE } else { IS }; ENTRY_BYTES];
+        bytes[1..].copy_from_slice(&self.record().to_bytes());
         bytes
     }
 
     /// Reads what stands in a file; `None` if that makes no sense here.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; ENTRY_BYTES] = bytes.try_into().ok()?;
-        let [tag, protocol, phase, flags, rest @ ..] = bytes;
-        let phase = PHASES.iter().find(|(number, _)| number == phase).map(|(_, phase)| *phase)?;
-        let port = |at: usize| u16::from_be_bytes([rest[at], rest[at + 1]]);
-        let address = |at: usize| Ipv4Addr::new(rest[at], rest[at + 1], rest[at + 2], rest[at + 3]);
-        let record = Record {
-            protocol: *protocol,
-            phase,
-            headless: flags & HEADLESS != 0,
-            inside: address(0),
-            inside_port: port(4),
-            outside: address(6),
-            outside_port: port(10),
-            remote: address(12),
-            remote_port: port(16),
-            seconds_left: u32::from_be_bytes([rest[18], rest[19], rest[20], rest[21]]),
-        };
+        let (tag, record) = bytes.split_first()?;
+        let record = Record::from_bytes(record.try_into().ok()?)?;
         match *tag {
             IS => Some(Self::Is(record)),
             GONE => Some(Self::Gone(record)),
@@ -152,7 +107,9 @@ pub(super) mod tests {
 
     #[test]
     fn an_entry_is_read_as_it_was_written() {
-        for (number, phase) in PHASES {
+        let phases = [Phase::Plain, Phase::SynOut, Phase::SynIn, Phase::Loose, Phase::LooseIn];
+        let later = [Phase::Established, Phase::FinOut, Phase::FinIn, Phase::Closing, Phase::Reset];
+        for (number, phase) in (0u8..).zip(phases.into_iter().chain(later)) {
             let mut record = record(number.into());
             (record.phase, record.protocol) = (phase, number);
             for entry in [Entry::Is(record), Entry::Gone(record)] {

@@ -1,12 +1,13 @@
-//! Everybody who asks or answers in one cluster, and what they are known as.
+//! Everybody who asks or answers in a real cluster with Globalnet, and what they are known as.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use trieste_tests::clusters::{Cluster, Node, Pod, PodShape, RESPONDER_PORT};
-use trieste_tests::globalnet::{Actors, Client, EGRESS, Server, Site, allocated, egress};
+
+use super::{Cluster, Node, Pod, PodShape, RESPONDER_PORT};
+use crate::globalnet::{Actors, Client, EGRESS, Server, Site, allocated, egress};
 
 /// How long addresses may take to be given.
 const SOON: Duration = Duration::from_secs(60);
@@ -14,8 +15,12 @@ const TEAM: &str = "team";
 const HEADLESS: &str = "db";
 const PORT: u16 = 80;
 
-/// Makes pods, services, exports and egress addresses, and waits for what globalnet gives.
-pub(crate) fn build(cluster: &Cluster) -> anyhow::Result<Site> {
+/// Makes pods, services, exports and egress addresses in a cluster with Globalnet, on its first gateway's node and its
+/// first worker, and waits for the addresses that Globalnet gives.
+///
+/// # Errors
+/// The first thing that does not come.
+pub fn globalnet_site(cluster: &Cluster) -> anyhow::Result<Site> {
     let (gateways, workers) = cluster.gateways_and_workers()?;
     let nodes = [gateways[0], workers[0]];
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}});

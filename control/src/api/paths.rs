@@ -1,0 +1,134 @@
+//! What Endpoints say where a cluster has several gateways at once: keys of `backend_config` beyond upstream's.
+//!
+//! Read leniently: what somebody spoilt counts as absent, and costs a gateway its special treatment, not its cable.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{EndpointSpec, backend_config};
+
+/// The weight of a gateway that does not say one.
+pub const DEFAULT_WEIGHT: u16 = 100;
+
+/// The largest weight.
+pub const MAX_WEIGHT: u16 = 1_000;
+
+/// How many shares the outside ports of translation are cut into.
+pub const NAT_SLOTS: u8 = 8;
+
+/// An Ed25519 public key, by which a gateway's notices are believed.
+pub type NoticeKey = [u8; 32];
+
+impl EndpointSpec {
+    /// Whether its cluster knows of several gateways at once.
+    pub fn knows_paths(&self) -> bool {
+        self.setting(backend_config::PATHS) == Some("1")
+    }
+
+    /// The gateway's share of new flows, 1 to [`MAX_WEIGHT`].
+    pub fn weight(&self) -> u16 {
+        let weight = self.setting(backend_config::WEIGHT).and_then(|text| text.parse::<u16>().ok());
+        weight.map_or(DEFAULT_WEIGHT, |weight| weight.clamp(1, MAX_WEIGHT))
+    }
+
+    /// Whether the gateway is to get no new flows.
+    pub fn is_draining(&self) -> bool {
+        self.setting(backend_config::STATE) == Some(backend_config::DRAINING)
+    }
+
+    /// The key that the gateway signs its notices with.
+    pub fn notice_key(&self) -> Option<NoticeKey> {
+        STANDARD.decode(self.setting(backend_config::NOTICE_KEY)?).ok()?.try_into().ok()
+    }
+
+    /// The first of the gateway's shares of outside ports, below [`NAT_SLOTS`].
+    pub fn nat_slot(&self) -> Option<u8> {
+        let slot: u8 = self.setting(backend_config::NAT_SLOT)?.parse().ok()?;
+        (slot < NAT_SLOTS).then_some(slot)
+    }
+
+    /// Says, or no longer says, that its cluster knows of several gateways at once.
+    pub fn set_knows_paths(&mut self, knows: bool) {
+        self.set(backend_config::PATHS, knows.then(|| "1".to_owned()));
+    }
+
+    /// Says the gateway's share of new flows.
+    pub fn set_weight(&mut self, weight: u16) {
+        self.set(backend_config::WEIGHT, Some(weight.clamp(1, MAX_WEIGHT).to_string()));
+    }
+
+    /// Says whether the gateway is to get no new flows.
+    pub fn set_draining(&mut self, is_draining: bool) {
+        self.set(backend_config::STATE, is_draining.then(|| backend_config::DRAINING.to_owned()));
+    }
+
+    /// Says the key that the gateway signs its notices with.
+    pub fn set_notice_key(&mut self, key: Option<NoticeKey>) {
+        self.set(backend_config::NOTICE_KEY, key.map(|key| STANDARD.encode(key)));
+    }
+
+    /// Says the first of the gateway's shares of outside ports.
+    pub fn set_nat_slot(&mut self, slot: Option<u8>) {
+        self.set(backend_config::NAT_SLOT, slot.map(|slot| slot.to_string()));
+    }
+
+    fn setting(&self, key: &str) -> Option<&str> {
+        self.backend_config.get(key).map(String::as_str)
+    }
+
+    fn set(&mut self, key: &str, value: Option<String>) {
+        match value {
+            Some(value) => drop(self.backend_config.insert(key.to_owned(), value)),
+            None => drop(self.backend_config.remove(key)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(settings: &[(&str, &str)]) -> EndpointSpec {
+        let backend_config =
+            settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        EndpointSpec { backend_config, ..EndpointSpec::default() }
+    }
+
+    #[test]
+    fn what_is_said_is_read() {
+        let mut said = EndpointSpec::default();
+        said.set_knows_paths(true);
+        said.set_weight(250);
+        said.set_draining(true);
+        said.set_notice_key(Some([7; 32]));
+        said.set_nat_slot(Some(3));
+        assert!(said.knows_paths() && said.is_draining());
+        assert_eq!((said.weight(), said.notice_key(), said.nat_slot()), (250, Some([7; 32]), Some(3)));
+        said.set_knows_paths(false);
+        said.set_draining(false);
+        said.set_notice_key(None);
+        said.set_nat_slot(None);
+        assert_eq!(said, spec(&[("trieste.weight", "250")]));
+    }
+
+    #[test]
+    fn upstreams_endpoint_and_a_spoilt_one_say_nothing_of_it() {
+        let spoilt = spec(&[
+            ("trieste.paths", "yes"),
+            ("trieste.weight", "-4"),
+            ("trieste.state", "tired"),
+            ("trieste.notice-key", "c2hvcnQ="),
+            ("trieste.nat-slot", "8"),
+        ]);
+        for silent in [EndpointSpec::default(), spoilt] {
+            assert!(!silent.knows_paths() && !silent.is_draining());
+            assert_eq!((silent.weight(), silent.notice_key(), silent.nat_slot()), (100, None, None));
+        }
+    }
+
+    #[test]
+    fn a_weight_beyond_the_bounds_is_the_nearest_one_within() {
+        assert_eq!(spec(&[("trieste.weight", "0")]).weight(), 1);
+        assert_eq!(spec(&[("trieste.weight", "65000")]).weight(), MAX_WEIGHT);
+    }
+}

@@ -1,0 +1,33 @@
+//! The gateways that are known beside this one: siblings of this cluster, and all gateways of remote clusters.
+//!
+//! Upstream knows one Endpoint per cluster, the leader's: the *sole* one. Beside it every gateway, leader or not,
+//! publishes a *further* Endpoint about itself, named `trieste-<cable name>` and labelled `trieste.io/clusterID`:
+//!
+//! ```text
+//!   every gateway ──┬─▶ own store, namespace `<namespace>-paths`   ──▶ its siblings, route agents
+//!                   └─▶ broker, beside the sole ones               ──▶ all gateways of remote clusters
+//! ```
+//!
+//! * [`targets`] — which remote gateways there are cables to.
+//! * [`plan_own`] — what a gateway says of itself; [`Janitor`] — who has vanished; [`Slots`] — whose ports are whose. None
+//!   of them has a clock or a store.
+//! * [`spawn`] — carries all of that out.
+//!
+//! Upstream's agents do not look into the first, and neither import nor remove what they find in the second: they never
+//! see more than one Endpoint per cluster. Nobody has to lead for any of this.
+
+mod janitor;
+mod own;
+mod remove;
+mod run;
+mod slots;
+mod target;
+mod types;
+
+pub use janitor::Janitor;
+pub use own::plan_own;
+pub use remove::withdraw;
+pub use run::{Inputs, MembersConfig, MembersHandle, NOT_ON_BROKER, ONE_GATEWAY, spawn};
+pub use slots::{SLOT_PREFIX, SlotTimes, Slots};
+pub use target::{MOST_PATHS, Target, targets};
+pub use types::{FURTHER_PREFIX, Member, Members, NatSlots, further_name, paths_namespace};

@@ -1,0 +1,263 @@
+//! What follows from notices: which gateways are used. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::message::{Datagram, Notice, State, parse};
+use super::{GatewayKey, PublicKey};
+
+/// Ours: after this long without a notice a gateway is not listened to any more, and where others are heard it counts as
+/// dead. Three notices in a row may be lost.
+pub const SILENCE: Duration = Duration::from_millis(3_500);
+/// Ours: signatures that are checked in a second, all gateways together: 50 µs each, so at most 5 % of a core. Eight
+/// gateways that change ten times a second send 250.
+const CHECKS_PER_SECOND: u32 = 1_000;
+
+/// What the store says of a gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Where its notices come from.
+    pub address: IpAddr,
+    /// What it signs with; `None` if it sends no notices, which is then not held against it.
+    pub key: Option<PublicKey>,
+}
+
+/// Why a datagram was not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// It is no notice.
+    Malformed,
+    /// No such gateway is known, or it has no key.
+    Unknown,
+    /// It came from another address than the gateway's.
+    WrongAddress,
+    /// It is not newer than what is known: a repetition, or replayed.
+    Old,
+    /// More were sent than are checked.
+    TooMany,
+    /// The signature is not the gateway's.
+    Forged,
+}
+
+impl Refusal {
+    /// All of them, in the order in which they are looked for.
+    pub const ALL: [Self; 6] =
+        [Self::Malformed, Self::Unknown, Self::WrongAddress, Self::Old, Self::TooMany, Self::Forged];
+
+    /// The word for it in messages and status documents.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Unknown => "unknown",
+            Self::WrongAddress => "wrong address",
+            Self::Old => "old",
+            Self::TooMany => "too many",
+            Self::Forged => "forged",
+        }
+    }
+}
+
+/// How a gateway stands with those who listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Nothing speaks against it.
+    Up,
+    /// It says that it is about to stop, or has just started.
+    Draining,
+    /// It says itself that it has no path to anybody.
+    Down,
+    /// That sibling says that it is down.
+    Accused(GatewayKey),
+    /// It is not heard, and others are.
+    Silent,
+    /// It has come while others were heard, and has not said yet that it is there.
+    Coming,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up => f.write_str("it is used"),
+            Self::Draining => f.write_str("it drains: it is about to stop, or has just started"),
+            Self::Down => f.write_str("it says that it has no path to anybody"),
+            Self::Accused(by) => write!(f, "gateway {by} says that it is down"),
+            Self::Silent => f.write_str("it is not heard, while others are"),
+            Self::Coming => f.write_str("it is new, and has said nothing yet"),
+        }
+    }
+}
+
+/// All gateways of the own cluster, and what each has said last.
+#[derive(Debug)]
+pub struct View {
+    gateways: BTreeMap<GatewayKey, Gateway>,
+    second: Instant,
+    checks: u32,
+    refused: BTreeMap<Refusal, u64>,
+}
+
+#[derive(Debug)]
+struct Gateway {
+    known: Known,
+    since: Instant,
+    heard: Option<(Instant, Notice)>,
+    /// Whether others were heard when it came.
+    is_newcomer: bool,
+}
+
+impl Gateway {
+    /// Its last word, while it counts.
+    fn word(&self, now: Instant) -> Option<&Notice> {
+        self.heard.as_ref().filter(|(at, _)| now < *at + SILENCE).map(|(_, notice)| notice)
+    }
+
+    /// When its word, or the patience with its silence, ends.
+    fn until(&self) -> Instant {
+        self.heard.as_ref().map_or(self.since, |(at, _)| *at) + SILENCE
+    }
+}
+
+impl View {
+    /// Knows of no gateway yet.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Self { gateways: BTreeMap::new(), second: now, checks: 0, refused: BTreeMap::new() }
+    }
+
+    /// Takes note of what the store says. What a gateway has said before counts on, unless it has another key.
+    pub fn set_gateways(&mut self, known: &BTreeMap<GatewayKey, Known>, now: Instant) {
+        self.gateways.retain(|key, _| known.contains_key(key));
+        let is_newcomer = self.gateways.values().any(|gateway| gateway.word(now).is_some());
+        for (key, known) in known {
+            let gateway = self.gateways.entry(*key).or_insert_with(|| Gateway {
+                known: known.clone(),
+                since: now,
+                heard: None,
+                is_newcomer,
+            });
+            if gateway.known.key != known.key {
+                (gateway.since, gateway.heard, gateway.is_newcomer) = (now, None, is_newcomer);
+            }
+            gateway.known.clone_from(known);
+        }
+    }
+
+    /// Takes in a datagram that came from an address.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`]; nothing follows from the datagram then.
+    pub fn take(&mut self, datagram: &[u8], from: IpAddr, now: Instant) -> Result<(), Refusal> {
+        let taken = self.believe(datagram, from, now);
+        if let Err(refusal) = taken {
+            let count = self.refused.entry(refusal).or_default();
+            *count = count.saturating_add(1);
+        }
+        taken
+    }
+
+    fn believe(&mut self, datagram: &[u8], from: IpAddr, now: Instant) -> Result<(), Refusal> {
+        let Some(Datagram::Notice(signed)) = parse(datagram) else { return Err(Refusal::Malformed) };
+        let notice = &signed.notice;
+        let gateway = self.gateways.get_mut(&notice.gateway).ok_or(Refusal::Unknown)?;
+        let key = gateway.known.key.ok_or(Refusal::Unknown)?;
+        if from.to_canonical() != gateway.known.address {
+            return Err(Refusal::WrongAddress);
+        }
+        // Before the signature: what is repeated costs nothing.
+        let age = |notice: &Notice| (notice.boot, notice.sequence);
+        if gateway.heard.as_ref().is_some_and(|(_, last)| age(notice) <= age(last)) {
+            return Err(Refusal::Old);
+        }
+        if now >= self.second + Duration::from_secs(1) {
+            (self.second, self.checks) = (now, 0);
+        }
+        if self.checks >= CHECKS_PER_SECOND {
+            return Err(Refusal::TooMany);
+        }
+        self.checks += 1;
+        if !signed.is_by(&key) {
+            return Err(Refusal::Forged);
+        }
+        gateway.heard = Some((now, signed.notice));
+        Ok(())
+    }
+
+    /// The gateways that are to be used: those against whom nothing speaks; if there is none, those that drain; if there
+    /// is none of these either, all: never nobody while there is somebody.
+    #[must_use]
+    pub fn live(&self, now: Instant) -> BTreeSet<GatewayKey> {
+        let all = self.standings(now);
+        let of = |wanted: fn(&Standing) -> bool| -> BTreeSet<GatewayKey> {
+            all.iter().filter(|(_, standing)| wanted(standing)).map(|(key, _)| *key).collect()
+        };
+        let tiers: [fn(&Standing) -> bool; 3] = [
+            |standing| *standing == Standing::Up,
+            |standing| *standing == Standing::Draining,
+            // Everybody is accused or at its end: who is heard at all is better than who is not.
+            |standing| *standing != Standing::Silent,
+        ];
+        let first = tiers.into_iter().map(of).find(|tier| !tier.is_empty());
+        first.unwrap_or_else(|| all.keys().copied().collect())
+    }
+
+    /// How every gateway stands.
+    #[must_use]
+    pub fn standings(&self, now: Instant) -> BTreeMap<GatewayKey, Standing> {
+        self.gateways.keys().map(|key| (*key, self.standing(*key, now))).collect()
+    }
+
+    fn standing(&self, key: GatewayKey, now: Instant) -> Standing {
+        let Some(gateway) = self.gateways.get(&key) else { return Standing::Silent };
+        let own = gateway.word(now);
+        if own.is_some_and(|own| own.state == State::Down) {
+            return Standing::Down;
+        }
+        let mut others =
+            self.gateways.iter().filter(|(other, _)| **other != key).filter_map(|(_, g)| g.word(now));
+        if own.is_none() && gateway.known.key.is_some() && others.clone().count() > 0 {
+            if now >= gateway.until() {
+                return Standing::Silent;
+            }
+            if gateway.heard.is_none() && gateway.is_newcomer {
+                return Standing::Coming;
+            }
+        }
+        if let Some(accuser) = others.find(|other| accuses(other, key, own)) {
+            return Standing::Accused(accuser.gateway);
+        }
+        if own.is_some_and(|own| own.state == State::Draining) {
+            return Standing::Draining;
+        }
+        Standing::Up
+    }
+
+    /// When the passing of time alone may change something; `None` if it cannot.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        self.gateways.values().map(Gateway::until).filter(|until| *until > now).min()
+    }
+
+    /// When each gateway was heard last.
+    #[must_use]
+    pub fn heard(&self, key: GatewayKey) -> Option<Instant> {
+        self.gateways.get(&key)?.heard.as_ref().map(|(at, _)| *at)
+    }
+
+    /// How many datagrams were not believed, by reason.
+    #[must_use]
+    pub fn refused(&self, why: Refusal) -> u64 {
+        self.refused.get(&why).copied().unwrap_or(0)
+    }
+}
+
+/// Says whether a gateway's word counts against another. If each says that the other is down, the one with more of its
+/// paths up is right; if none has more, it is the way between them that is cut, and both are used.
+fn accuses(accuser: &Notice, key: GatewayKey, own: Option<&Notice>) -> bool {
+    let says_down = |notice: &Notice, key| notice.siblings.get(&key) == Some(&State::Down);
+    let is_answered = own.is_some_and(|own| says_down(own, accuser.gateway) && own.health >= accuser.health);
+    accuser.state != State::Down && says_down(accuser, key) && !is_answered
+}

@@ -1,0 +1,107 @@
+//! What is known of services, joined: from an address and port to back ends.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A transport protocol that services can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl Protocol {
+    /// The Internet protocol number.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+
+    /// The name in lower case, as packet filters have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+
+    /// The protocol of a `protocol` field; `None` for one that services cannot have.
+    pub fn of(text: &str) -> Option<Self> {
+        match text {
+            "TCP" => Some(Self::Tcp),
+            "UDP" => Some(Self::Udp),
+            "SCTP" => Some(Self::Sctp),
+            _ => None,
+        }
+    }
+}
+
+/// Where clients send to: a cluster IP and a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frontend {
+    /// The cluster IP.
+    pub address: IpAddr,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port, host order.
+    pub port: u16,
+}
+
+impl fmt::Display for Frontend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} port {}", self.address, self.protocol.name(), self.port)
+    }
+}
+
+/// Where a service may lead.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Backend {
+    /// Its address: a pod's, or with a pod in the host's network the node's.
+    pub address: IpAddr,
+    /// Its port, host order.
+    pub port: u16,
+    /// The node that it runs on; `None` for one outside of the cluster.
+    pub node: Option<Arc<str>>,
+    /// Whether it gets new connections. One that does not may still have old ones.
+    pub is_used: bool,
+}
+
+/// What stands behind one address and port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Service {
+    /// Whether all connections of a client lead to the same back end (`sessionAffinity: ClientIP`).
+    pub keeps_clients: bool,
+    /// The back ends, sorted.
+    pub backends: Vec<Backend>,
+}
+
+/// All addresses and ports of services.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Catalogue {
+    /// By address and port. Some have no back ends.
+    pub services: BTreeMap<Frontend, Service>,
+    /// Why not all of them are there.
+    pub is_cut: bool,
+}
+
+impl Catalogue {
+    /// The part that one node serves by itself: its back ends for new connections, where it has any.
+    pub fn on_node(&self, node: &str) -> BTreeMap<Frontend, Service> {
+        let is_here = |backend: &&Backend| backend.is_used && backend.node.as_deref() == Some(node);
+        let local = self.services.iter().map(|(frontend, service)| {
+            let backends = service.backends.iter().filter(is_here).cloned().collect();
+            (*frontend, Service { keeps_clients: service.keeps_clients, backends })
+        });
+        local.filter(|(_, service)| !service.backends.is_empty()).collect()
+    }
+}

@@ -1,0 +1,285 @@
+//! Services and EndpointSlices, read down to what delivery needs, and joined.
+//!
+//! What cannot be read costs itself alone. Everything is bounded: who may write objects must not fill the gateway's
+//! memory.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{Backend, Catalogue, Frontend, Protocol, Service};
+use crate::api::{Kind, Object};
+use crate::store::StoreEvent;
+
+/// Ours: most addresses and ports. Kubernetes is tested with 10,000 services.
+const MOST_FRONTENDS: usize = 50_000;
+/// Ours: most back ends in all. Kubernetes is tested with 150,000 pods, most of them in one service or none.
+const MOST_BACKENDS: usize = 400_000;
+/// Ours: most back ends of one address and port.
+const MOST_BACKENDS_OF_ONE: usize = 5_000;
+/// Ours: most ports of one service, and of one slice (Kubernetes allows 100).
+const MOST_PORTS: usize = 100;
+/// From Kubernetes: most endpoints of one slice.
+const MOST_ENDPOINTS: usize = 1_000;
+/// The label that names a slice's service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Namespace and name.
+type Place = (String, String);
+
+/// What is known of the objects.
+#[derive(Debug, Default)]
+pub struct Book {
+    services: BTreeMap<Place, Row>,
+    slices: BTreeMap<Place, Slice>,
+    /// Slices by service.
+    of_service: BTreeMap<Place, BTreeSet<String>>,
+    has_services: bool,
+    has_slices: bool,
+}
+
+/// A service that has cluster IPs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Row {
+    addresses: Vec<IpAddr>,
+    ports: Vec<(String, Protocol, u16)>,
+    keeps_clients: bool,
+}
+
+/// A slice of one service's endpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Slice {
+    service: Place,
+    is_ipv4: bool,
+    ports: Vec<(String, Protocol, u16)>,
+    endpoints: Vec<Endpoint>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Endpoint {
+    address: IpAddr,
+    node: Option<Arc<str>>,
+    is_ready: bool,
+    is_serving: bool,
+    is_terminating: bool,
+}
+
+impl Book {
+    /// Takes in an event of one of the two kinds, in all namespaces. Gives `true` if something may follow from it.
+    pub fn take(&mut self, kind: Kind, event: &StoreEvent) -> bool {
+        match event {
+            StoreEvent::Listed(objects) => {
+                self.list(kind, objects);
+                true
+            }
+            StoreEvent::Applied(object) => self.put(kind, object),
+            StoreEvent::Deleted(object) => self.remove(kind, &place(object)),
+            StoreEvent::Unavailable(_) => false,
+        }
+    }
+
+    /// Whether all objects are known.
+    pub fn is_complete(&self) -> bool {
+        self.has_services && self.has_slices
+    }
+
+    fn list(&mut self, kind: Kind, objects: &[Object]) {
+        if kind == Kind::EndpointSlice {
+            self.slices.clear();
+            self.of_service.clear();
+            self.has_slices = true;
+        } else {
+            self.services.clear();
+            self.has_services = true;
+        }
+        for object in objects {
+            self.put(kind, object);
+        }
+    }
+
+    fn put(&mut self, kind: Kind, object: &Object) -> bool {
+        let place = place(object);
+        if kind != Kind::EndpointSlice {
+            return match Row::read(object) {
+                Some(row) => self.services.insert(place, row.clone()) != Some(row),
+                None => self.services.remove(&place).is_some(),
+            };
+        }
+        let Some(slice) = Slice::read(object) else { return self.remove(kind, &place) };
+        let is_known = self.slices.get(&place) == Some(&slice);
+        if !is_known {
+            self.remove(kind, &place);
+            self.of_service.entry(slice.service.clone()).or_default().insert(place.1.clone());
+            self.slices.insert(place, slice);
+        }
+        !is_known
+    }
+
+    fn remove(&mut self, kind: Kind, place: &Place) -> bool {
+        if kind != Kind::EndpointSlice {
+            return self.services.remove(place).is_some();
+        }
+        let Some(slice) = self.slices.remove(place) else { return false };
+        if let Some(slices) = self.of_service.get_mut(&slice.service) {
+            slices.remove(&place.1);
+            if slices.is_empty() {
+                self.of_service.remove(&slice.service);
+            }
+        }
+        true
+    }
+
+    /// All addresses and ports with their back ends. Of two services with one cluster IP, which Kubernetes rules out, the
+    /// first by namespace and name has it.
+    pub fn catalogue(&self) -> Catalogue {
+        let mut catalogue = Catalogue::default();
+        let mut room = MOST_BACKENDS;
+        for (place, row) in &self.services {
+            for (name, protocol, port) in &row.ports {
+                for &address in &row.addresses {
+                    if catalogue.services.len() >= MOST_FRONTENDS || room == 0 {
+                        catalogue.is_cut = true;
+                        return catalogue;
+                    }
+                    let frontend = Frontend { address, protocol: *protocol, port: *port };
+                    let (backends, is_cut) = self.backends(place, address.is_ipv4(), (name, *protocol), room);
+                    catalogue.is_cut |= is_cut;
+                    let count = backends.len();
+                    let service = Service { keeps_clients: row.keeps_clients, backends };
+                    if let Entry::Vacant(vacant) = catalogue.services.entry(frontend) {
+                        vacant.insert(service);
+                        room -= count;
+                    }
+                }
+            }
+        }
+        catalogue
+    }
+
+    /// The back ends of one port in one family, sorted, and whether some were left out.
+    fn backends(
+        &self,
+        service: &Place,
+        is_ipv4: bool,
+        (name, protocol): (&str, Protocol),
+        room: usize,
+    ) -> (Vec<Backend>, bool) {
+        let names = self.of_service.get(service).into_iter().flatten();
+        let slices = names.filter_map(|name| self.slices.get(&(service.0.clone(), name.clone())));
+        let mut found: Vec<(&Endpoint, u16)> = Vec::new();
+        for slice in slices.filter(|slice| slice.is_ipv4 == is_ipv4) {
+            let port = slice.ports.iter().find(|port| port.0 == name && port.1 == protocol);
+            let Some(&(_, _, port)) = port else { continue };
+            found.extend(slice.endpoints.iter().map(|endpoint| (endpoint, port)));
+        }
+        // As kube-proxy: where none is ready, those that still serve while they end.
+        let has_ready = found.iter().any(|(endpoint, _)| endpoint.is_ready);
+        let is_used = |endpoint: &Endpoint| {
+            if has_ready { endpoint.is_ready } else { endpoint.is_serving && endpoint.is_terminating }
+        };
+        let mut backends: Vec<Backend> = found
+            .into_iter()
+            .map(|(endpoint, port)| Backend {
+                address: endpoint.address,
+                port,
+                node: endpoint.node.clone(),
+                is_used: is_used(endpoint),
+            })
+            .collect();
+        // A pod may be in two slices while it moves from one to the other: what is used goes first.
+        backends.sort_by_key(|backend| (backend.address, backend.port, !backend.is_used));
+        backends.dedup_by_key(|backend| (backend.address, backend.port));
+        let most = room.min(MOST_BACKENDS_OF_ONE);
+        let is_cut = backends.len() > most;
+        backends.truncate(most);
+        (backends, is_cut)
+    }
+}
+
+impl Row {
+    /// `None` for a service without cluster IP: a headless one, or another name for something else.
+    fn read(object: &Object) -> Option<Self> {
+        let spec = object.body.get("spec")?.as_object()?;
+        if text(spec, "type") == Some("ExternalName") {
+            return None;
+        }
+        let many = spec.get("clusterIPs").and_then(Value::as_array).into_iter().flatten();
+        let one = spec.get("clusterIP").into_iter();
+        let mut addresses: Vec<IpAddr> =
+            many.take(2).chain(one).filter_map(|address| address.as_str()?.parse().ok()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        if addresses.is_empty() {
+            return None;
+        }
+        let keeps_clients = text(spec, "sessionAffinity") == Some("ClientIP");
+        Some(Self { addresses, ports: ports(spec.get("ports")), keeps_clients })
+    }
+}
+
+impl Slice {
+    fn read(object: &Object) -> Option<Self> {
+        let service = object.metadata.labels.get(SERVICE_NAME)?;
+        let is_ipv4 = match object.body.get("addressType")?.as_str()? {
+            "IPv4" => true,
+            "IPv6" => false,
+            _ => return None,
+        };
+        let endpoints = object.body.get("endpoints").and_then(Value::as_array).into_iter().flatten();
+        Some(Self {
+            service: (object.metadata.namespace.clone(), service.clone()),
+            is_ipv4,
+            ports: ports(object.body.get("ports")),
+            endpoints: endpoints
+                .take(MOST_ENDPOINTS)
+                .filter_map(Endpoint::read)
+                .filter(|endpoint| endpoint.address.is_ipv4() == is_ipv4)
+                .collect(),
+        })
+    }
+}
+
+impl Endpoint {
+    fn read(value: &Value) -> Option<Self> {
+        let endpoint = value.as_object()?;
+        // All of them stand for the same pod; kube-proxy looks at the first as well.
+        let address = endpoint.get("addresses")?.as_array()?.first()?.as_str()?.parse().ok()?;
+        let conditions = endpoint.get("conditions").and_then(Value::as_object);
+        let condition = |name: &str| conditions.and_then(|all| all.get(name)).and_then(Value::as_bool);
+        // What is not said is to be taken so (EndpointConditions).
+        let is_ready = condition("ready").unwrap_or(true);
+        Some(Self {
+            address,
+            node: text(endpoint, "nodeName").map(Arc::from),
+            is_ready,
+            is_serving: condition("serving").unwrap_or(is_ready),
+            is_terminating: condition("terminating").unwrap_or(false),
+        })
+    }
+}
+
+/// Name, protocol and number of each port of a list that has all three.
+fn ports(list: Option<&Value>) -> Vec<(String, Protocol, u16)> {
+    let list = list.and_then(Value::as_array).into_iter().flatten().take(MOST_PORTS);
+    list.filter_map(|port| {
+        let port = port.as_object()?;
+        let number = port.get("port")?.as_u64().and_then(|number| u16::try_from(number).ok())?;
+        let protocol = Protocol::of(text(port, "protocol").unwrap_or("TCP"))?;
+        Some((text(port, "name").unwrap_or_default().to_owned(), protocol, number))
+    })
+    .collect()
+}
+
+fn text<'a>(object: &'a Map<String, Value>, field: &str) -> Option<&'a str> {
+    object.get(field).and_then(Value::as_str)
+}
+
+fn place(object: &Object) -> Place {
+    (object.metadata.namespace.clone(), object.metadata.name.clone())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! One inotify instance for all that a process watches: the kernel gives a user few of them, and several programs of ours
+//! may run on one machine.
+//!
+//! ```text
+//!   kernel ── events ──▶ thread `store-watch` ── by watch ──▶ listeners: "something happened", "no longer this directory"
+//! ```
+//!
+//! A listener learns no more than that, and looks. So a queue that ran over costs nothing: everybody is told to look.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use futures::FutureExt as _;
+use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
+use tokio::sync::Notify;
+
+/// The process's instance, from the first that listens until it fails.
+static HUB: Mutex<Option<Arc<Hub>>> = Mutex::new(None);
+
+/// Ours: an event takes 16 bytes and a name of at most 256.
+const BUFFER_BYTES: usize = 4096;
+
+/// Hears of what happens in some directories. Dropping it stops watching what nobody else does.
+#[derive(Debug)]
+pub(super) struct Listener {
+    hub: Arc<Hub>,
+    ear: Arc<Ear>,
+}
+
+/// What a listener has been told and has not asked for yet.
+#[derive(Debug, Default)]
+struct Ear {
+    news: Notify,
+    is_lost: AtomicBool,
+}
+
+/// The instance, and who listens to what.
+#[derive(Debug)]
+struct Hub {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    watches: Watches,
+    ears: HashMap<WatchDescriptor, Vec<Arc<Ear>>>,
+    is_over: bool,
+}
+
+impl Listener {
+    /// A listener to nothing yet.
+    ///
+    /// # Errors
+    /// The kernel gives us no instance, or no thread.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut shared = HUB.lock().unwrap_or_else(PoisonError::into_inner);
+        let hub = match shared.as_ref().filter(|hub| !hub.lock().is_over) {
+            Some(hub) => Arc::clone(hub),
+            None => Hub::start()?,
+        };
+        *shared = Some(Arc::clone(&hub));
+        Ok(Self { hub, ear: Arc::default() })
+    }
+
+    /// Watches a directory, or goes on to; gives `false` if there is none. Of a directory that is watched for several
+    /// reasons, all hear everything.
+    ///
+    /// # Errors
+    /// The kernel gives us no watch, or the instance has failed.
+    pub(super) fn watch(&self, path: &Path, mask: WatchMask) -> io::Result<bool> {
+        let mut table = self.hub.lock();
+        if table.is_over {
+            return Err(io::Error::other("the kernel's events cannot be read any more"));
+        }
+        let watch = match table.watches.add(path, mask | WatchMask::MASK_ADD) {
+            Ok(watch) => watch,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let ears = table.ears.entry(watch).or_default();
+        if !ears.iter().any(|ear| Arc::ptr_eq(ear, &self.ear)) {
+            ears.push(Arc::clone(&self.ear));
+        }
+        Ok(true)
+    }
+
+    /// Waits until something has happened. Can be cancelled.
+    pub(super) async fn heard(&self) {
+        self.ear.news.notified().await;
+    }
+
+    /// Forgets what has happened, before looking. Gives `true` if what is watched is not at our paths any more: then
+    /// listen anew.
+    pub(super) fn forget(&self) -> bool {
+        let _ = self.ear.news.notified().now_or_never();
+        self.ear.is_lost.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut table = self.hub.lock();
+        let Table { watches, ears, .. } = &mut *table;
+        ears.retain(|watch, ears| {
+            ears.retain(|ear| !Arc::ptr_eq(ear, &self.ear));
+            if ears.is_empty() {
+                // The kernel may have ended it before us.
+                let _ = watches.remove(watch.clone());
+            }
+            !ears.is_empty()
+        });
+    }
+}
+
+impl Hub {
+    fn start() -> io::Result<Arc<Self>> {
+        let inotify = Inotify::init()?;
+        let table = Table { watches: inotify.watches(), ears: HashMap::new(), is_over: false };
+        let hub = Arc::new(Self { table: Mutex::new(table) });
+        let reader = Arc::clone(&hub);
+        thread::Builder::new().name("store-watch".to_owned()).spawn(move || reader.read(inotify))?;
+        Ok(hub)
+    }
+
+    /// Tells what the kernel says, until it says nothing any more.
+    fn read(&self, mut inotify: Inotify) {
+        let mut buffer = [0; BUFFER_BYTES];
+        loop {
+            match inotify.read_events_blocking(&mut buffer) {
+                Ok(events) => {
+                    let mut table = self.lock();
+                    events.for_each(|event| table.tell(&event));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::warn!("reading the kernel's events of directories: {error}");
+                    let mut table = self.lock();
+                    table.is_over = true;
+                    return table.ears.values().flatten().for_each(|ear| ear.tell(true));
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn tell<S>(&mut self, event: &Event<S>) {
+        if event.mask.contains(EventMask::Q_OVERFLOW) {
+            // Watches stay; what they had to say is found by looking.
+            return self.ears.values().flatten().for_each(|ear| ear.tell(false));
+        }
+        let is_lost = event.mask.intersects(LOST);
+        self.ears.get(&event.wd).into_iter().flatten().for_each(|ear| ear.tell(is_lost));
+        if event.mask.contains(EventMask::IGNORED) {
+            self.ears.remove(&event.wd);
+        }
+    }
+}
+
+impl Ear {
+    fn tell(&self, is_lost: bool) {
+        if is_lost {
+            self.is_lost.store(true, Ordering::Release);
+        }
+        self.news.notify_one();
+    }
+}
+
+/// What says that a watched directory is not the one at its path any more.
+const LOST: EventMask =
+    EventMask::DELETE_SELF.union(EventMask::MOVE_SELF).union(EventMask::IGNORED).union(EventMask::UNMOUNT);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const MASK: WatchMask = WatchMask::CREATE.union(WatchMask::DELETE_SELF).union(WatchMask::MOVE_SELF);
+
+    async fn is_told(listener: &Listener) -> bool {
+        timeout(Duration::from_secs(20), listener.heard()).await.is_ok()
+    }
+
+    fn instances() -> usize {
+        let links =
+            fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        links.filter(|link| link.as_os_str() == "anon_inode:inotify").count()
+    }
+
+    #[tokio::test]
+    async fn all_that_a_process_watches_takes_one_instance_and_each_hears_of_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let listeners: Vec<Listener> = (0..200).map(|_| Listener::new().unwrap()).collect();
+        for (number, listener) in listeners.iter().enumerate() {
+            let dir = root.path().join(format!("{}", number / 2));
+            fs::create_dir_all(&dir).unwrap();
+            assert!(listener.watch(&dir, MASK).unwrap());
+        }
+        assert_eq!(instances(), 1);
+        fs::write(root.path().join("7/x"), "").unwrap();
+        assert!(is_told(&listeners[14]).await && is_told(&listeners[15]).await);
+        assert!(!listeners[14].forget());
+        assert!(listeners[16].heard().now_or_never().is_none(), "nothing has happened there");
+        assert!(!listeners[0].watch(&root.path().join("missing"), MASK).unwrap());
+    }
+
+    #[tokio::test]
+    async fn whoever_goes_leaves_the_others_their_watches_and_a_directory_that_goes_is_lost() {
+        let root = tempfile::tempdir().unwrap();
+        let [one, other] = [(); 2].map(|()| Listener::new().unwrap());
+        assert!(one.watch(root.path(), MASK).unwrap() && other.watch(root.path(), MASK).unwrap());
+        drop(one);
+        fs::write(root.path().join("x"), "").unwrap();
+        assert!(is_told(&other).await && !other.forget());
+        let there = root.path().with_extension("moved");
+        fs::rename(root.path(), &there).unwrap();
+        assert!(is_told(&other).await && other.forget());
+        fs::rename(there, root.path()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_ran_over_tells_everybody_to_look() {
+        let root = tempfile::tempdir().unwrap();
+        let listener = Listener::new().unwrap();
+        assert!(listener.watch(root.path(), MASK).unwrap());
+        let event: Event<&std::ffi::OsStr> = {
+            let wd = listener.hub.lock().watches.add(root.path(), MASK).unwrap();
+            Event { wd, mask: EventMask::Q_OVERFLOW, cookie: 0, name: None }
+        };
+        listener.hub.lock().tell(&event);
+        assert!(is_told(&listener).await && !listener.forget());
+    }
+}

@@ -1,0 +1,374 @@
+//! Notices to this cluster's route agents: what this gateway finds of its siblings and of itself, at once.
+//!
+//! ```text
+//!   pipeline's board ──▶ ┌────────────────┐ ──notices──▶ route agents
+//!   control loop ──────▶ │ thread, socket │ ◀──hellos─── UDP 4801
+//!                        └────────────────┘
+//! ```
+//!
+//! What is said when, and to whom, is decided in [`trieste_control::notice`]. The worker that writes on the board wakes the
+//! thread that sends: one of its own, so that nothing that the control loop does keeps a notice waiting.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rand_core::{OsRng, RngCore as _};
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+use trieste_control::admin::Severity;
+use trieste_control::api::NoticeKey;
+use trieste_control::conditions::Conditions;
+use trieste_control::notice::message::{MAX_DATAGRAM, challenge};
+use trieste_control::notice::{Answer, GatewayKey, PublicKey, SigningKey, Speaker, State, Subscribers, Word};
+use trieste_control::udp;
+use trieste_packet::CableId;
+use trieste_pipeline::{Board, PathState};
+use zeroize::Zeroizing;
+
+use crate::devices::OUTER_MARK;
+use crate::state;
+
+/// Ours: how soon a socket that could not be opened is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// Ours: a condition's name.
+const NOT_SENT: &str = "NoticesNotSent";
+/// The file with the seed of the key pair and the number of the last run.
+const FILE: &str = "notice.key";
+
+/// What notices are about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subjects {
+    /// The cables to the other gateways of this cluster.
+    pub siblings: BTreeMap<GatewayKey, CableId>,
+    /// The cables to gateways of remote clusters.
+    pub remote: BTreeSet<CableId>,
+    /// Whether others are to be preferred: this gateway is about to stop, or has just started.
+    pub is_draining: bool,
+}
+
+/// How many notices were sent, and to how many agents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NoticeNumbers {
+    /// Datagrams.
+    pub sent: u64,
+    /// Datagrams that the kernel did not take.
+    pub failed: u64,
+    /// Agents at present.
+    pub agents: usize,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    sent: AtomicU64,
+    failed: AtomicU64,
+    agents: AtomicUsize,
+    is_greeted: AtomicBool,
+}
+
+/// The notices of this gateway. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Notices {
+    key: PublicKey,
+    subjects: watch::Sender<Subjects>,
+    counters: Arc<Counters>,
+}
+
+impl Notices {
+    /// Starts to listen at `local`, the address at which route agents know this gateway, and to speak, at once when
+    /// `changes` says that the board has changed. With port 0 nobody is told anything.
+    ///
+    /// # Errors
+    /// There can be no more threads.
+    pub fn start(
+        cable_name: &str,
+        local: SocketAddr,
+        state_dir: Option<&Path>,
+        (board, changes): (Arc<Board>, watch::Receiver<u64>),
+        conditions: Conditions,
+    ) -> io::Result<Self> {
+        let (signing, boot) = identity(state_dir);
+        let key = signing.public();
+        let speaker = Speaker::new(GatewayKey::of_cable(cable_name), signing, boot, Instant::now());
+        let (subjects, watched) = watch::channel(Subjects::default());
+        let counters = Arc::new(Counters::default());
+        let office = Office {
+            own: local.ip(),
+            speaker,
+            subscribers: Subscribers::new(random()),
+            board,
+            counters: Arc::clone(&counters),
+        };
+        if local.port() != 0 {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let run = move || runtime.block_on(office.run(local, watched, changes, &conditions));
+            std::thread::Builder::new().name("notices".to_owned()).spawn(run)?;
+        }
+        Ok(Self { key, subjects, counters })
+    }
+
+    /// What agents check this gateway's notices with; for its Endpoint among its siblings.
+    #[must_use]
+    pub fn key(&self) -> NoticeKey {
+        self.key.0
+    }
+
+    /// How many were sent.
+    #[must_use]
+    pub fn numbers(&self) -> NoticeNumbers {
+        let Counters { sent, failed, agents, .. } = &*self.counters;
+        NoticeNumbers {
+            sent: sent.load(Ordering::Relaxed),
+            failed: failed.load(Ordering::Relaxed),
+            agents: agents.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Says which cables notices are about.
+    pub fn set_paths(&self, siblings: BTreeMap<GatewayKey, CableId>, remote: BTreeSet<CableId>) {
+        self.subjects.send_if_modified(|last| {
+            let is_news = last.siblings != siblings || last.remote != remote;
+            (last.siblings, last.remote) = (siblings, remote);
+            is_news
+        });
+    }
+
+    /// Whether the route agent of this gateway's own node has said hello: it knows of this gateway, and has made the node
+    /// ready for it.
+    #[must_use]
+    pub fn is_greeted(&self) -> bool {
+        self.counters.is_greeted.load(Ordering::Relaxed)
+    }
+
+    /// Says whether others are to be preferred: this gateway is about to stop, or has just started.
+    pub fn set_draining(&self, is_draining: bool) {
+        self.subjects
+            .send_if_modified(|last| std::mem::replace(&mut last.is_draining, is_draining) != is_draining);
+    }
+}
+
+/// What a gateway says of itself and its siblings, by the board.
+#[must_use]
+pub fn word(paths: &Subjects, board: &Board) -> Word {
+    let siblings = paths.siblings.iter().map(|(key, cable)| (*key, said(board.state(*cable))));
+    let states = |cables: &mut dyn Iterator<Item = &CableId>| -> Vec<PathState> {
+        cables.map(|cable| board.state(*cable)).collect()
+    };
+    let (near, far) = (states(&mut paths.siblings.values()), states(&mut paths.remote.iter()));
+    let is_cut = |states: &[PathState]| !states.is_empty() && states.iter().all(|s| *s == PathState::Down);
+    // With nobody to reach nothing can be wrong with it.
+    let is_down = is_cut(&far) && (near.is_empty() || is_cut(&near));
+    let watched: Vec<&PathState> =
+        near.iter().chain(&far).filter(|state| **state != PathState::Unwatched).collect();
+    let usable = watched.iter().filter(|state| state.is_passable()).count();
+    let health = (usable * 255).checked_div(watched.len()).and_then(|health| u8::try_from(health).ok());
+    let state = match (is_down, paths.is_draining) {
+        (true, _) => State::Down,
+        (false, true) => State::Draining,
+        (false, false) => State::Up,
+    };
+    Word { state, health: health.unwrap_or(u8::MAX), siblings: siblings.collect() }
+}
+
+/// A sibling whose path is held is not used by us, and need not be by anybody. That it drains it says itself.
+fn said(state: PathState) -> State {
+    match state {
+        PathState::Down | PathState::Held => State::Down,
+        PathState::Unwatched | PathState::Up | PathState::Draining => State::Up,
+    }
+}
+
+struct Office {
+    own: IpAddr,
+    speaker: Speaker,
+    subscribers: Subscribers,
+    board: Arc<Board>,
+    counters: Arc<Counters>,
+}
+
+impl Office {
+    /// Until nobody says any more what notices are about.
+    async fn run(
+        mut self,
+        local: SocketAddr,
+        mut subjects: watch::Receiver<Subjects>,
+        mut changes: watch::Receiver<u64>,
+        conditions: &Conditions,
+    ) {
+        let Some(socket) = open(local, &mut subjects, conditions).await else { return };
+        let mut buffer = [0; MAX_DATAGRAM + 1];
+        loop {
+            self.speak(&socket, &subjects);
+            tokio::select! {
+                // What is new comes before everything else.
+                biased;
+                // Workers outlive this thread; where they do not, nothing changes any more.
+                Ok(()) = changes.changed() => {}
+                changed = subjects.changed() => if changed.is_err() {
+                    return;
+                },
+                received = socket.recv_from(&mut buffer) => if let Ok((length, from)) = received {
+                    self.hear(&socket, &buffer[..length], from);
+                },
+                () = sleep_until(self.speaker.poll_timeout().into()) => {}
+            }
+        }
+    }
+
+    /// Sends what is due.
+    fn speak(&mut self, socket: &UdpSocket, subjects: &watch::Receiver<Subjects>) {
+        let now = Instant::now();
+        let word = word(&subjects.borrow(), &self.board);
+        self.speaker.say(&word, now);
+        self.subscribers.expire(now);
+        self.counters.agents.store(self.subscribers.len(), Ordering::Relaxed);
+        while let Some(datagram) = self.speaker.poll_transmit(now) {
+            for agent in self.subscribers.iter() {
+                count(&self.counters, &socket.try_send_to(datagram, agent));
+            }
+        }
+    }
+
+    fn hear(&mut self, socket: &UdpSocket, datagram: &[u8], from: SocketAddr) {
+        let answer = self.subscribers.take(datagram, from, Instant::now());
+        if matches!(answer, Answer::Welcome | Answer::Known) && from.ip() == self.own {
+            self.counters.is_greeted.store(true, Ordering::Relaxed);
+        }
+        let sent = match answer {
+            Answer::Challenge(cookie) => socket.try_send_to(&challenge(cookie), from),
+            Answer::Welcome => match self.speaker.newest() {
+                Some(newest) => socket.try_send_to(newest, from),
+                None => return,
+            },
+            Answer::Known | Answer::Nothing => return,
+        };
+        count(&self.counters, &sent);
+    }
+}
+
+/// Opens the socket, as soon as that can be done; `None` when nobody is to be told any more.
+async fn open(
+    local: SocketAddr,
+    subjects: &mut watch::Receiver<Subjects>,
+    conditions: &Conditions,
+) -> Option<UdpSocket> {
+    loop {
+        match udp::marked(local, OUTER_MARK).and_then(UdpSocket::from_std) {
+            Ok(socket) => {
+                conditions.put(NOT_SENT, Severity::Warning, "", None);
+                return Some(socket);
+            }
+            Err(error) => {
+                let text = format!(
+                    "route agents are not told which gateways live: UDP port {} of {}: {error}; notice-port chooses \
+                     another, on gateways and route agents alike",
+                    local.port(),
+                    local.ip()
+                );
+                conditions.put(NOT_SENT, Severity::Warning, "", Some(text));
+            }
+        }
+        tokio::select! {
+            changed = subjects.changed() => if changed.is_err() {
+                return None;
+            },
+            () = tokio::time::sleep(RETRY) => {}
+        }
+    }
+}
+
+/// What is not sent is sent again soon; a full queue is no reason to keep the others waiting.
+fn count(counters: &Counters, sent: &io::Result<usize>) {
+    let counter = if sent.is_ok() { &counters.sent } else { &counters.failed };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn random() -> Zeroizing<[u8; 32]> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    OsRng.fill_bytes(&mut bytes[..]);
+    bytes
+}
+
+/// The key pair, and a number for this run that is greater than all before. Kept on disk, so that agents that cannot read
+/// the store at present believe a gateway that has started again.
+fn identity(state_dir: Option<&Path>) -> (SigningKey, u64) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+    let path = state_dir.map(|dir| dir.join(FILE));
+    let kept = path.as_deref().and_then(|path| std::fs::read_to_string(path).ok());
+    let (seed, last) = kept.as_deref().and_then(read).unwrap_or_else(|| (random(), 0));
+    let boot = now.max(last.saturating_add(1));
+    if let Some(path) = &path {
+        let text = Zeroizing::new(format!("{} {boot}\n", STANDARD.encode(&seed[..])));
+        if let Err(error) = state::write(path, &text) {
+            tracing::warn!(%error, "the key of notices cannot be kept; a restart needs a new one");
+        }
+    }
+    (SigningKey::from_seed(&seed), boot)
+}
+
+fn read(text: &str) -> Option<(Zeroizing<[u8; 32]>, u64)> {
+    let (seed, boot) = text.trim().split_once(' ')?;
+    let seed = Zeroizing::new(STANDARD.decode(seed).ok()?);
+    Some((Zeroizing::new(seed.as_slice().try_into().ok()?), boot.parse().ok()?))
+}
+
+/// Forgets the key.
+///
+/// # Errors
+/// What the kernel says; that there was nothing is no error.
+pub(crate) fn forget(dir: &Path) -> io::Result<()> {
+    state::remove(dir, &[FILE])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_the_key_of_the_one_before_and_a_greater_number_even_if_the_clock_went_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, boot) = identity(Some(dir.path()));
+        let (second, next) = identity(Some(dir.path()));
+        assert_eq!(first.public(), second.public());
+        assert!(next > boot);
+        let later = u64::MAX - 5;
+        let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
+        let seed = text.split(' ').next().unwrap();
+        std::fs::write(dir.path().join(FILE), format!("{seed} {later}\n")).unwrap();
+        assert_eq!(identity(Some(dir.path())).1, later + 1);
+        std::fs::write(dir.path().join(FILE), "nonsense").unwrap();
+        assert_ne!(identity(Some(dir.path())).0.public(), first.public());
+        forget(dir.path()).unwrap();
+        assert_ne!(identity(None).0.public(), identity(None).0.public());
+    }
+
+    #[test]
+    fn what_is_said_follows_from_the_board() {
+        let board = Board::new();
+        let (near, far, own) = (CableId(1), CableId(2), GatewayKey(7));
+        let paths = Subjects { siblings: [(own, near)].into(), remote: [far].into(), is_draining: false };
+        let say = |near_state: PathState, far_state: PathState, paths: &Subjects| {
+            board.set_state(near, near_state);
+            board.set_state(far, far_state);
+            let word = word(paths, &board);
+            (word.state, word.health, word.siblings.get(&own).copied())
+        };
+        use PathState::{Down, Held, Unwatched, Up};
+        assert_eq!(say(Up, Up, &paths), (State::Up, 255, Some(State::Up)));
+        assert_eq!(say(Down, Up, &paths), (State::Up, 127, Some(State::Down)));
+        assert_eq!(say(Held, Unwatched, &paths), (State::Up, 255, Some(State::Down)));
+        assert_eq!(say(Down, Down, &paths), (State::Down, 0, Some(State::Down)));
+        let draining = Subjects { is_draining: true, ..paths.clone() };
+        assert_eq!(say(Up, Up, &draining), (State::Draining, 255, Some(State::Up)));
+        let alone = Subjects { remote: BTreeSet::new(), ..paths };
+        assert_eq!(say(Down, Up, &alone), (State::Up, 0, Some(State::Down)), "nobody to reach");
+    }
+}

@@ -1,0 +1,250 @@
+//! Follows services and the nodes that take packets for them, for the workers to deliver by.
+//!
+//! ```text
+//!   RouteAgent objects ─▶ Nodes: who takes packets, at which address ─┐
+//!                           │ this node does?                         ├─▶ snapshot ─▶ workers
+//!                           └─▶ Services, EndpointSlices ─▶ catalogue ┘
+//! ```
+//!
+//! Whether packets for services go straight to their nodes is decided by the route agents: they know whether the cluster
+//! has several active gateways, say so in their objects once the node is ready, and go on with it when all gateways but
+//! one are gone. While this node's route agent does not say so, kube-proxy has them, and no service is even read.
+
+use std::collections::BTreeMap;
+use std::future::{Future, pending};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use futures::StreamExt as _;
+use ipnet::IpNet;
+use tokio::sync::watch;
+use trieste_control::admin::Severity;
+use trieste_control::api::{Kind, Object, Resource as _, RouteAgent};
+use trieste_control::conditions::Conditions;
+use trieste_control::services::{Followed, follow};
+use trieste_control::store::{AnyStore, Store as _, StoreEvent};
+use trieste_pipeline::services::Services;
+
+use crate::tables;
+
+/// How long a node counts after its route agent has taken its object away, as it does when it stops: what it has written
+/// into the kernel stays, and a new one is about to come. A node that is gone is told by its back ends.
+const AFTER_STOP: Duration = Duration::from_secs(120);
+/// Most nodes that are followed.
+const MOST_NODES: usize = 10_000;
+
+/// What is followed, and for whom.
+pub(crate) struct Following {
+    pub(crate) store: AnyStore,
+    pub(crate) namespace: String,
+    /// The name of this node's object.
+    pub(crate) node: String,
+    /// Networks that cluster IPs are of.
+    pub(crate) networks: Vec<IpNet>,
+    /// What the workers deliver by.
+    pub(crate) services: Arc<ArcSwap<Services>>,
+    pub(crate) conditions: Conditions,
+}
+
+type Follower = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Following {
+    /// Follows for ever.
+    pub(crate) async fn run(self) {
+        let mut events = self.store.list_watch(Kind::RouteAgent, &self.namespace);
+        let (sender, mut known) = watch::channel(Followed::default());
+        let sender = Arc::new(sender);
+        let mut nodes = Nodes::default();
+        let mut follower: Option<Follower> = None;
+        let mut generation = 0;
+        loop {
+            let is_on = nodes.address(&self.node).is_some();
+            if is_on != follower.is_some() {
+                tracing::info!(is_on, "packets for services go straight to the nodes that serve them");
+                follower = is_on.then(|| self.follower(&sender));
+                if !is_on {
+                    sender.send_replace(Followed::default());
+                }
+            }
+            generation += 1;
+            self.publish(generation, &nodes, &known.borrow_and_update());
+            loop {
+                let is_news = tokio::select! {
+                    event = events.next() => match event {
+                        Some(event) => nodes.take(&event, Instant::now()),
+                        None => return,
+                    },
+                    _ = known.changed() => true,
+                    () = polled(&mut follower) => { follower = None; true }
+                    () = until(nodes.next_end()) => nodes.end(Instant::now()),
+                };
+                if is_news {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn follower(&self, sender: &Arc<watch::Sender<Followed>>) -> Follower {
+        let (store, sender) = (self.store.clone(), Arc::clone(sender));
+        Box::pin(async move { follow(&store, &sender).await })
+    }
+
+    fn publish(&self, generation: u64, nodes: &Nodes, known: &Followed) {
+        let message = known.away.as_ref().map(|error| {
+            format!("services cannot be read: {error}; packets for them go where their back ends were known to be, else to kube-proxy on this node")
+        });
+        self.conditions.put("ServicesNotKnown", Severity::Warning, "", message);
+        let before = self.services.load();
+        let next = match (nodes.address(&self.node), &known.catalogue) {
+            (Some(own), Some(catalogue)) => {
+                tables::deliver(generation, &self.networks, own, &nodes.addresses(), catalogue, &before)
+            }
+            _ if before.is_empty() => return,
+            _ => Services::default(),
+        };
+        let is_cut =
+            known.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_cut) || next.left_out() > 0;
+        let message = is_cut.then(|| {
+            "this cluster has more services or back ends than a gateway delivers to; kube-proxy on this node has the rest, which does not work with several active gateways".to_owned()
+        });
+        self.conditions.put("TooManyServices", Severity::Warning, "", message);
+        self.services.store(Arc::new(next));
+    }
+}
+
+/// Nodes that take packets for services.
+#[derive(Debug, Default)]
+struct Nodes {
+    nodes: BTreeMap<String, Node>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Node {
+    address: IpAddr,
+    /// Until when it counts though its object does not say so any more.
+    until: Option<Instant>,
+}
+
+impl Nodes {
+    /// Takes in an event; gives whether something may follow from it.
+    fn take(&mut self, event: &StoreEvent, now: Instant) -> bool {
+        match event {
+            StoreEvent::Listed(objects) => {
+                let said: BTreeMap<&str, IpAddr> = objects.iter().filter_map(read).collect();
+                let mut is_news = false;
+                for (name, node) in &mut self.nodes {
+                    if !said.contains_key(name.as_str()) && node.until.is_none() {
+                        node.until = Some(now + AFTER_STOP);
+                        is_news = true;
+                    }
+                }
+                said.into_iter().fold(is_news, |is_news, (name, address)| self.put(name, address) || is_news)
+            }
+            StoreEvent::Applied(object) => match read(object) {
+                Some((name, address)) => self.put(name, address),
+                None => self.fade(&object.metadata.name, now),
+            },
+            StoreEvent::Deleted(object) => self.fade(&object.metadata.name, now),
+            // What was known stays; the store's absence is told elsewhere.
+            StoreEvent::Unavailable(_) | _ => false,
+        }
+    }
+
+    fn put(&mut self, name: &str, address: IpAddr) -> bool {
+        let node = Node { address, until: None };
+        if self.nodes.len() >= MOST_NODES && !self.nodes.contains_key(name) {
+            return false;
+        }
+        self.nodes.insert(name.to_owned(), node).is_none_or(|before| before.address != address)
+    }
+
+    fn fade(&mut self, name: &str, now: Instant) -> bool {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.until.get_or_insert(now + AFTER_STOP);
+        }
+        // It still counts, for now.
+        false
+    }
+
+    fn next_end(&self) -> Option<Instant> {
+        self.nodes.values().filter_map(|node| node.until).min()
+    }
+
+    fn end(&mut self, now: Instant) -> bool {
+        let before = self.nodes.len();
+        self.nodes.retain(|_, node| node.until.is_none_or(|until| now < until));
+        self.nodes.len() != before
+    }
+
+    fn address(&self, name: &str) -> Option<IpAddr> {
+        self.nodes.get(name).map(|node| node.address)
+    }
+
+    fn addresses(&self) -> BTreeMap<String, IpAddr> {
+        self.nodes.iter().map(|(name, node)| (name.clone(), node.address)).collect()
+    }
+}
+
+/// A node's name, and where it takes packets for services.
+fn read(object: &Object) -> Option<(&str, IpAddr)> {
+    let agent = RouteAgent::from_object(object).ok()?;
+    Some((object.metadata.name.as_str(), agent.services_address()?))
+}
+
+async fn polled(follower: &mut Option<Follower>) {
+    match follower {
+        Some(follower) => follower.await,
+        None => pending().await,
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trieste_control::api::{RouteAgentStatus, annotation};
+
+    use super::*;
+
+    fn agent(name: &str, address: Option<&str>) -> Object {
+        let status = RouteAgentStatus { version: "v1".to_owned(), ..RouteAgentStatus::default() };
+        let mut agent = RouteAgent::new("ns", name, status).unwrap();
+        agent.metadata.annotations.insert(annotation::ROUTE_AGENT.to_owned(), "v1".to_owned());
+        let address = address.map(|address| (annotation::SERVICES.to_owned(), address.to_owned()));
+        agent.metadata.annotations.extend(address);
+        agent.to_object()
+    }
+
+    #[test]
+    fn a_node_counts_for_a_while_after_its_route_agent_has_stopped() {
+        let (mut nodes, start) = (Nodes::default(), Instant::now());
+        let list = vec![agent("w1", Some("172.31.9.3")), agent("w2", None), agent("w3", Some("nonsense"))];
+        assert!(nodes.take(&StoreEvent::Listed(list), start));
+        assert_eq!(nodes.addresses().len(), 1);
+        assert!(!nodes.take(&StoreEvent::Deleted(agent("w1", Some("172.31.9.3"))), start));
+        assert!(!nodes.end(start + AFTER_STOP / 2) && nodes.address("w1").is_some());
+        assert!(!nodes.take(&StoreEvent::Applied(agent("w1", Some("172.31.9.3"))), start), "it is back");
+        assert_eq!(nodes.next_end(), None);
+        nodes.take(&StoreEvent::Applied(agent("w1", None)), start);
+        assert!(nodes.end(start + AFTER_STOP) && nodes.address("w1").is_none());
+    }
+
+    #[test]
+    fn a_list_that_does_not_name_a_node_any_more_is_a_deletion_that_was_missed() {
+        let (mut nodes, start) = (Nodes::default(), Instant::now());
+        nodes.take(&StoreEvent::Applied(agent("w1", Some("172.31.9.3"))), start);
+        nodes.take(&StoreEvent::Listed(Vec::new()), start);
+        assert!(nodes.next_end().is_some());
+        assert!(nodes.take(&StoreEvent::Applied(agent("w2", Some("fd31::3"))), start));
+        assert!(nodes.take(&StoreEvent::Applied(agent("w2", Some("fd31::4"))), start), "another address");
+    }
+}

@@ -1,0 +1,222 @@
+//! Which Endpoints there are cables to, and which not and why. Each version of an object is read once.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use trieste_cables::{CableKind, Site};
+use trieste_control::admin::RefusedCluster;
+use trieste_control::api::{Endpoint, EndpointFacts, EndpointSpec};
+use trieste_control::members::{MOST_PATHS, Member, Target};
+
+use super::{Local, Peer, Role, ends};
+
+/// Most siblings that there are cables to: with ours as many gateways as a cluster may have.
+const MOST_SIBLINGS: usize = MOST_PATHS - 1;
+
+/// Endpoints, sorted into those to connect to and those not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// Of remote clusters, to connect to: oldest cluster first, and within a cluster the newest Endpoint first.
+    pub peers: Vec<Arc<Peer>>,
+    /// Of our own cluster, by cable name.
+    pub siblings: Vec<Arc<Peer>>,
+    /// Not, and why.
+    pub refused: Vec<RefusedCluster>,
+}
+
+/// Reads Endpoints, each version of an object once.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// By whether it is a sibling's, and by name.
+    known: BTreeMap<(bool, String), Known>,
+    reads: u64,
+}
+
+/// What an object was found to say.
+#[derive(Debug)]
+struct Known {
+    resource_version: Option<String>,
+    uid: Option<String>,
+    result: Result<Arc<Peer>, String>,
+}
+
+impl Known {
+    fn is_of(&self, endpoint: &Endpoint) -> bool {
+        let metadata = &endpoint.metadata;
+        match (&self.resource_version, &metadata.resource_version) {
+            (Some(known), Some(newest)) => known == newest && self.uid == metadata.uid,
+            _ => self
+                .result
+                .as_ref()
+                .is_ok_and(|peer| peer.spec == endpoint.spec && peer.created == metadata.creation_timestamp),
+        }
+    }
+}
+
+impl Reader {
+    /// Reads remote gateways and siblings, which are all that there are.
+    pub fn read(
+        &mut self,
+        targets: &[Target],
+        siblings: &[Member],
+        local: &Local,
+        kind: &dyn CableKind,
+    ) -> Admitted {
+        let mut admitted = Admitted::default();
+        let mut before = std::mem::take(&mut self.known);
+        let siblings = siblings.iter().map(|sibling| (&sibling.endpoint, Role::Sibling));
+        let ages = targets.iter().map(|target| (target.endpoint.spec.cluster_id.as_str(), target.since));
+        let ages: BTreeMap<&str, Option<Timestamp>> = ages.collect();
+        let targets = targets
+            .iter()
+            .map(|target| (&target.endpoint, if target.is_for_all { Role::Member } else { Role::Sole }));
+        // A target is of another cluster, a sibling of ours: nobody is both.
+        let is_in_place = |(endpoint, role): &(&Endpoint, Role)| {
+            (endpoint.spec.cluster_id == local.cluster_id) == (*role == Role::Sibling)
+        };
+        for (endpoint, role) in siblings.chain(targets).filter(is_in_place) {
+            let key = (role == Role::Sibling, endpoint.metadata.name.clone());
+            let mut known = match before.remove(&key) {
+                Some(known) if known.is_of(endpoint) => known,
+                older => self.read_one(endpoint, role, older, kind),
+            };
+            match &mut known.result {
+                Ok(peer) => {
+                    if peer.role != role {
+                        Arc::make_mut(peer).role = role;
+                    }
+                    let all =
+                        if role == Role::Sibling { &mut admitted.siblings } else { &mut admitted.peers };
+                    all.push(Arc::clone(peer));
+                }
+                Err(reason) => admitted.refused.push(RefusedCluster {
+                    cluster: endpoint.spec.cluster_id.clone(),
+                    endpoint: Some(endpoint.metadata.name.clone()),
+                    reason: reason.clone(),
+                }),
+            }
+            self.known.insert(key, known);
+        }
+        admitted.siblings.sort_by(|a, b| a.facts.cable_name.cmp(&b.facts.cable_name));
+        order(&mut admitted.peers, &ages);
+        refuse_doubles(&mut admitted, kind.identity_is());
+        refuse_crowds(&mut admitted);
+        admitted
+    }
+
+    /// How often an object was read since the start: once for each version of each Endpoint.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    fn read_one(
+        &mut self,
+        endpoint: &Endpoint,
+        role: Role,
+        older: Option<Known>,
+        kind: &dyn CableKind,
+    ) -> Known {
+        self.reads += 1;
+        let result = match (read(endpoint, role, kind), older.map(|known| known.result)) {
+            // Labels or annotations changed: nothing for us.
+            (Ok(peer), Some(Ok(older))) if peer == *older => Ok(older),
+            (result, _) => result.map(Arc::new),
+        };
+        let metadata = &endpoint.metadata;
+        Known { resource_version: metadata.resource_version.clone(), uid: metadata.uid.clone(), result }
+    }
+}
+
+fn read(endpoint: &Endpoint, role: Role, kind: &dyn CableKind) -> Result<Peer, String> {
+    let spec = &endpoint.spec;
+    let facts = spec.parse().map_err(|error| error.to_string())?;
+    if facts.backend != kind.name() {
+        return Err(format!("its cable driver is {:?}, ours is {:?}", facts.backend, kind.name()));
+    }
+    if facts.subnets.is_empty() {
+        return Err("it publishes no subnets".to_owned());
+    }
+    let identity = kind.identity(&ends(role, site(&facts, spec))).map_err(|error| error.to_string())?;
+    Ok(Peer {
+        role,
+        name: endpoint.metadata.name.clone(),
+        spec: spec.clone(),
+        identity,
+        created: endpoint.metadata.creation_timestamp,
+        facts,
+    })
+}
+
+/// An Endpoint's end of a cable.
+#[must_use]
+pub fn site(facts: &EndpointFacts, spec: &EndpointSpec) -> Site {
+    Site {
+        cable_name: facts.cable_name.clone(),
+        private_ip: facts.private_ip,
+        subnets: facts.subnets.clone(),
+        backend_config: spec.backend_config.clone(),
+    }
+}
+
+/// Oldest cluster first, by `ages`; within a cluster the newest Endpoint first. Names break ties.
+fn order(peers: &mut [Arc<Peer>], ages: &BTreeMap<&str, Option<Timestamp>>) {
+    peers.sort_by_cached_key(|peer| {
+        let cluster = &peer.facts.cluster_id;
+        (ages.get(cluster.as_str()).copied(), cluster.clone(), Reverse(peer.created), peer.name.clone())
+    });
+}
+
+/// Two Endpoints with one key cannot be told apart on the wire, two with one cable name nowhere else: the first stays, and
+/// siblings come before all others.
+fn refuse_doubles(admitted: &mut Admitted, identity_is: &str) {
+    let mut keys: BTreeMap<[u8; 32], String> = BTreeMap::new();
+    let mut cables: BTreeMap<String, String> = BTreeMap::new();
+    let refused = &mut admitted.refused;
+    let mut is_first = |peer: &mut Arc<Peer>| {
+        if let Some(other) = keys.get(&peer.identity) {
+            refused.push(refusal(peer, format!("it has the same {identity_is} as Endpoint {other}")));
+            return false;
+        }
+        // NAT discovery and health checks know a peer by this name alone: nobody may take another's.
+        if let Some(other) = cables.get(&peer.facts.cable_name) {
+            let reason = format!(
+                "field `spec.cable_name`: `{}` is already that of Endpoint {other}",
+                peer.facts.cable_name
+            );
+            refused.push(refusal(peer, reason));
+            return false;
+        }
+        keys.insert(peer.identity, peer.name.clone());
+        cables.insert(peer.facts.cable_name.clone(), peer.name.clone());
+        true
+    };
+    admitted.siblings.retain_mut(&mut is_first);
+    admitted.peers.retain_mut(&mut is_first);
+}
+
+/// Of a cluster with too many Endpoints the newest stay, of our own the first by name.
+fn refuse_crowds(admitted: &mut Admitted) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let refused = &mut admitted.refused;
+    admitted.peers.retain(|peer| {
+        let count = counts.entry(peer.facts.cluster_id.clone()).or_default();
+        *count += 1;
+        if *count > MOST_PATHS {
+            let reason = format!("its cluster has {MOST_PATHS} newer ones: delete those that are gone");
+            refused.push(refusal(peer, reason));
+            return false;
+        }
+        true
+    });
+    for peer in admitted.siblings.drain(MOST_SIBLINGS.min(admitted.siblings.len())..) {
+        let reason = format!("a cluster has at most {MOST_PATHS} gateways: delete those that are gone");
+        refused.push(refusal(&peer, reason));
+    }
+}
+
+fn refusal(peer: &Peer, reason: String) -> RefusedCluster {
+    RefusedCluster { cluster: peer.facts.cluster_id.clone(), endpoint: Some(peer.name.clone()), reason }
+}

@@ -1,0 +1,38 @@
+//! What is settled about probes.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How often a path that carries no packets is probed, if that is longer than the interval of one that does.
+pub const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How paths are probed; the same for all paths of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// How often a path that carries packets is probed, in whole milliseconds.
+    pub interval: Duration,
+    /// After how many intervals of silence a path that has shown no jitter is down.
+    pub multiplier: u8,
+    /// Whether the largest packet that gets through is found out (RFC 8899).
+    pub probes_mtu: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { interval: Duration::from_millis(20), multiplier: 3, probes_mtu: true }
+    }
+}
+
+/// What probing one path takes. Its far end has said that it understands probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    /// Source of what is sent inside the cable: ours, of the same family as `to`, and such that the cable takes it.
+    pub from: IpAddr,
+    /// Destination of what is sent inside the cable: an address of the far end's.
+    pub to: IpAddr,
+    /// Largest inner packet that the path could take, in bytes.
+    pub most_bytes: u16,
+    /// Whether it leads to a sibling. The cluster's nodes count on being told when one dies, so that its path is probed as
+    /// quickly as the gateway's other paths whenever one of these carries packets.
+    pub is_sibling: bool,
+}

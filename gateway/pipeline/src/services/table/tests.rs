@@ -1,0 +1,105 @@
+use super::*;
+use crate::services::pins::Pins;
+
+fn node(index: u8) -> ServiceNode {
+    let address = IpAddr::from([172, 31, 9, index]);
+    ServiceNode { address, mac: [2, 0x54, 172, 31, 9, index] }
+}
+
+fn front(port: u16) -> Frontend {
+    Frontend { address: "10.96.0.10".parse().unwrap(), protocol: 6, port }
+}
+
+fn flow(client: u8, source_port: u16, port: u16) -> FlowKey {
+    FlowKey::new([10, 2, 0, client].into(), "10.96.0.10".parse().unwrap(), 6, source_port, port)
+}
+
+fn backends(used: &[(u8, u32)], others: &[u8]) -> Backends {
+    Backends {
+        used: used.iter().map(|(index, weight)| (node(*index).address, *weight)).collect(),
+        others: others.iter().map(|index| node(*index).address).collect(),
+        keeps_clients: false,
+    }
+}
+
+/// A snapshot with one service at port 80; nodes 1 to 4 take packets, 1 is the gateway's own.
+fn services(generation: u64, backends: &Backends) -> Services {
+    let networks = ["10.96.0.0/16".parse().unwrap()];
+    let mut builder = ServicesBuilder::new(generation, &networks, node(1), (1..=4).map(node), 4800, None);
+    builder.service(front(80), backends);
+    builder.build()
+}
+
+#[test]
+fn flows_are_spread_over_nodes_by_their_back_ends_and_every_gateway_picks_alike() {
+    let (first, second) =
+        (services(1, &backends(&[(1, 1), (2, 3)], &[])), services(7, &backends(&[(1, 1), (2, 3)], &[])));
+    let mut counts = [0u32; 2];
+    for port in 0..4000 {
+        let picked = first.node_of(&flow(9, port, 80)).unwrap();
+        assert_eq!(second.node_of(&flow(9, port, 80)), Some(picked));
+        counts[usize::from(picked == node(2).address)] += 1;
+    }
+    assert!((900..1100).contains(&counts[0]), "{counts:?}");
+    assert_eq!(first.node_of(&flow(9, 1, 81)), None, "another port is nobody's");
+}
+
+#[test]
+fn with_affinity_the_port_of_a_client_has_no_say() {
+    let kept = Backends { keeps_clients: true, ..backends(&[(1, 1), (2, 1), (3, 1)], &[]) };
+    let services = services(1, &kept);
+    let mut seen = BTreeSet::new();
+    for client in 0..=255 {
+        let picked = services.node_of(&flow(client, 1, 80));
+        assert!((2..50).all(|port| services.node_of(&flow(client, port, 80)) == picked));
+        seen.insert(picked);
+    }
+    assert_eq!(seen.len(), 3);
+}
+
+#[test]
+fn nodes_that_take_no_packets_are_left_out_and_a_service_without_any_is_the_kernels() {
+    let one = services(1, &backends(&[(2, 1), (9, 5)], &[]));
+    assert!((0..50).all(|port| one.node_of(&flow(1, port, 80)) == Some(node(2).address)));
+    assert!(services(1, &backends(&[(8, 1), (9, 5)], &[2])).is_empty());
+    assert!(one.covers("10.96.7.7".parse().unwrap()) && !one.covers("10.1.0.1".parse().unwrap()));
+    assert!(one.is_own(one.find(node(1).address).unwrap()));
+}
+
+#[test]
+fn a_flow_stays_at_its_node_while_a_back_end_is_there_and_no_longer() {
+    let mut pins = Pins::new(1);
+    let all = services(1, &backends(&[(2, 1), (3, 1)], &[]));
+    let address = |services: &Services, node: Option<NodeId>| node.map(|node| services.node(node).address);
+    let at_two: Vec<FlowKey> = (0..200)
+        .map(|port| flow(1, port, 80))
+        .filter(|flow| address(&all, pins.node(flow, &all)) == Some(node(2).address))
+        .collect();
+    assert!(at_two.len() > 50);
+    let ending = services(2, &backends(&[(3, 1)], &[2]));
+    for flow in &at_two {
+        assert_eq!(address(&ending, pins.peek(flow, &ending)), Some(node(2).address));
+        assert_eq!(address(&ending, pins.node(flow, &ending)), Some(node(2).address));
+    }
+    assert_eq!(address(&ending, pins.node(&flow(2, 7, 80), &ending)), Some(node(3).address), "a new flow");
+    let gone = services(3, &backends(&[(3, 1)], &[]));
+    assert!(at_two.iter().all(|flow| address(&gone, pins.node(flow, &gone)) == Some(node(3).address)));
+}
+
+#[test]
+fn tables_over_the_same_nodes_are_one_and_are_lent_to_the_next_snapshot() {
+    let networks = ["10.96.0.0/16".parse().unwrap()];
+    let build = |generation, before| {
+        let mut builder =
+            ServicesBuilder::new(generation, &networks, node(1), (1..=4).map(node), 4800, before);
+        for port in 80..90 {
+            builder.service(front(port), &backends(&[(1, 1), (2, 1)], &[]));
+        }
+        builder.build()
+    };
+    let first = build(1, None);
+    let second = build(2, Some(&first));
+    assert_eq!((first.len(), first.tables.len(), first.left_out()), (10, 1, 0));
+    let [a, b] = [&first, &second].map(|services| services.tables.values().next().unwrap());
+    assert!(Arc::ptr_eq(a, b));
+}

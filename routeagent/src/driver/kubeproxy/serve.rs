@@ -1,0 +1,28 @@
+//! Packets for services, which gateways send to the nodes that have back ends.
+
+use super::filter::disjoint;
+use crate::admit::Admission;
+use crate::driver::Desired;
+use crate::hostnet::{TABLE_DELIVERY, VX_DEVICE};
+use crate::services::{ServiceRules, ServicesWish};
+use crate::state::ClusterState;
+
+/// Adds the table for them. Before the services are known it stays as it is.
+pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admission) {
+    if !state.services.is_wanted {
+        return;
+    }
+    let Some(services) = state.services.here.as_ref().filter(|_| desired.hostnet.vxlan.is_some()) else {
+        desired.hostnet.services = ServicesWish::AsItIs;
+        return;
+    };
+    let tun = state.own_endpoint().and_then(|_| state.tun());
+    let away = desired.hostnet.routes.iter().filter(|route| route.table == TABLE_DELIVERY);
+    desired.hostnet.services = ServicesWish::Rules(ServiceRules {
+        inlets: tun.into_iter().chain([VX_DEVICE]).map(str::to_owned).collect(),
+        remote: disjoint(admission.remote()),
+        own: disjoint(state.local_networks()),
+        away: disjoint(away.map(|route| &route.destination)),
+        services: (**services).clone(),
+    });
+}

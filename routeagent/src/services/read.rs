@@ -1,0 +1,134 @@
+//! Reads the table back from nftables' JSON. What cannot be ours equals nothing of ours. Pure.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde_json::{Map, Value};
+use trieste_control::services::{Frontend, Protocol};
+
+use super::{Pick, Table, render};
+
+/// What chains of back ends are called.
+const PREFIX: &str = "b-";
+/// The maps' names without their last character.
+const FRONTENDS: &str = "frontends";
+
+/// Reads the output of `nft -j list table inet trieste-services`.
+#[must_use]
+pub fn read(listing: &Value) -> Table {
+    let mut table = Table::default();
+    let objects = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();
+    for object in objects.filter(|object| object.get("metainfo").is_none()) {
+        if let Some(object) = take(object, &mut table) {
+            table.structure.push(object);
+        }
+    }
+    sort(&mut table.structure);
+    table
+}
+
+/// Takes in an object; gives it back, without what differs from one reading to the next, if it is part of the structure.
+fn take(object: &Value, table: &mut Table) -> Option<Value> {
+    let (kind, body) = object.as_object()?.iter().next()?;
+    let mut body = body.as_object()?.clone();
+    for key in ["handle", "packets", "bytes", "comment"] {
+        body.remove(key);
+    }
+    let name = text(&body, if kind == "rule" { "chain" } else { "name" }).to_owned();
+    match kind.as_str() {
+        "chain" if name.starts_with(PREFIX) => {
+            table.picks.entry(name).or_insert(None);
+            return None;
+        }
+        "rule" if name.starts_with(PREFIX) => {
+            // A chain with two rules is not ours.
+            let pick = body.get("expr").and_then(pick);
+            let slot = table.picks.entry(name).or_insert(None);
+            *slot = if slot.is_some() { None } else { pick };
+            return None;
+        }
+        "map" if name.starts_with(FRONTENDS) => {
+            let elements = body.remove("elem");
+            let elements = elements.as_ref().and_then(Value::as_array).into_iter().flatten();
+            table.frontends.extend(elements.filter_map(frontend));
+        }
+        "set" => {
+            let elements = body.remove("elem");
+            let elements = elements.as_ref().and_then(Value::as_array).into_iter().flatten();
+            let elements: BTreeSet<String> = elements.filter_map(element).collect();
+            if !elements.is_empty() {
+                table.sets.insert(name, elements);
+            }
+        }
+        _ => {}
+    }
+    Some(Value::Object(Map::from_iter([(kind.clone(), Value::Object(body))])))
+}
+
+fn element(value: &Value) -> Option<String> {
+    if let Some(prefix) = value.get("prefix") {
+        let (address, len) = (prefix.get("addr")?.as_str()?, prefix.get("len")?.as_u64()?);
+        return Some(format!("{address}/{len}"));
+    }
+    let text = value.as_str()?;
+    let network = text.parse::<IpAddr>().map(|address| IpNet::from(address).to_string());
+    Some(network.unwrap_or_else(|_| text.to_owned()))
+}
+
+fn frontend(element: &Value) -> Option<(Frontend, String)> {
+    let [key, verdict] = &**element.as_array()? else { return None };
+    let [address, protocol, port] = &**key.get("concat")?.as_array()? else { return None };
+    let frontend = Frontend {
+        address: address.as_str()?.parse().ok()?,
+        protocol: protocol_of(protocol.as_str()?)?,
+        port: u16::try_from(port.as_u64()?).ok()?,
+    };
+    Some((frontend, verdict.get("goto")?.get("target")?.as_str()?.to_owned()))
+}
+
+/// Reads the rule of a chain of back ends. Where it looks at the client's port, nftables leaves the match on the protocol
+/// out and names the protocol there.
+fn pick(expr: &Value) -> Option<Pick> {
+    let expressions = expr.as_array()?;
+    let matched = expressions.iter().find_map(|one| one.get("match")?.get("right")?.as_str());
+    let dnat = expressions.iter().find_map(|one| one.get("dnat"))?;
+    let to = dnat.get("addr")?;
+    if let Some(address) = to.as_str() {
+        let port = u16::try_from(dnat.get("port")?.as_u64()?).ok()?;
+        let places = vec![(address.parse().ok()?, port)];
+        return Some(Pick { protocol: protocol_of(matched?)?, by_port: false, places });
+    }
+    let map = to.get("map")?;
+    let hash = map.get("key")?.get("jhash")?;
+    let client = hash.get("expr")?;
+    let port = client.get("concat").and_then(|both| both.get(1)?.get("payload")?.get("protocol")?.as_str());
+    let places = map.get("data")?.get("set")?.as_array()?.iter().enumerate().map(|(number, entry)| {
+        let [place, backend] = &**entry.as_array()? else { return None };
+        (place.as_u64()? == number as u64).then(|| render::place(backend))?
+    });
+    Some(Pick {
+        protocol: protocol_of(port.or(matched)?)?,
+        by_port: port.is_some(),
+        places: places.collect::<Option<_>>()?,
+    })
+}
+
+fn protocol_of(name: &str) -> Option<Protocol> {
+    [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|protocol| protocol.name() == name)
+}
+
+fn text<'a>(body: &'a Map<String, Value>, key: &str) -> &'a str {
+    body.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Puts objects in the order in which they have to be made. Rules of a chain keep theirs.
+pub(super) fn sort(objects: &mut [Value]) {
+    objects.sort_by_cached_key(|object| {
+        let kind = ["table", "set", "map", "chain", "rule"]
+            .into_iter()
+            .enumerate()
+            .find_map(|(rank, kind)| Some((rank, object.get(kind)?.as_object()?)));
+        kind.map(|(rank, body)| (rank, text(body, "chain").to_owned(), text(body, "name").to_owned()))
+    });
+}

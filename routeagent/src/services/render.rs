@@ -1,0 +1,205 @@
+//! The table as nftables' JSON, in the forms in which `nft -j` reports it. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde_json::{Value, json};
+use trieste_control::services::Frontend;
+
+use super::{Pick, ServiceRules, ServicesChange, TABLE_FAMILY, TABLE_NAME, Table};
+use crate::guard::Element;
+use crate::guard::rules::{PRIORITY_RAW, by_inlet, field, in_set, is, protocol};
+use crate::hostnet::{Family, VX_DEVICE};
+
+/// Before kube-proxy's destination NAT (-100), whose chains then leave the packet alone.
+const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;
+/// Ours: keys the hash by which back ends are drawn, the same on every node and after every restart.
+const SEED: u32 = 0x5452_5354;
+
+/// Names, types and kinds of the sets.
+const SETS: [(&str, &str, bool); 7] = [
+    ("inlets", "ifname", false),
+    ("remote4", "ipv4_addr", true),
+    ("remote6", "ipv6_addr", true),
+    ("own4", "ipv4_addr", true),
+    ("own6", "ipv6_addr", true),
+    ("away4", "ipv4_addr", true),
+    ("away6", "ipv6_addr", true),
+];
+
+/// Returns everything but elements and the chains of back ends, in the order in which it has to be made.
+pub(super) fn structure() -> Vec<Value> {
+    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": TABLE_NAME}})];
+    for (name, kind, is_interval) in SETS {
+        let mut set = json!({"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "type": kind});
+        if is_interval {
+            set["flags"] = json!(["interval"]);
+        }
+        objects.push(json!({"set": set}));
+    }
+    for family in Family::ALL {
+        let address = format!("ipv{}_addr", family.digit());
+        objects.push(json!({"map": {
+            "family": TABLE_FAMILY, "table": TABLE_NAME, "name": frontends(family),
+            "type": [address, "inet_proto", "inet_service"], "map": "verdict",
+        }}));
+    }
+    let chains = [
+        ("untracked", "filter", PRIORITY_RAW, untracked()),
+        ("deliver", "nat", PRIORITY_BEFORE_KUBE_PROXY, deliver()),
+    ];
+    for (name, kind, priority, _) in &chains {
+        objects.push(json!({"chain": {
+            "family": TABLE_FAMILY, "table": TABLE_NAME, "name": name,
+            "type": kind, "hook": "prerouting", "prio": priority, "policy": "accept",
+        }}));
+    }
+    for (chain, _, _, rules) in chains {
+        objects.extend(rules.into_iter().map(|expr| rule(chain, &expr)));
+    }
+    super::read::sort(&mut objects);
+    objects
+}
+
+fn untracked() -> Vec<Value> {
+    let by_vxlan = || is(&json!({"meta": {"key": "iifname"}}), VX_DEVICE);
+    let rules = |family: Family| {
+        [
+            json!([by_vxlan(), in_set(family, "saddr", "own"), in_set(family, "daddr", "remote"), {"notrack": null}]),
+            json!([by_inlet("iifname"), in_set(family, "saddr", "remote"), in_set(family, "daddr", "away"), {"notrack": null}]),
+        ]
+    };
+    Family::ALL.into_iter().flat_map(rules).collect()
+}
+
+fn deliver() -> Vec<Value> {
+    let rule = |family| {
+        let key = json!({"concat": [
+            field(protocol(family), "daddr"), {"meta": {"key": "l4proto"}}, field("th", "dport"),
+        ]});
+        let map = format!("@{}", frontends(family));
+        json!([by_inlet("iifname"), {"vmap": {"key": key, "data": map}}])
+    };
+    Family::ALL.into_iter().map(rule).collect()
+}
+
+/// Returns the elements of each set, as text.
+pub(super) fn sets(rules: &ServiceRules) -> BTreeMap<String, BTreeSet<String>> {
+    let mut sets = BTreeMap::from([("inlets".to_owned(), rules.inlets.clone())]);
+    for (name, networks) in [("remote", &rules.remote), ("own", &rules.own), ("away", &rules.away)] {
+        for network in networks {
+            let set: &mut BTreeSet<String> =
+                sets.entry(format!("{name}{}", Family::of_net(network).digit())).or_default();
+            set.insert(network.to_string());
+        }
+    }
+    sets
+}
+
+/// Renders a change as the input of `nft -j -f -`.
+#[must_use]
+pub fn render(change: &ServicesChange) -> Value {
+    let mut commands = vec![json!({"metainfo": {"json_schema_version": 1}})];
+    let table = json!({"table": {"family": TABLE_FAMILY, "name": TABLE_NAME}});
+    match change {
+        ServicesChange::Remove => commands.push(json!({"delete": table})),
+        ServicesChange::Build(wanted) => {
+            // Adding first makes the deletion valid where there is none; all of it is one transaction.
+            commands.push(json!({"add": table}));
+            commands.push(json!({"delete": table}));
+            commands.extend(structure().into_iter().map(|object| json!({"add": object})));
+            update(&Table::default(), wanted, &mut commands);
+        }
+        ServicesChange::Update { from, to } => update(from, to, &mut commands),
+    }
+    json!({"nftables": commands})
+}
+
+/// Adds what is missing and removes what is too much, in an order in which nothing leads nowhere.
+fn update(from: &Table, to: &Table, commands: &mut Vec<Value>) {
+    for (name, elements) in &from.sets {
+        set_command("delete", name, elements, to.sets.get(name), commands);
+    }
+    for (name, elements) in &to.sets {
+        set_command("add", name, elements, from.sets.get(name), commands);
+    }
+    for (frontend, chain) in from.frontends.iter().filter(|(at, chain)| to.frontends.get(at) != Some(chain)) {
+        commands.push(map_command("delete", frontend, chain));
+    }
+    for (name, pick) in to.picks.iter().filter(|(name, pick)| from.picks.get(*name) != Some(pick)) {
+        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name}});
+        commands.push(json!({"add": chain}));
+        commands.push(json!({"flush": chain}));
+        commands.extend(pick.as_ref().map(|pick| json!({"add": rule(name, &picking(pick))})));
+    }
+    for (frontend, chain) in to.frontends.iter().filter(|(at, chain)| from.frontends.get(at) != Some(chain)) {
+        commands.push(map_command("add", frontend, chain));
+    }
+    for name in from.picks.keys().filter(|name| !to.picks.contains_key(*name)) {
+        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name}});
+        commands.extend([json!({"flush": chain}), json!({"delete": chain})]);
+    }
+}
+
+fn set_command(
+    verb: &str,
+    name: &str,
+    these: &BTreeSet<String>,
+    those: Option<&BTreeSet<String>>,
+    commands: &mut Vec<Value>,
+) {
+    let is_missing = |element: &&String| !those.is_some_and(|those| those.contains(*element));
+    let elements: Vec<Value> = these.iter().filter(is_missing).map(|text| element(text)).collect();
+    if !elements.is_empty() {
+        let set = json!({"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "elem": elements});
+        commands.push(json!({verb: {"element": set}}));
+    }
+}
+
+fn element(text: &str) -> Value {
+    match text.parse::<IpNet>() {
+        Ok(net) => Element::Net(net).to_json(),
+        Err(_) => json!(text),
+    }
+}
+
+fn map_command(verb: &str, at: &Frontend, chain: &str) -> Value {
+    let key = json!({"concat": [at.address, at.protocol.name(), at.port]});
+    let name = frontends(Family::of(at.address));
+    let elements = json!([[key, {"goto": {"target": chain}}]]);
+    json!({verb: {"element": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "elem": elements}}})
+}
+
+/// The rule that translates the destination to one of these back ends.
+fn picking(pick: &Pick) -> Value {
+    let protocol = protocol(pick.family());
+    // nftables wants to know the protocol of a port.
+    let of_protocol = is(&json!({"meta": {"key": "l4proto"}}), pick.protocol.name());
+    if let [(address, port)] = &*pick.places {
+        return json!([of_protocol, {"dnat": {"family": protocol, "addr": address, "port": port}}]);
+    }
+    let client = field(protocol, "saddr");
+    let client =
+        if pick.by_port { json!({"concat": [client, field(pick.protocol.name(), "sport")]}) } else { client };
+    let places = pick.places.iter().enumerate();
+    let places: Vec<Value> =
+        places.map(|(place, (address, port))| json!([place, {"concat": [address, port]}])).collect();
+    let drawn = json!({"jhash": {"mod": places.len(), "seed": SEED, "expr": client}});
+    let chosen = json!({"map": {"key": drawn, "data": {"set": places}}});
+    json!([of_protocol, {"dnat": {"family": protocol, "addr": chosen}}])
+}
+
+fn rule(chain: &str, expr: &Value) -> Value {
+    json!({"rule": {"family": TABLE_FAMILY, "table": TABLE_NAME, "chain": chain, "expr": expr}})
+}
+
+fn frontends(family: Family) -> String {
+    format!("frontends{}", family.digit())
+}
+
+/// The address and port in a place, as `nft -j` reports it.
+pub(super) fn place(value: &Value) -> Option<(IpAddr, u16)> {
+    let [address, port] = &**value.get("concat")?.as_array()? else { return None };
+    Some((address.as_str()?.parse().ok()?, u16::try_from(port.as_u64()?).ok()?))
+}

@@ -1,0 +1,146 @@
+//! Clusters with several gateways each, all of them running: what one gateway's death costs is seen here.
+//!
+//! ```text
+//!  east-gw1 ─┬─╲ ╱─┬─ west-gw1        every node has pods and a route agent; every gateway node a gateway;
+//!  east-gw2 ─┤  ╳  ├─ west-gw2        the gateways of a cluster share a directory as their store,
+//!  worker3  ─┘ ╱ ╲ └─ worker3         and all clusters another one as their broker
+//! ```
+//!
+//! * [`Side`] is one cluster: its gateways and route agents are killed, stopped, drained and started one by one.
+//! * [`cut`] cuts a node off, in both directions or one; [`strain`] starves a process and delays its packets.
+//! * [`load`] is traffic beside what is looked at.
+//! * [`scenario`] does one of these to one gateway while flows are probed, and says what each flow saw.
+//! * [`carriers`] says which gateways a flow has used.
+
+pub mod carriers;
+pub mod cut;
+pub mod load;
+pub mod scenario;
+mod side;
+pub mod strain;
+
+use std::time::Duration;
+
+use crate::cluster::Settings;
+use crate::lab::Lab;
+use crate::outage::INTERVAL;
+use crate::topology::{NodePlan, Plan, PodPlan, Topology};
+use scenario::Target;
+
+pub use side::Side;
+
+/// How long the gateways may take to find one another.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Clusters with all their gateways. The fields are in the order in which they have to end.
+#[derive(Debug)]
+pub struct Mesh {
+    /// The clusters, in the plan's order.
+    pub sides: Vec<Side>,
+    /// Names and addresses.
+    pub plan: Plan,
+    /// The lab that they live in.
+    pub lab: Lab,
+    /// How often each flow asks while something is done to a gateway.
+    pub interval: Duration,
+}
+
+impl Mesh {
+    /// Builds a topology and starts everything in it; waits for nothing. `extra` are further lines for the gateways'
+    /// configuration.
+    ///
+    /// # Errors
+    /// The first thing that does not start.
+    pub fn start(lab: &Lab, topology: &Topology, extra: &[&str]) -> anyhow::Result<Self> {
+        let plan = lab.build(topology)?;
+        let mut settings = Settings::of(lab);
+        settings.extra = extra.iter().map(|line| (*line).to_owned()).collect();
+        let sides: anyhow::Result<Vec<Side>> =
+            plan.clusters.iter().map(|cluster| Side::start(lab, cluster, &settings)).collect();
+        Ok(Self { sides: sides?, plan, lab: lab.clone(), interval: INTERVAL })
+    }
+
+    /// The same, and waits until the first gateways of all clusters are connected and a packet has gone from each node's
+    /// pod to each other cluster's.
+    ///
+    /// # Errors
+    /// The first thing that does not work; the logs are shown.
+    pub fn connected(lab: &Lab, topology: &Topology, extra: &[&str]) -> anyhow::Result<Self> {
+        let mesh = Self::start(lab, topology, extra)?;
+        mesh.wait_traffic().inspect_err(|_| lab.show_logs())?;
+        Ok(mesh)
+    }
+
+    /// A cluster.
+    ///
+    /// # Panics
+    /// If there is none of this ID: the caller asked for it.
+    pub fn side(&self, id: &str) -> &Side {
+        self.sides
+            .iter()
+            .find(|side| side.plan().id == id)
+            .expect("the caller named a cluster of its own plan")
+    }
+
+    /// A cluster, to kill or start something in it.
+    ///
+    /// # Panics
+    /// If there is none of this ID: the caller asked for it.
+    pub fn side_mut(&mut self, id: &str) -> &mut Side {
+        let side = self.sides.iter_mut().find(|side| side.plan().id == id);
+        side.expect("the caller named a cluster of its own plan")
+    }
+
+    /// For how many milliseconds a gateway may be silent at present until the others miss it, as each of them sees it.
+    ///
+    /// # Errors
+    /// If one of them does not say.
+    pub fn timeouts(&self, target: &Target) -> anyhow::Result<Vec<f64>> {
+        let name = &self.side(&target.cluster).gateway_node(target.gateway).name;
+        let mut timeouts = Vec::new();
+        for side in &self.sides {
+            let others = side.plan().gateways().iter().enumerate().filter(|(_, node)| node.name != *name);
+            for (gateway, _) in others {
+                timeouts.extend(side.timeouts(gateway, name)?);
+            }
+        }
+        Ok(timeouts)
+    }
+
+    /// Waits until the first pod of every node is answered by the first pod of every node of every other cluster.
+    ///
+    /// # Errors
+    /// If that takes longer than [`CONNECT_TIMEOUT`].
+    pub fn wait_traffic(&self) -> anyhow::Result<()> {
+        for (from, to) in self.ways() {
+            let Some(address) = to.pods[0].ips().first().copied() else { continue };
+            crate::wait::eventually(&format!("{} to reach {}", from.name, to.name), CONNECT_TIMEOUT, || {
+                let ping = crate::traffic::ping(&from.pods[0].namespace, address, 1, &[])?;
+                anyhow::ensure!(ping.received == 1, "no answer from {address}");
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Every node with every node of every other cluster.
+    pub fn ways(&self) -> Vec<(&NodePlan, &NodePlan)> {
+        let mut ways = Vec::new();
+        for from in &self.plan.clusters {
+            for to in self.plan.clusters.iter().filter(|to| to.id != from.id) {
+                for node in &from.nodes {
+                    ways.extend(to.nodes.iter().map(|other| (node, other)));
+                }
+            }
+        }
+        ways
+    }
+
+    /// A pod by its node's number, from 0, and its own.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pod(&self, cluster: &str, node: usize, pod: usize) -> &PodPlan {
+        &self.plan.cluster(cluster).nodes[node].pods[pod]
+    }
+}

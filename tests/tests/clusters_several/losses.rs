@@ -1,0 +1,69 @@
+//! The plug of a gateway's node is pulled: connections of services and of Globalnet go on by the other gateway.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::json;
+use trieste_tests::clusters::Node;
+use trieste_tests::globalnet::{Echo, Site, Stream};
+use trieste_tests::netns::Namespace;
+use trieste_tests::table::Table;
+
+use super::bed::{Bed, Side};
+
+/// Connections of each kind: the chance that a gateway carries none of them is 1 in 4,096.
+const STREAMS: usize = 12;
+const BYTES: usize = 2000;
+/// Where the pods listen, and the service of those without Globalnet.
+const ECHO_PORT: u16 = 7100;
+/// The longest that a connection may stand: the loss is seen in a quarter of a second at most, then what TCP has lost
+/// comes again after twice as long each time.
+const STANDS: Duration = Duration::from_secs(4);
+
+/// Connections to a service, while a gateway of the server's cluster dies and then one of the client's.
+pub(crate) fn of_services(bed: &Bed, sides: &[Side<'_>; 2], table: &Table) {
+    let [east, west] = sides;
+    let server = &west.on_worker.pod;
+    let service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "echo", "namespace": "default"},
+        "spec": {"selector": {"app": server.name}, "ports": [{"port": ECHO_PORT}]}});
+    let made = west.cluster.client().apply(&service).unwrap();
+    let ip: IpAddr = made["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
+    let _echo = Echo::start(server.netns(), ECHO_PORT).unwrap();
+    let to = SocketAddr::new(ip, ECHO_PORT);
+    for (id, node) in [("west", west.cluster.node(3)), ("east", east.cluster.node(3))] {
+        table.row(id, "connections to a service, gateway's node lost", || {
+            lose(bed, node, east.on_worker.pod.netns(), to)
+        });
+    }
+}
+
+/// Connections that are translated at both ends, while a gateway of each cluster dies.
+pub(crate) fn of_translations(bed: &Bed, east: &Site, west: &Site, table: &Table) {
+    let server = &west.worker.server;
+    let _echo = Echo::start(&server.netns, ECHO_PORT).unwrap();
+    let to = SocketAddr::new(server.headless.ip(), ECHO_PORT);
+    for cluster in bed.set.clusters.all() {
+        table.row(cluster.name(), "translated connections, gateway's node lost", || {
+            lose(bed, cluster.node(3), &east.worker.plain.netns, to)
+        });
+    }
+}
+
+/// Pulls the plug of a node while connections talk, and puts it in again.
+fn lose(bed: &Bed, node: &Node, client: &Namespace, to: SocketAddr) -> anyhow::Result<String> {
+    let start = || (0..STREAMS).map(|_| Stream::start(client, to, BYTES)).collect::<Result<Vec<_>, _>>();
+    let streams = start()?;
+    let seen_as: Vec<_> = streams.iter().map(Stream::seen_as).collect();
+    node.kill()?;
+    let gone_on = streams.iter().try_for_each(|stream| stream.wait_on(STANDS));
+    let longest: Result<Vec<Duration>, _> = streams.into_iter().map(Stream::finish).collect();
+    let opened = start().and_then(|streams| streams.into_iter().try_for_each(|one| one.finish().map(drop)));
+    node.start()?;
+    bed.settle().context("the node to be a gateway again")?;
+    gone_on?;
+    opened?;
+    let longest = longest?.into_iter().max().unwrap_or_default();
+    Ok(format!("{} connections stood for {longest:.2?} at most", seen_as.len()))
+}
