@@ -101,10 +101,14 @@ fn nat_config(config: &Config, keeps_sessions: bool) -> NatConfig {
     nat
 }
 
+/// The CPUs that workers are pinned to, in turn; empty where they are not.
 fn cpus(config: &Config) -> anyhow::Result<Vec<usize>> {
     let allowed = trieste_io::cpu::allowed().context("reading the CPUs that may be used")?;
     match &config.cpus {
         Some(Cpus::Off) => Ok(Vec::new()),
+        // One alone would have the CPU that everybody else's first thread, and most interrupts, are on; and stand still
+        // with it where the scheduler would have moved it.
+        None if config.workers == 1 => Ok(Vec::new()),
         None => Ok(allowed),
         Some(Cpus::List(cpus)) => {
             if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {

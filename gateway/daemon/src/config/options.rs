@@ -172,7 +172,7 @@ pub struct Options {
     /// Number of worker threads; a remote gateway's cable is carried by one of them [default: 1]
     #[arg(long, env = "TRIESTE_WORKERS", value_name = "N")]
     pub workers: Option<u16>,
-    /// CPUs to pin the workers to, in order, or `off` [default: the first CPUs that may be used]
+    /// CPUs to pin the workers to, in order, or `off` [default: `off` for one worker, the first CPUs that may be used for several]
     #[arg(long, env = "TRIESTE_CPUS", value_name = "LIST")]
     pub cpus: Option<Cpus>,
     /// Name of the TUN device [default: submariner]
