@@ -110,11 +110,16 @@ impl World {
     /// Packets go both ways.
     fn traffic(&mut self) {
         for index in 0..2 {
-            let now = self.ends[index].awake.time(self.now);
-            self.ends[index].watcher.handle_traffic(now);
-            self.send(index, None, 100);
-            self.ends[index].due = self.now;
+            self.packet(index);
         }
+    }
+
+    /// A packet goes out at one end.
+    fn packet(&mut self, index: usize) {
+        let now = self.ends[index].awake.time(self.now);
+        self.ends[index].watcher.handle_traffic(now);
+        self.send(index, None, 100);
+        self.ends[index].due = self.now;
     }
 
     fn send(&mut self, from: usize, probe: Option<Probe>, size: u16) {
@@ -478,5 +483,26 @@ fn whatever_happens_nothing_panics_and_a_whole_link_ends_up() {
                 world.now - world.start
             );
         }
+    }
+}
+
+#[test]
+fn packets_now_and_then_on_a_path_that_works_are_no_reason_to_give_it_up() {
+    for seed in 0..100 {
+        let mut world = World::calm(seed);
+        if seed % 2 == 1 {
+            world.cut([true, true]);
+            world.run(ms(1600));
+            world.cut([false, false]);
+            world.run(ms(100));
+        }
+        let before = world.failures();
+        for _ in 0..100 {
+            let pause = world.random.below(4000);
+            world.run(ms(pause));
+            let end = usize::try_from(world.random.below(2)).unwrap();
+            world.packet(end);
+        }
+        assert_eq!(world.failures(), before, "seed {seed}");
     }
 }

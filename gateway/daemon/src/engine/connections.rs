@@ -7,13 +7,31 @@ use trieste_cables::{CableEvent, CableStats};
 use trieste_control::admin::{CableStatus, DiscoveryStatus, LaneStatus};
 use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec};
 use trieste_control::connection_status::CableCounters;
-use trieste_pipeline::owner_of;
+use trieste_pipeline::{LaneReport, PathState, owner_of};
 
 use super::ipsec;
 use super::{Cable, Engine};
 use crate::ike::IkeHandle;
 use crate::paths;
 use crate::tables::{self, Peer, Row};
+
+/// Says when the health of a path has changed; the changes of a path that flaps at most once per look at it.
+fn tell_of_path(peer: &Peer, before: Option<&LaneReport>, report: &LaneReport) {
+    let Some(health) = &report.health else { return };
+    let known = before.filter(|before| before.lane == report.lane).and_then(|before| before.health);
+    let transitions = known.map_or(0, |known| known.transitions);
+    if transitions == health.transitions {
+        return;
+    }
+    let (cluster, gateway, state) = (&peer.facts.cluster_id, &peer.spec.hostname, health.state.as_str());
+    let (changes, since_ms) = (health.transitions - transitions, health.since.as_millis());
+    let timeout_ms = health.timeout.as_millis();
+    if health.state == PathState::Down {
+        tracing::warn!(%cluster, %gateway, state, changes, since_ms, timeout_ms, "the path has changed");
+    } else {
+        tracing::info!(%cluster, %gateway, state, changes, since_ms, timeout_ms, "the path has changed");
+    }
+}
 
 impl Engine {
     /// Takes in what the workers say of lanes. `unix_seconds` is the wall clock.
@@ -50,6 +68,7 @@ impl Engine {
                     cable.established = Some(unix_seconds);
                 }
                 cable.machine.judge(&counters, now);
+                tell_of_path(&cable.peer, cable.last.as_ref(), &report);
                 cable.last = Some(report);
             }
         }

@@ -11,6 +11,8 @@ const COMMON_STALL: Duration = Duration::from_millis(55);
 const CAUTIOUS: Duration = Duration::from_millis(250);
 /// How long a path is not known.
 const CAUTIOUS_FOR: Duration = Duration::from_secs(10);
+/// For so long in the beginning, delays are those of programs that start, and nothing is learnt from them.
+const BEGINNING: Duration = Duration::from_secs(5);
 /// The longest time-out for a path that is used.
 const LONGEST: Duration = Duration::from_secs(1);
 /// What is later than this was no jitter but an outage, from which nothing is to be learnt.
@@ -41,7 +43,8 @@ impl Jitter {
     /// Something arrived `lateness` after it had been promised, without having been lost meanwhile.
     pub(super) fn learn(&mut self, lateness: Duration, now: Instant) {
         self.turn(now);
-        if lateness < OUTAGE {
+        let is_beginning = self.cautious_until.saturating_duration_since(now) > CAUTIOUS_FOR - BEGINNING;
+        if lateness < OUTAGE && !is_beginning {
             self.largest[0] = self.largest[0].max(lateness);
         }
     }
@@ -92,6 +95,22 @@ mod tests {
         assert_eq!(jitter.timeout(&config, ms(200), start + ms(10_000)), ms(600));
         let patient = Config { multiplier: 8, ..config };
         assert_eq!(jitter.timeout(&patient, INTERVAL, start + ms(10_000)), ms(160));
+    }
+
+    #[test]
+    fn delays_of_the_first_five_seconds_are_not_learnt() {
+        let start = Instant::now();
+        let mut jitter = Jitter::new(start);
+        let config = Config::default();
+        jitter.learn(ms(200), start + ms(4_999));
+        assert_eq!(jitter.timeout(&config, INTERVAL, start + ms(4_999)), ms(250));
+        assert_eq!(jitter.timeout(&config, INTERVAL, start + ms(10_000)), ms(75));
+        jitter.learn(ms(100), start + ms(5_000));
+        assert_eq!(jitter.timeout(&config, INTERVAL, start + ms(10_000)), ms(165));
+        // The far end has started again: what is known of the path stays.
+        jitter.beware(start + ms(20_000));
+        jitter.learn(ms(200), start + ms(21_000));
+        assert_eq!(jitter.timeout(&config, INTERVAL, start + ms(30_000)), ms(165));
     }
 
     #[test]
