@@ -22,7 +22,7 @@ mod siblings;
 mod stream;
 mod upkeep;
 
-pub(crate) use away::View;
+pub(crate) use away::{Owner, View, inbound_owner, outbound_owner};
 pub(crate) use copies::Copier;
 pub use copies::SharingStats;
 pub use fleet::{Fleet, SiblingStanding};

@@ -10,8 +10,13 @@ use trieste_nat::{Config, Explanation, Facts, Kind, Limits, Nat, Rules};
 use trieste_packet::wire::{protocol, tcp};
 use trieste_packet::{DropReason, FlowKey, PathId, WorkerId};
 
-use crate::globalnet::{Way, admit, after_in2out, after_out2in, flow_key, reason, route};
+use crate::globalnet::{
+    Owner, View, Way, admit, after_in2out, after_out2in, flow_key, inbound_owner, outbound_owner, reason,
+    route,
+};
+use crate::owner::Crossing;
 use crate::pipeline::Pipeline;
+use crate::services::{Delivered, Delivery, Services};
 use crate::steer::{Origin, Steered, Steering, Why};
 use crate::tables::{LaneEnd, Selection, Tables};
 
@@ -29,7 +34,7 @@ pub struct TraceQuestion {
 /// What one stage decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceStep {
-    /// The stage: `classify`, `nat`, `steer`, `deliver`.
+    /// The stage: `classify`, `owner`, `nat`, `steer`, `deliver`.
     pub stage: &'static str,
     /// What it decides.
     pub decision: String,
@@ -67,13 +72,19 @@ impl Pipeline {
         let config =
             Config { limits: Limits { sessions: 1, changes: 0, ..Limits::default() }, ..Config::default() };
         let empty = self.nat().is_none().then(|| Nat::new(config, 0, now));
+        self.view.renew(&tables, &self.config.board, &self.config.fleet);
+        let services = self.delivery.as_deref_mut().map(Delivery::services);
+        let delivery = Deliverer { delivery: self.delivery.as_deref().zip(services.as_deref()) };
         let nat = self.nat().or(empty.as_ref());
         let steering = Steering { tables: &tables, board: &self.config.board };
         let result = match (tables.rules(), nat) {
             (Some(rules), Some(nat)) if question.flow.is_ipv4() => {
-                Tracer { tables: &tables, steering, rules, nat, now, trace: &mut trace }.translated(question)
+                let view = &self.view;
+                let trace = &mut trace;
+                Tracer { tables: &tables, steering, delivery, rules, view, nat, now, trace }
+                    .translated(question)
             }
-            _ => trace.untranslated(question, &steering),
+            _ => trace.untranslated(question, &steering, &delivery),
         };
         match result {
             Ok(flow) => trace.result = Some(flow),
@@ -97,12 +108,13 @@ impl Trace {
         &mut self,
         question: &TraceQuestion,
         steering: &Steering<'_>,
+        delivery: &Deliverer<'_>,
     ) -> Result<FlowKey, DropReason> {
         let (flow, tables) = (question.flow, steering.tables);
         let (source, destination) = (flow.source(), flow.destination());
         if !question.is_outbound {
             let from = self.classify_inbound(source, destination, tables)?;
-            self.say("deliver", "to the TUN device", format!("from cluster {from}, not translated"));
+            self.deliver(delivery, &flow, &format!("from cluster {from}, not translated"));
             return Ok(flow);
         }
         match tables.select(source, destination) {
@@ -116,6 +128,29 @@ impl Trace {
             Selection::SourceNotLocal => {
                 let why = format!("{source} is in none of our published subnets");
                 Err(self.refuse("classify", DropReason::SourceNotLocal, why))
+            }
+        }
+    }
+
+    /// Where a packet goes that has arrived.
+    fn deliver(&mut self, delivery: &Deliverer<'_>, flow: &FlowKey, why: &str) {
+        let known = delivery.delivery.and_then(|(delivery, services)| delivery.explain(flow, services));
+        let because = |reason: &str| {
+            if why.is_empty() { reason.to_owned() } else { format!("{why}; {reason}") }
+        };
+        match known {
+            None => self.say("deliver", "to the TUN device", why),
+            Some(Delivered::Here) => {
+                let why = because("a service with a back end on this node");
+                self.say("deliver", "to the TUN device, where the route agent translates it", why);
+            }
+            Some(Delivered::Node(node)) => {
+                let why = because("a service with a back end there");
+                self.say("deliver", format!("to node {node} over the VXLAN between nodes"), why);
+            }
+            Some(Delivered::Kernel) => {
+                let why = because("no service with ready back ends that is known here");
+                self.say("deliver", "to the TUN device, for kube-proxy of this node", why);
             }
         }
     }
@@ -195,11 +230,18 @@ fn because(steered: &Steered<'_>, all: usize) -> String {
     }
 }
 
+/// Who knows where services are, if anybody does.
+struct Deliverer<'a> {
+    delivery: Option<(&'a Delivery, &'a Services)>,
+}
+
 /// A packet that globalnet translates, on its way.
 struct Tracer<'a> {
     tables: &'a Tables,
     steering: Steering<'a>,
+    delivery: Deliverer<'a>,
     rules: &'a Rules,
+    view: &'a View,
     nat: &'a Nat,
     now: Instant,
     trace: &'a mut Trace,
@@ -227,10 +269,14 @@ impl Tracer<'_> {
             }
             None => self.trace.say("classify", "back inside", "the destination is a global IP of our own"),
         }
+        let owner = outbound_owner(self.view, self.rules, facts, Crossing::Out);
+        if self.is_handed_on(owner, self.rules.bucket_outbound(facts).index()) {
+            return Ok(flow_key(facts));
+        }
         let explanation = self.nat.explain_outbound(facts, self.rules, self.now);
         let rewrite = self.explain(&explanation)?;
         let after = after_in2out(facts, &rewrite);
-        let Some(paths) = route else { return self.inbound_half(&after) };
+        let Some(paths) = route else { return self.inbound_half(&after, Crossing::Back) };
         self.trace.steer(&self.steering, &flow_key(&after), paths)?;
         Ok(flow_key(&after))
     }
@@ -240,15 +286,34 @@ impl Tracer<'_> {
         if let Some(cluster) = self.tables.cluster_of(facts.source.into()) {
             admit(self.tables, facts, Way::From(LaneEnd::Cluster(cluster)))?;
         }
-        self.inbound_half(facts)
+        self.inbound_half(facts, Crossing::In)
     }
 
-    fn inbound_half(&mut self, facts: &Facts) -> Result<FlowKey, DropReason> {
+    fn inbound_half(&mut self, facts: &Facts, crossing: Crossing) -> Result<FlowKey, DropReason> {
+        let owner = inbound_owner(self.view, self.rules, facts, crossing);
+        if self.is_handed_on(owner, self.rules.bucket_inbound(facts).index()) {
+            return Ok(flow_key(facts));
+        }
         let explanation = self.nat.explain_inbound(facts, self.rules, self.now);
         let rewrite = self.explain(&explanation)?;
         let after = after_out2in(facts, &rewrite);
-        self.trace.say("deliver", "to the TUN device", "");
-        Ok(flow_key(&after))
+        let flow = flow_key(&after);
+        self.trace.deliver(&self.delivery, &flow, "");
+        Ok(flow)
+    }
+
+    /// Whether another gateway of this cluster translates it: then this one knows no more.
+    fn is_handed_on(&mut self, owner: Owner, bucket: usize) -> bool {
+        let Owner::Sibling(path) = owner else { return false };
+        let name = self.tables.path(path).and_then(|path| match path.end {
+            LaneEnd::Sibling(id) => self.tables.sibling(id),
+            LaneEnd::Cluster(_) => None,
+        });
+        let name = name.map_or("another gateway", |sibling| sibling.name.as_str());
+        let why =
+            format!("bucket {bucket} is its; it goes there as it is, by path {}: ask that gateway", path.0);
+        self.trace.say("owner", format!("translated by {name}"), why);
+        true
     }
 
     fn explain(&mut self, explanation: &Explanation) -> Result<trieste_nat::Rewrite, DropReason> {

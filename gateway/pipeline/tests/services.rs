@@ -12,6 +12,7 @@ use trieste_cables::vxlan::frame::{HEAD_BYTES, Head, Mac, Protocol, Vni};
 use trieste_packet::checksum::{fill_ipv4_header, transport_is_valid};
 use trieste_packet::wire::{be16, put16};
 use trieste_packet::{Checksum, FlowKey, Layout, LayoutKind, Packet};
+use trieste_pipeline::TraceQuestion;
 use trieste_pipeline::services::{Backends, Frontend, ServiceNode, Services, ServicesBuilder};
 
 use support::{A, End, POD_A, carry, pair, udp4};
@@ -96,6 +97,23 @@ fn a_packet_goes_unchanged_to_a_node_with_a_back_end_or_to_this_nodes_kernel() {
     assert_eq!(b.delivered(), [here, unknown, pod]);
     assert_eq!(b.line.counters.services_out, 1);
     b.assert_balanced();
+}
+
+#[test]
+fn trace_says_which_node_a_service_is_at() {
+    let (_, mut b, services) = ends();
+    let mut ask = |destination: [u8; 4]| {
+        let flow = FlowKey::new(POD_A.into(), destination.into(), 6, 4000, PORT);
+        let trace = b.trace(&TraceQuestion { flow, is_outbound: false, is_answer: false });
+        assert_eq!(trace.result, Some(flow));
+        let step = trace.steps.into_iter().find(|step| step.stage == "deliver").expect("it is delivered");
+        format!("{}: {}", step.decision, step.why)
+    };
+    let node = node_of(&services, 6, 4000);
+    assert!(ask(AWAY).starts_with(&format!("to node {node} over the VXLAN")), "{}", ask(AWAY));
+    assert!(ask(HERE).contains("a back end on this node"), "{}", ask(HERE));
+    assert!(ask([10, 2, 96, 99]).contains("for kube-proxy"), "{}", ask([10, 2, 96, 99]));
+    assert!(ask([10, 2, 0, 9]).starts_with("to the TUN device: from cluster"), "{}", ask([10, 2, 0, 9]));
 }
 
 #[test]

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 
 use globalnet::*;
 use support::*;
+use trieste_packet::FlowKey;
 use trieste_packet::wire::tcp;
-use trieste_pipeline::PathState;
+use trieste_pipeline::{PathState, TraceQuestion};
 
 const WEB: ([u8; 4], u16) = ([242, 2, 0, SERVICE_GLOBAL], 80);
 
@@ -61,6 +62,37 @@ fn any_gateway_carries_any_connection_and_its_answers() {
         assert!(relayed > 60);
         net.assert_balanced();
     }
+}
+
+#[test]
+fn trace_says_which_gateway_translates() {
+    let mut net = Net::new(2, 1);
+    net.ready();
+    let (mut here, mut there) = (0, 0);
+    for port in 5000..5100 {
+        let flow = FlowKey::new(POD.into(), WEB.0.into(), 6, port, WEB.1);
+        let question = TraceQuestion { flow, is_outbound: true, is_answer: false };
+        let now = net.now;
+        let traces = [0, 1].map(|index| net.gateways[index].lines[0].trace(&question, now));
+        let said = traces.each_ref().map(|trace| {
+            let owner = trace.steps.iter().find(|step| step.stage == "owner")?;
+            assert_eq!((trace.result, trace.dropped), (Some(flow), None));
+            assert!(owner.why.contains("bucket") && owner.why.contains("ask that gateway"), "{owner:?}");
+            Some(owner.decision.clone())
+        });
+        // One of them, and the other says so.
+        match said {
+            [None, Some(decision)] => {
+                assert!(decision.contains("192-0-2"), "{decision}");
+                assert!(traces[0].steps.iter().any(|step| step.stage == "nat"), "{traces:?}");
+                here += 1;
+            }
+            [Some(_), None] => there += 1,
+            said => panic!("{said:?}"),
+        }
+    }
+    assert!(here > 10 && there > 10, "{here} and {there}");
+    assert!(net.gateways.iter().all(|gateway| gateway.sessions(net.now).is_empty()), "nothing has changed");
 }
 
 #[test]

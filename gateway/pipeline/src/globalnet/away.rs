@@ -92,6 +92,15 @@ pub(crate) fn inbound_owner(view: &View, rules: &Rules, facts: &Facts, crossing:
     }
 }
 
+/// Who translates an outbound packet. What is translated without state can be translated anywhere.
+pub(crate) fn outbound_owner(view: &View, rules: &Rules, facts: &Facts, crossing: Crossing) -> Owner {
+    let bucket = rules.bucket_outbound(facts);
+    match view.owner(bucket, rules, crossing) {
+        Owner::Sibling(_) if rules.is_static_outbound(facts) => Owner::Worker(rules.owner(bucket)),
+        owner @ (Owner::Worker(_) | Owner::Sibling(_)) => owner,
+    }
+}
+
 /// The paths to siblings, as many as count.
 pub(crate) fn sibling_paths(tables: &Tables) -> impl Iterator<Item = &Path> {
     let paths = tables.siblings().iter().filter_map(|sibling| tables.path(sibling.path));

@@ -7,7 +7,7 @@ use trieste_nat::{Facts, Kind, Quote, Refusal, Rewrite, Rules};
 use trieste_packet::wire::Inner;
 use trieste_packet::{Batch, Decision, DropReason, FlowKey, Packet, icmp};
 
-use super::away::{Owner, inbound_owner};
+use super::away::{Owner, inbound_owner, outbound_owner};
 use super::{Exit, Flow, Key, Plan, Stage, Way, reason};
 use crate::answers::Answers;
 use crate::classify;
@@ -121,7 +121,8 @@ impl Stage<'_> {
         (key, hash): (Key, u64),
         inner: &Inner,
     ) -> Result<Plan, Exit> {
-        let plan = match (route(self.tables, facts), self.owner_outbound(facts)) {
+        let owner = outbound_owner(self.view, self.rules, facts, self.crossing);
+        let plan = match (route(self.tables, facts), owner) {
             (Err(reason), _) => Plan::Refuse(reason),
             (_, Owner::Sibling(path)) => Plan::Away(path),
             (_, Owner::Worker(owner)) if owner != self.worker => Plan::Hand(owner),
@@ -144,7 +145,7 @@ impl Stage<'_> {
         let quote = Quote::read(packet, inner).map_err(Exit::Drop)?;
         // Not the error's own source: a router inside may have sent it, wherever it has its address.
         let route = route(self.tables, &quote.answer).map_err(Exit::Drop)?;
-        match self.owner_outbound(&quote.answer) {
+        match outbound_owner(self.view, self.rules, &quote.answer, self.crossing) {
             Owner::Sibling(path) => return self.send_away(packet, path),
             Owner::Worker(owner) if owner != self.worker => {
                 return Err(Exit::Hand(owner, self.crossing, None));
@@ -161,17 +162,6 @@ impl Stage<'_> {
         let way = self.steer(route, &after(&quote.answer, &rewrite)).map_err(Exit::Drop)?;
         quote.apply(packet, &rewrite);
         self.send(packet, way, || None)
-    }
-
-    /// Who translates an outbound packet. What is translated without state can be translated anywhere.
-    fn owner_outbound(&self, facts: &Facts) -> Owner {
-        let bucket = self.rules.bucket_outbound(facts);
-        match self.view.owner(bucket, self.rules, self.crossing) {
-            Owner::Sibling(_) if self.rules.is_static_outbound(facts) => {
-                Owner::Worker(self.rules.owner(bucket))
-            }
-            owner @ (Owner::Worker(_) | Owner::Sibling(_)) => owner,
-        }
     }
 
     /// The path of a translated flow: chosen by what the peer sees of it, so that both directions choose alike.

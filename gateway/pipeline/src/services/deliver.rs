@@ -1,12 +1,13 @@
 //! The stage: packets for services leave the batch, those that this node serves or the kernel has to look after stay.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use trieste_cables::Jobs;
-use trieste_packet::Batch;
 use trieste_packet::wire::Inner;
+use trieste_packet::{Batch, FlowKey};
 
 use super::frame;
 use super::pieces::Pieces;
@@ -22,10 +23,38 @@ pub(crate) struct Delivery {
     pieces: Pieces,
 }
 
+/// Where a packet for a service goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivered {
+    /// This node has a back end.
+    Here,
+    /// To the node at this address.
+    Node(IpAddr),
+    /// This node's kernel has to know.
+    Kernel,
+}
+
 impl Delivery {
     /// Forgets which flows are where.
     pub(crate) fn clear(&mut self) {
         self.pins.clear();
+    }
+
+    /// The snapshot that counts now.
+    pub(crate) fn services(&mut self) -> Arc<Services> {
+        Arc::clone(self.services.load())
+    }
+
+    /// Where a flow's packets go, and nothing is remembered of it; `None` where no service can be.
+    pub(crate) fn explain(&self, flow: &FlowKey, services: &Services) -> Option<Delivered> {
+        if services.is_empty() || !services.covers(flow.destination()) {
+            return None;
+        }
+        Some(match self.pins.peek(flow, services) {
+            Some(node) if services.is_own(node) => Delivered::Here,
+            Some(node) => Delivered::Node(services.node(node).address),
+            None => Delivered::Kernel,
+        })
     }
 
     /// The node for a packet; `None` leaves it to the kernel.
@@ -61,7 +90,7 @@ impl Pipeline {
     /// Sends packets for services to a node that has a back end. What stays is for the TUN device.
     pub(crate) fn deliver_services(&mut self, batch: &mut Batch) {
         let Some(delivery) = self.delivery.as_deref_mut() else { return };
-        let services = Arc::clone(delivery.services.load());
+        let services = delivery.services();
         if services.is_empty() {
             return;
         }

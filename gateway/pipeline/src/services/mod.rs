@@ -21,5 +21,5 @@ mod pins;
 mod table;
 mod target;
 
-pub(crate) use deliver::Delivery;
+pub(crate) use deliver::{Delivered, Delivery};
 pub use table::{Backends, Frontend, ServiceNode, Services, ServicesBuilder};

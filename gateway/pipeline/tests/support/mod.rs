@@ -20,7 +20,8 @@ use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind as _, LaneConfig};
 use trieste_packet::{Batch, CableId, DropReason, GatewayKey, LaneId, Packet, PoolConfig, WorkerId};
 use trieste_pipeline::{
-    Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder, health,
+    Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder, Trace, TraceQuestion,
+    health,
 };
 
 pub const MTU: u16 = 1420;
@@ -98,6 +99,11 @@ impl End {
         }
         self.line.outbound(&mut batch, Instant::now());
         assert!(batch.is_empty());
+    }
+
+    /// What would become of a packet.
+    pub fn trace(&mut self, question: &TraceQuestion) -> Trace {
+        self.line.trace(question, Instant::now())
     }
 
     /// Takes out what was delivered, cut into packets.
