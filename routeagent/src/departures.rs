@@ -1,8 +1,12 @@
-//! Clusters that change their leader. Pure.
+//! What is gone only for a moment: the Endpoint of a cluster that changes its leader, and this node's own gateway while it
+//! is started again. Pure.
 //!
 //! Of a cluster with several gateways upstream's one Endpoint is the leader's. While the gateways agree on another one
 //! there is none, and packets go on by the cables of all of them: the network is routed on as it was. Only while its
 //! Cluster object is there: a cluster that leaves takes it along.
+//!
+//! A node whose gateway is gone stays a gateway's node for a while, as one whose gateway has died: its pods' packets go by
+//! the other gateways either way, and to make it a worker and a gateway's node again would cost them some.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,15 +17,22 @@ use crate::state::{Endpoint, active_endpoint};
 /// Ours: how long a cluster may be without its Endpoint. An election takes 20 s where the last leader crashed.
 const LEADERLESS_FOR: Duration = Duration::from_secs(60);
 
+/// Ours: how long a node stays a gateway's without its gateway. A pod that is replaced is back in about half of it.
+const RETURNS_WITHIN: Duration = Duration::from_secs(15);
+
 /// The Endpoints that were there last, and since when they are not.
 #[derive(Debug, Default)]
 pub struct Departures {
     last: BTreeMap<String, (Endpoint, Option<Instant>)>,
+    /// This node's own gateway.
+    own: Option<(Endpoint, Option<Instant>)>,
 }
 
 impl Departures {
-    /// Takes note of what is there, and puts back what is only changing hands.
-    pub fn update(&mut self, own: &str, view: &mut ClusterView, now: Instant) {
+    /// Takes note of what is there, and puts back what is only changing hands, or being started again. `own` is this node's
+    /// cluster.
+    pub fn update(&mut self, own: &str, hostname: &str, view: &mut ClusterView, now: Instant) {
+        self.update_own(hostname, view, now);
         let is_member = |view: &ClusterView, id: &str| view.clusters.iter().any(|cluster| cluster.id == id);
         self.last.retain(|id, (_, gone)| {
             let since = gone.get_or_insert(now);
@@ -41,10 +52,26 @@ impl Departures {
         view.endpoints.extend(gone.map(|(endpoint, _)| endpoint.clone()));
     }
 
+    fn update_own(&mut self, hostname: &str, view: &mut ClusterView, now: Instant) {
+        if let Some(member) = view.members.iter().find(|member| member.hostname == hostname) {
+            self.own = Some((member.clone(), None));
+        } else if let Some((member, gone)) = &mut self.own {
+            let since = *gone.get_or_insert(now);
+            // Without others nobody carries its packets, and the next gateway comes by whatever way there is then.
+            if view.members.is_empty() || now >= since + RETURNS_WITHIN {
+                self.own = None;
+            } else {
+                view.members.push(member.clone());
+            }
+        }
+    }
+
     /// When the next one is given up.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.last.values().filter_map(|(_, gone)| *gone).min().map(|since| since + LEADERLESS_FOR)
+        let leaderless = self.last.values().filter_map(|(_, gone)| *gone).map(|since| since + LEADERLESS_FOR);
+        let own = self.own.as_ref().and_then(|(_, gone)| *gone).map(|since| since + RETURNS_WITHIN);
+        leaderless.chain(own).min()
     }
 }
 
@@ -58,7 +85,7 @@ mod tests {
         let (mut departures, start) = (Departures::default(), Instant::now());
         let mut routed = |endpoint: Option<bool>, is_member: bool, at: u64| {
             let mut view = view(endpoint, is_member);
-            departures.update("a", &mut view, start + Duration::from_secs(at));
+            departures.update("a", "node", &mut view, start + Duration::from_secs(at));
             (view.endpoints.len(), departures.poll_timeout().is_some())
         };
         assert_eq!(routed(Some(true), true, 0), (1, false));
@@ -73,6 +100,31 @@ mod tests {
         // Upstream's has one gateway: without Endpoint there is no way.
         assert_eq!(routed(Some(false), true, 100), (1, false));
         assert_eq!(routed(None, true, 101), (0, false));
+    }
+
+    #[test]
+    fn a_node_whose_gateway_is_gone_stays_its_node_for_a_while_if_there_are_others() {
+        let (mut departures, start) = (Departures::default(), Instant::now());
+        let mut members = |hostnames: &[&str], at: u64| {
+            let member = |hostname: &&str| Endpoint::new(hostname, "a", hostname);
+            let members = hostnames.iter().map(member).collect();
+            let mut view = ClusterView { members, ..ClusterView::default() };
+            departures.update("a", "node", &mut view, start + Duration::from_secs(at));
+            let names: Vec<String> = view.members.into_iter().map(|member| member.hostname).collect();
+            (names.join(" "), departures.poll_timeout().is_some())
+        };
+        let said = |names: &str, waits: bool| (names.to_owned(), waits);
+        assert_eq!(members(&["other"], 0), said("other", false));
+        assert_eq!(members(&["other", "node"], 1), said("other node", false));
+        assert_eq!(members(&["other"], 2), said("other node", true));
+        assert_eq!(members(&["other"], 16), said("other node", true));
+        assert_eq!(members(&["other"], 17), said("other", false));
+        // It comes back in time, and goes together with the others.
+        assert_eq!(members(&["other", "node"], 20), said("other node", false));
+        assert_eq!(members(&["other"], 21), said("other node", true));
+        assert_eq!(members(&["other", "node"], 25), said("other node", false));
+        assert_eq!(members(&[], 26), said("", false));
+        assert_eq!(members(&["other"], 27), said("other", false));
     }
 
     fn view(endpoint: Option<bool>, is_member: bool) -> ClusterView {

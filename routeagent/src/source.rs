@@ -119,7 +119,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
         had_table = feed.reports.borrow_and_update().serving.has_table;
         let Known { mut view, remotes, away } = known.read(reader);
         if let Some(view) = &mut view {
-            departures.update(&reader.cluster, view, Instant::now());
+            departures.update(&reader.cluster, &reader.hostname, view, Instant::now());
             view.is_agent_foreign = *is_foreign.borrow_and_update();
             publish(&gateway, deliverer::gateways_node(view, &reader.cluster, &reader.hostname));
             publish(&wanted, view.services.is_wanted || had_table);
