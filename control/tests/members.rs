@@ -4,91 +4,21 @@
 
 mod memory_store;
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
 use memory_store::{Fault, MemoryStore};
-use tokio::sync::watch;
 use tokio::time::timeout;
-use trieste_control::api::{EndpointSpec, Kind, Object, ObjectKey, PublishedStatus};
-use trieste_control::conditions::Conditions;
+use trieste_control::api::{Kind, Object, ObjectKey, PublishedStatus};
+use trieste_control::members::conformance::{
+    BROKER, Gateway, LOCAL, PATIENCE, config, names, share_the_ports, spec, tell_of_one_another,
+};
 use trieste_control::members::{
-    Inputs, Members, MembersConfig, MembersHandle, NOT_ON_BROKER, ONE_GATEWAY, SlotTimes, further_name,
-    paths_namespace, spawn,
+    Members, MembersConfig, NOT_ON_BROKER, ONE_GATEWAY, further_name, paths_namespace,
 };
 use trieste_control::publish::Publisher;
 use trieste_control::store::{DirStore, Store, StoreError, StoreEvent};
 use trieste_control::sync::{SyncConfig, Syncer};
-
-const LOCAL: &str = "submariner-operator";
-const BROKER: &str = "submariner-k8s-broker";
-
-/// A gateway that tells of itself, and everything that it is told.
-struct Gateway {
-    handle: MembersHandle,
-    heard: watch::Sender<BTreeSet<String>>,
-    draining: watch::Sender<bool>,
-    endpoint: watch::Sender<EndpointSpec>,
-    conditions: Conditions,
-}
-
-fn spec(cluster: &str, number: u8) -> EndpointSpec {
-    EndpointSpec {
-        cluster_id: cluster.to_owned(),
-        cable_name: format!("submariner-cable-{cluster}-192-0-2-{number}"),
-        hostname: format!("{cluster}-gw{number}"),
-        subnets: vec!["10.1.0.0/16".to_owned()],
-        private_ip: format!("192.0.2.{number}"),
-        backend: "wireguard".to_owned(),
-        ..EndpointSpec::default()
-    }
-}
-
-fn config(cluster: &str, number: u8) -> MembersConfig {
-    MembersConfig {
-        namespace: LOCAL.to_owned(),
-        broker_namespace: BROKER.to_owned(),
-        cluster_id: cluster.to_owned(),
-        hostname: format!("{cluster}-gw{number}"),
-        is_wanted: true,
-        has_slots: true,
-        notice_key: Some([number; 32]),
-        times: SlotTimes::default(),
-    }
-}
-
-impl Gateway {
-    fn start<S: Store + Clone, B: Store>(store: &S, broker: B, config: &MembersConfig, number: u8) -> Self {
-        let (heard, heard_by) = watch::channel(BTreeSet::new());
-        let (draining, is_draining) = watch::channel(false);
-        let (endpoint, said) = watch::channel(spec(&config.cluster_id, number));
-        let conditions = Conditions::new();
-        let inputs =
-            Inputs { endpoint: said, draining: is_draining, heard: heard_by, conditions: conditions.clone() };
-        let handle = spawn(store.clone(), Some(broker), config, &inputs, Members::default());
-        Self { handle, heard, draining, endpoint, conditions }
-    }
-
-    fn members(&self) -> Members {
-        self.handle.members.borrow().clone()
-    }
-
-    async fn until(&self, what: &str, is_so: impl Fn(&Members) -> bool) -> Members {
-        let mut members = self.handle.members.clone();
-        let found = timeout(PATIENCE, members.wait_for(|members| is_so(members))).await;
-        match found {
-            Ok(Ok(members)) => members.clone(),
-            _ => panic!("{what}: {:?}", self.members()),
-        }
-    }
-}
-
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn names(members: &[trieste_control::members::Member]) -> Vec<&str> {
-    members.iter().map(|member| member.endpoint.spec.hostname.as_str()).collect()
-}
 
 async fn eventually<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
     let looked = async {
@@ -99,39 +29,19 @@ async fn eventually<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F)
     assert!(timeout(PATIENCE, looked).await.is_ok(), "{what}");
 }
 
-async fn tell_of_one_another<S: Store + Clone, B: Store + Clone>(stores: [S; 2], broker: B) {
-    let [a, b] = stores;
-    let first = Gateway::start(&a, broker.clone(), &config("a", 1), 1);
-    let second = Gateway::start(&a, broker.clone(), &config("a", 2), 2);
-    let third = Gateway::start(&b, broker.clone(), &config("b", 1), 3);
-    let seen =
-        first.until("the first sees all", |seen| seen.siblings.len() == 1 && seen.remote.len() == 1).await;
-    assert!(seen.is_multi);
-    assert_eq!((names(&seen.siblings), names(&seen.remote)), (vec!["a-gw2"], vec!["b-gw3"]));
-    let spec = &seen.siblings[0].endpoint.spec;
-    assert!(spec.knows_paths() && spec.notice_key() == Some([2; 32]));
-    assert_eq!(seen.remote[0].endpoint.spec.notice_key(), None, "keys are told at home only");
-    third.until("the third sees two", |seen| names(&seen.remote) == ["a-gw1", "a-gw2"]).await;
-
-    first.draining.send_replace(true);
-    third
-        .until("draining is told", |seen| seen.remote.iter().any(|member| member.endpoint.spec.is_draining()))
-        .await;
-    second.handle.leave(Duration::from_secs(10)).await;
-    first.until("who leaves takes its word along", |seen| seen.siblings.is_empty()).await;
-    third.until("on the broker too", |seen| names(&seen.remote) == ["a-gw1"]).await;
-}
-
 #[tokio::test]
 async fn gateways_of_two_clusters_tell_of_one_another_through_directories() {
     let dir = tempfile::tempdir().expect("a directory");
     let open = |name: &str| DirStore::open(dir.path().join(name)).expect("a store");
-    tell_of_one_another([open("a"), open("b")], open("broker")).await;
+    tell_of_one_another([open("a"), open("b")], [open("broker"), open("broker")]).await;
+    share_the_ports(&open("c"), &open("broker")).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn gateways_of_two_clusters_tell_of_one_another_through_any_store() {
-    tell_of_one_another([MemoryStore::default(), MemoryStore::default()], MemoryStore::default()).await;
+    let [a, b, c, broker] = [(); 4].map(|()| MemoryStore::default());
+    tell_of_one_another([a, b], [broker.clone(), broker.clone()]).await;
+    share_the_ports(&c, &broker).await;
 }
 
 #[tokio::test(start_paused = true)]

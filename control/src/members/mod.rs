@@ -16,6 +16,7 @@
 //! Upstream's agents do not look into the first, and neither import nor remove what they find in the second: they never
 //! see more than one Endpoint per cluster. Nobody has to lead for any of this.
 
+pub mod conformance;
 mod janitor;
 mod own;
 mod remove;
