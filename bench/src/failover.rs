@@ -21,7 +21,7 @@ use trieste_tests::mesh::Mesh;
 use trieste_tests::mesh::carriers::Carriers;
 use trieste_tests::mesh::load::{self, Load};
 use trieste_tests::mesh::scenario::{Scenario, Target, Trial};
-use trieste_tests::outage::{Echo, FlowSpec};
+use trieste_tests::outage::{Echo, FlowSpec, Probing};
 use trieste_tests::topology::{Families, Topology};
 
 use crate::machine::Circumstances;
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     /// Workers of each cluster.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
     workers: u8,
-    /// Traffic beside the probes, in percent of what the path carries, which is measured first.
+    /// Traffic beside the probes, in percent of what TCP carries beside them, which is measured first.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u8).range(0..=100))]
     load: u8,
     /// Milliseconds that flows are watched for after it was done.
@@ -148,17 +148,17 @@ fn strain(options: &Options, duration: Duration, circumstances: Circumstances) -
     if options.json { report::print_json(&report) } else { report::print(&report.text()) }
 }
 
-/// What the path carries at most in Gbit/s, if there is to be a load. Measured with gateways of its own: paths remember for ten
-/// minutes how late packets were while everything was full.
+/// What TCP carries at most in Gbit/s beside the probes, if there is to be a load. Measured with gateways of its own: paths
+/// remember for ten minutes how late packets were while everything was full.
 fn capacity(options: &Options) -> anyhow::Result<Option<f64>> {
     if options.load == 0 {
         return Ok(None);
     }
-    let lab = Lab::new()?;
-    let mesh = options.mesh(&lab)?;
-    let gbit_s = load::capacity(&mesh)?;
-    drop(mesh);
-    lab.remove()?;
+    let bed = Bed::start(options, None, Duration::ZERO)?;
+    let probing = Probing::start(&bed.flows(options.flows, &mut { FIRST_PORT })?)?;
+    let gbit_s = load::capacity(&bed.mesh)?;
+    let _ = probing.finish();
+    bed.lab.remove()?;
     Ok(Some(gbit_s))
 }
 

@@ -60,7 +60,8 @@ impl Load {
         )?;
         let rate = format!("{:.0}", (gbit_s * 1e9 / f64::from(STREAMS)).max(1e5));
         let run = from.namespace.run("iperf3").args(["--client", &address.to_string(), "--time", ENDLESS]);
-        let run = run.args(["--parallel", &STREAMS.to_string(), "--bitrate", &rate, "--congestion", "cubic"]);
+        // Paced by the kernel: with `--bitrate` what an outage has kept back would follow at full speed.
+        let run = run.args(["--parallel", &STREAMS.to_string(), "--fq-rate", &rate, "--congestion", "cubic"]);
         let client = eventually("the load to begin", Duration::from_secs(10), || {
             let client = Daemon::start(&mesh.lab, "load-client", &run)?;
             std::thread::sleep(Duration::from_millis(700));

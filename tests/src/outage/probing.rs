@@ -35,7 +35,19 @@ pub struct FlowSpec {
 #[derive(Debug)]
 pub struct Probing {
     shared: Arc<Shared>,
-    thread: JoinHandle<Outages>,
+    thread: JoinHandle<Seen>,
+}
+
+/// What the thread that asks has seen.
+#[derive(Debug)]
+struct Seen {
+    flows: Vec<Flow>,
+    /// When each datagram was sent, in microseconds after the start.
+    sent_us: Vec<u32>,
+    /// For how long the thread did not run before each of them, in microseconds.
+    stalls: Vec<u32>,
+    /// The number of the first datagram that counts.
+    mark: usize,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +58,7 @@ struct Shared {
     mark: AtomicUsize,
 }
 
+#[derive(Debug)]
 struct Flow {
     name: String,
     port: u16,
@@ -86,7 +99,16 @@ impl Probing {
     /// If its thread has panicked.
     pub fn finish(self) -> Outages {
         self.shared.is_over.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the prober does not panic")
+        // Judged here and not there: that thread goes before everybody else's, who would have to wait for it.
+        self.thread.join().expect("the prober does not panic").judge()
+    }
+}
+
+impl Seen {
+    fn judge(&self) -> Outages {
+        let own_stall_us = self.stalls.iter().skip(self.mark).copied().max().unwrap_or_default();
+        let judge = |flow: &Flow| flow.record.judge(&flow.name, flow.port, &self.sent_us, self.mark);
+        Outages { flows: self.flows.iter().map(judge).collect(), own_stall_us }
     }
 }
 
@@ -122,7 +144,7 @@ impl Flow {
     }
 }
 
-fn probe(mut flows: Vec<Flow>, interval: Duration, shared: &Shared) -> Outages {
+fn probe(mut flows: Vec<Flow>, interval: Duration, shared: &Shared) -> Seen {
     super::go_first();
     let started = Instant::now();
     let (mut sent_us, mut next, mut before) = (Vec::<u32>::new(), Instant::now(), None);
@@ -156,10 +178,7 @@ fn probe(mut flows: Vec<Flow>, interval: Duration, shared: &Shared) -> Outages {
             flow.listen(sent_us.len(), started);
         }
     }
-    let mark = shared.mark.load(Ordering::Relaxed);
-    let own_stall_us = stalls.iter().skip(mark).copied().max().unwrap_or_default();
-    let judge = |flow: &Flow| flow.record.judge(&flow.name, flow.port, &sent_us, mark);
-    Outages { flows: flows.iter().map(judge).collect(), own_stall_us }
+    Seen { flows, sent_us, stalls, mark: shared.mark.load(Ordering::Relaxed) }
 }
 
 /// Microseconds since the start; more than an hour of them fits.
