@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use memory_store::{Fault, MemoryStore};
 use tokio::time::timeout;
-use trieste_control::api::{Kind, Object, ObjectKey, PublishedStatus};
+use trieste_control::api::{Kind, Object, ObjectKey, ObjectMeta, PublishedStatus};
 use trieste_control::members::conformance::{
     BROKER, Gateway, LOCAL, PATIENCE, config, names, share_the_ports, spec, tell_of_one_another,
 };
 use trieste_control::members::{
-    Members, MembersConfig, NOT_ON_BROKER, ONE_GATEWAY, further_name, paths_namespace,
+    Leave, Members, MembersConfig, NOT_ON_BROKER, ONE_GATEWAY, further_name, paths_namespace,
 };
 use trieste_control::publish::Publisher;
 use trieste_control::store::{DirStore, Store, StoreError, StoreEvent};
@@ -204,6 +204,56 @@ async fn two_gateways_share_the_outside_ports_and_never_one_of_them() {
     assert_eq!(leases.len(), 8);
     let published = first.until("its first is published", |seen| !seen.siblings.is_empty()).await;
     assert!(published.siblings[0].endpoint.spec.nat_slot().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_for_good_leaves_its_shares_and_who_comes_back_finds_them() {
+    let (store, broker) = (MemoryStore::default(), MemoryStore::default());
+    let half = |seen: &Members| seen.slots.is_some_and(|slots| slots.held.count_ones() == 4);
+    let all = |seen: &Members| seen.slots.is_some_and(|slots| slots.held == 0xff);
+    let start = |number| Gateway::start(&store, broker.clone(), &config("a", number), number);
+    let (first, second) = (start(1), start(2));
+    first.until("each has half", half).await;
+    let before = second.until("each has half", half).await;
+    second.handle.leave(Leave::ToReturn, PATIENCE).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(half(&first.members()), "it will be back");
+    let second = start(2);
+    let after = second.until("it has them again", half).await;
+    assert_eq!(after.slots.map(|slots| slots.held), before.slots.map(|slots| slots.held));
+    second.handle.leave(Leave::ForGood, PATIENCE).await;
+    first.until("nobody else is there", all).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shares_of_a_host_that_was_taken_out_of_the_cluster_are_free_after_a_minute() {
+    let (store, broker) = (MemoryStore::default(), MemoryStore::default());
+    let node = |name: &str| Object::new(Kind::Node, ObjectMeta::new("", name));
+    let start = |number| Gateway::start(&store, broker.clone(), &config("a", number), number);
+    for name in ["a-gw1", "a-gw2"] {
+        store.create(node(name)).await.expect("a Node");
+    }
+    let (first, second) = (start(1), start(2));
+    let beats: Vec<_> = [1, 2].map(|number| heartbeat(&store, number)).into();
+    let count = |seen: &Members| seen.slots.map_or(0, |slots| slots.held.count_ones());
+    for gateway in [&first, &second] {
+        gateway.until("each has half", |seen| count(seen) == 4).await;
+    }
+    drop(second.handle);
+    beats[1].abort();
+    // Its machine is gone, and another one comes; its Node goes later.
+    store.create(node("a-gw3")).await.expect("a Node");
+    let third = start(3);
+    let _beat = heartbeat(&store, 3);
+    for gateway in [&first, &third] {
+        gateway.until("what the second keeps is not asked of the first", |seen| count(seen) == 2).await;
+    }
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((count(&first.members()), count(&third.members())), (2, 2));
+    store.remove(Kind::Node, "a-gw2");
+    for gateway in [&first, &third] {
+        gateway.until("each has half", |seen| count(seen) == 4).await;
+    }
 }
 
 fn cluster(id: &str) -> trieste_control::api::ClusterSpec {

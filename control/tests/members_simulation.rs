@@ -138,7 +138,13 @@ impl World {
         match kind {
             0 => node.paused_until = until,
             1 | 2 => node.cut_until = until,
-            3 if node.is_up => node.is_up = false,
+            3 if node.is_up => {
+                node.is_up = false;
+                // Some leave for good, and have nothing more to do with what they had.
+                if until.is_multiple_of(2) && node.cut_until.max(node.paused_until) <= self.second {
+                    node.slots.release().into_iter().for_each(|write| self.send(write));
+                }
+            }
             3 => self.restart(number),
             _ => {
                 let other = self.random.below(self.nodes.len());
@@ -295,9 +301,16 @@ impl World {
         let leases = self.of(Kind::Lease);
         let wall = Timestamp::from_second(1_700_000_000).expect("a time");
         let node = &mut self.nodes[number];
-        let hosts: Vec<&str> = node.hosts.iter().map(String::as_str).collect();
         node.slots.handle_read(&leases, now, node.janitor.has_proof(now));
-        let write = node.slots.plan(&hosts, |host| node.janitor.silence(host, now), now, wall);
+        let again = node.slots.confirmations(wall);
+        if !again.is_empty() {
+            return again.into_iter().for_each(|write| self.send(write));
+        }
+        let node = &mut self.nodes[number];
+        let hosts: Vec<&str> = node.hosts.iter().map(String::as_str).collect();
+        let is_gone =
+            |host: &str| node.janitor.silence(host, now).is_some_and(|silence| silence >= TIMES.silent);
+        let write = node.slots.plan(&hosts, is_gone, now, wall);
         if let Some(write) = write {
             self.send(write);
         }

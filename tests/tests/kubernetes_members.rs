@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use trieste_control::members::conformance::{
     BROKER, Gateway, LOCAL, config, names, share_the_ports, tell_of_one_another,
 };
-use trieste_control::members::paths_namespace;
+use trieste_control::members::{Leave, paths_namespace};
 use trieste_control::store::KubeStore;
 use trieste_control::store::kube::{Access, ServerSettings};
 use trieste_tests::guard::root_test;
@@ -136,7 +136,7 @@ fn a_broker_that_is_away_changes_nothing_and_is_caught_up_with_at_once() {
         eprintln!("{mode:?}: all know all {took:.1?} after the broker was back");
         assert!(took < BACK, "{mode:?}: {took:?}");
         for gateway in [first, second, third, far] {
-            runtime.block_on(gateway.handle.leave(Duration::from_secs(10)));
+            runtime.block_on(gateway.handle.leave(Leave::ToReturn, Duration::from_secs(10)));
         }
     }
 }

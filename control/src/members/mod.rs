@@ -28,7 +28,7 @@ mod types;
 pub use janitor::Janitor;
 pub use own::plan_own;
 pub use remove::withdraw;
-pub use run::{Inputs, MembersConfig, MembersHandle, NOT_ON_BROKER, ONE_GATEWAY, spawn};
+pub use run::{Inputs, Leave, MembersConfig, MembersHandle, NOT_ON_BROKER, ONE_GATEWAY, spawn};
 pub use slots::{SLOT_PREFIX, SlotTimes, Slots};
 pub use target::{MOST_PATHS, Target, targets};
 pub use types::{FURTHER_PREFIX, Member, Members, NatSlots, further_name, paths_namespace};

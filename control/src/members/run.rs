@@ -73,19 +73,31 @@ impl Inputs {
 pub struct MembersHandle {
     /// The other gateways. What was known before stays known while a store is away.
     pub members: watch::Receiver<Members>,
-    leaving: watch::Sender<bool>,
+    leaving: watch::Sender<Leave>,
     tasks: JoinSet<()>,
 }
 
 impl MembersHandle {
-    /// Removes what this gateway has said of itself, and ends; waits at most `within`.
-    pub async fn leave(mut self, within: Duration) {
-        let _ = self.leaving.send(true);
+    /// Removes what this gateway has said of itself, and ends; waits at most `within`. A gateway that comes back finds its
+    /// shares of the outside ports again; one that leaves for good gives them up, and must make no mappings any more.
+    pub async fn leave(mut self, leave: Leave, within: Duration) {
+        let _ = self.leaving.send(leave);
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if timeout(within, all).await.is_err() {
             tracing::warn!("this gateway's further Endpoint may stay behind; its siblings will remove it");
         }
     }
+}
+
+/// Whether a gateway stops, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// It goes on.
+    No,
+    /// It is started again some time.
+    ToReturn,
+    /// Its node is no gateway's any more.
+    ForGood,
 }
 
 /// Starts to tell of this gateway and to follow the others, from what was `known` before.
@@ -100,7 +112,7 @@ pub fn spawn<S: Store + Clone, B: Store>(
     known: Members,
 ) -> MembersHandle {
     let (sender, members) = watch::channel(known);
-    let (leaving, left) = watch::channel(false);
+    let (leaving, left) = watch::channel(Leave::No);
     let (vanished, gone) = watch::channel(BTreeSet::new());
     let mut tasks = JoinSet::new();
     let here = Place {
@@ -130,6 +142,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Ours: how often shares are read where nothing is awaited, and where something is.
 const SLOTS_INTERVAL: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1));
 
+/// Ours: after how long a silence the shares of a host that was taken out of the cluster may be taken. Its kubelet, if it
+/// lives, ends its pods sooner.
+const REMOVED_AFTER: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     Own,
@@ -144,7 +160,7 @@ struct Place {
     config: MembersConfig,
     inputs: Inputs,
     members: watch::Sender<Members>,
-    left: watch::Receiver<bool>,
+    left: watch::Receiver<Leave>,
 }
 
 /// When to write again, and how it went.
@@ -214,7 +230,12 @@ impl Place {
                 self.judge_outcome(&outcome);
             }
         }
-        self.withdraw(&store).await;
+        let is_for_good = *left.borrow() == Leave::ForGood;
+        tokio::join!(self.withdraw(&store), async {
+            if is_for_good && self.config.has_slots {
+                self.release(&store, slots).await;
+            }
+        });
     }
 
     /// The broker: the gateways of all clusters.
@@ -432,6 +453,15 @@ impl Place {
         Ok(())
     }
 
+    /// Reads the shares. Gives whether the store has answered.
+    async fn read<S: Store>(&self, store: &S, janitor: &Janitor, slots: &mut Slots) -> bool {
+        let asked = clock();
+        let read = timeout(REQUEST_TIMEOUT, store.list(Kind::Lease, &self.namespace)).await;
+        let Ok(Ok(leases)) = read else { return false };
+        slots.handle_read(&leases, asked, janitor.has_proof(clock()));
+        true
+    }
+
     /// Reads the shares, and does the one write that is due. Gives whether something is awaited.
     async fn claim<S: Store>(
         &self,
@@ -440,10 +470,21 @@ impl Place {
         janitor: &Janitor,
         slots: &mut Slots,
     ) -> bool {
-        let asked = clock();
-        let read = timeout(REQUEST_TIMEOUT, store.list(Kind::Lease, &self.namespace)).await;
-        let Ok(Ok(leases)) = read else { return true };
-        slots.handle_read(&leases, asked, janitor.has_proof(clock()));
+        if !self.read(store, janitor, slots).await {
+            return true;
+        }
+        let again = slots.confirmations(Timestamp::now());
+        if !again.is_empty() {
+            let again = again.into_iter().map(|write| write.carry_out(store));
+            for outcome in futures::future::join_all(again).await {
+                if let Err(error) = outcome {
+                    tracing::debug!("a share of the outside ports is not ours again: {error}");
+                }
+            }
+            if !self.read(store, janitor, slots).await {
+                return true;
+            }
+        }
         let siblings = mirror.objects().filter_map(Member::read);
         let mut hosts: Vec<String> = siblings.map(|member| member.endpoint.spec.hostname).collect();
         hosts.push(self.config.hostname.clone());
@@ -451,7 +492,13 @@ impl Place {
         hosts.dedup();
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
         let silence = |host: &str| janitor.silence(host, clock());
-        let write = slots.plan(&hosts, silence, clock(), Timestamp::now());
+        let silent: Vec<String> = slots.absent(&hosts).into_iter().map(str::to_owned).collect();
+        let removed = self.removed(store, &silent).await;
+        let is_gone = |host: &str| {
+            let after = if removed.contains(host) { REMOVED_AFTER } else { self.config.times.silent };
+            silence(host).is_some_and(|silence| silence >= after)
+        };
+        let write = slots.plan(&hosts, is_gone, clock(), Timestamp::now());
         let is_written = match write {
             Some(write) => {
                 let outcome = write.carry_out(store).await;
@@ -471,6 +518,42 @@ impl Place {
         is_written || slots.is_leaving() || newest.is_none()
     }
 
+    /// Which of these hosts were taken out of the cluster: whoever deletes a Node says that nothing runs there any more. Only
+    /// where our own host is a Node, as it is not with a directory.
+    async fn removed<S: Store>(&self, store: &S, hosts: &[String]) -> BTreeSet<String> {
+        let is_node = async |host: &str| {
+            let key = ObjectKey::new(Kind::Node, "", host);
+            match timeout(REQUEST_TIMEOUT, store.get(&key)).await {
+                Ok(Ok(found)) => Some(found.is_some()),
+                Ok(Err(_)) | Err(_) => None,
+            }
+        };
+        let mut removed = BTreeSet::new();
+        if hosts.is_empty() || is_node(&self.config.hostname).await != Some(true) {
+            return removed;
+        }
+        for host in hosts {
+            if is_node(host).await == Some(false) {
+                removed.insert(host.clone());
+            }
+        }
+        removed
+    }
+
+    /// Gives up all shares that are ours by now.
+    async fn release<S: Store>(&self, store: &S, mut slots: Slots) {
+        let read = timeout(REQUEST_TIMEOUT, store.list(Kind::Lease, &self.namespace)).await;
+        let Ok(Ok(leases)) = read else {
+            return tracing::warn!("the shares of the outside ports are kept: their Leases cannot be read");
+        };
+        slots.handle_read(&leases, clock(), false);
+        let writes = slots.release();
+        let given =
+            futures::future::join_all(writes.iter().map(|write| write.clone().carry_out(store))).await;
+        let given = given.iter().filter(|outcome| outcome.is_ok()).count();
+        tracing::info!("{given} of {} shares of the outside ports are given up for good", writes.len());
+    }
+
     /// Removes what this gateway has said here.
     async fn withdraw<S: Store>(&self, store: &S) {
         let own = self.inputs.endpoint.borrow().cable_name.clone();
@@ -485,8 +568,8 @@ impl Place {
 }
 
 /// Waits until this gateway is to leave; whoever has let go of the handle wants nothing any more.
-async fn told_to_leave(left: &mut watch::Receiver<bool>) {
-    if left.wait_for(|left| *left).await.is_err() {
+async fn told_to_leave(left: &mut watch::Receiver<Leave>) {
+    if left.wait_for(|left| *left != Leave::No).await.is_err() {
         std::future::pending().await
     }
 }

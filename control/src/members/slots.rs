@@ -3,10 +3,11 @@
 //! A Lease that is not there, or without holder, is free. Claiming it is one write that only one can do. Shares are held
 //! for good: a restart finds them again, a sibling that dies leaves its own untouched for a day, far longer than its last
 //! confirmation is good for, so that a gateway that was only stopped, or cut off, never makes mappings in a share that
-//! another one has taken. Whoever has more than its part gives up what somebody else lacks, and makes no mappings there for a
-//! while before it does.
+//! another one has taken. Who leaves for good gives its own up, and those of a host that was taken out of the cluster are
+//! free. Whoever has more than its part gives up what somebody else lacks, and makes no mappings there for a while before it
+//! does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -48,12 +49,22 @@ pub struct Slots {
     hostname: String,
     times: SlotTimes,
     leases: BTreeMap<u8, Lease>,
+    /// The Leases that had our name when they were first read, with their versions: somebody said so who is no more, and
+    /// what he asked for last may still be on its way.
+    found: Option<BTreeMap<u8, Option<String>>>,
     /// What is ours, in our order, and when it was asked for that it is.
     held: Vec<u8>,
     asked: Option<Instant>,
     leaving: Option<Leaving>,
     /// Which share comes first in our order.
     start: u8,
+}
+
+/// How many shares a gateway has at least, and at most, when all is settled.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    least: usize,
+    most: usize,
 }
 
 /// A share that is about to be given up.
@@ -73,6 +84,7 @@ impl Slots {
             hostname: hostname.to_owned(),
             times,
             leases: BTreeMap::new(),
+            found: None,
             held: Vec::new(),
             asked: None,
             leaving: None,
@@ -97,9 +109,12 @@ impl Slots {
             listed |= 1 << slot;
         }
         self.leases.retain(|slot, _| listed & (1 << slot) != 0);
-        let is_ours = |slot: &u8| {
-            self.leases.get(slot).is_some_and(|lease| lease.spec.holder_identity == self.hostname)
-        };
+        if self.found.is_none() {
+            let version = |(slot, lease): (u8, &Lease)| (slot, lease.metadata.resource_version.clone());
+            self.found = Some(self.named().map(version).collect());
+        }
+        let is_ours =
+            |slot: &u8| self.named().any(|(named, lease)| named == *slot && self.is_sure(named, lease));
         self.held = self.order().filter(is_ours).collect();
         if is_heard || self.asked.is_none() {
             self.asked = Some(asked);
@@ -124,12 +139,41 @@ impl Slots {
         self.held.first().copied()
     }
 
+    /// The Leases with our name.
+    fn named(&self) -> impl Iterator<Item = (u8, &Lease)> {
+        let all = self.leases.iter().map(|(slot, lease)| (*slot, lease));
+        all.filter(|(_, lease)| lease.spec.holder_identity == self.hostname)
+    }
+
+    /// Whether a Lease with our name has been written in our life: then no earlier request can change it any more.
+    fn is_sure(&self, slot: u8, lease: &Lease) -> bool {
+        let found = self.found.as_ref().and_then(|found| found.get(&slot));
+        found.is_none_or(|version| *version != lease.metadata.resource_version)
+    }
+
+    /// What makes shares that were ours before a restart ours again; after it, read anew.
+    pub fn confirmations(&self, wall: Timestamp) -> Vec<Write> {
+        let found = self.named().filter(|(slot, lease)| !self.is_sure(*slot, lease));
+        let again = |(_, lease): (u8, &Lease)| {
+            let mut lease = lease.clone();
+            lease.spec.acquire_time = Some(MicroTime::new(wall));
+            Write::Update(lease.to_object())
+        };
+        found.map(again).collect()
+    }
+
+    /// Hosts that have shares and are not among those that are there.
+    pub fn absent<'a>(&'a self, gateways: &'a [&str]) -> BTreeSet<&'a str> {
+        let holders = self.leases.values().map(|lease| lease.spec.holder_identity.as_str());
+        holders.filter(|holder| !holder.is_empty() && !gateways.contains(holder)).collect()
+    }
+
     /// The one write that is due, if any; after it, read anew. `gateways` are the hosts that are there, ours among them;
-    /// `silence` is for how long nothing has been heard of a host.
+    /// `is_gone` says of others whether their shares may be taken.
     pub fn plan(
         &mut self,
         gateways: &[&str],
-        silence: impl Fn(&str) -> Option<Duration>,
+        is_gone: impl Fn(&str) -> bool,
         now: Instant,
         wall: Timestamp,
     ) -> Option<Write> {
@@ -137,20 +181,43 @@ impl Slots {
         if self.leaving.is_some_and(|leaving| leaving.is_asked) {
             return self.give_up(now);
         }
-        let part = usize::from(NAT_SLOTS) / gateways.len().clamp(1, usize::from(NAT_SLOTS));
-        if self.held.len() < part {
+        let Part { least, most } = self.part(gateways, &is_gone);
+        let others = || gateways.iter().filter(|host| **host != self.hostname).map(|host| self.count(host));
+        let is_short = others().any(|count| count < least);
+        let (held, is_full) = (self.held.len(), self.takeable(&is_gone).next().is_none());
+        if held < least || (held < most && !is_short) {
             self.leaving = None;
-            return self.claim(silence, wall);
+            return self.claim(is_gone, wall);
         }
-        let lacks = |host: &&&str| **host != self.hostname && self.count(host) < part;
-        let is_wanted = gateways.iter().any(|host| lacks(&host)) && self.free().next().is_none();
-        if self.held.len() <= part || !is_wanted {
+        let is_wanted = is_full && ((held > least && is_short) || held > most);
+        if !is_wanted {
             self.leaving = None;
             return None;
         }
         let last = *self.held.last()?;
         self.leaving.get_or_insert(Leaving { slot: last, since: now, is_asked: false });
         self.give_up(now)
+    }
+
+    /// How many shares a gateway gets of those that nobody absent keeps from all.
+    fn part(&self, gateways: &[&str], is_gone: &impl Fn(&str) -> bool) -> Part {
+        let is_kept = |lease: &&Lease| {
+            let holder = lease.spec.holder_identity.as_str();
+            !holder.is_empty() && !gateways.contains(&holder) && !is_gone(holder)
+        };
+        let there = usize::from(NAT_SLOTS) - self.leases.values().filter(is_kept).count();
+        let gateways = gateways.len().max(1);
+        Part { least: (there / gateways).max(1), most: there.div_ceil(gateways).max(1) }
+    }
+
+    /// What gives up all that is ours, for a gateway that makes no mappings any more and will not come back.
+    pub fn release(&self) -> Vec<Write> {
+        let given = self.named().map(|(_, lease)| {
+            let mut given = lease.clone();
+            given.spec.holder_identity.clear();
+            Write::Update(given.to_object())
+        });
+        given.collect()
     }
 
     /// Gives the share up that is about to be, when nobody uses it any more.
@@ -170,15 +237,9 @@ impl Slots {
         self.leaving.is_some()
     }
 
-    /// A free share, else one of somebody who has been gone for long.
-    fn claim(&self, silence: impl Fn(&str) -> Option<Duration>, wall: Timestamp) -> Option<Write> {
-        let is_gone = |slot: &u8| {
-            let holder = self.leases.get(slot).map(|lease| lease.spec.holder_identity.as_str());
-            holder.is_some_and(|holder| {
-                holder != self.hostname && silence(holder).is_some_and(|silence| silence >= self.times.silent)
-            })
-        };
-        let slot = self.free().next().or_else(|| self.order().find(is_gone))?;
+    /// A free share, else one of somebody who is gone.
+    fn claim(&self, is_gone: impl Fn(&str) -> bool, wall: Timestamp) -> Option<Write> {
+        let slot = self.takeable(&is_gone).next()?;
         let spec = LeaseSpec {
             holder_identity: self.hostname.clone(),
             acquire_time: Some(MicroTime::new(wall)),
@@ -192,10 +253,15 @@ impl Slots {
         })
     }
 
-    fn free(&self) -> impl Iterator<Item = u8> {
-        let is_free =
-            |slot: &u8| self.leases.get(slot).is_none_or(|lease| lease.spec.holder_identity.is_empty());
-        self.order().filter(is_free)
+    /// Shares that are free, then those of who is gone.
+    fn takeable(&self, is_gone: impl Fn(&str) -> bool) -> impl Iterator<Item = u8> {
+        let holder = |slot: &u8| self.leases.get(slot).map_or("", |lease| &lease.spec.holder_identity);
+        let free = self.order().filter(move |slot| holder(slot).is_empty());
+        let left = self.order().filter(move |slot| {
+            let holder = holder(slot);
+            !holder.is_empty() && holder != self.hostname && is_gone(holder)
+        });
+        free.chain(left)
     }
 
     fn count(&self, host: &str) -> usize {
@@ -235,23 +301,37 @@ mod tests {
         }
 
         /// Lets one gateway read, and write until it wants nothing.
-        fn turn(&mut self, slots: &mut Slots, gateways: &[&str], second: u64, silent: u64) {
+        fn turn(&mut self, slots: &mut Slots, gateways: &[&str], second: u64, gone: &[&str]) {
             for _ in 0..20 {
-                let listed: Vec<Object> = self.leases.values().cloned().collect();
-                slots.handle_read(&listed, self.at(second), true);
-                let silence = |_: &str| Some(Duration::from_secs(silent));
-                let Some(write) = slots.plan(gateways, silence, self.at(second), Timestamp::UNIX_EPOCH)
-                else {
+                if !self.step(slots, gateways, second, gone) {
                     return;
-                };
-                let mut object = write.object().clone();
-                self.version += 1;
-                let is_known = self.leases.contains_key(&object.metadata.name);
-                assert_eq!(matches!(write, Write::Update(_)), is_known);
-                object.metadata.resource_version = Some(self.version.to_string());
-                self.leases.insert(object.metadata.name.clone(), object);
+                }
             }
             panic!("it never ends");
+        }
+
+        /// Lets one gateway read, and write once. Gives whether it has.
+        fn step(&mut self, slots: &mut Slots, gateways: &[&str], second: u64, gone: &[&str]) -> bool {
+            let listed: Vec<Object> = self.leases.values().cloned().collect();
+            slots.handle_read(&listed, self.at(second), true);
+            let again = slots.confirmations(Timestamp::from_second(1).unwrap());
+            if !again.is_empty() {
+                again.iter().for_each(|write| self.write(write));
+                return true;
+            }
+            let is_gone = |host: &str| gone.contains(&host);
+            let write = slots.plan(gateways, is_gone, self.at(second), Timestamp::UNIX_EPOCH);
+            write.iter().for_each(|write| self.write(write));
+            write.is_some()
+        }
+
+        fn write(&mut self, write: &Write) {
+            let mut object = write.object().clone();
+            self.version += 1;
+            let is_known = self.leases.contains_key(&object.metadata.name);
+            assert_eq!(matches!(write, Write::Update(_)), is_known);
+            object.metadata.resource_version = Some(self.version.to_string());
+            self.leases.insert(object.metadata.name.clone(), object);
         }
     }
 
@@ -266,15 +346,15 @@ mod tests {
     #[test]
     fn whoever_is_alone_has_all_shares_and_gives_half_of_them_to_the_next_one() {
         let (mut world, mut a, mut b) = (World::new(), slots("gw1"), slots("gw2"));
-        world.turn(&mut a, &["gw1"], 0, 0);
+        world.turn(&mut a, &["gw1"], 0, &[]);
         assert_eq!(a.slots().unwrap().held, 0xff);
         let both = ["gw1", "gw2"];
         let first = a.first();
-        world.turn(&mut b, &both, 1, 0);
+        world.turn(&mut b, &both, 1, &[]);
         assert_eq!(held(&b), 0, "all are taken");
         for second in 2..60 {
-            world.turn(&mut a, &both, second, 0);
-            world.turn(&mut b, &both, second, 0);
+            world.turn(&mut a, &both, second, &[]);
+            world.turn(&mut b, &both, second, &[]);
             let (a, b) = (a.slots().unwrap().held, b.slots().map_or(0, |slots| slots.held));
             assert_eq!(a & b, 0, "one share has two holders");
         }
@@ -285,23 +365,23 @@ mod tests {
     #[test]
     fn no_mapping_is_made_in_a_share_for_a_while_before_it_is_given_up() {
         let (mut world, mut a) = (World::new(), slots("gw1"));
-        world.turn(&mut a, &["gw1"], 0, 0);
+        world.turn(&mut a, &["gw1"], 0, &[]);
         let before = world.leases.clone();
-        world.turn(&mut a, &["gw1", "gw2"], 1, 0);
+        world.turn(&mut a, &["gw1", "gw2"], 1, &[]);
         assert_eq!((held(&a), &world.leases), (7, &before));
-        world.turn(&mut a, &["gw1", "gw2"], 5, 0);
+        world.turn(&mut a, &["gw1", "gw2"], 5, &[]);
         assert_eq!(world.leases, before);
-        world.turn(&mut a, &["gw1", "gw2"], 6, 0);
+        world.turn(&mut a, &["gw1", "gw2"], 6, &[]);
         assert_ne!(world.leases, before);
     }
 
     #[test]
-    fn a_dead_gateways_shares_are_left_alone_for_a_day_and_it_itself_gives_up_using_them_sooner() {
+    fn a_dead_gateways_shares_are_left_alone_until_it_is_gone_and_it_gives_up_using_them_sooner() {
         let (mut world, mut a, mut b) = (World::new(), slots("gw1"), slots("gw2"));
-        world.turn(&mut a, &["gw1"], 0, 0);
-        world.turn(&mut b, &["gw2"], 1, 23 * 3600);
-        assert_eq!(held(&b), 0);
-        world.turn(&mut b, &["gw2"], 2, 24 * 3600);
+        world.turn(&mut a, &["gw1"], 0, &[]);
+        world.turn(&mut b, &["gw2"], 1, &[]);
+        assert_eq!((held(&b), b.absent(&["gw2"])), (0, ["gw1"].into()));
+        world.turn(&mut b, &["gw2"], 2, &["gw1"]);
         assert_eq!(held(&b), 8);
         let gap = SlotTimes::default().silent - SlotTimes::default().valid;
         assert!(gap >= Duration::from_secs(3600));
@@ -309,9 +389,81 @@ mod tests {
     }
 
     #[test]
+    fn however_gateways_begin_all_shares_are_somebodys_in_even_parts() {
+        for count in 1..=10_usize {
+            let names: Vec<String> = (1..=count).map(|number| format!("gw{number}")).collect();
+            let hosts: Vec<&str> = names.iter().map(String::as_str).collect();
+            // At once, or one after the other.
+            for gap in [0, 30] {
+                let (mut world, mut all) =
+                    (World::new(), hosts.iter().map(|host| slots(host)).collect::<Vec<_>>());
+                for second in 0..600 {
+                    let begun = (0..count).filter(|number| *number as u64 * gap <= second).count();
+                    for gateway in &mut all[..begun] {
+                        world.step(gateway, &hosts[..begun], second, &[]);
+                    }
+                }
+                let counts: Vec<u32> = all.iter().map(held).collect();
+                let (least, most) = (8 / count as u32, 8_u32.div_ceil(count as u32));
+                assert_eq!(counts.iter().sum::<u32>(), 8, "{counts:?}");
+                assert!(counts.iter().all(|held| (least..=most).contains(held)), "{counts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_dead_keep_is_not_asked_of_the_living() {
+        let (mut world, mut a, mut b) = (World::new(), slots("gw1"), slots("gw2"));
+        for second in 0..60 {
+            world.turn(&mut a, &["gw1", "gw2"], second, &[]);
+            world.turn(&mut b, &["gw1", "gw2"], second, &[]);
+        }
+        let mut c = slots("gw3");
+        for second in 60..120 {
+            world.turn(&mut a, &["gw1", "gw3"], second, &[]);
+            world.turn(&mut c, &["gw1", "gw3"], second, &[]);
+        }
+        assert_eq!((held(&a), held(&c)), (2, 2), "half of what the second does not keep");
+    }
+
+    #[test]
+    fn who_leaves_for_good_leaves_everything() {
+        let (mut world, mut a, mut b) = (World::new(), slots("gw1"), slots("gw2"));
+        world.turn(&mut a, &["gw1"], 0, &[]);
+        a.release().iter().for_each(|write| world.write(write));
+        world.turn(&mut b, &["gw2"], 1, &[]);
+        assert_eq!(held(&b), 8);
+        let listed: Vec<Object> = world.leases.values().cloned().collect();
+        a.handle_read(&listed, world.at(2), true);
+        assert_eq!((a.slots(), a.release()), (None, vec![]));
+    }
+
+    #[test]
+    fn shares_of_the_process_before_are_ours_once_we_have_said_so() {
+        let (mut world, mut a) = (World::new(), slots("gw1"));
+        world.turn(&mut a, &["gw1"], 0, &[]);
+        let late = a.release();
+        let listed = |world: &World| world.leases.values().cloned().collect::<Vec<_>>();
+        let mut again = slots("gw1");
+        again.handle_read(&listed(&world), world.at(1), true);
+        assert_eq!((again.slots(), again.confirmations(Timestamp::UNIX_EPOCH).len()), (None, 8));
+        for write in again.confirmations(Timestamp::from_second(1).unwrap()) {
+            world.write(&write);
+        }
+        again.handle_read(&listed(&world), world.at(2), true);
+        assert_eq!(again.slots().unwrap().held, 0xff);
+        assert_eq!(again.confirmations(Timestamp::UNIX_EPOCH), vec![]);
+        // What the one before has asked for comes too late.
+        for write in late {
+            let lease = &world.leases[&write.object().metadata.name];
+            assert_ne!(lease.metadata.resource_version, write.object().metadata.resource_version);
+        }
+    }
+
+    #[test]
     fn who_is_not_heard_by_others_confirms_nothing() {
         let (mut world, mut a) = (World::new(), slots("gw1"));
-        world.turn(&mut a, &["gw1"], 0, 0);
+        world.turn(&mut a, &["gw1"], 0, &[]);
         let listed: Vec<Object> = world.leases.values().cloned().collect();
         let until = a.slots().unwrap().until;
         a.handle_read(&listed, world.at(100), false);

@@ -118,13 +118,18 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Says what a restart should start from. Written soon; at once when it is about who carries traffic.
+    /// Says what a restart should start from. Written soon; at once when it is about who carries traffic, or whose ports are whose.
     pub fn set(&self, remembered: Remembered) {
         self.wanted.send_if_modified(|known| {
             let is_news = *known != remembered;
             *known = remembered;
             is_news
         });
+    }
+
+    /// Forgets the shares of the outside ports: they are about to be given up.
+    pub fn forget_slots(&self) {
+        self.wanted.send_if_modified(|known| known.members.slots.take().is_some());
     }
 
     /// Writes the newest and ends; waits at most `within`.
@@ -151,12 +156,13 @@ async fn write(
             let problem = problem.map(|error| format!("nothing is remembered for a restart: {error}"));
             conditions.put("StateNotKept", Severity::Warning, "", problem);
         }
-        let was_active = newest.was_active;
+        let (was_active, slots) = (newest.was_active, newest.members.slots);
         // Not again and again if it fails: the next change tries again.
         written = Some(newest);
         // Many changes are one write, unless one cannot wait.
         let mut ahead = wanted.clone();
-        let urgent = ahead.wait_for(|newest| newest.was_active != was_active);
+        let urgent =
+            ahead.wait_for(|newest| newest.was_active != was_active || newest.members.slots != slots);
         let _ = tokio::time::timeout(GAP, urgent).await;
     }
 }
