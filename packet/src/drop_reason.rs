@@ -93,6 +93,8 @@ reasons! {
     OwnStation = "own_station",
     /// Outer congestion mark on a packet that cannot carry it (RFC 6040).
     EcnNotCapable = "ecn_not_capable",
+    /// For this node, whose route agent has not come yet after the node has: its answer could leave in clear.
+    NodeNotReady = "node_not_ready",
     /// No buffer was free.
     NoBuffer = "no_buffer",
     /// The queue to the owning worker was full.

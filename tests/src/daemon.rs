@@ -16,6 +16,9 @@ use crate::wait::eventually;
 /// How long a program may take to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long a paused program may take until none of its threads runs.
+const STILL: Duration = Duration::from_secs(10);
+
 /// A running program.
 #[derive(Debug)]
 pub struct Daemon {
@@ -87,12 +90,17 @@ impl Daemon {
         })
     }
 
-    /// Stops it where it stands, as a debugger or a starved machine would; [`Daemon::resume`] undoes it.
+    /// Stops it where it stands, as a debugger or a starved machine would; [`Daemon::resume`] undoes it. Returns when it
+    /// stands still: on a busy machine some of its threads go on for a while after the signal.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If the kernel refuses, or it does not stand still within [`STILL`].
     pub fn pause(&self) -> anyhow::Result<()> {
-        self.id.signal(Signal::SIGSTOP)
+        self.id.signal(Signal::SIGSTOP)?;
+        eventually("a paused program to stand still", STILL, || {
+            anyhow::ensure!(self.id.stands_still(), "threads of {} go on", self.log.display());
+            Ok(())
+        })
     }
 
     /// Lets it go on.

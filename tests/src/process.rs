@@ -51,6 +51,16 @@ impl ProcessId {
         }
     }
 
+    /// Whether every thread of it has been stopped, or it has ended.
+    pub fn stands_still(self) -> bool {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.pid)) else { return true };
+        let mut stats = threads.flatten().map(|thread| std::fs::read_to_string(thread.path().join("stat")));
+        stats.all(|stat| {
+            let stat = stat.ok().and_then(|text| Stat::parse(&text));
+            stat.is_none_or(|stat| stat.is_dead() || matches!(stat.state, 'T' | 't'))
+        })
+    }
+
     /// Waits until it has ended, at most `timeout`; says whether it has.
     pub fn wait_end(self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
@@ -148,6 +158,22 @@ mod tests {
         let stat = Stat::parse(text).unwrap();
 
         assert_eq!((stat.state, stat.cpu_ticks, stat.started), ('S', 110, 12345));
+    }
+
+    #[test]
+    fn a_stopped_process_stands_still() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let id = ProcessId::of(child.id().cast_signed()).unwrap();
+        assert!(!id.stands_still());
+        id.signal(Signal::SIGSTOP).unwrap();
+        crate::wait::eventually("it stands still", Duration::from_secs(10), || {
+            anyhow::ensure!(id.stands_still(), "it goes on");
+            Ok(())
+        })
+        .unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(id.stands_still());
     }
 
     #[test]

@@ -136,6 +136,7 @@ impl<'a> Bed<'a> {
             for daemon in [GATEWAY, ROUTE_AGENT] {
                 cluster.wait_rollout(MEMBER, &format!("daemonset/{daemon}")).unwrap();
             }
+            cluster.wait("the gateways to be ready", WELL, || cluster.gateways_carry()).unwrap();
         }
         for flow in &self.flows {
             flow.wait_through(WELL).unwrap();

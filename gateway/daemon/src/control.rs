@@ -32,7 +32,7 @@ use trieste_control::api::{Endpoint, EndpointSpec, Kind, Object, Resource as _};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::Candidate;
 use trieste_control::health::Probes;
-use trieste_control::members::targets;
+use trieste_control::members::{Leave, targets};
 use trieste_control::natdiscovery::Remote;
 use trieste_control::notice::GatewayKey;
 use trieste_control::publicip::PublicIpWatcher;
@@ -246,10 +246,25 @@ impl Control<'_> {
         (is_relieved || (was_leader && is_released)).then(|| Instant::now() + LINGER)
     }
 
-    /// Ends what must end in order.
+    /// How this gateway leaves: for good where its node is no gateway's any more.
+    pub(crate) fn leave(&self) -> Leave {
+        let is_gateway = self.state.found.settings.is_gateway || !self.state.was_gateway;
+        if is_gateway { Leave::ToReturn } else { Leave::ForGood }
+    }
+
+    /// Ends what must end in order. Who leaves for good has ended its workers before.
     pub(crate) async fn stop(self, within: Duration) {
+        let leave = self.leave();
+        let mut memory = self.memory;
+        if leave == Leave::ForGood
+            && let Some(memory) = memory.take()
+        {
+            // First, or a restart would begin with shares that are somebody else's.
+            memory.forget_slots();
+            memory.stop(within).await;
+        }
         let memory = async {
-            if let Some(memory) = self.memory {
+            if let Some(memory) = memory {
                 memory.stop(within).await;
             }
         };
@@ -260,7 +275,7 @@ impl Control<'_> {
                 duty.release(within).await;
             }
         };
-        let _ = tokio::join!(memory, discovery, globalnet, self.company.handle.leave(within));
+        let _ = tokio::join!(memory, discovery, globalnet, self.company.handle.leave(leave, within));
     }
 
     /// Carries on from what is remembered, before any store has answered.
@@ -453,6 +468,8 @@ impl Control<'_> {
     pub(crate) async fn refresh(&mut self, engine: &mut Engine) {
         let now = Instant::now();
         self.come_forward(engine, now);
+        let is_settled = self.is_settled(engine, now);
+        self.shared.settle(is_settled);
         self.refresh_globalnet();
         self.tell_heard(engine);
         self.judge_company();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use trieste_control::admin::IoCapability;
-use trieste_io::link::Family;
+use trieste_io::link::{self, Family};
 use trieste_io::{Fallback, Offloads, PacketIo as _, Tun, TunConfig, TunQueue, UdpConfig, UdpIo};
 
 use crate::config::{Config, Offload};
@@ -24,6 +24,8 @@ pub struct Devices {
     tuns: Vec<TunQueue>,
     wires: Vec<UdpIo>,
     fallbacks: Vec<Fallback>,
+    /// Whether the TUN device was not there before, as after a start of the machine.
+    is_new: bool,
 }
 
 impl Devices {
@@ -33,13 +35,21 @@ impl Devices {
     /// What is missing or taken, and what to do about it.
     pub fn open(config: &Config, underlay_mtu: u16) -> anyhow::Result<Self> {
         let wires = UdpIo::open_group(&udp_config(config), usize::from(config.workers))?;
-        let tun = Tun::open(&tun_config(config, underlay_mtu))?;
+        let tun = tun_config(config, underlay_mtu);
+        let is_new = !link::exists(&tun.name)?;
+        let tun = Tun::open(&tun)?;
         set_sysctls(&tun, &config.proc_sys);
         tun.set_up(true)?;
         let of_device = tun.fallbacks().to_vec();
-        let mut devices = Self { tuns: tun.into_queues(), wires, fallbacks: Vec::new() };
+        let mut devices = Self { tuns: tun.into_queues(), wires, fallbacks: Vec::new(), is_new };
         devices.note_fallbacks(&of_device);
         Ok(devices)
+    }
+
+    /// Whether the TUN device was not there before.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Takes over devices that this process was started with (`sd_listen_fds`): one descriptor named `tun` and up to
@@ -63,7 +73,7 @@ impl Devices {
             }
         }
         let (udp, tun) = (udp_config(config), tun_config(config, 0));
-        let mut devices = Self { tuns: Vec::new(), wires: Vec::new(), fallbacks: Vec::new() };
+        let mut devices = Self { tuns: Vec::new(), wires: Vec::new(), fallbacks: Vec::new(), is_new: false };
         for (worker, (tun_fd, wire_fds)) in tuns.into_iter().zip(wires).enumerate() {
             let tun_fd = tun_fd.with_context(|| format!("no TUN queue was inherited for worker {worker}"))?;
             devices.tuns.push(TunQueue::adopt(tun_fd, tun.offloads)?);

@@ -23,7 +23,7 @@ use trieste_control::api::{EndpointSpec, HaStatus, Kind, NoticeKey, ObjectKey, e
 use trieste_control::conditions::Conditions;
 use trieste_control::election::{self, Candidate, ElectionConfig};
 use trieste_control::leader::{self, LeaderConfig};
-use trieste_control::members::{self, Inputs, MembersConfig, SlotTimes};
+use trieste_control::members::{self, Inputs, Leave, MembersConfig, SlotTimes};
 use trieste_control::publicip::{HttpsClient, PublicIp, PublicIpWatcher, Resolvers};
 use trieste_control::publish::{OwnPod, Publisher, keep_pod_label};
 use trieste_control::recorder::Recorder;
@@ -231,6 +231,10 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     }
     // All at once: upstream's pods have a second from being asked to being killed.
     let farewell = async {
+        if control.leave() == Leave::ForGood {
+            // The shares that are given up are used by others at once.
+            stop_workers(&engine).await;
+        }
         // An aborted heartbeat has had its last word.
         let _ = tokio::join!(stop_workers(&engine), heartbeat, control.stop(STOP_TIMEOUT));
         let _ = end_sender.send(true);
@@ -434,6 +438,8 @@ impl PacketPath {
         let hub = Arc::new(hub);
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
         let paths = Paths::default();
+        // Where a route agent is to come: without it, answers of a machine that has just started would leave in clear.
+        paths.board.shut(devices.is_new() && matches!(config.store, Location::Kube { .. }));
         let services: Arc<ArcSwap<Services>> = Arc::default();
         let fleet = Fleet::new(GatewayKey::of(&spec.cable_name), OsRng.next_u64(), Instant::now());
         let carried = made.kind.carries_esp().then(|| devices.carry_esp(config));

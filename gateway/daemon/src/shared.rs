@@ -15,6 +15,7 @@ use trieste_control::store::AnyStore;
 use trieste_control::sync::SyncStats;
 
 use crate::admin::Health;
+use crate::admin::health::Progress;
 use crate::globalnet::board::Board;
 use crate::metrics::{IkeNumbers, MetricsExtra, ProcessStats};
 use crate::notice::NoticeNumbers;
@@ -53,6 +54,7 @@ pub(crate) struct Sources {
 struct Pulse {
     newest: Mutex<Instant>,
     has_listed: AtomicBool,
+    is_settled: AtomicBool,
 }
 
 impl Shared {
@@ -70,7 +72,11 @@ impl Shared {
             namespace: namespace.to_owned(),
             sources,
             board,
-            pulse: Pulse { newest: Mutex::new(Instant::now()), has_listed: AtomicBool::new(false) },
+            pulse: Pulse {
+                newest: Mutex::new(Instant::now()),
+                has_listed: AtomicBool::new(false),
+                is_settled: AtomicBool::new(false),
+            },
         }
     }
 
@@ -118,7 +124,13 @@ impl Shared {
     pub(crate) fn health(&self) -> Health {
         let age = self.pulse.newest.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
         let has_tables = self.sources.started_from_memory || self.pulse.has_listed.load(Ordering::Relaxed);
-        Health::of(&self.status.load(), age, has_tables)
+        let is_settled = self.pulse.is_settled.load(Ordering::Relaxed);
+        Health::of(&self.status.load(), age, Progress { has_tables, is_settled })
+    }
+
+    /// Says whether siblings may rely on this gateway.
+    pub(crate) fn settle(&self, is_settled: bool) {
+        self.pulse.is_settled.store(is_settled, Ordering::Relaxed);
     }
 
     pub(crate) fn gateway(&self) -> serde_json::Value {

@@ -398,7 +398,11 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
 
     /// Sends what the pipeline has left in its output batches.
     fn flush(&mut self, now: Instant) -> io::Result<()> {
+        let is_shut = self.pipeline.board().is_shut();
         let Pipeline { pool, drops, to_tun, counters, .. } = &mut self.pipeline;
+        if is_shut {
+            to_tun.drain().for_each(|packet| drops.discard(packet, DropReason::NodeNotReady, pool));
+        }
         if !to_tun.is_empty() {
             counters.tun_out += self.tun.send(to_tun, pool, drops)? as u64;
         }

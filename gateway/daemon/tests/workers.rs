@@ -35,6 +35,7 @@ struct Rig {
     worker: MemoryWorker,
     handle: WorkerHandle,
     tun: MemoryDevice,
+    board: Arc<Board>,
 }
 
 fn kind() -> WireguardKind {
@@ -61,6 +62,7 @@ fn rig(
         fleet: Fleet::new(GatewayKey(1), 1, now),
     };
     let (tun, far) = MemoryDevice::pair(LIMIT);
+    let board = Arc::clone(&config.board);
     let parts = WorkerParts {
         id: WorkerId(id),
         cpu: None,
@@ -74,7 +76,7 @@ fn rig(
         paths_changed: tokio::sync::watch::Sender::new(0),
     };
     let (worker, handle) = Worker::new(parts, now);
-    Rig { worker, handle, tun: far }
+    Rig { worker, handle, tun: far, board }
 }
 
 fn tables(
@@ -169,6 +171,37 @@ fn publish(rigs: &mut [&mut Rig]) {
     for rig in rigs {
         rig.worker.guarded_turn(Instant::now() + Duration::from_millis(150)).unwrap();
     }
+}
+
+#[test]
+fn nothing_goes_to_a_node_that_is_not_ready_and_it_is_counted() {
+    let (a, b) = (kind(), kind());
+    let lane = LaneId(0x0700);
+    let (tables_a, tables_b) = (
+        tables("10.1.0.0/16", &[("10.2.0.0/16", lane)], Some((identity(&b, &a), lane))),
+        tables("10.2.0.0/16", &[("10.1.0.0/16", lane)], Some((identity(&a, &b), lane))),
+    );
+    let [one, other] = [(); 2].map(|()| Arc::new(Exchange::new(vec![None])));
+    let (wire_a, wire_b) = MemoryDevice::pair(LIMIT);
+    let mut near = rig(0, 1, &tables_a, &a, &one, wire_a);
+    let mut far = rig(0, 1, &tables_b, &b, &other, wire_b);
+    connect(&near.handle, &a, &b, lane, Some("192.0.2.2:4500"));
+    connect(&far.handle, &b, &a, lane, None);
+    settle(&mut [&mut near, &mut far]);
+
+    let mut pods = Pods::new();
+    far.board.shut(true);
+    for (payload, is_shut) in [(b"one", true), (b"two", false)] {
+        far.board.shut(is_shut);
+        pods.send(&mut near.tun, [10, 1, 0, 1], [10, 2, 0, 1], payload);
+        settle(&mut [&mut near, &mut far]);
+    }
+    assert_eq!(pods.receive(&mut far.tun), [b"two"]);
+    publish(&mut [&mut far]);
+    let drops = far.handle.published().drops;
+    let dropped = drops.iter().find(|(_, reason, _)| *reason == DropReason::NodeNotReady);
+    assert_eq!(dropped.map(|(.., count)| *count), Some(1), "{drops:?}");
+    balance_holds(&far, "far");
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //!                                    └▶ status
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -79,6 +79,7 @@ pub struct Board {
     pieces: [OnceLock<Box<[Entry; PIECE]>>; PIECES],
     generation: AtomicU64,
     uses: AtomicU64,
+    is_shut: AtomicBool,
 }
 
 impl std::fmt::Debug for Board {
@@ -95,7 +96,19 @@ impl Board {
             pieces: [const { OnceLock::new() }; PIECES],
             generation: AtomicU64::new(0),
             uses: AtomicU64::new(0),
+            is_shut: AtomicBool::new(false),
         })
+    }
+
+    /// Says that nothing goes to this node: what keeps its answers from leaving in clear is not there yet.
+    pub fn shut(&self, is_shut: bool) {
+        self.is_shut.store(is_shut, Ordering::Relaxed);
+    }
+
+    /// Whether nothing goes to this node.
+    #[must_use]
+    pub fn is_shut(&self) -> bool {
+        self.is_shut.load(Ordering::Relaxed)
     }
 
     /// Grows whenever the state or the MTU of any path changes.

@@ -1,5 +1,6 @@
 //! One real cluster, and what one does with it.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,6 +111,30 @@ impl Cluster {
         let nodes: Vec<_> = here.filter_map(|pod| pod["spec"]["nodeName"].as_str()).collect();
         anyhow::ensure!(nodes.len() == 1, "gateways that lead: {nodes:?}");
         Ok(nodes[0].to_owned())
+    }
+
+    /// Fails unless there is a gateway on each node that is labelled and on, and on no other, and all are ready: each would
+    /// carry what the others do.
+    ///
+    /// # Errors
+    /// If it is otherwise, or the API server does not answer.
+    pub fn gateways_carry(&self) -> anyhow::Result<()> {
+        let selector = GATEWAY_LABEL.replace('/', "%2F");
+        let labelled = self.client.list(&format!("/api/v1/nodes?labelSelector={selector}%3Dtrue"))?;
+        let is_on = |name: &str| self.nodes().iter().any(|node| node.name() == name && node.is_on());
+        let labelled = labelled.iter().filter_map(|node| node["metadata"]["name"].as_str());
+        let wanted: BTreeSet<&str> = labelled.filter(|name| is_on(name)).collect();
+        let path = format!("/api/v1/namespaces/{MEMBER}/pods?labelSelector=app%3Dsubmariner-gateway");
+        let pods = self.client.list(&path)?;
+        let is_ready = |pod: &&Value| {
+            let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+            let is_there = pod["metadata"]["deletionTimestamp"].is_null();
+            is_there && conditions.any(|said| said["type"] == "Ready" && said["status"] == "True")
+        };
+        let nodes = pods.iter().filter(is_ready).filter_map(|pod| pod["spec"]["nodeName"].as_str());
+        let ready: BTreeSet<&str> = nodes.filter(|name| is_on(name)).collect();
+        anyhow::ensure!(ready == wanted, "gateways are ready on {ready:?} and should be on {wanted:?}");
+        Ok(())
     }
 
     /// Prefixes of its pods, IPv4 first.

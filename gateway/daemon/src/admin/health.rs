@@ -15,17 +15,25 @@ pub const STALE_AFTER: Duration = Duration::from_secs(15);
 pub struct Health {
     /// Whether the process works; if not, it should be restarted.
     pub live: Result<String, String>,
-    /// Whether packets have tables to go by. A passive gateway is as ready as an active one.
+    /// Whether packets have tables to go by, and siblings may rely on it. A passive gateway is as ready as an active one.
     pub ready: Result<String, String>,
 }
 
+/// How far a gateway has come since its start.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// Whether tables were made at least once, from the own store or from memory.
+    pub has_tables: bool,
+    /// Whether a sibling may be stopped as far as this gateway is concerned.
+    pub is_settled: bool,
+}
+
 impl Health {
-    /// The verdicts about a status document of this age. `has_tables` says that tables were made at least once, from
-    /// the own store or from memory.
+    /// The verdicts about a status document of this age.
     #[must_use]
-    pub fn of(status: &GatewayStatus, age: Duration, has_tables: bool) -> Self {
+    pub fn of(status: &GatewayStatus, age: Duration, progress: Progress) -> Self {
         let live = live(status, age);
-        let ready = live.clone().and_then(|_| ready(status, has_tables));
+        let ready = live.clone().and_then(|_| ready(status, progress));
         Self { live, ready }
     }
 }
@@ -45,11 +53,14 @@ fn live(status: &GatewayStatus, age: Duration) -> Result<String, String> {
     Ok("live".to_owned())
 }
 
-fn ready(status: &GatewayStatus, has_tables: bool) -> Result<String, String> {
+fn ready(status: &GatewayStatus, progress: Progress) -> Result<String, String> {
     if status.store.state == BrokerLink::None {
         return Err("starting".to_owned());
     }
-    if has_tables {
+    if progress.has_tables && !progress.is_settled {
+        return Err("other gateways carry its flows until its paths are up".to_owned());
+    }
+    if progress.has_tables {
         return Ok(format!("ready, {}", status.ha_status));
     }
     let why = status.store.error.as_deref().unwrap_or("it has not answered yet");
@@ -76,24 +87,37 @@ mod tests {
 
     const FRESH: Duration = Duration::from_millis(400);
 
+    fn of(status: &GatewayStatus, has_tables: bool) -> Health {
+        Health::of(status, FRESH, Progress { has_tables, is_settled: true })
+    }
+
     #[test]
     fn a_passive_gateway_that_knows_its_peers_is_live_and_ready() {
-        let health = Health::of(&status(), FRESH, true);
+        let health = of(&status(), true);
         assert_eq!(health, Health { live: Ok("live".to_owned()), ready: Ok("ready, passive".to_owned()) });
     }
 
     #[test]
+    fn who_cannot_replace_a_sibling_yet_is_not_ready() {
+        let is_ready = |is_settled| {
+            Health::of(&status(), FRESH, Progress { has_tables: true, is_settled }).ready.is_ok()
+        };
+        assert_eq!((is_ready(false), is_ready(true)), (false, true));
+    }
+
+    #[test]
     fn a_control_loop_that_hangs_and_a_worker_that_has_ended_are_neither() {
-        let health = Health::of(&status(), Duration::from_secs(16), true);
+        let health =
+            Health::of(&status(), Duration::from_secs(16), Progress { has_tables: true, is_settled: true });
         assert!(health.live.as_ref().unwrap_err().contains("16 s"), "{health:?}");
         assert_eq!(health.live, health.ready);
         let mut status = status();
         status.workers[0].state = WorkerState::Stopped;
         status.workers[0].last_error = Some("TUN\nis gone".to_owned());
-        let health = Health::of(&status, FRESH, true);
+        let health = of(&status, true);
         assert_eq!(health.live, Err("worker 0 has ended: TUN is gone".to_owned()));
         status.failure = "all workers ended".to_owned();
-        assert_eq!(Health::of(&status, FRESH, true).ready, Err("all workers ended".to_owned()));
+        assert_eq!(of(&status, true).ready, Err("all workers ended".to_owned()));
     }
 
     #[test]
@@ -101,11 +125,11 @@ mod tests {
         let mut status = status();
         status.store.state = BrokerLink::Away;
         status.store.error = Some("refused".to_owned());
-        assert!(Health::of(&status, FRESH, true).ready.is_ok());
-        let health = Health::of(&status, FRESH, false);
+        assert!(of(&status, true).ready.is_ok());
+        let health = of(&status, false);
         assert!(health.live.is_ok());
         assert!(health.ready.unwrap_err().contains("refused"));
         status.store.state = BrokerLink::None;
-        assert_eq!(Health::of(&status, FRESH, true).ready, Err("starting".to_owned()));
+        assert_eq!(of(&status, true).ready, Err("starting".to_owned()));
     }
 }

@@ -182,6 +182,7 @@ impl Remains {
             | DropReason::BadInner
             | DropReason::SelectorMismatch
             | DropReason::EcnNotCapable
+            | DropReason::NodeNotReady
             | DropReason::TunWrite
             | DropReason::TunFull
             | DropReason::BadControl

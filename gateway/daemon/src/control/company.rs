@@ -1,7 +1,7 @@
 //! The other gateways, as the control loop knows them: who they are, whether this one is handing its flows over, and what
 //! is remembered of both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -21,6 +21,13 @@ const QUIET: Duration = Duration::from_secs(3);
 
 /// How long after its start a gateway waits for its node's route agent before it takes flows that others could carry.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a gateway that has just started carries flows before it says that it is ready: then the other ends, too, use its
+/// paths, and whoever replaces gateways one by one may go on with the next.
+const SETTLES: Duration = Duration::from_secs(3);
+
+/// How long after its start a gateway is ready at the latest, whatever remote clusters do.
+const READY_BY: Duration = Duration::from_secs(20);
 
 /// What this gateway and the others tell each other.
 pub(crate) struct Company {
@@ -60,6 +67,9 @@ pub(super) struct Drain {
     knows_others: bool,
     /// What was said last: whether others are to be preferred.
     declines: Option<bool>,
+    /// Since when this gateway could carry what its siblings carry, and by when it is taken for ready anyway.
+    carries_since: Option<Instant>,
+    ready_by: Option<Instant>,
     /// How many packets had come, and since when no more have.
     packets: u64,
     quiet_since: Option<Instant>,
@@ -207,7 +217,33 @@ impl Control<'_> {
     /// Begins in the background: a path is up before the node's filter and routes are, and what came by it would be lost.
     pub(super) fn begin(&mut self, engine: &Engine, now: Instant) {
         self.state.drain.started = Some(now);
+        self.state.drain.ready_by = Some(now + READY_BY);
         self.settle_flows(engine);
+    }
+
+    /// Whether a sibling may be stopped as far as this gateway is concerned: it takes flows and has had a way to every remote
+    /// cluster for a while. Once it is ready it stays so; who has no siblings is ready at once.
+    pub(super) fn is_settled(&mut self, engine: &Engine, now: Instant) -> bool {
+        let Some(ready_by) = self.state.drain.ready_by else { return true };
+        let mut ways: BTreeMap<&str, bool> = BTreeMap::new();
+        for peer in engine.own_peers() {
+            let has_way = engine.lane(&peer.facts.cable_name).is_some_and(|lane| {
+                let state = engine.paths().state(lane.cable);
+                state.is_usable() || state == PathState::Draining
+            });
+            *ways.entry(&peer.facts.cluster_id).or_default() |= has_way;
+        }
+        let is_alone = self.members().siblings.is_empty();
+        let drain = &mut self.state.drain;
+        let is_new = drain.declines == Some(true) && !drain.is_wanted();
+        let carries = !is_new && ways.values().all(|has_way| *has_way);
+        drain.carries_since = carries.then(|| drain.carries_since.unwrap_or(now));
+        let is_settled = drain.carries_since.is_some_and(|since| is_alone || now >= since + SETTLES);
+        let knows_none = is_alone && (drain.knows_others || drain.started.is_none());
+        if is_settled || now >= ready_by || knows_none || !self.config.all_gateways_active {
+            drain.ready_by = None;
+        }
+        drain.ready_by.is_none()
     }
 
     /// The others are known, or known anew.
@@ -221,6 +257,7 @@ impl Control<'_> {
         let is_ready = |started: Instant| self.notices.is_greeted() || now >= started + PATIENCE;
         if self.state.drain.started.is_some_and(is_ready) {
             self.state.drain.started = None;
+            engine.paths().shut(false);
             self.settle_flows(engine);
         }
     }
