@@ -94,7 +94,7 @@ impl Daemon {
     /// stands still: on a busy machine some of its threads go on for a while after the signal.
     ///
     /// # Errors
-    /// If the kernel refuses, or it does not stand still within [`STILL`].
+    /// If the kernel refuses, or it does not stand still within ten seconds.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.id.signal(Signal::SIGSTOP)?;
         eventually("a paused program to stand still", STILL, || {

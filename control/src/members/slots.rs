@@ -404,7 +404,8 @@ mod tests {
                     }
                 }
                 let counts: Vec<u32> = all.iter().map(held).collect();
-                let (least, most) = (8 / count as u32, 8_u32.div_ceil(count as u32));
+                let gateways = u32::try_from(count).unwrap();
+                let (least, most) = (8 / gateways, 8_u32.div_ceil(gateways));
                 assert_eq!(counts.iter().sum::<u32>(), 8, "{counts:?}");
                 assert!(counts.iter().all(|held| (least..=most).contains(held)), "{counts:?}");
             }

@@ -144,6 +144,12 @@ impl Control<'_> {
         members
     }
 
+    /// Whether there are others in this cluster, as [`Self::members`] counts them.
+    fn has_siblings(&self) -> bool {
+        let members = self.company.handle.members.borrow();
+        members.is_multi && !members.siblings.is_empty() && !self.has_older_leader()
+    }
+
     /// Whether another gateway of this cluster leads that does not know of several at once.
     fn has_older_leader(&self) -> bool {
         let is_older = |object: &&Object| {
@@ -193,7 +199,7 @@ impl Control<'_> {
     pub(super) fn drain_to_stop(&mut self, engine: &Engine) -> bool {
         self.state.drain.is_leaving = true;
         self.settle_drain(engine);
-        !self.members().siblings.is_empty()
+        self.has_siblings()
     }
 
     fn settle_drain(&mut self, engine: &Engine) {
@@ -233,7 +239,7 @@ impl Control<'_> {
             });
             *ways.entry(&peer.facts.cluster_id).or_default() |= has_way;
         }
-        let is_alone = self.members().siblings.is_empty();
+        let is_alone = !self.has_siblings();
         let drain = &mut self.state.drain;
         let is_new = drain.declines == Some(true) && !drain.is_wanted();
         let carries = !is_new && ways.values().all(|has_way| *has_way);
@@ -264,7 +270,7 @@ impl Control<'_> {
 
     /// Says whether others are to be preferred to this gateway. Where there are no others it is not asked for.
     fn settle_flows(&mut self, engine: &Engine) {
-        let has_others = !self.members().siblings.is_empty();
+        let has_others = self.has_siblings();
         let drain = &mut self.state.drain;
         let is_new = drain.started.is_some() && (has_others || !drain.knows_others);
         let declines = is_new || drain.is_wanted();
