@@ -124,6 +124,18 @@ struct Greeting {
     due: Option<Instant>,
 }
 
+impl Greeting {
+    /// Whether a hello is to be said. Who has fallen silent since the last one may have started anew, and is not waited for.
+    fn is_due(&self, gap: Duration, now: Instant) -> bool {
+        self.due.is_none_or(|due| due <= now) || self.last.is_some_and(|last| last + gap <= now)
+    }
+}
+
+/// How long to wait between hellos to a gateway that was last heard then.
+fn gap(heard: Option<Instant>, now: Instant) -> Duration {
+    if heard.is_some_and(|at| now < at + UNHEARD) { HELLO } else { HELLO_UNHEARD }
+}
+
 impl Listener {
     fn new(port: u16, live: watch::Sender<Live>) -> Self {
         Self {
@@ -207,16 +219,14 @@ impl Listener {
         self.judge(now);
         let Some(socket) = &self.socket else { return };
         for (key, greeting) in &mut self.hellos {
-            let Some(known) =
-                self.ears.gateways.get(key).filter(|_| greeting.due.is_none_or(|due| due <= now))
-            else {
+            let gap = gap(self.view.heard(*key), now);
+            let Some(known) = self.ears.gateways.get(key).filter(|_| greeting.is_due(gap, now)) else {
                 continue;
             };
             // A hello that is lost is said again.
             let _ = socket.try_send_to(&hello(greeting.cookie), SocketAddr::new(known.address, self.port));
-            let is_heard = self.view.heard(*key).is_some_and(|at| now < at + UNHEARD);
             greeting.last = Some(now);
-            greeting.due = Some(now + if is_heard { HELLO } else { HELLO_UNHEARD });
+            greeting.due = Some(now + gap);
         }
     }
 
@@ -224,7 +234,9 @@ impl Listener {
         let now = Instant::now();
         let hellos =
             self.hellos.values().filter_map(|greeting| greeting.due).filter(|_| self.socket.is_some());
-        let times = hellos.chain(self.view.poll_timeout(now)).chain(self.retry);
+        let silences = self.hellos.keys().filter_map(|key| self.view.heard(*key)).map(|at| at + UNHEARD);
+        let silences = silences.filter(|at| *at > now && self.socket.is_some());
+        let times = hellos.chain(silences).chain(self.view.poll_timeout(now)).chain(self.retry);
         times.min().unwrap_or(now + RETRY).max(now)
     }
 
@@ -261,5 +273,25 @@ impl Listener {
                 Err(error) => debug!("group {id} of next hops is left to the next pass: {error}"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_that_has_fallen_silent_is_greeted_at_once_and_then_every_second() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let heard = Some(at(900));
+        let mut greeting = Greeting::default();
+        assert!(greeting.is_due(gap(None, start), start), "nobody has said anything yet");
+        (greeting.last, greeting.due) = (Some(start), Some(start + HELLO));
+        let is_due = |greeting: &Greeting, millis| greeting.is_due(gap(heard, at(millis)), at(millis));
+        assert!(!is_due(&greeting, 3_399), "it has been heard of late");
+        assert!(is_due(&greeting, 3_400));
+        (greeting.last, greeting.due) = (Some(at(3_400)), Some(at(4_400)));
+        assert!(!is_due(&greeting, 4_399) && is_due(&greeting, 4_400));
     }
 }
