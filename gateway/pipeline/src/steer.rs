@@ -62,7 +62,7 @@ pub(crate) enum Why {
     Draining,
     /// It leads to a sibling: no path of our own works.
     Relay,
-    /// It came back a moment ago, and nothing else works.
+    /// It came back a moment ago, and nothing else works, or only what is about to end.
     Held,
     /// Nothing seems to work.
     NothingUp,
@@ -116,7 +116,11 @@ impl<'a> Steering<'a> {
         let own = paths.iter().copied();
         let among_own = |why, is_fit: fn(PathState) -> bool| self.among(flow, own.clone(), why, is_fit);
         among_own(Why::Up, PathState::is_usable)
-            .or_else(|| among_own(Why::Draining, |state| state == PathState::Draining))
+            .or_else(|| {
+                let leaving = among_own(Why::Draining, |state| state == PathState::Draining)?;
+                // It ends for sure, what came back only may.
+                Some(among_own(Why::Held, |state| state == PathState::Held).unwrap_or(leaving))
+            })
             .or_else(|| self.relay(flow, paths, origin, PathState::is_usable))
             .or_else(|| self.relay(flow, paths, origin, |state| state == PathState::Draining))
             .or_else(|| among_own(Why::Held, PathState::is_passable))

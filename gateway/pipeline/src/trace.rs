@@ -225,7 +225,7 @@ fn because(steered: &Steered<'_>, all: usize) -> String {
             format!("no path is up but for gateways that are about to stop or have just started{draw}")
         }
         Why::Relay => format!("none of our {all} paths works, so a sibling passes it on{draw}"),
-        Why::Held => format!("nothing else works than what came back a moment ago{draw}"),
+        Why::Held => format!("nothing is up; this came back a moment ago{draw}"),
         Why::NothingUp => format!("none of {all} paths seems to work, so steering stays as it is{draw}"),
     }
 }

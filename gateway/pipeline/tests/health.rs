@@ -413,6 +413,30 @@ fn draining_is_known_at_the_far_end_after_one_way_and_taken_back() {
 }
 
 #[test]
+fn a_far_end_that_said_it_would_stop_is_used_as_soon_as_it_is_back() {
+    let mut world = World::calm(4);
+    world.run_busy(ms(5000));
+    for _ in 0..3 {
+        let now = world.ends[0].awake.time(world.now);
+        world.ends[0].watcher.set_draining(true, now);
+        world.ends[0].due = world.now;
+        world.run_busy(ms(10));
+        world.cut([true, true]);
+        world.run_busy(ms(3000));
+        assert_eq!(world.ends[1].watcher.state(), PathState::Down);
+        // It has started anew, and says so for a while.
+        world.cut([false, false]);
+        world.run_busy(ms(500));
+        assert_eq!(world.ends[1].watcher.state(), PathState::Draining);
+        let now = world.ends[0].awake.time(world.now);
+        world.ends[0].watcher.set_draining(false, now);
+        world.ends[0].due = world.now;
+        world.run_busy(ms(10));
+        assert_eq!(world.ends[1].watcher.state(), PathState::Up);
+    }
+}
+
+#[test]
 fn a_smaller_path_is_found_and_a_black_hole_left() {
     for seed in 0..10 {
         let mut world = World::new(seed, Config::default());

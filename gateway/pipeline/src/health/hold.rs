@@ -1,4 +1,5 @@
-//! How long a path that came back has to stay before it is used again: a second, and twice as long each time.
+//! How long a path that came back has to stay before it is used again: a second, and twice as long each time. An end that
+//! was announced is none of its failures.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ pub(super) struct Hold {
     failures: u32,
     failed: Option<Instant>,
     until: Option<Instant>,
+    /// Whether the path ended as its far end had said it would.
+    has_left: bool,
 }
 
 impl Hold {
@@ -26,9 +29,16 @@ impl Hold {
         self.until = None;
     }
 
+    /// The path, whose far end has said that it is about to stop, does not work any more.
+    pub(super) fn leave(&mut self) {
+        self.has_left = true;
+        self.until = None;
+    }
+
     /// The path works again, or for the first time; that is never held.
     pub(super) fn recover(&mut self, now: Instant) {
-        if self.failures > 0 {
+        let has_left = std::mem::take(&mut self.has_left);
+        if self.failures > 0 && !has_left {
             let doublings = self.failures.saturating_sub(1).min(6);
             self.until = Some(now + (FIRST * 2u32.pow(doublings)).min(LONGEST));
             // Calm begins when it works.
@@ -66,5 +76,21 @@ mod tests {
         hold.fail(now);
         hold.recover(now);
         assert_eq!(hold.until(now), Some(now + FIRST));
+    }
+
+    #[test]
+    fn an_end_that_was_announced_is_no_failure_whatever_was_before() {
+        let now = Instant::now();
+        let mut hold = Hold::default();
+        hold.fail(now);
+        hold.recover(now);
+        for _ in 0..3 {
+            hold.leave();
+            hold.recover(now);
+            assert_eq!(hold.until(now), None);
+        }
+        hold.fail(now);
+        hold.recover(now);
+        assert_eq!(hold.until(now), Some(now + 2 * FIRST));
     }
 }

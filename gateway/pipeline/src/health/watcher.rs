@@ -351,7 +351,11 @@ impl Watcher {
         match (was_up, self.is_up()) {
             (false, true) => self.hold.recover(now),
             (true, false) => {
-                self.hold.fail(now);
+                if self.state == PathState::Draining {
+                    self.hold.leave();
+                } else {
+                    self.hold.fail(now);
+                }
                 if let Some(search) = &mut self.search {
                     search.interrupt(now);
                 }
@@ -361,10 +365,10 @@ impl Watcher {
         let is_leaving = self.far.as_ref().is_some_and(|(far, _)| far.is_draining);
         let state = if !self.is_up() {
             PathState::Down
-        } else if self.hold.until(now).is_some() {
-            PathState::Held
         } else if is_leaving {
             PathState::Draining
+        } else if self.hold.until(now).is_some() {
+            PathState::Held
         } else {
             PathState::Up
         };

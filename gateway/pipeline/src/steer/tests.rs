@@ -195,7 +195,10 @@ fn paths_are_tried_by_what_is_known_of_them_and_siblings_before_what_seems_dead(
     set(&[1], PathState::Draining);
     assert_eq!(of(Origin::Inside), why(&[3], Why::Up));
     set(&[3], PathState::Down);
+    assert_eq!(of(Origin::Inside), why(&[2], Why::Held), "what drains is left for what came back");
+    set(&[2], PathState::Down);
     assert_eq!(of(Origin::Inside), why(&[1], Why::Draining), "what drains still works");
+    set(&[2], PathState::Held);
     set(&[1], PathState::Down);
     assert_eq!(of(Origin::Inside), why(&[11, 12], Why::Relay));
     assert_eq!(of(Origin::Sibling), why(&[2], Why::Held), "never back to a sibling");
