@@ -296,10 +296,13 @@ fn launch(
 
 /// The certificates appear first, then the port, then readiness.
 fn wait_ready(daemon: &Daemon, namespace: &Namespace, kubeconfig: &Path) -> anyhow::Result<Client> {
-    let certificate = kubeconfig.with_extension("crt");
     eventually("the API server's certificates", START, || {
         daemon.check()?;
-        anyhow::ensure!(certificate.is_file(), "{} is not there", certificate.display());
+        for file in [kubeconfig.with_extension("crt"), kubeconfig.with_extension("key")] {
+            // A file is there before all of it is.
+            let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            anyhow::ensure!(text.contains("-----END "), "{} is not written", file.display());
+        }
         Ok(())
     })?;
     let client = Client::new(Some(namespace), kubeconfig)?;

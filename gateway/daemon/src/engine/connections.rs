@@ -15,16 +15,21 @@ use crate::ike::IkeHandle;
 use crate::paths;
 use crate::tables::{self, Peer, Row};
 
+/// How often a path has changed since its count was `before`. The count begins anew with a cable that is made anew.
+fn changes(before: u64, now: u64) -> u64 {
+    now.checked_sub(before).unwrap_or(now)
+}
+
 /// Says when the health of a path has changed; the changes of a path that flaps at most once per look at it.
 fn tell_of_path(peer: &Peer, before: Option<&LaneReport>, report: &LaneReport) {
     let Some(health) = &report.health else { return };
     let known = before.filter(|before| before.lane == report.lane).and_then(|before| before.health);
-    let transitions = known.map_or(0, |known| known.transitions);
-    if transitions == health.transitions {
+    let changes = changes(known.map_or(0, |known| known.transitions), health.transitions);
+    if changes == 0 {
         return;
     }
     let (cluster, gateway, state) = (&peer.facts.cluster_id, &peer.spec.hostname, health.state.as_str());
-    let (changes, since_ms) = (health.transitions - transitions, health.since.as_millis());
+    let since_ms = health.since.as_millis();
     let timeout_ms = health.timeout.as_millis();
     if health.state == PathState::Down {
         tracing::warn!(%cluster, %gateway, state, changes, since_ms, timeout_ms, "the path has changed");
@@ -185,5 +190,16 @@ fn answering(stats: &CableStats) -> (ConnectionStatus, String) {
         Some(age) => {
             (ConnectionStatus::Error, format!("no answer from the peer for {:.1} seconds", age.as_secs_f64()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_a_path_are_counted_also_when_its_cable_is_made_anew() {
+        assert_eq!((changes(0, 1), changes(3, 3), changes(3, 5)), (1, 0, 2));
+        assert_eq!((changes(3, 0), changes(3, 1)), (0, 1));
     }
 }

@@ -95,7 +95,8 @@ impl Gateway {
         let config = Config {
             worker: WorkerId(0),
             workers: 1,
-            pool: PoolConfig { slots: 512, slot_bytes: 4096 },
+            // Whatever waits in both queues when it goes on after a stall comes in one turn.
+            pool: PoolConfig { slots: 4096, slot_bytes: 4096 },
             seed: boot,
             nat,
             health,
