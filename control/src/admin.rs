@@ -122,7 +122,7 @@ pub struct GatewayStatus {
 }
 
 /// A worker: one thread with its own queues.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
     /// The worker's number, from 0.
     pub id: u32,
@@ -134,6 +134,12 @@ pub struct WorkerStatus {
     pub packets: u64,
     /// How often it was restarted after a panic.
     pub restarts: u64,
+    /// How often it came more than 5 ms late for its probes of paths: stopped, out of quota, or with too much to do.
+    #[serde(default)]
+    pub stalls: u64,
+    /// For how long it has been late in all, in seconds.
+    #[serde(default)]
+    pub stalled_s: f64,
     /// The newest panic's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,

@@ -112,6 +112,8 @@ fn worker(handle: &WorkerHandle, view: &Published) -> WorkerStatus {
         state: if view.is_stopped { WorkerState::Stopped } else { WorkerState::Running },
         packets: counters.tun_in + counters.wire_in,
         restarts: view.restarts,
+        stalls: view.stalls.0,
+        stalled_s: view.stalls.1.as_secs_f64(),
         last_error: view.last_error.clone(),
     }
 }

@@ -85,6 +85,8 @@ pub struct Published {
     pub sessions: PublishedSessions,
     /// How often the worker came back after a panic.
     pub restarts: u64,
+    /// How often it came late for its probes, and for how long in all.
+    pub stalls: (u64, Duration),
     /// The newest panic's message, or the device error that ended it.
     pub last_error: Option<String>,
     /// Whether it has ended.
@@ -458,6 +460,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             lanes: self.pipeline.reports(now).collect(),
             sessions: self.sessions.publish(&self.pipeline, now),
             restarts: self.restarts,
+            stalls: self.pipeline.stalls(),
             last_error: self.last_error.clone(),
             is_stopped,
         };

@@ -77,12 +77,12 @@ impl Schedule {
     pub(crate) fn saw_sealed(&mut self, watching: &mut Watching, now: Instant) {
         let time = self.awake.time(now);
         watching.watcher.handle_traffic(time);
-        self.hasten(watching.watcher.poll_timeout(time));
+        self.hasten(watching.watcher.poll_timeout(time), now);
     }
 
-    /// When something is due, unless that is so already. `time` is awake time.
-    fn hasten(&mut self, time: Instant) {
-        let real = self.awake.real(time);
+    /// Something is due at `time`, awake time. What turns out to have been due before is due now: nobody came late for it.
+    fn hasten(&mut self, time: Instant, now: Instant) {
+        let real = self.awake.real(time).max(now);
         self.due = Some(self.due.map_or(real, |due| due.min(real)));
     }
 }
@@ -136,7 +136,7 @@ impl Pipeline {
                 slot.watching = Some(Box::new(watching));
             }
         }
-        self.schedule.hasten(time);
+        self.schedule.hasten(time, now);
     }
 
     /// Takes messages between gateways out of what `lane` has opened: of the opened batch, all that follow the `before`
@@ -164,7 +164,7 @@ impl Pipeline {
                 watching.watcher.handle_traffic(time);
             }
             watching.write(slot.cable, &self.config.board);
-            self.schedule.hasten(watching.watcher.poll_timeout(time));
+            self.schedule.hasten(watching.watcher.poll_timeout(time), now);
         }
         if probes + bad > 0 {
             let pool = &mut self.pool;
@@ -179,7 +179,7 @@ impl Pipeline {
         self.schedule.is_draining = is_draining;
         for watching in self.lanes.iter_mut().filter_map(|slot| slot.watching.as_deref_mut()) {
             watching.watcher.set_draining(is_draining, time);
-            self.schedule.hasten(time);
+            self.schedule.hasten(time, now);
         }
     }
 
@@ -234,7 +234,7 @@ impl Pipeline {
             }
             watching.write(slot.cable, &self.config.board);
         }
-        self.schedule.hasten(watching.watcher.poll_timeout(time));
+        self.schedule.hasten(watching.watcher.poll_timeout(time), now);
         if has_sealed {
             self.service(lane, now);
         }

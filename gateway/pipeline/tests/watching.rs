@@ -179,6 +179,28 @@ fn a_cut_either_way_takes_the_path_down_at_both_ends_and_nothing_is_lost_unseen(
 }
 
 #[test]
+fn a_path_that_comes_back_after_long_is_no_stall_of_ours() {
+    let mut wire = Wire::new();
+    wire.run(ms(3000));
+    wire.is_cut = [true; 2];
+    wire.run(ms(30_000));
+    assert_eq!(wire.states(), [PathState::Down; 2]);
+
+    // What the search for its size has waited with since is due now, and was not late.
+    wire.is_cut = [false; 2];
+    wire.run(ms(2000));
+    assert_eq!(wire.states(), [PathState::Up; 2]);
+    for end in 0..2 {
+        assert_eq!(wire.ends[end].line.stalls(), (0, Duration::ZERO));
+        let before = wire.ends[end].line.counters.path_probes_out;
+        wire.run(ms(2000));
+        let sent = wire.ends[end].line.counters.path_probes_out - before;
+        assert!((9..=15).contains(&sent), "{sent} probes in two seconds, one every 200 ms");
+    }
+    wire.assert_balanced();
+}
+
+#[test]
 fn a_siblings_path_is_probed_quickly_while_another_path_of_the_gateway_carries_packets() {
     let mut wire = Wire::between(true);
     let fast = |wire: &Wire| [0, 1].map(|end: usize| report(wire, end).is_fast);

@@ -47,15 +47,23 @@ pub(super) fn gateway(page: &mut Page, status: &GatewayStatus) {
 pub(super) fn workers(page: &mut Page, status: &GatewayStatus, extra: &MetricsExtra) {
     let mut packets = counter("trieste_worker_packets_total", "Packets that a worker took in");
     let mut restarts = counter("trieste_worker_restarts_total", "Times a worker was restarted after a panic");
+    let mut stalls = counter(
+        "trieste_worker_stalls_total",
+        "Times a worker came more than 5 ms late for its probes of paths",
+    );
+    let mut stalled =
+        counter("trieste_worker_stalled_seconds_total", "For how long a worker was late in all");
     let mut running = gauge("trieste_worker_running", "Whether a worker carries packets");
     for worker in &status.workers {
         let id = worker.id.to_string();
         let labels = [("worker", id.as_str())];
         packets.set(&labels, worker.packets);
         restarts.set(&labels, worker.restarts);
+        stalls.set(&labels, worker.stalls);
+        stalled.set(&labels, worker.stalled_s);
         running.set(&labels, worker.state == WorkerState::Running);
     }
-    for family in [packets, restarts, running] {
+    for family in [packets, restarts, stalls, stalled, running] {
         page.add(family);
     }
     pipelines(page, extra);

@@ -106,6 +106,8 @@ fn drops_workers_and_balance_are_told() {
         r#"trieste_dropped_packets_total{reason="no_route",cable="",worker="0"} 2"#,
         r#"trieste_worker_packets_total{worker="0"} 100"#,
         r#"trieste_worker_restarts_total{worker="1"} 1"#,
+        r#"trieste_worker_stalls_total{worker="1"} 3"#,
+        r#"trieste_worker_stalled_seconds_total{worker="1"} 0.25"#,
         r#"trieste_worker_running{worker="1"} 0"#,
         r#"trieste_worker_step_packets_total{worker="0",step="tun_in"} 60"#,
         "trieste_packets_held 4",
@@ -225,6 +227,8 @@ fn status() -> GatewayStatus {
         state,
         packets,
         restarts,
+        stalls: 3,
+        stalled_s: 0.25,
         last_error: None,
     };
     GatewayStatus {

@@ -17,22 +17,31 @@ const BEGINNING: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(1);
 /// What is later than this was no jitter but an outage, from which nothing is to be learnt.
 const OUTAGE: Duration = Duration::from_millis(250);
-/// How long what was learnt is remembered: pieces of a minute each.
-const PIECES: usize = 10;
-const PIECE: Duration = Duration::from_mins(1);
+/// How long what was learnt is remembered: ten minutes, in pieces of 20 s. A delay is counted on while its piece and the
+/// next one last: what comes once is an accident (a machine that is moved to another host). What has been seen in two
+/// pieces with another between them is the path's way, and is counted on for as long as both are remembered.
+const PIECES: usize = 30;
+const PIECE: Duration = Duration::from_secs(20);
 
 /// What is known of the lateness of one far end.
 #[derive(Debug, Clone)]
 pub(super) struct Jitter {
-    /// The largest lateness of each of the last minutes, the newest first.
+    /// The largest lateness of each piece of the last minutes, the newest first.
     largest: [Duration; PIECES],
+    /// The lateness to be counted on, by these.
+    expected: Duration,
     turned: Instant,
     cautious_until: Instant,
 }
 
 impl Jitter {
     pub(super) fn new(now: Instant) -> Self {
-        Self { largest: [Duration::ZERO; PIECES], turned: now, cautious_until: now + CAUTIOUS_FOR }
+        Self {
+            largest: [Duration::ZERO; PIECES],
+            expected: Duration::ZERO,
+            turned: now,
+            cautious_until: now + CAUTIOUS_FOR,
+        }
     }
 
     /// The path has come (back): it is not known how it behaves.
@@ -44,15 +53,15 @@ impl Jitter {
     pub(super) fn learn(&mut self, lateness: Duration, now: Instant) {
         self.turn(now);
         let is_beginning = self.cautious_until.saturating_duration_since(now) > CAUTIOUS_FOR - BEGINNING;
-        if lateness < OUTAGE && !is_beginning {
-            self.largest[0] = self.largest[0].max(lateness);
+        if lateness < OUTAGE && !is_beginning && lateness > self.largest[0] {
+            self.largest[0] = lateness;
+            self.expect();
         }
     }
 
     /// How long it may be silent when it has promised to send every `interval`.
     pub(super) fn timeout(&self, config: &Config, interval: Duration, now: Instant) -> Duration {
-        let largest = self.largest.iter().copied().max().unwrap_or_default();
-        let learnt = if largest.is_zero() { Duration::ZERO } else { largest * 5 / 4 + interval };
+        let learnt = if self.expected.is_zero() { Duration::ZERO } else { self.expected * 5 / 4 + interval };
         let missed = interval * u32::from(config.multiplier.saturating_sub(1));
         let timeout = interval + missed.max(COMMON_STALL).max(learnt);
         let timeout = if now < self.cautious_until { timeout.max(CAUTIOUS) } else { timeout };
@@ -70,6 +79,18 @@ impl Jitter {
         self.largest.rotate_right(gone);
         self.largest[..gone].fill(Duration::ZERO);
         self.turned += PIECE.saturating_mul(passed32);
+        self.expect();
+    }
+
+    /// Works out what is to be counted on: the largest of this piece and the one before, and what was reached in two
+    /// pieces that do not follow one upon the other.
+    fn expect(&mut self) {
+        let (mut most, mut twice, mut next) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        for &lateness in &self.largest {
+            twice = twice.max(lateness.min(most));
+            most = most.max(std::mem::replace(&mut next, lateness));
+        }
+        self.expected = self.largest[0].max(self.largest[1]).max(twice);
     }
 }
 
@@ -114,19 +135,39 @@ mod tests {
     }
 
     #[test]
-    fn lateness_is_learnt_for_ten_minutes_and_outages_are_not() {
+    fn what_comes_once_is_counted_on_for_a_while_and_what_comes_back_for_ten_minutes() {
+        let start = Instant::now();
+        let mut jitter = Jitter::new(start);
+        let config = Config::default();
+        let second = |seconds: u64| start + Duration::from_secs(seconds);
+        let timeout = |jitter: &mut Jitter, at: u64| {
+            jitter.learn(Duration::ZERO, second(at));
+            jitter.timeout(&config, INTERVAL, second(at))
+        };
+        jitter.learn(ms(100), second(60));
+        assert_eq!(timeout(&mut jitter, 60), ms(165));
+        assert_eq!(timeout(&mut jitter, 99), ms(165));
+        assert_eq!(timeout(&mut jitter, 100), ms(75), "it came once");
+        // It comes back, somewhat smaller: the smaller one is the path's way.
+        jitter.learn(ms(80), second(300));
+        assert_eq!(timeout(&mut jitter, 300), ms(140));
+        assert_eq!(timeout(&mut jitter, 659), ms(140));
+        assert_eq!(timeout(&mut jitter, 660), ms(75), "the first one is forgotten");
+        // Twice within a piece or two is once.
+        jitter.learn(ms(90), second(719));
+        jitter.learn(ms(90), second(721));
+        assert_eq!(timeout(&mut jitter, 760), ms(140), "80 ms at least came twice within ten minutes");
+        assert_eq!(timeout(&mut jitter, 900), ms(75));
+    }
+
+    #[test]
+    fn outages_are_not_learnt_and_a_long_silence_forgets_all() {
         let start = Instant::now();
         let mut jitter = Jitter::new(start);
         let config = Config::default();
         let minute = |minutes: u64| start + Duration::from_mins(minutes);
-        jitter.learn(ms(100), minute(1));
-        assert_eq!(jitter.timeout(&config, INTERVAL, minute(1)), ms(165));
-        jitter.learn(ms(40), minute(10));
-        assert_eq!(jitter.timeout(&config, INTERVAL, minute(10)), ms(165));
-        jitter.learn(ms(30), minute(11));
-        assert_eq!(jitter.timeout(&config, INTERVAL, minute(11)), ms(90));
         jitter.learn(ms(300), minute(12));
-        assert_eq!(jitter.timeout(&config, INTERVAL, minute(12)), ms(90));
+        assert_eq!(jitter.timeout(&config, INTERVAL, minute(12)), ms(75));
         jitter.learn(ms(249), minute(13));
         let worst = jitter.timeout(&config, INTERVAL, minute(13));
         assert!(worst > ms(249) && worst <= LONGEST, "{worst:?}");
