@@ -38,6 +38,8 @@ pub struct Settings {
     pub udp_port: u16,
     /// Further lines for the gateway's configuration file.
     pub extra: Vec<String>,
+    /// The same for one node's gateway: the node's name, and the line.
+    pub of_node: Vec<(String, String)>,
     /// Words before the gateway's and the route agent's own: a program that confines them, say. `DIRECTORY` in a word
     /// is the cluster's own directory.
     pub wrap: Vec<String>,
@@ -50,6 +52,7 @@ impl Settings {
             broker: Some(lab.directory().join("broker")),
             udp_port: 4500,
             extra: Vec::new(),
+            of_node: Vec::new(),
             wrap: Vec::new(),
         }
     }

@@ -134,6 +134,8 @@ impl Installation {
             lines.push(format!("broker-namespace: {BROKER_NAMESPACE}"));
         }
         lines.extend(settings.extra.iter().cloned());
+        let own = settings.of_node.iter().filter(|(node, _)| *node == self.node.name);
+        lines.extend(own.map(|(_, line)| line.clone()));
         lines.join("\n") + "\n"
     }
 }

@@ -163,7 +163,7 @@ fn what_was_found_is_used_at_once_after_a_restart_and_cables_follow_a_nat_that_m
     bed.sees(&bed.west, "east", view("public", EAST_NAT, true));
 
     let prober = bed.prober("west", "east");
-    bed.east_nat.as_mut().unwrap().move_to("172.31.1.201".parse().unwrap()).unwrap();
+    bed.east_nat.as_mut().unwrap().move_to(0, "172.31.1.201".parse().unwrap()).unwrap();
     bed.sees(&bed.west, "east", view("public", "172.31.1.201", true));
     bed.answers("west", "east");
     let gap = prober.finish().longest_gap;
@@ -318,7 +318,7 @@ impl Bed {
     fn start_cluster(&self, id: &str) -> Cluster {
         let plan = self.plan.cluster(id);
         let nat = if id == "east" { &self.east_nat } else { &self.west_nat };
-        let public = nat.as_ref().map_or_else(|| plan.gateway().underlay_address(), Nat::outside);
+        let public = nat.as_ref().map_or_else(|| plan.gateway().underlay_address(), |nat| nat.outside(0));
         let mut settings = Settings::of(&self.lab);
         settings.extra = self.extra.clone();
         settings.extra.push(format!("public-ip: \"ipv4:{public}\""));

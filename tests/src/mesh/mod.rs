@@ -55,13 +55,10 @@ impl Mesh {
         let plan = lab.build(topology)?;
         let mut settings = Settings::of(lab);
         settings.extra = extra.iter().map(|line| (*line).to_owned()).collect();
-        let sides: anyhow::Result<Vec<Side>> =
-            plan.clusters.iter().map(|cluster| Side::start(lab, cluster, &settings)).collect();
-        Ok(Self { sides: sides?, plan, lab: lab.clone(), interval: INTERVAL })
+        Self::start_in(lab, plan, &settings)
     }
 
-    /// The same, and waits until the first gateways of all clusters are connected and a packet has gone from each node's
-    /// pod to each other cluster's.
+    /// The same, and waits until a packet has gone from each node's pod to each other cluster's.
     ///
     /// # Errors
     /// The first thing that does not work; the logs are shown.
@@ -69,6 +66,16 @@ impl Mesh {
         let mesh = Self::start(lab, topology, extra)?;
         mesh.wait_traffic().inspect_err(|_| lab.show_logs())?;
         Ok(mesh)
+    }
+
+    /// Starts everything in a lab that is built; waits for nothing.
+    ///
+    /// # Errors
+    /// The first thing that does not start.
+    pub fn start_in(lab: &Lab, plan: Plan, settings: &Settings) -> anyhow::Result<Self> {
+        let sides: anyhow::Result<Vec<Side>> =
+            plan.clusters.iter().map(|cluster| Side::start(lab, cluster, settings)).collect();
+        Ok(Self { sides: sides?, plan, lab: lab.clone(), interval: INTERVAL })
     }
 
     /// A cluster.

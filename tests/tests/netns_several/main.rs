@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
 mod broker;
+mod discovery;
 mod losses;
 mod translated;
 mod ways;
@@ -42,10 +43,14 @@ impl Bed {
     /// Starts everything and waits until all gateways have all of their paths.
     pub(crate) fn start(extra: &[&str]) -> Self {
         let lab = Lab::new().unwrap();
-        let mut mesh = Mesh::connected(&lab, &topology(), extra).unwrap();
+        Self::around(Mesh::start(&lab, &topology(), extra).unwrap())
+    }
+
+    /// Waits until all gateways have all of their paths and packets go everywhere.
+    pub(crate) fn around(mut mesh: Mesh) -> Self {
         mesh.interval = INTERVAL;
-        mesh.settle().unwrap_or_else(|error| {
-            lab.show_logs();
+        mesh.wait_traffic().and_then(|()| mesh.settle()).unwrap_or_else(|error| {
+            mesh.lab.show_logs();
             panic!("{error:#}")
         });
         let nodes = mesh.plan.clusters.iter().flat_map(|cluster| &cluster.nodes);
