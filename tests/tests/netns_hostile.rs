@@ -62,7 +62,7 @@ fn replayed_datagrams_open_once() {
     let (east, west) = (pair.pod("east"), pair.pod("west"));
     let wire = Capture::start(&pair.lab, &pair.plan.wan, "br0", "udp dst port 4500 and dst host 172.31.1.1")
         .unwrap();
-    assert_eq!(traffic::ping(&west.namespace, east.v4().unwrap(), 50, &[]).unwrap().received, 50);
+    assert_eq!(traffic::ping_many(&west.namespace, east.v4().unwrap(), 50, &[]).unwrap().received, 50);
     let recorded: Vec<Vec<u8>> =
         wire.finish().unwrap().frames.iter().map(|frame| frame[42..].to_vec()).collect();
     assert!(recorded.len() >= 50);

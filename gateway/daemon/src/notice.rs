@@ -52,6 +52,9 @@ pub struct Subjects {
     pub remote: BTreeSet<CableId>,
     /// Whether others are to be preferred: this gateway is about to stop, or has just started.
     pub is_draining: bool,
+    /// Whether this gateway has just started. It speaks against nobody then: its siblings may still be replacing the cables
+    /// to the process before.
+    pub is_new: bool,
 }
 
 /// How many notices were sent, and to how many agents.
@@ -147,17 +150,24 @@ impl Notices {
         self.counters.is_greeted.load(Ordering::Relaxed)
     }
 
-    /// Says whether others are to be preferred: this gateway is about to stop, or has just started.
-    pub fn set_draining(&self, is_draining: bool) {
-        self.subjects
-            .send_if_modified(|last| std::mem::replace(&mut last.is_draining, is_draining) != is_draining);
+    /// Says whether others are to be preferred, because this gateway is about to stop, or has just started; and whether it
+    /// is the latter.
+    pub fn set_draining(&self, is_draining: bool, is_new: bool) {
+        self.subjects.send_if_modified(|last| {
+            let is_news = (last.is_draining, last.is_new) != (is_draining, is_new);
+            (last.is_draining, last.is_new) = (is_draining, is_new);
+            is_news
+        });
     }
 }
 
 /// What a gateway says of itself and its siblings, by the board.
 #[must_use]
 pub fn word(paths: &Subjects, board: &Board) -> Word {
-    let siblings = paths.siblings.iter().map(|(key, cable)| (*key, said(board.state(*cable))));
+    let siblings = paths.siblings.iter().map(|(key, cable)| {
+        let state = if paths.is_new { State::Up } else { said(board.state(*cable)) };
+        (*key, state)
+    });
     let states = |cables: &mut dyn Iterator<Item = &CableId>| -> Vec<PathState> {
         cables.map(|cable| board.state(*cable)).collect()
     };
@@ -354,7 +364,7 @@ mod tests {
     fn what_is_said_follows_from_the_board() {
         let board = Board::new();
         let (near, far, own) = (CableId(1), CableId(2), GatewayKey(7));
-        let paths = Subjects { siblings: [(own, near)].into(), remote: [far].into(), is_draining: false };
+        let paths = Subjects { siblings: [(own, near)].into(), remote: [far].into(), ..Subjects::default() };
         let say = |near_state: PathState, far_state: PathState, paths: &Subjects| {
             board.set_state(near, near_state);
             board.set_state(far, far_state);
@@ -368,6 +378,8 @@ mod tests {
         assert_eq!(say(Down, Down, &paths), (State::Down, 0, Some(State::Down)));
         let draining = Subjects { is_draining: true, ..paths.clone() };
         assert_eq!(say(Up, Up, &draining), (State::Draining, 255, Some(State::Up)));
+        let new = Subjects { is_new: true, ..draining };
+        assert_eq!(say(Down, Up, &new), (State::Draining, 127, Some(State::Up)), "it accuses nobody yet");
         let alone = Subjects { remote: BTreeSet::new(), ..paths };
         assert_eq!(say(Down, Up, &alone), (State::Up, 0, Some(State::Down)), "nobody to reach");
     }

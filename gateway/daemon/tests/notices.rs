@@ -59,7 +59,7 @@ async fn a_thousand_agents_hear_of_a_change_at_once_and_of_everything_every_seco
         rate * (bytes as u64 + 28),
     );
     assert_eq!(notices.numbers().failed, 0);
-    notices.set_draining(true);
+    notices.set_draining(true, false);
     agents.iter().for_each(|agent| agent.hears_state(State::Draining));
 }
 

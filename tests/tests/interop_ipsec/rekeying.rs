@@ -57,7 +57,7 @@ fn ping_while(bed: &Bed, work: impl FnOnce() + Send) -> Ping {
     std::thread::scope(|scope| {
         let pings = scope.spawn(|| {
             let extra = ["-i", "0.002", "-s", "200", "-W", "5"];
-            traffic::ping(&east.namespace, west.v4().unwrap(), PINGS, &extra).unwrap()
+            traffic::ping_many(&east.namespace, west.v4().unwrap(), PINGS, &extra).unwrap()
         });
         work();
         pings.join().unwrap()

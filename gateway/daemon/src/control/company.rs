@@ -276,8 +276,8 @@ impl Control<'_> {
         let declines = is_new || drain.is_wanted();
         if drain.declines.replace(declines) != Some(declines) {
             engine.decline(declines);
-            self.notices.set_draining(declines);
         }
+        self.notices.set_draining(declines, is_new);
     }
 
     /// How far this gateway has handed its flows over; `None` where it need not.
