@@ -234,10 +234,15 @@ impl Side {
             let own = &status["cluster"];
             let cables = status["connections"].as_array().context("a status has connections")?;
             let others = cables.iter().filter(|cable| cable["endpoint"]["cluster_id"] != *own).count();
+            // Nodes go by what siblings say of each other: a flow that is noted before that has settled moves later.
+            let mut siblings = status["siblings"].as_array().into_iter().flatten();
+            let is_settled =
+                siblings.all(|cable| cable["path"]["state"].as_str().is_none_or(|state| state == "up"));
             anyhow::ensure!(
-                others >= count && cables.iter().all(is_good),
-                "{others} of {count}: {:?}; refused: {}",
+                others >= count && cables.iter().all(is_good) && is_settled,
+                "{others} of {count}: {:?}, siblings {}; refused: {}",
                 cables.iter().map(told).collect::<Vec<_>>(),
+                status["siblings"],
                 status["refused"]
             );
             Ok(())
