@@ -165,7 +165,11 @@ impl Notices {
 #[must_use]
 pub fn word(paths: &Subjects, board: &Board) -> Word {
     let siblings = paths.siblings.iter().map(|(key, cable)| {
-        let state = if paths.is_new { State::Up } else { said(board.state(*cable)) };
+        let state = board.state(*cable);
+        // A path that is held works, and its far end is better than we are: who drains does not hold a flap against those
+        // who take over.
+        let is_lenient = paths.is_new || (paths.is_draining && state == PathState::Held);
+        let state = if is_lenient { State::Up } else { said(state) };
         (*key, state)
     });
     let states = |cables: &mut dyn Iterator<Item = &CableId>| -> Vec<PathState> {
@@ -378,6 +382,8 @@ mod tests {
         assert_eq!(say(Down, Down, &paths), (State::Down, 0, Some(State::Down)));
         let draining = Subjects { is_draining: true, ..paths.clone() };
         assert_eq!(say(Up, Up, &draining), (State::Draining, 255, Some(State::Up)));
+        assert_eq!(say(Held, Up, &draining), (State::Draining, 255, Some(State::Up)), "it takes over");
+        assert_eq!(say(Down, Up, &draining), (State::Draining, 127, Some(State::Down)));
         let new = Subjects { is_new: true, ..draining };
         assert_eq!(say(Down, Up, &new), (State::Draining, 127, Some(State::Up)), "it accuses nobody yet");
         let alone = Subjects { remote: BTreeSet::new(), ..paths };
