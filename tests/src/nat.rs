@@ -152,14 +152,6 @@ impl Nat {
         self.drop_between(&self.inside(gateway), &other.inside(to))
     }
 
-    /// Takes back what was cut.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn mend(&self) -> anyhow::Result<()> {
-        self.namespace.nft("delete table ip cut\n")
-    }
-
     fn drop_between(&self, from: &str, to: &str) -> anyhow::Result<()> {
         self.namespace.nft(&format!(
             "table ip cut {{\n chain forward {{\n  type filter hook forward priority 0;\n  \

@@ -20,7 +20,7 @@ use crate::wait::eventually;
 /// How often a waiting thread looks whether it should end.
 const TICK: Duration = Duration::from_millis(100);
 /// How long answers to the last probes are waited for.
-const LAST_WAIT: Duration = Duration::from_secs(2);
+const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// What `ping` told.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,12 +50,8 @@ pub fn ping(from: &Namespace, to: IpAddr, count: u32, extra: &[&str]) -> anyhow:
 pub fn ping_many(from: &Namespace, to: IpAddr, count: u32, extra: &[&str]) -> anyhow::Result<Ping> {
     let told = ping_told(from, to, count + 1, extra)?;
     let ping = parse_ping(&told).with_context(|| format!("ping {to} says nothing of its count"))?;
-    let mut answered = BTreeSet::new();
-    for line in told.lines().filter(|line| line.contains(" bytes from ")) {
-        let number = line.split_once("icmp_seq=").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-        answered.extend(number.filter(|number: &u32| *number <= count));
-    }
-    Ok(Ping { sent: count, received: u32::try_from(answered.len())?, ..ping })
+    let received = answered(&told).range(..=count).count();
+    Ok(Ping { sent: count, received: u32::try_from(received)?, ..ping })
 }
 
 /// What ping prints.
@@ -87,10 +83,8 @@ pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<
     }
     let mut told = ping_told(from, to, 5, &["-s", &size])?;
     // Only the last answer can be there and not be counted: it is not waited for as long as those before it.
-    for _ in 0..2 {
-        if (1..5).all(|number| is_answered(&told, number)) && !is_answered(&told, 5) {
-            told = ping_told(from, to, 5, &["-s", &size])?;
-        }
+    if answered(&told).into_iter().eq(1..5) {
+        told = ping_told(from, to, 5, &["-s", &size])?;
     }
     let ping = parse_ping(&told).with_context(|| format!("ping {to}: {told}"))?;
     anyhow::ensure!(
@@ -107,10 +101,10 @@ pub fn pattern(bytes: usize) -> Vec<u8> {
     (0..=u8::MAX).cycle().take(bytes).collect()
 }
 
-/// Whether ping has printed an answer to the request with this number.
-fn is_answered(told: &str, number: u32) -> bool {
-    let number = format!(": icmp_seq={number} ");
-    told.lines().any(|line| line.contains(" bytes from ") && line.contains(&number))
+/// The numbers of the requests to which ping has printed an answer.
+fn answered(told: &str) -> BTreeSet<u32> {
+    let answers = told.lines().filter(|line| line.contains(" bytes from "));
+    answers.filter_map(|line| line.split_once(": icmp_seq=")?.1.split(' ').next()?.parse().ok()).collect()
 }
 
 fn parse_ping(text: &str) -> Option<Ping> {
@@ -485,7 +479,7 @@ mod tests {
         let told = "64 bytes from 10.2.0.9: icmp_seq=1 ttl=62 time=0.7 ms\n\
                     From 10.1.0.1 icmp_seq=2 Frag needed and DF set (mtu = 1415)\n\
                     64 bytes from 10.2.0.9: icmp_seq=30 ttl=62 time=0.7 ms";
-        assert_eq!([1, 2, 3, 30].map(|number| is_answered(told, number)), [true, false, false, true]);
+        assert_eq!([1, 2, 3, 30].map(|number| answered(told).contains(&number)), [true, false, false, true]);
     }
 
     #[test]

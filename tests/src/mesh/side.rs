@@ -218,15 +218,13 @@ impl Side {
     }
 
     /// Waits until a gateway has cables to at least `count` gateways of other clusters, packets go through all of them, and
-    /// those of which more is known are used.
+    /// those of which more is known are used, also those to siblings.
     ///
     /// # Errors
     /// If that does not happen within `timeout`; the error shows how far it got.
     pub fn wait_paths(&self, gateway: usize, count: usize, timeout: Duration) -> anyhow::Result<()> {
-        let is_good = |cable: &Value| {
-            let has_shaken_hands = cable["lane"]["last_handshake_age_s"].is_number();
-            has_shaken_hands && cable["path"]["state"].as_str().is_none_or(|state| state == "up")
-        };
+        let is_used = |cable: &Value| cable["path"]["state"].as_str().is_none_or(|state| state == "up");
+        let is_good = |cable: &Value| cable["lane"]["last_handshake_age_s"].is_number() && is_used(cable);
         let told = |cable: &Value| format!("{} {}", cable["endpoint"]["hostname"], cable["path"]["state"]);
         let name = &self.gateway_node(gateway).name;
         eventually(&format!("paths of {name}"), timeout, || {
@@ -235,14 +233,11 @@ impl Side {
             let cables = status["connections"].as_array().context("a status has connections")?;
             let others = cables.iter().filter(|cable| cable["endpoint"]["cluster_id"] != *own).count();
             // Nodes go by what siblings say of each other: a flow that is noted before that has settled moves later.
-            let mut siblings = status["siblings"].as_array().into_iter().flatten();
-            let is_settled =
-                siblings.all(|cable| cable["path"]["state"].as_str().is_none_or(|state| state == "up"));
+            let siblings = status["siblings"].as_array().into_iter().flatten();
             anyhow::ensure!(
-                others >= count && cables.iter().all(is_good) && is_settled,
-                "{others} of {count}: {:?}, siblings {}; refused: {}",
-                cables.iter().map(told).collect::<Vec<_>>(),
-                status["siblings"],
+                others >= count && cables.iter().all(is_good) && siblings.clone().all(is_used),
+                "{others} of {count}: {:?}; refused: {}",
+                cables.iter().chain(siblings).map(told).collect::<Vec<_>>(),
                 status["refused"]
             );
             Ok(())

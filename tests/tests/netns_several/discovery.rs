@@ -82,20 +82,14 @@ fn every_pair_of_gateways_has_its_own_result_and_follows_its_own_nat() {
     expect(&bed.mesh, &ways, FOUND);
 
     // One more pair loses its direct way: flows leave it, and it comes back through the NATs; the others stay.
-    let outages = during(&mut bed, |_| {
-        east.part_pair(1, &west, 1).unwrap();
-        std::thread::sleep(BAR);
-    });
+    let outages = during(&mut bed, || east.part_pair(1, &west, 1).unwrap());
     eprintln!("the direct way of one pair is cut: {outages}");
     ways[1][1] = way("public", "172.31.2.201", "172.31.1.201");
     expect(&bed.mesh, &ways, IN_ERROR);
     bed.mesh.settle().unwrap();
 
     // A NAT gives one gateway another address: its pair through the NATs follows, the others do not notice.
-    let outages = during(&mut bed, |_| {
-        west.move_to(0, "172.31.2.210".parse().unwrap()).unwrap();
-        std::thread::sleep(BAR);
-    });
+    let outages = during(&mut bed, || west.move_to(0, "172.31.2.210".parse().unwrap()).unwrap());
     eprintln!("a gateway has another address outside: {outages}");
     ways[0][0] = way("public", "172.31.2.210", "172.31.1.200");
     expect(&bed.mesh, &ways, FOUND);
@@ -103,12 +97,13 @@ fn every_pair_of_gateways_has_its_own_result_and_follows_its_own_nat() {
 }
 
 /// Does something while flows are probed, none of which may miss its path for long; tells what they saw.
-fn during(bed: &mut Bed, change: impl FnOnce(&mut Bed)) -> String {
+fn during(bed: &mut Bed, change: impl FnOnce()) -> String {
     let flows = bed.flows();
     let probing = Probing::start_every(INTERVAL, &flows).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     probing.mark();
-    change(bed);
+    change();
+    std::thread::sleep(BAR);
     let outages = probing.finish();
     assert!(outages.longest() < BAR, "{outages:#?}");
     outages.line()
