@@ -50,11 +50,33 @@ pub struct Subjects {
     pub siblings: BTreeMap<GatewayKey, CableId>,
     /// The cables to gateways of remote clusters.
     pub remote: BTreeSet<CableId>,
-    /// Whether others are to be preferred: this gateway is about to stop, or has just started.
-    pub is_draining: bool,
-    /// Whether this gateway has just started. It speaks against nobody then: its siblings may still be replacing the cables
-    /// to the process before.
-    pub is_new: bool,
+    /// Whether others are to be preferred.
+    pub stage: Stage,
+}
+
+/// Where a gateway is in its life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// It takes flows.
+    #[default]
+    Serving,
+    /// It has just started: others are to be preferred, and it speaks against none of them, as they may still be replacing
+    /// the cables to the process before.
+    Starting,
+    /// It hands its flows over.
+    Draining,
+}
+
+impl Stage {
+    /// Whether a sibling whose path is like this is spoken of as if it were up.
+    fn pardons(self, state: PathState) -> bool {
+        match self {
+            Self::Serving => false,
+            Self::Starting => true,
+            // A path that is held works, and its far end is better than we are: a flap is not held against who takes over.
+            Self::Draining => state == PathState::Held,
+        }
+    }
 }
 
 /// How many notices were sent, and to how many agents.
@@ -150,14 +172,9 @@ impl Notices {
         self.counters.is_greeted.load(Ordering::Relaxed)
     }
 
-    /// Says whether others are to be preferred, because this gateway is about to stop, or has just started; and whether it
-    /// is the latter.
-    pub fn set_draining(&self, is_draining: bool, is_new: bool) {
-        self.subjects.send_if_modified(|last| {
-            let is_news = (last.is_draining, last.is_new) != (is_draining, is_new);
-            (last.is_draining, last.is_new) = (is_draining, is_new);
-            is_news
-        });
+    /// Says whether others are to be preferred, and why.
+    pub fn set_stage(&self, stage: Stage) {
+        self.subjects.send_if_modified(|last| std::mem::replace(&mut last.stage, stage) != stage);
     }
 }
 
@@ -166,11 +183,7 @@ impl Notices {
 pub fn word(paths: &Subjects, board: &Board) -> Word {
     let siblings = paths.siblings.iter().map(|(key, cable)| {
         let state = board.state(*cable);
-        // A path that is held works, and its far end is better than we are: who drains does not hold a flap against those
-        // who take over.
-        let is_lenient = paths.is_new || (paths.is_draining && state == PathState::Held);
-        let state = if is_lenient { State::Up } else { said(state) };
-        (*key, state)
+        (*key, if paths.stage.pardons(state) { State::Up } else { said(state) })
     });
     let states = |cables: &mut dyn Iterator<Item = &CableId>| -> Vec<PathState> {
         cables.map(|cable| board.state(*cable)).collect()
@@ -183,10 +196,10 @@ pub fn word(paths: &Subjects, board: &Board) -> Word {
         near.iter().chain(&far).filter(|state| **state != PathState::Unwatched).collect();
     let usable = watched.iter().filter(|state| state.is_passable()).count();
     let health = (usable * 255).checked_div(watched.len()).and_then(|health| u8::try_from(health).ok());
-    let state = match (is_down, paths.is_draining) {
+    let state = match (is_down, paths.stage) {
         (true, _) => State::Down,
-        (false, true) => State::Draining,
-        (false, false) => State::Up,
+        (false, Stage::Starting | Stage::Draining) => State::Draining,
+        (false, Stage::Serving) => State::Up,
     };
     Word { state, health: health.unwrap_or(u8::MAX), siblings: siblings.collect() }
 }
@@ -380,11 +393,11 @@ mod tests {
         assert_eq!(say(Down, Up, &paths), (State::Up, 127, Some(State::Down)));
         assert_eq!(say(Held, Unwatched, &paths), (State::Up, 255, Some(State::Down)));
         assert_eq!(say(Down, Down, &paths), (State::Down, 0, Some(State::Down)));
-        let draining = Subjects { is_draining: true, ..paths.clone() };
+        let draining = Subjects { stage: Stage::Draining, ..paths.clone() };
         assert_eq!(say(Up, Up, &draining), (State::Draining, 255, Some(State::Up)));
         assert_eq!(say(Held, Up, &draining), (State::Draining, 255, Some(State::Up)), "it takes over");
         assert_eq!(say(Down, Up, &draining), (State::Draining, 127, Some(State::Down)));
-        let new = Subjects { is_new: true, ..draining };
+        let new = Subjects { stage: Stage::Starting, ..paths.clone() };
         assert_eq!(say(Down, Up, &new), (State::Draining, 127, Some(State::Up)), "it accuses nobody yet");
         let alone = Subjects { remote: BTreeSet::new(), ..paths };
         assert_eq!(say(Down, Up, &alone), (State::Up, 0, Some(State::Down)), "nobody to reach");

@@ -10,7 +10,7 @@ use nix::sys::time::TimeValLike as _;
 use trieste_control::conditions::Conditions;
 use trieste_control::notice::message::{Datagram, hello, parse};
 use trieste_control::notice::{GatewayKey, PublicKey, State};
-use trieste_gateway::notice::Notices;
+use trieste_gateway::notice::{Notices, Stage};
 use trieste_packet::CableId;
 use trieste_pipeline::{Board, PathState};
 
@@ -59,7 +59,7 @@ async fn a_thousand_agents_hear_of_a_change_at_once_and_of_everything_every_seco
         rate * (bytes as u64 + 28),
     );
     assert_eq!(notices.numbers().failed, 0);
-    notices.set_draining(true, false);
+    notices.set_stage(Stage::Draining);
     agents.iter().for_each(|agent| agent.hears_state(State::Draining));
 }
 

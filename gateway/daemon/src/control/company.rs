@@ -15,6 +15,7 @@ use trieste_pipeline::PathState;
 
 use super::{Control, without_bookkeeping};
 use crate::engine::Engine;
+use crate::notice::Stage;
 
 /// How long nothing has to come for a gateway to be drained.
 const QUIET: Duration = Duration::from_secs(3);
@@ -277,7 +278,11 @@ impl Control<'_> {
         if drain.declines.replace(declines) != Some(declines) {
             engine.decline(declines);
         }
-        self.notices.set_draining(declines, is_new);
+        self.notices.set_stage(match (is_new, declines) {
+            (true, _) => Stage::Starting,
+            (false, true) => Stage::Draining,
+            (false, false) => Stage::Serving,
+        });
     }
 
     /// How far this gateway has handed its flows over; `None` where it need not.
