@@ -438,7 +438,7 @@ impl Scene {
             let figures = cost.map_or_else(
                 || format!("{:>8} {:>7} {:>6} {:>12}", "-", "-", "-", "-"),
                 |cost| {
-                    let Cost { took, sent, lost, longest_gap } = cost;
+                    let Cost { took, sent, lost, longest_gap, .. } = cost;
                     format!(
                         "{:>8.1} {sent:>7} {lost:>6} {:>9} ms",
                         took.as_secs_f64(),

@@ -103,6 +103,34 @@ fn the_word_of_a_gateway_that_has_no_path_itself_does_not_count() {
 }
 
 #[test]
+fn where_all_are_down_those_are_used_that_were_well_until_last() {
+    let now = Instant::now();
+    let mut view = view(2, now);
+    let down = |number, boot, sequence| Notice { state: State::Down, boot, ..notice(number, sequence) };
+    say(&mut view, now, &down(1, 1, 1));
+    say(&mut view, now, &down(2, 1, 1));
+    assert_eq!(view.live(now), keys(&[1, 2]), "none was ever anything else");
+    say(&mut view, now, &notice(1, 2));
+    say(&mut view, now, &notice(2, 2));
+    say(&mut view, now + MOMENT, &down(1, 1, 3));
+    assert_eq!(view.live(now + MOMENT), keys(&[2]));
+    say(&mut view, now + MOMENT, &down(2, 1, 3));
+    assert_eq!(view.live(now + MOMENT), keys(&[1, 2]), "both at once");
+    // One is started again: it has no path yet, and the other one pauses.
+    say(&mut view, now + MOMENT, &down(1, 6, 1));
+    assert_eq!(view.live(now + MOMENT), keys(&[2]));
+    say(&mut view, now + MOMENT, &Notice { boot: 6, ..notice(1, 2) });
+    assert_eq!(view.live(now + MOMENT), keys(&[1]));
+    let later = now + Duration::from_secs(3);
+    say(&mut view, later, &down(1, 6, 3));
+    say(&mut view, later, &down(2, 1, 4));
+    assert_eq!(view.live(later), keys(&[1, 2]));
+    say(&mut view, later, &Notice { boot: 6, ..notice(1, 4) });
+    say(&mut view, later, &down(1, 6, 5));
+    assert_eq!(view.live(later), keys(&[1]), "the other one has been down for long");
+}
+
+#[test]
 fn of_two_that_accuse_each_other_the_one_with_more_paths_is_right() {
     let now = Instant::now();
     let mut view = view(2, now);

@@ -11,6 +11,9 @@ use super::{GatewayKey, PublicKey};
 /// Ours: after this long without a notice a gateway is not listened to any more, and where others are heard it counts as
 /// dead. Three notices in a row may be lost.
 pub const SILENCE: Duration = Duration::from_millis(3_500);
+/// Ours: gateways that lost all their paths within this time of each other did so at once. They say how they are at every
+/// change and every second.
+const AT_ONCE: Duration = Duration::from_millis(1_500);
 /// Ours: signatures that are checked in a second, all gateways together: 50 µs each, so at most 5 % of a core. Eight
 /// gateways that change ten times a second send 250.
 const CHECKS_PER_SECOND: u32 = 1_000;
@@ -104,6 +107,8 @@ struct Gateway {
     known: Known,
     since: Instant,
     heard: Option<(Instant, Notice)>,
+    /// When this run of it said last that it was anything but down.
+    well: Option<Instant>,
     /// Whether others were heard when it came.
     is_newcomer: bool,
 }
@@ -136,10 +141,12 @@ impl View {
                 known: known.clone(),
                 since: now,
                 heard: None,
+                well: None,
                 is_newcomer,
             });
             if gateway.known.key != known.key {
-                (gateway.since, gateway.heard, gateway.is_newcomer) = (now, None, is_newcomer);
+                (gateway.since, gateway.heard, gateway.well) = (now, None, None);
+                gateway.is_newcomer = is_newcomer;
             }
             gateway.known.clone_from(known);
         }
@@ -182,12 +189,18 @@ impl View {
         if !signed.is_by(&key) {
             return Err(Refusal::Forged);
         }
+        let is_new_run = gateway.heard.as_ref().is_some_and(|(_, last)| last.boot != signed.notice.boot);
+        if signed.notice.state != State::Down {
+            gateway.well = Some(now);
+        } else if is_new_run {
+            gateway.well = None;
+        }
         gateway.heard = Some((now, signed.notice));
         Ok(())
     }
 
     /// The gateways that are to be used: those against whom nothing speaks; if there is none, those that drain; if there
-    /// is none of these either, all: never nobody while there is somebody.
+    /// is none of these either, those that were well until last: never nobody while there is somebody.
     #[must_use]
     pub fn live(&self, now: Instant) -> BTreeSet<GatewayKey> {
         let all = self.standings(now);
@@ -201,7 +214,14 @@ impl View {
             |standing| *standing != Standing::Silent,
         ];
         let first = tiers.into_iter().map(of).find(|tier| !tier.is_empty());
-        first.unwrap_or_else(|| all.keys().copied().collect())
+        let mut live: BTreeSet<GatewayKey> = first.unwrap_or_else(|| all.keys().copied().collect());
+        // The only one with a path may pause for a moment, which is no reason to turn to one that has just begun.
+        let well = |key: &GatewayKey| self.gateways.get(key).and_then(|gateway| gateway.well);
+        let are_down = live.iter().all(|key| all.get(key) == Some(&Standing::Down));
+        if are_down && let Some(last) = live.iter().filter_map(well).max() {
+            live.retain(|key| well(key).is_some_and(|at| at + AT_ONCE >= last));
+        }
+        live
     }
 
     /// How every gateway stands.

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use trieste_packet::CableId;
 
@@ -65,8 +65,14 @@ impl PathState {
     }
 }
 
-/// One path: bits 0 to 7 its state, 8 to 23 the MTU (0: unknown), 32 to 63 the round trip in microseconds (0: unknown).
-type Entry = AtomicU64;
+/// One path.
+#[derive(Default)]
+struct Entry {
+    /// Bits 0 to 7 its state, 8 to 23 the MTU (0: unknown), 32 to 63 the round trip in microseconds (0: unknown).
+    now: AtomicU64,
+    /// When it went down last, in milliseconds since the first path did, from 1; 0 if it never was anything else.
+    fell_ms: AtomicU64,
+}
 
 const STATE: u64 = 0xff;
 const MTU_SHIFT: u32 = 8;
@@ -80,6 +86,8 @@ pub struct Board {
     generation: AtomicU64,
     uses: AtomicU64,
     is_shut: AtomicBool,
+    /// When the first path went down.
+    first_fall: OnceLock<Instant>,
 }
 
 impl std::fmt::Debug for Board {
@@ -97,6 +105,7 @@ impl Board {
             generation: AtomicU64::new(0),
             uses: AtomicU64::new(0),
             is_shut: AtomicBool::new(false),
+            first_fall: OnceLock::new(),
         })
     }
 
@@ -148,6 +157,26 @@ impl Board {
         (micros > 0).then(|| Duration::from_micros(micros))
     }
 
+    /// When a path went down last, as a time that can be compared with other paths'; `None` if it was never anything else.
+    pub(crate) fn fell(&self, cable: CableId) -> Option<Duration> {
+        let millis = self.entry(cable)?.fell_ms.load(Ordering::Acquire);
+        (millis > 0).then(|| Duration::from_millis(millis))
+    }
+
+    /// Says that a path is down from now on if it was not before. For the worker that owns its lane.
+    pub(crate) fn set_down(&self, cable: CableId, now: Instant) {
+        // What nobody has written on has not been up.
+        let was_up =
+            self.read(cable) & STATE != PathState::Unwatched as u64 && self.state(cable) != PathState::Down;
+        if was_up && let Some(entry) = self.entry(cable) {
+            let since = now.saturating_duration_since(*self.first_fall.get_or_init(|| now));
+            let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX - 1);
+            // Before the state, whose change has everybody look.
+            entry.fell_ms.store(millis + 1, Ordering::Release);
+        }
+        self.set_state(cable, PathState::Down);
+    }
+
     /// Says what a path's state is. For the worker that owns its lane.
     pub fn set_state(&self, cable: CableId, state: PathState) {
         self.write(cable, STATE, state as u64);
@@ -166,21 +195,29 @@ impl Board {
 
     /// Forgets a path, before its number is given to another one. For the worker that owns its lane.
     pub fn reset(&self, cable: CableId) {
+        if let Some(entry) = self.entry(cable) {
+            entry.fell_ms.store(0, Ordering::Release);
+        }
         if self.read(cable) != 0 {
             self.write(cable, u64::MAX, 0);
         }
     }
 
     fn read(&self, cable: CableId) -> u64 {
+        self.entry(cable).map_or(0, |entry| entry.now.load(Ordering::Acquire))
+    }
+
+    fn entry(&self, cable: CableId) -> Option<&Entry> {
         let index = usize::from(cable.0);
-        self.pieces[index / PIECE].get().map_or(0, |piece| piece[index % PIECE].load(Ordering::Acquire))
+        self.pieces[index / PIECE].get().map(|piece| &piece[index % PIECE])
     }
 
     /// Replaces the bits of `mask`. A path has one writer, so nothing comes between reading and writing.
     fn write(&self, cable: CableId, mask: u64, bits: u64) {
         let index = usize::from(cable.0);
-        let piece = self.pieces[index / PIECE].get_or_init(|| Box::new([const { AtomicU64::new(0) }; PIECE]));
-        let entry = &piece[index % PIECE];
+        let piece =
+            self.pieces[index / PIECE].get_or_init(|| Box::new(std::array::from_fn(|_| Entry::default())));
+        let entry = &piece[index % PIECE].now;
         let before = entry.load(Ordering::Relaxed);
         let after = (before & !mask) | bits;
         if after == before {

@@ -4,18 +4,26 @@
 //!   pinned address ─▶ its gateway's path, whatever its state
 //!   else the first of these that is not empty:
 //!     paths that are up ─▶ paths that drain ─▶ siblings that are up ─▶ siblings that drain
-//!                                                             ─▶ paths held back ─▶ siblings held back ─▶ all paths
+//!                                                             ─▶ paths held back ─▶ siblings held back
+//!                                                             ─▶ the paths that were the last to go down
 //!     (no siblings for what a sibling passed on)
 //! ```
 //!
 //! What a sibling passed on never goes to a sibling again: it takes a path of our own or is dropped. When nothing seems to
-//! work, steering stays as if everything did: probes may be wrong, and where all is lost nothing is lost by trying.
+//! work, steering stays on what worked last: probes may be wrong, and where all is lost nothing is lost by trying. What went
+//! down long before is left out, or a pause of the only gateway that is left would send flows to one that is gone.
+
+use std::time::Duration;
 
 use trieste_packet::rendezvous::choose;
 use trieste_packet::{CableId, Decision, DropReason, FlowKey, GatewayKey, PathId};
 
 use crate::board::{Board, PathState};
 use crate::tables::{Path, Tables};
+
+/// Ours: paths that went down within this time of each other did so at once. Twice the time-out of a path on a machine that
+/// is busy, and less than it takes to start a gateway that was stopped.
+const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// A path that a flow may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +72,7 @@ pub(crate) enum Why {
     Relay,
     /// It came back a moment ago, and nothing else works, or only what is about to end.
     Held,
-    /// Nothing seems to work.
+    /// Nothing seems to work, and this worked until last.
     NothingUp,
 }
 
@@ -114,7 +122,9 @@ impl<'a> Steering<'a> {
             return Ok(Steered { path, why: Why::Pinned, among: 1 });
         }
         let own = paths.iter().copied();
-        let among_own = |why, is_fit: fn(PathState) -> bool| self.among(flow, own.clone(), why, is_fit);
+        let among_own = |why, is_fit: fn(PathState) -> bool| {
+            self.among(flow, own.clone(), why, |cable| is_fit(self.board.state(cable)))
+        };
         among_own(Why::Up, PathState::is_usable)
             .or_else(|| {
                 let leaving = among_own(Why::Draining, |state| state == PathState::Draining)?;
@@ -125,7 +135,7 @@ impl<'a> Steering<'a> {
             .or_else(|| self.relay(flow, paths, origin, |state| state == PathState::Draining))
             .or_else(|| among_own(Why::Held, PathState::is_passable))
             .or_else(|| self.relay(flow, paths, origin, PathState::is_passable))
-            .or_else(|| among_own(Why::NothingUp, |_| true))
+            .or_else(|| self.last_to_go_down(flow, own.clone()))
             .ok_or(match origin {
                 Origin::Inside => DropReason::NoLane,
                 Origin::Sibling => DropReason::NoOwnPath,
@@ -147,7 +157,20 @@ impl<'a> Steering<'a> {
         let leader = self.tables.leader().filter(|_| paths.is_empty());
         let siblings = self.tables.siblings().iter().map(|sibling| sibling.path);
         let siblings = siblings.filter(|path| leader.is_none_or(|leader| leader == *path));
-        self.among(flow, siblings, Why::Relay, is_fit)
+        self.among(flow, siblings, Why::Relay, |cable| is_fit(self.board.state(cable)))
+    }
+
+    /// Where nothing works: among what worked until last.
+    fn last_to_go_down(
+        &self,
+        flow: &FlowKey,
+        paths: impl Iterator<Item = PathId> + Clone,
+    ) -> Option<Steered<'a>> {
+        let cables = paths.clone().filter_map(|id| self.tables.path(id)).map(|path| path.cable);
+        let last = cables.filter_map(|cable| self.board.fell(cable)).max();
+        self.among(flow, paths, Why::NothingUp, |cable| {
+            last.is_none_or(|last| self.board.fell(cable).is_some_and(|fell| fell + AT_ONCE >= last))
+        })
     }
 
     fn among(
@@ -155,11 +178,10 @@ impl<'a> Steering<'a> {
         flow: &FlowKey,
         paths: impl Iterator<Item = PathId> + Clone,
         why: Why,
-        is_fit: fn(PathState) -> bool,
+        is_fit: impl Fn(CableId) -> bool,
     ) -> Option<Steered<'a>> {
         let candidates = paths.filter_map(|id| self.tables.path(id)).map(Path::candidate);
-        let is_fit = |cable| is_fit(self.board.state(cable));
-        let chosen = decide(flow, candidates.clone(), is_fit)?;
+        let chosen = decide(flow, candidates.clone(), &is_fit)?;
         let among = candidates.filter(|candidate| is_fit(candidate.cable)).count();
         Some(Steered { path: self.tables.path(chosen)?, why, among })
     }

@@ -226,7 +226,9 @@ fn because(steered: &Steered<'_>, all: usize) -> String {
         }
         Why::Relay => format!("none of our {all} paths works, so a sibling passes it on{draw}"),
         Why::Held => format!("nothing is up; this came back a moment ago{draw}"),
-        Why::NothingUp => format!("none of {all} paths seems to work, so steering stays as it is{draw}"),
+        Why::NothingUp => {
+            format!("none of {all} paths seems to work, so steering stays on what worked last{draw}")
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use trieste_cables::Jobs;
 use trieste_packet::wire::{protocol, version};
 use trieste_packet::{CableId, Checksum, DropReason, LaneId, LayoutKind, Packet, Pool};
 
-use crate::board::Board;
+use crate::board::{Board, PathState};
 use crate::health::awake::Awake;
 use crate::health::{Outgoing, Probe, Report, Watch, Watcher};
 use crate::inside::{self, Kind};
@@ -31,8 +31,13 @@ pub(crate) struct Watching {
 
 impl Watching {
     /// Writes down what has changed.
-    fn write(&self, cable: CableId, board: &Board) {
-        board.set_state(cable, self.watcher.state());
+    fn write(&self, cable: CableId, board: &Board, now: Instant) {
+        let state = self.watcher.state();
+        if state == PathState::Down {
+            board.set_down(cable, now);
+        } else {
+            board.set_state(cable, state);
+        }
         board.set_mtu(cable, self.watcher.mtu());
         if let Some(rtt) = self.watcher.rtt() {
             board.set_rtt(cable, rtt);
@@ -132,7 +137,7 @@ impl Pipeline {
                 let mut watcher = Watcher::new(config, watch.most_bytes, seed, time);
                 watcher.set_draining(is_draining, time);
                 let watching = Watching { watch, watcher, uses: 0 };
-                watching.write(slot.cable, &self.config.board);
+                watching.write(slot.cable, &self.config.board, now);
                 slot.watching = Some(Box::new(watching));
             }
         }
@@ -163,7 +168,7 @@ impl Pipeline {
             if has_data {
                 watching.watcher.handle_traffic(time);
             }
-            watching.write(slot.cable, &self.config.board);
+            watching.write(slot.cable, &self.config.board, now);
             self.schedule.hasten(watching.watcher.poll_timeout(time), now);
         }
         if probes + bad > 0 {
@@ -232,7 +237,7 @@ impl Pipeline {
                     self.to_wire.as_mut_slice()[from..].iter_mut().for_each(|packet| packet.is_whole = true);
                 }
             }
-            watching.write(slot.cable, &self.config.board);
+            watching.write(slot.cable, &self.config.board, now);
         }
         self.schedule.hasten(watching.watcher.poll_timeout(time), now);
         if has_sealed {

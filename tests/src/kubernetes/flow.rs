@@ -42,8 +42,12 @@ pub struct Cost {
     pub took: Duration,
     /// Packets sent.
     pub sent: usize,
-    /// Packets of them that have not come back.
+    /// Packets of them that have not come back within a second.
     pub lost: usize,
+    /// Packets of those that came back later: they were held up, not lost.
+    pub late: usize,
+    /// When the first that is lost was sent, counted from the beginning.
+    pub first_lost: Option<Duration>,
     /// The longest time in which packets were sent and none of them has come back.
     pub longest_gap: Duration,
 }
@@ -52,6 +56,7 @@ pub struct Cost {
 struct Packet {
     sent: Instant,
     is_back: bool,
+    is_late: bool,
 }
 
 impl Flow {
@@ -114,7 +119,7 @@ impl Flow {
         let to = self.mark();
         interrupt::pause(LATEST)?;
         let took = to.time.duration_since(from.time);
-        Ok(cost(&self.packets()[from.packet..to.packet], took))
+        Ok(cost(&self.packets()[from.packet..to.packet], from.time, took))
     }
 
     /// Waits until packets that were sent from now on come back.
@@ -143,7 +148,7 @@ impl Drop for Flow {
     }
 }
 
-fn cost(packets: &[Packet], took: Duration) -> Cost {
+fn cost(packets: &[Packet], start: Instant, took: Duration) -> Cost {
     let mut longest_gap = Duration::ZERO;
     // From the first packet that is lost to the first that is back again, or to the last of all.
     let mut gap: Option<Instant> = None;
@@ -153,8 +158,11 @@ fn cost(packets: &[Packet], took: Duration) -> Cost {
         }
         gap = (!packet.is_back).then(|| gap.unwrap_or(packet.sent));
     }
-    let lost = packets.iter().filter(|packet| !packet.is_back).count();
-    Cost { took, sent: packets.len(), lost, longest_gap }
+    let mut lost = packets.iter().filter(|packet| !packet.is_back).peekable();
+    let first_lost = lost.peek().map(|packet| packet.sent.duration_since(start));
+    let (count, late) =
+        lost.fold((0, 0), |(count, late), packet| (count + 1, late + usize::from(packet.is_late)));
+    Cost { took, sent: packets.len(), lost: count, late, first_lost, longest_gap }
 }
 
 /// A socket for any port, of the family of `like`.
@@ -178,7 +186,7 @@ fn send_until(
         let now = Instant::now();
         let number = {
             let mut packets = lock(packets);
-            packets.push(Packet { sent: now, is_back: false });
+            packets.push(Packet { sent: now, is_back: false, is_late: false });
             packets.len() - 1
         };
         // Refusals (no route, no buffer) are what is being measured.
@@ -195,7 +203,9 @@ fn receive_until(socket: &UdpSocket, packets: &Mutex<Vec<Packet>>, is_over: &Ato
         let Ok((8, _)) = socket.recv_from(&mut number) else { continue };
         let number = usize::try_from(u64::from_be_bytes(number)).unwrap_or(usize::MAX);
         if let Some(packet) = lock(packets).get_mut(number) {
-            packet.is_back |= packet.sent.elapsed() < LATEST;
+            let is_late = packet.sent.elapsed() >= LATEST;
+            packet.is_back |= !is_late;
+            packet.is_late |= is_late;
         }
     }
 }
@@ -226,21 +236,31 @@ mod tests {
         let packets: Vec<Packet> = [true, false, true, false, false, false, true, false]
             .into_iter()
             .zip(0_u64..)
-            .map(|(is_back, tick)| Packet { sent: start + Duration::from_millis(10 * tick), is_back })
+            .map(|(is_back, tick)| Packet {
+                sent: start + Duration::from_millis(10 * tick),
+                is_back,
+                is_late: tick == 3,
+            })
             .collect();
 
-        let cost = cost(&packets, Duration::from_secs(1));
+        let cost = cost(&packets, start, Duration::from_secs(1));
 
-        assert_eq!((cost.sent, cost.lost), (8, 5));
+        assert_eq!((cost.sent, cost.lost, cost.late), (8, 5, 1));
+        assert_eq!(cost.first_lost, Some(Duration::from_millis(10)));
         assert_eq!(cost.longest_gap, Duration::from_millis(30));
     }
 
     #[test]
     fn a_gap_that_has_not_ended_counts_as_well() {
         let start = Instant::now();
-        let packet = |tick: u64, is_back| Packet { sent: start + Duration::from_millis(10 * tick), is_back };
+        let packet = |tick: u64, is_back| Packet {
+            sent: start + Duration::from_millis(10 * tick),
+            is_back,
+            is_late: false,
+        };
 
-        let cost = cost(&[packet(0, true), packet(1, false), packet(2, false)], Duration::from_secs(1));
+        let cost =
+            cost(&[packet(0, true), packet(1, false), packet(2, false)], start, Duration::from_secs(1));
 
         assert_eq!((cost.lost, cost.longest_gap), (2, Duration::from_millis(10)));
     }

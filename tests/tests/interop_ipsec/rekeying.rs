@@ -36,7 +36,8 @@ fn rekeying_by_either_side_loses_no_packet() {
             }
         });
 
-        assert_eq!(ping.received, ping.sent, "PFS {pfs}: {ping:?}");
+        let drops = || bed.ours.status().map(|status| status.drops);
+        assert_eq!(ping.received, ping.sent, "PFS {pfs}: {ping:?}; {:?}; {:?}", drops(), bed.theirs.sas());
         let log = bed.theirs.log_text();
         let count =
             |words: &[&str]| log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count();

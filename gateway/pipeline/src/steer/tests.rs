@@ -1,6 +1,8 @@
 use super::*;
 use crate::tables::{PathConfig, TablesBuilder};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 use trieste_packet::{ClusterId, LaneId};
 
 const FLOWS: u32 = 100_000;
@@ -218,6 +220,37 @@ fn paths_are_tried_by_what_is_known_of_them_and_siblings_before_what_seems_dead(
     set(&[1, 2, 3, 11, 12], PathState::Down);
     assert_eq!(of(Origin::Inside), why(&[1, 2, 3], Why::NothingUp), "where all is lost steering stays");
     assert_eq!(of(Origin::Sibling), why(&[1, 2, 3], Why::NothingUp));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "an arbitrary start, from which the test counts")]
+fn where_nothing_works_flows_stay_on_what_worked_last_and_not_on_what_is_long_gone() {
+    let (tables, paths, _) = tables();
+    let board = Board::new();
+    let start = Instant::now();
+    let used = || {
+        let flows = (10..=250).map(some_flow);
+        let used = flows.filter_map(|flow| chosen(&tables, &board, &flow, &paths, Origin::Sibling));
+        used.map(|(cable, why)| (cable, why == Why::NothingUp)).collect::<BTreeSet<_>>()
+    };
+    for cable in [1, 2, 3].map(CableId) {
+        board.set_down(cable, start);
+    }
+    assert_eq!(used(), [(1, true), (2, true), (3, true)].into(), "none of them was ever up");
+    for cable in [1, 2].map(CableId) {
+        board.set_state(cable, PathState::Up);
+    }
+    board.set_down(CableId(1), start);
+    assert_eq!(used(), [(2, false)].into());
+    board.set_down(CableId(2), start + AT_ONCE);
+    assert_eq!(used(), [(1, true), (2, true)].into(), "at once");
+    board.set_state(CableId(2), PathState::Held);
+    board.set_down(CableId(2), start + AT_ONCE + Duration::from_millis(1));
+    board.set_down(CableId(1), start + Duration::from_secs(10)); // as it has been
+    assert_eq!(used(), [(2, true)].into());
+    board.reset(CableId(2));
+    board.set_down(CableId(2), start + Duration::from_secs(20));
+    assert_eq!(used(), [(1, true)].into(), "the number is another path's now");
 }
 
 #[test]
