@@ -89,8 +89,11 @@ fn a_notice_is_in_the_kernel_within_milliseconds() {
     let lines = monitor.wait_with_output().unwrap().stdout;
     let lines = String::from_utf8(lines).unwrap();
     let group = format!("id {} group", 0x5452_0000_u32 + 4);
-    let changed: Vec<Duration> =
-        lines.lines().filter(|line| line.contains(&group)).filter_map(stamp).collect();
+    let mut groups: Vec<(&str, Duration)> =
+        lines.lines().filter_map(|line| Some((line.split_once(&group)?.1, stamp(line)?))).collect();
+    // The pass that follows may have looked at the kernel before it was told: it says the same once more then.
+    groups.dedup_by_key(|(members, _)| *members);
+    let changed: Vec<Duration> = groups.into_iter().map(|(_, at)| at).collect();
     let mut took: Vec<Duration> = told
         .iter()
         .map(|told| {
