@@ -134,9 +134,9 @@ impl Bed {
 
     /// Has only one side begin: the other's first messages do not arrive, or it never sends any.
     pub(crate) fn let_begin(&mut self, initiator: Initiator) {
-        // UDP 8 bytes, marker 4, SPIs 16, next payload and version 2: then exchange type and flags. IKE_SA_INIT is 34, and 8
-        // is a request of the original initiator.
-        let rule = format!("udp dport {PORT} @th,240,16 0x2208 counter drop");
+        // UDP 8 bytes, marker 4 (zero; ESP has its SPI there), SPIs 16, next payload and version 2: then exchange type and
+        // flags. IKE_SA_INIT is 34, and 8 is a request of the original initiator.
+        let rule = format!("udp dport {PORT} @th,64,32 0 @th,240,16 0x2208 counter drop");
         let namespace = &self.plan.cluster("west").gateway().namespace;
         match initiator {
             Initiator::Ours => self.deaf = None,
