@@ -6,6 +6,7 @@ mod globalnet;
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use globalnet::*;
 use support::*;
@@ -22,6 +23,11 @@ type Outside = BTreeMap<u16, ([u8; 4], u16)>;
 /// and gives what the other cluster has seen.
 fn talk(net: &mut Net, ports: std::ops::Range<u16>, flags: u8) -> Outside {
     let gateways: Vec<usize> = (0..net.count()).filter(|index| net.gateways[*index].runs).collect();
+    talk_by(net, &gateways, ports, flags)
+}
+
+/// The same by some gateways.
+fn talk_by(net: &mut Net, gateways: &[usize], ports: std::ops::Range<u16>, flags: u8) -> Outside {
     let mut outside = Outside::new();
     for (turn, port) in ports.enumerate() {
         let by = gateways[turn % gateways.len()];
@@ -119,6 +125,35 @@ fn connections_outlive_the_gateway_that_translated_them_and_come_back_to_it() {
 }
 
 #[test]
+fn a_gateway_that_has_just_started_calls_no_sibling_dead() {
+    for hears_nothing_before in [false, true] {
+        let mut net = Net::new(2, 1);
+        let outside = talk(&mut net, 5000..5080, tcp::SYN);
+        net.restart(1);
+        net.see(1, PathState::Up);
+        if !hears_nothing_before {
+            // It is greeted, and then loses sight of its sibling, as that sets up the cable anew.
+            while net.gateways[1].fleet.siblings().count() == 0 {
+                net.wait_once(Duration::from_millis(1));
+            }
+        }
+        assert!(!net.gateways[1].fleet.is_ready());
+        net.cut.extend([(0, 1), (1, 0)]);
+        net.gateways[1].board.set_state(cable(0), PathState::Down);
+        net.wait(Duration::from_millis(200));
+        assert!(!net.gateways[1].fleet.is_ready());
+        net.cut.clear();
+        net.see(1, PathState::Up);
+        for _ in 0..200 {
+            net.wait_once(Duration::from_millis(1));
+            assert!(net.gateways[0].fleet.is_ready(), "who has all the sessions goes on with them");
+        }
+        assert_eq!(net.ready(), [true, true]);
+        assert_eq!(talk(&mut net, 5000..5080, tcp::ACK), outside);
+    }
+}
+
+#[test]
 fn a_gateway_that_was_paused_is_told_what_has_happened() {
     let mut net = Net::new(2, 2);
     let outside = talk(&mut net, 5000..5040, tcp::SYN);
@@ -172,6 +207,40 @@ fn gateways_that_lost_sight_of_each_other_put_together_what_both_have_begun() {
     assert_eq!(talk(&mut net, 5000..5020, tcp::ACK), outside);
     talk(&mut net, 6000..6020, tcp::ACK);
     talk(&mut net, 7000..7020, tcp::ACK);
+}
+
+#[test]
+fn a_gateway_with_the_rules_of_before_is_told_again_when_those_of_now_come() {
+    for are_others in [false, true] {
+        let mut net = Net::new(2, 2);
+        net.restart(1);
+        net.gateways[1].fleet.expect_rules();
+        net.set_blank(1, are_others);
+        net.see(1, PathState::Up);
+        let outside = talk_by(&mut net, &[0], 5000..5080, tcp::SYN);
+        net.settle();
+        assert_eq!(net.ready(), [true, false]);
+        assert_eq!(net.gateways[1].sessions(net.now).len(), if are_others { 0 } else { 80 });
+        net.set_blank(1, false);
+        net.gateways[1].fleet.rules_have_come(are_others, net.now);
+        net.settle();
+        assert_eq!(net.ready(), [true, true]);
+        assert_eq!(net.gateways[1].sessions(net.now).len(), 80);
+        assert_eq!(talk(&mut net, 5000..5080, tcp::ACK), outside);
+    }
+}
+
+#[test]
+fn a_gateway_waits_for_the_rules_of_now_no_longer_than_for_its_siblings() {
+    let mut net = Net::new(2, 1);
+    net.restart(1);
+    net.gateways[1].fleet.expect_rules();
+    net.see(1, PathState::Up);
+    net.wait(Duration::from_millis(4900));
+    assert!(!net.gateways[1].fleet.is_ready());
+    net.wait(Duration::from_millis(200));
+    net.settle();
+    assert_eq!(net.ready(), [true, true]);
 }
 
 #[test]
@@ -316,7 +385,7 @@ fn happen(net: &mut Net, faults: &mut Faults) {
         }
     }
     let time = net.draw(60);
-    net.wait(std::time::Duration::from_millis(time));
+    net.wait(Duration::from_millis(time));
 }
 
 /// Asserts that no outside end is two inside ends', in any gateway's table, its own or a copy.

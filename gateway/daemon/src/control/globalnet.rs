@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::watch;
 use trieste_control::admin::Severity;
@@ -97,6 +98,7 @@ impl Control<'_> {
         if let Some(state) = state.filter(|state| self.is_of_ours(state)) {
             self.state.globalnet.state = Some(Arc::new(state));
             self.state.globalnet.is_remembered = true;
+            engine.fleet().expect_rules();
             self.translate(engine).await;
         }
     }
@@ -113,7 +115,10 @@ impl Control<'_> {
         self.state.globalnet.state = Some(state);
         self.state.globalnet.is_remembered = false;
         self.state.is_dirty = true;
+        let before = self.state.globalnet.epoch;
         self.translate(engine).await;
+        engine.forget_sessions();
+        engine.fleet().rules_have_come(self.state.globalnet.epoch != before, Instant::now());
     }
 
     /// Makes rules of the newest state and of this gateway's address, if either is another one than before.
@@ -138,7 +143,7 @@ impl Control<'_> {
         let translation = compile(known.epoch, &state, &known.own, self.globalnet.owners).map(Arc::new);
         known.compiled = Some((Arc::clone(&state), known.own.clone()));
         self.say_refused(translation.as_deref());
-        engine.set_translation(translation.clone()).await;
+        engine.set_translation(translation.clone(), self.state.globalnet.is_remembered).await;
         self.globalnet.board.set(state, translation);
         self.keep_sessions(engine);
     }

@@ -16,15 +16,25 @@ impl Engine {
         self.sessions = records;
     }
 
-    /// Translates by other rules, or not at all. Sessions that the rules still allow go on.
-    pub async fn set_translation(&mut self, translation: Option<Arc<Translation>>) {
+    /// Translates by other rules, or not at all. Sessions that the rules still allow go on. Rules that are only `remembered`
+    /// may not allow all sessions that they should: those of now are asked as well.
+    pub async fn set_translation(&mut self, translation: Option<Arc<Translation>>, remembered: bool) {
         if let Some(translation) = &translation {
-            self.restore(translation);
+            let records = if remembered { self.sessions.clone() } else { std::mem::take(&mut self.sessions) };
+            // A gateway that is ready has been told what has become of them.
+            if !self.fleet().is_ready() {
+                self.restore(records, translation);
+            }
             // Before there are tables with rules, no packet can begin a session in the place of one of these.
             self.settle().await;
         }
         self.local.translation = translation;
         self.publish();
+    }
+
+    /// Sessions that no rules have allowed so far are over: those of now have been asked.
+    pub fn forget_sessions(&mut self) {
+        self.sessions = Vec::new();
     }
 
     /// What is translated by.
@@ -34,9 +44,9 @@ impl Engine {
     }
 
     /// Hands each worker the sessions that are its own; there may be another number of workers than before.
-    fn restore(&mut self, translation: &Translation) {
+    fn restore(&self, records: Vec<Record>, translation: &Translation) {
         let mut shares: BTreeMap<WorkerId, Vec<Record>> = BTreeMap::new();
-        for record in std::mem::take(&mut self.sessions) {
+        for record in records {
             shares.entry(owner_of(&translation.rules, &record)).or_default().push(record);
         }
         for (owner, records) in shares {

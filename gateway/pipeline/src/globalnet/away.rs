@@ -45,8 +45,7 @@ impl View {
             return;
         }
         self.made_of = made_of;
-        let own =
-            Gateway { key: fleet.key(), is_up: true, is_ready: fleet.is_ready() && !fleet.is_draining() };
+        let own = Gateway { key: fleet.key(), is_up: true, is_ready: fleet.is_serving() };
         let mut gateways = [own; MAX_GATEWAYS];
         self.count = 0;
         for path in sibling_paths(tables) {

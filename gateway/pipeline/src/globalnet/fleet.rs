@@ -3,7 +3,9 @@
 //! Who owns a bucket follows from which gateways are up (the board says) and *ready*: a gateway that comes, or that
 //! others had given up, has been told of the sessions of its buckets first. Each gateway says of itself in greetings
 //! over the sibling cables whether it is ready, and numbers its life by *incarnations*: who is declared dead at one of
-//! them has to be told everything anew, and is ready again at the next.
+//! them has to be told everything anew, and is ready again at the next. Only who serves declares anybody dead: it has the
+//! copies to go on with, and others will be told of them. Who has just started sees its siblings' cables come and go
+//! while they set them up anew, and knows nothing that it could tell.
 //!
 //! ```text
 //!   comes ──greeted by all siblings, their sessions taken over──▶ ready ──asked to leave──▶ draining
@@ -98,6 +100,8 @@ pub struct Fleet {
     /// Since when this gateway is asked to leave, in nanoseconds; 0 for not.
     leaves: AtomicU64,
     is_draining: AtomicBool,
+    /// Whether the rules are those of before a restart, and others are about to come.
+    expects_rules: AtomicBool,
     share: AtomicU8,
     share_until: AtomicU64,
     /// Workers whose siblings have not been told everything yet, one bit each.
@@ -119,6 +123,7 @@ impl Fleet {
             is_ready: AtomicBool::new(false),
             leaves: AtomicU64::new(0),
             is_draining: AtomicBool::new(false),
+            expects_rules: AtomicBool::new(false),
             share: AtomicU8::new(Share::ALL.bits()),
             share_until: AtomicU64::new(FOR_EVER),
             unsettled: AtomicU64::new(0),
@@ -153,6 +158,32 @@ impl Fleet {
         Share::from_bits(self.share.load(Ordering::Acquire))
     }
 
+    /// Says that the rules are those of before a restart: sessions that newer ones allow cannot be taken over by them, so
+    /// this gateway is not ready with what it is told meanwhile.
+    pub fn expect_rules(&self) {
+        self.expects_rules.store(true, Ordering::Release);
+    }
+
+    /// Says that all workers have the rules of now; `are_others` than those of before. Then siblings tell anew what could
+    /// not be taken over.
+    pub fn rules_have_come(&self, are_others: bool, now: Instant) {
+        let was_waiting = self.expects_rules.swap(false, Ordering::AcqRel);
+        if was_waiting && are_others && !self.is_ready() {
+            self.begin_anew(self.incarnation(), now);
+            self.touch();
+        }
+    }
+
+    /// Goes on after an incarnation: everything has to be told to it anew.
+    fn begin_anew(&self, after: u32, now: Instant) {
+        self.incarnation.store(after.saturating_add(1), Ordering::Release);
+        self.is_ready.store(false, Ordering::Release);
+        for cell in &self.cells {
+            cell.told.store(0, Ordering::Release);
+            cell.since.store(self.nanos(now), Ordering::Release);
+        }
+    }
+
     /// Asks this gateway to leave its buckets to the others, or to stay after all.
     pub fn set_draining(&self, leaves: bool, now: Instant) {
         let since = if leaves { self.nanos(now).max(1) } else { 0 };
@@ -160,8 +191,8 @@ impl Fleet {
             return;
         }
         self.leaves.store(since, Ordering::Release);
-        if !leaves {
-            self.is_draining.store(false, Ordering::Release);
+        if !leaves && self.is_draining.swap(false, Ordering::AcqRel) && self.is_ready() {
+            self.declare_dead();
         }
         self.touch();
     }
@@ -176,6 +207,11 @@ impl Fleet {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
+    }
+
+    /// Whether this gateway has buckets, as far as it is up to itself.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.is_ready() && !self.is_draining()
     }
 
     /// Who this gateway is.
@@ -288,12 +324,7 @@ impl Fleet {
         let own = self.incarnation();
         if greeting.heard_boot == self.boot && greeting.dead >= own {
             // It may have given our buckets to others and knows what has become of them.
-            self.incarnation.store(greeting.dead.saturating_add(1), Ordering::Release);
-            self.is_ready.store(false, Ordering::Release);
-            for cell in &self.cells {
-                cell.told.store(0, Ordering::Release);
-                cell.since.store(self.nanos(now), Ordering::Release);
-            }
+            self.begin_anew(greeting.dead, now);
             is_news = true;
         }
         if is_news {
@@ -301,7 +332,7 @@ impl Fleet {
         }
     }
 
-    /// Says whether a sibling's packets come through. Who was up and is not any more was dead.
+    /// Says whether a sibling's packets come through. Who was up and is not any more is dead to a gateway that serves.
     pub(crate) fn set_up(
         &self,
         key: GatewayKey,
@@ -316,10 +347,16 @@ impl Fleet {
         }
         cell.is_up.store(is_up, Ordering::Release);
         cell.since.store(self.nanos(now), Ordering::Release);
-        if !is_up {
-            cell.dead.fetch_max(cell.incarnation.load(Ordering::Acquire), Ordering::AcqRel);
+        if !is_up && self.is_serving() {
+            cell.declare_dead();
         }
         self.touch();
+    }
+
+    /// This gateway serves from now on, whoever is not there.
+    fn declare_dead(&self) {
+        let is_away = |cell: &&Cell| !cell.is_up.load(Ordering::Acquire);
+        self.cells.iter().filter(is_away).for_each(Cell::declare_dead);
     }
 
     /// Whether a sibling may have buckets, by its own word and by what we have seen.
@@ -379,7 +416,7 @@ impl Fleet {
         let starts = nanos < limit(START_WITHIN);
         if !self.is_ready() {
             let must_be_told = self.incarnation() > 1;
-            let mut waits = false;
+            let mut waits = self.expects_rules.load(Ordering::Acquire) && nanos < limit(READY_WITHIN);
             for key in siblings {
                 waits |= match self.cell(key) {
                     Some(cell) if cell.is_up.load(Ordering::Acquire) => {
@@ -393,6 +430,9 @@ impl Fleet {
             }
             if !waits {
                 self.is_ready.store(true, Ordering::Release);
+                if !self.is_draining() {
+                    self.declare_dead();
+                }
                 self.touch();
             }
         }
@@ -417,6 +457,11 @@ impl Cell {
         self.dead.store(0, Ordering::Release);
         self.is_up.store(false, Ordering::Release);
         self.told.store(0, Ordering::Release);
+    }
+
+    /// It has to be told everything anew.
+    fn declare_dead(&self) {
+        self.dead.fetch_max(self.incarnation.load(Ordering::Acquire), Ordering::AcqRel);
     }
 
     fn is_able(&self) -> bool {

@@ -154,15 +154,14 @@ impl Net {
         LaneId(u32::try_from(to + 1).unwrap() << 8 | worker)
     }
 
-    fn tables(&self, of: usize, epoch: u64) -> Tables {
+    fn tables(&self, of: usize, epoch: u64, shape: &Shape) -> Tables {
         let far = self.count();
         let site = if of == far { 2 } else { 1 };
         let subnet = |site: u8| format!("242.{site}.0.0/24").parse().unwrap();
-        let shape = Shape::workers(self.workers);
         let inside = [PODS.parse().unwrap(), SERVICES.parse().unwrap()];
         let mut builder = TablesBuilder::new(epoch, &[subnet(site)], &[NODE.into()]).globalnet(
             &inside,
-            Arc::new(rules(site, &shape, epoch)),
+            Arc::new(rules(site, shape, epoch)),
             Some(global(site, GATEWAY_GLOBAL).into()),
         );
         let cluster = builder.cluster("other", &[subnet(3 - site)]).unwrap();
@@ -194,7 +193,7 @@ impl Net {
     /// Gives a gateway its tables, and lanes to all others or to one that is new.
     fn link(&mut self, of: usize, only: Option<usize>) {
         let epoch = self.boots;
-        let tables = self.tables(of, epoch);
+        let tables = self.tables(of, epoch, &Shape::workers(self.workers));
         self.gateways[of].tables.store(Arc::new(tables));
         for to in (0..self.gateways.len()).filter(|to| *to != of && only.is_none_or(|only| only == *to)) {
             let lane = self.lane(to);
@@ -207,6 +206,14 @@ impl Net {
             let add = LaneCommand::Add { lane, cable: cable(to), tunnel, watch: None };
             gateway.lines[owner].command(add, self.now);
         }
+    }
+
+    /// Whether a gateway knows of no address for its cluster's pods from now on.
+    pub fn set_blank(&mut self, index: usize, is_blank: bool) {
+        self.boots += 1;
+        let shape = Shape { has_cluster_egress: !is_blank, ..Shape::workers(self.workers) };
+        let tables = self.tables(index, self.boots, &shape);
+        self.gateways[index].tables.store(Arc::new(tables));
     }
 
     /// The process of a gateway ends; a new one begins, which knows nothing.
@@ -283,8 +290,19 @@ impl Net {
         is_any
     }
 
-    /// Time passes.
+    /// Time passes, and what is on its way then is carried until nothing moves any more.
     pub fn wait(&mut self, time: Duration) {
+        self.pass(time);
+        self.carry();
+    }
+
+    /// Time passes, and what is on its way then is carried one step.
+    pub fn wait_once(&mut self, time: Duration) {
+        self.pass(time);
+        self.carry_once();
+    }
+
+    fn pass(&mut self, time: Duration) {
         self.now += time;
         for gateway in self.gateways.iter_mut().filter(|gateway| gateway.runs) {
             for line in &mut gateway.lines {
@@ -292,7 +310,6 @@ impl Net {
             }
             gateway.hand_over(self.now);
         }
-        self.carry();
     }
 
     /// Time passes until everybody knows everything.
