@@ -9,7 +9,8 @@ use anyhow::{Context, bail};
 
 /// Many labs at once would share two cores: these tests wait for one another, also across processes.
 const TURN: &str = "/run/trieste-lab.turn";
-/// How many of them may run at once: one, unless this says more. `./dev test` says two, since such a test mostly waits.
+/// How many of them may run at once: one, unless this says more. `./dev test` says three, since such a test mostly waits, and
+/// one for those that measure outages.
 const TURNS: &str = "TRIESTE_TURNS";
 /// How often a waiting test looks.
 const LOOK: Duration = Duration::from_millis(50);

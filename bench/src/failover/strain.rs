@@ -55,7 +55,7 @@ pub(super) fn run(mesh: &Mesh, flows: &[FlowSpec], duration: Duration) -> anyhow
             );
         }
     }
-    let stalls = stalls.finish();
+    let stalls = stalls.finish().times;
     let outages = probing.finish();
     let path_changes = changes(mesh)? - before;
     Ok(Strained::new(start.elapsed(), (stalls, spikes), path_changes, &outages))

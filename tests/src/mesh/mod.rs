@@ -11,6 +11,7 @@
 //! * [`load`] is traffic beside what is looked at.
 //! * [`scenario`] does one of these to one gateway while flows are probed, and says what each flow saw.
 //! * [`carriers`] says which gateways a flow has used.
+//! * [`waits`] says how long threads had to wait for a processor.
 
 pub mod carriers;
 pub mod cut;
@@ -18,6 +19,7 @@ pub mod load;
 pub mod scenario;
 mod side;
 pub mod strain;
+pub mod waits;
 
 use std::time::Duration;
 

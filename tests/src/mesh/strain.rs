@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -19,7 +19,16 @@ const QUEUE_BYTES: u32 = 200_000_000;
 #[derive(Debug)]
 pub struct Stalls {
     is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<u32>>,
+    thread: Option<JoinHandle<Stalled>>,
+}
+
+/// What a process has gone through.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stalled {
+    /// How often it stood still.
+    pub times: u32,
+    /// The longest of these times: whoever stops a process may be late to let it go on.
+    pub longest: Duration,
 }
 
 impl Stalls {
@@ -28,23 +37,28 @@ impl Stalls {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
-            let mut stalls = 0;
-            while !over.load(Ordering::Relaxed) && process.signal(Signal::SIGSTOP).is_ok() {
+            let mut stalled = Stalled::default();
+            while !over.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                if process.signal(Signal::SIGSTOP).is_err() {
+                    break;
+                }
                 std::thread::sleep(still);
                 let _ = process.signal(Signal::SIGCONT);
+                stalled.times += 1;
+                stalled.longest = stalled.longest.max(start.elapsed());
                 std::thread::sleep(runs);
-                stalls += 1;
             }
-            stalls
+            stalled
         });
         Self { is_over, thread: Some(thread) }
     }
 
-    /// Ends it and says how often the process stood still.
+    /// Ends it and says what was done.
     ///
     /// # Panics
     /// If its thread has panicked.
-    pub fn finish(mut self) -> u32 {
+    pub fn finish(mut self) -> Stalled {
         self.is_over.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("it is there until the end");
         thread.join().expect("the thread does not panic")
@@ -79,15 +93,18 @@ impl Spikes {
         Ok(spikes)
     }
 
-    /// Holds what the device has to send for this long, then lets all of it go.
+    /// Holds what the device has to send for this long, then lets all of it go. Returns the longest for which a packet can
+    /// have been held: tc takes its time too.
     ///
     /// # Errors
     /// If tc refuses.
-    pub fn hold(&self, duration: Duration) -> anyhow::Result<()> {
+    pub fn hold(&self, duration: Duration) -> anyhow::Result<Duration> {
+        let start = Instant::now();
         // A packet or two still pass: the bucket cannot be smaller than the largest of them.
         self.rate("change", "8kbit", "2000")?;
         std::thread::sleep(duration);
-        self.rate("change", "40gbit", "2mb")
+        self.rate("change", "40gbit", "2mb")?;
+        Ok(start.elapsed())
     }
 
     fn rate(&self, verb: &str, rate: &str, burst: &str) -> anyhow::Result<()> {
