@@ -384,5 +384,6 @@ impl Table {
 
 fn line(name: &str, cost: &Cost) -> String {
     let gap = cost.longest_gap.as_millis();
-    format!("| {name} | {:.1} s | {} | {} | {gap} ms |", cost.took.as_secs_f64(), cost.sent, cost.lost)
+    let late = if cost.late > 0 { format!(" ({} late)", cost.late) } else { String::new() };
+    format!("| {name} | {:.1} s | {} | {}{late} | {gap} ms |", cost.took.as_secs_f64(), cost.sent, cost.lost)
 }

@@ -19,6 +19,8 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// What is not back by then is lost.
 const LATEST: Duration = Duration::from_secs(1);
+/// A sender that is held up for so long is on a machine that holds up packets as well.
+const STALL: Duration = Duration::from_millis(200);
 
 /// A running flow: there and back, from the first pod to the second.
 #[derive(Debug)]
@@ -42,11 +44,14 @@ pub struct Cost {
     pub took: Duration,
     /// Packets sent.
     pub sent: usize,
-    /// Packets of them that have not come back within a second.
+    /// Packets of them that have not come back within a second; without those that came back later where the sender itself
+    /// was held up, and so the machine.
     pub lost: usize,
-    /// Packets of those that came back later: they were held up, not lost.
+    /// Packets that came back later than that.
     pub late: usize,
-    /// When the first that is lost was sent, counted from the beginning.
+    /// The longest time between two packets: more than the interval is the sender's own delay.
+    pub own_stall: Duration,
+    /// When the first that is lost or late was sent, counted from the beginning.
     pub first_lost: Option<Duration>,
     /// The longest time in which packets were sent and none of them has come back.
     pub longest_gap: Duration,
@@ -149,6 +154,9 @@ impl Drop for Flow {
 }
 
 fn cost(packets: &[Packet], start: Instant, took: Duration) -> Cost {
+    let sent = packets.windows(2).map(|pair| pair[1].sent.duration_since(pair[0].sent));
+    let own_stall = sent.max().unwrap_or_default();
+    let is_lost = |packet: &Packet| !packet.is_back && !(packet.is_late && own_stall >= STALL);
     let mut longest_gap = Duration::ZERO;
     // From the first packet that is lost to the first that is back again, or to the last of all.
     let mut gap: Option<Instant> = None;
@@ -156,13 +164,18 @@ fn cost(packets: &[Packet], start: Instant, took: Duration) -> Cost {
         if let Some(since) = gap {
             longest_gap = longest_gap.max(packet.sent.duration_since(since));
         }
-        gap = (!packet.is_back).then(|| gap.unwrap_or(packet.sent));
+        gap = is_lost(packet).then(|| gap.unwrap_or(packet.sent));
     }
-    let mut lost = packets.iter().filter(|packet| !packet.is_back).peekable();
-    let first_lost = lost.peek().map(|packet| packet.sent.duration_since(start));
-    let (count, late) =
-        lost.fold((0, 0), |(count, late), packet| (count + 1, late + usize::from(packet.is_late)));
-    Cost { took, sent: packets.len(), lost: count, late, first_lost, longest_gap }
+    let first = packets.iter().find(|packet| !packet.is_back);
+    Cost {
+        took,
+        sent: packets.len(),
+        lost: packets.iter().filter(|packet| is_lost(packet)).count(),
+        late: packets.iter().filter(|packet| !packet.is_back && packet.is_late).count(),
+        own_stall,
+        first_lost: first.map(|packet| packet.sent.duration_since(start)),
+        longest_gap,
+    }
 }
 
 /// A socket for any port, of the family of `like`.
@@ -263,5 +276,22 @@ mod tests {
             cost(&[packet(0, true), packet(1, false), packet(2, false)], start, Duration::from_secs(1));
 
         assert_eq!((cost.lost, cost.longest_gap), (2, Duration::from_millis(10)));
+    }
+
+    #[test]
+    fn what_comes_late_is_lost_unless_the_sender_was_held_up_itself() {
+        let start = Instant::now();
+        let packet = |ms: u64, is_late: bool| Packet {
+            sent: start + Duration::from_millis(ms),
+            is_back: !is_late,
+            is_late,
+        };
+        let of = |packets: &[Packet]| {
+            let cost = cost(packets, start, Duration::from_secs(1));
+            (cost.lost, cost.late, cost.longest_gap.as_millis())
+        };
+
+        assert_eq!(of(&[packet(0, false), packet(10, true), packet(20, false)]), (1, 1, 10));
+        assert_eq!(of(&[packet(0, false), packet(10, true), packet(220, false)]), (0, 1, 0));
     }
 }

@@ -22,7 +22,8 @@ use trieste_packet::GatewayKey;
 
 /// Siblings that are remembered: those there are, and some that have gone.
 const CELLS: usize = 16;
-/// How long a gateway waits for its sessions before it is ready without them. Ours: a million sessions take less.
+/// How long a gateway waits for its sessions, and for the rules that allow them, before it is ready without. Ours: a
+/// million sessions take less.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 /// How long a gateway that has just started waits for siblings that it knows and cannot reach. Ours: the time of a few
 /// handshakes.
@@ -416,14 +417,15 @@ impl Fleet {
         let starts = nanos < limit(START_WITHIN);
         if !self.is_ready() {
             let must_be_told = self.incarnation() > 1;
-            let mut waits = self.expects_rules.load(Ordering::Acquire) && nanos < limit(READY_WITHIN);
+            let expects_rules = self.expects_rules.load(Ordering::Acquire) && nanos < limit(READY_WITHIN);
+            let mut waits = false;
             for key in siblings {
                 waits |= match self.cell(key) {
                     Some(cell) if cell.is_up.load(Ordering::Acquire) => {
                         let has_heard = cell.boot.load(Ordering::Acquire) != 0;
                         let knows_more = must_be_told || cell.is_elder.load(Ordering::Acquire);
                         let is_late = nanos >= cell.since.load(Ordering::Acquire) + limit(READY_WITHIN);
-                        !is_late && (!has_heard || (knows_more && !self.has_told(cell)))
+                        expects_rules || (!is_late && (!has_heard || (knows_more && !self.has_told(cell))))
                     }
                     _ => starts,
                 };
