@@ -156,7 +156,8 @@ impl Drop for Flow {
 fn cost(packets: &[Packet], start: Instant, took: Duration) -> Cost {
     let sent = packets.windows(2).map(|pair| pair[1].sent.duration_since(pair[0].sent));
     let own_stall = sent.max().unwrap_or_default();
-    let is_lost = |packet: &Packet| !packet.is_back && !(packet.is_late && own_stall >= STALL);
+    let is_excused = |packet: &Packet| packet.is_late && own_stall >= STALL;
+    let is_lost = |packet: &Packet| !packet.is_back && !is_excused(packet);
     let mut longest_gap = Duration::ZERO;
     // From the first packet that is lost to the first that is back again, or to the last of all.
     let mut gap: Option<Instant> = None;
