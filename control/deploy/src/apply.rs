@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::error::DeployError;
@@ -13,6 +13,12 @@ use crate::server::{Applied, POLL, Server};
 
 /// How long a definition may take to be served, or a namespace to go that is being deleted.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long a definition that is being deleted may stand still before its server is told to look at it again.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// The annotation by which it is told: how often it was.
+const AGAIN: &str = "trieste.io/deletion-attempts";
 
 /// How long after its definition's promise a kind may still be unknown: servers tell each other.
 const KIND_LAG: Duration = Duration::from_secs(15);
@@ -200,10 +206,70 @@ pub(crate) async fn remove(server: &Server, place: &Place) -> Result<bool, Deplo
     Ok(true)
 }
 
+/// Deletes a definition and waits until it has gone; `false` if it was not there.
+///
+/// A busy API server may find the kind's storage "(re)initializing" while it deletes the objects of that kind, run into
+/// a conflict with its own note of that, and then forget the definition for up to five minutes
+/// (kubernetes/apiextensions-apiserver, `crd_finalizer.go`: changes of the condition `Terminating` alone are not
+/// looked at). Any other change makes it look again.
+///
+/// # Errors
+/// [`DeployError`] naming the definition.
+pub(crate) async fn remove_definition(server: &Server, definition: &Place) -> Result<bool, DeployError> {
+    if !server.delete(definition).await? {
+        return Ok(false);
+    }
+    for attempt in 1..PATIENCE.as_secs() / STUCK.as_secs() {
+        match server.wait_gone(definition, STUCK).await {
+            Err(DeployError::NotInTime { .. }) => {}
+            outcome => return outcome.map(|()| true),
+        }
+        let again = json!({"metadata": {"annotations": {AGAIN: attempt.to_string()}}});
+        if !server.merge(definition, &again).await? {
+            return Ok(true);
+        }
+    }
+    match server.wait_gone(definition, STUCK).await {
+        Err(DeployError::NotInTime { what, state, next, .. }) => {
+            Err(DeployError::NotInTime { what, seconds: PATIENCE.as_secs(), state, next })
+        }
+        outcome => outcome.map(|()| true),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::server::fake::Fake;
+
+    fn definition(fake: &Fake) -> Place {
+        let object = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": DEFINITION,
+            "metadata": {"name": "a.submariner.io", "finalizers": ["customresourcecleanup.apiextensions.k8s.io"]}});
+        fake.put(object.clone());
+        Place::of(&object).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_the_server_has_forgotten_is_brought_to_its_mind() {
+        let fake = Fake::default();
+        let place = definition(&fake);
+        fake.forget_deletions(2);
+        let start = Instant::now();
+        assert!(remove_definition(&fake.server(), &place).await.unwrap());
+        assert!(!fake.has(&place) && start.elapsed() <= STUCK * 2 + POLL * 4, "{:?}", start.elapsed());
+        assert!(!remove_definition(&fake.server(), &place).await.unwrap(), "it was not there");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_does_not_go_is_not_waited_for_for_ever() {
+        let fake = Fake::default();
+        let place = definition(&fake);
+        fake.forget_deletions(u32::MAX);
+        let start = Instant::now();
+        let error = remove_definition(&fake.server(), &place).await.unwrap_err().to_string();
+        assert!(error.contains("a.submariner.io did not go") && error.contains("120"), "{error}");
+        assert!(start.elapsed() >= PATIENCE && start.elapsed() < PATIENCE * 2, "{:?}", start.elapsed());
+    }
 
     #[test]
     fn an_object_with_more_than_was_asked_for_is_left_alone() {

@@ -19,7 +19,7 @@ use trieste_control::steps::{Outcome, Steps};
 
 pub use look::{Elsewhere, Found, broker_namespace, look};
 
-use crate::apply::remove;
+use crate::apply::{remove, remove_definition};
 use crate::error::DeployError;
 use crate::objects::names::{GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, ROUTE_AGENT, TRIESTE};
 use crate::place::Place;
@@ -228,7 +228,7 @@ async fn definitions(server: &Server, steps: &mut dyn Steps) -> Result<(), Deplo
     }
     steps.begin("Deleting the definitions");
     for place in &found {
-        remove(server, place).await?;
+        remove_definition(server, place).await?;
     }
     steps.end(Outcome::Success);
     Ok(())

@@ -21,6 +21,8 @@ struct State {
     /// What somebody else writes just before the next object is replaced.
     before_replacing: Option<Value>,
     intrusions: u32,
+    /// How many changes it takes until an object goes that is deleted.
+    deaf_to: u32,
 }
 
 impl Fake {
@@ -39,6 +41,11 @@ impl Fake {
         state.intrusions += 1;
         object["metadata"]["resourceVersion"] = json!(format!("by somebody else, {}", state.intrusions));
         state.before_replacing = Some(object);
+    }
+
+    /// Lets an object that is deleted stay until it has been changed so often.
+    pub(crate) fn forget_deletions(&self, changes: u32) {
+        self.0.lock().unwrap().deaf_to = changes;
     }
 
     /// Whether an object is there.
@@ -67,12 +74,26 @@ impl Fake {
                 Some(object) => success(object),
                 None => state.list(path, head.uri.query().unwrap_or_default()),
             },
+            Method::DELETE if state.deaf_to > 0 => match state.objects.get_mut(path) {
+                Some(object) => {
+                    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                    success(object)
+                }
+                None => failure(404),
+            },
             Method::DELETE => {
                 state.objects.remove(path).map_or_else(|| failure(404), |object| success(&object))
             }
             Method::POST => {
                 let path = Place::of(&sent).map_or_else(|| path.to_owned(), |place| place.path());
                 state.objects.insert(path, sent.clone());
+                success(&sent)
+            }
+            Method::PATCH if state.is_deleted(path) => {
+                state.deaf_to -= 1;
+                if state.deaf_to == 0 {
+                    state.objects.remove(path);
+                }
                 success(&sent)
             }
             Method::PATCH => {
@@ -99,6 +120,10 @@ impl Fake {
 }
 
 impl State {
+    fn is_deleted(&self, path: &str) -> bool {
+        self.objects.get(path).is_some_and(|object| !object["metadata"]["deletionTimestamp"].is_null())
+    }
+
     fn list(&self, path: &str, query: &str) -> Response<Body> {
         let is_of = |object: &&Value| {
             let Some(place) = Place::of(object) else { return false };
