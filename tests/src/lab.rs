@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use crate::command::Run;
 use crate::interrupt;
+use crate::losses;
 use crate::netns::{self, Namespace};
 use crate::process::ProcessId;
 use crate::registry::{Claim, Record, Removed};
@@ -184,8 +185,9 @@ impl Shared {
         claim.map_or(Ok(Removed::default()), Claim::remove)
     }
 
-    /// The logs go away with the lab: a failed test shows their ends first.
+    /// The logs go away with the lab: a failed test shows their ends first, and what the kernel lost.
     fn show_logs(&self) {
+        self.show_losses();
         let Ok(entries) = std::fs::read_dir(self.directory.join("logs")) else { return };
         let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         paths.sort();
@@ -196,6 +198,20 @@ impl Shared {
             eprintln!("--- the end of {}", path.display());
             for line in lines.iter().skip(lines.len().saturating_sub(LOG_TAIL_LINES)) {
                 eprintln!("{line}");
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn show_losses(&self) {
+        let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        let namespaces = claim.as_ref().map(|claim| claim.record().namespaces.clone()).unwrap_or_default();
+        drop(claim);
+        for name in namespaces {
+            let lost = losses::of(&Namespace::named(name.clone())).unwrap_or_default();
+            if !lost.is_empty() {
+                eprintln!("--- lost by the kernel in {name}: {}", lost.join(", "));
             }
         }
     }

@@ -41,6 +41,7 @@ pub mod interrupt;
 pub mod kernel_vxlan;
 pub mod kubernetes;
 pub mod lab;
+mod losses;
 pub mod mesh;
 pub mod nat;
 pub mod netns;

@@ -14,6 +14,7 @@ use anyhow::Context;
 use crate::daemon::Daemon;
 use crate::interrupt;
 use crate::lab::Lab;
+use crate::losses;
 use crate::netns::Namespace;
 use crate::wait::eventually;
 
@@ -21,6 +22,9 @@ use crate::wait::eventually;
 const TICK: Duration = Duration::from_millis(100);
 /// How long answers to the last probes are waited for.
 const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// How many pings of a size are to be answered.
+const SIZED: u32 = 5;
 
 /// What `ping` told.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,23 +85,27 @@ pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<
             break;
         }
     }
-    let mut told = ping_told(from, to, 5, &["-s", &size])?;
-    // One more try where one is missing; what this looks for, a size or a way that does not get through, fails again. The
-    // last answer is not waited for as long as those before it. The kernel forgets the MTU of IPv6 paths within 30 s where
-    // the gateway's neighbour entry has no router flag, as in pods that were spoken to first (rt6_age_examine_exception).
-    // And on a busy machine a gateway may be silent for so long that its sibling takes it for dead.
-    if answered(&told).len() == 4 {
-        eprintln!("one ping of five to {to} with {bytes} bytes was not answered, once more:\n{told}");
-        told = ping_told(from, to, 5, &["-s", &size])?;
+    let dropped = losses::backlog()?;
+    let told = ping_told(from, to, SIZED, &["-s", &size])?;
+    if answered(&told).range(..=SIZED).count() == SIZED as usize {
+        return parse_ping(&told).with_context(|| format!("ping {to}: {told}"));
     }
-    let ping = parse_ping(&told).with_context(|| format!("ping {to}: {told}"))?;
+    // Once more where one is missing, with patience; what this looks for, a size or a way that does not get through, fails
+    // again. On a busy machine an answer may come when ping has gone, or a gateway be silent for so long that its sibling
+    // takes it for dead. The kernel forgets the MTU of IPv6 paths within 30 s where the gateway's neighbour entry has no
+    // router flag, as in pods that were spoken to first (rt6_age_examine_exception).
+    eprintln!("an answer from {to} to {bytes} bytes is missing, once more:\n{told}");
+    let again = ping_told(from, to, SIZED + 4, &["-s", &size, "-i", "0.5"])?;
+    let received = answered(&again).range(..=SIZED).count();
     anyhow::ensure!(
-        ping.received == ping.sent,
-        "ping to {to} with {bytes} bytes: {} of {} answered:\n{told}",
-        ping.received,
-        ping.sent
+        received == SIZED as usize,
+        "ping to {to} with {bytes} bytes: {received} of {SIZED} answered:\n{again}\nand before:\n{told}\n{} packets of \
+         anybody were dropped meanwhile as a processor's queue was full, and where ping ran: {:?}",
+        losses::backlog()? - dropped,
+        losses::of(from)?
     );
-    Ok(ping)
+    let ping = parse_ping(&again).with_context(|| format!("ping {to}: {again}"))?;
+    Ok(Ping { sent: SIZED, received: SIZED, ..ping })
 }
 
 /// So many bytes, none like the one before.

@@ -279,7 +279,11 @@ fn two_of_our_gateways_need_not_ask_and_leak_nothing() {
             // Above the path's MTU a pod has to be told of it first, which is another test's matter with IPv6.
             let sizes = if address.is_ipv4() { &[64, 1400, 4000, 65_000][..] } else { &[64, 1382][..] };
             for &bytes in sizes {
-                traffic::ping_sized(&from.namespace, address, bytes).unwrap();
+                let pinged = traffic::ping_sized(&from.namespace, address, bytes);
+                pinged.unwrap_or_else(|error| {
+                    let lost = [&pair.east, &pair.west].map(|cluster| cluster.status().unwrap().drops);
+                    panic!("{error:#}\nlost by the gateways: {lost:?}")
+                });
             }
             let target = SocketAddr::new(address, responder.port());
             let bytes = traffic::pattern(4_000_000);
