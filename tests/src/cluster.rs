@@ -238,9 +238,7 @@ impl Cluster {
     /// # Errors
     /// If it does not answer, or in a way that is not understood.
     pub fn status(&self) -> anyhow::Result<GatewayStatus> {
-        if let Some(gateway) = &self.gateway {
-            gateway.check()?;
-        }
+        self.check()?;
         self.own.status()
     }
 
@@ -279,8 +277,7 @@ impl Cluster {
     /// # Errors
     /// If that does not happen within `timeout`; the error shows how far it got.
     pub fn wait_connected(&self, count: usize, timeout: Duration) -> anyhow::Result<GatewayStatus> {
-        let connected = trieste_control::api::ConnectionStatus::Connected;
-        self.wait_cables("are connected", count, timeout, |cable| cable.connection.status == connected)
+        self.own.wait_connected(count, timeout, || self.check())
     }
 
     fn wait_cables(
@@ -290,8 +287,12 @@ impl Cluster {
         timeout: Duration,
         is_good: impl Fn(&admin::CableStatus) -> bool,
     ) -> anyhow::Result<GatewayStatus> {
-        let check = || self.gateway.as_ref().map_or(Ok(()), Daemon::check);
-        self.own.wait_cables(what, count, timeout, check, is_good)
+        self.own.wait_cables(what, count, timeout, || self.check(), is_good)
+    }
+
+    /// Fails when the gateway has ended by itself.
+    fn check(&self) -> anyhow::Result<()> {
+        self.gateway.as_ref().map_or(Ok(()), Daemon::check)
     }
 
     /// A run of the command `trieste` against this gateway.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use trieste_control::admin::{self, GatewayStatus};
+use trieste_control::api::ConnectionStatus;
 
 use crate::cluster::{BROKER_NAMESPACE, NAMESPACE, PSK, Settings};
 use crate::command::Run;
@@ -107,6 +108,19 @@ impl Installation {
             );
             Ok(status)
         })
+    }
+
+    /// Waits until every connection is reported as connected and there are at least `count`. By upstream's rules a
+    /// connection is judged only every ten seconds, by the bytes that moved.
+    pub(crate) fn wait_connected(
+        &self,
+        count: usize,
+        timeout: Duration,
+        check: impl Fn() -> anyhow::Result<()>,
+    ) -> anyhow::Result<GatewayStatus> {
+        let is_connected =
+            |cable: &admin::CableStatus| cable.connection.status == ConnectionStatus::Connected;
+        self.wait_cables("are connected", count, timeout, check, is_connected)
     }
 
     fn config(&self, settings: &Settings) -> String {

@@ -201,9 +201,7 @@ impl Shared {
             }
         }
     }
-}
 
-impl Shared {
     fn show_losses(&self) {
         let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
         let namespaces = claim.as_ref().map(|claim| claim.record().namespaces.clone()).unwrap_or_default();

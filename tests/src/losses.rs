@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use trieste_diagnose::node::counters;
+
 use crate::netns::Namespace;
 
 /// Of `snmp`, the counters that are losses.
@@ -41,21 +43,10 @@ pub(crate) fn backlog() -> anyhow::Result<u64> {
     Ok(dropped.filter_map(|number| u64::from_str_radix(number, 16).ok()).sum())
 }
 
-/// Two lines for each protocol: the names, then the numbers.
 fn in_snmp(text: &str) -> Vec<String> {
-    let lines: Vec<_> = text.lines().collect();
-    let mut losses = Vec::new();
-    for pair in lines.chunks_exact(2) {
-        let (Some((protocol, names)), Some((_, numbers))) =
-            (pair[0].split_once(": "), pair[1].split_once(": "))
-        else {
-            continue;
-        };
-        let counted = names.split(' ').zip(numbers.split(' '));
-        let lost = counted.filter(|(name, number)| LOSSES.contains(name) && *number != "0");
-        losses.extend(lost.map(|(name, number)| format!("{protocol}.{name} {number}")));
-    }
-    losses
+    let counters = counters::table(text).into_iter();
+    let lost = counters.filter(|(_, name, number)| LOSSES.contains(name) && *number != "0");
+    lost.map(|(protocol, name, number)| format!("{protocol}.{name} {number}")).collect()
 }
 
 /// A line for each link: bytes, packets, errors and dropped of what came, and four fields later of what went.

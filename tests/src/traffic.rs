@@ -52,10 +52,21 @@ pub fn ping(from: &Namespace, to: IpAddr, count: u32, extra: &[&str]) -> anyhow:
 /// # Errors
 /// If ping cannot run; lost packets are no error.
 pub fn ping_many(from: &Namespace, to: IpAddr, count: u32, extra: &[&str]) -> anyhow::Result<Ping> {
-    let told = ping_told(from, to, count + 1, extra)?;
-    let ping = parse_ping(&told).with_context(|| format!("ping {to} says nothing of its count"))?;
+    Ok(ping_and_wait(from, to, count, 1, extra)?.0)
+}
+
+/// What became of `count` requests, and what ping printed. Those that are sent `after` them only make ping wait.
+fn ping_and_wait(
+    from: &Namespace,
+    to: IpAddr,
+    count: u32,
+    after: u32,
+    extra: &[&str],
+) -> anyhow::Result<(Ping, String)> {
+    let told = ping_told(from, to, count + after, extra)?;
+    let ping = parse_ping(&told).with_context(|| format!("ping {to}: {told}"))?;
     let received = answered(&told).range(..=count).count();
-    Ok(Ping { sent: count, received: u32::try_from(received)?, ..ping })
+    Ok((Ping { sent: count, received: u32::try_from(received)?, ..ping }, told))
 }
 
 /// What ping prints.
@@ -86,26 +97,25 @@ pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<
         }
     }
     let dropped = losses::backlog()?;
-    let told = ping_told(from, to, SIZED, &["-s", &size])?;
-    if answered(&told).range(..=SIZED).count() == SIZED as usize {
-        return parse_ping(&told).with_context(|| format!("ping {to}: {told}"));
+    let (ping, told) = ping_and_wait(from, to, SIZED, 0, &["-s", &size])?;
+    if ping.received == SIZED {
+        return Ok(ping);
     }
     // Once more where one is missing, with patience; what this looks for, a size or a way that does not get through, fails
     // again. On a busy machine an answer may come when ping has gone, or a gateway be silent for so long that its sibling
     // takes it for dead. The kernel forgets the MTU of IPv6 paths within 30 s where the gateway's neighbour entry has no
     // router flag, as in pods that were spoken to first (rt6_age_examine_exception).
     eprintln!("an answer from {to} to {bytes} bytes is missing, once more:\n{told}");
-    let again = ping_told(from, to, SIZED + 4, &["-s", &size, "-i", "0.5"])?;
-    let received = answered(&again).range(..=SIZED).count();
+    let (ping, again) = ping_and_wait(from, to, SIZED, 4, &["-s", &size, "-i", "0.5"])?;
     anyhow::ensure!(
-        received == SIZED as usize,
-        "ping to {to} with {bytes} bytes: {received} of {SIZED} answered:\n{again}\nand before:\n{told}\n{} packets of \
+        ping.received == SIZED,
+        "ping to {to} with {bytes} bytes: {} of {SIZED} answered:\n{again}\nand before:\n{told}\n{} packets of \
          anybody were dropped meanwhile as a processor's queue was full, and where ping ran: {:?}",
+        ping.received,
         losses::backlog()? - dropped,
         losses::of(from)?
     );
-    let ping = parse_ping(&again).with_context(|| format!("ping {to}: {again}"))?;
-    Ok(Ping { sent: SIZED, received: SIZED, ..ping })
+    Ok(ping)
 }
 
 /// So many bytes, none like the one before.

@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
-use trieste_control::api::ConnectionStatus;
 
 use super::screen::Screen;
-use super::{Options, end};
+use super::{CONNECT_TIMEOUT, Options, end};
 use crate::lab::Lab;
 use crate::mesh::Mesh;
 use crate::mesh::carriers::Carriers;
@@ -16,7 +15,6 @@ use crate::mesh::scenario::{Scenario, Target, Trial};
 use crate::outage::{Conversations, Echo, FlowSpec, Talk};
 use crate::programs;
 use crate::topology::{ClusterPlan, Topology};
-use crate::wait::eventually;
 
 /// UDP port of the echo in every pod.
 const PORT: u16 = 7777;
@@ -27,8 +25,6 @@ const FLOWS_PER_WAY: u16 = 2;
 /// TCP connections that talk from beginning to end.
 const TALKS: usize = 8;
 const WATCHED: Duration = Duration::from_secs(2);
-/// Upstream's rule for a cable of WireGuard is looked at every ten seconds, and published every five.
-const JUDGED: Duration = Duration::from_secs(30);
 
 /// Runs it in a lab.
 pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
@@ -82,13 +78,7 @@ pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::R
 
     screen.heading("What a gateway of east says");
     screen.step("it has judged its cables (it does so every ten seconds)", || {
-        eventually("a gateway to call its cables connected", JUDGED, || {
-            let status = mesh.side("east").status(0)?;
-            let mut cables = status.connections.iter().map(|cable| &cable.connection);
-            let is_good = cables.all(|connection| connection.status == ConnectionStatus::Connected);
-            anyhow::ensure!(is_good, "{:?}", status.connections);
-            Ok(())
-        })?;
+        mesh.side("east").wait_connected(0, gateways.into(), CONNECT_TIMEOUT)?;
         Ok(vec![])
     })?;
     for words in [["show", "gateways"], ["show", "connections"]] {

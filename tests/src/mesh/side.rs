@@ -196,6 +196,15 @@ impl Side {
         self.places[gateway].own.status()
     }
 
+    /// Waits until every connection of a gateway is reported as connected and there are at least `count`.
+    ///
+    /// # Errors
+    /// If that does not happen within `timeout`; the error shows how far it got.
+    pub fn wait_connected(&self, gateway: usize, count: usize, timeout: Duration) -> anyhow::Result<()> {
+        let daemon = self.gateway(gateway)?;
+        self.places[gateway].own.wait_connected(count, timeout, || daemon.check()).map(drop)
+    }
+
     /// How often paths of a gateway have changed their state since they are there.
     ///
     /// # Errors

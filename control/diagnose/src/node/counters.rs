@@ -22,14 +22,24 @@ pub(super) fn read(folder: &Path) -> BTreeMap<String, u64> {
     texts.iter().flat_map(|text| parse(text)).collect()
 }
 
-/// Pairs of lines: names, then numbers, both behind the same word.
-fn parse(text: &str) -> Vec<(String, u64)> {
+/// Of a table like `/proc/net/snmp`, every counter: protocol, name, number. Pairs of lines: names, then numbers, both
+/// behind the protocol.
+#[must_use]
+pub fn table(text: &str) -> Vec<(&str, &str, &str)> {
     let lines: Vec<&str> = text.lines().take(64).collect();
     let (pairs, _) = lines.as_chunks::<2>();
-    let found = pairs.iter().flat_map(|[names, numbers]| names.split(' ').zip(numbers.split(' ')));
-    found
-        .filter(|(name, _)| WANTED.contains(name))
-        .filter_map(|(name, number)| Some((name.to_owned(), number.parse().ok()?)))
+    let counters = pairs.iter().flat_map(|[names, numbers]| {
+        let protocol = names.split(':').next().unwrap_or_default();
+        names.split(' ').zip(numbers.split(' ')).map(move |(name, number)| (protocol, name, number))
+    });
+    counters.collect()
+}
+
+fn parse(text: &str) -> Vec<(String, u64)> {
+    table(text)
+        .into_iter()
+        .filter(|(_, name, _)| WANTED.contains(name))
+        .filter_map(|(_, name, number)| Some((name.to_owned(), number.parse().ok()?)))
         .collect()
 }
 

@@ -13,7 +13,7 @@
 
 pub mod admin;
 mod capture;
-mod counters;
+pub mod counters;
 pub mod document;
 mod filter;
 mod head;
