@@ -176,9 +176,14 @@ fn script_path(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// `./dev` fetches the foreign programs and says where in `TRIESTE_PEERS`.
+/// Returns the folder of the foreign programs: where `./dev`, which fetches them, says in `TRIESTE_PEERS`, or else where it
+/// keeps them.
 pub fn cache() -> PathBuf {
-    std::env::var_os("TRIESTE_PEERS").map_or_else(|| repository().join(".cache/peers"), PathBuf::from)
+    if let Some(folder) = std::env::var_os("TRIESTE_PEERS") {
+        return folder.into();
+    }
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("trieste/peers")
 }
 
 fn binaries() -> PathBuf {

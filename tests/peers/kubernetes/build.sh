@@ -23,7 +23,8 @@ programs() {
     version=k8s.io/component-base/version
     client=k8s.io/client-go/pkg/version
     minor=${kubernetes#*.}
-    CGO_ENABLED=0 nice go build -trimpath -mod=readonly -tags no_btrfs,no_devmapper,no_zfs -o "$1/" \
+    # A compiler that collects its garbage less often takes a seventh less time, for some hundred MB.
+    GOGC=400 CGO_ENABLED=0 nice go build -trimpath -mod=readonly -tags no_btrfs,no_devmapper,no_zfs -o "$1/" \
         -ldflags "-s -w -X $version.gitVersion=v$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*} \
             -X $client.gitVersion=v$kubernetes" . ./cmd/... tool
     mv "$1/kubernetes" "$1/trieste-kubernetes"
@@ -64,7 +65,7 @@ images() {
 }
 
 if [ "${1:-}" != path ] && [ ! -d "$there" ]; then
-    printf '\n== building Kubernetes %s (about 11 minutes of processor time, once)\n' "$kubernetes" >&2
+    printf '\n== building Kubernetes %s (about 9 minutes of processor time, once)\n' "$kubernetes" >&2
     # Two builds at once are a waste, not an error: each has a folder of its own, and the rename is atomic.
     unfinished=$cache/unfinished.$$
     trap 'rm -rf "$unfinished"' EXIT

@@ -1,0 +1,113 @@
+# shellcheck shell=sh disable=SC2154,SC2034 # variables are shared with ./dev
+# The tests, tier by tier. Sourced by ./dev.
+#
+#   unit       every crate's own tests, its simulations, and the examples in its documentation: two programs at a time
+#   machine    lab, netns, interop (namespaces, foreign peers), kubernetes (API servers), clusters (whole clusters): side
+#              by side, where each test takes its weight of the machine (tests/src/guard.rs)
+#   outages    what is lost and for how long, alone on the machine
+#
+# What fails in the machine tier is run once more, alone; tests/flaky.md says what becomes of that.
+
+machine_tier="clusters kubernetes netns interop lab"
+is_machine() { case " $machine_tier " in *" $1 "*) ;; *) false ;; esac }
+
+# program NAME [ARGUMENT…] — one of $scratch/programs, see program.sh.
+program() {
+    found=$(awk -v name="$1" '$1 == name { print $2, $3 }' "$scratch/programs")
+    [ -n "$found" ] || return 0
+    name=$1
+    shift
+    # shellcheck disable=SC2086 # a program and a folder
+    sh dev.d/program.sh "$name" $found "$@"
+}
+
+# has PROGRAM… — whether one of them is to be run.
+has() {
+    for name; do
+        ! grep -q "^$name " "$scratch/programs" || return 0
+    done
+    return 1
+}
+
+# unit_tier [FILTER]
+unit_tier() {
+    while read -r name path folder; do
+        is_machine "$name" || [ "$name" = outages ] || echo "$name $path $folder"
+    done <"$scratch/programs" >"$scratch/unit"
+    [ -s "$scratch/unit" ] || return 0
+    step "unit tests and simulations"
+    xargs -P 2 -I '{}' sh -c "exec sh dev.d/program.sh {} $*" <"$scratch/unit"
+}
+
+doc_tier() {
+    step "examples in documentation"
+    cargo test --workspace --locked --quiet --doc >"$scratch/log.doc" 2>&1 || echo failed >"$scratch/failed.doc"
+    cat "$scratch/log.doc"
+}
+
+# machine_tier [FILTER]
+machine_tier() {
+    # shellcheck disable=SC2086 # a list of programs
+    has $machine_tier || return 0
+    step "waiting for the foreign peers"
+    peers_wait
+    step "lab, API servers, clusters"
+    target/debug/trieste-lab clean --crashed
+    for name in $machine_tier; do
+        program "$name" "--test-threads=$TRIESTE_LAB_JOBS" "$@" &
+        # Whole clusters take longest: the others take what those leave.
+        sleep 0.5
+    done
+    wait
+    again
+}
+
+# again — what failed beside other tests, once more and alone. A test that is in the ledger has had its second chance.
+again() {
+    : >"$scratch/again"
+    for name in $machine_tier; do
+        [ -e "$scratch/failed.$name" ] || continue
+        failed_tests "$scratch/log.$name" >"$scratch/names" || return 0
+        while read -r test; do
+            ! grep -qF "\`$name $test\`" tests/flaky.md || {
+                say "$name $test is in tests/flaky.md already: it has to be cured."
+                return 0
+            }
+            echo "$name $test" >>"$scratch/again"
+        done <"$scratch/names"
+    done
+    [ -s "$scratch/again" ] || return 0
+    [ "$(wc -l <"$scratch/again")" -le 3 ] || return 0
+    step "what failed beside other tests, once more and alone"
+    while read -r name test; do
+        target/debug/trieste-lab clean --crashed
+        found=$(awk -v name="$name" '$1 == name { print $2, $3 }' "$scratch/programs")
+        # shellcheck disable=SC2086 # a program and a folder
+        sh dev.d/program.sh "again.$name" $found --exact "$test"
+        [ ! -e "$scratch/failed.again.$name" ] || return 0
+        what=$(awk -v test="$test" '$0 == "---- " test " stdout ----" { on = 1; next }
+            on && !/^$/ && !/^thread / { gsub(/\|/, "/"); print substr($0, 1, 160); exit }' "$scratch/log.$name")
+        echo "| \`$name $test\` | $(date +%Y-%m-%d) | $what | |" >>"$scratch/ledger"
+    done <"$scratch/again"
+    cat "$scratch/ledger" >>tests/flaky.md
+    for name in $machine_tier; do rm -f "$scratch/failed.$name"; done
+}
+
+# outages_tier [FILTER]
+outages_tier() {
+    has outages || return 0
+    # shellcheck disable=SC2086 # a list of programs
+    has $machine_tier || peers_wait
+    step "outages, alone on the machine"
+    target/debug/trieste-lab clean --crashed
+    TRIESTE_LAB_JOBS=1 program outages --test-threads=1 "$@"
+}
+
+# failed_tests LOG — the names of the tests that failed. False if the log does not name every one: a program that
+# crashed, or was ended.
+failed_tests() {
+    awk '/^failures:$/ { count = 0; is_list = 1; next }
+         is_list && /^    [^ ]+$/ { names[count++] = $1 }
+         /^test result: FAILED/ { is_clear = count == $6; for (i = 0; i < count; i++) print names[i] }
+         END { exit !is_clear }' "$1"
+}
