@@ -1,10 +1,9 @@
 //! Which rule decides, and what is translated without state.
 
-mod support;
-
-use support::*;
 use trieste_nat::{EgressKind, IngressKind, Refusal, RulesBuilder, RulesError};
 use trieste_packet::wire::tcp::SYN;
+
+use crate::support::*;
 
 #[test]
 fn the_priority_is_pods_headless_namespace_cluster() {

@@ -1,17 +1,16 @@
 //! What RFC 4787 (UDP), RFC 5382 (TCP) and RFC 7857 ask about ICMP, sizes and headers, with packets as bytes. Fragments (RFC 4787,
 //! requirement 14) have their tests beside the store that keeps them.
 
-mod bed;
-
-use bed::{
-    Bed, GLOBAL, POD, REMOTE, REMOTE_ROUTER, Stop, assert_right, destination, error, mend, mtu_of, quoted,
-    source, source_port, tcp, udp,
-};
 use trieste_nat::Refusal;
 use trieste_packet::checksum::fill_ipv4_header;
 use trieste_packet::fragment::fragment_v4;
 use trieste_packet::wire::{Inner, be16, put16};
 use trieste_packet::{Pool, PoolConfig, icmp};
+
+use crate::bed::{
+    Bed, GLOBAL, POD, REMOTE, REMOTE_ROUTER, Stop, assert_right, destination, error, mend, mtu_of, quoted,
+    source, source_port, tcp, udp,
+};
 
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;

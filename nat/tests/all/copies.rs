@@ -1,15 +1,14 @@
 //! Several gateways of a cluster: each keeps the sessions of another, and none gives out another's ports.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use support::*;
 use trieste_nat::{Bucket, Change, Config, Copied, Cursor, Facts, Kind, Nat, Record, Rules, Share, slot_of};
 use trieste_packet::wire::tcp::{ACK, SYN};
+
+use crate::support::*;
 
 /// Two gateways with the same rules and time.
 struct Pair {

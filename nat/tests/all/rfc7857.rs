@@ -1,14 +1,13 @@
 //! RFC 7857 (updates to NAT requirements), one test per section that asks something of sessions. Section 10 (IP
 //! identification) and 12 (hairpinned ICMP) are about packets: see `rfc5508.rs` and `src/fragment/tests.rs`.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use support::*;
 use trieste_nat::{Change, Phase, Refusal};
 use trieste_packet::wire::tcp::{ACK, RST, SYN};
+
+use crate::support::*;
 
 const SERVER: (std::net::Ipv4Addr, u16) = (REMOTE, 80);
 const CLIENT: (std::net::Ipv4Addr, u16) = (POD, 40_000);

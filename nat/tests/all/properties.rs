@@ -1,17 +1,15 @@
 //! Laws that hold whatever is sent, in whatever order, while rules and time change.
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
-use support::*;
 use trieste_nat::{
     Bucket, Change, Cursor, EgressKind, Facts, IngressKind, Kind, Record, Rewrite, Rules, Translation,
 };
 use trieste_packet::wire::tcp::{ACK, FIN, RST, SYN};
+
+use crate::support::*;
 
 /// Which rules there are: the cluster's first addresses, and three choices.
 #[derive(Debug, Clone, Copy)]

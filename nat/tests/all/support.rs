@@ -1,6 +1,4 @@
 //! A cluster's rules, packets as facts, and a clock for the tests of translation.
-#![allow(dead_code, reason = "every test program uses a part of it")]
-#![allow(clippy::unwrap_used, reason = "test code, outside of a test function")]
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

@@ -1,16 +1,16 @@
 //! RFC 5508, NAT behavioral requirements for ICMP: a test for each.
 
-mod bed;
-
-use bed::{
-    Bed, GLOBAL, INSIDE_ROUTER, OTHER_POD, OTHER_REMOTE, POD, REMOTE, REMOTE_ROUTER, SERVICE, SERVICE_GLOBAL,
-    Stop, assert_right, destination, error, mend, query, quoted, source, source_port, tcp, udp,
-};
 use std::time::Duration;
 use trieste_nat::{Config, Limits, Refusal, Timers};
 use trieste_packet::checksum::fill_ipv4_header;
 use trieste_packet::wire::{Inner, be16, put16};
 use trieste_packet::{DropReason, icmp};
+
+use crate::bed::{
+    self, Bed, GLOBAL, INSIDE_ROUTER, OTHER_POD, OTHER_REMOTE, POD, REMOTE, REMOTE_ROUTER, SERVICE,
+    SERVICE_GLOBAL, Stop, assert_right, destination, error, mend, query, quoted, source, source_port, tcp,
+    udp,
+};
 
 const SYN: u8 = 0x02;
 const NOT_FORWARDED: Stop = Stop::Dropped(DropReason::NatUntranslatable);

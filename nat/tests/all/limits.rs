@@ -1,12 +1,11 @@
 //! What happens when something runs out: it is said, it is counted, and those who did nothing do not notice.
 
-mod support;
-
 use std::net::Ipv4Addr;
 
-use support::*;
 use trieste_nat::{Change, Refusal};
 use trieste_packet::wire::tcp::SYN;
+
+use crate::support::*;
 
 fn destination(number: u32) -> (Ipv4Addr, u16) {
     (

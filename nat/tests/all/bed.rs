@@ -1,6 +1,4 @@
 //! One worker's translation with packets as bytes: what tests by requirement share.
-#![allow(dead_code, unreachable_pub, reason = "every test file uses another part")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -14,23 +12,23 @@ use trieste_packet::wire::{Inner, be16, be32, put16};
 use trieste_packet::{DropReason, Packet, Pool, PoolConfig};
 
 /// A pod, and another one.
-pub const POD: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 7);
-pub const OTHER_POD: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 8);
+pub(crate) const POD: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 7);
+pub(crate) const OTHER_POD: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 8);
 /// A router between the pods and the gateway.
-pub const INSIDE_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 1, 255, 254);
+pub(crate) const INSIDE_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 1, 255, 254);
 /// The cluster's egress address.
-pub const GLOBAL: Ipv4Addr = Ipv4Addr::new(242, 0, 0, 1);
+pub(crate) const GLOBAL: Ipv4Addr = Ipv4Addr::new(242, 0, 0, 1);
 /// A service and its global address.
-pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 5);
-pub const SERVICE_GLOBAL: Ipv4Addr = Ipv4Addr::new(242, 0, 255, 254);
+pub(crate) const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 5);
+pub(crate) const SERVICE_GLOBAL: Ipv4Addr = Ipv4Addr::new(242, 0, 255, 254);
 /// Addresses of another cluster.
-pub const REMOTE: Ipv4Addr = Ipv4Addr::new(242, 1, 0, 9);
-pub const OTHER_REMOTE: Ipv4Addr = Ipv4Addr::new(242, 1, 0, 10);
-pub const REMOTE_ROUTER: Ipv4Addr = Ipv4Addr::new(242, 1, 0, 254);
+pub(crate) const REMOTE: Ipv4Addr = Ipv4Addr::new(242, 1, 0, 9);
+pub(crate) const OTHER_REMOTE: Ipv4Addr = Ipv4Addr::new(242, 1, 0, 10);
+pub(crate) const REMOTE_ROUTER: Ipv4Addr = Ipv4Addr::new(242, 1, 0, 254);
 
 /// Why a packet did not get through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub(crate) enum Stop {
     /// The translation refused it.
     Refused(Refusal),
     /// It cannot be translated.
@@ -40,19 +38,19 @@ pub enum Stop {
 }
 
 /// The translation, its rules and its time.
-pub struct Bed {
-    pub nat: Nat,
-    pub rules: Rules,
-    pub now: Instant,
+pub(crate) struct Bed {
+    pub(crate) nat: Nat,
+    pub(crate) rules: Rules,
+    pub(crate) now: Instant,
     pool: Pool,
 }
 
 impl Bed {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(Config::default())
     }
 
-    pub fn with(config: Config) -> Self {
+    pub(crate) fn with(config: Config) -> Self {
         let owners = RulesBuilder::owners_among(1);
         let mut rules = RulesBuilder::new(1, OwnerKey([9; 16]), owners);
         let cluster = rules.egress(EgressKind::Cluster, "cluster-egress", &[GLOBAL]).unwrap();
@@ -67,23 +65,23 @@ impl Bed {
         Self { nat: Nat::new(config, 5, now), rules: rules.build(), now, pool }
     }
 
-    pub fn pass(&mut self, seconds: u64) {
+    pub(crate) fn pass(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
         while self.nat.expire(self.now, 1 << 16) > 0 {}
     }
 
     /// A packet from inside: what leaves.
-    pub fn outbound(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Stop> {
+    pub(crate) fn outbound(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Stop> {
         self.carry(bytes, true)
     }
 
     /// A packet from another cluster: what is delivered.
-    pub fn inbound(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Stop> {
+    pub(crate) fn inbound(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Stop> {
         self.carry(bytes, false)
     }
 
     /// A packet from inside to a global address of ours: out and in again.
-    pub fn hairpin(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Stop> {
+    pub(crate) fn hairpin(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Stop> {
         let out = self.outbound(bytes)?;
         assert!(self.rules.is_global(destination(&out)), "not a hairpin");
         self.inbound(&out)
@@ -124,19 +122,19 @@ impl Bed {
     }
 
     /// Sessions there are.
-    pub fn sessions(&self) -> u64 {
+    pub(crate) fn sessions(&self) -> u64 {
         self.nat.stats().sessions.into()
     }
 }
 
-pub fn udp(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Vec<u8> {
+pub(crate) fn udp(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Vec<u8> {
     let mut bytes = Vec::new();
     let builder = PacketBuilder::ipv4(from.0.octets(), to.0.octets(), 64).udp(from.1, to.1);
     builder.write(&mut bytes, b"some words of a datagram").unwrap();
     bytes
 }
 
-pub fn tcp(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), flags: u8) -> Vec<u8> {
+pub(crate) fn tcp(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), flags: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     let builder = PacketBuilder::ipv4(from.0.octets(), to.0.octets(), 64).tcp(from.1, to.1, 1000, 500);
     builder.write(&mut bytes, &[]).unwrap();
@@ -148,7 +146,7 @@ pub fn tcp(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), flags: u8) -> Vec<u8> {
 }
 
 /// An ICMP query: type 8 asks and 0 answers; 13 and 14 for timestamps.
-pub fn query(icmp_type: u8, from: Ipv4Addr, to: Ipv4Addr, id: u16) -> Vec<u8> {
+pub(crate) fn query(icmp_type: u8, from: Ipv4Addr, to: Ipv4Addr, id: u16) -> Vec<u8> {
     let mut bytes = Vec::new();
     let [high, low] = id.to_be_bytes();
     let builder =
@@ -158,7 +156,12 @@ pub fn query(icmp_type: u8, from: Ipv4Addr, to: Ipv4Addr, id: u16) -> Vec<u8> {
 }
 
 /// The ICMP error of `from` about a packet, as far as `quoted_bytes` of it, to whoever sent that.
-pub fn error(from: Ipv4Addr, (icmp_type, code): (u8, u8), about: &[u8], quoted_bytes: usize) -> Vec<u8> {
+pub(crate) fn error(
+    from: Ipv4Addr,
+    (icmp_type, code): (u8, u8),
+    about: &[u8],
+    quoted_bytes: usize,
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     let to = source(about);
     let builder = PacketBuilder::ipv4(from.octets(), to.octets(), 60).icmpv4_raw(icmp_type, code, [0; 4]);
@@ -167,7 +170,7 @@ pub fn error(from: Ipv4Addr, (icmp_type, code): (u8, u8), about: &[u8], quoted_b
 }
 
 /// Repairs the checksums of an ICMP message that was changed by hand.
-pub fn mend(bytes: &mut [u8]) {
+pub(crate) fn mend(bytes: &mut [u8]) {
     fill_ipv4_header(bytes);
     let start = usize::from(bytes[0] & 15) * 4;
     put16(bytes, start + 2, 0);
@@ -175,32 +178,32 @@ pub fn mend(bytes: &mut [u8]) {
     put16(bytes, start + 2, sum);
 }
 
-pub fn source(bytes: &[u8]) -> Ipv4Addr {
+pub(crate) fn source(bytes: &[u8]) -> Ipv4Addr {
     be32(bytes, 12).into()
 }
 
-pub fn destination(bytes: &[u8]) -> Ipv4Addr {
+pub(crate) fn destination(bytes: &[u8]) -> Ipv4Addr {
     be32(bytes, 16).into()
 }
 
 /// Source port, or an ICMP query's identifier.
-pub fn source_port(bytes: &[u8]) -> u16 {
+pub(crate) fn source_port(bytes: &[u8]) -> u16 {
     Inner::parse(bytes).unwrap().flow.source_port
 }
 
 /// The packet that an ICMP error quotes.
-pub fn quoted(bytes: &[u8]) -> &[u8] {
+pub(crate) fn quoted(bytes: &[u8]) -> &[u8] {
     &bytes[usize::from(bytes[0] & 15) * 4 + 8..]
 }
 
 /// Asserts that the checksums of header and transport are right.
-pub fn assert_right(bytes: &[u8]) {
+pub(crate) fn assert_right(bytes: &[u8]) {
     let start = usize::from(bytes[0] & 15) * 4;
     assert_eq!(Sum::ZERO.bytes(&bytes[..start]).folded(), u16::MAX, "the header's checksum");
     assert!(transport_is_valid(bytes, start), "the transport's checksum");
 }
 
 /// The second 16-bit word of an ICMP header's rest: the MTU of "fragmentation needed".
-pub fn mtu_of(bytes: &[u8]) -> u16 {
+pub(crate) fn mtu_of(bytes: &[u8]) -> u16 {
     be16(bytes, 26)
 }

@@ -1,12 +1,11 @@
 //! RFC 5382 (TCP), one test per requirement. Requirement 9 is about packets: see `rfc5508.rs`.
 
-mod support;
-
 use std::collections::BTreeSet;
 
-use support::*;
 use trieste_nat::{Facts, Refusal};
 use trieste_packet::wire::tcp::{ACK, FIN, RST, SYN};
+
+use crate::support::*;
 
 const SERVER: (std::net::Ipv4Addr, u16) = (REMOTE, 80);
 const CLIENT: (std::net::Ipv4Addr, u16) = (POD, 40_000);

@@ -1,12 +1,11 @@
 //! RFC 4787 (UDP), one test per requirement. Requirements 12b, 13 and 14 are about packets rather than sessions: see
 //! `rfc5508.rs`, `src/fragment/tests.rs`, and the pipeline's tests of sizes.
 
-mod support;
-
 use std::collections::BTreeSet;
 
-use support::*;
 use trieste_nat::Refusal;
+
+use crate::support::*;
 
 //= https://www.rfc-editor.org/rfc/rfc4787#section-4.1
 //= type=test
