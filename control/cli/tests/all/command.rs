@@ -1,6 +1,4 @@
 //! The command as its users run it: against a store, against a socket, into pipes, and against nothing.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const RECORDED: &str = include_str!("../../tests/golden/plain/a-gateways.yaml");
-const CLUSTERS: &str = include_str!("../../tests/golden/plain/a-clusters.yaml");
+const RECORDED: &str = include_str!("../../../tests/golden/plain/a-gateways.yaml");
+const CLUSTERS: &str = include_str!("../../../tests/golden/plain/a-clusters.yaml");
 /// An API server at a port that nobody listens on.
 const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
                           contexts: [{name: lab, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";
