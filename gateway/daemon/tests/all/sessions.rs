@@ -1,5 +1,4 @@
 //! Translated sessions outlive the process that has them: told by one worker, written down, taken over by two.
-#![expect(clippy::unwrap_used, reason = "test helpers")]
 
 use std::net::Ipv4Addr;
 use std::path::Path;

@@ -5,7 +5,6 @@
 //!          ├─ gateway A: workers 0 and 1 ── wires ── gateway B: one worker
 //!   tun 1 ─┘
 //! ```
-#![expect(clippy::unwrap_used, reason = "test helpers")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

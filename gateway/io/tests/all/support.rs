@@ -1,10 +1,5 @@
 //! What the tests share: namespaces that last as long as a value, bounded waiting, and small builders.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::print_stdout,
-    reason = "every test file uses another part; what is skipped is printed"
-)]
+#![expect(clippy::print_stdout, reason = "what is skipped is printed")]
 
 use std::os::fd::BorrowedFd;
 use std::process::Command;
@@ -18,19 +13,19 @@ use trieste_io::{PacketIo, link};
 use trieste_packet::{Batch, Drops, Packet, Pool, PoolConfig};
 
 /// Longest that any test waits for something that should come at once.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A network namespace of its own, with its loopback up. It has no name and goes when the value goes.
-pub struct Namespace {
+pub(crate) struct Namespace {
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Namespace {
     /// A fresh namespace; without root, says that the test is skipped.
-    pub fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (made, is_made) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -50,7 +45,7 @@ impl Namespace {
     }
 
     /// Runs `job` in the namespace. Sockets and devices that it returns stay there.
-    pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+    pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (answer, result) = mpsc::channel();
         let job = Box::new(move || {
             let _ = answer.send(job());
@@ -60,7 +55,7 @@ impl Namespace {
     }
 
     /// Runs the `ip` command with `arguments`, separated by white space, and returns what it printed.
-    pub fn ip(&self, arguments: &str) -> String {
+    pub(crate) fn ip(&self, arguments: &str) -> String {
         let arguments = arguments.to_owned();
         self.run(move || {
             let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2");
@@ -80,7 +75,7 @@ impl Drop for Namespace {
 }
 
 /// Says that a test is skipped, to people and to `./dev test`.
-pub fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     println!("skipped: {name}: {reason}");
     if let Some(path) = std::env::var_os("TRIESTE_SKIPPED") {
@@ -92,37 +87,37 @@ pub fn skip(reason: &str) {
 }
 
 /// A pool of full-sized buffers.
-pub fn pool() -> Pool {
+pub(crate) fn pool() -> Pool {
     Pool::new(PoolConfig { slots: 160, ..PoolConfig::default() })
 }
 
 /// One side's belongings.
-pub struct Side {
-    pub pool: Pool,
-    pub drops: Drops,
-    pub batch: Batch,
+pub(crate) struct Side {
+    pub(crate) pool: Pool,
+    pub(crate) drops: Drops,
+    pub(crate) batch: Batch,
 }
 
 impl Side {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { pool: pool(), drops: Drops::default(), batch: Batch::new() }
     }
 
     /// Puts a packet with these bytes into the batch and returns it.
-    pub fn push(&mut self, bytes: &[u8]) -> &mut Packet {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> &mut Packet {
         let buf = self.pool.alloc_copy(bytes).expect("buffers enough");
         self.batch.push(Packet::new(buf)).unwrap();
         self.batch.as_mut_slice().last_mut().unwrap()
     }
 
     /// Sends the batch.
-    pub fn send(&mut self, io: &mut impl PacketIo) -> usize {
+    pub(crate) fn send(&mut self, io: &mut impl PacketIo) -> usize {
         io.send(&mut self.batch, &mut self.pool, &mut self.drops).unwrap()
     }
 
     /// Receives until `count` packets have come, segments counted, and returns them. What the kernel says on its own
     /// on a fresh interface (multicast reports, router solicitations) is left out.
-    pub fn recv<'a>(
+    pub(crate) fn recv<'a>(
         &mut self,
         io: &mut impl PacketIo,
         fds: impl Iterator<Item = BorrowedFd<'a>>,
@@ -154,7 +149,7 @@ impl Side {
     }
 
     /// All buffers are back where they came from.
-    pub fn assert_nothing_leaked(&self) {
+    pub(crate) fn assert_nothing_leaked(&self) {
         assert_eq!(self.pool.available() + self.batch.len(), self.pool.capacity());
     }
 }
@@ -165,7 +160,7 @@ fn is_chatter(bytes: &[u8]) -> bool {
 }
 
 /// Bytes that look random and are the same every time.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {

@@ -1,7 +1,4 @@
 //! Raw ESP (IP protocol 50) against the real kernel, each test in a network namespace of its own. Needs root.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
-mod support;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -9,12 +6,13 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, sockopt};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use support::{Namespace, Side, noise};
 use trieste_io::poll::{Interest, Poller};
 use trieste_io::udp::OuterFragments;
 use trieste_io::udp::steering::{self, Key};
 use trieste_io::{Offloads, PacketIo as _, UdpConfig, UdpIo, link};
 use trieste_packet::{CableId, DropReason, Layout, Outer, Packet};
+
+use crate::support::{self, Namespace, Side, noise};
 
 /// Two addresses of the loopback interface for each family: what is bound to one does not see the other's packets.
 const PAIRS: [(&str, &str); 2] = [("127.0.0.1", "127.0.0.2"), ("fd00::1", "fd00::2")];

@@ -1,14 +1,12 @@
 //! UDP sockets against the real kernel, over loopback. No test needs root.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
-mod support;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use support::{Side, noise};
 use trieste_io::udp::steering::{self, Key};
 use trieste_io::{Error, Offloads, PacketIo, UdpConfig, UdpIo};
 use trieste_packet::{CableId, DropReason, Layout, LayoutKind, Outer, Packet};
+
+use crate::support::{Side, noise};
 
 const LOOPBACKS: [&str; 2] = ["127.0.0.1", "::1"];
 

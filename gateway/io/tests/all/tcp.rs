@@ -3,9 +3,6 @@
 //! ```text
 //!   TcpStream ── kernel A ── TUN ──▶ batches, as they are or cut and coalesced ──▶ TUN ── kernel B ── TcpListener
 //! ```
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
-mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{Namespace, PATIENCE, Side, noise};
 use trieste_io::link::Family;
 use trieste_io::poll::{Interest, Poller};
 use trieste_io::{Offloads, PacketIo, Tun, TunConfig, TunQueue};
 use trieste_packet::coalesce::coalesce;
 use trieste_packet::segment::Segmenter;
 use trieste_packet::{Batch, Layout, LayoutKind, Packet, Pool};
+
+use crate::support::{Namespace, PATIENCE, Side, noise};
 
 const NAME: &str = "tt0";
 const BYTES: usize = 6 << 20;

@@ -3,9 +3,6 @@
 //! ```text
 //!   kernel of the namespace ── 10.77.0.1, fd77::1 ── TUN ── the test, which plays 10.77.0.2 and fd77::2
 //! ```
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
-mod support;
 
 use std::fs;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
@@ -14,13 +11,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
-use support::{Namespace, PATIENCE, Side, noise, skip};
 use trieste_io::link::{self, Family};
 use trieste_io::poll::{Interest, Poller};
 use trieste_io::{Error, Offloads, PacketIo, Tun, TunConfig, TunQueue, UdpConfig, UdpIo, tun};
 use trieste_packet::coalesce::coalesce;
 use trieste_packet::wire::{Inner, Transport};
 use trieste_packet::{CableId, Checksum, DropReason, Layout, LayoutKind, Outer, Packet, checksum};
+
+use crate::support::{Namespace, PATIENCE, Side, noise, skip};
 
 const NAME: &str = "tt0";
 const TSO: Offloads = Offloads::CHECKSUM.with(Offloads::TSO4).with(Offloads::TSO6);

@@ -1,5 +1,5 @@
 //! Devices that were opened by somebody else, in a network namespace of the test's own. Needs root.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test helpers; a skip is said aloud")]
+#![expect(clippy::print_stdout, reason = "a skip is said aloud")]
 
 use std::os::fd::{AsFd as _, OwnedFd};
 

@@ -1,15 +1,13 @@
 //! UDP sockets where routes, neighbours and MTUs matter, each in a network namespace of its own. Needs root.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
-mod support;
 
 use std::time::Duration;
 
-use support::{Namespace, Side, noise};
 use trieste_io::poll::{Interest, Poller};
 use trieste_io::udp::OuterFragments;
 use trieste_io::{PacketIo as _, UdpConfig, UdpIo, link};
 use trieste_packet::{CableId, DropReason, Layout, Outer, Packet};
+
+use crate::support::{self, Namespace, Side, noise};
 
 fn open(namespace: &Namespace, config: UdpConfig) -> UdpIo {
     namespace.run(move || UdpIo::open(&config).unwrap())
