@@ -7,8 +7,8 @@
 
 use serde_json::json;
 
-use crate::cluster::{NODES, cluster, everything, talk};
-use crate::lab::{Lab, Process, eventually, finish};
+use super::cluster::{NODES, cluster, everything, talk};
+use super::lab::{Lab, Process, eventually, finish};
 
 /// kube-proxy in nftables mode, and somebody who counts.
 const KUBE_PROXY: &str = "
@@ -141,7 +141,7 @@ fn a_service_is_served_by_the_node_it_was_sent_to_and_answers_may_leave_by_anoth
         table.contains("dnat ip to 10.1.3.10:8080") && !table.contains("172.31.4.22:9090")
     });
     // Its object says where the node takes them.
-    let object = lab.store().join(crate::lab::NAMESPACE).join("routeagents").join("a-w2.yaml");
+    let object = lab.store().join(super::lab::NAMESPACE).join("routeagents").join("a-w2.yaml");
     eventually("w2 says that it takes packets for services", || {
         std::fs::read_to_string(&object).is_ok_and(|text| text.contains("trieste.io/services"))
     });

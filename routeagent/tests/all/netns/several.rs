@@ -14,10 +14,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trieste_control::notice::State;
 
-use crate::between_nodes::{plan, settled};
-use crate::cluster::{NODES, cluster, everything, install, talk};
-use crate::lab::{Lab, Process, eventually};
-use crate::voices::{self, Voice};
+use super::between_nodes::{plan, settled};
+use super::cluster::{NODES, cluster, everything, install, talk};
+use super::lab::{Lab, Process, eventually};
+use super::voices::{self, Voice};
 
 const FIRST: &str = "submariner-cable-a";
 const SECOND: &str = "submariner-cable-a-second";

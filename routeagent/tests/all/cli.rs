@@ -1,7 +1,5 @@
 //! The command line, as a person or a pod meets it. Needs no root.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
-
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 

@@ -1,6 +1,6 @@
 //! Installing, repairing, following and removing.
 
-use crate::lab::{eventually, finish, lab};
+use super::lab::{eventually, finish, lab};
 
 #[test]
 fn a_gateway_node_gets_upstreams_routes_and_a_second_run_plans_nothing() {
@@ -56,7 +56,7 @@ fn uninstalling_leaves_everything_of_others_byte_for_byte() {
 }
 
 /// Things that look like ours in one respect or another.
-fn foreign_state(lab: &crate::lab::Lab) {
+fn foreign_state(lab: &super::lab::Lab) {
     for family in ["-4", "-6"] {
         lab.ip(
             "node",
@@ -290,7 +290,7 @@ fn networks_that_overlap_are_refused_for_the_later_cluster_and_told() {
     assert!(lab.ip("node", &["route", "get", "198.51.100.1"]).contains("dev eth0"));
 }
 
-fn routed(lab: &crate::lab::Lab, network: &str) -> bool {
+fn routed(lab: &super::lab::Lab, network: &str) -> bool {
     // A table that was never written to does not exist, and cannot be asked for.
     lab.everything().contains(&format!("{network} dev submariner table 150"))
 }
@@ -302,8 +302,8 @@ fn the_documented_removal_by_hand_removes_everything() {
     foreign_state(&lab);
     let before = lab.everything();
     lab.agent_once(&["--once"]);
-    let page = include_str!("../../../docs/packet-filter.md");
-    let (_, after_mark) = page.split_once("<!-- run by routeagent/tests/netns -->\n```sh\n").unwrap();
+    let page = include_str!("../../../../docs/packet-filter.md");
+    let (_, after_mark) = page.split_once("<!-- run by routeagent/tests/all/netns -->\n```sh\n").unwrap();
     let (commands, _) = after_mark.split_once("```").unwrap();
 
     lab.run("node", "sh", &["-ec", commands]);

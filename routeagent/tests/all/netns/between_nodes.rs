@@ -3,8 +3,8 @@
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{NODES, cluster, connect_remote, everything, install, put_gateway, talk};
-use crate::lab::{Lab, eventually, finish};
+use super::cluster::{NODES, cluster, connect_remote, everything, install, put_gateway, talk};
+use super::lab::{Lab, eventually, finish};
 
 /// Makes a cluster, or ends the test where it is known that there is no root.
 macro_rules! cluster {

@@ -13,7 +13,7 @@ use trieste_control::notice::message::challenge;
 use trieste_control::notice::{Answer, GatewayKey, SigningKey, Speaker, State, Subscribers, Word};
 use zeroize::Zeroizing;
 
-use crate::lab::Lab;
+use super::lab::Lab;
 
 /// A gateway's voice. Falls silent when it is dropped.
 pub(crate) struct Voice {

@@ -12,8 +12,6 @@
 //!
 //! `cluster.rs` has a cluster of three nodes behind one another's firewalls.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
-
 mod between_nodes;
 mod cluster;
 mod fail_closed;

@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use crate::cluster::{cluster, install};
-use crate::lab::{Lab, eventually};
+use super::cluster::{cluster, install};
+use super::lab::{Lab, eventually};
 
 const NOT_EVEN_VXLAN: &[u8] = b"not even VXLAN";
 

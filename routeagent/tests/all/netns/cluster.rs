@@ -16,7 +16,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::lab::{Lab, NAMESPACE};
+use super::lab::{Lab, NAMESPACE};
 
 /// Host part of the node's address, third octet of its address and of its pods.
 pub(crate) const NODES: [(&str, &str, u8, u8); 3] =
@@ -76,7 +76,7 @@ pub(crate) fn cluster() -> Option<Lab> {
     for place in ["gw1", "w1", "w2", "wan"] {
         lab.run(place, "sysctl", &["-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
     }
-    lab.nft("wan", crate::lab::COUNTING);
+    lab.nft("wan", super::lab::COUNTING);
     connect_remote(&lab, "gw1");
     join(&lab);
     Some(lab)
@@ -116,7 +116,7 @@ pub(crate) fn put_gateway(lab: &Lab, hostname: &str, address: &str, health_check
 /// Makes one pass on every node.
 pub(crate) fn install(lab: &Lab) {
     for (place, hostname, ..) in NODES {
-        crate::lab::finish(&mut lab.agent_on(place, hostname, &["--once"]));
+        super::lab::finish(&mut lab.agent_on(place, hostname, &["--once"]));
     }
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn talk(lab: &Lab, from: &str, to_place: &str, listen: &str, to: &str
     let (listen, to): (SocketAddr, SocketAddr) = (listen.parse().unwrap(), to.parse().unwrap());
     let mut listener = None;
     // A process that another test is just starting may hold the former listener for a moment.
-    crate::lab::eventually(&format!("{listen} is free in {to_place}"), || {
+    super::lab::eventually(&format!("{listen} is free in {to_place}"), || {
         listener = lab.inside(to_place, || TcpListener::bind(listen)).ok();
         listener.is_some()
     });

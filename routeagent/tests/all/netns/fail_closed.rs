@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::cluster::{cluster, install};
-use crate::lab::{Lab, eventually, lab};
+use super::cluster::{cluster, install};
+use super::lab::{Lab, eventually, lab};
 
 const REMOTE4: &str = "10.2.0.5:80";
 const REMOTE6: &str = "[fd00:2::5]:80";
@@ -106,7 +106,7 @@ fn the_node_stays_closed_without_agent_gateway_and_device() {
 fn any_other_node_is_closed_also_where_a_route_leads_out_in_clear() {
     let lab = lab!();
     lab.join();
-    crate::lab::finish(&mut lab.agent_as("a-w1", &["--once"]));
+    super::lab::finish(&mut lab.agent_as("a-w1", &["--once"]));
     assert_refused(&lab, &["node", "pod"]);
 
     // Any route has a better metric than the refusal, and may have been made by anyone. The filter is the second line.

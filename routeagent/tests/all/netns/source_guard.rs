@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use crate::lab::{Lab, eventually, lab};
+use super::lab::{Lab, eventually, lab};
 
 #[test]
 fn a_forged_source_is_dropped_and_counted_and_an_honest_one_passes() {

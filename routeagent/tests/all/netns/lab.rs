@@ -31,7 +31,7 @@ table inet seen {
 /// Makes a lab, or says that the test is skipped: there is no root, and `TRIESTE_NO_ROOT=1` says that this is known.
 macro_rules! lab {
     () => {
-        match $crate::lab::Lab::new() {
+        match $crate::netns::lab::Lab::new() {
             Some(lab) => lab,
             None => return,
         }

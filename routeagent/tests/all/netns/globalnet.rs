@@ -2,8 +2,8 @@
 
 use std::io::ErrorKind;
 
-use crate::fail_closed::{connect, is_routed_to_tun, send};
-use crate::lab::{Lab, eventually, lab};
+use super::fail_closed::{connect, is_routed_to_tun, send};
+use super::lab::{Lab, eventually, lab};
 
 /// An address of the other cluster.
 const REMOTE: &str = "242.2.0.5:80";
