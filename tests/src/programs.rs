@@ -18,12 +18,19 @@ pub fn path(name: &str) -> anyhow::Result<PathBuf> {
             let folder = own.parent().context("this program lies in no folder")?;
             let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/debug");
             // Cargo links a program to where people look for it. Tests lie where it compiles.
-            if folder.ends_with("deps") { vec![target, folder.join("..")] } else { vec![folder.to_owned(), target] }
+            if folder.ends_with("deps") {
+                vec![target, folder.join("..")]
+            } else {
+                vec![folder.to_owned(), target]
+            }
         }
     };
     let paths = candidates.iter().map(|folder| folder.join(name)).collect::<Vec<_>>();
     let found = paths.iter().find(|path| path.is_file()).with_context(|| {
-        format!("{} is not built: run `cargo build --workspace --bins` (or ./dev test, ./dev demo)", paths[0].display())
+        format!(
+            "{} is not built: run `cargo build --workspace --bins` (or ./dev test, ./dev demo)",
+            paths[0].display()
+        )
     })?;
     Ok(found.canonicalize()?)
 }

@@ -1,7 +1,7 @@
 //! Fuzz targets: functions from arbitrary bytes to nothing, which panic when a law is broken.
 //!
 //! They run three ways: over the files of `tests/fuzz/corpus/` and over seeded mutations of them in the ordinary
-//! tests (`tests/fuzz_corpus.rs`), and under libFuzzer with coverage (`tests/fuzz/`, not part of the workspace).
+//! tests (`tests/lab/fuzz_corpus.rs`), and under libFuzzer with coverage (`tests/fuzz/`, not part of the workspace).
 //! A crash that a fuzzer finds becomes a file of the corpus.
 
 mod esp;

@@ -8,7 +8,7 @@
 //! where upstream has none (a newer release may know another state of a connection), and a field is required only if
 //! it is in every release of upstream.
 //!
-//! The files in `control/crds/` are the output of `trieste crds`; the test `control/tests/crds.rs` says when they are
+//! The files in `control/crds/` are the output of `trieste crds`; the test `control/tests/all/crds.rs` says when they are
 //! stale.
 
 mod structural;

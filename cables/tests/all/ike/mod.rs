@@ -1,0 +1,385 @@
+//! Engines in memory: a network that loses, repeats and reorders, under a virtual clock and a seed.
+//!
+//! ```text
+//!   IkeEngine ─ LaneOrder ─▶ ModelLane        packets: SPI, then a number
+//!      │                         │
+//!      └────── datagrams ────────┴──▶ Net: loss, repetition, delay ──▶ the other node
+//! ```
+//!
+//! A [`ModelLane`] takes orders as a lane does and keeps their keys, so that both ends can be compared.
+
+pub(crate) mod two;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use trieste_cables::Site;
+use trieste_cables::ipsec::ike::{EngineConfig, IkeEngine, IkeEvent, Input, PeerConfig, PeerReport};
+use trieste_cables::ipsec::{
+    ChildSa, EspPath, LaneNews, LaneOrder, LanePort, Outbound, Selectors, Spi, link,
+};
+use trieste_packet::{LaneId, Outer};
+use zeroize::Zeroizing;
+
+/// What the network does to datagrams. Probabilities in thousandths.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Faults {
+    pub(crate) loss: u64,
+    pub(crate) repetition: u64,
+    /// Least and most delay in milliseconds: reordering comes of their difference.
+    pub(crate) delay: (u64, u64),
+}
+
+impl Faults {
+    pub(crate) const NONE: Self = Self { loss: 0, repetition: 0, delay: (5, 5) };
+}
+
+/// A child SA that a lane was given.
+#[derive(Debug)]
+pub(crate) struct ModelPair {
+    pub(crate) sa: ChildSa,
+    pub(crate) may_seal: bool,
+    pub(crate) is_retired: bool,
+}
+
+/// A lane as the engine sees it.
+#[derive(Debug)]
+pub(crate) struct ModelLane {
+    port: LanePort,
+    /// Oldest first.
+    pub(crate) pairs: Vec<ModelPair>,
+    pub(crate) path: Option<EspPath>,
+    pub(crate) downs: usize,
+    /// Packets opened and packets that came in for a pair that is not there.
+    pub(crate) opened: u64,
+    pub(crate) lost: u64,
+}
+
+impl ModelLane {
+    fn obey(&mut self) {
+        while let Some(order) = self.port.take() {
+            match order {
+                LaneOrder::Add(sa) => {
+                    self.pairs.retain(|pair| pair.sa.inbound != sa.inbound);
+                    let may_seal = sa.activation == Outbound::Now;
+                    self.pairs.push(ModelPair { sa: *sa, may_seal, is_retired: false });
+                }
+                LaneOrder::Seal(spi) => self.each(spi, |pair| pair.may_seal = true),
+                LaneOrder::Retire(spi) => {
+                    self.each(spi, |pair| pair.is_retired = true);
+                    let gone = self.pairs.iter().find(|pair| pair.sa.inbound == spi);
+                    let Some(selectors) = gone.map(|pair| pair.sa.selectors.clone()) else { continue };
+                    let same = |pair: &&mut ModelPair| !pair.is_retired && pair.sa.selectors == selectors;
+                    let alive = self
+                        .pairs
+                        .iter()
+                        .any(|pair| pair.may_seal && !pair.is_retired && pair.sa.selectors == selectors);
+                    if let (false, Some(heir)) = (alive, self.pairs.iter_mut().rev().find(same)) {
+                        heir.may_seal = true;
+                    }
+                }
+                LaneOrder::Remove(spi) => self.pairs.retain(|pair| pair.sa.inbound != spi),
+                LaneOrder::Path(path) => self.path = Some(path),
+                LaneOrder::Down => self.downs += 1,
+            }
+        }
+    }
+
+    fn each(&mut self, spi: Spi, act: impl Fn(&mut ModelPair)) {
+        self.pairs.iter_mut().filter(|pair| pair.sa.inbound == spi).for_each(act);
+    }
+
+    /// The pair that seals packets of `selectors`: the newest that may.
+    pub(crate) fn sealing(&self, selectors: &Selectors) -> Option<&ModelPair> {
+        self.pairs
+            .iter()
+            .rev()
+            .find(|pair| pair.may_seal && !pair.is_retired && covers(&pair.sa.selectors, selectors))
+    }
+
+    /// Pairs that are neither retired nor removed.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &ModelPair> {
+        self.pairs.iter().filter(|pair| !pair.is_retired)
+    }
+
+    pub(crate) fn tell(&self, news: LaneNews) {
+        self.port.tell(news);
+    }
+}
+
+fn covers(wide: &Selectors, narrow: &Selectors) -> bool {
+    let (local, remote) = (narrow.local.first(), narrow.remote.first());
+    matches!((local, remote), (Some(local), Some(remote)) if wide.covers(local.first, remote.first))
+}
+
+/// A gateway.
+pub(crate) struct Node {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: IkeEngine,
+    pub(crate) lanes: BTreeMap<LaneId, ModelLane>,
+    pub(crate) events: Vec<IkeEvent>,
+    pub(crate) is_dead: bool,
+}
+
+impl Node {
+    pub(crate) fn report(&self, now: Instant) -> PeerReport {
+        self.engine.report(now).into_iter().next().expect("there is a peer")
+    }
+
+    pub(crate) fn lane(&self) -> &ModelLane {
+        self.lanes.values().next().expect("there is a lane")
+    }
+}
+
+/// Whether a datagram of a sender is lost.
+pub(crate) type Filter = Box<dyn FnMut(SocketAddr, &[u8]) -> bool>;
+
+/// Gateways and what is between them.
+pub(crate) struct Net {
+    pub(crate) now: Instant,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) faults: Faults,
+    pub(crate) rng: ChaCha8Rng,
+    wire: BTreeMap<(Instant, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
+    sent: u64,
+    /// Every IKE datagram: when, from whom, and its bytes without the marker.
+    pub(crate) log: Vec<(Instant, SocketAddr, Vec<u8>)>,
+    /// Drops datagrams for which it is true.
+    pub(crate) filter: Option<Filter>,
+    /// Translations: what is sent from the first address seems to come from the second.
+    pub(crate) nat: Vec<(SocketAddr, SocketAddr)>,
+}
+
+impl Net {
+    pub(crate) fn new(seed: u64) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the beginning of virtual time")]
+        let now = Instant::now();
+        Self {
+            now,
+            nodes: Vec::new(),
+            faults: Faults::NONE,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            wire: BTreeMap::new(),
+            sent: 0,
+            log: Vec::new(),
+            filter: None,
+            nat: Vec::new(),
+        }
+    }
+
+    /// Adds a gateway at the private address of `site`; returns its number.
+    pub(crate) fn add(&mut self, ip: &str, config: EngineConfig) -> usize {
+        let address = SocketAddr::new(ip.parse().expect("a test says what is right"), 4500);
+        let engine = self.engine(config);
+        self.nodes.push(Node { address, engine, lanes: BTreeMap::new(), events: Vec::new(), is_dead: false });
+        self.nodes.len() - 1
+    }
+
+    fn engine(&mut self, config: EngineConfig) -> IkeEngine {
+        let rng = ChaCha8Rng::seed_from_u64(self.rng.next_u64());
+        IkeEngine::new(config, Box::new(rng), self.now)
+    }
+
+    /// Kills a gateway and starts it anew, without any cable.
+    pub(crate) fn restart(&mut self, node: usize, config: EngineConfig) {
+        let engine = self.engine(config);
+        let node = &mut self.nodes[node];
+        (node.engine, node.is_dead) = (engine, false);
+        node.lanes.clear();
+        node.events.clear();
+    }
+
+    /// A cable at `node`.
+    pub(crate) fn connect(&mut self, node: usize, config: PeerConfig) {
+        let (to_lane, port, news) = link::link(config.lane);
+        let lane = ModelLane { port, pairs: Vec::new(), path: None, downs: 0, opened: 0, lost: 0 };
+        let id = config.lane;
+        self.nodes[node].lanes.insert(id, lane);
+        self.input(node, Input::Connect(Box::new(config), to_lane, news));
+    }
+
+    pub(crate) fn input(&mut self, node: usize, input: Input) {
+        self.nodes[node].engine.handle_input(input, self.now);
+        self.drain(node);
+    }
+
+    /// Fetches what an engine has made.
+    fn drain(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        // As a worker does that is woken, or that has a packet: orders first.
+        node.lanes.values_mut().for_each(ModelLane::obey);
+        while let Some(event) = node.engine.poll_event() {
+            node.events.push(event);
+        }
+        let mut out = Vec::new();
+        while let Some(transmit) = node.engine.poll_transmit() {
+            out.push(transmit);
+        }
+        let from = node.address;
+        for transmit in out {
+            let payload = transmit.payload;
+            if payload.len() > 4 {
+                self.log.push((self.now, from, payload[4..].to_vec()));
+            }
+            self.send(from, transmit.outer.peer, &payload);
+        }
+    }
+
+    /// Puts a datagram on the wire.
+    pub(crate) fn send(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
+        let is_filtered = self.filter.as_mut().is_some_and(|filter| filter(from, payload));
+        if is_filtered || self.rng.next_u64() % 1000 < self.faults.loss {
+            return;
+        }
+        let copies = if self.rng.next_u64() % 1000 < self.faults.repetition { 2 } else { 1 };
+        let translated = self.nat.iter().find(|(inside, _)| *inside == from);
+        let from = translated.map_or(from, |(_, outside)| *outside);
+        for _ in 0..copies {
+            let (least, most) = self.faults.delay;
+            let delay = least + self.rng.next_u64() % (most - least + 1);
+            self.sent += 1;
+            let key = (self.now + Duration::from_millis(delay), self.sent);
+            self.wire.insert(key, (from, to, payload.to_vec()));
+        }
+    }
+
+    /// Lets time pass.
+    pub(crate) fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        loop {
+            let arrival = self.wire.keys().next().map(|(at, _)| *at);
+            let timers = self.nodes.iter().filter(|node| !node.is_dead);
+            let timer = timers.filter_map(|node| node.engine.poll_timeout()).min();
+            let next = arrival.into_iter().chain(timer).min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            self.now = self.now.max(next);
+            if arrival.is_some_and(|at| at <= self.now) {
+                self.arrive();
+            } else {
+                self.timeouts();
+            }
+        }
+        self.now = end;
+    }
+
+    fn timeouts(&mut self) {
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            if !node.is_dead && node.engine.poll_timeout().is_some_and(|at| at <= self.now) {
+                node.engine.handle_timeout(self.now);
+                let next = node.engine.poll_timeout();
+                assert!(next.is_none_or(|next| next > self.now), "a timer that is not served");
+                self.drain(index);
+            }
+        }
+    }
+
+    fn arrive(&mut self) {
+        let Some((_, (from, to, payload))) = self.wire.pop_first() else { return };
+        let translated = self.nat.iter().find(|(_, outside)| *outside == to);
+        let to = translated.map_or(to, |(inside, _)| *inside);
+        let Some(index) = self.nodes.iter().position(|node| node.address == to && !node.is_dead) else {
+            return;
+        };
+        let outer = Outer { peer: from, local: Some(to.ip()), tos: 0 };
+        match payload.split_first_chunk::<4>() {
+            Some(([0, 0, 0, 0], message)) => {
+                self.input(index, Input::Datagram { message: message.to_vec(), from: outer });
+            }
+            Some((spi, _)) => self.deliver(index, Spi::from_bytes(*spi)),
+            None => {}
+        }
+    }
+
+    /// A packet of a pair comes in.
+    fn deliver(&mut self, index: usize, spi: Spi) {
+        let now = self.now;
+        let Some(lane) = self.nodes[index].lanes.get_mut(&spi.lane()) else { return };
+        lane.obey();
+        match lane.pairs.iter_mut().find(|pair| pair.sa.inbound == spi) {
+            Some(pair) => {
+                pair.may_seal = true;
+                pair.sa.meter.opened(1, 100, now);
+                lane.opened += 1;
+            }
+            None => lane.lost += 1,
+        }
+    }
+
+    /// Sends a packet over the lane, if it can be sealed; says whether it could.
+    pub(crate) fn packet(&mut self, node: usize, lane: LaneId, selectors: &Selectors) -> bool {
+        let now = self.now;
+        let Some(model) = self.nodes[node].lanes.get_mut(&lane) else { return false };
+        model.obey();
+        let (Some(path), Some(pair)) = (model.path, model.sealing(selectors)) else { return false };
+        pair.sa.meter.sealed(1, 100, now);
+        let mut payload = pair.sa.outbound.to_bytes().to_vec();
+        payload.extend_from_slice(&[0; 8]);
+        let to = SocketAddr::new(path.outer.peer.ip(), path.outer.peer.port().max(4500));
+        let from = self.nodes[node].address;
+        self.send(from, to, &payload);
+        true
+    }
+
+    /// What is wrong with the child SAs of two gateways, for one pair of subnets as the first of them sees it: the pairs
+    /// that seal must be known to the other side, with the same keys crosswise.
+    pub(crate) fn check(
+        &self,
+        (a, a_lane): (usize, LaneId),
+        (b, b_lane): (usize, LaneId),
+        selectors: &Selectors,
+    ) -> Result<(), String> {
+        let mirrored = Selectors { local: selectors.remote.clone(), remote: selectors.local.clone() };
+        self.check_one((a, a_lane), (b, b_lane), selectors)?;
+        self.check_one((b, b_lane), (a, a_lane), &mirrored)
+    }
+
+    fn check_one(
+        &self,
+        (a, a_lane): (usize, LaneId),
+        (b, b_lane): (usize, LaneId),
+        selectors: &Selectors,
+    ) -> Result<(), String> {
+        let (from, to) = (&self.nodes[a].lanes[&a_lane], &self.nodes[b].lanes[&b_lane]);
+        let pair = from.sealing(selectors).ok_or_else(|| format!("node {a} cannot seal {selectors}"))?;
+        let other = to.pairs.iter().find(|other| other.sa.inbound == pair.sa.outbound);
+        let other = other.ok_or_else(|| format!("node {b} does not know {}", pair.sa.outbound))?;
+        let are_same = pair.sa.outbound_keys == other.sa.inbound_keys
+            && pair.sa.inbound_keys == other.sa.outbound_keys
+            && pair.sa.inbound == other.sa.outbound
+            && pair.sa.suite == other.sa.suite
+            && pair.sa.has_esn == other.sa.has_esn
+            && pair.sa.selectors.local == other.sa.selectors.remote
+            && pair.sa.selectors.remote == other.sa.selectors.local;
+        if are_same { Ok(()) } else { Err(format!("{:?} and {:?} differ", pair.sa, other.sa)) }
+    }
+}
+
+/// What an Endpoint says.
+pub(crate) fn site(name: &str, ip: &str, subnets: &[&str], settings: &[(&str, &str)]) -> Site {
+    Site {
+        cable_name: name.to_owned(),
+        private_ip: ip.parse().expect("a test says what is right"),
+        subnets: subnets.iter().map(|net| net.parse().expect("a test says what is right")).collect(),
+        backend_config: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+    }
+}
+
+/// A cable from `local` to `remote`.
+pub(crate) fn peer(lane: u32, local: &Site, remote: &Site) -> PeerConfig {
+    PeerConfig {
+        lane: LaneId(lane),
+        name: remote.cable_name.clone(),
+        local: local.clone(),
+        remote: remote.clone(),
+        address: Some(SocketAddr::new(remote.private_ip, 4500)),
+        uses_nat: false,
+    }
+}
+
+pub(crate) fn config(psk: &str) -> EngineConfig {
+    EngineConfig { psk: Zeroizing::new(psk.as_bytes().to_vec()), ..EngineConfig::default() }
+}

@@ -1,0 +1,9 @@
+//! Globalnet's plans on a world that behaves as an API server does: from upstream's recorded objects, and from others.
+
+mod egress;
+mod exports;
+mod properties;
+mod quarrels;
+mod recorded;
+mod run;
+mod world;

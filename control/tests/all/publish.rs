@@ -1,0 +1,311 @@
+//! What a gateway writes about itself.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use trieste_control::api::{
+    ClusterSpec, Endpoint, EndpointSpec, Gateway, HaStatus, Kind, Object, ObjectKey, ObjectMeta,
+    PublishedStatus, Resource, annotation, label,
+};
+use trieste_control::conditions::Conditions;
+use trieste_control::publish::{OwnPod, Publisher, STATUS_LABEL, keep_pod_label, withdraw_from_broker};
+use trieste_control::store::{DirStore, Store, modify};
+
+use crate::memory_store::{Fault, MemoryStore};
+
+const NS: &str = "submariner-operator";
+
+#[tokio::test]
+async fn announcing_is_idempotent_and_takes_the_cluster_over_from_other_gateways() {
+    let lab = Lab::new();
+    let old = lab.publisher("a-gw2");
+    old.announce(&cluster(), &endpoint("a-gw2", "192.0.2.2")).await.unwrap();
+    lab.import_foreign().await;
+
+    let publisher = lab.publisher("a-gw1");
+    publisher.announce(&cluster(), &endpoint("a-gw1", "192.0.2.1")).await.unwrap();
+
+    assert_eq!(lab.names(Kind::Endpoint).await, ["a-submariner-cable-a-192-0-2-1", "b-copy"]);
+    assert_eq!(lab.names(Kind::Cluster).await, ["a"]);
+    let before = lab.store.list(Kind::Endpoint, NS).await.unwrap();
+    publisher.announce(&cluster(), &endpoint("a-gw1", "192.0.2.1")).await.unwrap();
+    assert_eq!(
+        lab.store.list(Kind::Endpoint, NS).await.unwrap(),
+        before,
+        "announcing again changed something"
+    );
+}
+
+#[tokio::test]
+async fn a_new_key_makes_a_new_endpoint_and_new_subnets_change_the_old_one() {
+    let lab = Lab::new();
+    let publisher = lab.publisher("a-gw1");
+    let mut spec = endpoint("a-gw1", "192.0.2.1");
+    publisher.announce(&cluster(), &spec).await.unwrap();
+    let uid = |objects: &[Object]| objects[0].metadata.uid.clone().unwrap();
+    let first = uid(&lab.store.list(Kind::Endpoint, NS).await.unwrap());
+
+    spec.subnets.push("10.9.0.0/16".to_owned());
+    publisher.announce(&cluster(), &spec).await.unwrap();
+    let changed = lab.store.list(Kind::Endpoint, NS).await.unwrap();
+    assert_eq!(uid(&changed), first, "the same endpoint by upstream's rule");
+    assert_eq!(Endpoint::from_object(&changed[0]).unwrap().spec, spec);
+
+    spec.backend_config.insert("publicKey".to_owned(), "another".to_owned());
+    publisher.announce(&cluster(), &spec).await.unwrap();
+    assert_ne!(uid(&lab.store.list(Kind::Endpoint, NS).await.unwrap()), first, "another endpoint");
+}
+
+#[tokio::test]
+async fn the_gateway_object_keeps_others_annotations_and_tells_its_age() {
+    let lab = Lab::new();
+    let publisher = lab.publisher("Node_1");
+    let first = publisher.put_gateway(status(), Timestamp::from_second(1_000).unwrap()).await.unwrap();
+    assert_eq!(first.metadata.name, "node-1");
+    assert_eq!(first.metadata.annotations[annotation::UPDATE_TIMESTAMP], "1000");
+    let add = |object: &mut Object| {
+        object.metadata.annotations.insert(annotation::GLOBAL_IP.to_owned(), "242.0.0.1".to_owned());
+    };
+    modify(&lab.store, &first.key(), add).await.unwrap();
+    let second = publisher.put_gateway(status(), Timestamp::from_second(1_005).unwrap()).await.unwrap();
+    assert_eq!(second.metadata.annotations[annotation::GLOBAL_IP], "242.0.0.1");
+    assert_eq!(second.metadata.annotations[annotation::UPDATE_TIMESTAMP], "1005");
+    assert_eq!(second.metadata.uid, first.metadata.uid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_active_gateway_removes_what_has_not_changed_for_15_seconds_and_never_its_own() {
+    let store = MemoryStore::default();
+    for name in ["dead", "alive", "mute"] {
+        let mut gateway = Gateway::new(NS, name, status()).unwrap();
+        let stamp = if name == "mute" { "yesterday" } else { "99999999999" };
+        gateway.metadata.annotations.insert(annotation::UPDATE_TIMESTAMP.to_owned(), stamp.to_owned());
+        store.put(gateway.to_object());
+    }
+    let publisher = Publisher::new(store.clone(), NS, "a", "own");
+    let keeper = tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+    for _ in 0..7 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let beat =
+            |object: &mut Object| drop(object.metadata.annotations.insert("x".to_owned(), "y".to_owned()));
+        store.edit(Kind::Gateway, "alive", beat);
+    }
+    assert_eq!(store.names(Kind::Gateway), ["alive", "dead", "mute", "own"]);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(store.names(Kind::Gateway), ["alive", "own"]);
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_of_the_api_nothing_is_removed_before_15_seconds_and_a_passive_one_removes_nothing() {
+    for (ha_status, left) in [(HaStatus::Active, vec!["own"]), (HaStatus::Passive, vec!["gw2", "own"])] {
+        let store = MemoryStore::default();
+        store.put(Gateway::new(NS, "gw2", status()).unwrap().to_object());
+        let publisher = Publisher::new(store.clone(), NS, "a", "own");
+        let status = move || PublishedStatus { ha_status, ..status() };
+        let keeper =
+            tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        store.set_fault(Fault::Fails);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        store.set_fault(Fault::None);
+        store.break_watches();
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        assert_eq!(store.names(Kind::Gateway), ["gw2", "own"]);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(store.names(Kind::Gateway), left);
+        keeper.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_gateway_costs_the_api_one_write_in_five_seconds() {
+    let store = MemoryStore::default();
+    let publisher = Publisher::new(store.clone(), NS, "a", "own");
+    let keeper = tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.take_log(), ["watch Gateway", "create Gateway submariner-operator/own"]);
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(store.take_log(), vec!["update Gateway submariner-operator/own"; 10]);
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_is_not_held_up_by_an_api_that_hangs() {
+    let store = MemoryStore::default();
+    store.set_fault(Fault::Hangs);
+    let publisher = Publisher::new(store, NS, "a", "own");
+    let start = tokio::time::Instant::now();
+    publisher.keep_gateway(status, tokio::time::sleep(Duration::from_secs(3))).await;
+    assert_eq!(start.elapsed(), Duration::from_secs(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_labels_follow_the_state_and_are_put_right_when_somebody_changes_them() {
+    let (store, keeper, sender, conditions) = labelled_pod_bed();
+    sleep_a_second().await;
+    assert_eq!(pod_status(&store), "passive");
+    sender.send_replace(HaStatus::Active);
+    sleep_a_second().await;
+    assert_eq!(pod_status(&store), "active");
+    store.edit(Kind::Pod, "gw", |pod| pod.metadata.labels.clear());
+    sleep_a_second().await;
+    assert_eq!(pod_status(&store), "active");
+    assert!(conditions.list().is_empty());
+    store.take_log();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(store.take_log(), Vec::<String>::new(), "what is right costs nothing");
+    drop(sender);
+    keeper.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_cannot_be_written_is_one_condition_and_ever_slower_tries_until_it_can() {
+    let (store, keeper, sender, conditions) = labelled_pod_bed();
+    sleep_a_second().await;
+    store.set_fault(Fault::Fails);
+    sender.send_replace(HaStatus::Active);
+    store.take_log();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(store.take_log().len() < 60);
+    let [condition] = &conditions.list()[..] else { panic!("{:?}", conditions.list()) };
+    assert_eq!(
+        (condition.name.as_str(), condition.subject.as_str()),
+        ("PodNotLabelled", "Pod submariner-operator/gw")
+    );
+    assert!(condition.message.contains("the API is away"), "{}", condition.message);
+    store.set_fault(Fault::None);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(pod_status(&store), "active");
+    assert!(conditions.list().is_empty());
+    keeper.abort();
+}
+
+#[tokio::test]
+async fn without_a_pod_there_is_nothing_to_label() {
+    let own = OwnPod { namespace: NS.to_owned(), name: None, node: "n".to_owned() };
+    let (_sender, receiver) = watch::channel(HaStatus::Passive);
+    keep_pod_label(MemoryStore::default(), own, receiver, Conditions::new()).await;
+}
+
+#[tokio::test]
+async fn a_gateway_object_is_kept_at_once_and_removed_at_the_end() {
+    let lab = Lab::new();
+    let publisher = lab.publisher("a-gw1");
+    let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+    let stop = async { drop(receiver.await) };
+    let keeper = publisher.keep_gateway(status, stop);
+    let check = async {
+        let key = ObjectKey::new(Kind::Gateway, NS, "a-gw1");
+        while lab.store.get(&key).await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(sender);
+    };
+    let both = futures::future::join(keeper, check);
+    tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
+    assert_eq!(lab.names(Kind::Gateway).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn withdrawing_leaves_nothing_here_and_only_others_on_the_broker() {
+    let lab = Lab::new();
+    let publisher = lab.publisher("a-gw1");
+    publisher.announce(&cluster(), &endpoint("a-gw1", "192.0.2.1")).await.unwrap();
+    publisher.put_gateway(status(), Timestamp::now()).await.unwrap();
+    lab.import_foreign().await;
+    withdraw_from_broker(&lab.store, NS, "b").await.unwrap();
+    assert_eq!(lab.names(Kind::Endpoint).await, ["a-submariner-cable-a-192-0-2-1"]);
+    publisher.withdraw().await.unwrap();
+    publisher.withdraw().await.unwrap();
+    for kind in Kind::SUBMARINER.into_iter().filter(|kind| kind.is_namespaced()) {
+        assert_eq!(lab.names(kind).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_host_or_cluster_without_a_name_is_an_error_that_names_the_field() {
+    let lab = Lab::new();
+    let error = lab.publisher("---").put_gateway(status(), Timestamp::now()).await.unwrap_err();
+    assert!(error.to_string().contains("metadata.name"), "{error}");
+    let nameless = ClusterSpec::new("", &[], &[]);
+    let error = lab.publisher("x").announce(&nameless, &endpoint("x", "192.0.2.1")).await.unwrap_err();
+    assert!(error.to_string().contains("spec.cluster_id"), "{error}");
+}
+
+fn labelled_pod_bed() -> (MemoryStore, JoinHandle<()>, watch::Sender<HaStatus>, Conditions) {
+    let store = MemoryStore::default();
+    store.put(Object::new(Kind::Pod, ObjectMeta::new(NS, "gw")));
+    let own = OwnPod { namespace: NS.to_owned(), name: Some("gw".to_owned()), node: "a-gw1".to_owned() };
+    let (sender, receiver) = watch::channel(HaStatus::Passive);
+    let conditions = Conditions::new();
+    let keeper = tokio::spawn(keep_pod_label(store.clone(), own, receiver, conditions.clone()));
+    (store, keeper, sender, conditions)
+}
+
+fn pod_status(store: &MemoryStore) -> String {
+    store.peek(Kind::Pod, "gw").unwrap().metadata.labels[STATUS_LABEL].clone()
+}
+
+async fn sleep_a_second() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+struct Lab {
+    _root: TempDir,
+    store: DirStore,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let store = DirStore::open(root.path()).unwrap();
+        Self { _root: root, store }
+    }
+
+    fn publisher(&self, hostname: &str) -> Publisher<DirStore> {
+        Publisher::new(self.store.clone(), NS, "a", hostname)
+    }
+
+    async fn import_foreign(&self) {
+        let mut copy =
+            Endpoint::new(NS, EndpointSpec { cluster_id: "b".to_owned(), ..endpoint("b-gw1", "192.0.2.9") });
+        let copy = copy.as_mut().unwrap();
+        copy.metadata.name = "b-copy".to_owned();
+        copy.metadata.labels.insert(label::CLUSTER_ID.to_owned(), "b".to_owned());
+        self.store.create(copy.to_object()).await.unwrap();
+    }
+
+    async fn names(&self, kind: Kind) -> Vec<String> {
+        self.store.list(kind, NS).await.unwrap().into_iter().map(|object| object.metadata.name).collect()
+    }
+}
+
+fn cluster() -> ClusterSpec {
+    ClusterSpec::new("a", &["100.1.0.0/16".parse().unwrap()], &["10.1.0.0/16".parse().unwrap()])
+}
+
+fn endpoint(hostname: &str, private_ip: &str) -> EndpointSpec {
+    EndpointSpec {
+        cluster_id: "a".to_owned(),
+        cable_name: format!("submariner-cable-a-{}", private_ip.replace('.', "-")),
+        hostname: hostname.to_owned(),
+        subnets: vec!["100.1.0.0/16".to_owned(), "10.1.0.0/16".to_owned()],
+        private_ip: private_ip.to_owned(),
+        backend: "wireguard".to_owned(),
+        ..EndpointSpec::default()
+    }
+}
+
+fn status() -> PublishedStatus {
+    let gateway: Gateway = serde_json::from_value(serde_json::json!({
+        "metadata": {},
+        "status": {"version": "1", "haStatus": HaStatus::Active, "localEndpoint": endpoint("a-gw1", "192.0.2.1"),
+            "statusFailure": "", "connections": []},
+    }))
+    .unwrap();
+    gateway.status
+}

@@ -1,0 +1,9 @@
+//! Tests of devices and sockets against the kernel, in namespaces. Most need root.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod esp;
+mod support;
+mod tcp;
+mod tun;
+mod udp;
+mod udp_routes;

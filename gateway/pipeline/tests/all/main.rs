@@ -1,0 +1,13 @@
+//! Tests of whole lines joined back to back, and simulations of several gateways.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod globalnet;
+mod health;
+mod line;
+mod paths;
+mod probes;
+mod services;
+mod several_sim;
+mod siblings;
+mod support;
+mod watching;

@@ -1,0 +1,388 @@
+//! Faults on real clusters: what each costs the packets between pods of two clusters, and that nothing of them is seen in
+//! clear on the underlay meanwhile.
+//!
+//! ```text
+//!   east-3 worker, pod ─┐                                  ┌─ west-2 worker, pod
+//!                       ├─ east-2 gateway (leads) ══ west-1 ┤
+//!                       └─ east-1 gateway         ══        ┘
+//! ```
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use trieste_tests::clusters::{
+    Cluster, ClusterSet, ClusterShape, MEMBER, Node, Pod, PodFlow, PodShape, ProxyMode, Witness, seen_within,
+    worst,
+};
+use trieste_tests::guard::root_test;
+use trieste_tests::kubernetes::Cost;
+use trieste_tests::lab::Lab;
+
+const GATEWAY: &str = "submariner-gateway";
+const ROUTE_AGENT: &str = "submariner-routeagent";
+
+/// How long anything may take until it is well again.
+const WELL: Duration = Duration::from_secs(60);
+
+/// How long a node's network may be other than its route agent wants it, a new container's start included.
+const REPAIRED: Duration = Duration::from_secs(30);
+
+/// The longest gap that is allowed where nothing on the path of packets ends: a busy machine's pauses.
+const NOTHING: Duration = Duration::from_millis(500);
+/// Where a process on the path is started anew, or another gateway takes over, one by one in an upgrade: under a second
+/// when the machine has nothing else to do.
+const HANDOVER: Duration = Duration::from_secs(3);
+/// Where pods have no device for a second, and find their node again.
+const PLUGIN: Duration = Duration::from_secs(10);
+
+#[test]
+fn faults_cost_what_the_documentation_says_and_nothing_is_seen_in_clear() {
+    let Some(_turn) = root_test("faults_cost_what_the_documentation_says_and_nothing_is_seen_in_clear")
+    else {
+        return;
+    };
+    let clock = Instant::now();
+    let lab = Lab::new().unwrap();
+    let set = joined(&lab);
+    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
+    let bed = Bed::new(&lab, &set, east, west);
+    eprintln!("flows run after {:.1?}", clock.elapsed());
+    for cluster in [east, west] {
+        assert!(
+            seen_within(&lab, &set.clusters, cluster).unwrap() > 0,
+            "the capture does not see the marker"
+        );
+    }
+    let mut table = Table::default();
+
+    let worker = east.node(3);
+    bed.agents_die(&mut table);
+    bed.rules_are_flushed(&mut table);
+    bed.the_network_plugin_starts_anew(&mut table);
+    bed.gateways_die(&mut table);
+    bed.the_label_moves(&mut table);
+    bed.a_node_is_drained(&mut table);
+    bed.images_are_exchanged(&mut table);
+    eprintln!("faults without reboots done after {:.1?}", clock.elapsed());
+    bed.the_gateway_node_reboots(&mut table);
+    bed.a_worker_reboots(worker, &mut table);
+    table.print();
+    eprintln!("done after {:.1?}", clock.elapsed());
+}
+
+/// East with three nodes, west with two; gateways are chosen by their labels before the join.
+fn joined(lab: &Lab) -> ClusterSet {
+    let east = ClusterShape::new("east", 1).with_nodes(3).with_proxy(ProxyMode::Iptables);
+    let set = ClusterSet::bare(lab, &[east, ClusterShape::new("west", 2)]).unwrap();
+    label(set.clusters.cluster("east"), "east-2", true);
+    label(set.clusters.cluster("west"), "west-1", true);
+    set.deploy_broker().unwrap();
+    for cluster in set.clusters.all() {
+        set.join(cluster).unwrap();
+    }
+    set
+}
+
+fn label(cluster: &Cluster, node: &str, is_gateway: bool) {
+    let node = cluster.nodes().iter().find(|known| known.name() == node).unwrap();
+    cluster.label_gateway(node, is_gateway).unwrap();
+}
+
+struct Bed<'a> {
+    lab: &'a Lab,
+    set: &'a ClusterSet,
+    east: &'a Cluster,
+    /// The pod on west's worker.
+    far: Pod,
+    /// Both directions, both families; between workers.
+    flows: Vec<PodFlow>,
+}
+
+impl<'a> Bed<'a> {
+    fn new(lab: &'a Lab, set: &'a ClusterSet, east: &'a Cluster, west: &'a Cluster) -> Self {
+        // One on each node: without any, a node has no bridge, and no address that health checks could use.
+        let on = |cluster: &Cluster| -> Vec<Pod> {
+            let shapes: Vec<_> = cluster
+                .nodes()
+                .iter()
+                .map(|node| PodShape::on(node, &format!("on-{}", node.name())))
+                .collect();
+            cluster.start_pods(&shapes).unwrap()
+        };
+        let (in_east, in_west) = (on(east), on(west));
+        let (near, far) = (&in_east[2], &in_west[1]);
+        let flows = vec![PodFlow::start(near, far, 0).unwrap(), PodFlow::start(far, near, 1).unwrap()];
+        let bed = Self { lab, set, east, far: far.clone(), flows };
+        label(east, "east-1", true);
+        bed.wait_well();
+        assert_eq!(bed.leader(), "east-2");
+        bed
+    }
+
+    /// The node whose gateway leads.
+    fn leader(&self) -> String {
+        self.east.wait("one gateway that leads", WELL, || self.east.leader()).unwrap()
+    }
+
+    fn node(&self, name: &str) -> &'a Node {
+        self.east.nodes().iter().find(|node| node.name() == name).unwrap()
+    }
+
+    /// Everything runs, but for what is on nodes that are off, and packets pass.
+    fn wait_well(&self) {
+        let is_whole = |cluster: &&Cluster| cluster.nodes().iter().all(Node::is_on);
+        for cluster in self.set.clusters.all().iter().filter(is_whole) {
+            for daemon in [GATEWAY, ROUTE_AGENT] {
+                cluster.wait_rollout(MEMBER, &format!("daemonset/{daemon}")).unwrap();
+            }
+            cluster.wait("the gateways to be ready", WELL, || cluster.gateways_carry()).unwrap();
+        }
+        for flow in &self.flows {
+            flow.wait_through(WELL).unwrap();
+        }
+    }
+
+    /// Every route agent of east that is on finds the network of its node as it should be.
+    fn wait_repaired(&self) {
+        std::thread::scope(|scope| {
+            for node in self.east.nodes().iter().filter(|node| node.is_on()) {
+                scope.spawn(|| {
+                    let what = format!("the route agent of {} to plan nothing", node.name());
+                    self.east.wait(&what, REPAIRED, || self.plans_nothing(node)).unwrap();
+                });
+            }
+        });
+    }
+
+    fn plans_nothing(&self, node: &Node) -> anyhow::Result<()> {
+        let path = format!(
+            "/api/v1/namespaces/{MEMBER}/pods?labelSelector=app%3D{ROUTE_AGENT}&fieldSelector=spec.nodeName%3D{}",
+            node.name()
+        );
+        let pods = self.east.client().list(&path)?;
+        let pod = pods.iter().find(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        let name = pod.and_then(|pod| pod["metadata"]["name"].as_str()).context("it has no pod")?;
+        // Not by the Service: where somebody has flushed all rules, kube-proxy takes half a minute to make its own again.
+        let api = format!("KUBERNETES_SERVICE_HOST={}", self.east.api());
+        let exec = ["exec", "-n", MEMBER, name, "-c", ROUTE_AGENT, "--", "env", &api];
+        let dry_run = ["KUBERNETES_SERVICE_PORT=6443", "trieste-routeagent", "--dry-run"];
+        let said = self.east.kubectl(&[&exec[..], &dry_run].concat())?.success()?;
+        anyhow::ensure!(said.lines().any(|line| line == "nothing to change"), "{said}");
+        Ok(())
+    }
+
+    /// Breaks something, waits until all is well, and notes what it cost.
+    fn fault(&self, table: &mut Table, name: &str, bar: Duration, breaking: impl FnOnce()) {
+        self.fault_for(table, name, bar, &self.flows, || {
+            breaking();
+            // Until controllers and the kubelet have seen it: before, everything still looks well.
+            std::thread::sleep(Duration::from_secs(1));
+            self.wait_repaired();
+            self.wait_well();
+        });
+    }
+
+    fn fault_for(
+        &self,
+        table: &mut Table,
+        name: &str,
+        bar: Duration,
+        flows: &[PodFlow],
+        work: impl FnOnce(),
+    ) {
+        let witness = Witness::start(self.lab, &self.set.clusters, flows).unwrap();
+        work();
+        let costs = witness.finish().unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        let cost = worst(&costs).unwrap();
+        table.add(name, cost);
+        assert!(cost.longest_gap <= bar, "{name}: {costs:?}, the bar is {bar:?}");
+    }
+
+    /// Deletes the pod of a DaemonSet on this node, as an administrator does it.
+    fn delete_pod(&self, app: &str, node: &str) {
+        let selector = format!("--selector=app={app}");
+        let on = format!("--field-selector=spec.nodeName={node}");
+        let words = ["delete", "pod", "-n", MEMBER, &selector, &on];
+        let said = self.east.kubectl(&words).unwrap().success().unwrap();
+        assert!(said.contains("deleted"), "{said}");
+    }
+
+    fn agents_die(&self, table: &mut Table) {
+        for (place, node) in [("worker", "east-3".to_owned()), ("leader's node", self.leader())] {
+            let name = format!("route agent killed, {place}");
+            self.fault(table, &name, NOTHING, || {
+                self.node(&node).exec(&["pkill", "-KILL", "-x", "trieste-routeag"]).unwrap();
+            });
+        }
+    }
+
+    fn rules_are_flushed(&self, table: &mut Table) {
+        for (place, node) in [("worker", "east-3".to_owned()), ("leader's node", self.leader())] {
+            let node = self.node(&node);
+            let tables = || -> Vec<String> {
+                let all = node.exec(&["nft", "list", "tables"]).unwrap();
+                all.lines().filter(|line| line.contains("trieste")).map(str::to_owned).collect()
+            };
+            let before = tables();
+            assert!(!before.is_empty());
+            self.fault(table, &format!("nft flush ruleset, {place}"), NOTHING, || {
+                node.exec(&["nft", "flush", "ruleset"]).unwrap();
+                self.east
+                    .wait("the tables to be back", WELL, || {
+                        anyhow::ensure!(tables() == before, "{:?} of {before:?}", tables());
+                        Ok(())
+                    })
+                    .unwrap();
+            });
+        }
+    }
+
+    /// As a plugin that is installed anew does it: other configuration, its bridge made again, pods plugged in again.
+    fn the_network_plugin_starts_anew(&self, table: &mut Table) {
+        for (place, node) in [("worker", "east-3".to_owned()), ("leader's node", self.leader())] {
+            let node = self.node(&node);
+            let newcomer = format!("new-{}", node.name());
+            self.fault(table, &format!("network plugin started anew, {place}"), PLUGIN, || {
+                node.exec(&["sh", "-ec", RESTART_PLUGIN]).unwrap();
+                self.east.start_pod(PodShape::on(node, &newcomer)).unwrap();
+            });
+        }
+    }
+
+    fn gateways_die(&self, table: &mut Table) {
+        let leader = self.leader();
+        self.fault(table, "leading gateway killed, comes back on its node", HANDOVER, || {
+            self.node(&leader).exec(&["pkill", "-KILL", "-x", "trieste-gateway"]).unwrap();
+        });
+        let leader = self.leader();
+        self.fault(table, "leader's pod deleted, another is active", HANDOVER, || {
+            self.delete_pod(GATEWAY, &leader);
+        });
+    }
+
+    fn the_label_moves(&self, table: &mut Table) {
+        let old = self.leader();
+        self.fault(table, "gateway label removed from its node", HANDOVER, || {
+            label(self.east, &old, false);
+            self.wait_other(&old);
+        });
+        self.fault(table, "gateway label given back", NOTHING, || label(self.east, &old, true));
+    }
+
+    fn wait_other(&self, old: &str) {
+        self.east
+            .wait("another gateway to lead", WELL, || {
+                anyhow::ensure!(self.leader() != old, "{old} is");
+                Ok(())
+            })
+            .unwrap();
+    }
+
+    fn a_node_is_drained(&self, table: &mut Table) {
+        let leader = self.leader();
+        self.fault(table, "leader's node drained, its gateway deleted", HANDOVER, || {
+            let words = ["drain", &leader, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
+            self.east.kubectl(&words).unwrap().success().unwrap();
+            self.delete_pod(GATEWAY, &leader);
+        });
+        self.east.kubectl(&["uncordon", &leader]).unwrap().success().unwrap();
+        let pod = format!("on-{leader}");
+        self.east.start_pod(PodShape::on(self.node(&leader), &pod)).unwrap();
+    }
+
+    /// The same image under a new tag, as after an upgrade.
+    fn images_are_exchanged(&self, table: &mut Table) {
+        for (daemon, bar) in [(GATEWAY, HANDOVER), (ROUTE_AGENT, NOTHING)] {
+            let path = format!("/apis/apps/v1/namespaces/{MEMBER}/daemonsets/{daemon}");
+            let object = self.east.client().get(&path).unwrap();
+            let old =
+                object["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
+            let new = "localhost/trieste:upgraded";
+            for node in self.east.nodes() {
+                node.exec(&["ctr", "-n", "k8s.io", "images", "tag", "--force", &old, new]).unwrap();
+            }
+            self.fault(table, &format!("rolling update, {daemon}"), bar, || {
+                let image = format!("{daemon}={new}");
+                let target = format!("daemonset/{daemon}");
+                let words = ["set", "image", "-n", MEMBER, &target, &image];
+                self.east.kubectl(&words).unwrap().success().unwrap();
+            });
+        }
+    }
+
+    fn the_gateway_node_reboots(&self, table: &mut Table) {
+        // The broker is on the other gateway's node.
+        if self.leader() == "east-1" {
+            label(self.east, "east-1", false);
+            self.wait_other("east-1");
+            label(self.east, "east-1", true);
+            self.wait_well();
+        }
+        let node = self.east.node(2);
+        self.fault(table, "leader's node lost, another is active", HANDOVER, || {
+            node.kill().unwrap();
+            for flow in &self.flows {
+                flow.wait_through(WELL).unwrap();
+            }
+        });
+        self.fault(table, "that node is back", NOTHING, || {
+            node.start().unwrap();
+            self.east.wait_node(node, true, WELL).unwrap();
+        });
+    }
+
+    /// Its pods are other ones afterwards: what counts is others' packets, and that the new ones get through.
+    fn a_worker_reboots(&self, worker: &Node, table: &mut Table) {
+        let other = self.east.pod("default", "on-east-1").unwrap();
+        let flows =
+            [PodFlow::start(&self.far, &other, 0).unwrap(), PodFlow::start(&other, &self.far, 1).unwrap()];
+        self.fault_for(table, "worker rebooted: pods of other nodes", NOTHING, &flows, || {
+            worker.kill().unwrap();
+            worker.start().unwrap();
+            self.east.wait_ready().unwrap();
+            self.wait_repaired();
+        });
+        let clock = Instant::now();
+        let own = self.east.start_pod(PodShape::on(worker, "after")).unwrap();
+        let _through = PodFlow::start(&self.far, &own, 0).unwrap();
+        eprintln!("a pod on the rebooted worker is reached {:.1?} after the node was ready", clock.elapsed());
+    }
+}
+
+/// What is plugged into the bridge is plugged in again once there is a new one. It keeps its link address: pods would use
+/// the former one until their neighbour entries are too old, whatever anybody does.
+const RESTART_PLUGIN: &str = "
+    touch /etc/cni/net.d/10-lab.conflist
+    ports=$(ls /sys/class/net/cni0/brif)
+    addresses=$(ip -o addr show dev cni0 scope global | awk '{print $4}')
+    mac=$(cat /sys/class/net/cni0/address)
+    ip link del cni0
+    sleep 1
+    ip link add cni0 address $mac type bridge
+    for address in $addresses; do ip addr add $address dev cni0 $(case $address in *:*) echo nodad ;; esac); done
+    ip link set cni0 up
+    for port in $ports; do ip link set $port master cni0; bridge link set dev $port hairpin on; done";
+
+/// What is printed at the end.
+#[derive(Default)]
+struct Table(Vec<(String, Cost)>);
+
+impl Table {
+    fn add(&mut self, name: &str, cost: Cost) {
+        eprintln!("{}", line(name, &cost));
+        self.0.push((name.to_owned(), cost));
+    }
+
+    fn print(&self) {
+        eprintln!("\n| fault | all well again after | packets | lost | longest gap |\n|---|---|---|---|---|");
+        for (name, cost) in &self.0 {
+            eprintln!("{}", line(name, cost));
+        }
+    }
+}
+
+fn line(name: &str, cost: &Cost) -> String {
+    let gap = cost.longest_gap.as_millis();
+    let late = if cost.late > 0 { format!(" ({} late)", cost.late) } else { String::new() };
+    format!("| {name} | {:.1} s | {} | {}{late} | {gap} ms |", cost.took.as_secs_f64(), cost.sent, cost.lost)
+}

@@ -1,0 +1,219 @@
+//! Nothing stays: whatever is installed on real clusters is taken away again, also when a command was killed on its way.
+
+mod rights;
+
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+use trieste_deploy::objects::names::{BROKER_NAMESPACE, GATEWAY_LABEL};
+use trieste_tests::clusters::{Cluster, ClusterSet, ClusterShape, Footprint, MEMBER, Node, PodShape};
+use trieste_tests::command::Run;
+use trieste_tests::daemon::Daemon;
+use trieste_tests::guard::root_test;
+use trieste_tests::lab::Lab;
+use trieste_tests::wait::eventually;
+
+/// Longer than any step of a command takes.
+const STEP: Duration = Duration::from_secs(120);
+
+#[test]
+fn nothing_stays() {
+    let Some(_turn) = root_test("nothing_stays") else { return };
+    let clock = Instant::now();
+    let done = |what: &str| eprintln!("{:.1?}: {what}", clock.elapsed());
+    let lab = Lab::new().unwrap();
+    let set = ClusterSet::bare(&lab, &ClusterShape::two()).unwrap();
+    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
+    for cluster in [east, west] {
+        let shapes = cluster.nodes().iter().map(|node| PodShape::on(node, &format!("on-{}", node.name())));
+        cluster.start_pods(&shapes.collect::<Vec<_>>()).unwrap();
+    }
+    let before = [east, west].map(|cluster| Footprint::of(cluster).unwrap());
+    done("up");
+    set.deploy_broker().unwrap();
+    let with_broker = Footprint::of(east).unwrap();
+
+    let mut faults = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| join_balanced(&set, east));
+        for moment in JOIN {
+            killed(&lab, &join(&set, west), moment);
+            uninstall(&set, west);
+            faults.extend(differences(moment, &before[1], west));
+            faults.extend(left_of_west(&with_broker, east));
+            done(&format!("join killed after {moment:?}"));
+        }
+    });
+    set.join(west).unwrap();
+    done("joined");
+    use_everything(&set);
+    done("used");
+
+    let away = Paused::kubelet(east.node(2));
+    crash(west);
+    for moment in UNINSTALL {
+        killed(&lab, &alone(&set, west), moment);
+    }
+    uninstall_alone(&set, west);
+    faults.extend(differences("uninstall", &before[1], west));
+    done("west has left");
+    east.wait_node(east.node(2), false, STEP).unwrap();
+    let text = refused(&set, east);
+    assert!(
+        text.contains("were not cleaned: east-2;") && text.contains("repeat trieste uninstall"),
+        "{text}"
+    );
+    away.resume();
+    east.wait_node(east.node(2), true, STEP).unwrap();
+    uninstall(&set, east);
+    faults.extend(differences("uninstall", &before[0], east));
+    faults.extend(rights::faults(&[east, west]));
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    done("all");
+}
+
+/// Moments in which a command is killed: what it says when a step begins.
+const UNINSTALL: [&str; 3] = ["Cleaning the gateway nodes", "Leaving the broker", "Cleaning all nodes"];
+
+const JOIN: [&str; 3] = ["Creating the account", "Deploying the gateway", "Waiting for the gateway"];
+
+fn join(set: &ClusterSet, cluster: &Cluster) -> Run {
+    let nets: Vec<_> = cluster.pod_nets().iter().map(ToString::to_string).collect();
+    set.trieste(cluster).args(["join", "broker-info.subm", "--air-gapped", "--clustercidr", &nets.join(",")])
+}
+
+/// Runs a command and kills it as soon as it says that a step is done.
+fn killed(lab: &Lab, command: &Run, moment: &str) {
+    let daemon = Daemon::start(lab, &format!("killed after {moment}").replace(' ', "-"), command).unwrap();
+    daemon.wait_log(moment, STEP).unwrap();
+    daemon.kill().unwrap();
+}
+
+/// Ends the programs of every node, without any farewell.
+fn crash(cluster: &Cluster) {
+    for node in cluster.nodes() {
+        let programs = node.exec(&["sh", "-c", "pgrep -x 'trieste-gateway|trieste-routea' || true"]).unwrap();
+        for id in programs.split_whitespace() {
+            node.exec(&["kill", "-KILL", id]).unwrap();
+        }
+    }
+}
+
+/// The kubelet of a node that does not answer; its pods go on.
+struct Paused<'a> {
+    node: &'a Node,
+    ids: Vec<String>,
+}
+
+impl<'a> Paused<'a> {
+    fn kubelet(node: &'a Node) -> Self {
+        let found = node.exec(&["pgrep", "-f", "^trieste-kubernetes kubelet"]).unwrap();
+        let paused = Self { node, ids: found.split_whitespace().map(str::to_owned).collect() };
+        paused.signal("-STOP");
+        paused
+    }
+
+    fn resume(self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        for id in &self.ids {
+            self.node.exec(&["kill", signal, id]).unwrap();
+        }
+    }
+}
+
+/// With a load balancer, whose Service a gateway reads: not in an air-gapped deployment.
+fn join_balanced(set: &ClusterSet, cluster: &Cluster) {
+    let nets: Vec<_> = cluster.pod_nets().iter().map(ToString::to_string).collect();
+    set.join_with(cluster, &["--load-balancer", "--clustercidr", &nets.join(",")]).unwrap();
+}
+
+/// Does what needs rights: traffic, a gateway that is made anew, the gateway on another node, every diagnosis.
+fn use_everything(set: &ClusterSet) {
+    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
+    let (client, server) =
+        (east.pod("default", "on-east-2").unwrap(), west.pod("default", "on-west-2").unwrap());
+    let reach = |when: &str| {
+        east.wait(when, STEP, || {
+            server.responders().into_iter().try_for_each(|to| client.tcp(to, 64).map(drop))
+        })
+        .unwrap();
+    };
+    reach("joined");
+    let path = |node: usize| format!("/api/v1/nodes/{}", east.node(node).name());
+    let label = |node: usize, value: &str| {
+        east.client().patch(&path(node), &json!({"metadata": {"labels": {GATEWAY_LABEL: value}}})).unwrap();
+    };
+    let is_gateway = east.client().get(&path(1)).unwrap()["metadata"]["labels"][GATEWAY_LABEL] == "true";
+    let (first, second) = if is_gateway { (1, 2) } else { (2, 1) };
+    label(second, "true");
+    east.wait_rollout(MEMBER, "daemonset/submariner-gateway").unwrap();
+    let pods = format!("/api/v1/namespaces/{MEMBER}/pods");
+    for pod in east.wait_pods(MEMBER, "gateway.submariner.io/status=active").unwrap() {
+        east.client().delete(&format!("{pods}/{}", pod["metadata"]["name"].as_str().unwrap())).unwrap();
+    }
+    east.wait_rollout(MEMBER, "daemonset/submariner-gateway").unwrap();
+    reach("a gateway was made anew");
+    label(first, "false");
+    east.wait_rollout(MEMBER, "daemonset/submariner-gateway").unwrap();
+    reach("the gateway has moved");
+    // What it finds is other tests' matter.
+    set.trieste(east).args(["diagnose", "all"]).timeout(STEP).output().unwrap();
+    for words in [["show", "gateways"].as_slice(), &["gather", "--dir", "gathered"]] {
+        let output = set.trieste(east).args(words).timeout(STEP).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}{}", output.stdout, output.stderr);
+    }
+}
+
+fn uninstalling(set: &ClusterSet, cluster: &Cluster) -> Run {
+    set.trieste(cluster).args(["uninstall", "--yes"])
+}
+
+fn uninstall(set: &ClusterSet, cluster: &Cluster) {
+    let clock = Instant::now();
+    set.uninstall(cluster).unwrap();
+    eprintln!("{} has left within {:.1?}", cluster.name(), clock.elapsed());
+}
+
+/// Without the join file: by the member's own token.
+fn alone(set: &ClusterSet, cluster: &Cluster) -> Run {
+    cluster.command(set.program()).args(["uninstall", "--yes"])
+}
+
+fn uninstall_alone(set: &ClusterSet, cluster: &Cluster) {
+    let output = alone(set, cluster).timeout(STEP * 2).output().unwrap();
+    assert!(output.status.success(), "{}{}", output.stdout, output.stderr);
+}
+
+/// What an uninstall says that does not come to an end.
+fn refused(set: &ClusterSet, cluster: &Cluster) -> String {
+    let output = uninstalling(set, cluster).timeout(STEP * 2).output().unwrap();
+    assert!(!output.status.success(), "{}{}", output.stdout, output.stderr);
+    format!("{}{}", output.stdout, output.stderr)
+}
+
+/// What the broker's cluster still has of a member that has left, while it is joining itself.
+fn left_of_west(before: &Footprint, broker: &Cluster) -> Option<String> {
+    let is_gone = || {
+        let mut changes = before.changes(&Footprint::of(broker)?);
+        // What it had copied of west its gateway keeps for a minute, as of any cluster that goes.
+        changes.retain(|change| change.contains("west") && change.contains(BROKER_NAMESPACE));
+        anyhow::ensure!(changes.is_empty(), "{}", changes.join("\n"));
+        Ok(())
+    };
+    let error = eventually("nothing of west to be left", Duration::from_secs(10), is_gone).err()?;
+    Some(format!("left of west: {}", error.root_cause()))
+}
+
+/// Compares with what was there before; what Kubernetes takes away by and by has some time.
+fn differences(when: &str, before: &Footprint, cluster: &Cluster) -> Option<String> {
+    let is_same = || {
+        let changes = before.changes(&Footprint::of(cluster)?);
+        anyhow::ensure!(changes.is_empty(), "{}", changes.join("\n"));
+        Ok(())
+    };
+    let error = eventually("everything to be as before", Duration::from_secs(10), is_same).err()?;
+    Some(format!("{}, after {when}: {}", cluster.name(), error.root_cause()))
+}

@@ -1,0 +1,418 @@
+//! Gateways as pods of two clusters with an API server each, two gateways in every cluster, and one broker.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trieste_control::admin::Condition;
+use trieste_control::api::GoDuration;
+use trieste_tests::command::Run;
+use trieste_tests::guard::root_test;
+use trieste_tests::kubernetes::{Entry, Fleet, GatewayPod, Journal, Place, objects};
+use trieste_tests::wait::eventually;
+use trieste_tests::{programs, traffic};
+
+const TIMEOUT: Duration = Duration::from_secs(45);
+const EVERYWHERE: [Place<'_>; 3] = [Place::Cluster("east"), Place::Cluster("west"), Place::Broker];
+const KINDS: [&str; 5] = ["pods", "gateways", "leases", "clusters", "endpoints"];
+
+#[test]
+fn two_clusters_with_two_gateways_each_are_what_upstreams_would_be() {
+    let Some(_turn) = root_test("two_clusters_with_two_gateways_each_are_what_upstreams_would_be") else {
+        return;
+    };
+    let mut fleet = Fleet::new().unwrap();
+    let east = fleet.lab.cluster("east").server.client().clone();
+    let journal = Journal::open(&east, Place::Cluster("east"), &KINDS).unwrap();
+    fleet.start_all().unwrap();
+
+    // The watches of the kinds tell each in its own time.
+    eventually("the writes of a start", TIMEOUT, || writes_of_a_start_are_in_order(&journal.entries()))
+        .unwrap();
+    objects_are_as_upstreams(&fleet);
+    pods_reach_one_another(&fleet);
+    commands_show_all(&fleet);
+    metrics_have_upstreams_names(&fleet);
+    only_events_are_missing(&fleet);
+
+    let journal = Journal::open(&east, Place::Cluster("east"), &KINDS).unwrap();
+    let broker = Journal::open(fleet.lab.broker.client(), Place::Broker, &["endpoints"]).unwrap();
+    assert!(fleet.take("east", 0).stop().unwrap());
+    fleet.wait_gateway("east", 1, |status| status["haStatus"] == "active").unwrap();
+    fleet.wait_endpoint("east", 1, Place::Cluster("west")).unwrap();
+    eventually("the writes of a takeover", TIMEOUT, || {
+        writes_of_a_takeover_are_in_order(&journal.entries(), &broker.entries())
+    })
+    .unwrap();
+
+    assert!(fleet.take("east", 1).stop().unwrap());
+    uninstalled_clusters_leave_nothing(&fleet);
+}
+
+/// The parts of an installation that upstream cannot do without: known annotations, a state directory, an address of
+/// the network plugin's.
+#[test]
+fn what_a_node_lacks_is_said_and_the_gateway_works() {
+    let Some(_turn) = root_test("what_a_node_lacks_is_said_and_the_gateway_works") else { return };
+    let mut fleet = Fleet::new().unwrap();
+    let unknown = json!({"metadata": {"annotations": {"gateway.submariner.io/udp-prot": "4501"}}});
+    let east_node = objects::node_path(&fleet.lab.gateway_node("east", 0).name);
+    fleet.lab.cluster("east").server.client().patch(&east_node, &unknown).unwrap();
+
+    // East keeps its state where a container without a volume would: on the root's own mount.
+    let mut east = fleet.lab.settings("east", 0).unwrap();
+    let state = fleet.lab.lab.directory().join("lost-with-the-container");
+    east.environment.insert("TRIESTE_STATE_DIR".to_owned(), state.display().to_string());
+    // West can keep nothing at all, and only its worker has an address inside of the cluster's CIDR.
+    let mut west = fleet.lab.settings("west", 0).unwrap();
+    let worker = fleet.lab.cluster("west").plan.workers()[0].bridge[0].trunc().to_string();
+    west.environment.insert("TRIESTE_STATE_DIR".to_owned(), "/proc/trieste".to_owned());
+    west.environment.insert("SUBMARINER_CLUSTERCIDR".to_owned(), worker.clone());
+    fleet.start_with("east", 0, &east).unwrap();
+    fleet.start_with("west", 0, &west).unwrap();
+    fleet.wait_connected("east", 0).unwrap();
+    fleet.wait_connected("west", 0).unwrap();
+
+    pods_reach_one_another(&fleet);
+    let said = condition(fleet.gateway("east", 0), "UnknownNodeSetting");
+    assert!(said.subject.contains("east-gw1") && said.message.contains("udp-prot"), "{said:?}");
+    condition(fleet.gateway("east", 0), "StateNotOnVolume");
+    condition(fleet.gateway("west", 0), "StateNotKept");
+    let said = condition(fleet.gateway("west", 0), "NoHealthCheckAddress");
+    assert!(said.message.contains(&worker), "{said:?}");
+    let endpoint = fleet.wait_endpoint("west", 0, Place::Broker).unwrap();
+    assert_eq!(endpoint["spec"].get("healthCheckIP"), None);
+
+    // Made anew with nothing kept, it has another key, which the others learn.
+    let key = |fleet: &Fleet| {
+        let endpoint = fleet.wait_endpoint("east", 0, Place::Cluster("west")).unwrap();
+        endpoint["spec"]["backend_config"]["publicKey"].clone()
+    };
+    let before = key(&fleet);
+    assert!(fleet.take("east", 0).stop().unwrap());
+    std::fs::remove_dir_all(&state).unwrap();
+    fleet.start_with("east", 0, &east).unwrap();
+    eventually("another key", TIMEOUT, || {
+        anyhow::ensure!(key(&fleet) != before, "it is the same");
+        Ok(())
+    })
+    .unwrap();
+    pods_reach_one_another(&fleet);
+}
+
+/// As measured of upstream: passive at first, then the Lease, then the pod is the active one; the Cluster before the
+/// Endpoint, and the Gateway object active when there is one.
+fn writes_of_a_start_are_in_order(written: &[Entry]) -> anyhow::Result<()> {
+    let gateway = |status: &str| {
+        position(written, &format!("Gateway east-gw1 {status}"), |entry| {
+            of(entry, "Gateway", "east-gw1") && entry.object["status"]["haStatus"] == status
+        })
+    };
+    let pod = |status: &str| {
+        position(written, &format!("pod {status}"), |entry| {
+            of(entry, "Pod", "submariner-gateway-east-gw1")
+                && entry.object["metadata"]["labels"]["gateway.submariner.io/status"] == status
+        })
+    };
+    let lease = position(written, "Lease", |entry| entry.object["kind"] == "Lease")?;
+    let cluster = position(written, "Cluster east", |entry| of(entry, "Cluster", "east"))?;
+    let endpoint = position(written, "Endpoint", |entry| {
+        entry.object["kind"] == "Endpoint" && entry.object["spec"]["cluster_id"] == "east"
+    })?;
+
+    anyhow::ensure!(lease < pod("active")? && lease < cluster, "{}", titles(written));
+    anyhow::ensure!(cluster < endpoint && endpoint < gateway("active")?, "{}", titles(written));
+    let others = written.iter().filter(|entry| {
+        entry.verb == "DELETED"
+            || of(entry, "Gateway", "east-gw2") && entry.object["status"]["haStatus"] == "active"
+    });
+    anyhow::ensure!(others.count() == 0, "{}", titles(written));
+    Ok(())
+}
+
+/// As measured of upstream, but for the Lease, which is given back: Lease, the old Endpoint is deleted, the new one
+/// made, and no other after it; the new one's Gateway is active when its Endpoint is there.
+fn writes_of_a_takeover_are_in_order(local: &[Entry], broker: &[Entry]) -> anyhow::Result<()> {
+    let is_endpoint = |entry: &Entry, verb: &str, hostname: &str| {
+        entry.verb == verb
+            && entry.object["kind"] == "Endpoint"
+            && entry.object["spec"]["hostname"] == hostname
+    };
+    let lease = position(local, "the Lease of east-gw2", |entry| {
+        entry.object["kind"] == "Lease"
+            && entry.object["spec"]["holderIdentity"] == "east-gw2-submariner-gateway"
+    })?;
+    let deleted = position(local, "deletion", |entry| is_endpoint(entry, "DELETED", "east-gw1"))?;
+    let added = position(local, "addition", |entry| is_endpoint(entry, "ADDED", "east-gw2"))?;
+    let active = position(local, "Gateway east-gw2 active", |entry| {
+        of(entry, "Gateway", "east-gw2") && entry.object["status"]["haStatus"] == "active"
+    })?;
+    let label = position(local, "pod label active", |entry| {
+        of(entry, "Pod", "submariner-gateway-east-gw2")
+            && entry.object["metadata"]["labels"]["gateway.submariner.io/status"] == "active"
+    })?;
+    let gone = position(local, "deletion of Gateway east-gw1", |entry| {
+        entry.verb == "DELETED" && of(entry, "Gateway", "east-gw1")
+    })?;
+
+    anyhow::ensure!(lease < deleted && deleted < added && added < active, "{}", titles(local));
+    anyhow::ensure!(lease < label && gone < active, "{}", titles(local));
+    for (verb, hostname) in [("DELETED", "east-gw1"), ("ADDED", "east-gw2")] {
+        let count = broker.iter().filter(|entry| is_endpoint(entry, verb, hostname)).count();
+        anyhow::ensure!(count == 1, "{}", titles(broker));
+    }
+    Ok(())
+}
+
+/// Field by field what upstream's gateways wrote with the WireGuard driver, in the lab's names and addresses.
+fn objects_are_as_upstreams(fleet: &Fleet) {
+    for cluster in ["east", "west"] {
+        for place in EVERYWHERE {
+            let is_original = matches!(place, Place::Cluster(id) if id == cluster);
+            let endpoint = fleet.wait_endpoint(cluster, 0, place).unwrap();
+            let spec = endpoint_spec(fleet, cluster, 0, &endpoint["spec"]["backend_config"]["publicKey"]);
+            assert_eq!(endpoint["spec"], spec);
+            let name = format!("{cluster}-{}", spec["cable_name"].as_str().unwrap());
+            assert_eq!(endpoint["metadata"]["name"], name.as_str());
+            check_labels(&endpoint, cluster, is_original);
+            let path = format!("{}/{cluster}", place.path("clusters"));
+            let object = place.client(&fleet.lab).wait(&path, TIMEOUT, |_| true).unwrap();
+            let plan = &fleet.lab.cluster(cluster).plan;
+            assert_eq!(
+                object["spec"],
+                json!({"cluster_id": cluster, "color_codes": ["blue"], "cluster_cidr": plan.pod_cidrs,
+                    "service_cidr": plan.service_cidrs, "global_cidr": []})
+            );
+            check_labels(&object, cluster, is_original);
+        }
+    }
+    let east = fleet.lab.cluster("east");
+    let lease = east.wait_object("leases", "submariner-gateway-lock", TIMEOUT, |_| true).unwrap();
+    let spec = lease["spec"].as_object().unwrap();
+    assert_eq!(spec["holderIdentity"], "east-gw1-submariner-gateway");
+    assert_eq!((&spec["leaseDurationSeconds"], &spec["leaseTransitions"]), (&json!(15), &json!(0)));
+    let keys: Vec<_> = spec.keys().map(String::as_str).collect();
+    assert_eq!(
+        keys,
+        ["acquireTime", "holderIdentity", "leaseDurationSeconds", "leaseTransitions", "renewTime"]
+    );
+    for (index, status) in ["active", "passive"].into_iter().enumerate() {
+        let pod = objects::gateway_pod(&fleet.lab.gateway_node("east", index).name);
+        let pod = east.server.client().get(&objects::pod_path(&pod)).unwrap();
+        let labels = json!({"app": "submariner-gateway", "gateway.submariner.io/status": status,
+            "gateway.submariner.io/node": fleet.lab.gateway_node("east", index).name});
+        assert_eq!(pod["metadata"]["labels"], labels);
+    }
+    gateways_are_as_upstreams(fleet);
+}
+
+fn gateways_are_as_upstreams(fleet: &Fleet) {
+    let east = fleet.lab.cluster("east");
+    let is_measured = |gateway: &Value| {
+        let connection = &gateway["status"]["connections"][0];
+        connection["status"] == "connected" && connection.get("latencyRTT").is_some()
+    };
+    let active = east.wait_object("gateways", "east-gw1", TIMEOUT, is_measured).unwrap();
+    let passive = east.wait_object("gateways", "east-gw2", TIMEOUT, |_| true).unwrap();
+    let timestamp = active["metadata"]["annotations"]["update-timestamp"].as_str().unwrap();
+    assert!(timestamp.parse::<u64>().unwrap() > 1_700_000_000, "{timestamp}");
+    let key = |gateway: &Value| gateway["status"]["localEndpoint"]["backend_config"]["publicKey"].clone();
+    let mut status = active["status"].clone();
+    let connection = status["connections"][0].take();
+    assert_eq!(
+        status,
+        json!({"version": status["version"], "haStatus": "active", "statusFailure": "", "connections": [null],
+            "localEndpoint": endpoint_spec(fleet, "east", 0, &key(&active))})
+    );
+    assert_eq!(
+        passive["status"],
+        json!({"version": status["version"], "haStatus": "passive", "statusFailure": "", "connections": [],
+            "localEndpoint": endpoint_spec(fleet, "east", 1, &key(&passive))})
+    );
+    assert_ne!(key(&active), key(&passive));
+
+    let west = fleet.lab.gateway_node("west", 0);
+    assert_eq!(connection["status"], "connected");
+    assert_eq!((&connection["statusMessage"], connection.get("usingNAT")), (&json!(""), None));
+    assert_eq!(connection["usingIP"], json!(west.underlay_address()));
+    for which in ["last", "min", "average", "max", "stdDev"] {
+        let text = connection["latencyRTT"][which].as_str().unwrap();
+        text.parse::<GoDuration>().unwrap();
+    }
+    // The driver's own counters leak into upstream's copy of the Endpoint, and so they do here.
+    let mut endpoint = connection["endpoint"].clone();
+    let settings = endpoint["backend_config"].as_object_mut().unwrap();
+    for counter in ["LastChecked", "ReceiveBytes", "TransmitBytes"] {
+        let value = settings.remove(counter).unwrap();
+        value.as_str().unwrap().parse::<u64>().unwrap();
+    }
+    let remote = fleet.wait_endpoint("west", 0, Place::Cluster("east")).unwrap();
+    assert_eq!(endpoint, remote["spec"]);
+}
+
+/// What the gateway of a node publishes, by upstream's rules.
+fn endpoint_spec(fleet: &Fleet, cluster: &str, index: usize, key: &Value) -> Value {
+    let (plan, node) = (&fleet.lab.cluster(cluster).plan, fleet.lab.gateway_node(cluster, index));
+    let address = node.underlay_address().to_string();
+    let subnets: Vec<_> = plan.service_cidrs.iter().chain(&plan.pod_cidrs).collect();
+    assert_eq!(key.as_str().map(str::len), Some(44));
+    json!({
+        "backend": "wireguard",
+        "backend_config": {"interface-name": "submariner", "natt-discovery-port": "4490",
+            "public-ip": format!("ipv4:{address}"), "publicKey": key, "udp-port": "4500"},
+        "cable_name": format!("submariner-cable-{cluster}-{}", address.replace('.', "-")),
+        "cluster_id": cluster,
+        "healthCheckIP": node.bridge[0].addr(),
+        "hostname": node.name,
+        "nat_enabled": false,
+        "private_ip": address,
+        "public_ip": address,
+        "subnets": subnets,
+    })
+}
+
+fn check_labels(object: &Value, cluster: &str, is_original: bool) {
+    let label = object["metadata"]["labels"].get("submariner-io/clusterID");
+    let wanted = json!(cluster);
+    assert_eq!(label, (!is_original).then_some(&wanted), "{object}");
+    assert_eq!(object["metadata"].get("finalizers"), None, "{object}");
+}
+
+fn pods_reach_one_another(fleet: &Fleet) {
+    for (from, to) in [("east", "west"), ("west", "east")] {
+        let pod = &fleet.worker_pod(from).namespace;
+        let (_responder, target) = fleet.respond(to).unwrap();
+        eventually("pings to pass", TIMEOUT, || {
+            let ping = traffic::ping(pod, target.ip(), 5, &[])?;
+            anyhow::ensure!(ping.received == ping.sent, "{ping:?}");
+            Ok(())
+        })
+        .unwrap();
+        let text: Vec<u8> = (0..300_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        traffic::send_tcp(pod, target, &text, TIMEOUT).unwrap().check(&text).unwrap();
+        traffic::send_udp(pod, target, b"hello", TIMEOUT).unwrap().check(b"hello").unwrap();
+    }
+}
+
+/// From the socket, and with an administrator's kubeconfig from the API server.
+fn commands_show_all(fleet: &Fleet) {
+    let by_socket = fleet.gateway("east", 0).trieste(&["show", "all"]).unwrap().stdout().unwrap();
+    let server = &fleet.lab.cluster("east").server;
+    let by_store = server
+        .namespace()
+        .run(&programs::path("trieste").unwrap().to_string_lossy())
+        .args(["show", "all", "--store", &format!("kube:{}", server.kubeconfig().display())])
+        .stdout()
+        .unwrap();
+    let west = fleet.lab.gateway_node("west", 0);
+    for shown in [&by_socket, &by_store] {
+        assert!(shown.starts_with("Cluster \"east\"\n"), "{shown}");
+        let line = |words: &[&str]| shown.lines().any(|line| words.iter().all(|word| line.contains(word)));
+        let address = west.underlay_address().to_string();
+        assert!(line(&["west-gw1", "west", &address, "no", "wireguard", "connected"]), "{shown}");
+        assert!(line(&["west", &address, "wireguard", "remote"]), "{shown}");
+        assert!(line(&["east-gw1", "active", "All connections (1) are established"]), "{shown}");
+    }
+    assert!(by_store.contains("east-gw2   passive"), "{by_store}");
+    eprintln!("{by_store}");
+}
+
+fn metrics_have_upstreams_names(fleet: &Fleet) {
+    let node = fleet.lab.gateway_node("east", 0);
+    let address = format!("http://{}:32780/metrics", node.underlay_address());
+    let fetch =
+        |extra: &[&str]| -> Run { node.namespace.run("curl").args(["-s", "-f"]).args(extra).arg(&address) };
+    let page = fetch(&[]).stdout().unwrap();
+    let (local, remote) = (node.underlay_address(), fleet.lab.gateway_node("west", 0).underlay_address());
+    let cable = format!(
+        "cable_driver=\"wireguard\",local_cluster=\"east\",local_endpoint_ip=\"{local}\",local_hostname=\"east-gw1\",\
+         remote_cluster=\"west\",remote_endpoint_ip=\"{remote}\",remote_hostname=\"west-gw1\""
+    );
+    for series in [
+        format!("submariner_connection_established_timestamp{{{cable}}} "),
+        format!("submariner_connection_latency_seconds{{{cable}}} "),
+        format!("submariner_connections{{{cable},status=\"connected\"}} 1"),
+        "submariner_connections_short{cable_driver=\"wireguard\",status=\"connected\"} 1".to_owned(),
+        format!("submariner_gateway_rx_bytes{{{cable}}} "),
+        "submariner_gateway_sync_iterations ".to_owned(),
+        format!("submariner_gateway_tx_bytes{{{cable}}} "),
+    ] {
+        assert!(page.lines().any(|line| line.starts_with(&series)), "{series} is not in\n{page}");
+    }
+    let head = fetch(&["--head"]).stdout().unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+}
+
+/// Upstream's role lacks the right to write Events, and that to the namespace in which gateways tell one another of
+/// themselves: each is said once, one gateway is active, and nothing else is wrong.
+fn only_events_are_missing(fleet: &Fleet) {
+    eventually("two conditions", TIMEOUT, || {
+        for (cluster, index) in [("east", 0), ("west", 0)] {
+            let found = fleet.gateway(cluster, index).status()?.conditions;
+            let names: Vec<_> = found.iter().map(|condition| condition.name.as_str()).collect();
+            anyhow::ensure!(names == ["EventsNotWritten", "OneActiveGateway"], "{found:?}");
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// East's gateways have ended; on both nodes its uninstall job runs, as upstream's operator would start it.
+fn uninstalled_clusters_leave_nothing(fleet: &Fleet) {
+    for index in [0, 1] {
+        let node = fleet.lab.gateway_node("east", index);
+        let files = fleet.lab.gateway_files("east", index).unwrap();
+        assert!(has_device(fleet, index), "the TUN device outlives its process");
+        let mut environment = fleet.lab.settings("east", index).unwrap().environment;
+        environment.insert("SUBMARINER_UNINSTALL".to_owned(), "true".to_owned());
+        let run = files.command(node, programs::path("trieste-gateway").unwrap(), &environment);
+        let output = run.timeout(TIMEOUT).output().unwrap();
+        assert!(output.status.success(), "{}{}", output.stdout, output.stderr);
+
+        assert!(!has_device(fleet, index));
+        assert_eq!(left_in(&files.outside("var/lib")), [""; 0]);
+    }
+    let east = fleet.lab.cluster("east");
+    for kind in ["endpoints", "clusters", "gateways", "leases"] {
+        assert_eq!(east.objects(kind).unwrap(), [json!(null); 0], "{kind}");
+    }
+    assert_eq!(fleet.endpoints("east", Place::Broker).unwrap(), [json!(null); 0]);
+    let clusters = fleet.lab.broker.client().list(&Place::Broker.path("clusters")).unwrap();
+    let ids: Vec<_> = clusters.iter().map(|cluster| &cluster["spec"]["cluster_id"]).collect();
+    assert_eq!(ids, ["west"]);
+    // West hears of it, believes it after a minute, since nobody else is left, and keeps its own.
+    fleet.wait_endpoint("west", 0, Place::Cluster("west")).unwrap();
+}
+
+fn has_device(fleet: &Fleet, index: usize) -> bool {
+    let node = fleet.lab.gateway_node("east", index);
+    node.namespace.run("ip").args(["-o", "link"]).stdout().unwrap().contains("submariner")
+}
+
+fn left_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().path().display().to_string()).collect()
+}
+
+fn condition(gateway: &GatewayPod, name: &str) -> Condition {
+    eventually(&format!("condition {name}"), TIMEOUT, || {
+        let found = gateway.status()?.conditions;
+        let wanted = found.iter().find(|condition| condition.name == name).cloned();
+        wanted.ok_or_else(|| anyhow::anyhow!("there are {found:?}"))
+    })
+    .unwrap()
+}
+
+fn of(entry: &Entry, kind: &str, name: &str) -> bool {
+    entry.object["kind"] == kind && entry.object["metadata"]["name"] == name
+}
+
+fn position(entries: &[Entry], what: &str, is_it: impl Fn(&Entry) -> bool) -> anyhow::Result<usize> {
+    let found = entries.iter().position(is_it);
+    found.ok_or_else(|| anyhow::anyhow!("there is no {what} in\n{}", titles(entries)))
+}
+
+fn titles(entries: &[Entry]) -> String {
+    let titles: Vec<_> = entries.iter().map(Entry::title).collect();
+    titles.join("\n")
+}

@@ -1,0 +1,16 @@
+//! Our programs and real API servers. Need root.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
+
+mod bad_input;
+mod bed;
+mod faults;
+mod gateway;
+mod globalnet;
+mod handover;
+mod join;
+mod members;
+mod policy;
+mod routeagent;
+mod scale;
+mod show;
+mod store;

@@ -1,0 +1,19 @@
+//! Gateways, route agents and the kernel in network namespaces. Need root.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
+
+mod config;
+mod endpoint;
+mod fail_closed;
+mod globalnet;
+mod globalnet_show;
+mod globalnet_stun;
+mod hostile;
+mod least_privilege;
+mod mtu;
+mod nat;
+mod nat_oracle;
+mod path;
+mod probe;
+mod restart;
+mod secrets;
+mod tunnel_probe;

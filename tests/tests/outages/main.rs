@@ -1,0 +1,6 @@
+//! What losses of gateways cost. `./dev test` runs this program alone: what it measures suffers from company.
+#![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
+
+mod measured;
+mod several;
+mod soak;

@@ -1,0 +1,140 @@
+//! Two clusters of two active gateways and a worker each: what the loss of a gateway costs, what must not cost anything, and
+//! which ways packets go. Figures are those of `trieste-bench failover`; here unoptimised programs on a busy machine are held
+//! to looser bars. `./dev test` runs this program alone; where the machine was busy all the same a trial is done again
+//! (`Bed::undisturbed`).
+
+mod broker;
+mod discovery;
+mod losses;
+mod translated;
+mod ways;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use trieste_tests::daemon::Daemon;
+use trieste_tests::lab::Lab;
+use trieste_tests::mesh::Mesh;
+use trieste_tests::mesh::carriers::Carriers;
+use trieste_tests::mesh::scenario::{Scenario, Target, Trial};
+use trieste_tests::mesh::waits::Waits;
+use trieste_tests::outage::{Conversations, Echo, FlowSpec};
+use trieste_tests::topology::{Families, Topology};
+
+/// UDP port of the echo in every pod.
+pub(crate) const PORT: u16 = 7777;
+
+/// How often each flow asks: unoptimised gateways on a busy machine carry no more of them.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
+
+/// A gateway's worker that waits for a processor for longer than this is what a trial shows, not what it looks for: half of
+/// the shortest time-out of a path.
+pub(crate) const WAIT: Duration = Duration::from_millis(35);
+/// How often a trial is done while the machine disturbs it.
+pub(crate) const TRIES: u32 = 3;
+
+/// Two clusters of two gateways and a worker, with two pods on every node.
+pub(crate) fn topology() -> Topology {
+    Topology::two_clusters().with_underlay(Families::V4).with_nodes(2, 1).with_pods(2)
+}
+
+/// Clusters, echoes in all of their first pods, and the notes about who carries what. The fields are in the order in which
+/// they have to end.
+pub(crate) struct Bed {
+    pub(crate) carriers: Carriers,
+    _echoes: Vec<Echo>,
+    pub(crate) mesh: Mesh,
+    next_port: u16,
+}
+
+impl Bed {
+    /// Starts everything and waits until all gateways have all of their paths.
+    pub(crate) fn start(extra: &[&str]) -> Self {
+        let lab = Lab::new().unwrap();
+        Self::around(Mesh::start(&lab, &topology(), extra).unwrap())
+    }
+
+    /// Waits until all gateways have all of their paths and packets go everywhere.
+    pub(crate) fn around(mut mesh: Mesh) -> Self {
+        mesh.interval = INTERVAL;
+        mesh.wait_traffic().and_then(|()| mesh.settle()).unwrap_or_else(|error| {
+            mesh.lab.show_logs();
+            panic!("{error:#}")
+        });
+        let nodes = mesh.plan.clusters.iter().flat_map(|cluster| &cluster.nodes);
+        let echoes = nodes.map(|node| Echo::start(&node.pods[0].namespace, PORT).unwrap()).collect();
+        let carriers = Carriers::watch(&mesh, PORT).unwrap();
+        Self { carriers, _echoes: echoes, mesh, next_port: 20_000 }
+    }
+
+    /// Flows between workers, and between workers and gateways' nodes, each way.
+    pub(crate) fn flows(&mut self) -> Vec<FlowSpec> {
+        let mut flows = Vec::new();
+        for (from, to) in [("east", "west"), ("west", "east")] {
+            // Gateways' nodes come first, the worker last.
+            for (node, other) in [(2, 2), (2, 2), (0, 2), (2, 1)] {
+                let [from, to] =
+                    [(from, node), (to, other)].map(|(id, n)| &self.mesh.plan.cluster(id).nodes[n]);
+                flows.push(FlowSpec {
+                    name: format!("{} to {}", from.name, to.name),
+                    from: from.pods[0].namespace.clone(),
+                    to: SocketAddr::new(to.pods[0].v4().unwrap(), PORT),
+                    port: self.next_port,
+                });
+                self.next_port += 1;
+            }
+        }
+        flows
+    }
+
+    /// Does something to a gateway while all flows are probed, and waits until everything is well again.
+    pub(crate) fn trial(&mut self, scenario: Scenario, cluster: &str, gateway: usize) -> Trial {
+        let target = Target { cluster: cluster.to_owned(), gateway };
+        let flows = self.flows();
+        let watched = Duration::from_millis(2000);
+        let trial = self.mesh.trial(scenario, &target, &flows, Some(&self.carriers), watched).unwrap();
+        eprintln!("{scenario} {cluster}-gw{}: {}", gateway + 1, trial.line());
+        self.mesh.settle().unwrap();
+        trial
+    }
+
+    /// What is complained of in a trial that the machine does not disturb.
+    pub(crate) fn undisturbed(&mut self, trial: impl FnMut(&mut Self) -> Vec<String>) -> Vec<String> {
+        undisturbed(self, |bed| &bed.mesh, trial)
+    }
+
+    /// TCP connections from the worker of east to that of west.
+    pub(crate) fn converse(&self, count: usize) -> Conversations {
+        let [from, to] = ["east", "west"].map(|cluster| self.mesh.pod(cluster, 2, 1));
+        let address = to.v4().unwrap();
+        let to_port = |port| SocketAddr::new(address, port);
+        Conversations::start(&from.namespace, &to.namespace, to_port, count).unwrap()
+    }
+}
+
+/// Does a trial until there is nothing to complain of, or no gateway's worker had to wait long for a processor meanwhile.
+/// Returns the complaints; after some tries without such a one, those of the last.
+pub(crate) fn undisturbed<B>(
+    bed: &mut B,
+    mesh: impl Fn(&B) -> &Mesh,
+    mut trial: impl FnMut(&mut B) -> Vec<String>,
+) -> Vec<String> {
+    for attempt in 1.. {
+        let waits = watch_waits(mesh(bed));
+        let complaints = trial(bed);
+        let longest = waits.finish();
+        if complaints.is_empty() || longest < WAIT || attempt == TRIES {
+            return complaints;
+        }
+        eprintln!("once more: a worker waited {longest:?} for a processor meanwhile: {complaints:#?}");
+    }
+    unreachable!("tries end")
+}
+
+/// Begins to look at how long gateways' workers wait for a processor.
+pub(crate) fn watch_waits(mesh: &Mesh) -> Waits {
+    let gateways = mesh.sides.iter().flat_map(|side| {
+        (0..side.plan().gateways().len()).filter_map(|gateway| side.gateway(gateway).ok()).map(Daemon::id)
+    });
+    Waits::watch(&gateways.collect::<Vec<_>>(), "worker-")
+}
