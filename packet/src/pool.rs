@@ -16,12 +16,16 @@
     reason = "buffers of one slot alias one region; the invariant on `Region` keeps them disjoint"
 )]
 
+#[cfg(test)]
+mod model;
+mod slots;
+mod sync;
+
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use crossbeam::queue::ArrayQueue;
+use slots::Slots;
 
 /// Bytes left free in front of a fresh packet: room for the largest outer header and a device's own header.
 pub const HEADROOM: usize = 128;
@@ -83,28 +87,20 @@ unsafe impl Sync for Heap {}
 
 /// Memory cut into slots.
 ///
-/// Invariant: the index of a slot is either in the queue of returned ones, or the slot is covered by
-/// `references[slot]` [`PacketBuf`]s (those that wait in a pool count) whose ranges `lo..hi` do not overlap. A
-/// buffer touches no byte outside its range.
+/// Invariant: a slot that is held is covered by as many [`PacketBuf`]s as it has holders (those that wait in a pool
+/// count), whose ranges `lo..hi` do not overlap. A buffer touches no byte outside its range.
 pub struct Region {
     /// Where `memory` starts; kept here because asking it is a dynamic call.
     base: NonNull<u8>,
     memory: Box<dyn Memory>,
     slot_bytes: usize,
-    references: Box<[AtomicU32]>,
-    returned: ArrayQueue<u32>,
+    slots: Slots,
 }
 
 impl Region {
     fn new(memory: Box<dyn Memory>, slot_bytes: usize) -> Self {
-        let slots = memory.len() / slot_bytes;
-        let references = (0..slots).map(|_| AtomicU32::new(0)).collect();
-        let returned = ArrayQueue::new(slots.max(1));
-        for slot in 0..slots {
-            let slot = u32::try_from(slot).expect("a region holds fewer than 2^32 slots");
-            returned.push(slot).expect("the queue holds every slot");
-        }
-        Self { base: memory.as_ptr(), memory, slot_bytes, references, returned }
+        let slots = Slots::new(memory.len() / slot_bytes);
+        Self { base: memory.as_ptr(), memory, slot_bytes, slots }
     }
 
     fn slot_ptr(&self, slot: u32) -> *mut u8 {
@@ -124,7 +120,7 @@ unsafe impl Sync for Region {}
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
-            .field("slots", &self.references.len())
+            .field("slots", &self.slots.len())
             .field("slot_bytes", &self.slot_bytes)
             .finish()
     }
@@ -175,8 +171,8 @@ impl Pool {
             "a slot holds headroom and a packet"
         );
         let region = Arc::new(Region::new(memory, slot_bytes));
-        let free = Vec::with_capacity(region.references.len());
-        let free_outputs = Vec::with_capacity(region.references.len());
+        let free = Vec::with_capacity(region.slots.len());
+        let free_outputs = Vec::with_capacity(region.slots.len());
         Self { region, free, free_outputs }
     }
 
@@ -202,8 +198,7 @@ impl Pool {
     /// Takes over what was dropped elsewhere.
     #[cold]
     fn reclaim(&mut self) {
-        while let Some(slot) = self.region.returned.pop() {
-            self.region.references[slot as usize].store(1, Ordering::Relaxed);
+        while let Some(slot) = self.region.slots.take() {
             let region = Arc::clone(&self.region);
             self.free.push(PacketBuf { region, slot, lo: 0, hi: 0, start: 0, end: 0, is_output: false });
         }
@@ -233,8 +228,7 @@ impl Pool {
     pub fn recycle(&mut self, buf: PacketBuf) {
         // A buffer of another worker's pool goes home by being dropped: its slot number means nothing here.
         let is_ours = Arc::ptr_eq(&self.region, &buf.region);
-        // Acquire: who shared the slot has written to it before dropping its part.
-        if is_ours && self.region.references[buf.slot as usize].load(Ordering::Acquire) == 1 {
+        if is_ours && self.region.slots.is_alone(buf.slot) {
             if buf.is_output { self.free_outputs.push(buf) } else { self.free.push(buf) }
         }
     }
@@ -242,13 +236,13 @@ impl Pool {
     /// Buffers that could be taken now, not counting those that other workers give back meanwhile.
     #[must_use]
     pub fn available(&self) -> usize {
-        self.free.len() + self.free_outputs.len() + self.region.returned.len()
+        self.free.len() + self.free_outputs.len() + self.region.slots.returned()
     }
 
     /// Number of slots in all.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.region.references.len()
+        self.region.slots.len()
     }
 
     /// Bytes that a fresh buffer can hold behind its headroom.
@@ -366,8 +360,7 @@ impl PacketBuf {
     #[must_use]
     pub fn split_to(&mut self, at: usize) -> Self {
         assert!(at <= self.len(), "split at {at} of {}", self.len());
-        // Relaxed suffices: a buffer exists already, so the count cannot reach zero meanwhile (as in `Arc`).
-        self.region.references[self.slot as usize].fetch_add(1, Ordering::Relaxed);
+        self.region.slots.share(self.slot);
         let cut = self.start + Self::offset(at);
         let front = Self {
             region: Arc::clone(&self.region),
@@ -405,12 +398,7 @@ fn prefetch_line(line: &[u8]) {
 
 impl Drop for PacketBuf {
     fn drop(&mut self) {
-        if self.region.references[self.slot as usize].fetch_sub(1, Ordering::Release) == 1 {
-            // The next owner of the slot must see all writes of those who shared it.
-            fence(Ordering::Acquire);
-            let returned = self.region.returned.push(self.slot);
-            debug_assert!(returned.is_ok(), "the queue holds every slot once");
-        }
+        self.region.slots.release(self.slot);
     }
 }
 

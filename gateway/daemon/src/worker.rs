@@ -422,21 +422,17 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         if self.pipeline.to_workers.is_empty() {
             return;
         }
-        let mut to_wake = [false; 256];
         let Pipeline { pool, drops, to_workers, counters, .. } = &mut self.pipeline;
-        for handoff in to_workers.drain(..) {
-            let (to, segments) = (handoff.to, handoff.packet.segments());
-            match self.exchange.send(handoff) {
-                Ok(()) => {
-                    counters.handed_out += segments;
-                    to_wake[usize::from(to.0) % 256] = true;
-                }
-                Err(handoff) => drops.discard(handoff.packet, DropReason::HandoffFull, pool),
-            }
-        }
-        for (worker, _) in (0..).zip(to_wake).filter(|(_, is_due)| *is_due) {
-            self.exchange.wake(WorkerId(worker));
-        }
+        let (mut handed, mut refused) = (0, 0);
+        let handoffs = to_workers.drain(..).map(|handoff| {
+            handed += handoff.packet.segments();
+            (handoff.to, handoff)
+        });
+        self.exchange.send(handoffs, |handoff| {
+            refused += handoff.packet.segments();
+            drops.discard(handoff.packet, DropReason::HandoffFull, pool);
+        });
+        counters.handed_out += handed - refused;
     }
 
     /// Whether datagrams wait for room in the socket.

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Sizes: files, functions, the packet path's one big type, programs that tests are linked into.
+set -eu
+cd "$(dirname "$0")/../.."
+. tests/check/sources.sh
+rust=$(git ls-files -co --exclude-standard -- '*.rs')
+
+# shellcheck disable=SC2086 # a list of paths
+lengths=$(wc -l $rust | awk '$2 != "total" { print $1, $2 }' | sort -n)
+ratchet files-over-800-lines "$(echo "$lengths" | awk '$1 > 800 { n++ } END { print n + 0 }')" "Split them:" ||
+    echo "$lengths" | awk '$1 > 800 { print "    " $2 ": " $1 " lines" }'
+ratchet file-length-p90 "$(echo "$lengths" | awk '{ n[NR] = $1 } END { print n[int(NR * 0.9 + 0.5)] }')" \
+    "Nine of ten files are that long at most. The longest are:" || echo "$lengths" | tail -n 20
+
+# Clippy refuses functions of over 100 lines; these are the ones that say why they are longer.
+# shellcheck disable=SC2086 # a list of paths
+long=$(grep -Hn 'clippy::too_many_lines' $rust || :)
+ratchet functions-over-100-lines "$(printf '%s' "$long" | grep -c .)" "Split them:" || echo "$long"
+
+pipeline=gateway/pipeline/src
+implementations=$(grep -rlE '^impl(<[^>]*>)? Pipeline\b' "$pipeline")
+ratchet pipeline-impl-files "$(echo "$implementations" | grep -c .)" "Make it a function of a stage:" ||
+    echo "$implementations"
+fields=$(awk '/^pub struct Pipeline \{/ { inside = 1; next } inside && /^\}/ { exit }
+    inside && /^    [a-z_() ]+: / { print FILENAME ":" FNR ":" $0 }' "$pipeline/pipeline.rs")
+[ -n "$fields" ] || complain "$pipeline/pipeline.rs has no struct Pipeline any more: this check wants to know where it is"
+ratchet pipeline-fields "$(echo "$fields" | grep -c .)" "Put what belongs together into a type of its own:" ||
+    echo "$fields"
+
+programs=$(cargo metadata --no-deps --offline --format-version 1 |
+    grep -oE '\{"kind":\["test"\],"crate_types":\["bin"\],"name":"[^"]*","src_path":"[^"]*"' |
+    sed 's/.*"src_path":"\([^"]*\)"/    \1/')
+[ -n "$programs" ] || complain "cargo metadata names no integration program: has its form changed?"
+ratchet integration-programs "$(echo "$programs" | grep -c .)" "Each is linked by itself: make it a module of another one." ||
+    echo "$programs"
+exit "$status"
