@@ -1,29 +1,38 @@
 # shellcheck shell=sh disable=SC2154,SC2034 # variables are shared with ./dev
-# What Cargo builds and where: one profile, one set of features, one folder for everything compiled. Sourced by ./dev.
+# What Cargo builds: one profile and one set of features for everything that people and CI do. Sourced by ./dev.
 #
-# Everything but the finished programs is compiled outside of the checkout, in a folder named by toolchain and lock file,
-# so that a second clone finds the registry's crates built. Cargo itself takes turns where two build at once.
+# The registry's crates are compiled once a machine: the first build leaves them in ~/.cache/trieste/cargo, in a folder
+# named by compiler, lock file and profiles, and a checkout without a target folder begins with a copy. It is a copy, and
+# without our own crates, since Cargo takes a crate of two checkouts for the same and would build one over the other.
 
 # cargo_settings — for every cargo that ./dev starts; `./dev cargo …` has the same.
 cargo_settings() {
     CARGO_TARGET_DIR=$PWD/target # tests/sim is a workspace of its own
     export CARGO_TARGET_DIR
-    [ -z "${CARGO_BUILD_BUILD_DIR:-}" ] || return 0
-    CARGO_BUILD_BUILD_DIR=$cache/cargo/$({ rustc -vV && cat Cargo.lock; } | sha256sum | cut -c1-16)
-    export CARGO_BUILD_BUILD_DIR
-    mkdir -p "$CARGO_BUILD_BUILD_DIR"
-    touch "$CARGO_BUILD_BUILD_DIR"
-    forget_old
+    crates=$cache/cargo/$({ rustc -vV && cat Cargo.lock Cargo.toml; } | sha256sum | cut -c1-16)
+    [ -d "$crates" ] && [ ! -d target/debug ] || return 0
+    touch "$crates"
+    mkdir -p target
+    rm -rf target/partial
+    cp -a "$crates" target/partial && mv target/partial target/debug
 }
 
-# forget_old — removes what nobody has used for long: folders of older lock files, and our own crates of clones and
-# commits that are gone.
-forget_old() {
-    find "$cache/cargo" -mindepth 1 -maxdepth 1 -mtime +6 -exec rm -rf {} +
-    find "$CARGO_BUILD_BUILD_DIR" -mindepth 3 -maxdepth 3 -path '*/.fingerprint/trieste-*' -mtime +2 | while read -r old; do
-        rm -rf "$old"
-        find "$(dirname "$old")/../deps" -name "*-${old##*-}*" -delete
+# keep_crates — leaves what was compiled of the registry for other checkouts; what nobody has begun with for a week goes.
+keep_crates() {
+    [ ! -d "$crates" ] || return 0
+    step "keeping the registry's crates for the next checkout"
+    find "$cache/cargo" -mindepth 1 -maxdepth 1 -mtime +6 -exec rm -rf {} + 2>/dev/null || :
+    partial=$crates.$$
+    mkdir -p "$partial/deps" "$partial/.fingerprint" "$partial/build"
+    for folder in .fingerprint build deps; do
+        # An artifact's name ends with the hash that its fingerprint's name ends with.
+        (cd target/debug && ls -A .fingerprint && find "$folder" -mindepth 1 -maxdepth 1) | awk '
+            !/\// { if (/^trieste-/) ours[hash($0)] = 1; next }
+            !(hash($0) in ours)
+            function hash(name) { sub(/^.*\//, "", name); sub(/\..*$/, "", name); sub(/^.*-/, "", name); return name }
+        ' | tar -C target/debug -cf - -T - | tar -C "$partial" -xf -
     done
+    mv -T "$partial" "$crates" 2>/dev/null || rm -rf "$partial"
 }
 
 # simulation VERB… — cargo for tests/sim, which has to be built apart (its Cargo.toml says why), with the same versions

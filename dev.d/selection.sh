@@ -102,6 +102,7 @@ build_every_test() {
     step "building the simulation"
     cp Cargo.lock tests/sim/Cargo.lock
     list_programs "$scratch/every" test --manifest-path tests/sim/Cargo.toml
+    keep_crates
 }
 
 select_all() {

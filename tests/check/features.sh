@@ -47,7 +47,7 @@ two=$!
 tree image --locked -e normal,build $shipped &
 three=$!
 # shellcheck disable=SC2086 # a list of arguments
-tree bench --locked --no-default-features -e normal,build $shipped -p trieste-bench -p trieste-tests &
+tree bench --locked -e normal,build $shipped -p trieste-bench &
 four=$!
 tree simulation --manifest-path tests/sim/Cargo.toml -e normal,build,dev &
 five=$!
