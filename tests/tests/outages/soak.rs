@@ -93,5 +93,7 @@ fn growth_per_minute(samples: &[u64]) -> f64 {
 
 fn duration() -> Duration {
     let seconds = std::env::var("TRIESTE_SOAK_SECONDS");
-    Duration::from_secs(seconds.map_or(SECONDS, |text| text.parse().expect("TRIESTE_SOAK_SECONDS is a number")))
+    Duration::from_secs(
+        seconds.map_or(SECONDS, |text| text.parse().expect("TRIESTE_SOAK_SECONDS is a number")),
+    )
 }
