@@ -50,6 +50,7 @@ allowed trieste-control
 allowed trieste-deploy trieste-control
 allowed trieste-diagnose trieste-control
 allowed trieste-packaging
+allowed trieste-simulator
 allowed trieste-cli trieste-control trieste-deploy trieste-diagnose
 allowed trieste-routeagent trieste-control
 allowed trieste-gateway trieste-packet trieste-nat trieste-cables trieste-pipeline trieste-io trieste-control

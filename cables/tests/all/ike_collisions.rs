@@ -44,7 +44,7 @@ fn collide(acts: (Act, Act), numbers: &[usize]) {
     traffic(&mut net, seconds(5));
     assert_single(&net);
     let inbound = |net: &Net| net.nodes[0].lane().live().next().map(|pair| pair.sa.inbound);
-    let (first, ike) = (inbound(&net), net.nodes[0].report(net.now).ikes[0].initiator_spi);
+    let (first, ike) = (inbound(&net), net.nodes[0].report(net.now()).ikes[0].initiator_spi);
     lose(&mut net, numbers);
     act(&mut net, A, acts.0);
     act(&mut net, B, acts.1);
@@ -53,7 +53,7 @@ fn collide(acts: (Act, Act), numbers: &[usize]) {
     assert_single(&net);
     assert_eq!(lost(&net), 0);
     assert_ne!(inbound(&net), first, "the child SA is another");
-    let is_ike_renewed = net.nodes[0].report(net.now).ikes[0].initiator_spi != ike;
+    let is_ike_renewed = net.nodes[0].report(net.now()).ikes[0].initiator_spi != ike;
     assert_eq!(is_ike_renewed, matches!(acts, (Act::Everything, _) | (_, Act::Everything)));
 }
 

@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
 use trieste_cables::Site;
 use trieste_cables::ipsec::ike::{IkeEngine, Input};
 use trieste_cables::ipsec::wire::{Exchange, Header, NotifyKind, Payload, emit, parse};
 use trieste_cables::ipsec::{TRIESTE, link};
 use trieste_packet::{LaneId, Outer};
+use trieste_simulator::Random;
 
 use crate::ike::{Net, config, peer, site};
 
@@ -140,10 +139,10 @@ fn refusals_that_nobody_vouches_for_end_nothing() {
         let message = emit(&header, &[Payload::notify(kind, Vec::new())]);
         net.input(0, Input::Datagram { message, from });
     }
-    assert_eq!(net.nodes[0].report(net.now).error.as_deref(), Some("notify 9999 (peer)"));
+    assert_eq!(net.nodes[0].report(net.now()).error.as_deref(), Some("notify 9999 (peer)"));
     net.run(Duration::from_millis(200));
-    assert!(net.nodes.iter().all(|node| node.report(net.now).is_up));
-    assert_eq!(net.nodes[0].report(net.now).error, None);
+    assert!(net.nodes.iter().all(|node| node.report(net.now()).is_up));
+    assert_eq!(net.nodes[0].report(net.now()).error, None);
 }
 
 /// Somebody who sees our requests, answers faster than the peer, and does not know the secret.
@@ -154,8 +153,7 @@ struct Impostor {
 
 impl Impostor {
     fn new(now: Instant) -> Self {
-        let rng = ChaCha8Rng::seed_from_u64(99);
-        let mut engine = IkeEngine::new(config("a guess"), Box::new(rng), now);
+        let mut engine = IkeEngine::new(config("a guess"), Box::new(Random::new(99).stream()), now);
         let (here, there) = sites();
         let mut cable = peer(3, &there, &here);
         cable.address = None;
@@ -171,7 +169,7 @@ impl Impostor {
         self.seen = net.log.len();
         let from = Outer { peer: at(&here), local: Some(there.private_ip), tos: 0 };
         for (_, _, message) in sent.into_iter().filter(|(_, sender, _)| *sender == at(&here)) {
-            self.engine.handle_input(Input::Datagram { message, from }, net.now);
+            self.engine.handle_input(Input::Datagram { message, from }, net.now());
         }
         let back = Outer { peer: at(&there), local: Some(here.private_ip), tos: 0 };
         while let Some(transmit) = self.engine.poll_transmit() {
@@ -183,23 +181,27 @@ impl Impostor {
 #[test]
 fn an_impostor_that_answers_first_delays_nothing() {
     let (mut net, _) = begun();
-    let mut impostor = Impostor::new(net.now);
+    let mut impostor = Impostor::new(net.now());
     impostor.meddle(&mut net);
-    let report = net.nodes[0].report(net.now);
+    let report = net.nodes[0].report(net.now());
     assert_eq!(report.ikes[0].state, "authenticating", "it was faster than the peer");
     net.run(Duration::from_millis(200));
-    assert!(net.nodes.iter().all(|node| node.report(net.now).is_up));
-    assert_eq!(net.nodes[0].report(net.now).ikes.len(), 1);
+    assert!(net.nodes.iter().all(|node| node.report(net.now()).is_up));
+    assert_eq!(net.nodes[0].report(net.now()).ikes.len(), 1);
 }
 
 #[test]
 fn an_impostor_that_refuses_what_it_cannot_prove_ends_nothing() {
     let (mut net, _) = begun();
-    let mut impostor = Impostor::new(net.now);
+    let mut impostor = Impostor::new(net.now());
     impostor.meddle(&mut net);
     // The peer's answer is there, and ours to it under way.
     net.run(Duration::from_millis(11));
     impostor.meddle(&mut net);
     net.run(Duration::from_millis(200));
-    assert!(net.nodes.iter().all(|node| node.report(net.now).is_up), "{:#?}", net.nodes[0].report(net.now));
+    assert!(
+        net.nodes.iter().all(|node| node.report(net.now()).is_up),
+        "{:#?}",
+        net.nodes[0].report(net.now())
+    );
 }

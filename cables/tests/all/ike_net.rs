@@ -9,9 +9,10 @@ use trieste_cables::ipsec::ike::{EngineConfig, IkeEvent, Input};
 use trieste_cables::ipsec::wire::{Exchange, Header, NotifyKind, Payload, emit, parse};
 use trieste_cables::ipsec::{EspSuite, LaneNews, PREFERRED_SERVER};
 use trieste_packet::{LaneId, Outer};
+use trieste_simulator::Link;
 
 use crate::ike::two::*;
-use crate::ike::{Faults, Net, config, peer, site};
+use crate::ike::{Net, config, peer, site};
 
 #[test]
 fn two_trieste_gateways_connect_within_three_round_trips() {
@@ -19,7 +20,7 @@ fn two_trieste_gateways_connect_within_three_round_trips() {
     net.run(millis(500));
     assert_connected(&net);
     for (node, lane) in [A, B] {
-        let report = net.nodes[node].report(net.now);
+        let report = net.nodes[node].report(net.now());
         assert_eq!(report.ikes.len(), 1, "{report:#?}");
         assert_eq!(report.children.len(), 1, "{report:#?}");
         assert_eq!(report.children[0].algorithms, "aes128gcm16-esn");
@@ -35,7 +36,7 @@ fn towards_upstream_every_pair_of_subnets_has_a_child_sa_of_its_own() {
     net.run(seconds(3));
     assert_connected(&net);
     for node in &net.nodes {
-        let report = node.report(net.now);
+        let report = node.report(net.now());
         assert_eq!((report.ikes.len(), report.children.len()), (1, 4), "{report:#?}");
         assert_eq!(report.encapsulation, Some("esp"));
         assert_eq!(node.lane().path.unwrap().outer.peer.port(), 0);
@@ -46,7 +47,7 @@ fn towards_upstream_every_pair_of_subnets_has_a_child_sa_of_its_own() {
 fn both_may_begin_at_the_same_moment_and_one_ike_sa_stays() {
     for seed in 0..30 {
         let mut net = net(seed, TRIESTE, eager("secret"), eager("secret"));
-        net.faults.delay = (5, 25);
+        net.link = Link::millis(5, 25);
         traffic(&mut net, seconds(15));
         assert_single(&net);
         assert_eq!(lost(&net), 0, "seed {seed}");
@@ -57,7 +58,7 @@ fn both_may_begin_at_the_same_moment_and_one_ike_sa_stays() {
 fn a_wrong_psk_is_named_on_both_sides() {
     let mut net = net(3, TRIESTE, config("secret"), config("other"));
     net.run(seconds(3));
-    let reports = [net.nodes[0].report(net.now), net.nodes[1].report(net.now)];
+    let reports = [net.nodes[0].report(net.now()), net.nodes[1].report(net.now())];
     let errors: Vec<_> = reports.iter().map(|report| report.error.clone().unwrap_or_default()).collect();
     assert!(errors.iter().all(|error| error.contains("AUTHENTICATION_FAILED")), "{errors:?}");
     assert!(
@@ -71,9 +72,9 @@ fn no_common_proposal_is_named() {
     let a = EngineConfig { ike_aeads: vec![IkeAead::Aes256Gcm16], ..config("secret") };
     let mut net = net(4, TRIESTE, a, b);
     net.run(seconds(1));
-    assert_eq!(net.nodes[0].report(net.now).error.as_deref(), Some("NO_PROPOSAL_CHOSEN (peer)"));
+    assert_eq!(net.nodes[0].report(net.now()).error.as_deref(), Some("NO_PROPOSAL_CHOSEN (peer)"));
     // Nobody vouches for it: the attempt goes on.
-    assert_eq!(net.nodes[0].report(net.now).ikes.len(), 1);
+    assert_eq!(net.nodes[0].report(net.now()).ikes.len(), 1);
 }
 
 #[test]
@@ -82,7 +83,7 @@ fn no_common_esp_proposal_leaves_the_ike_sa_and_is_named_at_the_child_sa() {
     let b = EngineConfig { esp_suites: vec![EspSuite::ChaCha20Poly1305], ..config("secret") };
     let mut net = net(5, TRIESTE, a, b);
     net.run(seconds(1));
-    let report = net.nodes[0].report(net.now);
+    let report = net.nodes[0].report(net.now());
     assert_eq!(report.ikes[0].state, "established");
     let failed = &report.children[0];
     assert_eq!((failed.state, failed.error.as_deref()), ("failed", Some("NO_PROPOSAL_CHOSEN (peer)")));
@@ -99,7 +100,7 @@ fn wrong_selectors_concern_the_child_sa_that_has_them_alone() {
     net.connect(1, peer(B.1.0, &there, &here));
     net.run(seconds(5));
     assert!(net.check(A, B, &everything()).is_ok());
-    let report = net.nodes[0].report(net.now);
+    let report = net.nodes[0].report(net.now());
     let failed: Vec<_> = report.children.iter().filter(|child| child.error.is_some()).collect();
     assert_eq!(failed.len(), 2, "{report:#?}");
     assert!(failed.iter().all(|child| child.error.as_deref() == Some("TS_UNACCEPTABLE (peer)")));
@@ -116,11 +117,11 @@ fn another_group_is_tried_when_the_peer_asks_for_it() {
         let mut net = net(7, TRIESTE, config("secret"), b);
         net.run(seconds(1));
         assert_single(&net);
-        assert!(net.nodes[0].report(net.now).ikes[0].algorithms.ends_with(word));
+        assert!(net.nodes[0].report(net.now()).ikes[0].algorithms.ends_with(word));
         net.input(0, Input::Rekey(A.1));
         net.run(seconds(12));
         assert_single(&net);
-        let report = net.nodes[0].report(net.now);
+        let report = net.nodes[0].report(net.now());
         assert_eq!(report.children[0].algorithms, format!("aes128gcm16-{word}-esn"));
     }
 }
@@ -129,7 +130,7 @@ fn another_group_is_tried_when_the_peer_asks_for_it() {
 fn everything_is_renewed_by_either_side_and_by_both_at_once_without_loss() {
     for seed in 0..8 {
         let mut net = net(seed, TRIESTE, config("secret"), config("secret"));
-        net.faults.delay = (5, 15);
+        net.link = Link::millis(5, 15);
         traffic(&mut net, seconds(3));
         for who in [&[A][..], &[B], &[A, B]] {
             for _ in 0..3 {
@@ -150,10 +151,10 @@ fn everything_is_renewed_by_either_side_and_by_both_at_once_without_loss() {
 fn lifetimes_bring_new_keys_by_themselves() {
     let mut net = net(8, TRIESTE, config("secret"), config("secret"));
     net.run(seconds(1));
-    let first = net.nodes[0].report(net.now);
+    let first = net.nodes[0].report(net.now());
     net.run(seconds(6 * 3600));
     assert_single(&net);
-    let later = net.nodes[0].report(net.now);
+    let later = net.nodes[0].report(net.now());
     assert_ne!(first.ikes[0].initiator_spi, later.ikes[0].initiator_spi);
     assert!(later.children[0].age.is_some_and(|age| age <= seconds(3600)), "{later:#?}");
     assert_eq!(lost(&net), 0);
@@ -176,7 +177,7 @@ fn a_dead_peer_is_noticed_and_found_again() {
     net.run(seconds(1));
     net.nodes[1].is_dead = true;
     net.run(seconds(95));
-    let report = net.nodes[0].report(net.now);
+    let report = net.nodes[0].report(net.now());
     assert_eq!((report.is_up, report.error.as_deref()), (false, Some("the peer does not answer")));
     assert!(net.nodes[0].events.iter().any(|event| matches!(event, IkeEvent::Down { .. })));
     assert!(net.nodes[0].lane().downs > 0);
@@ -231,7 +232,7 @@ fn servers_wait_and_clients_begin_with_an_ike_sa_for_each_pair() {
     net.connect(1, peer(B.1.0, &there, &here));
     net.run(seconds(2));
     assert_connected(&net);
-    let report = net.nodes[0].report(net.now);
+    let report = net.nodes[0].report(net.now());
     assert_eq!((report.mode, report.ikes.len(), report.children.len()), ("server", 4, 4), "{report:#?}");
     let mut ids: Vec<_> =
         report.ikes.iter().map(|ike| format!("{} {}", ike.local_id, ike.remote_id)).collect();
@@ -247,7 +248,7 @@ fn servers_wait_and_clients_begin_with_an_ike_sa_for_each_pair() {
 fn messages_go_in_fragments_where_they_are_long() {
     let small = || EngineConfig { fragment_bytes: 200, ..config("secret") };
     let mut net = net(14, TRIESTE, small(), small());
-    net.faults = Faults { loss: 0, repetition: 300, delay: (1, 40) };
+    net.link = Link { copies: 300, ..Link::millis(1, 40) };
     net.run(seconds(5));
     assert_single(&net);
     let longest = net
@@ -282,9 +283,9 @@ fn a_cookie_is_sent_back_with_the_same_request() {
 #[test]
 fn requests_are_repeated_bit_for_bit_and_so_are_answers() {
     let mut net = net(16, TRIESTE, config("secret"), config("secret"));
-    net.faults.loss = 400;
+    net.link.loss = 400;
     net.run(seconds(60));
-    net.faults.loss = 0;
+    net.link.loss = 0;
     net.run(seconds(60));
     assert_single(&net);
     let mut seen = std::collections::BTreeMap::new();
@@ -312,7 +313,7 @@ fn a_peer_that_moves_behind_its_nat_is_followed() {
     net.connect(1, from_there);
     net.run(seconds(3));
     assert_single(&net);
-    let (a, b) = (net.nodes[0].report(net.now), net.nodes[1].report(net.now));
+    let (a, b) = (net.nodes[0].report(net.now()), net.nodes[1].report(net.now()));
     assert!(a.ikes[0].is_local_nat && b.ikes[0].is_remote_nat && !a.ikes[0].is_remote_nat, "{a:#?} {b:#?}");
     assert_eq!(net.nodes[1].lane().path.map(|path| (path.outer.peer, path.may_move)), Some((outside, true)));
     let keepalives = Rc::new(Cell::new(0));

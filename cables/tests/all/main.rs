@@ -5,6 +5,5 @@ mod ike;
 mod ike_collisions;
 mod ike_errors;
 mod ike_net;
-mod ike_storms;
 mod ipsec_sim;
 mod vxlan_recorded;

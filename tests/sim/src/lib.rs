@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   flows ─▶ Gateway (pipeline, one per worker) ─▶ Network (seeded) ─▶ Gateway ─▶ flows' ledgers
-//!                         └────────────── World: one heap of events, one clock ──────────────┘
+//!                         └───────────── World: one queue of events, one clock ──────────────┘
 //! ```
 //!
 //! The laws that hold in every world, whatever its network does, are checked after every event: packets are
@@ -10,11 +10,8 @@
 #![forbid(unsafe_code)]
 
 mod gateway;
-mod network;
-mod random;
 mod traffic;
 mod world;
 
-pub use network::Network;
 pub use traffic::Ledger;
-pub use world::World;
+pub use world::{BAD, GOOD, World};

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use trieste_sim::{Network, World};
+use trieste_sim::{BAD, GOOD, World};
+use trieste_simulator::{Link, seeds};
 
 const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -14,17 +15,17 @@ const fn millis(count: u64) -> Duration {
 }
 
 /// Two gateways with a flow in each direction, IPv4 there and IPv6 back, after the first handshake.
-fn settled(seed: u64, network: Network) -> (World, usize, usize) {
-    let mut world = World::new(seed, 2, 1, Network::GOOD);
+fn settled(seed: u64, link: Link) -> (World, usize, usize) {
+    let mut world = World::new(seed, 2, 1, GOOD);
     world.rest(seconds(1));
-    world.network = network;
+    world.network.set_links(link);
     let (there, back) = (world.flow(0, 1, false, millis(10), 200), world.flow(1, 0, true, millis(10), 1000));
     (world, there, back)
 }
 
 #[test]
 fn ten_minutes_on_a_good_network_lose_nothing_over_all_rekeys() {
-    let (mut world, there, back) = settled(1, Network::GOOD);
+    let (mut world, there, back) = settled(1, GOOD);
 
     world.run(seconds(600));
     let gaps = [there, back].map(|flow| world.ledger(flow).longest_gap);
@@ -48,7 +49,7 @@ fn ten_minutes_on_a_good_network_lose_nothing_over_all_rekeys() {
 
 #[test]
 fn packets_before_the_first_handshake_wait_and_arrive() {
-    let mut world = World::new(2, 2, 1, Network { delay: millis(100), ..Network::GOOD });
+    let mut world = World::new(2, 2, 1, Link::millis(100, 100));
     let flow = world.flow(0, 1, false, millis(10), 100);
 
     world.run(millis(500));
@@ -66,7 +67,7 @@ fn packets_before_the_first_handshake_wait_and_arrive() {
 
 #[test]
 fn what_waits_for_a_peer_that_is_away_is_bounded() {
-    let mut world = World::new(3, 2, 1, Network::GOOD);
+    let mut world = World::new(3, 2, 1, GOOD);
     world.kill(1);
     let flow = world.flow(0, 1, false, millis(1), 1000);
 
@@ -78,8 +79,8 @@ fn what_waits_for_a_peer_that_is_away_is_bounded() {
 
 #[test]
 fn a_bad_network_costs_what_it_loses_and_no_more() {
-    for seed in 0..5 {
-        let (mut world, there, back) = settled(seed, Network::BAD);
+    seeds::each("a_bad_network_costs_what_it_loses_and_no_more", 5, |seed| {
+        let (mut world, there, back) = settled(seed, BAD);
 
         world.run(seconds(300));
         let gaps = [there, back].map(|flow| world.ledger(flow).longest_gap);
@@ -91,13 +92,13 @@ fn a_bad_network_costs_what_it_loses_and_no_more() {
             let lost_per_mille = (ledger.sent - ledger.delivered) * 1000 / ledger.sent;
             assert!((60..150).contains(&lost_per_mille), "seed {seed}: {lost_per_mille} of 1000 lost");
         }
-    }
+    });
 }
 
 #[test]
 fn a_network_that_doubles_everything_late_delivers_everything_once() {
-    let network = Network { duplicate_per_mille: 1000, duplicate_delay: seconds(3), ..Network::GOOD };
-    let (mut world, there, back) = settled(6, network);
+    let link = Link { copies: 1000, copy_delay: seconds(3), ..GOOD };
+    let (mut world, there, back) = settled(6, link);
 
     world.run(seconds(200));
     world.rest(seconds(5));
@@ -111,8 +112,8 @@ fn a_network_that_doubles_everything_late_delivers_everything_once() {
 
 #[test]
 fn a_restarted_gateway_is_back_after_one_handshake() {
-    for seed in 0..5 {
-        let (mut world, there, back) = settled(seed, Network::GOOD);
+    seeds::each("a_restarted_gateway_is_back_after_one_handshake", 5, |seed| {
+        let (mut world, there, back) = settled(seed, GOOD);
         world.run(seconds(5));
 
         world.kill(1);
@@ -125,18 +126,18 @@ fn a_restarted_gateway_is_back_after_one_handshake() {
             let gap = world.ledger(flow).longest_gap;
             assert!(gap < seconds(6), "seed {seed}: traffic stopped for {gap:?}");
         }
-    }
+    });
 }
 
 #[test]
 fn after_a_long_partition_traffic_is_back_within_seconds() {
-    let (mut world, there, back) = settled(7, Network::GOOD);
+    let (mut world, there, back) = settled(7, GOOD);
     world.run(seconds(5));
-    world.cut(0, 1);
-    world.cut(1, 0);
+    world.network.cut(0, 1, true);
+    world.network.cut(1, 0, true);
     world.run(seconds(400));
 
-    world.heal();
+    world.network.heal();
     let before: Vec<_> = [there, back].map(|flow| world.ledger(flow).delivered).into();
     world.run(seconds(30));
 
@@ -153,12 +154,12 @@ fn after_a_long_partition_traffic_is_back_within_seconds() {
 
 #[test]
 fn a_partition_of_one_direction_heals_too() {
-    let (mut world, there, back) = settled(8, Network::GOOD);
+    let (mut world, there, back) = settled(8, GOOD);
     world.run(seconds(5));
-    world.cut(1, 0);
+    world.network.cut(1, 0, true);
     world.run(seconds(240));
 
-    world.heal();
+    world.network.heal();
     world.run(seconds(30));
     world.ledger(there);
     world.ledger(back);
@@ -171,7 +172,7 @@ fn a_partition_of_one_direction_heals_too() {
 
 #[test]
 fn a_peer_that_moves_is_followed() {
-    let (mut world, there, back) = settled(9, Network::GOOD);
+    let (mut world, there, back) = settled(9, GOOD);
     world.run(seconds(5));
 
     world.move_to(1, "198.51.100.7:61000");
@@ -185,7 +186,7 @@ fn a_peer_that_moves_is_followed() {
 
 #[test]
 fn an_idle_cable_is_ready_when_it_is_needed() {
-    let (mut world, there, _) = settled(10, Network::GOOD);
+    let (mut world, there, _) = settled(10, GOOD);
     world.run(seconds(1));
     world.rest(seconds(900));
 
@@ -199,8 +200,8 @@ fn an_idle_cable_is_ready_when_it_is_needed() {
 
 #[test]
 fn three_gateways_with_two_workers_each_carry_a_full_mesh() {
-    for seed in 0..3 {
-        let mut world = World::new(seed, 3, 2, Network::GOOD);
+    seeds::each("three_gateways_with_two_workers_each_carry_a_full_mesh", 3, |seed| {
+        let mut world = World::new(seed, 3, 2, GOOD);
         world.rest(seconds(1));
         let pairs = [(0, 1), (1, 2), (2, 0), (1, 0), (2, 1), (0, 2)];
         let flows: Vec<_> =
@@ -213,30 +214,30 @@ fn three_gateways_with_two_workers_each_carry_a_full_mesh() {
             let ledger = world.ledger(flow);
             assert_eq!(ledger.delivered, ledger.sent, "seed {seed}, flow {flow}");
         }
-    }
+    });
 }
 
 #[test]
 fn whatever_happens_the_laws_hold_and_peace_brings_traffic_back() {
-    for seed in 0..10 {
-        let (mut world, there, back) = settled(seed, Network::BAD);
+    seeds::each("whatever_happens_the_laws_hold_and_peace_brings_traffic_back", 5, |seed| {
+        let (mut world, there, back) = settled(seed, BAD);
         for _ in 0..40 {
-            match world.random(8) {
+            match world.random.below(8) {
                 0 => world.restart(0),
                 1 => world.restart(1),
-                2 => world.cut(0, 1),
-                3 => world.cut(1, 0),
-                4 => world.heal(),
-                5 => world.network.loss_per_mille = 500,
-                6 => world.network = Network::GOOD,
-                _ => world.network = Network::BAD,
+                2 => world.network.cut(0, 1, true),
+                3 => world.network.cut(1, 0, true),
+                4 => world.network.heal(),
+                5 => world.network.set_links(Link { loss: 500, ..BAD }),
+                6 => world.network.set_links(GOOD),
+                _ => world.network.set_links(BAD),
             }
-            let pause = world.random(20_000);
+            let pause = world.random.below(20_000);
             world.run(millis(pause));
         }
 
-        world.heal();
-        world.network = Network::GOOD;
+        world.network.heal();
+        world.network.set_links(GOOD);
         world.run(seconds(30));
         world.ledger(there);
         world.ledger(back);
@@ -246,5 +247,5 @@ fn whatever_happens_the_laws_hold_and_peace_brings_traffic_back() {
             let gap = world.ledger(flow).longest_gap;
             assert!(gap < seconds(1), "seed {seed}: traffic stopped for {gap:?} in peace");
         }
-    }
+    });
 }

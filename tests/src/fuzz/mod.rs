@@ -17,6 +17,8 @@ mod trains;
 mod vxlan;
 mod wireguard;
 
+use trieste_simulator::Random;
+
 /// A target's name, also its folder in the corpus, and the target.
 pub type Target = (&'static str, fn(&[u8]));
 
@@ -72,24 +74,19 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A repeatable stream of mutations (xorshift): what the ordinary tests use in a fuzzer's place.
+/// A repeatable stream of mutations: what the ordinary tests use in a fuzzer's place.
 #[derive(Debug)]
-pub struct Mutator {
-    state: u64,
-}
+pub struct Mutator(Random);
 
 impl Mutator {
     /// Starts a stream; the same seed gives the same stream.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed | 1 }
+        Self(Random::new(seed))
     }
 
-    /// A number below `limit`, which is at least 1.
+    /// Returns a number below `limit`; 0 if there is none.
     pub fn below(&mut self, limit: usize) -> usize {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        usize::try_from(self.state % limit.max(1) as u64).expect("less than a usize")
+        self.0.below(limit)
     }
 
     /// Changes an input as fuzzers do: bits, bytes of interest, cuts, repetitions, pieces of another input.

@@ -8,6 +8,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use trieste_simulator::Random;
 use trieste_tests::capture::Capture;
 use trieste_tests::cluster::Cluster;
 use trieste_tests::guard::root_test;
@@ -26,10 +27,10 @@ fn garbage_truncated_and_oversized_datagrams_are_dropped() {
     for underlay in [Families::V4, Families::V6] {
         let pair = Pair::connected(underlay).unwrap();
         under_attack(&pair, |attacker| {
-            let mut random = Random(0x5eed);
+            let mut random = Random::new(0x5eed);
             for round in 0..20_000_u32 {
                 let length = match round % 10 {
-                    0..8 => usize::from(random.next().to_le_bytes()[0]),
+                    0..8 => random.below(256),
                     8 => 1400,
                     // Larger than any MTU: arrives in fragments.
                     _ => {
@@ -40,10 +41,10 @@ fn garbage_truncated_and_oversized_datagrams_are_dropped() {
                         }
                     }
                 };
-                let mut bytes: Vec<u8> = (0..length).map(|_| random.next().to_le_bytes()[0]).collect();
+                let mut bytes: Vec<u8> = (0..length).map(|_| random.between(0, 255)).collect();
                 // Half of them look like WireGuard at first sight.
                 if round % 2 == 0 && length >= 4 {
-                    bytes[..4].copy_from_slice(&[random.next().to_le_bytes()[0] % 5, 0, 0, 0]);
+                    bytes[..4].copy_from_slice(&[random.below(5), 0, 0, 0]);
                 }
                 let _ = attacker.send(&bytes);
                 if round % 200 == 0 {
@@ -177,16 +178,4 @@ fn wait_dropped(cluster: &Cluster, at_least: u64) {
         Ok(())
     })
     .unwrap();
-}
-
-/// A repeatable stream of numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
 }

@@ -14,28 +14,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
 use trieste_cables::Site;
 use trieste_cables::ipsec::ike::{EngineConfig, IkeEngine, IkeEvent, Input, PeerConfig, PeerReport};
 use trieste_cables::ipsec::{
     ChildSa, EspPath, LaneNews, LaneOrder, LanePort, Outbound, Selectors, Spi, link,
 };
 use trieste_packet::{LaneId, Outer};
+use trieste_simulator::{Link, Queue, Random};
 use zeroize::Zeroizing;
-
-/// What the network does to datagrams. Probabilities in thousandths.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Faults {
-    pub(crate) loss: u64,
-    pub(crate) repetition: u64,
-    /// Least and most delay in milliseconds: reordering comes of their difference.
-    pub(crate) delay: (u64, u64),
-}
-
-impl Faults {
-    pub(crate) const NONE: Self = Self { loss: 0, repetition: 0, delay: (5, 5) };
-}
 
 /// A child SA that a lane was given.
 #[derive(Debug)]
@@ -139,12 +125,11 @@ pub(crate) type Filter = Box<dyn FnMut(SocketAddr, &[u8]) -> bool>;
 
 /// Gateways and what is between them.
 pub(crate) struct Net {
-    pub(crate) now: Instant,
+    /// Datagrams on their way: from where, to where.
+    queue: Queue<(SocketAddr, SocketAddr, Vec<u8>)>,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) faults: Faults,
-    pub(crate) rng: ChaCha8Rng,
-    wire: BTreeMap<(Instant, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
-    sent: u64,
+    pub(crate) link: Link,
+    random: Random,
     /// Every IKE datagram: when, from whom, and its bytes without the marker.
     pub(crate) log: Vec<(Instant, SocketAddr, Vec<u8>)>,
     /// Drops datagrams for which it is true.
@@ -155,15 +140,11 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new(seed: u64) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "the beginning of virtual time")]
-        let now = Instant::now();
         Self {
-            now,
+            queue: Queue::new(),
             nodes: Vec::new(),
-            faults: Faults::NONE,
-            rng: ChaCha8Rng::seed_from_u64(seed),
-            wire: BTreeMap::new(),
-            sent: 0,
+            link: Link::millis(5, 5),
+            random: Random::new(seed),
             log: Vec::new(),
             filter: None,
             nat: Vec::new(),
@@ -179,8 +160,7 @@ impl Net {
     }
 
     fn engine(&mut self, config: EngineConfig) -> IkeEngine {
-        let rng = ChaCha8Rng::seed_from_u64(self.rng.next_u64());
-        IkeEngine::new(config, Box::new(rng), self.now)
+        IkeEngine::new(config, Box::new(self.random.stream()), self.queue.now())
     }
 
     /// Kills a gateway and starts it anew, without any cable.
@@ -202,7 +182,7 @@ impl Net {
     }
 
     pub(crate) fn input(&mut self, node: usize, input: Input) {
-        self.nodes[node].engine.handle_input(input, self.now);
+        self.nodes[node].engine.handle_input(input, self.queue.now());
         self.drain(node);
     }
 
@@ -222,7 +202,7 @@ impl Net {
         for transmit in out {
             let payload = transmit.payload;
             if payload.len() > 4 {
-                self.log.push((self.now, from, payload[4..].to_vec()));
+                self.log.push((self.queue.now(), from, payload[4..].to_vec()));
             }
             self.send(from, transmit.outer.peer, &payload);
         }
@@ -230,55 +210,51 @@ impl Net {
 
     /// Puts a datagram on the wire.
     pub(crate) fn send(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
-        let is_filtered = self.filter.as_mut().is_some_and(|filter| filter(from, payload));
-        if is_filtered || self.rng.next_u64() % 1000 < self.faults.loss {
+        if self.filter.as_mut().is_some_and(|filter| filter(from, payload)) {
             return;
         }
-        let copies = if self.rng.next_u64() % 1000 < self.faults.repetition { 2 } else { 1 };
         let translated = self.nat.iter().find(|(inside, _)| *inside == from);
         let from = translated.map_or(from, |(_, outside)| *outside);
-        for _ in 0..copies {
-            let (least, most) = self.faults.delay;
-            let delay = least + self.rng.next_u64() % (most - least + 1);
-            self.sent += 1;
-            let key = (self.now + Duration::from_millis(delay), self.sent);
-            self.wire.insert(key, (from, to, payload.to_vec()));
+        for wait in self.link.arrivals(&mut self.random) {
+            self.queue.after(wait, (from, to, payload.to_vec()));
         }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.queue.now()
     }
 
     /// Lets time pass.
     pub(crate) fn run(&mut self, span: Duration) {
-        let end = self.now + span;
+        let end = self.queue.now() + span;
         loop {
-            let arrival = self.wire.keys().next().map(|(at, _)| *at);
+            let arrival = self.queue.next();
             let timers = self.nodes.iter().filter(|node| !node.is_dead);
             let timer = timers.filter_map(|node| node.engine.poll_timeout()).min();
             let next = arrival.into_iter().chain(timer).min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
-            self.now = self.now.max(next);
-            if arrival.is_some_and(|at| at <= self.now) {
-                self.arrive();
-            } else {
-                self.timeouts();
+            self.queue.advance(next);
+            match self.queue.pop(self.queue.now()) {
+                Some((from, to, payload)) => self.arrive(from, to, &payload),
+                None => self.timeouts(),
             }
         }
-        self.now = end;
+        self.queue.advance(end);
     }
 
     fn timeouts(&mut self) {
         for index in 0..self.nodes.len() {
             let node = &mut self.nodes[index];
-            if !node.is_dead && node.engine.poll_timeout().is_some_and(|at| at <= self.now) {
-                node.engine.handle_timeout(self.now);
+            if !node.is_dead && node.engine.poll_timeout().is_some_and(|at| at <= self.queue.now()) {
+                node.engine.handle_timeout(self.queue.now());
                 let next = node.engine.poll_timeout();
-                assert!(next.is_none_or(|next| next > self.now), "a timer that is not served");
+                assert!(next.is_none_or(|next| next > self.queue.now()), "a timer that is not served");
                 self.drain(index);
             }
         }
     }
 
-    fn arrive(&mut self) {
-        let Some((_, (from, to, payload))) = self.wire.pop_first() else { return };
+    fn arrive(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
         let translated = self.nat.iter().find(|(_, outside)| *outside == to);
         let to = translated.map_or(to, |(inside, _)| *inside);
         let Some(index) = self.nodes.iter().position(|node| node.address == to && !node.is_dead) else {
@@ -296,7 +272,7 @@ impl Net {
 
     /// A packet of a pair comes in.
     fn deliver(&mut self, index: usize, spi: Spi) {
-        let now = self.now;
+        let now = self.queue.now();
         let Some(lane) = self.nodes[index].lanes.get_mut(&spi.lane()) else { return };
         lane.obey();
         match lane.pairs.iter_mut().find(|pair| pair.sa.inbound == spi) {
@@ -311,7 +287,7 @@ impl Net {
 
     /// Sends a packet over the lane, if it can be sealed; says whether it could.
     pub(crate) fn packet(&mut self, node: usize, lane: LaneId, selectors: &Selectors) -> bool {
-        let now = self.now;
+        let now = self.queue.now();
         let Some(model) = self.nodes[node].lanes.get_mut(&lane) else { return false };
         model.obey();
         let (Some(path), Some(pair)) = (model.path, model.sealing(selectors)) else { return false };

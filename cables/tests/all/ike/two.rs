@@ -52,7 +52,7 @@ pub(crate) fn net(seed: u64, settings: &[(&str, &str)], a: EngineConfig, b: Engi
 pub(crate) fn assert_connected(net: &Net) {
     for selectors in all_pairs() {
         if let Err(problem) = net.check(A, B, &selectors) {
-            let reports = [net.nodes[0].report(net.now), net.nodes[1].report(net.now)];
+            let reports = [net.nodes[0].report(net.now()), net.nodes[1].report(net.now())];
             panic!("{problem}\n{reports:#?}\n{:?}\n{:?}", net.nodes[0].events, net.nodes[1].events);
         }
     }
@@ -61,7 +61,7 @@ pub(crate) fn assert_connected(net: &Net) {
 /// One child SA and one IKE SA on both sides, and the same ones.
 pub(crate) fn assert_single(net: &Net) {
     assert_connected(net);
-    let reports = [net.nodes[0].report(net.now), net.nodes[1].report(net.now)];
+    let reports = [net.nodes[0].report(net.now()), net.nodes[1].report(net.now())];
     for (node, report) in net.nodes.iter().zip(&reports) {
         assert_eq!((report.ikes.len(), report.children.len()), (1, 1), "{reports:#?}");
         assert_eq!(node.lane().live().count(), 1, "{reports:#?}");
@@ -82,8 +82,8 @@ pub(crate) fn everything() -> Selectors {
 /// Packets in both directions, ten per second and direction, while time passes.
 pub(crate) fn traffic(net: &mut Net, span: Duration) {
     let (there, back) = (everything(), pair("10.2.0.0/16", "10.1.0.0/16"));
-    let end = net.now + span;
-    while net.now < end {
+    let end = net.now() + span;
+    while net.now() < end {
         net.run(millis(50));
         net.packet(A.0, A.1, &there);
         net.run(millis(50));

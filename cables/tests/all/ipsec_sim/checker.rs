@@ -218,8 +218,8 @@ mod tests {
         world.settle(Duration::from_secs(30));
         let packet = inner::packet(1, shape::host(0, 0, 1), shape::host(1, 0, 1), 8);
         world.checker.offer(0, 1, 1, &packet);
-        let lane = world.gateways[0].lane_to(1).unwrap();
-        let (_, frame) = world.gateways[0].seal(lane, std::slice::from_ref(&packet), world.now).remove(0);
+        let (lane, now) = (world.gateways[0].lane_to(1).unwrap(), world.now());
+        let (_, frame) = world.gateways[0].seal(lane, std::slice::from_ref(&packet), now).remove(0);
         (world, packet, frame)
     }
 
@@ -227,7 +227,7 @@ mod tests {
     #[should_panic(expected = "IV 1 behind Some(1)")]
     fn an_iv_that_comes_twice_is_noticed() {
         let (mut world, _, frame) = sealed();
-        let now = world.now;
+        let now = world.now();
         world.checker.leaves(0, &frame, false, now);
         world.checker.leaves(0, &frame, false, now);
     }
@@ -237,7 +237,7 @@ mod tests {
     fn a_frame_that_is_not_authentic_is_noticed() {
         let (mut world, _, mut frame) = sealed();
         frame[20] ^= 1;
-        let now = world.now;
+        let now = world.now();
         world.checker.leaves(0, &frame, false, now);
     }
 
@@ -245,7 +245,7 @@ mod tests {
     #[should_panic(expected = "in the clear")]
     fn a_packet_in_the_clear_is_noticed() {
         let (mut world, packet, _) = sealed();
-        let now = world.now;
+        let now = world.now();
         world.checker.leaves(0, &packet, true, now);
     }
 

@@ -11,9 +11,9 @@ use trieste_cables::ipsec::link::link;
 use trieste_cables::ipsec::{ChildSa, EspCable, EspCableConfig, LaneLink, LaneOrder, LanePort, Spi};
 use trieste_cables::{Admission, Cable as _, Gate as _, Jobs, Lane as _, Message, Site, Transmit};
 use trieste_packet::{Batch, CableId, Drops, LaneId, LayoutKind, Outer, Packet, Pool, PoolConfig};
+use trieste_simulator::Random;
 
 use super::network::Place;
-use super::random::Random;
 
 /// How long the lane of a cable that was cut still opens, as in the pipeline.
 const CUT_LANE: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ impl Gateway {
 
     /// Begins without any memory.
     pub(crate) fn start(&mut self, random: &mut Random, now: Instant) {
-        let engine = IkeEngine::new(self.recipe.config.clone(), Box::new(random.fork()), now);
+        let engine = IkeEngine::new(self.recipe.config.clone(), Box::new(random.stream()), now);
         let (others, inbox) = bounded(INBOX);
         let shared = GateShared::new([7; 32].into(), others.clone(), engine.load());
         self.door = Some(Door { gate: IpsecGate::new(shared, now), inbox, others });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trieste_cables::ipsec::ike::{EngineConfig, Lifetime};
 
-use super::network::Weather;
+use super::network::{LOST, Weather};
 use super::shape::{self, Shape};
 use super::traffic::Pace;
 use super::world::World;
@@ -16,7 +16,7 @@ fn deaf(config: &EngineConfig, seed: u64) -> World {
     let mut world = World::pair(Shape::Trieste, config, seed);
     world.start_all();
     world.settle(Duration::from_secs(30));
-    world.weather.is_deaf = true;
+    world.weather.ike = LOST;
     world.begin_traffic(PACE);
     world
 }
@@ -29,7 +29,7 @@ fn assert_ended(world: &mut World) {
     world.run(Duration::from_secs(40));
     assert_eq!(world.checker.esp_messages, before, "nothing is sealed after the hard limit");
     for gateway in &world.gateways {
-        assert!(gateway.drops.total() + gateway.held(world.now) > 0, "there was something to seal");
+        assert!(gateway.drops.total() + gateway.held(world.now()) > 0, "there was something to seal");
     }
     world.pace = None;
     world.weather = Weather::FAIR;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::random::Random;
+use trieste_simulator::{Link, Random};
 
 /// A datagram, or an ESP packet without UDP where both ports are 0.
 #[derive(Debug, Clone)]
@@ -31,19 +31,19 @@ impl Frame {
     /// Makes one of a frame that was remembered: the same again, from elsewhere, shorter, or with a bit turned.
     pub(crate) fn spoil(&mut self, random: &mut Random) {
         self.is_forged = true;
-        let bytes = self.payload.len() as u64;
+        let bytes = self.payload.len();
         match random.below(5) {
             0 => {}
-            1 => self.source.set_port(u16::try_from(random.between(1, 65_535)).unwrap()),
-            2 => self.payload.truncate(usize::try_from(random.below(bytes)).unwrap()),
+            1 => self.source.set_port(random.between(1, 65_535)),
+            2 => self.payload.truncate(random.below(bytes)),
             // Headers are worth more of the trouble than what is encrypted.
             3 => self.turn_bit(random.below(bytes.min(40)), random),
             _ => self.turn_bit(random.below(bytes), random),
         }
     }
 
-    fn turn_bit(&mut self, index: u64, random: &mut Random) {
-        if let Some(byte) = self.payload.get_mut(usize::try_from(index).unwrap()) {
+    fn turn_bit(&mut self, index: usize, random: &mut Random) {
+        if let Some(byte) = self.payload.get_mut(index) {
             *byte ^= 1 << random.below(8);
         }
     }
@@ -57,53 +57,30 @@ pub(crate) fn kind(payload: &[u8], is_raw: bool) -> Kind {
     }
 }
 
-/// What befalls frames, each of the two kinds for itself. In parts of 1000 and in milliseconds.
+/// What befalls frames, each of the two kinds for itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {
-    pub(crate) ike_loss: u64,
-    pub(crate) esp_loss: u64,
-    pub(crate) copies: u64,
-    /// How many are late by up to `late_ms`.
-    pub(crate) late: u64,
-    pub(crate) late_ms: u64,
-    /// Whether data is late and copied, too.
-    pub(crate) is_rough_on_data: bool,
-    pub(crate) delay_ms: (u64, u64),
-    /// Whether nothing gets through at all.
-    pub(crate) is_parted: bool,
-    /// Whether no IKE message gets through.
-    pub(crate) is_deaf: bool,
+    pub(crate) ike: Link,
+    pub(crate) esp: Link,
 }
+
+/// Nothing gets through.
+pub(crate) const LOST: Link = Link { loss: 1000, ..Link::millis(1, 1) };
 
 impl Weather {
     /// Nothing is lost, all come in order but for little.
-    pub(crate) const FAIR: Self = Self {
-        ike_loss: 0,
-        esp_loss: 0,
-        copies: 0,
-        late: 0,
-        late_ms: 0,
-        is_rough_on_data: false,
-        delay_ms: (5, 8),
-        is_parted: false,
-        is_deaf: false,
-    };
+    pub(crate) const FAIR: Self = Self { ike: Link::millis(5, 8), esp: Link::millis(5, 8) };
+    pub(crate) const PARTED: Self = Self { ike: LOST, esp: LOST };
+
+    pub(crate) fn losing(loss: u64) -> Self {
+        let link = Link { loss, ..Self::FAIR.ike };
+        Self { ike: link, esp: link }
+    }
 
     /// When the copies of a frame arrive, from now; none when it is lost.
     pub(crate) fn fate(&self, kind: Kind, random: &mut Random) -> Vec<Duration> {
-        let is_data = kind == Kind::Esp;
-        let loss = if is_data { self.esp_loss } else { self.ike_loss };
-        if self.is_parted || (self.is_deaf && kind == Kind::Ike) || random.chance(loss) {
-            return Vec::new();
-        }
-        let is_rough = !is_data || self.is_rough_on_data;
-        let copies = if is_rough && random.chance(self.copies) { random.between(2, 3) } else { 1 };
-        (0..copies).map(|_| self.delay(is_rough, random)).collect()
-    }
-
-    fn delay(&self, is_rough: bool, random: &mut Random) -> Duration {
-        let usual = random.millis(self.delay_ms.0, self.delay_ms.1);
-        if is_rough && random.chance(self.late) { usual + random.millis(0, self.late_ms) } else { usual }
+        let link = if kind == Kind::Esp { self.esp } else { self.ike };
+        link.arrivals(random)
     }
 }
 

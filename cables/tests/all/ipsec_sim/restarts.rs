@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use trieste_simulator::Random;
+
 use super::network::Weather;
-use super::random::Random;
 use super::shape::{self, Shape};
 use super::traffic::Pace;
 use super::world::{Action, World};
@@ -21,16 +22,16 @@ fn recovery(shape: Shape, victims: &[usize], loss: u64, seed: u64) -> Duration {
     world.settle(Duration::from_secs(60));
     world.begin_traffic(Pace { wait_ms: (50, 200), most: 2 });
     world.run(random.millis(1000, 20_000));
-    world.weather = Weather { ike_loss: loss, esp_loss: loss, ..Weather::FAIR };
+    world.weather = Weather::losing(loss);
     victims.iter().for_each(|victim| world.act(Action::Kill(*victim)));
     world.run(random.millis(200, 10_000));
     victims.iter().for_each(|victim| world.act(Action::Start(*victim)));
-    let born = world.now;
+    let born = world.now();
     let mut open: BTreeSet<usize> = (0..2 * shape::subnet_pairs().count()).collect();
     while !is_usable(&mut world, &mut open) {
-        assert!(world.now < born + Duration::from_secs(240), "no recovery\n{}", world.story());
+        assert!(world.now() < born + Duration::from_secs(240), "no recovery\n{}", world.story());
     }
-    let took = world.now - born;
+    let took = world.now() - born;
     world.weather = Weather::FAIR;
     world.settle(Duration::from_secs(240));
     world.assert_usable();

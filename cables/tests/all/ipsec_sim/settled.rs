@@ -21,18 +21,22 @@ impl World {
     /// # Panics
     /// When it takes longer than `bound`.
     pub(crate) fn settle(&mut self, bound: Duration) -> Duration {
-        let (begin, step) = (self.now, Duration::from_millis(500));
+        let (begin, step) = (self.now(), Duration::from_millis(500));
         let mut open: BTreeSet<(usize, usize)> = self.ends().into_iter().filter(|(a, b)| a < b).collect();
         loop {
             let results = open.iter().map(|ends| (*ends, self.has_settled(*ends)));
             let problems: Vec<_> = results.filter_map(|(ends, result)| Some((ends, result.err()?))).collect();
             if problems.is_empty() {
-                return self.now - begin;
+                return self.now() - begin;
             }
             if self.is_restless {
                 open = problems.iter().map(|(ends, _)| *ends).collect();
             }
-            assert!(self.now < begin + bound, "not settled after {bound:?}: {problems:?}\n{}", self.story());
+            assert!(
+                self.now() < begin + bound,
+                "not settled after {bound:?}: {problems:?}\n{}",
+                self.story()
+            );
             self.run(step);
             self.assert_bounded();
         }
@@ -59,7 +63,7 @@ impl World {
     fn has_no_leftovers(&self, index: usize) -> Result<(), String> {
         let gateway = &self.gateways[index];
         let Some(engine) = &gateway.engine else { return Err(format!("{index} does not run")) };
-        same("peers", engine.report(self.now).len(), self.gateways.len() - 1)?;
+        same("peers", engine.report(self.now()).len(), self.gateways.len() - 1)?;
         same("half-open SAs", engine.load().half_open.load(Ordering::Relaxed), 0)?;
         let cut = gateway.lanes.values().filter(|side| side.cut.is_some());
         same("pairs of cables that are cut", cut.map(|side| side.pairs.len()).sum(), 0)
@@ -74,7 +78,7 @@ impl World {
     }
 
     fn report(&self, from: usize, to: usize) -> Result<PeerReport, String> {
-        self.gateways[from].report(to, self.now).ok_or_else(|| format!("{from} does not know {to}"))
+        self.gateways[from].report(to, self.now()).ok_or_else(|| format!("{from} does not know {to}"))
     }
 
     fn is_whole(&self, report: &PeerReport, ends: (usize, usize)) -> Result<(), String> {
@@ -139,7 +143,7 @@ impl World {
     pub(crate) fn assert_bounded(&self) {
         for gateway in &self.gateways {
             let Some(engine) = &gateway.engine else { continue };
-            for report in engine.report(self.now) {
+            for report in engine.report(self.now()) {
                 let bound = (BOUND * self.shape.children(), BOUND * self.shape.children());
                 let is_bounded = report.ikes.len() <= bound.0 && report.children.len() <= bound.1;
                 assert!(is_bounded, "more and more SAs\n{}", self.story());

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use trieste_simulator::Random;
+
 use super::inner;
-use super::random::Random;
 use super::shape;
 
 /// A steady stream of batches from each gateway to each other one.
@@ -31,8 +32,8 @@ pub(crate) fn batch(
     let (from, to) = ends;
     let pairs: Vec<(usize, usize)> = shape::subnet_pairs().collect();
     let (near, far) = *random.choose(&pairs);
-    let filling = usize::try_from(random.below(60)).unwrap();
-    let number = u8::try_from(random.between(1, 250)).unwrap();
+    let filling = random.below(60);
+    let number = random.between(1, 250);
     (0..random.between(1, most))
         .map(|_| {
             *next_serial += 1;

@@ -1,6 +1,5 @@
 //! Gateways, the network between them, and what happens when.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -9,12 +8,11 @@ use trieste_cables::Message;
 use trieste_cables::ipsec::ike::{EngineConfig, Input};
 use trieste_cables::ipsec::{LaneOrder, Outbound};
 use trieste_packet::{LaneId, Outer};
+use trieste_simulator::{Queue, Random, seeds};
 
 use super::checker::Checker;
 use super::gateway::{Gateway, Recipe};
 use super::network::{Frame, Place, Weather};
-use super::random::Random;
-use super::seeds;
 use super::shape::{self, Shape};
 use super::trace;
 use super::traffic::{self, Pace};
@@ -59,8 +57,7 @@ enum Event {
 /// The world.
 pub(crate) struct World {
     pub(crate) shape: Shape,
-    pub(crate) now: Instant,
-    pub(crate) start: Instant,
+    queue: Queue<Event>,
     pub(crate) random: Random,
     pub(crate) weather: Weather,
     pub(crate) gateways: Vec<Gateway>,
@@ -71,8 +68,6 @@ pub(crate) struct World {
     pub(crate) is_restless: bool,
     /// What others are told of where each gateway is.
     published: Vec<SocketAddr>,
-    queue: BTreeMap<(Instant, u64), Event>,
-    next_event: u64,
     /// Of 1000 frames, how many have somebody send one again.
     pub(crate) mischief: u64,
     remembered: Vec<Frame>,
@@ -82,8 +77,6 @@ pub(crate) struct World {
 impl World {
     /// Gateways with these settings, none of which runs.
     pub(crate) fn new(shape: Shape, configs: &[EngineConfig], seed: u64) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "an Instant cannot be made from a number")]
-        let start = Instant::now();
         let count = configs.len();
         let gateways: Vec<Gateway> = configs
             .iter()
@@ -99,8 +92,7 @@ impl World {
         let published = gateways.iter().map(|gateway| gateway.place.public()).collect();
         Self {
             shape,
-            now: start,
-            start,
+            queue: Queue::new(),
             random: Random::new(seed),
             weather: Weather::FAIR,
             gateways,
@@ -109,8 +101,6 @@ impl World {
             next_serial: 0,
             is_restless,
             published,
-            queue: BTreeMap::new(),
-            next_event: 0,
             mischief: 0,
             remembered: Vec::new(),
             is_traced: seeds::is_traced(),
@@ -129,13 +119,17 @@ impl World {
         self.published[gateway] = mapping;
     }
 
+    pub(crate) fn now(&self) -> Instant {
+        self.queue.now()
+    }
+
     /// Time since the beginning.
     pub(crate) fn age(&self) -> Duration {
-        self.now - self.start
+        self.queue.elapsed()
     }
 
     pub(crate) fn act_in(&mut self, wait: Duration, action: Action) {
-        self.schedule(wait, Event::Act(action));
+        self.queue.after(wait, Event::Act(action));
     }
 
     /// Starts all gateways at once.
@@ -150,7 +144,7 @@ impl World {
         self.pace = Some(pace);
         for (from, to) in self.ends() {
             let wait = pace.wait(&mut self.random);
-            self.schedule(wait, Event::Traffic(from, to));
+            self.queue.after(wait, Event::Traffic(from, to));
         }
     }
 
@@ -163,40 +157,38 @@ impl World {
 
     /// Lets time pass.
     pub(crate) fn run(&mut self, span: Duration) {
-        let end = self.now + span;
+        let end = self.queue.now() + span;
         let mut steps = 0;
         loop {
             let timers = self.gateways.iter().filter_map(Gateway::poll_timeout).min();
-            let event = self.queue.first_key_value().map(|((due, _), _)| *due);
+            let event = self.queue.next();
             let Some(next) = timers.into_iter().chain(event).min().filter(|due| *due <= end) else { break };
-            steps = if next > self.now { 0 } else { steps + 1 };
+            steps = if next > self.queue.now() { 0 } else { steps + 1 };
             assert!(steps < STEPS_AT_ONCE, "time stands still at {:?}", self.age());
-            self.now = self.now.max(next);
+            self.queue.advance(next);
             self.step();
         }
-        self.now = end;
+        self.queue.advance(end);
     }
 
     /// Does what is due: one event, or the timers.
     fn step(&mut self) {
-        if let Some(entry) = self.queue.first_entry()
-            && entry.key().0 <= self.now
-        {
-            return match entry.remove() {
+        if let Some(event) = self.queue.pop(self.queue.now()) {
+            return match event {
                 Event::Arrive(frame) => self.arrive(&frame),
                 Event::Traffic(from, to) => self.traffic(from, to),
                 Event::Wake(gateway, lane) => self.wake(gateway, lane),
                 Event::ReadInbox(index) => {
-                    self.gateways[index].read_inbox(self.now);
+                    self.gateways[index].read_inbox(self.queue.now());
                     self.flush(index);
                 }
                 Event::Act(action) => self.act(action),
             };
         }
         for index in 0..self.gateways.len() {
-            if self.gateways[index].poll_timeout().is_some_and(|due| due <= self.now) {
+            if self.gateways[index].poll_timeout().is_some_and(|due| due <= self.queue.now()) {
                 self.relay_all(index);
-                self.gateways[index].timeouts(self.now);
+                self.gateways[index].timeouts(self.queue.now());
                 self.flush(index);
             }
         }
@@ -208,7 +200,7 @@ impl World {
             Action::Rekey(index) => {
                 let lanes: Vec<LaneId> = self.gateways[index].lanes.keys().copied().collect();
                 for lane in lanes {
-                    self.gateways[index].input(Input::Rekey(lane), self.now);
+                    self.gateways[index].input(Input::Rekey(lane), self.queue.now());
                 }
                 self.flush(index);
             }
@@ -216,7 +208,7 @@ impl World {
             // Of two who restart it at once, one finds it running.
             Action::Start(index) if self.gateways[index].engine.is_some() => {}
             Action::Start(index) => {
-                self.gateways[index].start(&mut self.random, self.now);
+                self.gateways[index].start(&mut self.random, self.queue.now());
                 self.connect(index);
             }
             Action::Disconnect(index) => self.disconnect(index),
@@ -233,7 +225,7 @@ impl World {
 
     fn disconnect(&mut self, index: usize) {
         for peer in 0..self.gateways.len() {
-            self.gateways[index].disconnect(peer, self.now);
+            self.gateways[index].disconnect(peer, self.queue.now());
         }
         self.flush(index);
     }
@@ -244,7 +236,7 @@ impl World {
                 continue;
             }
             let site = self.gateways[peer].recipe.site.clone();
-            self.gateways[index].connect(peer, &site, self.published[peer], self.now);
+            self.gateways[index].connect(peer, &site, self.published[peer], self.queue.now());
         }
         self.flush(index);
     }
@@ -254,7 +246,7 @@ impl World {
         self.published[index] = address;
         for other in (0..self.gateways.len()).filter(|other| *other != index) {
             if let Some(lane) = self.gateways[other].lane_to(index) {
-                self.gateways[other].input(Input::SetAddress(lane, address), self.now);
+                self.gateways[other].input(Input::SetAddress(lane, address), self.queue.now());
                 self.flush(other);
             }
         }
@@ -263,7 +255,7 @@ impl World {
     fn traffic(&mut self, from: usize, to: usize) {
         let Some(pace) = self.pace else { return };
         let wait = pace.wait(&mut self.random);
-        self.schedule(wait, Event::Traffic(from, to));
+        self.queue.after(wait, Event::Traffic(from, to));
         let packets = traffic::batch(&mut self.next_serial, (from, to), pace.most, &mut self.random);
         self.offer(from, to, packets);
     }
@@ -290,7 +282,7 @@ impl World {
 
     fn seal(&mut self, index: usize, lane: LaneId, packets: &[Vec<u8>]) {
         self.relay(index, lane);
-        for (outer, payload) in self.gateways[index].seal(lane, packets, self.now) {
+        for (outer, payload) in self.gateways[index].seal(lane, packets, self.queue.now()) {
             self.send(index, outer, payload);
         }
     }
@@ -307,7 +299,7 @@ impl World {
         }
         for lane in pokes {
             let wait = self.random.millis(0, 3);
-            self.schedule(wait, Event::Wake(index, lane));
+            self.queue.after(wait, Event::Wake(index, lane));
         }
     }
 
@@ -315,11 +307,11 @@ impl World {
         let place = self.gateways[index].place;
         let is_raw = outer.peer.port() == 0;
         self.trace(|| format!("{index} -> {} {}", outer.peer, trace::message(&payload, is_raw)));
-        self.checker.leaves(index, &payload, is_raw, self.now);
+        self.checker.leaves(index, &payload, is_raw, self.queue.now());
         assert!(outer.local.is_none_or(|local| local == place.ip()), "sent from an address that it has not");
         let Some(frame) = place.leave(outer.peer, payload) else { return };
         for wait in self.weather.fate(frame.kind(), &mut self.random) {
-            self.schedule(wait, Event::Arrive(frame.clone()));
+            self.queue.after(wait, Event::Arrive(frame.clone()));
         }
     }
 
@@ -336,9 +328,9 @@ impl World {
                 self.trace(|| {
                     format!("{index} <- {} {}", frame.source, trace::message(&frame.payload, false))
                 });
-                let answer = self.gateways[index].admit(&frame.payload, &from, self.now);
+                let answer = self.gateways[index].admit(&frame.payload, &from, self.queue.now());
                 let wait = self.random.millis(0, 3);
-                self.schedule(wait, Event::ReadInbox(index));
+                self.queue.after(wait, Event::ReadInbox(index));
                 if let Some(payload) = answer {
                     self.send(index, Outer { tos: 0, ..from }, payload);
                 }
@@ -361,24 +353,24 @@ impl World {
         if self.remembered.len() < REMEMBERED {
             self.remembered.push(frame.clone());
         } else if self.random.chance(100) {
-            let index = usize::try_from(self.random.below(REMEMBERED as u64)).unwrap();
+            let index = self.random.below(REMEMBERED);
             self.remembered[index] = frame.clone();
         }
         if self.random.chance(self.mischief) {
             let mut forged = self.random.choose(&self.remembered).clone();
             forged.spoil(&mut self.random);
             let wait = self.random.millis(0, 30);
-            self.schedule(wait, Event::Arrive(forged));
+            self.queue.after(wait, Event::Arrive(forged));
         }
     }
 
     fn open(&mut self, index: usize, lane: LaneId, frame: &Frame, from: Outer) {
         self.relay(index, lane);
         let Some(peer) = self.gateways[index].lanes.get(&lane).map(|side| side.peer) else { return };
-        for packet in self.gateways[index].open(lane, frame.payload.clone(), from, self.now) {
+        for packet in self.gateways[index].open(lane, frame.payload.clone(), from, self.queue.now()) {
             self.checker.arrives(index, peer, &packet);
         }
-        if self.gateways[index].held(self.now) > 0 {
+        if self.gateways[index].held(self.queue.now()) > 0 {
             self.seal(index, lane, &[]);
         }
     }
@@ -400,11 +392,6 @@ impl World {
                 }
             }
         }
-    }
-
-    fn schedule(&mut self, wait: Duration, event: Event) {
-        self.next_event += 1;
-        self.queue.insert((self.now + wait, self.next_event), event);
     }
 
     fn trace(&self, line: impl FnOnce() -> String) {

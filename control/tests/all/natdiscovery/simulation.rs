@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use trieste_simulator::{Random, seeds};
+
 use super::*;
 
 const PRIVATES: [&str; 2] = ["10.1.0.1", "10.2.0.1"];
@@ -38,9 +40,9 @@ struct World {
     /// Per side: the outer port of what it sent to an address, while the NAT remembers.
     mappings: [BTreeMap<u16, SocketAddr>; 2],
     now: Instant,
-    /// How many datagrams of 100 are lost, and the state of the dice.
+    /// How many datagrams of 100 are lost.
     loss: u64,
-    dice: u64,
+    random: Random,
     flown: usize,
     /// Whether b's process is up.
     b_listens: bool,
@@ -64,7 +66,7 @@ impl World {
             mappings: [BTreeMap::new(), BTreeMap::new()],
             now,
             loss: 0,
-            dice: 0x2545_f491_4f6c_dd1d,
+            random: Random::new(0),
             flown: 0,
             b_listens: true,
         };
@@ -90,7 +92,7 @@ impl World {
     /// Carries a datagram from the machine `index` through both edges to the other.
     fn carry(&mut self, index: usize, mut flight: Flight) -> Option<Flight> {
         self.flown += 1;
-        if self.roll() < self.loss {
+        if self.random.percent(self.loss) {
             return None;
         }
         match self.edges[index] {
@@ -119,14 +121,6 @@ impl World {
         };
         flight.to = SocketAddr::new(ip(PRIVATES[other]), PORT);
         (arrives && (other == 0 || self.b_listens)).then_some(flight)
-    }
-
-    /// 0 to 99 (xorshift).
-    fn roll(&mut self) -> u64 {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        self.dice % 100
     }
 
     /// Lets everything happen that happens at this moment.
@@ -216,16 +210,16 @@ fn a_hidden_gateway_finds_the_open_one_and_is_itself_found_by_rule() {
 
 #[test]
 fn lost_datagrams_only_cost_time() {
-    for seed in 1..50 {
+    seeds::each("lost_datagrams_only_cost_time", 200, |seed| {
         let mut world = World::new([Edge::Open, Edge::OneToOne]);
-        (world.loss, world.dice) = (40, 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+        (world.loss, world.random) = (40, Random::new(seed));
         world.run(59);
         let nat = Some((ip(PRIVATES[0]), true, How::Private));
         let public_of_a = Some((ip(PRIVATES[0]), true, How::Public));
         assert_eq!(world.chosen()[0], public(1), "seed {seed}");
         // a's public address is its private one: which of the two requests is answered first plays no part.
         assert!([nat, public_of_a].contains(&world.chosen()[1]), "seed {seed}");
-    }
+    });
 }
 
 #[test]

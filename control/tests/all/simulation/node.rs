@@ -15,8 +15,8 @@ use trieste_control::leader::{Announcer, Write};
 use trieste_control::publish::{GATEWAY_INTERVAL, GatewayTracker, GatewayWrite};
 use trieste_control::store::{Mirror, StoreError, StoreEvent};
 use trieste_control::sync::{Action, Plan, Side, View, plan};
+use trieste_simulator::Random;
 
-use super::random::Random;
 use super::store::Op;
 
 pub(crate) const LOCAL: &str = "submariner-operator";
@@ -120,7 +120,7 @@ impl Node {
         let config = ElectionConfig::gateway(LOCAL, &host, Timings::default());
         Self {
             cluster,
-            elector: Elector::new(config, random.next()),
+            elector: Elector::new(config, random.draw()),
             announcer: Announcer::new(LOCAL, member.spec.clone()),
             tracker: GatewayTracker::new(LOCAL, &host).expect("the host has a name"),
             mirrors: std::array::from_fn(|_| Mirror::new()),
@@ -137,10 +137,7 @@ impl Node {
             own,
             base,
             offset: Duration::from_millis(random.between(0, 1_000_000)),
-            wall: Timestamp::from_second(
-                i64::try_from(random.between(1_600_000_000, 2_000_000_000)).expect("small"),
-            )
-            .expect("a time"),
+            wall: Timestamp::from_second(random.between(1_600_000_000, 2_000_000_000)).expect("a time"),
         }
     }
 

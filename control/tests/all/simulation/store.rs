@@ -35,8 +35,7 @@ pub(crate) struct SimStore {
 }
 
 impl SimStore {
-    pub(crate) fn new(clock_offset_seconds: usize) -> Self {
-        let clock_offset = i64::try_from(clock_offset_seconds).expect("a time of this age");
+    pub(crate) fn new(clock_offset: i64) -> Self {
         Self { clock_offset, ..Self::default() }
     }
 

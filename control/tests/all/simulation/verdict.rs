@@ -23,7 +23,7 @@ pub(crate) fn check(world: &World) -> Result<(), String> {
 /// One leader, and everybody agrees that it is that one.
 fn leader(world: &World, cluster: usize) -> Result<&Node, String> {
     let up = || members(world, cluster).filter(|(number, _)| world.is_up(*number)).map(|(_, node)| node);
-    let leaders: Vec<&Node> = up().filter(|node| node.leadership(world.millis).is_some()).collect();
+    let leaders: Vec<&Node> = up().filter(|node| node.leadership(world.millis()).is_some()).collect();
     let [leader] = leaders[..] else {
         return Err(format!("c{cluster} has {} leaders", leaders.len()));
     };
@@ -35,7 +35,7 @@ fn leader(world: &World, cluster: usize) -> Result<&Node, String> {
     if let Some(other) = up().find(|node| node.elector.holder() != holder) {
         return Err(format!("{} believes in {}, not in {holder}", other.host, other.elector.holder()));
     }
-    let term = leader.leadership(world.millis).map(|held| held.term.number());
+    let term = leader.leadership(world.millis()).map(|held| held.term.number());
     if term != lease.spec.lease_transitions.map(i64::from) {
         return Err(format!("{} leads in term {term:?}, the Lease says {:?}", leader.host, lease.spec));
     }
@@ -45,7 +45,7 @@ fn leader(world: &World, cluster: usize) -> Result<&Node, String> {
 /// The leader's Endpoint is the cluster's only one, here and on the broker, and its term is the last word.
 fn own_objects(world: &World, leader: &Node) -> Result<(), String> {
     let id = &leader.member.id;
-    let term = leader.leadership(world.millis).map(|held| held.term.to_string());
+    let term = leader.leadership(world.millis()).map(|held| held.term.to_string());
     let broker = world.members.len();
     for (store, is_own) in [(leader.cluster, None), (broker, Some(id.as_str()))] {
         for kind in [Kind::Cluster, Kind::Endpoint] {
@@ -126,7 +126,7 @@ fn second_plan(world: &World, leader: &Node) -> Result<(), String> {
     if !sync.actions.is_empty() {
         return Err(format!("{}'s syncer still wants {:#?}", leader.host, sync.actions));
     }
-    let term = leader.leadership(world.millis).map(|held| held.term).ok_or("it leads")?;
+    let term = leader.leadership(world.millis()).map(|held| held.term).ok_or("it leads")?;
     let announced = plan(&View {
         namespace: LOCAL,
         cluster: &leader.member.spec,

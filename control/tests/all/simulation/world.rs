@@ -5,18 +5,17 @@
 //!                                    └──watch (late, reordered, dropped and re-listed)──▶ every node
 //! ```
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use trieste_control::api::{ClusterSpec, Kind, Object};
 use trieste_control::election::{Failure, Timings};
 use trieste_control::store::{StoreError, StoreEvent};
 use trieste_control::sync::Side;
+use trieste_simulator::{Queue, Random};
 
 use super::node::{Answer, Call, Member, Node, Purpose, STREAMS};
-use super::random::Random;
 use super::store::{Change, Op, SimStore};
 
 /// Until when things go wrong, in milliseconds.
@@ -77,14 +76,9 @@ pub(crate) struct World {
     /// Each cluster's, then the broker's.
     pub(crate) stores: Vec<SimStore>,
     places: Vec<Place>,
-    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    events: Vec<Option<Event>>,
-    free: Vec<usize>,
-    sequence: u64,
-    pub(crate) millis: u64,
+    queue: Queue<Event>,
     random: Random,
     is_calm: bool,
-    base: Instant,
     lease_edited: Vec<Option<u64>>,
     /// Who led in each cluster's terms, since somebody's hand was last on the Lease.
     terms: Vec<BTreeMap<i64, String>>,
@@ -93,14 +87,14 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let base = Instant::now();
+        let queue = Queue::new();
         let clusters = if random.percent(20) { 3 } else { 2 };
         let overlapping = random.percent(40);
         let members: Vec<Member> = (0..clusters).map(|cluster| member(cluster, overlapping)).collect();
         let mut nodes = Vec::new();
         for (cluster, member) in members.iter().enumerate() {
             for number in 0..if random.percent(15) { 3 } else { 2 } {
-                nodes.push(Node::new(cluster, number, member, base, &mut random, 0));
+                nodes.push(Node::new(cluster, number, member, queue.start(), &mut random, 0));
             }
         }
         let stores = (0..=clusters).map(|_| SimStore::new(random.below(100_000)));
@@ -114,14 +108,9 @@ impl World {
             terms: vec![BTreeMap::new(); clusters],
             nodes,
             members,
-            queue: BinaryHeap::new(),
-            events: Vec::new(),
-            free: Vec::new(),
-            sequence: 0,
-            millis: 0,
+            queue,
             is_calm: false,
             random,
-            base,
         };
         for node in 0..world.nodes.len() {
             let start = world.random.between(0, 3_000);
@@ -137,21 +126,20 @@ impl World {
 
     /// Runs until this time.
     pub(crate) fn run_until(&mut self, limit: u64) -> Result<(), String> {
-        while let Some(Reverse((millis, _, slot))) = self.queue.peek().copied() {
-            if millis > limit {
-                break;
-            }
-            self.queue.pop();
-            self.millis = millis;
-            let event = self.events[slot].take().expect("every slot in the queue is filled");
-            self.free.push(slot);
+        let limit = self.queue.start() + Duration::from_millis(limit);
+        while let Some(event) = self.queue.pop(limit) {
             if let Some(node) = self.handle(event) {
                 self.act(node);
                 self.check_leaders(self.nodes[node].cluster)?;
             }
         }
-        self.millis = limit;
+        self.queue.advance(limit);
         Ok(())
+    }
+
+    /// Milliseconds since the start.
+    pub(crate) fn millis(&self) -> u64 {
+        self.queue.millis()
     }
 
     /// Which nodes run.
@@ -162,16 +150,16 @@ impl World {
     /// Never two leaders at one time, and never two of one term. After somebody's hand was on the Lease, not for longer
     /// than the last leader's renewal lasts.
     fn check_leaders(&mut self, cluster: usize) -> Result<(), String> {
-        if self.lease_edited[cluster].is_some_and(|then| self.millis < then + EDIT_GRACE) {
+        if self.lease_edited[cluster].is_some_and(|then| self.queue.millis() < then + EDIT_GRACE) {
             self.terms[cluster].clear();
             return Ok(());
         }
         let mut leader: Option<(&str, i64)> = None;
         for node in self.nodes.iter().filter(|node| node.cluster == cluster) {
-            let Some(held) = node.leadership(self.millis) else { continue };
+            let Some(held) = node.leadership(self.queue.millis()) else { continue };
             let this = (node.host.as_str(), held.term.number());
             if let Some(other) = leader.replace(this) {
-                return Err(format!("at {} ms both lead: {other:?} and {this:?}", self.millis));
+                return Err(format!("at {} ms both lead: {other:?} and {this:?}", self.queue.millis()));
             }
         }
         let Some((host, term)) = leader else { return Ok(()) };
@@ -185,7 +173,7 @@ impl World {
             Event::Wake(node) => {
                 self.places[node].wake = u64::MAX;
                 let paused = self.places[node].paused_until;
-                if self.is_up(node) && paused > self.millis {
+                if self.is_up(node) && paused > self.queue.millis() {
                     self.wake_at(node, paused);
                     return None;
                 }
@@ -199,14 +187,14 @@ impl World {
                 let to = self.deliver(to, Event::Answer { to, id, purpose, answer })?;
                 let (to, Event::Answer { id, purpose, answer, .. }) = to else { return None };
                 self.places[to].pending.remove(&id)?;
-                self.nodes[to].answer(&purpose, *answer, self.millis);
+                self.nodes[to].answer(&purpose, *answer, self.queue.millis());
                 Some(to)
             }
             Event::Timeout { to, id } => {
                 let (to, _) = self.deliver(to, Event::Timeout { to, id })?;
                 let purpose = self.places[to].pending.remove(&id)?;
                 let answer = no_answer(&purpose);
-                self.nodes[to].answer(&purpose, answer, self.millis);
+                self.nodes[to].answer(&purpose, answer, self.queue.millis());
                 Some(to)
             }
             Event::Watch { to, stream, epoch, seen } => {
@@ -216,8 +204,8 @@ impl World {
                     return None;
                 }
                 match *seen {
-                    Seen::Lease(lease) => self.nodes[to].observe_lease(lease, self.millis),
-                    Seen::Objects(event) => self.nodes[to].observe(stream, &event, self.millis),
+                    Seen::Lease(lease) => self.nodes[to].observe_lease(lease, self.queue.millis()),
+                    Seen::Objects(event) => self.nodes[to].observe(stream, &event, self.queue.millis()),
                 }
                 Some(to)
             }
@@ -250,7 +238,7 @@ impl World {
             return None;
         }
         let paused = self.places[to.node].paused_until;
-        if paused > self.millis {
+        if paused > self.queue.millis() {
             self.at(paused, event);
             return None;
         }
@@ -271,15 +259,15 @@ impl World {
         if self.places[node].is_down {
             return;
         }
-        for (purpose, call) in self.nodes[node].act(self.millis) {
+        for (purpose, call) in self.nodes[node].act(self.queue.millis()) {
             self.send(node, purpose, call);
         }
         // A word that an answer brought may want another request at once.
-        self.wake_at(node, self.nodes[node].next_wake(self.millis));
+        self.wake_at(node, self.nodes[node].next_wake(self.queue.millis()));
     }
 
     fn wake_at(&mut self, node: usize, when: u64) {
-        let when = when.max(self.millis + 1);
+        let when = when.max(self.queue.millis() + 1);
         if when < self.places[node].wake {
             self.places[node].wake = when;
             self.at(when, Event::Wake(node));
@@ -297,9 +285,9 @@ impl World {
             _ => 10_000,
         };
         let patience = u64::try_from(patience).expect("small");
-        self.at(self.millis + patience, Event::Timeout { to: from, id });
+        self.at(self.queue.millis() + patience, Event::Timeout { to: from, id });
         if let Some(delay) = self.delay(node, side_of(&call)) {
-            self.at(self.millis + delay, Event::Arrive { from, purpose, call: Box::new(call), id });
+            self.at(self.queue.millis() + delay, Event::Arrive { from, purpose, call: Box::new(call), id });
         }
     }
 
@@ -319,7 +307,7 @@ impl World {
     }
 
     fn is_cut(&self, node: usize, side: Side) -> bool {
-        self.places[node].cut_until[side as usize] > self.millis
+        self.places[node].cut_until[side as usize] > self.queue.millis()
     }
 
     fn arrive(&mut self, from: Sender, purpose: Purpose, call: Call, id: u64) {
@@ -336,7 +324,7 @@ impl World {
                 Answer::LeaseWritten(written.map_err(|()| Failure::Race))
             }
             Call::Object(_, op) => {
-                let (answer, change) = self.stores[store].apply(op, self.millis);
+                let (answer, change) = self.stores[store].apply(op, self.queue.millis());
                 if let Some(change) = change {
                     if self.is_current(from) && answer.is_ok() {
                         self.note(from.node, side, &change);
@@ -348,13 +336,13 @@ impl World {
         };
         if let Some(delay) = self.delay(from.node, side) {
             let answer = Box::new(answer);
-            self.at(self.millis + delay, Event::Answer { to: from, id, purpose, answer });
+            self.at(self.queue.millis() + delay, Event::Answer { to: from, id, purpose, answer });
         }
     }
 
     /// A node mostly knows of its own write with the answer; here a little sooner, which changes nothing.
     fn note(&mut self, node: usize, side: Side, change: &Change) {
-        if self.places[node].paused_until <= self.millis && self.random.percent(50) {
+        if self.places[node].paused_until <= self.queue.millis() && self.random.percent(50) {
             self.nodes[node].note(side, &event_of(change));
         }
     }
@@ -396,10 +384,10 @@ impl World {
             return;
         }
         let to = self.sender(node);
-        let mut when = self.millis + self.random.between(1, 20);
+        let mut when = self.queue.millis() + self.random.between(1, 20);
         let goes_wrong = !self.is_calm && self.random.percent(6);
         if goes_wrong {
-            let relist = self.millis + self.random.between(1_000, 6_000);
+            let relist = self.queue.millis() + self.random.between(1_000, 6_000);
             self.at(relist, Event::Relist { to, stream });
             if self.random.percent(40) {
                 return;
@@ -433,7 +421,7 @@ impl World {
             Seen::Objects(StoreEvent::Listed(objects.cloned().collect()))
         };
         let to = self.sender(node);
-        let when = self.millis + self.random.between(1, 20);
+        let when = self.queue.millis() + self.random.between(1, 20);
         let place = &mut self.places[node];
         place.epochs[stream] += 1;
         place.last_seen[stream] = when;
@@ -444,7 +432,8 @@ impl World {
     fn restart(&mut self, node: usize) {
         let (cluster, number) = (self.nodes[node].cluster, self.number_of(node));
         let member = self.members[cluster].clone();
-        self.nodes[node] = Node::new(cluster, number, &member, self.base, &mut self.random, self.millis);
+        self.nodes[node] =
+            Node::new(cluster, number, &member, self.queue.start(), &mut self.random, self.queue.millis());
         let place = &mut self.places[node];
         place.process += 1;
         place.is_down = false;
@@ -464,8 +453,14 @@ impl World {
         let member = self.members[self.nodes[node].cluster].clone();
         // What it believed is gone with it.
         let number = self.number_of(node);
-        self.nodes[node] =
-            Node::new(self.nodes[node].cluster, number, &member, self.base, &mut self.random, u64::MAX);
+        self.nodes[node] = Node::new(
+            self.nodes[node].cluster,
+            number,
+            &member,
+            self.queue.start(),
+            &mut self.random,
+            u64::MAX,
+        );
         let place = &mut self.places[node];
         place.is_down = true;
         place.process += 1;
@@ -475,7 +470,7 @@ impl World {
     fn mischief(&mut self) {
         let node = self.random.below(self.nodes.len());
         let cluster = self.nodes[node].cluster;
-        let until = self.millis + self.random.between(500, 20_000);
+        let until = self.queue.millis() + self.random.between(500, 20_000);
         match self.random.below(12) {
             0..=2 => {
                 let sides: &[Side] = if self.random.percent(50) { &Side::ALL } else { &[Side::Local] };
@@ -497,9 +492,9 @@ impl World {
                 }
             }
             9 if self.is_up(node) => {
-                let now = self.nodes[node].now(self.millis);
+                let now = self.nodes[node].now(self.queue.millis());
                 self.nodes[node].elector.set_eligible(false, now);
-                self.wake_at(node, self.millis + 1);
+                self.wake_at(node, self.queue.millis() + 1);
             }
             10 if self.random.percent(70) => self.edit_lease(cluster),
             10 => self.lose_the_count(cluster, until),
@@ -512,7 +507,7 @@ impl World {
         for (stream, (of, kind)) in STREAMS.into_iter().enumerate() {
             if of == side {
                 if kind != Kind::Lease && self.random.percent(50) && self.is_up(node) {
-                    self.nodes[node].observe(stream, &StoreEvent::Unavailable(away()), self.millis);
+                    self.nodes[node].observe(stream, &StoreEvent::Unavailable(away()), self.queue.millis());
                 }
                 self.at(until, Event::Relist { to: self.sender(node), stream });
             }
@@ -521,12 +516,12 @@ impl World {
 
     /// Somebody's hand on the Lease.
     fn edit_lease(&mut self, cluster: usize) {
-        self.lease_edited[cluster] = Some(self.millis);
+        self.lease_edited[cluster] = Some(self.queue.millis());
         self.terms[cluster].clear();
         let hosts: Vec<String> =
             self.nodes.iter().filter(|node| node.cluster == cluster).map(|node| node.host.clone()).collect();
-        let host = hosts[self.random.below(hosts.len())].clone();
-        let transitions = i32::try_from(self.random.below(3)).expect("small");
+        let host = self.random.choose(&hosts).clone();
+        let transitions = self.random.below(3);
         match self.random.below(5) {
             0 => self.stores[cluster].lease = None,
             1 => self.stores[cluster].edit_lease(|lease| lease.spec.holder_identity.clear()),
@@ -540,7 +535,7 @@ impl World {
 
     /// Somebody deletes the Lease while nobody lives who knows its count.
     fn lose_the_count(&mut self, cluster: usize, until: u64) {
-        self.lease_edited[cluster] = Some(self.millis);
+        self.lease_edited[cluster] = Some(self.queue.millis());
         self.terms[cluster].clear();
         self.stores[cluster].lease = None;
         for node in 0..self.nodes.len() {
@@ -557,12 +552,12 @@ impl World {
         if objects.is_empty() {
             return;
         }
-        let mut object = objects[self.random.below(objects.len())].clone();
+        let mut object = self.random.choose(&objects).clone();
         let change = if self.random.percent(60) || object.kind != Kind::Endpoint {
             self.stores[cluster].remove(&object.key()).1
         } else {
             object.metadata.name.push_str("-old");
-            self.stores[cluster].apply(Op::Create(object), self.millis).1
+            self.stores[cluster].apply(Op::Create(object), self.queue.millis()).1
         };
         if let Some(change) = change {
             self.tell(cluster, &change);
@@ -577,29 +572,23 @@ impl World {
             let others = (0..self.nodes.len()).filter(|other| self.nodes[*other].cluster == cluster);
             let is_last = others.filter(|other| self.is_up(*other)).count() == 0;
             self.places[node].cut_until = [0; 2];
-            self.places[node].paused_until = self.places[node].paused_until.min(self.millis);
+            self.places[node].paused_until = self.places[node].paused_until.min(self.queue.millis());
             if self.is_up(node) {
-                let now = self.nodes[node].now(self.millis);
+                let now = self.nodes[node].now(self.queue.millis());
                 self.nodes[node].elector.set_eligible(true, now);
-                self.wake_at(node, self.millis + 1);
+                self.wake_at(node, self.queue.millis() + 1);
                 for stream in 0..STREAMS.len() {
                     self.relist(node, stream);
                 }
             } else if is_last {
                 self.restart(node);
-                self.wake_at(node, self.millis + 1);
+                self.wake_at(node, self.queue.millis() + 1);
             }
         }
     }
 
     fn at(&mut self, when: u64, event: Event) {
-        self.sequence += 1;
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.events.push(None);
-            self.events.len() - 1
-        });
-        self.events[slot] = Some(event);
-        self.queue.push(Reverse((when, self.sequence, slot)));
+        self.queue.at(self.queue.start() + Duration::from_millis(when), event);
     }
 }
 

@@ -5,45 +5,20 @@
 //!       ▲ ◀──────────────────────────────────────────  │
 //!   Awake: a worker that does not run hears and sends nothing
 //! ```
-#![expect(clippy::disallowed_methods, reason = "an arbitrary start to count from")]
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use trieste_pipeline::PathState;
 use trieste_pipeline::health::awake::Awake;
 use trieste_pipeline::health::{Config, Probe, Watcher};
+use trieste_simulator::{Link, Network, Queue, Random};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-struct Random(u64);
-
-impl Random {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.0;
-        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value ^ (value >> 29)
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.draw() % most
-    }
-}
-
-/// One way of the link.
-#[derive(Clone, Copy)]
-struct Way {
-    delay: Duration,
-    loss_permille: u64,
-    is_cut: bool,
-    /// Largest packet that gets through.
-    size: u16,
-}
-
-const WAY: Way = Way { delay: Duration::from_micros(500), loss_permille: 0, is_cut: false, size: 1500 };
+const DELAY: Duration = Duration::from_micros(500);
+const LINK: Link = Link { delay: (DELAY, DELAY), ..Link::millis(0, 0) };
 
 struct End {
     watcher: Watcher,
@@ -57,19 +32,19 @@ struct End {
 }
 
 struct World {
-    start: Instant,
-    now: Instant,
+    /// What is on its way: to which end.
+    queue: Queue<(usize, Option<Probe>)>,
     ends: [End; 2],
-    /// From end 0 to 1, and back.
-    ways: [Way; 2],
-    flying: BTreeMap<(Instant, u64), (usize, Option<Probe>)>,
-    count: u64,
+    network: Network,
+    /// Largest packet that gets through from end 0 to 1, and back.
+    sizes: [u16; 2],
     random: Random,
 }
 
 impl World {
     fn new(seed: u64, config: Config) -> Self {
-        let start = Instant::now();
+        let queue = Queue::new();
+        let start = queue.start();
         let end = |seed| End {
             watcher: Watcher::new(config, 1420, seed, start),
             awake: Awake::default(),
@@ -78,9 +53,9 @@ impl World {
             history: vec![(start, PathState::Down)],
             inbox: Vec::new(),
         };
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let ends = [end(random.draw()), end(random.draw())];
-        Self { start, now: start, ends, ways: [WAY; 2], flying: BTreeMap::new(), count: 0, random }
+        Self { queue, ends, network: Network::new(2, LINK), sizes: [1500; 2], random }
     }
 
     /// A world whose path is up and has been calm for 11 s, with packets going both ways now and then.
@@ -94,13 +69,22 @@ impl World {
     }
 
     fn cut(&mut self, is_cut: [bool; 2]) {
-        for (way, is_cut) in self.ways.iter_mut().zip(is_cut) {
-            way.is_cut = is_cut;
+        self.network.heal();
+        for end in (0..2).filter(|end| is_cut[*end]) {
+            self.network.cut(end, 1 - end, true);
         }
     }
 
+    fn delay(&mut self, from: usize, delay: Duration) {
+        self.network.link(from, 1 - from).delay = (delay, delay);
+    }
+
+    fn now(&self) -> Instant {
+        self.queue.now()
+    }
+
     fn stall(&mut self, end: usize, duration: Duration) {
-        self.ends[end].stalled_until = self.now + duration;
+        self.ends[end].stalled_until = self.queue.now() + duration;
     }
 
     /// Packets go both ways.
@@ -112,35 +96,34 @@ impl World {
 
     /// A packet goes out at one end.
     fn packet(&mut self, index: usize) {
-        let now = self.ends[index].awake.time(self.now);
+        let now = self.ends[index].awake.time(self.queue.now());
         self.ends[index].watcher.handle_traffic(now);
         self.send(index, None, 100);
-        self.ends[index].due = self.now;
+        self.ends[index].due = self.queue.now();
     }
 
     fn send(&mut self, from: usize, probe: Option<Probe>, size: u16) {
-        let way = self.ways[from];
-        if way.is_cut || size > way.size || self.random.below(1000) < way.loss_permille {
-            return;
+        let now = self.queue.now();
+        if size <= self.sizes[from] {
+            for arrival in self.network.arrivals(from, 1 - from, now, &mut self.random) {
+                self.queue.at(arrival, (1 - from, probe));
+            }
         }
-        self.count += 1;
-        self.flying.insert((self.now + way.delay, self.count), (1 - from, probe));
     }
 
     /// Runs for a while without packets.
     fn run(&mut self, duration: Duration) {
-        let end = self.now + duration;
+        let end = self.queue.now() + duration;
         loop {
-            let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
+            let arrival = self.queue.next();
             let wants = self.ends.iter().map(|end| end.due.max(end.stalled_until)).min().unwrap();
-            let next = arrival.map_or(wants, |at| at.min(wants)).max(self.now);
+            let next = arrival.map_or(wants, |at| at.min(wants)).max(self.queue.now());
             if next > end {
-                self.now = end;
+                self.queue.advance(end);
                 return;
             }
-            self.now = next;
-            while let Some(entry) = self.flying.first_entry().filter(|entry| entry.key().0 <= next) {
-                let (to, probe) = entry.remove();
+            self.queue.advance(next);
+            while let Some((to, probe)) = self.queue.pop(next) {
                 self.ends[to].inbox.push(probe);
             }
             for index in 0..2 {
@@ -151,7 +134,7 @@ impl World {
 
     /// A worker's turn, if it runs and has anything to do: what has arrived, then what is due.
     fn turn(&mut self, index: usize) {
-        let real = self.now;
+        let real = self.queue.now();
         let end = &mut self.ends[index];
         if real < end.stalled_until || (end.inbox.is_empty() && real < end.due) {
             return;
@@ -183,10 +166,10 @@ impl World {
 
     /// Runs with packets both ways every 10 ms.
     fn run_busy(&mut self, duration: Duration) {
-        let end = self.now + duration;
-        while self.now < end {
+        let end = self.queue.now() + duration;
+        while self.queue.now() < end {
             self.traffic();
-            self.run(ms(10).min(end - self.now));
+            self.run(ms(10).min(end - self.queue.now()));
         }
     }
 
@@ -229,7 +212,7 @@ fn detections(seeds: std::ops::Range<u64>, cut: [bool; 2]) -> Vec<Duration> {
         world.run_busy(ms(100));
         let pause = world.random.below(20);
         world.run(ms(pause));
-        let since = world.now;
+        let since = world.now();
         world.cut(cut);
         // Packets go on: the inside does not know.
         world.run_busy(ms(300));
@@ -258,14 +241,15 @@ fn an_idle_path_is_probed_slowly_and_found_lost_soon_after_packets_want_it() {
     for seed in 0..100 {
         let mut world = World::calm(seed);
         world.run(ms(5000));
-        let before: Vec<u64> = world.ends.iter().map(|end| end.watcher.report(world.now).sent).collect();
+        let before: Vec<u64> =
+            world.ends.iter().map(|end| end.watcher.report(world.queue.now()).sent).collect();
         world.run(ms(10_000));
         for (end, before) in world.ends.iter().zip(before) {
-            let sent = end.watcher.report(world.now).sent - before;
+            let sent = end.watcher.report(world.queue.now()).sent - before;
             assert!((50..70).contains(&sent), "{sent} probes in ten seconds, seed {seed}");
         }
         world.cut([true, true]);
-        let since = world.now;
+        let since = world.now();
         world.run_busy(ms(300));
         for end in 0..2 {
             let detected = world.detected(end, since).unwrap();
@@ -281,7 +265,7 @@ fn stalls_of_50_ms_at_either_end_cause_no_failover() {
         for _ in 0..200 {
             let pause = 60 + world.random.below(200);
             world.run_busy(ms(pause));
-            let end = usize::try_from(world.random.below(2)).unwrap();
+            let end = world.random.below(2);
             world.stall(end, ms(50));
         }
         assert_eq!(world.failures(), 0, "seed {seed}");
@@ -295,7 +279,7 @@ fn own_stalls_of_any_length_are_not_taken_for_the_far_ends_silence() {
         let length = 100 + world.random.below(3000);
         world.stall(0, ms(length));
         world.run(ms(length + 1));
-        let since = world.now;
+        let since = world.now();
         world.run(ms(200));
         // The far end has seen silence, and says so; what this end saw of its own is nothing.
         assert!(world.ends[1].history.iter().any(|(_, state)| *state == PathState::Down), "seed {seed}");
@@ -311,10 +295,8 @@ fn recurring_delays_of_100_ms_are_learnt_from_the_first_and_never_matter_on_a_pa
     for seed in 0..10 {
         let mut world = World::new(seed, Config::default());
         for round in 0..200 {
-            let delay = if round % 4 == 3 { ms(100) } else { WAY.delay };
-            for way in &mut world.ways {
-                way.delay = delay;
-            }
+            let delay = if round % 4 == 3 { ms(100) } else { DELAY };
+            (0..2).for_each(|end| world.delay(end, delay));
             let length = 50 + world.random.below(500);
             world.run_busy(ms(length));
         }
@@ -326,9 +308,8 @@ fn recurring_delays_of_100_ms_are_learnt_from_the_first_and_never_matter_on_a_pa
             if round == 20 {
                 learnt = world.failures();
             }
-            for way in &mut world.ways {
-                way.delay = if round % 4 == 3 { ms(100) } else { WAY.delay };
-            }
+            let delay = if round % 4 == 3 { ms(100) } else { DELAY };
+            (0..2).for_each(|end| world.delay(end, delay));
             let length = 50 + world.random.below(500);
             world.run_busy(ms(length));
         }
@@ -341,10 +322,13 @@ fn recurring_delays_of_100_ms_are_learnt_from_the_first_and_never_matter_on_a_pa
 fn a_lossy_path_is_used_and_its_loss_is_known_at_both_ends() {
     for seed in 0..5 {
         let mut world = World::calm(seed);
-        world.ways[0].loss_permille = 20;
+        world.network.link(0, 1).loss = 20;
         world.run_busy(ms(60_000));
         assert_eq!(world.failures(), 0, "seed {seed}");
-        let (a, b) = (world.ends[0].watcher.report(world.now), world.ends[1].watcher.report(world.now));
+        let (a, b) = (
+            world.ends[0].watcher.report(world.queue.now()),
+            world.ends[1].watcher.report(world.queue.now()),
+        );
         assert_eq!(a.loss_in_permille, 0);
         assert!(b.missing > 20 && b.received > 2000, "{b:?}, seed {seed}");
         assert!(a.loss_out_permille.abs_diff(b.loss_in_permille) < 40, "seed {seed}");
@@ -357,8 +341,8 @@ fn a_flapping_path_fails_a_bounded_number_of_times_because_it_is_held() {
         let mut world = World::calm(seed);
         let minutes = 20;
         let mut uses = 0;
-        let end = world.now + Duration::from_mins(minutes);
-        while world.now < end {
+        let end = world.now() + Duration::from_mins(minutes);
+        while world.now() < end {
             world.cut([true, true]);
             world.run_busy(ms(300));
             world.cut([false, false]);
@@ -399,9 +383,9 @@ fn draining_is_known_at_the_far_end_after_one_way_and_taken_back() {
     let mut world = World::calm(2);
     world.run(ms(5000));
     for (is_draining, expected) in [(true, PathState::Draining), (false, PathState::Up)] {
-        let now = world.ends[0].awake.time(world.now);
+        let now = world.ends[0].awake.time(world.queue.now());
         world.ends[0].watcher.set_draining(is_draining, now);
-        world.ends[0].due = world.now;
+        world.ends[0].due = world.queue.now();
         world.run(ms(2));
         assert_eq!(world.ends[1].watcher.state(), expected);
         assert_eq!(world.ends[0].watcher.state(), PathState::Up);
@@ -413,9 +397,9 @@ fn a_far_end_that_said_it_would_stop_is_used_as_soon_as_it_is_back() {
     let mut world = World::calm(4);
     world.run_busy(ms(5000));
     for _ in 0..3 {
-        let now = world.ends[0].awake.time(world.now);
+        let now = world.ends[0].awake.time(world.queue.now());
         world.ends[0].watcher.set_draining(true, now);
-        world.ends[0].due = world.now;
+        world.ends[0].due = world.queue.now();
         world.run_busy(ms(10));
         world.cut([true, true]);
         world.run_busy(ms(3000));
@@ -424,9 +408,9 @@ fn a_far_end_that_said_it_would_stop_is_used_as_soon_as_it_is_back() {
         world.cut([false, false]);
         world.run_busy(ms(500));
         assert_eq!(world.ends[1].watcher.state(), PathState::Draining);
-        let now = world.ends[0].awake.time(world.now);
+        let now = world.ends[0].awake.time(world.queue.now());
         world.ends[0].watcher.set_draining(false, now);
-        world.ends[0].due = world.now;
+        world.ends[0].due = world.queue.now();
         world.run_busy(ms(10));
         assert_eq!(world.ends[1].watcher.state(), PathState::Up);
     }
@@ -436,12 +420,12 @@ fn a_far_end_that_said_it_would_stop_is_used_as_soon_as_it_is_back() {
 fn a_smaller_path_is_found_and_a_black_hole_left() {
     for seed in 0..10 {
         let mut world = World::new(seed, Config::default());
-        world.ways[0].size = 1350;
+        world.sizes[0] = 1350;
         world.run_busy(ms(20_000));
         let found = world.ends[0].watcher.mtu().unwrap();
         assert!((1342..=1350).contains(&found), "{found}, seed {seed}");
         assert_eq!(world.ends[1].watcher.mtu(), Some(1420));
-        world.ways[1].size = 1300;
+        world.sizes[1] = 1300;
         world.run_busy(ms(30_000));
         let found = world.ends[1].watcher.mtu().unwrap();
         assert!((1292..=1300).contains(&found), "{found}, seed {seed}");
@@ -455,7 +439,7 @@ fn a_far_end_that_restarts_is_another_one() {
     world.run_busy(ms(100));
     let fresh = World::new(99, Config::default());
     let [mut end, _] = fresh.ends;
-    let now = world.now;
+    let now = world.now();
     end.watcher = Watcher::new(Config::default(), 1420, 1234, now);
     end.due = now;
     end.stalled_until = now;
@@ -465,7 +449,7 @@ fn a_far_end_that_restarts_is_another_one() {
     for end in &world.ends {
         assert_eq!(end.watcher.state(), PathState::Up);
     }
-    let report = world.ends[0].watcher.report(world.now);
+    let report = world.ends[0].watcher.report(world.queue.now());
     assert_eq!((report.missing, report.loss_in_permille), (0, 0));
 }
 
@@ -481,27 +465,22 @@ fn whatever_happens_nothing_panics_and_a_whole_link_ends_up() {
                 }
                 1 => {
                     let (end, length) = (world.random.below(2), world.random.below(2000));
-                    world.stall(usize::try_from(end).unwrap(), ms(length));
+                    world.stall(end, ms(length));
                 }
                 2 => {
-                    let delay = ms(world.random.below(400));
-                    world.ways[usize::try_from(world.random.below(2)).unwrap()].delay = delay;
+                    let (delay, from) = (world.random.below(400), world.random.below(2));
+                    world.delay(from, ms(delay));
                 }
-                3 => world.ways[0].loss_permille = world.random.below(1000),
+                3 => world.network.link(0, 1).loss = world.random.below(1000),
                 _ => world.cut([false, false]),
             }
             let length = world.random.below(3000);
             if world.random.below(2) == 0 { world.run(ms(length)) } else { world.run_busy(ms(length)) }
         }
-        world.ways = [WAY; 2];
+        world.network = Network::new(2, LINK);
         world.run_busy(Duration::from_secs(75));
         for end in &world.ends {
-            assert_eq!(
-                end.watcher.state(),
-                PathState::Up,
-                "seed {seed}, after {:?}",
-                world.now - world.start
-            );
+            assert_eq!(end.watcher.state(), PathState::Up, "seed {seed}, after {:?}", world.queue.elapsed());
         }
     }
 }
@@ -520,7 +499,7 @@ fn packets_now_and_then_on_a_path_that_works_are_no_reason_to_give_it_up() {
         for _ in 0..100 {
             let pause = world.random.below(4000);
             world.run(ms(pause));
-            let end = usize::try_from(world.random.below(2)).unwrap();
+            let end = world.random.below(2);
             world.packet(end);
         }
         assert_eq!(world.failures(), before, "seed {seed}");

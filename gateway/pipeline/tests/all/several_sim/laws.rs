@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use trieste_nat::{Cursor, Record};
+use trieste_simulator::Network;
 
 use super::gateway::{Gateway, Plan};
 use super::ledger::Fate;
-use super::network::Network;
 use super::schedule::Event;
 use super::world::World;
 
@@ -145,7 +145,8 @@ impl World {
         for cluster in [1, 2] {
             let mut inside_of = BTreeMap::new();
             for index in self.plan.of(cluster) {
-                for record in self.places[index].gateway.iter().flat_map(|gateway| gateway.sessions(self.now))
+                for record in
+                    self.places[index].gateway.iter().flat_map(|gateway| gateway.sessions(self.now()))
                 {
                     let outside = (record.protocol, record.outside, record.outside_port);
                     let inside = (record.inside, record.inside_port);
@@ -159,7 +160,7 @@ impl World {
     /// Asserts of all packets what can be said at the end, when nothing is under way any more.
     pub(crate) fn assert_explained(&self, events: &[Event], peace: Instant) {
         for place in &self.places {
-            place.gateway.as_ref().expect("all live").assert_balanced(self.now);
+            place.gateway.as_ref().expect("all live").assert_balanced(self.now());
         }
         for (id, entry) in self.ledger.entries.iter().enumerate() {
             let is_near =
@@ -167,7 +168,7 @@ impl World {
             let why = || {
                 format!(
                     "packet {id}, {:?} after the start, {entry:?}: {:?}",
-                    entry.at - self.start,
+                    entry.at - self.queue.start(),
                     self.drops()
                 )
             };

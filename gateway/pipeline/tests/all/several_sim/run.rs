@@ -1,14 +1,14 @@
 //! One schedule after the other.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use trieste_pipeline::health;
+use trieste_simulator::{Random, seeds};
 
 use super::gateway::Plan;
 use super::ledger::Fate;
-use super::random::Random;
 use super::schedule;
-use super::seeds;
 use super::world::World;
 
 /// How long faults go on beginning.
@@ -30,18 +30,17 @@ struct Sum {
 
 /// Runs schedules, without or with translation.
 pub(crate) fn schedules(name: &str, count: u64, translates: bool) {
-    let mut sum = Sum::default();
-    let total = std::cell::RefCell::new(&mut sum);
+    let total = Mutex::new(Sum::default());
     seeds::each(name, count, |seed| {
         let one = schedule(seed, translates);
-        let mut total = total.borrow_mut();
+        let mut total = total.lock().unwrap();
         total.schedules += 1;
         total.faults += one.faults;
         total.packets += one.packets;
         total.lost += one.lost;
         total.dropped += one.dropped;
     });
-    println!("{sum:?}");
+    println!("{:?}", total.into_inner().unwrap());
 }
 
 fn schedule(seed: u64, translates: bool) -> Sum {
@@ -52,22 +51,23 @@ fn schedule(seed: u64, translates: bool) -> Sum {
     let mut world = World::new(plan, health, random);
     // Paths that are known have shorter time-outs.
     let warm = Duration::from_millis(if is_calm { 10_500 } else { 700 });
-    world.advance(world.start + warm, &[]);
+    let start = world.now();
+    world.advance(start + warm, &[]);
     world.set_sending(true);
-    let from = world.now + Duration::from_millis(100);
+    let from = world.now() + Duration::from_millis(100);
     let events = schedule::draw(&plan, &mut world.random, from, from + UNREST);
     if seeds::is_traced() {
         println!("seed {seed}: {plan:?}");
         for event in &events {
-            let [from, until] = [event.from, event.until].map(|at| at - world.start);
+            let [from, until] = [event.from, event.until].map(|at| at - world.queue.start());
             println!("  {from:?} to {until:?}: {:?}", event.fault);
         }
     }
     let over = events.iter().map(|event| event.until).max().unwrap_or(from);
     let peace = over + SETTLE;
     let end = peace + Duration::from_millis(300);
-    while world.now < end {
-        let next = (world.now + LOOK).min(end);
+    while world.now() < end {
+        let next = (world.now() + LOOK).min(end);
         world.advance(next, &events);
         if translates {
             world.assert_one_owner();
@@ -76,7 +76,7 @@ fn schedule(seed: u64, translates: bool) -> Sum {
     world.set_sending(false);
     world.advance(end + Duration::from_millis(300), &events);
     if seeds::is_traced() {
-        world.ledger.print(world.start);
+        world.ledger.print(world.queue.start());
         for gateway in world.places.iter().filter_map(|place| place.gateway.as_ref()) {
             let siblings: Vec<_> = gateway.fleet.siblings().collect();
             println!("  ready: {}, {:?}, {siblings:?}", gateway.fleet.is_ready(), gateway.line.sharing());

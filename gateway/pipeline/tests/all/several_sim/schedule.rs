@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use trieste_simulator::Random;
+
 use super::gateway::Plan;
-use super::random::Random;
 
 /// Most faults at once.
 const AT_ONCE: usize = 3;
@@ -36,14 +37,14 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random, from: Instant, until: Insta
     let mut events: Vec<Event> = Vec::new();
     let mut at = from;
     while at < until {
-        let end = at + random.ms(20, 1500);
+        let end = at + random.millis(20, 1500);
         let fault = fault(plan, random);
         let overlapping = || events.iter().filter(|event| event.until > at);
         let is_there = overlapping().any(|event| is_same(&event.fault, &fault));
         if overlapping().count() < AT_ONCE && !is_there && leaves_one(plan, &fault, overlapping()) {
             events.push(Event { fault, from: at, until: end });
         }
-        at += random.ms(10, 700);
+        at += random.millis(10, 700);
     }
     events
 }
@@ -61,7 +62,7 @@ fn fault(plan: &Plan, random: &mut Random) -> Fault {
         7 => Fault::Cut(others.flat_map(|other| [(one, other), (other, one)]).collect()),
         8 if random.below(2) == 0 => Fault::Cut(others.map(|other| (one, other)).collect()),
         8 => Fault::Cut(others.map(|other| (other, one)).collect()),
-        _ => Fault::Delay(vec![(one, other), (other, one)], random.ms(20, 120)),
+        _ => Fault::Delay(vec![(one, other), (other, one)], random.millis(20, 120)),
     }
 }
 

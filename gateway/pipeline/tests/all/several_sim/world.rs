@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use trieste_packet::rendezvous::choose;
 use trieste_packet::{DropReason, Packet};
 use trieste_pipeline::health;
+use trieste_simulator::{Link, Network, Queue, Random};
 
 use super::gateway::{Gateway, Plan, address, key};
 use super::laws::Truth;
 use super::ledger::{Ledger, Loss, mark_of};
-use super::network::Network;
-use super::random::{Random, mixed};
 use super::schedule::{Event, Fault};
 
 /// How long a node goes on giving packets to a gateway that died, stalled or drains: until a notice says so.
@@ -26,6 +25,9 @@ const PACE: Duration = Duration::from_millis(20);
 const BEGIN: Duration = Duration::from_millis(60);
 /// Packets that wait for a gateway that does not run, from inside and outside.
 const QUEUE: usize = 1000;
+/// How long a datagram is under way.
+const LINK: Link =
+    Link { delay: (Duration::from_micros(700), Duration::from_micros(700)), ..Link::millis(0, 0) };
 /// How soon a gateway is called again.
 const TURN: Duration = Duration::from_micros(500);
 
@@ -44,8 +46,8 @@ pub(crate) struct Place {
 
 pub(crate) struct World {
     pub(crate) plan: Plan,
-    pub(crate) start: Instant,
-    pub(crate) now: Instant,
+    /// Datagrams on their way: from where, to where.
+    pub(crate) queue: Queue<(usize, usize, Packet)>,
     pub(crate) places: Vec<Place>,
     pub(crate) network: Network,
     pub(crate) ledger: Ledger,
@@ -64,14 +66,13 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(plan: Plan, health: health::Config, random: Random) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "an arbitrary start to count from")]
-        let now = Instant::now();
+        let queue = Queue::new();
+        let now = queue.now();
         let mut world = Self {
             plan,
-            start: now,
-            now,
+            queue,
             places: Vec::new(),
-            network: Network::new(plan.count(), now),
+            network: Network::new(plan.count(), LINK),
             ledger: Ledger::new(plan.translates),
             truth: Truth::new(plan, now),
             random,
@@ -101,23 +102,27 @@ impl World {
         world
     }
 
+    pub(crate) fn now(&self) -> Instant {
+        self.queue.now()
+    }
+
     fn boot(&mut self, index: usize) -> Gateway {
         self.boots += 1;
         let boot = self.random.draw().wrapping_add(self.boots);
-        Gateway::new(&self.plan, index, boot, self.health, self.now)
+        Gateway::new(&self.plan, index, boot, self.health, self.queue.now())
     }
 
     /// Pods send from now on, or stop sending.
     pub(crate) fn set_sending(&mut self, sends: bool) {
-        self.beat = sends.then_some((self.now, 0));
-        self.begins = self.now;
+        self.beat = sends.then_some((self.queue.now(), 0));
+        self.begins = self.queue.now();
     }
 
     /// Runs until a time, through what begins and ends until then.
     pub(crate) fn advance(&mut self, until: Instant, events: &[Event]) {
         let begins = events.iter().map(|event| (event.from, true, &event.fault));
         let ends = events.iter().map(|event| (event.until, false, &event.fault));
-        let now = self.now;
+        let now = self.queue.now();
         let mut changes: Vec<_> = begins.chain(ends).filter(|(at, ..)| (now..until).contains(at)).collect();
         changes.sort_by_key(|(at, begins, _)| (*at, *begins));
         for (at, begins, fault) in changes {
@@ -132,14 +137,15 @@ impl World {
         loop {
             let running = self.places.iter().filter(|place| place.runs()).map(|place| place.due);
             let beat = self.beat.map(|(at, _)| at);
-            let next = running.chain(self.network.next()).chain(beat).min().unwrap_or(until).max(self.now);
+            let next =
+                running.chain(self.queue.next()).chain(beat).min().unwrap_or(until).max(self.queue.now());
             if next >= until {
-                self.now = until;
+                self.queue.advance(until);
                 return;
             }
-            self.now = next;
+            self.queue.advance(next);
             self.beat();
-            while let Some((from, to, packet)) = self.network.arrived(self.now) {
+            while let Some((from, to, packet)) = self.queue.pop(self.queue.now()) {
                 self.arrive(from, to, packet);
             }
             for index in 0..self.places.len() {
@@ -153,58 +159,58 @@ impl World {
         match fault {
             Fault::Stall(index) => {
                 self.places[*index].is_stalled = begins;
-                self.places[*index].due = self.now;
+                self.places[*index].due = self.queue.now();
             }
             Fault::Kill(index) => {
                 if begins {
                     self.kill(*index);
                 } else {
                     self.places[*index].gateway = Some(self.boot(*index));
-                    self.places[*index].due = self.now;
+                    self.places[*index].due = self.queue.now();
                 }
             }
             Fault::Drain(index) => {
                 self.places[*index].drains = begins;
                 if let Some(gateway) = &mut self.places[*index].gateway {
-                    gateway.drain(begins, self.now);
+                    gateway.drain(begins, self.queue.now());
                 }
             }
             Fault::Cut(ways) => ways.iter().for_each(|(from, to)| self.network.cut(*from, *to, begins)),
             Fault::Delay(ways, extra) => {
-                ways.iter().for_each(|(from, to)| self.network.delay(*from, *to, *extra, begins));
+                ways.iter().for_each(|(from, to)| self.network.slow(*from, *to, *extra, begins));
             }
         }
         for place in &mut self.places {
             let is_fit = place.runs() && !place.drains;
             if is_fit != place.is_fit {
-                (place.is_fit, place.fit_since) = (is_fit, self.now);
+                (place.is_fit, place.fit_since) = (is_fit, self.queue.now());
             }
         }
         let runs: Vec<bool> = self.places.iter().map(Place::runs).collect();
-        self.truth.look(&runs, &self.network, self.now);
+        self.truth.look(&runs, &self.network, self.queue.now());
     }
 
     fn kill(&mut self, index: usize) {
         let place = &mut self.places[index];
         let gateway = place.gateway.take().expect("a process is killed once");
-        gateway.assert_balanced(self.now);
+        gateway.assert_balanced(self.queue.now());
         for (_, reason, count) in gateway.line.drops.iter() {
             *self.drops.entry((index, reason)).or_default() += count;
         }
         let waiting = place.wire.drain(..).flat_map(|(_, packet)| marks(&packet)).collect::<Vec<_>>();
         let inside = place.inside.drain(..).filter_map(|packet| mark_of(&packet));
-        self.ledger.lose(waiting.into_iter().chain(inside), Loss::Gateway(index), self.now);
+        self.ledger.lose(waiting.into_iter().chain(inside), Loss::Gateway(index), self.queue.now());
     }
 
     /// Pods send what is due.
     fn beat(&mut self) {
-        let Some((at, turn)) = self.beat.filter(|(at, _)| *at <= self.now) else { return };
+        let Some((at, turn)) = self.beat.filter(|(at, _)| *at <= self.queue.now()) else { return };
         // One flow after the other, so that they are spread over time.
         let pause = PACE / u32::try_from(2 * FLOWS).unwrap();
         self.beat = Some((at + pause, turn + 1));
         self.ask(turn % (2 * FLOWS));
-        if self.begins <= self.now {
-            self.begins = self.now + BEGIN;
+        if self.begins <= self.queue.now() {
+            self.begins = self.queue.now() + BEGIN;
             let cluster = u8::try_from(1 + turn % 2).unwrap();
             self.short.push((self.ledger.begin(cluster), 3));
         }
@@ -219,7 +225,7 @@ impl World {
     fn ask(&mut self, flow: usize) {
         let cluster = self.ledger.flows[flow].cluster;
         let Some(by) = self.entry(cluster, flow * 2) else { return };
-        let packet = self.ledger.question(flow, by, self.now);
+        let packet = self.ledger.question(flow, by, self.queue.now());
         self.enter(by, packet);
     }
 
@@ -227,20 +233,20 @@ impl World {
     fn entry(&self, cluster: u8, flow: usize) -> Option<usize> {
         let fit = self.plan.of(cluster).filter(|index| {
             let place = &self.places[*index];
-            let since = self.now - place.fit_since;
+            let since = self.queue.now() - place.fit_since;
             if place.is_fit {
-                since >= NODE_JOINS || place.fit_since == self.start
+                since >= NODE_JOINS || place.fit_since == self.queue.start()
             } else {
                 since < NODE_LEAVES
             }
         });
-        choose(mixed(flow as u64), fit.map(|index| (key(index), 100, index)))
+        choose(Random::new(flow as u64).draw(), fit.map(|index| (key(index), 100, index)))
     }
 
     fn enter(&mut self, by: usize, packet: Vec<u8>) {
         let place = &mut self.places[by];
         if place.gateway.is_none() || place.inside.len() >= QUEUE {
-            self.ledger.lose(mark_of(&packet), Loss::Gateway(by), self.now);
+            self.ledger.lose(mark_of(&packet), Loss::Gateway(by), self.queue.now());
             return;
         }
         place.inside.push(packet);
@@ -251,7 +257,7 @@ impl World {
         if place.gateway.is_none() {
             self.lose(from, to, &packet);
         } else if place.wire.len() >= QUEUE {
-            self.ledger.lose(marks(&packet), Loss::Gateway(to), self.now);
+            self.ledger.lose(marks(&packet), Loss::Gateway(to), self.queue.now());
         } else {
             place.wire.push((from, packet));
         }
@@ -260,23 +266,23 @@ impl World {
     fn lose(&mut self, from: usize, to: usize, packet: &Packet) {
         let ids = marks(packet);
         for id in &ids {
-            self.truth.explain(*id, from, to, self.now);
+            self.truth.explain(*id, from, to, self.queue.now());
         }
-        self.ledger.lose(ids, Loss::Link(from, to), self.now);
+        self.ledger.lose(ids, Loss::Link(from, to), self.queue.now());
     }
 
     /// A gateway's turn, if it runs and there is something to do.
     fn turn(&mut self, index: usize) {
         let place = &mut self.places[index];
-        let is_idle = place.wire.is_empty() && place.inside.is_empty() && place.due > self.now;
+        let is_idle = place.wire.is_empty() && place.inside.is_empty() && place.due > self.queue.now();
         if !place.runs() || is_idle {
             return;
         }
         let (wire, inside) = (std::mem::take(&mut place.wire), std::mem::take(&mut place.inside));
         let Some(gateway) = &mut place.gateway else { return };
-        gateway.turn(wire, &inside, self.now);
+        gateway.turn(wire, &inside, self.queue.now());
         let (sent, delivered) = (gateway.sent(), gateway.delivered());
-        let soon = self.now + TURN;
+        let soon = self.queue.now() + TURN;
         place.due = gateway.due().map_or(soon + Duration::from_secs(1), |due| due.max(soon));
         for packet in sent {
             let to = (0..self.plan.count()).find(|to| address(*to) == packet.outer.peer).unwrap();
@@ -286,16 +292,17 @@ impl World {
             if self.network.is_cut(index, to) {
                 self.lose(index, to, &packet);
             } else {
-                self.network.send(index, to, packet, self.now);
+                let arrival = self.network.in_order(index, to, self.queue.now(), &mut self.random);
+                self.queue.at(arrival, (index, to, packet));
             }
         }
         for packet in delivered {
             let cluster = self.plan.cluster(index);
-            if self.ledger.deliver(&packet, cluster, self.now)
+            if self.ledger.deliver(&packet, cluster, self.queue.now())
                 && let Some(by) =
                     self.entry(cluster, self.ledger.entries[mark_of(&packet).unwrap()].flow * 2 + 1)
             {
-                let answer = self.ledger.answer(&packet, by, self.now);
+                let answer = self.ledger.answer(&packet, by, self.queue.now());
                 self.enter(by, answer);
             }
         }

@@ -15,6 +15,7 @@ use trieste_pipeline::{
     Board, Config, Fleet, Handoff, LaneCommand, PathConfig, PathState, Pipeline, SharingStats, Tables,
     TablesBuilder, health,
 };
+use trieste_simulator::Random;
 
 use super::globalnet::*;
 use super::line;
@@ -38,11 +39,11 @@ pub(crate) struct Net {
     pub(crate) now: Instant,
     /// Links on which nothing gets through, from and to.
     pub(crate) cut: BTreeSet<(usize, usize)>,
-    /// One in so many datagrams is lost; 0 for none.
+    /// How many datagrams of 1000 are lost.
     pub(crate) loss: u64,
     /// Whether datagrams between two gateways come in another order.
     pub(crate) reorders: bool,
-    random: u64,
+    pub(crate) random: Random,
     boots: u64,
     workers: u16,
 }
@@ -80,7 +81,7 @@ impl Net {
             cut: BTreeSet::new(),
             loss: 0,
             reorders: false,
-            random: 1,
+            random: Random::new(1),
             boots: 0,
             workers,
         };
@@ -91,22 +92,9 @@ impl Net {
         net
     }
 
-    pub(crate) fn seed(&mut self, seed: u64) {
-        self.random = seed.wrapping_mul(2).wrapping_add(1);
-    }
-
-    /// A number below `most`.
-    pub(crate) fn draw(&mut self, most: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) % most
-    }
-
     /// One of the gateways.
     pub(crate) fn draw_gateway(&mut self) -> usize {
-        let count = self.count() as u64;
-        usize::try_from(self.draw(count)).expect("fewer than there are gateways")
+        self.random.below(self.gateways.len() - 1)
     }
 
     fn gateway(&mut self, index: usize) -> Gateway {
@@ -267,14 +255,13 @@ impl Net {
         let is_any = !moving.is_empty();
         for (from, packet) in moving {
             let to = (0..self.gateways.len()).find(|to| address(*to) == packet.outer.peer).unwrap();
-            let is_lost = self.loss > 0 && self.draw(self.loss) == 0;
+            let is_lost = self.random.chance(self.loss);
             if self.cut.contains(&(from, to)) || is_lost {
                 continue;
             }
-            let place = self.gateways[to].waiting.len() as u64;
-            let at = if self.reorders { self.draw(place + 1) } else { place };
             let waiting = &mut self.gateways[to].waiting;
-            waiting.insert(usize::try_from(at).unwrap(), (from, packet));
+            let at = if self.reorders { self.random.between(0, waiting.len()) } else { waiting.len() };
+            waiting.insert(at, (from, packet));
         }
         for index in 0..self.gateways.len() {
             if self.gateways[index].runs {
