@@ -1,42 +1,67 @@
 //! Who may run a test that needs root, and when.
+//!
+//! The machine has as many places as [`JOBS`] says, each a lock on a file. A test takes as many as it weighs, all or
+//! none: while it gathers them it holds the queue's lock, so that nobody overtakes it and no two wait for each other.
 
 use std::fs::{File, TryLockError};
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-/// Many labs at once would share two cores: these tests wait for one another, also across processes.
-const TURN: &str = "/run/trieste-lab.turn";
-/// How many of them may run at once: one, unless this says more. `./dev test` says three, since such a test mostly waits, and
-/// one for those that measure outages.
-const TURNS: &str = "TRIESTE_TURNS";
-/// How often a waiting test looks.
+use crate::interrupt;
+
+/// Where the locks are: memory, shared by all processes of the machine.
+const FOLDER: &str = "/run";
+/// How many places there are: one, unless this says more. `./dev test` says three, since such a test mostly waits.
+const JOBS: &str = "TRIESTE_LAB_JOBS";
+/// The former name of [`JOBS`].
+const FORMER_JOBS: &str = "TRIESTE_TURNS";
+/// How often the first of the queue looks for a free place: the kernel can tell of one lock only. All others sleep.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Places of a test in network namespaces.
+const LAB: usize = 1;
+/// Places of a test of real clusters.
+const CLUSTERS: usize = 2;
 
 /// The right to use the machine; the next test gets it when this is dropped.
 #[derive(Debug)]
 pub struct Turn {
-    _lock: File,
+    _places: Vec<File>,
 }
 
-/// Waits for this test's turn. `None` if it has to be skipped: there is no root, and `TRIESTE_NO_ROOT=1` says that
-/// this is known. The skip is printed, and added to the file that `TRIESTE_SKIPPED` names, which `./dev test` counts.
+/// Waits for the turn of a test in network namespaces. `None` if it has to be skipped: there is no root, and
+/// `TRIESTE_NO_ROOT=1` says that this is known. The skip is printed, and added to the file that `TRIESTE_SKIPPED` names,
+/// which `./dev test` counts.
 ///
 /// # Panics
-/// If this is not root and nobody said so, or the lock cannot be taken.
+/// If this is not root and nobody said so, the lock cannot be taken, or a signal asks this process to end.
 pub fn root_test(name: &str) -> Option<Turn> {
-    if !rustix::process::geteuid().is_root() {
-        let is_known = std::env::var_os("TRIESTE_NO_ROOT").is_some_and(|value| value == "1");
-        assert!(
-            is_known,
-            "{name} makes network namespaces: run it as root, or set TRIESTE_NO_ROOT=1 to skip it"
-        );
-        skip(name, "it needs root");
-        return None;
-    }
-    Some(turn().expect("/run is writable for root"))
+    turn(name, LAB)
+}
+
+/// Waits for the turn of a test of real clusters, which weighs as much as two others.
+///
+/// # Panics
+/// As [`root_test`].
+pub fn clusters_test(name: &str) -> Option<Turn> {
+    turn(name, CLUSTERS)
+}
+
+/// Waits until no other test has a turn, and keeps all from having one: for what is measured.
+///
+/// # Panics
+/// As [`root_test`].
+pub fn alone(name: &str) -> Option<Turn> {
+    turn(name, usize::MAX)
+}
+
+/// Returns `true` if no other test has a turn beside one that has: then time can be judged.
+pub fn is_alone() -> bool {
+    capacity(|name| std::env::var(name).ok()).is_ok_and(|count| count == 1)
 }
 
 /// Notes that a test did not run, and why.
@@ -50,24 +75,120 @@ pub fn skip(name: &str, why: &str) {
     }
 }
 
-fn turn() -> anyhow::Result<Turn> {
-    let turns: usize = match std::env::var(TURNS) {
-        Ok(text) => text.parse().with_context(|| format!("{TURNS}={text}: how many tests at once?"))?,
-        Err(_) => 1,
+fn turn(name: &str, weight: usize) -> Option<Turn> {
+    if !rustix::process::geteuid().is_root() {
+        let is_known = std::env::var_os("TRIESTE_NO_ROOT").is_some_and(|value| value == "1");
+        assert!(
+            is_known,
+            "{name} makes network namespaces: run it as root, or set TRIESTE_NO_ROOT=1 to skip it"
+        );
+        skip(name, "it needs root");
+        return None;
+    }
+    let capacity = capacity(|name| std::env::var(name).ok()).expect("the number of places can be read");
+    Some(take(Path::new(FOLDER), capacity, weight).expect("a turn can be waited for"))
+}
+
+fn capacity(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<usize> {
+    for name in [JOBS, FORMER_JOBS] {
+        if let Some(text) = variable(name) {
+            let count: usize =
+                text.parse().with_context(|| format!("{name}={text}: how many tests at once?"))?;
+            return Ok(count.max(1));
+        }
+    }
+    Ok(1)
+}
+
+/// Takes `weight` places, or all if there are fewer.
+fn take(folder: &Path, capacity: usize, weight: usize) -> anyhow::Result<Turn> {
+    let open = |suffix: &str| {
+        let path: PathBuf = folder.join(format!("trieste-lab.{suffix}"));
+        let file = File::options().create(true).write(true).truncate(false).open(&path);
+        file.with_context(|| format!("opening {}", path.display()))
     };
-    let open = |index: usize| {
-        let path = if index == 0 { TURN.to_owned() } else { format!("{TURN}{index}") };
-        File::options().create(true).write(true).truncate(false).open(&path).context(path)
-    };
-    let mut locks = (0..turns.max(1)).map(open).collect::<anyhow::Result<Vec<File>>>()?;
+    let queue = open("queue")?;
+    queue.lock().context("waiting in the queue for a turn")?;
+    let mut free = Vec::new();
+    for index in 0..capacity {
+        free.push(open(&if index == 0 { "turn".to_owned() } else { format!("turn{index}") })?);
+    }
+    let weight = weight.min(capacity);
+    let mut places = Vec::new();
     loop {
-        for index in 0..locks.len() {
-            match locks[index].try_lock() {
-                Ok(()) => return Ok(Turn { _lock: locks.swap_remove(index) }),
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => bail!("{TURN}: {error}"),
+        let mut left = Vec::new();
+        for file in free {
+            match (places.len() < weight).then(|| file.try_lock()) {
+                Some(Ok(())) => places.push(file),
+                None | Some(Err(TryLockError::WouldBlock)) => left.push(file),
+                Some(Err(TryLockError::Error(error))) => bail!("taking a place: {error}"),
             }
         }
+        if places.len() == weight {
+            return Ok(Turn { _places: places });
+        }
+        interrupt::check()?;
+        free = left;
         sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+
+    use super::*;
+
+    #[test]
+    fn nobody_overtakes_who_waits_for_several_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let take = |weight| take(folder.path(), 3, weight).unwrap();
+        let lights = [take(1), take(1)];
+        std::thread::scope(|scope| {
+            let (tell, told) = channel();
+            let heavy = tell.clone();
+            scope.spawn(move || heavy.send(("heavy", take(2))).unwrap());
+            // The third place is taken by who waits for two.
+            let is_taken =
+                || File::open(folder.path().join("trieste-lab.turn2")).unwrap().try_lock().is_err();
+            while !is_taken() {
+                std::thread::yield_now();
+            }
+            scope.spawn(move || tell.send(("light", take(1))).unwrap());
+            let early = told.recv_timeout(LOOK * 4);
+            assert!(matches!(early, Err(RecvTimeoutError::Timeout)), "{early:?}");
+
+            let [first, second] = lights;
+            drop(first);
+            let (name, turn) = told.recv().unwrap();
+            assert_eq!(name, "heavy");
+            drop(second);
+            assert_eq!(told.recv().unwrap().0, "light");
+            drop(turn);
+        });
+    }
+
+    #[test]
+    fn who_weighs_more_than_there_is_takes_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = take(folder.path(), 2, usize::MAX).unwrap();
+
+        for name in ["turn", "turn1"] {
+            let file = File::open(folder.path().join(format!("trieste-lab.{name}"))).unwrap();
+            assert!(file.try_lock().is_err(), "{name} is free");
+        }
+        drop(all);
+        drop(take(folder.path(), 2, 2).unwrap());
+    }
+
+    #[test]
+    fn the_number_of_places_has_a_former_name() {
+        let of = |known: &[(&str, &str)]| {
+            capacity(|name| known.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(of(&[]).unwrap(), 1);
+        assert_eq!(of(&[(FORMER_JOBS, "3")]).unwrap(), 3);
+        assert_eq!(of(&[(FORMER_JOBS, "3"), (JOBS, "0")]).unwrap(), 1);
+        assert!(of(&[(JOBS, "many")]).unwrap_err().to_string().contains("TRIESTE_LAB_JOBS=many"));
     }
 }
