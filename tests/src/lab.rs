@@ -18,6 +18,11 @@ use crate::topology::{Plan, Topology};
 /// How much of each log a failed test shows, in lines.
 const LOG_TAIL_LINES: usize = 40;
 
+/// Seconds between two sweeps of what kernels know of IPv6 destinations. Each sweep forgets the MTU of every path whose next
+/// hop's neighbour entry has no router flag, as in pods that were spoken to first (`rt6_age_examine_exception`), and the
+/// next large packet is lost for it, which by default may happen every 30 s.
+const PATH_MTUS: (&str, &str) = ("ipv6/route/gc_interval", "3600");
+
 /// Owns namespaces, processes and files. Cheap to clone; the last clone dropped removes them all.
 #[derive(Debug, Clone)]
 pub struct Lab {
@@ -80,6 +85,7 @@ impl Lab {
             ("ipv6/conf/all/accept_dad", "0"),
             ("ipv6/conf/default/accept_dad", "0"),
             ("ipv6/conf/default/router_solicitations", "0"),
+            PATH_MTUS,
         ])?;
         namespace.ip("link set lo up")?;
         Ok(namespace)
@@ -92,6 +98,7 @@ impl Lab {
         if !Path::new("/run/netns").join(&name).exists() {
             self.record(|record| record.namespaces.push(name.clone()))?;
             Run::new("ip").args(["netns", "attach", &name, &pid.to_string()]).stdout()?;
+            Namespace::named(name.clone()).sysctl(&[PATH_MTUS])?;
         }
         Ok(Namespace::named(name))
     }

@@ -23,8 +23,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long answers to the last probes are waited for.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// How many pings of a size are to be answered.
+/// How many pings of a size are to be answered, and in how many seconds.
 const SIZED: u32 = 5;
+const SIZED_DEADLINE: &str = "10";
 
 /// What `ping` told.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,21 +53,8 @@ pub fn ping(from: &Namespace, to: IpAddr, count: u32, extra: &[&str]) -> anyhow:
 /// # Errors
 /// If ping cannot run; lost packets are no error.
 pub fn ping_many(from: &Namespace, to: IpAddr, count: u32, extra: &[&str]) -> anyhow::Result<Ping> {
-    Ok(ping_and_wait(from, to, count, 1, extra)?.0)
-}
-
-/// What became of `count` requests, and what ping printed. Those that are sent `after` them only make ping wait.
-fn ping_and_wait(
-    from: &Namespace,
-    to: IpAddr,
-    count: u32,
-    after: u32,
-    extra: &[&str],
-) -> anyhow::Result<(Ping, String)> {
-    let told = ping_told(from, to, count + after, extra)?;
-    let ping = parse_ping(&told).with_context(|| format!("ping {to}: {told}"))?;
-    let received = answered(&told).range(..=count).count();
-    Ok((Ping { sent: count, received: u32::try_from(received)?, ..ping }, told))
+    let told = ping_told(from, to, count + 1, extra)?;
+    first_of(&told, count).with_context(|| format!("ping {to}: {told}"))
 }
 
 /// What ping prints.
@@ -92,30 +80,30 @@ fn ping_told(from: &Namespace, to: IpAddr, count: u32, words: &[&str]) -> anyhow
 pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<Ping> {
     let size = bytes.to_string();
     for _ in 0..5 {
-        if ping(from, to, 1, &["-s", &size, "-W", "1"]).is_ok_and(|ping| ping.received == 1) {
+        if ping(from, to, 1, &["-s", &size]).is_ok_and(|ping| ping.received == 1) {
             break;
         }
     }
     let dropped = losses::backlog()?;
-    let (ping, told) = ping_and_wait(from, to, SIZED, 0, &["-s", &size])?;
-    if ping.received == SIZED {
-        return Ok(ping);
-    }
-    // Once more where one is missing, with patience; what this looks for, a size or a way that does not get through, fails
-    // again. On a busy machine an answer may come when ping has gone, or a gateway be silent for so long that its sibling
-    // takes it for dead. The kernel forgets the MTU of IPv6 paths within 30 s where the gateway's neighbour entry has no
-    // router flag, as in pods that were spoken to first (rt6_age_examine_exception).
-    eprintln!("an answer from {to} to {bytes} bytes is missing, once more:\n{told}");
-    let (ping, again) = ping_and_wait(from, to, SIZED, 4, &["-s", &size, "-i", "0.5"])?;
+    // With a deadline ping stays until it has five answers, and goes on asking meanwhile: one that is late is waited for,
+    // one that is missing leaves a gap in their numbers.
+    let told = ping_told(from, to, SIZED, &["-i", "0.05", "-w", SIZED_DEADLINE, "-s", &size])?;
+    let ping = first_of(&told, SIZED).with_context(|| format!("ping {to}: {told}"))?;
     anyhow::ensure!(
         ping.received == SIZED,
-        "ping to {to} with {bytes} bytes: {} of {SIZED} answered:\n{again}\nand before:\n{told}\n{} packets of \
-         anybody were dropped meanwhile as a processor's queue was full, and where ping ran: {:?}",
+        "ping to {to} with {bytes} bytes: {} of the first {SIZED} answered:\n{told}\n{} packets of anybody were dropped \
+         meanwhile as a processor's queue was full, and where ping ran: {:?}",
         ping.received,
         losses::backlog()? - dropped,
         losses::of(from)?
     );
     Ok(ping)
+}
+
+/// What became of the first `count` requests, by what ping has printed of each answer.
+fn first_of(told: &str, count: u32) -> Option<Ping> {
+    let received = answered(told).range(..=count).count();
+    Some(Ping { sent: count, received: u32::try_from(received).ok()?, ..parse_ping(told)? })
 }
 
 /// So many bytes, none like the one before.
