@@ -1,6 +1,7 @@
 //! Our container image, of the programs under test.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use trieste_packaging::{Built, Options, Reference, build};
@@ -9,18 +10,23 @@ use crate::command::Run;
 use crate::programs;
 
 /// The image of the programs under test, named as the manifests name it: `target/<profile>/image/trieste.tar`. It is
-/// built when it is first asked for, which takes seconds; programs are stripped only when they have changed.
+/// built when this process first asks for it, which takes seconds; programs are stripped only when they have changed.
 ///
 /// # Errors
 /// If a program is not built, or this machine lacks a package; the error says which.
 pub fn of_programs() -> anyhow::Result<Built> {
+    static BUILT: Mutex<Option<Built>> = Mutex::new(None);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(built) = &*built {
+        return Ok(built.clone());
+    }
     let directory = directory()?;
     let options = Options::quick(
         &directory,
         &directory.join("image/trieste.tar"),
         Reference::local(env!("CARGO_PKG_VERSION")),
     );
-    build(&options).context("building the image")
+    Ok(built.insert(build(&options).context("building the image")?).clone())
 }
 
 /// Unpacks its layers into a directory, as a runtime would: a root file system.

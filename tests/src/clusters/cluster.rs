@@ -137,6 +137,24 @@ impl Cluster {
         Ok(())
     }
 
+    /// The name and the restarts of our pod of this kind on a node, which is ready.
+    ///
+    /// # Errors
+    /// If there is none that is, or the API server does not answer.
+    pub fn own_pod(&self, app: &str, node: &Node) -> anyhow::Result<(String, u64)> {
+        let path = format!(
+            "/api/v1/namespaces/{MEMBER}/pods?labelSelector=app%3D{app}&fieldSelector=spec.nodeName%3D{}",
+            node.name()
+        );
+        let pods = self.client.list(&path)?;
+        let found = pods.iter().find(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        let pod = found.with_context(|| format!("{app} has no pod on {}", node.name()))?;
+        let container = &pod["status"]["containerStatuses"][0];
+        anyhow::ensure!(container["ready"] == true, "{app} on {} is not ready", node.name());
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        Ok((name.to_owned(), container["restartCount"].as_u64().unwrap_or_default()))
+    }
+
     /// Prefixes of its pods, IPv4 first.
     pub fn pod_nets(&self) -> &[IpNet] {
         &self.shared.plan.pod_nets

@@ -78,7 +78,7 @@ fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<
     if options.keep {
         east.lab().keep()?;
         screen.heading("Left up. Things to try:");
-        for line in suggestions(set, east, &actors) {
+        for line in things_to_try(set, &actors.client, &actors.server, &actors.service) {
             screen.line(&line);
         }
         return Ok(());
@@ -184,7 +184,9 @@ fn uninstall(screen: &Screen, set: &ClusterSet, before: &left::State) -> anyhow:
     })
 }
 
-fn suggestions(set: &ClusterSet, east: &Cluster, actors: &Actors) -> Vec<String> {
+/// Lines that can be typed once the demo is over and its clusters are left up; the first one is the way in.
+pub fn things_to_try(set: &ClusterSet, client: &Pod, server: &Pod, service: &[IpAddr]) -> Vec<String> {
+    let east = set.clusters.cluster("east");
     let inside = format!(
         "ip netns exec {} env HOME={} KUBECONFIG={}",
         set.clusters.fabric().name(),
@@ -193,7 +195,7 @@ fn suggestions(set: &ClusterSet, east: &Cluster, actors: &Actors) -> Vec<String>
     );
     let (kubectl, trieste) = (east.kubectl_path(), set.program());
     let (kubectl, trieste) = (kubectl.display(), trieste.display());
-    let (server, client) = (actors.server.addresses[0], &actors.client.name);
+    let (server, client) = (server.addresses[0], &client.name);
     vec![
         "# a shell from which both clusters are reached, with the two programs".to_owned(),
         format!("{inside} bash"),
@@ -201,10 +203,7 @@ fn suggestions(set: &ClusterSet, east: &Cluster, actors: &Actors) -> Vec<String>
         String::new(),
         "kubectl --context west get pods --all-namespaces -o wide".to_owned(),
         format!("kubectl exec {client} -- responder ask tcp {server}:{RESPONDER_PORT} 3000"),
-        format!(
-            "kubectl exec {client} -- responder ask tcp {}:80 3000      # the Service",
-            actors.service[0]
-        ),
+        format!("kubectl exec {client} -- responder ask tcp {}:80 3000      # the Service", service[0]),
         "trieste show all --contexts east,west".to_owned(),
         "trieste diagnose all --contexts east,west".to_owned(),
         "trieste uninstall --context west".to_owned(),

@@ -20,6 +20,7 @@ use crate::registry;
 use crate::topology::{Plan, PodPlan, Topology};
 use crate::traffic::{self, Responder};
 
+pub use clusters::things_to_try;
 use screen::Screen;
 
 /// What the pods say to each other: easy to find on a wire that is not encrypted.

@@ -1,11 +1,20 @@
 //! Whole Kubernetes clusters, installed the way users install them. Need root.
+//!
+//! Tests of one shape share its clusters and run one after the other, in the order of their names: [`shared`] has the
+//! shapes, and what a test finds. Those that need clusters of their own are in `demo` and `families`.
+//!
+//! | clusters | tests |
+//! |---|---|
+//! | two of three nodes, dual-stack, kube-proxy on iptables and on nftables | `plain` |
+//! | two of three nodes with the same networks, IPv4, with Globalnet | `globalnet` |
+//! | two of one node, one for each family | `families` |
+//! | the demo's own | `demo` |
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
-mod bed;
-mod dataplane;
 mod demo;
-mod diagnose;
-mod faults;
+mod families;
 mod globalnet;
+mod plain;
 mod several;
-mod uninstall;
+mod shared;
+mod sides;

@@ -8,7 +8,7 @@ use trieste_tests::clusters::{Pod, RESPONDER_PORT};
 use trieste_tests::table::Table;
 use trieste_tests::traffic::Receipt;
 
-use super::bed::{Actor, SERVICE_PORT, Side};
+use crate::sides::{Actor, SERVICE_PORT, Side};
 
 /// Payload bytes: small, nearly a packet, and what has to be cut in pieces; and enough small ones that every gateway has
 /// some.

@@ -13,8 +13,9 @@ use trieste_tests::netns::Namespace;
 use trieste_tests::table::Table;
 use trieste_tests::traffic::{self, Receipt};
 
-use super::bed::{Bed, SERVICE_PORT, Side};
 use super::traces;
+use crate::shared::Two;
+use crate::sides::{SERVICE_PORT, Side};
 
 const PROTOCOLS: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
 /// Flows between two looks at the ways that were seen.
@@ -32,7 +33,7 @@ struct Caller<'a> {
 }
 
 /// Pods of both clusters, with pods and services of each other, by their own addresses.
-pub(crate) fn between_pods(bed: &Bed, sides: &[Side<'_>; 2], carriers: &Carriers, table: &Table) {
+pub(crate) fn between_pods(two: &Two, sides: &[Side<'_>; 2], carriers: &Carriers, table: &Table) {
     for (number, (from, to)) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])].into_iter().enumerate() {
         for (what, client, server, ways) in [
             ("nGW → nGW", &from.on_worker, &to.on_worker, 16),
@@ -48,7 +49,7 @@ pub(crate) fn between_pods(bed: &Bed, sides: &[Side<'_>; 2], carriers: &Carriers
             for (kind, ip, port) in targets {
                 table.row(from.cluster.name(), &format!("ways {kind} {what}"), || {
                     let told = caller.ways(carriers, SocketAddr::new(ip, port), number, ways)?;
-                    traces::none_between(bed, client, server)?;
+                    traces::none_between(two, client, server)?;
                     Ok(told)
                 });
             }
@@ -79,25 +80,15 @@ pub(crate) fn between_sites(sites: &[&Site; 2], carriers: &Carriers, table: &Tab
 }
 
 impl Caller<'_> {
-    /// Asks until every way was seen. Each question has to arrive from the right address, and none may be asked twice: a
-    /// SYN or its answer that was lost on the way comes again a second later, and is counted by the client's kernel.
+    /// Asks until every way was seen. Each question has to arrive from the right address, and none may be asked twice: what
+    /// connection tracking refuses, a SYN or its answer, comes again a second later, and is counted by the client's kernel.
     fn ways(&self, carriers: &Carriers, to: SocketAddr, from: usize, ways: usize) -> anyhow::Result<String> {
-        let mut is_first = true;
-        loop {
-            carriers.forget()?;
-            let before = traces::repeated_handshakes(self.netns)?;
-            let told = PROTOCOLS.map(|protocol| self.ways_of(protocol, carriers, to, from, ways));
-            let repeated = traces::repeated_handshakes(self.netns)? - before;
-            // What conntrack refuses it refuses on that way every time; a single one was lost as a busy machine let a
-            // gateway be silent for so long that its sibling took it for dead.
-            if repeated == 1 && std::mem::take(&mut is_first) {
-                eprintln!("one SYN of all ways to {to} was sent again: all are taken once more");
-                continue;
-            }
-            anyhow::ensure!(repeated == 0, "{repeated} SYNs were sent again");
-            let [tcp, udp] = told;
-            return Ok(format!("{ways} ways with {} TCP connections, {} of UDP", tcp?, udp?));
-        }
+        carriers.forget()?;
+        let before = traces::repeated_handshakes(self.netns)?;
+        let [tcp, udp] = PROTOCOLS.map(|protocol| self.ways_of(protocol, carriers, to, from, ways));
+        let repeated = traces::repeated_handshakes(self.netns)? - before;
+        anyhow::ensure!(repeated == 0, "{repeated} SYNs were sent again");
+        Ok(format!("{ways} ways with {} TCP connections, {} of UDP", tcp?, udp?))
     }
 
     /// Returns how many flows that took.

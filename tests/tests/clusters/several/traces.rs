@@ -6,15 +6,16 @@ use anyhow::Context;
 use trieste_tests::clusters::Node;
 use trieste_tests::netns::Namespace;
 
-use super::bed::{Actor, Bed};
+use crate::shared::Two;
+use crate::sides::Actor;
 
 /// Nodes that a flow only passes through know nothing of it.
 ///
 /// # Errors
 /// The entries of those that do.
-pub(crate) fn none_between(bed: &Bed, client: &Actor<'_>, server: &Actor<'_>) -> anyhow::Result<()> {
+pub(crate) fn none_between(two: &Two, client: &Actor<'_>, server: &Actor<'_>) -> anyhow::Result<()> {
     let at_ends = [client.node.name(), server.node.name()];
-    let nodes = bed.set.clusters.all().iter().flat_map(|cluster| cluster.nodes());
+    let nodes = two.set.clusters.all().iter().flat_map(|cluster| cluster.nodes());
     let theirs: Vec<IpAddr> = server.pod.addresses.iter().chain(&server.service).copied().collect();
     for node in nodes.filter(|node| !at_ends.contains(&node.name())) {
         let found = entries(node, &client.pod.addresses, &theirs)?;

@@ -1,65 +1,28 @@
-//! The clusters, who asks and who answers in them, and when they are well.
+//! Who asks and who answers in joined clusters, and when those with several gateways are well.
 
 use std::net::IpAddr;
 
-use trieste_tests::clusters::{
-    Cluster, ClusterSet, ClusterShape, MEMBER, Node, Pod, PodShape, RESPONDER_PORT,
-};
-use trieste_tests::lab::Lab;
+use trieste_tests::clusters::{Cluster, MEMBER, Node, Pod, PodShape, RESPONDER_PORT};
 use trieste_tests::mesh::carriers::{Carriers, Gateway};
 
-use super::SOON;
+use crate::shared::{SOON, Two};
 
 /// Port of the services.
 pub(crate) const SERVICE_PORT: u16 = 80;
-/// What distributions set that are careful: every device's filter is strict, those of devices to come too. The node's own
-/// value, which none could go below, is 0: with another one nobody hears of a path's MTU, as the gateway says.
-const STRICT: &str = "cd /proc/sys/net/ipv4/conf; for filter in */rp_filter; do echo 1 > $filter; done; echo 0 > all/rp_filter";
-/// Connections between the same two addresses take different ways: by default kernels look at addresses alone.
-const BY_PORTS: &str = "for ip in ipv4 ipv6; do echo 1 > /proc/sys/net/$ip/fib_multipath_hash_policy; done";
 /// The annotation by which a route agent says that it takes packets for services.
 const TAKES_SERVICES: &str = "trieste.io/services";
 
-/// Two clusters that have joined. Their first nodes are workers.
-pub(crate) struct Bed {
-    pub(crate) set: ClusterSet,
-}
-
-impl Bed {
-    /// Starts them, makes all but their first nodes gateways, and joins.
-    pub(crate) fn joined(lab: &Lab, shapes: &[ClusterShape], broker: &[&str]) -> Self {
-        let set = ClusterSet::bare(lab, shapes).unwrap();
-        for cluster in set.clusters.all() {
-            for node in cluster.nodes() {
-                node.exec(&["sh", "-e", "-c", &format!("{STRICT}; {BY_PORTS}")]).unwrap();
-            }
-            for node in &cluster.nodes()[1..] {
-                cluster.label_gateway(node, true).unwrap();
-            }
-        }
-        set.deploy_broker_with(broker).unwrap();
-        for cluster in set.clusters.all() {
-            set.join(cluster).unwrap();
-        }
-        Self { set }
-    }
-
+impl Two {
     /// Their pods and services.
     pub(crate) fn sides(&self) -> [Side<'_>; 2] {
-        let [east, west] = self.set.clusters.all() else { unreachable!("two clusters") };
-        std::thread::scope(|scope| {
-            let east = scope.spawn(|| Side::new(east));
-            let west = Side::new(west);
-            [east.join().unwrap(), west]
-        })
+        self.in_both(Side::new).try_into().ok().unwrap()
     }
 
     /// A node without a pod has no address in the pod networks: as a gateway it could not be pinged.
     pub(crate) fn inhabit_all(&self) {
-        for cluster in self.set.clusters.all() {
-            let shapes: Vec<_> = cluster.nodes().iter().map(also).collect();
-            cluster.start_pods(&shapes).unwrap();
-        }
+        self.in_both(|cluster| {
+            cluster.start_pods(&cluster.nodes().iter().map(also).collect::<Vec<_>>()).unwrap()
+        });
     }
 
     /// Waits until all gateways have all paths, and all nodes take packets for services.

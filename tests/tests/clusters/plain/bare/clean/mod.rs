@@ -6,70 +6,69 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 use trieste_deploy::objects::names::{BROKER_NAMESPACE, GATEWAY_LABEL};
-use trieste_tests::clusters::{Cluster, ClusterSet, ClusterShape, Footprint, MEMBER, Node, PodShape};
+use trieste_tests::clusters::{Cluster, ClusterSet, Footprint, MEMBER, Node};
 use trieste_tests::command::Run;
 use trieste_tests::daemon::Daemon;
-use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::wait::eventually;
 
+use crate::plain::on_each;
+use crate::shared::{PLAIN, Two, fresh};
+
 /// Longer than any step of a command takes.
 const STEP: Duration = Duration::from_secs(120);
+/// Less than it takes until clusters that are not heard of are swept from the broker: that would hide what an uninstall
+/// leaves there.
+const LEFT: Duration = Duration::from_secs(30);
 
 #[test]
 fn nothing_stays() {
-    let Some(_turn) = root_test("nothing_stays") else { return };
-    let clock = Instant::now();
-    let done = |what: &str| eprintln!("{:.1?}: {what}", clock.elapsed());
-    let lab = Lab::new().unwrap();
-    let set = ClusterSet::bare(&lab, &ClusterShape::two()).unwrap();
-    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
-    for cluster in [east, west] {
-        let shapes = cluster.nodes().iter().map(|node| PodShape::on(node, &format!("on-{}", node.name())));
-        cluster.start_pods(&shapes.collect::<Vec<_>>()).unwrap();
-    }
+    let Some(two) = fresh(&PLAIN, "plain::bare::clean::nothing_stays") else { return };
+    let Two { set, lab, .. } = &*two;
+    let (east, west) = (two.east(), two.west());
+    two.in_both(on_each);
     let before = [east, west].map(|cluster| Footprint::of(cluster).unwrap());
-    done("up");
+    let requests = [east, west].map(|cluster| cluster.requests().unwrap().len());
     set.deploy_broker().unwrap();
     let with_broker = Footprint::of(east).unwrap();
 
     let mut faults = Vec::new();
     std::thread::scope(|scope| {
-        scope.spawn(|| join_balanced(&set, east));
+        scope.spawn(|| join_balanced(set, east));
         for moment in JOIN {
-            killed(&lab, &join(&set, west), moment);
-            uninstall(&set, west);
+            killed(lab, &join(set, west), moment);
+            uninstall(set, west);
             faults.extend(differences(moment, &before[1], west));
             faults.extend(left_of_west(&with_broker, east));
-            done(&format!("join killed after {moment:?}"));
+            two.say(&format!("join killed after {moment:?}"));
         }
     });
     set.join(west).unwrap();
-    done("joined");
-    use_everything(&set);
-    done("used");
+    two.say("joined");
+    use_everything(set);
+    two.say("used");
 
     let away = Paused::kubelet(east.node(2));
     crash(west);
     for moment in UNINSTALL {
-        killed(&lab, &alone(&set, west), moment);
+        killed(lab, &alone(set, west), moment);
     }
-    uninstall_alone(&set, west);
+    uninstall_alone(set, west);
     faults.extend(differences("uninstall", &before[1], west));
-    done("west has left");
+    two.say("west has left");
     east.wait_node(east.node(2), false, STEP).unwrap();
-    let text = refused(&set, east);
+    let text = refused(set, east);
     assert!(
         text.contains("were not cleaned: east-2;") && text.contains("repeat trieste uninstall"),
         "{text}"
     );
     away.resume();
     east.wait_node(east.node(2), true, STEP).unwrap();
-    uninstall(&set, east);
+    uninstall(set, east);
     faults.extend(differences("uninstall", &before[0], east));
-    faults.extend(rights::faults(&[east, west]));
+    faults.extend(rights::faults([east, west].into_iter().zip(requests)));
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    done("all");
+    two.say("all");
 }
 
 /// Moments in which a command is killed: what it says when a step begins.
@@ -142,12 +141,12 @@ fn use_everything(set: &ClusterSet) {
         .unwrap();
     };
     reach("joined");
-    let path = |node: usize| format!("/api/v1/nodes/{}", east.node(node).name());
-    let label = |node: usize, value: &str| {
-        east.client().patch(&path(node), &json!({"metadata": {"labels": {GATEWAY_LABEL: value}}})).unwrap();
+    let label = |node: &Node, value: &str| {
+        let change = json!({"metadata": {"labels": {GATEWAY_LABEL: value}}});
+        east.client().patch(&format!("/api/v1/nodes/{}", node.name()), &change).unwrap();
     };
-    let is_gateway = east.client().get(&path(1)).unwrap()["metadata"]["labels"][GATEWAY_LABEL] == "true";
-    let (first, second) = if is_gateway { (1, 2) } else { (2, 1) };
+    let (gateways, workers) = east.gateways_and_workers().unwrap();
+    let (first, second) = (gateways[0], workers[0]);
     label(second, "true");
     east.wait_rollout(MEMBER, "daemonset/submariner-gateway").unwrap();
     let pods = format!("/api/v1/namespaces/{MEMBER}/pods");
@@ -161,7 +160,7 @@ fn use_everything(set: &ClusterSet) {
     reach("the gateway has moved");
     // What it finds is other tests' matter.
     set.trieste(east).args(["diagnose", "all"]).timeout(STEP).output().unwrap();
-    for words in [["show", "gateways"].as_slice(), &["gather", "--dir", "gathered"]] {
+    for words in [["show", "gateways"].as_slice(), &["gather", "--dir", "gathered-by-hand"]] {
         let output = set.trieste(east).args(words).timeout(STEP).output().unwrap();
         assert!(output.status.success(), "{words:?}: {}{}", output.stdout, output.stderr);
     }
@@ -203,7 +202,7 @@ fn left_of_west(before: &Footprint, broker: &Cluster) -> Option<String> {
         anyhow::ensure!(changes.is_empty(), "{}", changes.join("\n"));
         Ok(())
     };
-    let error = eventually("nothing of west to be left", Duration::from_secs(10), is_gone).err()?;
+    let error = eventually("nothing of west to be left", LEFT, is_gone).err()?;
     Some(format!("left of west: {}", error.root_cause()))
 }
 
@@ -214,6 +213,6 @@ fn differences(when: &str, before: &Footprint, cluster: &Cluster) -> Option<Stri
         anyhow::ensure!(changes.is_empty(), "{}", changes.join("\n"));
         Ok(())
     };
-    let error = eventually("everything to be as before", Duration::from_secs(10), is_same).err()?;
+    let error = eventually("everything to be as before", STEP, is_same).err()?;
     Some(format!("{}, after {when}: {}", cluster.name(), error.root_cause()))
 }

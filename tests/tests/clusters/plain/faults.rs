@@ -1,31 +1,23 @@
 //! Faults on real clusters: what each costs the packets between pods of two clusters, and that nothing of them is seen in
-//! clear on the underlay meanwhile.
+//! clear on the underlay meanwhile. What they cost is judged where no other test runs beside this one.
 //!
 //! ```text
-//!   east-3 worker, pod ─┐                                  ┌─ west-2 worker, pod
-//!                       ├─ east-2 gateway (leads) ══ west-1 ┤
+//!   east-3 worker, pod ─┐                                  ┌─ west-1 worker, pod
+//!                       ├─ east-2 gateway (leads) ══ west-2 ┤
 //!                       └─ east-1 gateway         ══        ┘
 //! ```
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use trieste_tests::clusters::{
-    Cluster, ClusterSet, ClusterShape, MEMBER, Node, Pod, PodFlow, PodShape, ProxyMode, Witness, seen_within,
-    worst,
-};
-use trieste_tests::guard::root_test;
+use trieste_tests::clusters::{Cluster, MEMBER, Node, Pod, PodFlow, PodShape, Witness, seen_within, worst};
+use trieste_tests::guard;
 use trieste_tests::kubernetes::Cost;
-use trieste_tests::lab::Lab;
+
+use super::on_each;
+use crate::shared::{PLAIN, SOON, Two, in_parallel, lease, node};
 
 const GATEWAY: &str = "submariner-gateway";
 const ROUTE_AGENT: &str = "submariner-routeagent";
-
-/// How long anything may take until it is well again.
-const WELL: Duration = Duration::from_secs(60);
-
-/// How long a node's network may be other than its route agent wants it, a new container's start included.
-const REPAIRED: Duration = Duration::from_secs(30);
 
 /// The longest gap that is allowed where nothing on the path of packets ends: a busy machine's pauses.
 const NOTHING: Duration = Duration::from_millis(500);
@@ -36,26 +28,19 @@ const HANDOVER: Duration = Duration::from_secs(3);
 const PLUGIN: Duration = Duration::from_secs(10);
 
 #[test]
-fn faults_cost_what_the_documentation_says_and_nothing_is_seen_in_clear() {
-    let Some(_turn) = root_test("faults_cost_what_the_documentation_says_and_nothing_is_seen_in_clear")
-    else {
+fn faults_heal_and_nothing_is_seen_in_clear() {
+    let Some(mut two) = lease(&PLAIN, "plain::faults::faults_heal_and_nothing_is_seen_in_clear") else {
         return;
     };
-    let clock = Instant::now();
-    let lab = Lab::new().unwrap();
-    let set = joined(&lab);
-    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
-    let bed = Bed::new(&lab, &set, east, west);
-    eprintln!("flows run after {:.1?}", clock.elapsed());
-    for cluster in [east, west] {
-        assert!(
-            seen_within(&lab, &set.clusters, cluster).unwrap() > 0,
-            "the capture does not see the marker"
-        );
+    two.joined();
+    let bed = Bed::new(&two);
+    two.say("flows run");
+    for cluster in two.set.clusters.all() {
+        let seen = seen_within(&two.lab, &two.set.clusters, cluster).unwrap();
+        assert!(seen > 0, "the capture does not see the marker");
     }
     let mut table = Table::default();
 
-    let worker = east.node(3);
     bed.agents_die(&mut table);
     bed.rules_are_flushed(&mut table);
     bed.the_network_plugin_starts_anew(&mut table);
@@ -63,34 +48,15 @@ fn faults_cost_what_the_documentation_says_and_nothing_is_seen_in_clear() {
     bed.the_label_moves(&mut table);
     bed.a_node_is_drained(&mut table);
     bed.images_are_exchanged(&mut table);
-    eprintln!("faults without reboots done after {:.1?}", clock.elapsed());
+    two.say("faults without reboots");
     bed.the_gateway_node_reboots(&mut table);
-    bed.a_worker_reboots(worker, &mut table);
+    bed.a_worker_reboots(bed.east.node(3), &mut table);
     table.print();
-    eprintln!("done after {:.1?}", clock.elapsed());
-}
-
-/// East with three nodes, west with two; gateways are chosen by their labels before the join.
-fn joined(lab: &Lab) -> ClusterSet {
-    let east = ClusterShape::new("east", 1).with_nodes(3).with_proxy(ProxyMode::Iptables);
-    let set = ClusterSet::bare(lab, &[east, ClusterShape::new("west", 2)]).unwrap();
-    label(set.clusters.cluster("east"), "east-2", true);
-    label(set.clusters.cluster("west"), "west-1", true);
-    set.deploy_broker().unwrap();
-    for cluster in set.clusters.all() {
-        set.join(cluster).unwrap();
-    }
-    set
-}
-
-fn label(cluster: &Cluster, node: &str, is_gateway: bool) {
-    let node = cluster.nodes().iter().find(|known| known.name() == node).unwrap();
-    cluster.label_gateway(node, is_gateway).unwrap();
+    two.say("all faults");
 }
 
 struct Bed<'a> {
-    lab: &'a Lab,
-    set: &'a ClusterSet,
+    two: &'a Two,
     east: &'a Cluster,
     /// The pod on west's worker.
     far: Pod,
@@ -99,84 +65,68 @@ struct Bed<'a> {
 }
 
 impl<'a> Bed<'a> {
-    fn new(lab: &'a Lab, set: &'a ClusterSet, east: &'a Cluster, west: &'a Cluster) -> Self {
-        // One on each node: without any, a node has no bridge, and no address that health checks could use.
-        let on = |cluster: &Cluster| -> Vec<Pod> {
-            let shapes: Vec<_> = cluster
-                .nodes()
-                .iter()
-                .map(|node| PodShape::on(node, &format!("on-{}", node.name())))
-                .collect();
-            cluster.start_pods(&shapes).unwrap()
-        };
-        let (in_east, in_west) = (on(east), on(west));
-        let (near, far) = (&in_east[2], &in_west[1]);
+    fn new(two: &'a Two) -> Self {
+        let [in_east, in_west] = two.in_both(on_each).try_into().unwrap();
+        let (near, far) = (&in_east[2], &in_west[0]);
         let flows = vec![PodFlow::start(near, far, 0).unwrap(), PodFlow::start(far, near, 1).unwrap()];
-        let bed = Self { lab, set, east, far: far.clone(), flows };
-        label(east, "east-1", true);
+        let bed = Self { two, east: two.east(), far: far.clone(), flows };
+        bed.label("east-1", true);
         bed.wait_well();
         assert_eq!(bed.leader(), "east-2");
         bed
     }
 
+    fn label(&self, name: &str, is_gateway: bool) {
+        self.east.label_gateway(self.node(name), is_gateway).unwrap();
+    }
+
     /// The node whose gateway leads.
     fn leader(&self) -> String {
-        self.east.wait("one gateway that leads", WELL, || self.east.leader()).unwrap()
+        self.east.wait("one gateway that leads", SOON, || self.east.leader()).unwrap()
     }
 
     fn node(&self, name: &str) -> &'a Node {
-        self.east.nodes().iter().find(|node| node.name() == name).unwrap()
+        node(self.east, name)
     }
 
     /// Everything runs, but for what is on nodes that are off, and packets pass.
     fn wait_well(&self) {
         let is_whole = |cluster: &&Cluster| cluster.nodes().iter().all(Node::is_on);
-        for cluster in self.set.clusters.all().iter().filter(is_whole) {
+        for cluster in self.two.set.clusters.all().iter().filter(is_whole) {
             for daemon in [GATEWAY, ROUTE_AGENT] {
                 cluster.wait_rollout(MEMBER, &format!("daemonset/{daemon}")).unwrap();
             }
-            cluster.wait("the gateways to be ready", WELL, || cluster.gateways_carry()).unwrap();
+            cluster.wait("the gateways to be ready", SOON, || cluster.gateways_carry()).unwrap();
         }
         for flow in &self.flows {
-            flow.wait_through(WELL).unwrap();
+            flow.wait_through(SOON).unwrap();
         }
     }
 
     /// Every route agent of east that is on finds the network of its node as it should be.
     fn wait_repaired(&self) {
-        std::thread::scope(|scope| {
-            for node in self.east.nodes().iter().filter(|node| node.is_on()) {
-                scope.spawn(|| {
-                    let what = format!("the route agent of {} to plan nothing", node.name());
-                    self.east.wait(&what, REPAIRED, || self.plans_nothing(node)).unwrap();
-                });
-            }
+        let on: Vec<_> = self.east.nodes().iter().filter(|node| node.is_on()).collect();
+        in_parallel(&on, |node| {
+            let what = format!("the route agent of {} to plan nothing", node.name());
+            self.east.wait(&what, SOON, || self.plans_nothing(node)).unwrap();
         });
     }
 
     fn plans_nothing(&self, node: &Node) -> anyhow::Result<()> {
-        let path = format!(
-            "/api/v1/namespaces/{MEMBER}/pods?labelSelector=app%3D{ROUTE_AGENT}&fieldSelector=spec.nodeName%3D{}",
-            node.name()
-        );
-        let pods = self.east.client().list(&path)?;
-        let pod = pods.iter().find(|pod| pod["metadata"]["deletionTimestamp"].is_null());
-        let name = pod.and_then(|pod| pod["metadata"]["name"].as_str()).context("it has no pod")?;
+        let (name, _) = self.east.own_pod(ROUTE_AGENT, node)?;
         // Not by the Service: where somebody has flushed all rules, kube-proxy takes half a minute to make its own again.
         let api = format!("KUBERNETES_SERVICE_HOST={}", self.east.api());
-        let exec = ["exec", "-n", MEMBER, name, "-c", ROUTE_AGENT, "--", "env", &api];
+        let exec = ["exec", "-n", MEMBER, &name, "-c", ROUTE_AGENT, "--", "env", &api];
         let dry_run = ["KUBERNETES_SERVICE_PORT=6443", "trieste-routeagent", "--dry-run"];
         let said = self.east.kubectl(&[&exec[..], &dry_run].concat())?.success()?;
         anyhow::ensure!(said.lines().any(|line| line == "nothing to change"), "{said}");
         Ok(())
     }
 
-    /// Breaks something, waits until all is well, and notes what it cost.
+    /// Breaks something and waits until that was noticed, waits until all is well, and notes what it cost.
     fn fault(&self, table: &mut Table, name: &str, bar: Duration, breaking: impl FnOnce()) {
         self.fault_for(table, name, bar, &self.flows, || {
             breaking();
-            // Until controllers and the kubelet have seen it: before, everything still looks well.
-            std::thread::sleep(Duration::from_secs(1));
             self.wait_repaired();
             self.wait_well();
         });
@@ -190,12 +140,13 @@ impl<'a> Bed<'a> {
         flows: &[PodFlow],
         work: impl FnOnce(),
     ) {
-        let witness = Witness::start(self.lab, &self.set.clusters, flows).unwrap();
+        let witness = Witness::start(&self.two.lab, &self.two.set.clusters, flows).unwrap();
         work();
         let costs = witness.finish().unwrap_or_else(|error| panic!("{name}: {error:#}"));
         let cost = worst(&costs).unwrap();
         table.add(name, cost);
-        assert!(cost.longest_gap <= bar, "{name}: {costs:?}, the bar is {bar:?}");
+        let is_judged = guard::is_alone();
+        assert!(!is_judged || cost.longest_gap <= bar, "{name}: {costs:?}, the bar is {bar:?}");
     }
 
     /// Deletes the pod of a DaemonSet on this node, as an administrator does it.
@@ -207,11 +158,24 @@ impl<'a> Bed<'a> {
         assert!(said.contains("deleted"), "{said}");
     }
 
+    /// Ends our program on a node without any farewell, and waits until the kubelet has started it again.
+    fn kill(&self, app: &str, program: &str, node: &Node) {
+        let ready = || self.east.own_pod(app, node);
+        let before = self.east.wait("a pod to kill", SOON, ready).unwrap();
+        node.exec(&["pkill", "-KILL", "-x", program]).unwrap();
+        let again = || {
+            let now = ready()?;
+            anyhow::ensure!(now != before, "{now:?} has not been started again");
+            Ok(())
+        };
+        self.east.wait(&format!("{program} to be started again"), SOON, again).unwrap();
+    }
+
     fn agents_die(&self, table: &mut Table) {
         for (place, node) in [("worker", "east-3".to_owned()), ("leader's node", self.leader())] {
             let name = format!("route agent killed, {place}");
             self.fault(table, &name, NOTHING, || {
-                self.node(&node).exec(&["pkill", "-KILL", "-x", "trieste-routeag"]).unwrap();
+                self.kill(ROUTE_AGENT, "trieste-routeag", self.node(&node));
             });
         }
     }
@@ -228,7 +192,7 @@ impl<'a> Bed<'a> {
             self.fault(table, &format!("nft flush ruleset, {place}"), NOTHING, || {
                 node.exec(&["nft", "flush", "ruleset"]).unwrap();
                 self.east
-                    .wait("the tables to be back", WELL, || {
+                    .wait("the tables to be back", SOON, || {
                         anyhow::ensure!(tables() == before, "{:?} of {before:?}", tables());
                         Ok(())
                     })
@@ -252,7 +216,7 @@ impl<'a> Bed<'a> {
     fn gateways_die(&self, table: &mut Table) {
         let leader = self.leader();
         self.fault(table, "leading gateway killed, comes back on its node", HANDOVER, || {
-            self.node(&leader).exec(&["pkill", "-KILL", "-x", "trieste-gateway"]).unwrap();
+            self.kill(GATEWAY, "trieste-gateway", self.node(&leader));
         });
         let leader = self.leader();
         self.fault(table, "leader's pod deleted, another is active", HANDOVER, || {
@@ -263,15 +227,15 @@ impl<'a> Bed<'a> {
     fn the_label_moves(&self, table: &mut Table) {
         let old = self.leader();
         self.fault(table, "gateway label removed from its node", HANDOVER, || {
-            label(self.east, &old, false);
+            self.label(&old, false);
             self.wait_other(&old);
         });
-        self.fault(table, "gateway label given back", NOTHING, || label(self.east, &old, true));
+        self.fault(table, "gateway label given back", NOTHING, || self.label(&old, true));
     }
 
     fn wait_other(&self, old: &str) {
         self.east
-            .wait("another gateway to lead", WELL, || {
+            .wait("another gateway to lead", SOON, || {
                 anyhow::ensure!(self.leader() != old, "{old} is");
                 Ok(())
             })
@@ -313,21 +277,21 @@ impl<'a> Bed<'a> {
     fn the_gateway_node_reboots(&self, table: &mut Table) {
         // The broker is on the other gateway's node.
         if self.leader() == "east-1" {
-            label(self.east, "east-1", false);
+            self.label("east-1", false);
             self.wait_other("east-1");
-            label(self.east, "east-1", true);
+            self.label("east-1", true);
             self.wait_well();
         }
         let node = self.east.node(2);
         self.fault(table, "leader's node lost, another is active", HANDOVER, || {
             node.kill().unwrap();
             for flow in &self.flows {
-                flow.wait_through(WELL).unwrap();
+                flow.wait_through(SOON).unwrap();
             }
         });
         self.fault(table, "that node is back", NOTHING, || {
             node.start().unwrap();
-            self.east.wait_node(node, true, WELL).unwrap();
+            self.east.wait_node(node, true, SOON).unwrap();
         });
     }
 

@@ -83,13 +83,14 @@ macro_rules! settings {
     };
 }
 
-/// Has the route agent run on some nodes only; its other pods stay as they are.
+/// Has the route agent run on some nodes only; with the strategy `OnDelete` its other pods stay as they are.
 macro_rules! route_agents_on {
-    ($host:literal) => {
+    ($host:literal, $strategy:literal) => {
         concat!(
             "-n submariner-operator patch daemonset submariner-routeagent -p ",
-            r#"{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null},"#,
-            r#""template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":"#,
+            r#"{"spec":{"updateStrategy":"#,
+            $strategy,
+            r#","template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":"#,
             $host,
             "}}}}}"
         )
@@ -294,11 +295,11 @@ pub(super) const BEHIND_THE_AGENT: &[Fault] = &[
     )
     .by(
         &[
-            (West, route_agents_on!("\"$WEST_GATEWAY_NAME\"")),
+            (West, route_agents_on!("\"$WEST_GATEWAY_NAME\"", r#"{"type":"OnDelete","rollingUpdate":null}"#)),
             (WestWorker, "while pgrep -x trieste-routeag >/dev/null; do sleep 0.1; done"),
             (WestWorker, "ip route flush dev vx-submariner proto static"),
         ],
-        &[(West, route_agents_on!("null"))],
+        &[(West, route_agents_on!("null", r#"{"type":"RollingUpdate"}"#))],
     ),
     // The last one: another gateway may have to take over, which the next breakage waits for.
     Fault::new(

@@ -1,22 +1,20 @@
 //! The other commands that look for what is wrong, on clusters where nothing is: each is run once, all at the same time.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use trieste_tests::command::Run;
 
 use super::bed::Bed;
+use crate::shared::SOON;
 
-/// How long a command may take while all others run.
-const PATIENCE: Duration = Duration::from_secs(90);
 /// The first bytes of a pcapng file.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-type Try = fn(&Bed) -> anyhow::Result<()>;
+type Try = fn(&Bed<'_>) -> anyhow::Result<()>;
 
 /// What went wrong.
-pub(super) fn all(bed: &Bed) -> Vec<String> {
+pub(super) fn all(bed: &Bed<'_>) -> Vec<String> {
     let tries: [(&str, Try); 6] = [
         ("diagnose all", everything),
         ("diagnose firewall", firewall),
@@ -36,7 +34,7 @@ pub(super) fn all(bed: &Bed) -> Vec<String> {
 }
 
 fn said(run: &Run) -> anyhow::Result<String> {
-    let output = run.clone().timeout(PATIENCE).output()?;
+    let output = run.clone().timeout(SOON).output()?;
     let text = format!("{}{}", output.stdout, output.stderr);
     ensure!(output.status.success(), "{}:\n{text}", output.status);
     Ok(text)
@@ -49,8 +47,9 @@ fn has(text: &str, parts: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Of both clusters; nothing may be worse than a warning.
-fn everything(bed: &Bed) -> anyhow::Result<()> {
-    let text = said(&bed.set.trieste(bed.east()).args(["diagnose", "all", "--contexts", "east,west"]))?;
+fn everything(bed: &Bed<'_>) -> anyhow::Result<()> {
+    let text =
+        said(&bed.two.set.trieste(bed.two.east()).args(["diagnose", "all", "--contexts", "east,west"]))?;
     ensure!(!text.contains('✗'), "{text}");
     let parts = [
         "Cluster \"east\"",
@@ -64,28 +63,29 @@ fn everything(bed: &Bed) -> anyhow::Result<()> {
     has(&text, &parts)
 }
 
-fn firewall(bed: &Bed) -> anyhow::Result<()> {
+fn firewall(bed: &Bed<'_>) -> anyhow::Result<()> {
     for words in [
         &["intra-cluster", "--context", "west"][..],
         &["inter-cluster", "--context", "east", "--remotecontext", "west"],
         &["nat-discovery", "--context", "west", "--remotecontext", "east"],
     ] {
-        let text = said(&bed.set.trieste(bed.east()).args(["diagnose", "firewall"]).args(words))?;
+        let text = said(&bed.two.set.trieste(bed.two.east()).args(["diagnose", "firewall"]).args(words))?;
         ensure!(text.contains('✓') && !text.contains('✗'), "{words:?}: {text}");
     }
     Ok(())
 }
 
 /// To a service, for people.
-fn path(bed: &Bed) -> anyhow::Result<()> {
+fn path(bed: &Bed<'_>) -> anyhow::Result<()> {
     let words = ["diagnose", "path", "far", "service:web", "--context", "east", "--remotecontext", "west"];
-    let text = said(&bed.set.trieste(bed.east()).args(words))?;
+    let text = said(&bed.two.set.trieste(bed.two.east()).args(words))?;
     ensure!(!text.contains('✗'), "{text}");
     has(&text, &["✓ Cable between the gateways", "service default/web", "Packets pass, there and back"])
 }
 
-fn status(bed: &Bed) -> anyhow::Result<()> {
-    let text = said(&bed.set.trieste(bed.east()).args(["status", "--context", "east", "-o", "json"]))?;
+fn status(bed: &Bed<'_>) -> anyhow::Result<()> {
+    let text =
+        said(&bed.two.set.trieste(bed.two.east()).args(["status", "--context", "east", "-o", "json"]))?;
     let status: serde_json::Value = serde_json::from_str(&text)?;
     let cables = status["connections"].as_array().context("no connections")?;
     let states: Vec<_> = cables
@@ -93,22 +93,22 @@ fn status(bed: &Bed) -> anyhow::Result<()> {
         .map(|cable| (cable["endpoint"]["cluster_id"].as_str(), cable["status"].as_str()))
         .collect();
     ensure!(states == [(Some("west"), Some("connected"))], "{states:?}");
-    let text = said(&bed.set.trieste(bed.east()).args(["status", "--context", "west"]))?;
+    let text = said(&bed.two.set.trieste(bed.two.east()).args(["status", "--context", "west"]))?;
     has(&text, &["east", "connected"])
 }
 
 /// Pings between pods are in it, in clear.
-fn capture(bed: &Bed) -> anyhow::Result<()> {
-    let file = bed.set.folder().join("capture.pcapng");
+fn capture(bed: &Bed<'_>) -> anyhow::Result<()> {
+    let file = bed.two.set.folder().join("capture.pcapng");
     let to = bed.destination.addresses[0].to_string();
     std::thread::scope(|scope| {
         let pings = scope.spawn(|| {
             bed.source.netns().run("ping").args(["-c", "25", "-i", "0.2", "-W", "1", &to]).output()
         });
-        let program = bed.set.program().to_string_lossy();
+        let program = bed.two.set.program().to_string_lossy();
         let words = ["--signal=INT", "5", &program, "capture", "--context", "east", "--point", "inner-rx"];
-        let run = bed.east().command("timeout").args(words).arg("--write").arg(&file);
-        let captured = run.timeout(PATIENCE).output();
+        let run = bed.two.east().command("timeout").args(words).arg("--write").arg(&file);
+        let captured = run.timeout(SOON).output();
         // What is not answered is not captured either, and that is what counts.
         let _ = pings.join();
         captured.map(drop)
@@ -129,9 +129,9 @@ fn octets(address: std::net::IpAddr) -> Vec<u8> {
 }
 
 /// Files of both clusters, without the preshared key.
-fn gather(bed: &Bed) -> anyhow::Result<()> {
-    let folder = bed.set.folder().join("gathered");
-    let run = bed.set.trieste(bed.east()).args(["gather", "--contexts", "east,west", "--dir"]);
+fn gather(bed: &Bed<'_>) -> anyhow::Result<()> {
+    let folder = bed.two.set.folder().join("gathered");
+    let run = bed.two.set.trieste(bed.two.east()).args(["gather", "--contexts", "east,west", "--dir"]);
     said(&run.arg(&folder))?;
     let files = files(&folder)?;
     for name in ["summary.html", "east/summary.html", "west/summary.html"] {

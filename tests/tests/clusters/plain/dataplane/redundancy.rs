@@ -1,16 +1,17 @@
 //! RD-1..5: gateways and route agents go and come; what that costs is measured by a pod that sends all the time.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use trieste_tests::clusters::{MEMBER, Node, Pod};
+use trieste_tests::clusters::{MEMBER, Node};
 use trieste_tests::table::Table;
 use trieste_tests::traffic::Prober;
 use trieste_tests::wait::eventually;
 
-use super::{SOON, Scene, Side, is_active};
+use super::{connected, gateways, is_active};
+use crate::shared::SOON;
+use crate::sides::{Actor, Side};
 
 const SIZES: [usize; 2] = [64, 9000];
 /// How often the prober sends.
@@ -22,29 +23,29 @@ const ROLE: &str =
     "/apis/rbac.authorization.k8s.io/v1/namespaces/submariner-operator/roles/submariner-gateway";
 
 /// The ones that change least first; the handover to another gateway last.
-pub(crate) fn run(scene: &Scene<'_>, table: &mut Table) {
-    let (east, west) = (&scene.east, &scene.west);
-    let measured = |work: &dyn Fn() -> anyhow::Result<()>| measured(scene, work);
+pub(crate) fn run(sides: &[Side<'_>; 2], table: &Table) {
+    let [east, west] = sides;
+    let measured = |work: &dyn Fn() -> anyhow::Result<()>| measured(sides, work);
     table.row("RD-5", "route agent on nGW restarted", || {
-        measured(&|| replace(east, ROUTE_AGENT, east.worker))
+        measured(&|| replace(east, ROUTE_AGENT, east.on_worker.node))
     });
     table.row("RD-4", "route agent on GW restarted", || {
-        measured(&|| replace(east, ROUTE_AGENT, east.gateway))
+        measured(&|| replace(east, ROUTE_AGENT, east.on_gateway.node))
     });
     table.row("RD-1", "the only gateway's pod deleted", || {
         measured(&|| {
-            replace(west, GATEWAY, west.gateway)?;
-            connected(scene)
+            replace(west, GATEWAY, west.on_gateway.node)?;
+            connected(sides)
         })
     });
-    table.row("RD-3", "the only gateway cannot renew its Lease", || measured(&|| lease_blocked(scene)));
-    table.row("RD-2", "label moved to another node", || measured(&|| label_moved(scene)));
+    table.row("RD-3", "the only gateway cannot renew its Lease", || measured(&|| lease_blocked(sides)));
+    table.row("RD-2", "label moved to another node", || measured(&|| label_moved(sides)));
 }
 
 /// Does something while a pod of east asks one of west all the time; afterwards everything has to work at once.
-fn measured(scene: &Scene<'_>, work: &dyn Fn() -> anyhow::Result<()>) -> anyhow::Result<String> {
-    let (client, server) = (&scene.east.on_worker, &scene.west.on_worker);
-    let prober = Prober::start(client.netns(), server.responders()[0], b"are you there?", PACE)?;
+fn measured(sides: &[Side<'_>; 2], work: &dyn Fn() -> anyhow::Result<()>) -> anyhow::Result<String> {
+    let (client, server) = (&sides[0].on_worker, &sides[1].on_worker);
+    let prober = Prober::start(client.pod.netns(), server.pod.responders()[0], b"are you there?", PACE)?;
     let result = work();
     let probes = prober.finish();
     result?;
@@ -59,35 +60,28 @@ fn measured(scene: &Scene<'_>, work: &dyn Fn() -> anyhow::Result<()>) -> anyhow:
 }
 
 /// Both protocols and families, with the sender's own address.
-fn works(from: &Pod, to: &Pod) -> anyhow::Result<()> {
-    for address in to.responders() {
-        from.exchange(address, &SIZES, from.address_like(address.ip())?)?;
-    }
-    Ok(())
-}
-
-fn connected(scene: &Scene<'_>) -> anyhow::Result<()> {
-    for (side, other) in scene.sides() {
-        eventually("gateways to be connected", SOON, || side.connection(other))?;
+fn works(from: &Actor<'_>, to: &Actor<'_>) -> anyhow::Result<()> {
+    for address in to.pod.responders() {
+        from.pod.exchange(address, &SIZES, from.pod.address_like(address.ip())?)?;
     }
     Ok(())
 }
 
 /// Deletes our pod on a node and waits for another one.
 fn replace(side: &Side<'_>, app: &str, node: &Node) -> anyhow::Result<()> {
-    let (old, _) = side.own_pod(app, node)?;
+    let (old, _) = side.cluster.own_pod(app, node)?;
     side.cluster.client().delete(&format!("/api/v1/namespaces/{MEMBER}/pods/{old}"))?;
     eventually(&format!("another pod of {app} on {}", node.name()), SOON, || {
-        let (new, _) = side.own_pod(app, node)?;
+        let (new, _) = side.cluster.own_pod(app, node)?;
         anyhow::ensure!(new != old, "{old} is still there");
         Ok(())
     })
 }
 
 /// Takes the right to write Leases from west's gateway and gives it back.
-fn lease_blocked(scene: &Scene<'_>) -> anyhow::Result<()> {
-    let west = &scene.west;
-    let before = west.own_pod(GATEWAY, west.gateway)?;
+fn lease_blocked(sides: &[Side<'_>; 2]) -> anyhow::Result<()> {
+    let west = &sides[1];
+    let before = west.cluster.own_pod(GATEWAY, west.on_gateway.node)?;
     let role = west.cluster.client().get(ROLE)?;
     let rules = role["rules"].as_array().context("a Role has rules")?.clone();
     let mut fewer = rules.clone();
@@ -104,12 +98,12 @@ fn lease_blocked(scene: &Scene<'_>) -> anyhow::Result<()> {
     };
     let lost = leads(false);
     let flows =
-        lost.and_then(|()| works(&scene.east.on_worker, &scene.west.on_worker).context("without the Lease"));
+        lost.and_then(|()| works(&sides[0].on_worker, &sides[1].on_worker).context("without the Lease"));
     set_rules(west, &rules)?;
     flows?;
     leads(true)?;
-    anyhow::ensure!(west.own_pod(GATEWAY, west.gateway)? == before, "its pod was restarted");
-    connected(scene)
+    anyhow::ensure!(west.cluster.own_pod(GATEWAY, west.on_gateway.node)? == before, "its pod was restarted");
+    connected(sides)
 }
 
 fn names(list: &Value, name: &str) -> bool {
@@ -121,24 +115,19 @@ fn set_rules(side: &Side<'_>, rules: &[Value]) -> anyhow::Result<()> {
 }
 
 /// A second gateway is active in east; then the first one's node loses the label.
-fn label_moved(scene: &Scene<'_>) -> anyhow::Result<()> {
-    let east = &scene.east;
-    let other = east
-        .cluster
-        .nodes()
-        .iter()
-        .find(|node| ![east.gateway.name(), east.worker.name()].contains(&node.name()));
-    let other = other.context("east has a third node")?;
+fn label_moved(sides: &[Side<'_>; 2]) -> anyhow::Result<()> {
+    let east = &sides[0];
+    let other = east.cluster.node(3);
     east.cluster.label_gateway(other, true)?;
     eventually("two active gateways", SOON, || {
-        let gateways = east.gateways()?;
+        let gateways = gateways(east.cluster)?;
         let active = gateways.iter().filter(|gateway| is_active(gateway)).count();
         anyhow::ensure!(active == 2, "{gateways:?}");
         Ok(())
     })?;
-    works(&scene.east.on_worker, &scene.west.on_worker).context("with two active gateways")?;
+    works(&sides[0].on_worker, &sides[1].on_worker).context("with two active gateways")?;
 
-    east.cluster.label_gateway(east.gateway, false)?;
+    east.cluster.label_gateway(east.on_gateway.node, false)?;
     eventually(&format!("{} to lead", other.name()), SOON, || {
         let leader = east.cluster.leader()?;
         anyhow::ensure!(leader == other.name(), "{leader} does");
@@ -146,7 +135,7 @@ fn label_moved(scene: &Scene<'_>) -> anyhow::Result<()> {
     })?;
     eventually("west to know the new Endpoint", SOON, || {
         let path = format!("/apis/submariner.io/v1/namespaces/{MEMBER}/endpoints");
-        let all = scene.west.cluster.client().list(&path)?;
+        let all = sides[1].cluster.client().list(&path)?;
         let hosts: Vec<_> = all
             .iter()
             .filter(|one| one["spec"]["cluster_id"] == "east")
@@ -155,11 +144,7 @@ fn label_moved(scene: &Scene<'_>) -> anyhow::Result<()> {
         anyhow::ensure!(hosts == [other.name()], "east's are at {hosts:?}");
         Ok(())
     })?;
-    connected(scene)?;
+    connected(sides)?;
     // Also to what is on the node that is no gateway any more, and from the one that is.
-    let former: Vec<SocketAddr> = east.on_gateway.responders();
-    for to in former {
-        scene.west.on_worker.exchange(to, &SIZES, scene.west.on_worker.address_like(to.ip())?)?;
-    }
-    Ok(())
+    works(&sides[1].on_worker, &east.on_gateway)
 }

@@ -1,97 +1,46 @@
-//! The bed of the end-to-end tests: two real clusters of two nodes, one with kube-proxy on iptables, one on nftables, both
-//! dual-stack. What a gateway and a route agent need of a node works here.
+//! What a gateway and a route agent need of a node works on nodes of real clusters, with kube-proxy in both of its modes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trieste_tests::clusters::{Cluster, ClusterShape, Clusters, Pod, PodShape, TOOLS_IMAGE};
+use trieste_tests::clusters::{Cluster, Clusters, Pod, PodShape, TOOLS_IMAGE};
 use trieste_tests::daemon::Daemon;
-use trieste_tests::guard::root_test;
-use trieste_tests::lab::Lab;
-use trieste_tests::topology::Families;
 use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
+use crate::shared::{PLAIN, SOON, Two, bare, in_parallel};
+
 const SIZES: [usize; 4] = [64, 1400, 3000, 9000];
-const SOON: Duration = Duration::from_secs(60);
 
 #[test]
 fn two_real_clusters_do_what_a_gateway_needs() {
-    let Some(_turn) = root_test("two_real_clusters_do_what_a_gateway_needs") else { return };
-    let clock = Instant::now();
-    let lab = Lab::new().unwrap();
-    let clusters = Clusters::up(&lab, &ClusterShape::two()).unwrap();
-    eprintln!("ready after {:.1?}", clock.elapsed());
-
-    let beds = in_both(&clusters, Bed::new);
-    eprintln!("pods ready after {:.1?}", clock.elapsed());
-    in_both(&clusters, |cluster| {
-        let bed = beds.iter().find(|bed| bed.cluster.name() == cluster.name()).unwrap();
-        let other = beds.iter().find(|bed| bed.cluster.name() != cluster.name()).unwrap();
+    let Some(two) = bare(&PLAIN, "plain::bare::nodes::two_real_clusters_do_what_a_gateway_needs") else {
+        return;
+    };
+    let beds = two.in_both(Bed::new);
+    two.say("pods ready");
+    in_parallel(&beds, |bed| {
+        let other = beds.iter().find(|other| other.cluster.name() != bed.cluster.name()).unwrap();
         bed.pods_and_services_keep_the_source_address();
         bed.what_leaves_the_cluster_comes_from_the_node(other);
         bed.a_pod_with_two_capabilities_can_be_a_gateway();
         bed.service_accounts_have_their_rights_and_no_more();
-        bed.exec_logs_and_port_forward_work(&lab, &clusters);
+        bed.exec_logs_and_port_forward_work(&two);
     });
-    eprintln!("pods, services, rights checked after {:.1?}", clock.elapsed());
+    two.say("pods, services, rights checked");
 
-    contexts_are_called_as_the_clusters(&clusters);
-    an_image_reaches_every_node(&lab, &clusters);
-    in_both(&clusters, |cluster| {
-        beds.iter()
-            .find(|bed| bed.cluster.name() == cluster.name())
-            .unwrap()
-            .a_node_comes_back_after_a_power_cut();
-    });
-    eprintln!("a node of each is back after {:.1?}", clock.elapsed());
-    drop(beds);
-    drop(clusters);
-    let id = lab.id().to_owned();
-    lab.remove().unwrap();
-    nothing_is_left(&id);
-    eprintln!("gone after {:.1?}", clock.elapsed());
-}
-
-#[test]
-fn clusters_of_one_family_and_of_the_same_network_come_up() {
-    let Some(_turn) = root_test("clusters_of_one_family_and_of_the_same_network_come_up") else { return };
-    let clock = Instant::now();
-    let lab = Lab::new().unwrap();
-    let shape = |name: &str, families| ClusterShape::new(name, 5).with_nodes(1).with_families(families);
-    let shapes = [shape("four", Families::V4).with_mtu(1400), shape("six", Families::V6)];
-    let clusters = Clusters::up(&lab, &shapes).unwrap();
-    eprintln!("ready after {:.1?}", clock.elapsed());
-
-    for (cluster, net) in clusters.all().iter().zip(["10.50.0.0/16", "fd00:50::/48"]) {
-        assert_eq!(cluster.pod_nets(), [net.parse().unwrap()]);
-        let node = cluster.node(1);
-        let shapes = [PodShape::on(node, "one"), PodShape::on(node, "other")];
-        let [one, other] = cluster.start_pods(&shapes).unwrap().try_into().unwrap();
-        assert!(
-            other.addresses.iter().all(|ip| cluster.pod_nets()[0].contains(ip)) && other.addresses.len() == 1
-        );
-        one.exchange(other.responders()[0], &SIZES, one.addresses[0]).unwrap();
-        let service = cluster.start_service("web", "other").unwrap();
-        one.tcp(SocketAddr::new(service[0], 80), 64).unwrap();
-        let mtu = one.exec(&["cat", "/sys/class/net/eth0/mtu"]).unwrap().success().unwrap();
-        assert_eq!(mtu.trim(), if cluster.name() == "four" { "1400" } else { "1500" });
+    contexts_are_called_as_the_clusters(&two.set.clusters);
+    an_image_reaches_every_node(&two);
+    in_parallel(&beds, Bed::a_node_comes_back_after_a_power_cut);
+    two.say("a node of each is back");
+    for cluster in two.set.clusters.all() {
+        let kinds = ["delete", "serviceaccount,clusterrolebinding", "agent", "--namespace", "default"];
+        cluster.kubectl(&kinds).unwrap().success().unwrap();
     }
-    eprintln!("done after {:.1?}", clock.elapsed());
 }
 
-/// The same with every cluster, at the same time.
-fn in_both<'a, T: Send>(clusters: &'a Clusters, work: impl Fn(&'a Cluster) -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = clusters.all().iter().map(|cluster| scope.spawn(|| work(cluster))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
-
-/// A cluster with pods on both nodes.
+/// A cluster with pods on two nodes.
 struct Bed<'a> {
     cluster: &'a Cluster,
     client: Pod,
@@ -150,7 +99,7 @@ impl<'a> Bed<'a> {
     /// it through the host's /proc/sys/net, and programs nftables, all in the node's namespace.
     fn a_pod_with_two_capabilities_can_be_a_gateway(&self) {
         let pods = self.cluster.wait_pods("default", "app=agent").unwrap();
-        assert_eq!(pods.len(), 2);
+        assert_eq!(pods.len(), 3);
         let name = pods[0]["metadata"]["name"].as_str().unwrap();
         let pod = self.cluster.pod("default", name).unwrap();
         let run = |script: &str| pod.exec(&["sh", "-ec", script]).unwrap().success().unwrap();
@@ -193,7 +142,7 @@ impl<'a> Bed<'a> {
         assert!(api("client", "/api/v1/nodes").starts_with("403"));
     }
 
-    fn exec_logs_and_port_forward_work(&self, lab: &Lab, clusters: &Clusters) {
+    fn exec_logs_and_port_forward_work(&self, two: &Two) {
         let logs = self.cluster.kubectl(&["logs", "server"]).unwrap().success().unwrap();
         assert!(logs.contains("responder listens"), "{logs}");
         let told = self.host.exec(&["hostname"]).unwrap().success().unwrap();
@@ -201,12 +150,12 @@ impl<'a> Bed<'a> {
 
         let words = ["port-forward", "-n", "kube-system", "deployment/coredns", ":8181"];
         let forward = self.cluster.kubectl_run().args(words);
-        let forward = Daemon::start(lab, &format!("forward-{}", self.cluster.name()), &forward).unwrap();
+        let forward = Daemon::start(&two.lab, &format!("forward-{}", self.cluster.name()), &forward).unwrap();
         forward.wait_log("Forwarding from 127.0.0.1:", SOON).unwrap();
         let text = forward.log_text();
         let port = text.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
         let address = format!("127.0.0.1:{port}");
-        let mut stream = clusters.fabric().enter(|| Ok(TcpStream::connect(address)?)).unwrap();
+        let mut stream = two.set.clusters.fabric().enter(|| Ok(TcpStream::connect(address)?)).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.write_all(b"GET /ready HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = [0; 12];
@@ -237,7 +186,7 @@ fn contexts_are_called_as_the_clusters(clusters: &Clusters) {
     for name in ["east", "west"] {
         let words = ["--context", name, "get", "nodes", "-o", "name"];
         let told = east.kubectl(&words).unwrap().success().unwrap();
-        assert_eq!(told, format!("node/{name}-1\nnode/{name}-2\n"));
+        assert_eq!(told, format!("node/{name}-1\nnode/{name}-2\nnode/{name}-3\n"));
     }
     let current =
         |run: trieste_tests::command::Run| run.args(["config", "current-context"]).stdout().unwrap();
@@ -245,7 +194,8 @@ fn contexts_are_called_as_the_clusters(clusters: &Clusters) {
 }
 
 /// An archive that `ctr` writes, under another name, as somebody else's image.
-fn an_image_reaches_every_node(lab: &Lab, clusters: &Clusters) {
+fn an_image_reaches_every_node(two: &Two) {
+    let clusters = &two.set.clusters;
     let node = clusters.cluster("east").node(1);
     let name = "localhost/other:1";
     node.exec(&["ctr", "-n", "k8s.io", "images", "tag", TOOLS_IMAGE, name]).unwrap();
@@ -256,29 +206,11 @@ fn an_image_reaches_every_node(lab: &Lab, clusters: &Clusters) {
 
     clusters.load_image(&inside).unwrap();
 
-    assert!(lab.directory().join("images").is_dir());
+    assert!(two.lab.directory().join("images").is_dir());
     for node in clusters.all().iter().flat_map(Cluster::nodes) {
         let images = node.exec(&["ctr", "-n", "k8s.io", "images", "ls", "-q"]).unwrap();
         assert!(images.contains(name), "{}: {images}", node.name());
     }
-}
-
-fn nothing_is_left(id: &str) {
-    let names = |folder: &str| {
-        let entries = std::fs::read_dir(folder).map(|all| all.filter_map(Result::ok).collect::<Vec<_>>());
-        entries.unwrap_or_default().into_iter().map(|entry| entry.file_name().to_string_lossy().into_owned())
-    };
-    assert!(!names("/run/netns").any(|name| name.starts_with(id)));
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next().unwrap(), fields.next().unwrap());
-        let folder = format!("/sys/fs/cgroup/{}{path}", controllers.trim_start_matches("name="));
-        assert!(!names(&folder).any(|name| name.starts_with(id)), "{folder}");
-    }
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    assert!(!mounts.contains(id), "{mounts}");
-    assert!(!Path::new("/tmp").join(id).exists());
 }
 
 /// A DaemonSet with what the project's own pods have: no privilege, two capabilities, a read-only root.

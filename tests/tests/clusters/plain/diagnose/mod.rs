@@ -5,30 +5,25 @@ mod bed;
 mod faults;
 mod others;
 
-use std::time::Duration;
-
 use bed::Bed;
 use faults::Fault;
 use serde_json::Value;
-use trieste_tests::guard::root_test;
-use trieste_tests::lab::Lab;
 use trieste_tests::wait::eventually;
 
-/// How long what has to be noticed first may take.
-const NOTICED: Duration = Duration::from_secs(40);
+use crate::shared::{PLAIN, SOON, lease};
+
 /// Only breakages whose name has this in it are tried; for those who work on one of them.
 const FILTER: &str = "TRIESTE_FAULT";
 
 #[test]
 fn the_broken_hop_is_named() {
-    let Some(_turn) = root_test("the_broken_hop_is_named") else { return };
-    let lab = Lab::new().unwrap();
-    let bed = Bed::new(&lab).unwrap();
-    bed.say("joined");
+    let Some(mut two) = lease(&PLAIN, "plain::diagnose::the_broken_hop_is_named") else { return };
+    two.joined();
+    let bed = Bed::new(&two).unwrap();
     bed.healthy().unwrap();
     let filter = std::env::var(FILTER).unwrap_or_default();
     let mut wrong = if filter.is_empty() { others::all(&bed) } else { Vec::new() };
-    bed.say("the other commands");
+    bed.two.say("the other commands");
     for ends in faults::ENDS.iter().filter(|ends| ends.verdict.name.contains(&filter)) {
         let told = bed.diagnose(ends.source, ends.destination, &["--no-probe-pod"]);
         let told = told.and_then(|told| check(&told, &ends.verdict));
@@ -47,7 +42,7 @@ fn the_broken_hop_is_named() {
 
 #[test]
 fn every_breakage_is_in_the_documentation_and_no_other() {
-    let page = include_str!("../../../../docs/operations/diagnosis.md");
+    let page = include_str!("../../../../../docs/operations/diagnosis.md");
     let (_, rest) = page.split_once("## Breakages that are tried\n").unwrap();
     let section = rest.split("\n## ").next().unwrap();
     let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
@@ -59,18 +54,18 @@ fn every_breakage_is_in_the_documentation_and_no_other() {
     assert_eq!(rows, expected, "the table must be:\n{}", expected.join("\n"));
 }
 
-fn note(bed: &Bed, fault: &Fault, told: anyhow::Result<()>, wrong: &mut Vec<String>) {
+fn note(bed: &Bed<'_>, fault: &Fault, told: anyhow::Result<()>, wrong: &mut Vec<String>) {
     match told {
-        Ok(()) => bed.say(&format!("✓ {}", fault.name)),
+        Ok(()) => bed.two.say(&format!("✓ {}", fault.name)),
         Err(error) => {
-            bed.say(&format!("✗ {}", fault.name));
+            bed.two.say(&format!("✗ {}", fault.name));
             wrong.push(format!("{}: {error:#}", fault.name));
         }
     }
 }
 
 /// Breaks something, asks, and puts it right.
-fn break_and_ask(bed: &Bed, fault: &Fault) -> anyhow::Result<()> {
+fn break_and_ask(bed: &Bed<'_>, fault: &Fault) -> anyhow::Result<()> {
     let flags: &[&str] = if fault.needs_pod { &[] } else { &["--no-probe-pod"] };
     let ask = || check(&bed.diagnose("far", "far", flags)?, fault);
     let states = bed.states(fault)?;
@@ -78,7 +73,7 @@ fn break_and_ask(bed: &Bed, fault: &Fault) -> anyhow::Result<()> {
         .inject
         .iter()
         .try_for_each(|(place, script)| bed.run(*place, script))
-        .and_then(|()| if fault.is_slow { eventually("the verdict", NOTICED, ask) } else { ask() });
+        .and_then(|()| if fault.is_slow { eventually("the verdict", SOON, ask) } else { ask() });
     for (place, script) in fault.undo {
         bed.run(*place, script)?;
     }

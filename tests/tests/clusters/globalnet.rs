@@ -1,0 +1,99 @@
+//! Real clusters with the same pods and services, installed the way users install them: GN-1..12 of upstream's end-to-end
+//! tests with kube-proxy behind the gateway, in both of its modes, with one gateway and with several.
+//!
+//! ```text
+//!  east (kube-proxy on iptables)                    west (kube-proxy on nftables)
+//!  pods 10.10.0.0/16, services 10.11.0.0/16         pods 10.10.0.0/16, services 10.11.0.0/16
+//!  known as 242.0.0.0/16 ─── encrypted cable ────── known as 242.1.0.0/16
+//! ```
+
+use trieste_tests::capture::{Cable, Capture};
+use trieste_tests::clusters::globalnet_site;
+use trieste_tests::globalnet::{Flow, Site, hairpins, rows};
+use trieste_tests::lab::Lab;
+use trieste_tests::table::Table;
+use trieste_tests::wait::eventually;
+
+use crate::several::{losses, matrix};
+use crate::shared::{AT_ONCE, GLOBALNET, Lease, SOON, in_parallel, lease};
+
+/// The tests that share these clusters.
+pub(crate) const TESTS: &[&str] = &[
+    "globalnet::pods_of_clusters_with_the_same_addresses_reach_services_and_headless_pods_of_each_other",
+    "globalnet::with_several_gateways_translated_connections_outlive_the_one_that_owns_them",
+];
+
+#[test]
+fn pods_of_clusters_with_the_same_addresses_reach_services_and_headless_pods_of_each_other() {
+    let Some(mut two) = lease(&GLOBALNET, TESTS[0]) else { return };
+    let [east, west] = sites(&mut two);
+    two.gateways(&[2]);
+    first_packets(&east, &west);
+    two.say("all addresses given, connected");
+
+    // What nodes of one cluster give one another for the other is in clear, as everything between them.
+    let filter = "udp port 4500 or net 242.0.0.0/8";
+    let fabric = two.set.clusters.fabric();
+    let wires = two.in_both(|cluster| Capture::start(&two.lab, fabric, &cluster.bridge(), filter).unwrap());
+    let table = Table::default();
+    go_through(&rows(&east, &west), &two.lab, &table);
+
+    two.say(&format!("all checked:\n{table}"));
+    for wire in wires {
+        let (sealed, _, other) = wire.finish().unwrap().kinds_with(Cable::WireGuard, 4500);
+        assert!(sealed > 1000 && other == 0, "{sealed} frames of the cable, {other} others");
+    }
+    table.assert_no_failure();
+}
+
+#[test]
+fn with_several_gateways_translated_connections_outlive_the_one_that_owns_them() {
+    let Some(mut two) = lease(&GLOBALNET, TESTS[1]) else { return };
+    let [east, west] = sites(&mut two);
+    two.gateways(&[2, 3]);
+    two.settle().unwrap();
+    first_packets(&east, &west);
+    two.say("two gateways each");
+
+    let table = Table::default();
+    matrix::between_sites(&[&east, &west], &two.carriers(), &table);
+    two.say("matrix");
+    // A service of the own cluster is kube-proxy's by its global IP too, which is its external one.
+    let own = hairpins(&east).into_iter().filter(|row| row.is_headless);
+    go_through(&rows(&east, &west).into_iter().chain(own).collect::<Vec<_>>(), &two.lab, &table);
+    two.say("flows");
+    losses::of_translations(&two, &east, &west, &table);
+
+    two.say(&format!("all checked:\n{table}"));
+    table.assert_no_failure();
+}
+
+/// Joins the clusters and makes who asks and answers, unless both is done.
+fn sites(two: &mut Lease) -> [Site; 2] {
+    if two.sites.is_none() {
+        for told in two.joined() {
+            assert!(told.contains("Allocated global CIDR 242."), "{told}");
+        }
+        let made = two.in_both(|cluster| globalnet_site(cluster).unwrap());
+        two.inhabit_all();
+        two.sites = made.try_into().ok();
+    }
+    two.sites.clone().unwrap()
+}
+
+fn go_through(rows: &[Flow<'_>], lab: &Lab, table: &Table) {
+    for some in rows.chunks(AT_ONCE) {
+        in_parallel(some, |row| table.row(row.id, row.what, || Ok(format!("seen as {}", row.check(lab)?))));
+    }
+}
+
+/// Cables, routes and translation need a moment after the objects are there.
+fn first_packets(east: &Site, west: &Site) {
+    for (from, to) in [(east, west), (west, east)] {
+        for server in [&to.gateway.server, &to.worker.server] {
+            for address in [server.service, server.headless] {
+                eventually("the first answer", SOON, || from.worker.plain.tcp(address, 64)).unwrap();
+            }
+        }
+    }
+}
