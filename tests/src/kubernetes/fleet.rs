@@ -1,29 +1,23 @@
-//! Two clusters on API servers with the gateways that run in them, and questions that tests ask of them.
+//! Clusters on API servers with the gateways that run in them, and questions that tests ask of them.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use trieste_control::api::{ConnectionStatus, HaStatus};
+use trieste_control::api::HaStatus;
 
 use super::client::Client;
-use super::lab::{GatewaySettings, KubernetesLab};
+use super::lab::KubernetesLab;
 use super::objects;
 use super::pod::GatewayPod;
 use crate::cluster::{BROKER_NAMESPACE, NAMESPACE};
-use crate::topology::PodPlan;
-use crate::traffic::{Prober, Responder};
 use crate::wait::eventually;
 
-/// How long anything but a measured gap may take: labs share two cores.
+/// How long anything may take: labs share two cores.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// How often the prober of [`Fleet::probe`] sends.
-pub const PROBE_INTERVAL: Duration = Duration::from_millis(10);
-
-/// A lab of two clusters, `east` and `west`, and its gateways. They end before the lab does.
+/// A lab of `east`, or of `east` and `west`, and its gateways. They end before the lab does.
 #[derive(Debug)]
 pub struct Fleet {
     gateways: BTreeMap<(String, usize), GatewayPod>,
@@ -32,12 +26,13 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A lab without a gateway; its nodes say their public address as those of an air-gapped installation do.
+    /// A lab of so many clusters without a gateway; its nodes say their public address as those of an air-gapped
+    /// installation do.
     ///
     /// # Errors
     /// The first thing that does not work.
-    pub fn new() -> anyhow::Result<Self> {
-        let lab = KubernetesLab::two_clusters()?;
+    pub fn new(count: usize) -> anyhow::Result<Self> {
+        let lab = KubernetesLab::start(count)?;
         for cluster in &lab.clusters {
             for node in cluster.plan.gateways() {
                 let resolver = format!("ipv4:{}", node.underlay_address());
@@ -47,36 +42,6 @@ impl Fleet {
             }
         }
         Ok(Self { gateways: BTreeMap::new(), lab })
-    }
-
-    /// The same with all four gateways: the first of each cluster is active, and both are connected.
-    ///
-    /// # Errors
-    /// The first thing that does not work.
-    pub fn connected() -> anyhow::Result<Self> {
-        let mut fleet = Self::new()?;
-        fleet.start_all()?;
-        Ok(fleet)
-    }
-
-    /// Starts all four gateways: the first of each cluster is active, and both are connected.
-    ///
-    /// # Errors
-    /// The first thing that does not work.
-    pub fn start_all(&mut self) -> anyhow::Result<()> {
-        for index in [0, 1] {
-            for cluster in ["east", "west"] {
-                self.start(cluster, index)?;
-            }
-            for cluster in ["east", "west"] {
-                match index {
-                    0 => self.wait_active(cluster, index)?,
-                    _ => self.wait_gateway(cluster, index, |status| status["haStatus"] == "passive")?,
-                }
-            }
-        }
-        self.wait_connected("east", 0)?;
-        self.wait_connected("west", 0)
     }
 
     /// Starts a gateway with the operator's settings, for the first time or again.
@@ -96,16 +61,11 @@ impl Fleet {
         &mut self,
         cluster: &str,
         index: usize,
-        settings: &GatewaySettings,
+        settings: &BTreeMap<String, String>,
     ) -> anyhow::Result<()> {
-        let gateway = self.lab.spawn_gateway_with(cluster, index, settings)?;
-        self.put(cluster, index, gateway);
-        Ok(())
-    }
-
-    /// Takes a gateway in that the test has started itself.
-    pub fn put(&mut self, cluster: &str, index: usize, gateway: GatewayPod) {
+        let gateway = self.lab.spawn_gateway(cluster, index, settings)?;
         self.gateways.insert((cluster.to_owned(), index), gateway);
+        Ok(())
     }
 
     /// A gateway that runs.
@@ -114,11 +74,6 @@ impl Fleet {
     /// If it was not started, or was taken away.
     pub fn gateway(&self, cluster: &str, index: usize) -> &GatewayPod {
         self.gateways.get(&(cluster.to_owned(), index)).expect("the caller has started it")
-    }
-
-    /// A gateway if it runs.
-    pub fn find(&self, cluster: &str, index: usize) -> Option<&GatewayPod> {
-        self.gateways.get(&(cluster.to_owned(), index))
     }
 
     /// Hands a gateway over, to stop or to kill it.
@@ -137,22 +92,6 @@ impl Fleet {
         eventually(&format!("{cluster}'s gateway {index} to be active"), PATIENCE, || {
             let status = self.gateway(cluster, index).status()?;
             anyhow::ensure!(status.ha_status == HaStatus::Active, "{:?}", status.election);
-            Ok(())
-        })
-    }
-
-    /// Waits until all connections of an active gateway are up, and there is one.
-    ///
-    /// # Errors
-    /// If they are not.
-    pub fn wait_connected(&self, cluster: &str, index: usize) -> anyhow::Result<()> {
-        eventually(&format!("{cluster}'s gateway {index} to be connected"), PATIENCE, || {
-            let connections = self.gateway(cluster, index).status()?.connections;
-            let is_up = |status| status == ConnectionStatus::Connected;
-            anyhow::ensure!(
-                !connections.is_empty() && connections.iter().all(|cable| is_up(cable.connection.status)),
-                "{connections:?}"
-            );
             Ok(())
         })
     }
@@ -198,37 +137,6 @@ impl Fleet {
         let mut found = at.client(&self.lab).list(&at.path("endpoints"))?;
         found.retain(|endpoint| endpoint["spec"]["cluster_id"] == of);
         Ok(found)
-    }
-
-    /// A pod on a cluster's first worker.
-    pub fn worker_pod(&self, cluster: &str) -> &PodPlan {
-        &self.lab.cluster(cluster).plan.workers()[0].pods[0]
-    }
-
-    /// The IPv4 address of that pod.
-    ///
-    /// # Panics
-    /// Never: the lab's clusters have IPv4 inside.
-    pub fn worker_address(&self, cluster: &str) -> IpAddr {
-        self.worker_pod(cluster).v4().expect("the lab's clusters have IPv4 inside")
-    }
-
-    /// Answers in the pod of `cluster`'s worker; its address with the port.
-    ///
-    /// # Errors
-    /// If there is no port to be had.
-    pub fn respond(&self, cluster: &str) -> anyhow::Result<(Responder, SocketAddr)> {
-        let responder = Responder::start(&self.worker_pod(cluster).namespace)?;
-        let address = SocketAddr::new(self.worker_address(cluster), responder.port());
-        Ok((responder, address))
-    }
-
-    /// Probes an address 100 times a second from the pod of `cluster`'s worker.
-    ///
-    /// # Errors
-    /// If there is no socket to be had.
-    pub fn probe(&self, cluster: &str, to: SocketAddr) -> anyhow::Result<Prober> {
-        Prober::start(&self.worker_pod(cluster).namespace, to, b"are you there?", PROBE_INTERVAL)
     }
 }
 

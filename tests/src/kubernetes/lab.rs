@@ -8,13 +8,11 @@ use anyhow::Context;
 use base64::Engine as _;
 use ipnet::IpNet;
 
-use super::pod::{GatewayPod, PodFiles};
-use super::route_agent::RouteAgent;
-use super::server::{ApiServer, Options};
+use super::pod::{GatewayPod, PodFiles, RouteAgentPod};
+use super::server::ApiServer;
 use super::{objects, rbac};
 use crate::cluster::{BROKER_NAMESPACE, NAMESPACE, PSK};
 use crate::daemon::Daemon;
-use crate::fault::Fault;
 use crate::lab::Lab;
 use crate::netns::{self, Namespace};
 use crate::programs;
@@ -24,14 +22,13 @@ use crate::topology::{ClusterPlan, Families, NodePlan, Plan, Topology};
 /// tokens are bound to.
 pub const BROKER_SECRET: &str = "submariner-broker-secret";
 
-/// One cluster: its API server, and what is played on its nodes.
+/// One cluster: its nodes and its API server.
 #[derive(Debug)]
 pub struct KubernetesCluster {
     /// Names and addresses.
     pub plan: ClusterPlan,
     /// Its API server.
     pub server: ApiServer,
-    route_agents: Vec<RouteAgent>,
 }
 
 /// Clusters, a broker, and the network between them. The fields are in the order in which they have to end.
@@ -47,49 +44,18 @@ pub struct KubernetesLab {
     pub lab: Lab,
 }
 
-/// How a gateway is started; what [`KubernetesLab::settings`] returns is what upstream's operator would say.
-#[derive(Debug, Clone)]
-pub struct GatewaySettings {
-    /// The environment, all of it.
-    pub environment: BTreeMap<String, String>,
-    /// Whether its state directory is there again when it is started again. Upstream's DaemonSet mounts none.
-    pub keeps_state: bool,
-}
-
-/// A node that nobody can reach, and that reaches nobody, until this is dropped. Its links stay up.
-#[derive(Debug)]
-pub struct Isolation {
-    _faults: [Fault; 2],
-}
-
-/// A node that cannot reach an API server, and the other way round, until this is dropped. Packets vanish.
-#[derive(Debug)]
-pub struct ApiCut {
-    namespace: Namespace,
-    table: String,
-}
-
 impl KubernetesLab {
-    /// `east` and `west`, each with two gateway nodes, a worker and one pod per node, over IPv4. No gateway runs yet.
+    /// The first `count` of `east` and `west`, each with two gateway nodes, a worker and one pod per node, over IPv4, an
+    /// API server per cluster and one as the broker, all ready, with definitions, rights, Node and Pod objects; clusters
+    /// have joined the broker. None of our programs runs yet.
     ///
     /// # Errors
     /// The first thing that does not work; the lab is gone then.
-    pub fn two_clusters() -> anyhow::Result<Self> {
-        let mut topology = Topology::two_clusters().with_nodes(2, 1).with_underlay(Families::V4);
-        for cluster in &mut topology.clusters {
-            cluster.pods = 1;
-        }
-        Self::start(&topology, Options::default())
-    }
-
-    /// Builds a topology with an API server per cluster and one as the broker, all ready, with definitions, rights,
-    /// Node and Pod objects; clusters have joined the broker. Workers and gateway nodes follow Endpoints.
-    ///
-    /// # Errors
-    /// The first thing that does not work; the lab is gone then.
-    pub fn start(topology: &Topology, options: Options) -> anyhow::Result<Self> {
+    pub fn start(count: usize) -> anyhow::Result<Self> {
+        let mut topology = Topology::two_clusters().with_nodes(2, 1).with_underlay(Families::V4).with_pods(1);
+        topology.clusters.truncate(count);
         let lab = Lab::new()?;
-        let plan = lab.build(topology)?;
+        let plan = lab.build(&topology)?;
         let build = || {
             let broker_place = plug_in(&lab, &plan, "broker", 250)?;
             let places: Vec<_> = (1_u8..)
@@ -98,14 +64,14 @@ impl KubernetesLab {
                 .collect::<anyhow::Result<_>>()?;
             // Each start is mostly one processor's work: together they take as long as two of them.
             let (broker, clusters) = std::thread::scope(|scope| {
-                let broker = scope.spawn(|| start_broker(&lab, &plan, &broker_place, options));
+                let broker = scope.spawn(|| start_broker(&lab, &plan, &broker_place));
                 let clusters: Vec<_> = plan
                     .clusters
                     .iter()
                     .zip(&places)
                     .map(|(cluster, place)| {
                         let lab = &lab;
-                        scope.spawn(move || KubernetesCluster::start(lab, cluster, place, options))
+                        scope.spawn(move || KubernetesCluster::start(lab, cluster, place))
                     })
                     .collect();
                 (
@@ -156,9 +122,8 @@ impl KubernetesLab {
     ///
     /// # Errors
     /// If the broker makes no token.
-    pub fn settings(&self, cluster: &str, index: usize) -> anyhow::Result<GatewaySettings> {
+    pub fn settings(&self, cluster: &str, index: usize) -> anyhow::Result<BTreeMap<String, String>> {
         let (cluster, node) = (self.cluster(cluster), self.gateway_node(cluster, index));
-        let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let authority = std::fs::read(self.broker.ca_file())?;
         let authority = base64::engine::general_purpose::STANDARD.encode(authority);
         let token = self.broker_token(&cluster.plan.id)?;
@@ -200,38 +165,26 @@ impl KubernetesLab {
             ("SUBMARINER_METRICSPORT", "32780"),
             ("SUBMARINER_HALT_ON_CERT_ERROR", "true"),
         ];
-        let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        Ok(GatewaySettings { environment, keeps_state: true })
+        Ok(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into())
     }
 
-    /// Starts the gateway of a node, for the first time or again, as its DaemonSet would: the same pod, without
-    /// arguments.
+    /// Starts the gateway of a node with these settings, for the first time or again, as its DaemonSet would: the same
+    /// pod, without arguments.
     ///
     /// # Errors
     /// If it is not built or cannot start.
-    pub fn spawn_gateway(&self, cluster: &str, index: usize) -> anyhow::Result<GatewayPod> {
-        self.spawn_gateway_with(cluster, index, &self.settings(cluster, index)?)
-    }
-
-    /// The same with settings of the test's.
-    ///
-    /// # Errors
-    /// If it is not built or cannot start.
-    pub fn spawn_gateway_with(
+    pub fn spawn_gateway(
         &self,
         cluster: &str,
         index: usize,
-        settings: &GatewaySettings,
+        settings: &BTreeMap<String, String>,
     ) -> anyhow::Result<GatewayPod> {
         let files = self.gateway_files(cluster, index)?;
-        if !settings.keeps_state {
-            files.forget_state()?;
-        }
         self.write_service_account(cluster, &files, rbac::GATEWAY)?;
         let token = self.broker_token(cluster)?;
         self.broker.write_credentials(&files.secret(BROKER_SECRET), BROKER_NAMESPACE, &token)?;
         let node = self.gateway_node(cluster, index);
-        let run = files.command(node, programs::path("trieste-gateway")?, &settings.environment);
+        let run = files.command(node, programs::path("trieste-gateway")?, settings);
         let daemon = Daemon::start(&self.lab, &objects::gateway_pod(&node.name), &run)?;
         Ok(GatewayPod { daemon, files })
     }
@@ -243,6 +196,34 @@ impl KubernetesLab {
     /// If its folders cannot be made.
     pub fn gateway_files(&self, cluster: &str, index: usize) -> anyhow::Result<PodFiles> {
         PodFiles::new(&self.lab, &self.gateway_node(cluster, index).name)
+    }
+
+    /// The container of a node's route agent with what upstream's operator would tell it, recorded.
+    ///
+    /// # Errors
+    /// If its folders cannot be made, or the server makes no token.
+    pub fn route_agent(&self, cluster: &str, node: &NodePlan) -> anyhow::Result<RouteAgentPod<'_>> {
+        let files = PodFiles::new(&self.lab, &format!("{}-routeagent", node.name))?;
+        self.write_service_account(cluster, &files, rbac::ROUTE_AGENT)?;
+        let KubernetesCluster { plan, server } = self.cluster(cluster);
+        let (api_host, api_port) = (server.address().ip().to_string(), server.address().port().to_string());
+        let variables = [
+            ("NODE_NAME", node.name.as_str()),
+            ("KUBERNETES_SERVICE_HOST", &api_host),
+            ("KUBERNETES_SERVICE_PORT", &api_port),
+            ("SUBMARINER_NAMESPACE", NAMESPACE),
+            ("SUBMARINER_CLUSTERID", &plan.id),
+            ("SUBMARINER_DEBUG", "true"),
+            ("SUBMARINER_CLUSTERCIDR", &list(&plan.pod_cidrs)),
+            ("SUBMARINER_SERVICECIDR", &list(&plan.service_cidrs)),
+            ("SUBMARINER_GLOBALCIDR", ""),
+            ("SUBMARINER_NETWORKPLUGIN", "generic"),
+            ("SUBMARINER_HEALTHCHECKENABLED", "true"),
+            ("SUBMARINER_HEALTHCHECKINTERVAL", "1"),
+            ("SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT", "5"),
+        ];
+        let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        Ok(RouteAgentPod { lab: &self.lab, node: node.clone(), files, environment })
     }
 
     /// Writes a fresh token of one of a cluster's own service accounts where the container looks for it.
@@ -278,41 +259,12 @@ impl KubernetesLab {
     pub fn revoke_broker_tokens(&self, cluster: &str) -> anyhow::Result<()> {
         self.broker.delete_secret(BROKER_NAMESPACE, &broker_secret(cluster))
     }
-
-    /// Cuts a node off from everything but its own pods.
-    ///
-    /// # Errors
-    /// If nft refuses.
-    pub fn isolate(&self, node: &NodePlan) -> anyhow::Result<Isolation> {
-        let inward = Fault::partition(&node.namespace, "eth0")?;
-        let outward = Fault::partition(&self.plan.wan, node.wan_port())?;
-        Ok(Isolation { _faults: [inward, outward] })
-    }
-
-    /// Cuts a node off from an API server, its own or the broker's, and from nothing else.
-    ///
-    /// # Errors
-    /// If nft refuses.
-    pub fn cut_api(&self, server: &ApiServer, node: &NodePlan) -> anyhow::Result<ApiCut> {
-        let table = format!("cut_{}", node.name.replace('-', "_"));
-        let mut script = format!("table inet {table} {{\n");
-        for (hook, direction) in [("input", "saddr"), ("output", "daddr")] {
-            script += &format!(" chain {hook} {{\n  type filter hook {hook} priority 0;\n");
-            for address in node.underlay.iter().map(IpNet::addr) {
-                let family = if address.is_ipv4() { "ip" } else { "ip6" };
-                script += &format!("  {family} {direction} {address} drop\n");
-            }
-            script += " }\n";
-        }
-        server.namespace().nft(&(script + "}\n"))?;
-        Ok(ApiCut { namespace: server.namespace().clone(), table })
-    }
 }
 
 impl KubernetesCluster {
-    fn start(lab: &Lab, plan: &ClusterPlan, place: &Place, options: Options) -> anyhow::Result<Self> {
+    fn start(lab: &Lab, plan: &ClusterPlan, place: &Place) -> anyhow::Result<Self> {
         let name = format!("{}-api", plan.id);
-        let server = ApiServer::start_with(lab, &name, &place.namespace, place.address, options)?;
+        let server = ApiServer::start(lab, &name, &place.namespace, place.address)?;
         let client = server.client();
         rbac::prepare_cluster(client)?;
         objects::install_definitions(client)?;
@@ -323,18 +275,7 @@ impl KubernetesCluster {
         for node in plan.workers() {
             objects::create_node(client, node, false, &BTreeMap::new())?;
         }
-        let kubeconfig = server.kubeconfig_of(NAMESPACE, rbac::ROUTE_AGENT)?;
-        let route_agents = plan
-            .nodes
-            .iter()
-            .map(|node| RouteAgent::start(&plan.id, node, kubeconfig.clone()))
-            .collect::<anyhow::Result<_>>()?;
-        Ok(Self { plan: plan.clone(), server, route_agents })
-    }
-
-    /// Ends the played route agents; the routes that they made stay.
-    pub fn stop_route_agents(&mut self) {
-        self.route_agents.clear();
+        Ok(Self { plan: plan.clone(), server })
     }
 
     /// Waits until an object of this kind (plural, such as `endpoints`) is there and `is_good`, in the operator's
@@ -361,13 +302,6 @@ impl KubernetesCluster {
     }
 }
 
-impl Drop for ApiCut {
-    fn drop(&mut self) {
-        // The namespace may be gone already, and the cut with it.
-        let _ = self.namespace.run("nft").args(["delete", "table", "inet", &self.table]).finish();
-    }
-}
-
 /// Where an API server goes.
 #[derive(Debug)]
 struct Place {
@@ -391,8 +325,8 @@ fn plug_in(lab: &Lab, plan: &Plan, name: &str, number: u8) -> anyhow::Result<Pla
     Ok(Place { namespace, address })
 }
 
-fn start_broker(lab: &Lab, plan: &Plan, place: &Place, options: Options) -> anyhow::Result<ApiServer> {
-    let server = ApiServer::start_with(lab, "broker", &place.namespace, place.address, options)?;
+fn start_broker(lab: &Lab, plan: &Plan, place: &Place) -> anyhow::Result<ApiServer> {
+    let server = ApiServer::start(lab, "broker", &place.namespace, place.address)?;
     rbac::prepare_broker(server.client())?;
     objects::install_definitions(server.client())?;
     for cluster in &plan.clusters {
@@ -408,6 +342,10 @@ fn broker_secret(cluster: &str) -> String {
 fn path_of(plural: &str) -> String {
     let group = if plural == "leases" { "coordination.k8s.io" } else { "submariner.io" };
     format!("/apis/{group}/v1/namespaces/{NAMESPACE}/{plural}")
+}
+
+fn list(nets: &[IpNet]) -> String {
+    nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn joined<T>(result: std::thread::Result<T>) -> T {

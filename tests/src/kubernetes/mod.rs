@@ -13,7 +13,7 @@
 //!   [`objects`] plays the kubelet and the operator: nodes, pods, definitions.
 //! * [`Faults`] stands before a server and breaks connections to it.
 //! * [`KubernetesLab`] is all of it: clusters with several gateways, each with an API server, and a broker.
-//! * [`Fleet`] is such a lab with its gateways running; [`Journal`] says what is written to a server, in order.
+//! * [`Fleet`] is such a lab with the gateways that run in it; [`Journal`] says what is written to a server, in order.
 //!
 //! The server is built by `tests/peers/kubernetes`, once, outside of the tree: `./dev deps` or `./dev test` does it.
 
@@ -29,17 +29,14 @@ mod lab;
 pub mod objects;
 mod pod;
 pub mod rbac;
-mod relayed;
-mod route_agent;
 mod server;
 
 pub(crate) use binary::path as apiserver_path;
 pub use client::{Client, Watch, status_code};
 pub use faults::{Faults, Mode};
-pub use fleet::{Fleet, PROBE_INTERVAL, Place};
+pub use fleet::{Fleet, Place};
 pub use flow::{Cost, Flow, Mark};
 pub use journal::{Entry, Journal};
-pub use lab::{ApiCut, BROKER_SECRET, GatewaySettings, Isolation, KubernetesCluster, KubernetesLab};
-pub use pod::{GatewayPod, PodFiles};
-pub use relayed::RelayedFleet;
+pub use lab::{BROKER_SECRET, KubernetesCluster, KubernetesLab};
+pub use pod::{GatewayPod, PodFiles, RouteAgentPod};
 pub use server::{ApiServer, Options};

@@ -62,16 +62,6 @@ impl PodFiles {
         self.outside("run/secrets/submariner.io").join(name)
     }
 
-    /// Forgets what the program has kept, as a container that is made anew does when nothing is mounted.
-    ///
-    /// # Errors
-    /// If the files cannot be removed.
-    pub fn forget_state(&self) -> anyhow::Result<()> {
-        let state = self.outside("var/lib");
-        std::fs::remove_dir_all(&state)?;
-        std::fs::create_dir(&state).with_context(|| format!("making {}", state.display()))
-    }
-
     /// The command that runs a program in this container on a node, with this environment (and `PATH`) and no other.
     pub fn command(
         &self,
@@ -95,16 +85,6 @@ pub struct GatewayPod {
 }
 
 impl GatewayPod {
-    /// Its process.
-    pub fn daemon(&self) -> &Daemon {
-        &self.daemon
-    }
-
-    /// Its files.
-    pub fn files(&self) -> &PodFiles {
-        &self.files
-    }
-
     /// The gateway's admin socket, on the lab's side.
     pub fn socket(&self) -> PathBuf {
         self.files.outside(admin::DEFAULT_SOCKET.trim_start_matches('/'))
@@ -141,6 +121,37 @@ impl GatewayPod {
     /// If the kernel refuses.
     pub fn kill(self) -> anyhow::Result<()> {
         self.daemon.kill()
+    }
+}
+
+/// The container of a node's route agent, with none of its processes yet.
+#[derive(Debug)]
+pub struct RouteAgentPod<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) node: NodePlan,
+    pub(super) files: PodFiles,
+    pub(super) environment: BTreeMap<String, String>,
+}
+
+impl RouteAgentPod<'_> {
+    /// Starts its program with these variables besides.
+    ///
+    /// # Errors
+    /// If it is not built or cannot start.
+    pub fn start(&self, more: &[(&str, &str)]) -> anyhow::Result<Daemon> {
+        let mut environment = self.environment.clone();
+        environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let run = self.files.command(&self.node, programs::path("trieste-routeagent")?, &environment);
+        Daemon::start(self.lab, &format!("{}-routeagent", self.node.name), &run)
+    }
+
+    /// Runs the pod's probe.
+    ///
+    /// # Errors
+    /// What it complains of.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let program = programs::path("trieste-routeagent")?;
+        self.files.command(&self.node, program, &self.environment).arg("--check").finish()
     }
 }
 

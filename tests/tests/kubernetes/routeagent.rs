@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  east-gw1 ─────┐                  far (10.2.1.1, a remote gateway's health-check address)
-//!  east-worker2 ─┼─ underlay ─ east-api        │
+//!  east-worker3 ─┼─ underlay ─ east-api        │
 //!        └───────┼─────── vx-submariner ───────┘   (a veth pair, in the first test alone)
 //! ```
 
@@ -19,11 +19,9 @@ use trieste_routeagent::publish::{Inputs, Publisher};
 use trieste_routeagent::source::{self, Feed, Reader};
 use trieste_routeagent::state::{DeviceAddress, Node};
 use trieste_tests::cluster::NAMESPACE;
-use trieste_tests::daemon::Daemon;
 use trieste_tests::guard::root_test;
-use trieste_tests::kubernetes::{KubernetesCluster, KubernetesLab, Options, PodFiles, objects, rbac};
-use trieste_tests::programs;
-use trieste_tests::topology::{Families, NodePlan, Topology};
+use trieste_tests::kubernetes::{KubernetesCluster, KubernetesLab, objects, rbac};
+use trieste_tests::topology::NodePlan;
 use trieste_tests::wait::eventually;
 
 /// Longer than anything takes that works at all.
@@ -38,7 +36,7 @@ const RECORDED: &str = include_str!("../../../control/tests/golden/plain/a-route
 fn the_object_is_upstreams_for_the_same_endpoints_on_workers_and_gateway_nodes() {
     let name = "the_object_is_upstreams_for_the_same_endpoints_on_workers_and_gateway_nodes";
     let Some(_turn) = root_test(name) else { return };
-    let lab = one_cluster();
+    let lab = KubernetesLab::start(1).unwrap();
     let east = lab.cluster("east");
     let client = east.server.client();
     let worker = &east.plan.workers()[0];
@@ -104,11 +102,11 @@ fn the_object_is_upstreams_for_the_same_endpoints_on_workers_and_gateway_nodes()
 fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() {
     let name = "an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing";
     let Some(_turn) = root_test(name) else { return };
-    let lab = one_cluster();
+    let lab = KubernetesLab::start(1).unwrap();
     let east = lab.cluster("east");
     let client = east.server.client();
     let node = lab.gateway_node("east", 0);
-    let pod = Pod::new(&lab, node);
+    let pod = lab.route_agent("east", node).unwrap();
     let ready = |status: &str, beat: u32| {
         let condition = json!({"type": "Ready", "status": status, "reason": format!("beat{beat}")});
         let path = format!("{}/status", objects::node_path(&node.name));
@@ -117,7 +115,7 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
 
     // The init container waits for the node.
     ready("False", 0);
-    let waiting = pod.start(&[("SUBMARINER_WAITFORNODE", "true")]);
+    let waiting = pod.start(&[("SUBMARINER_WAITFORNODE", "true")]).unwrap();
     waiting.wait_log(&format!("waiting for Node {} to be Ready", node.name), PATIENCE).unwrap();
     ready("True", 0);
     waiting.wait_log("is Ready", PATIENCE).unwrap();
@@ -130,7 +128,7 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
 
     client.apply(&endpoint("west", &remote_spec())).unwrap();
     client.apply(&endpoint("own", &own_spec(&node.name))).unwrap();
-    let agent = pod.start(&[]);
+    let agent = pod.start(&[]).unwrap();
     let is_gateway = |object: &Value| remote(object)["status"] == "none";
     let object = east.wait_object("routeagents", &node.name, PATIENCE, is_gateway).unwrap();
     assert_eq!(remote(&object)["spec"], remote_spec());
@@ -179,7 +177,7 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
     let path = format!("/apis/submariner.io/v1/namespaces/{NAMESPACE}/routeagents/{}", node.name);
     assert_eq!(uid(&client.get(&path).unwrap()), uid(&object));
     client.delete(&format!("{ENDPOINTS}/west")).unwrap();
-    let agent = pod.start(&[]);
+    let agent = pod.start(&[]).unwrap();
     let nobody = |object: &Value| object["status"]["remoteEndpoints"] == json!([]);
     assert_eq!(uid(&east.wait_object("routeagents", &node.name, PATIENCE, nobody).unwrap()), uid(&object));
     let log = agent.log().to_owned();
@@ -188,10 +186,10 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
     assert!(pod.check().is_err());
 
     // Killed and uninstalled: nothing is left.
-    let agent = pod.start(&[]);
+    let agent = pod.start(&[]).unwrap();
     east.wait_object("routeagents", &node.name, PATIENCE, nobody).unwrap();
     agent.kill().unwrap();
-    let uninstall = pod.start(&[("SUBMARINER_UNINSTALL", "true")]);
+    let uninstall = pod.start(&[("SUBMARINER_UNINSTALL", "true")]).unwrap();
     client.wait_gone(&path, PATIENCE).unwrap();
     eventually("the end", PATIENCE, || {
         anyhow::ensure!(!uninstall.id().is_running());
@@ -213,16 +211,6 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
 }
 
 const ENDPOINTS: &str = "/apis/submariner.io/v1/namespaces/submariner-operator/endpoints";
-
-/// One cluster of a gateway node and a worker; nobody plays a route agent.
-fn one_cluster() -> KubernetesLab {
-    let mut topology = Topology::two_clusters().with_nodes(1, 1).with_underlay(Families::V4);
-    topology.clusters.truncate(1);
-    topology.clusters[0].pods = 1;
-    let mut lab = KubernetesLab::start(&topology, Options::default()).unwrap();
-    lab.cluster_mut("east").stop_route_agents();
-    lab
-}
 
 /// Follows the store and keeps the object on a node whose kernel others look after, until `stop`.
 fn keep_object(node: &NodePlan, location: &Location, stop: tokio::sync::oneshot::Receiver<()>) {
@@ -261,56 +249,6 @@ fn keep_object(node: &NodePlan, location: &Location, stop: tokio::sync::oneshot:
         Ok(())
     };
     node.namespace.enter(run).unwrap();
-}
-
-/// The route agent's container on a node.
-struct Pod<'a> {
-    lab: &'a KubernetesLab,
-    node: &'a NodePlan,
-    files: PodFiles,
-    environment: BTreeMap<String, String>,
-}
-
-impl<'a> Pod<'a> {
-    fn new(lab: &'a KubernetesLab, node: &'a NodePlan) -> Self {
-        let files = lab.gateway_files("east", 0).unwrap();
-        lab.write_service_account("east", &files, rbac::ROUTE_AGENT).unwrap();
-        let api = lab.cluster("east").server.address();
-        let (host, port) = (api.ip().to_string(), api.port().to_string());
-        // What upstream's operator sets, recorded.
-        let environment = [
-            ("NODE_NAME", node.name.as_str()),
-            ("KUBERNETES_SERVICE_HOST", &host),
-            ("KUBERNETES_SERVICE_PORT", &port),
-            ("SUBMARINER_NAMESPACE", NAMESPACE),
-            ("SUBMARINER_CLUSTERID", "east"),
-            ("SUBMARINER_DEBUG", "true"),
-            ("SUBMARINER_CLUSTERCIDR", "10.1.0.0/16"),
-            ("SUBMARINER_SERVICECIDR", "10.101.0.0/16"),
-            ("SUBMARINER_GLOBALCIDR", ""),
-            ("SUBMARINER_NETWORKPLUGIN", "generic"),
-            ("SUBMARINER_HEALTHCHECKENABLED", "true"),
-            ("SUBMARINER_HEALTHCHECKINTERVAL", "1"),
-            ("SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT", "5"),
-        ];
-        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        Self { lab, node, files, environment }
-    }
-
-    /// Starts it with these variables besides.
-    fn start(&self, more: &[(&str, &str)]) -> Daemon {
-        let mut environment = self.environment.clone();
-        environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let program = programs::path("trieste-routeagent").unwrap();
-        let run = self.files.command(self.node, program, &environment);
-        Daemon::start(&self.lab.lab, "routeagent", &run).unwrap()
-    }
-
-    /// What the pod's probe says.
-    fn check(&self) -> anyhow::Result<()> {
-        let program = programs::path("trieste-routeagent")?;
-        self.files.command(self.node, program, &self.environment).arg("--check").finish()
-    }
 }
 
 /// How often RouteAgents and Nodes were asked for or written, by verb.

@@ -26,7 +26,7 @@ fn two_hundred_clusters_and_five_thousand_updates_cost_one_write_each() {
     let Some(_turn) = root_test("two_hundred_clusters_and_five_thousand_updates_cost_one_write_each") else {
         return;
     };
-    let mut fleet = Fleet::new().unwrap();
+    let mut fleet = Fleet::new(1).unwrap();
     let east = Place::Cluster("east");
     for index in 0..NODES {
         east.client(&fleet.lab).post("/api/v1/nodes", &node(index)).unwrap();

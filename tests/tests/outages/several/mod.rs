@@ -6,6 +6,7 @@
 mod broker;
 mod discovery;
 mod losses;
+mod one_active;
 mod translated;
 mod ways;
 
@@ -13,12 +14,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use trieste_tests::daemon::Daemon;
+use trieste_tests::outage::{Conversations, Echo, FlowSpec};
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::mesh::carriers::Carriers;
 use trieste_tests::mesh::scenario::{Scenario, Target, Trial};
 use trieste_tests::mesh::waits::Waits;
-use trieste_tests::outage::{Conversations, Echo, FlowSpec};
 use trieste_tests::topology::{Families, Topology};
 
 /// UDP port of the echo in every pod.
@@ -55,12 +56,17 @@ impl Bed {
     }
 
     /// Waits until all gateways have all of their paths and packets go everywhere.
-    pub(crate) fn around(mut mesh: Mesh) -> Self {
-        mesh.interval = INTERVAL;
+    pub(crate) fn around(mesh: Mesh) -> Self {
         mesh.wait_traffic().and_then(|()| mesh.settle()).unwrap_or_else(|error| {
             mesh.lab.show_logs();
             panic!("{error:#}")
         });
+        Self::of(mesh)
+    }
+
+    /// The same without waiting.
+    pub(crate) fn of(mut mesh: Mesh) -> Self {
+        mesh.interval = INTERVAL;
         let nodes = mesh.plan.clusters.iter().flat_map(|cluster| &cluster.nodes);
         let echoes = nodes.map(|node| Echo::start(&node.pods[0].namespace, PORT).unwrap()).collect();
         let carriers = Carriers::watch(&mesh, PORT).unwrap();
