@@ -1,6 +1,7 @@
 //! The objects of `deploy-broker` and `join` on a real API server: it takes them as they are, and a member of the set
 //! that tries to write what is another's is refused, while upstream's members and our own syncer go on.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,6 +17,9 @@ use trieste_tests::kubernetes::{ApiServer, Client, Faults, status_code};
 use trieste_tests::lab::Lab;
 use trieste_tests::wait::eventually;
 
+use crate::shared::{self, Lease};
+
+/// What recorded objects call the broker's namespace; each set has one of its own.
 const BROKER: &str = names::BROKER_NAMESPACE;
 /// Longer than anything takes that works at all.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,8 +55,7 @@ fn a_server_takes_every_object_as_it_is_and_finds_nothing_to_change_the_second_t
 
 #[test]
 fn a_member_writes_its_own_objects_in_upstreams_form_and_in_ours() {
-    let Some(_turn) = root_test("a_member_writes_its_own_objects_in_upstreams_form") else { return };
-    let set = Set::new();
+    let Some(set) = Set::new("a_member_writes_its_own_objects_in_upstreams_form") else { return };
 
     for (member, id) in [(&set.a, "cluster-a"), (&set.b, "cluster-b")] {
         for object in recorded(id) {
@@ -68,8 +71,8 @@ fn a_member_writes_its_own_objects_in_upstreams_form_and_in_ours() {
     set.pass(&set.a, &further);
     set.pass(&set.a, &further_endpoint("cluster-a"));
     // Upstream makes object names valid; an account's name has the same characters.
-    apply(set.server.client(), &[upstreams_binding("cluster-c")]);
-    let strange = join(&set.server, "cluster-c");
+    apply(set.server.client(), &[upstreams_binding("cluster-c", &set.broker)]);
+    let strange = set.join("cluster-c");
     let mut object = recorded("cluster-a").swap_remove(0);
     object["metadata"]["name"] = json!("cluster-c");
     object["metadata"]["labels"] = json!({"submariner-io/clusterID": "Cluster_C"});
@@ -79,11 +82,10 @@ fn a_member_writes_its_own_objects_in_upstreams_form_and_in_ours() {
 
 #[test]
 fn exporters_share_an_import_and_the_last_one_removes_it() {
-    let Some(_turn) = root_test("exporters_share_an_import_and_the_last_one_removes_it") else { return };
-    let set = Set::new();
+    let Some(set) = Set::new("exporters_share_an_import_and_the_last_one_removes_it") else { return };
     let path = format!("/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{BROKER}/serviceimports");
     let own = format!("{path}/nginx-demo");
-    let patch = |client: &Client, change: Value| client.patch(&own, &change);
+    let patch = |client: &Member, change: Value| client.patch(&own, &change);
     let stamp = |id: &str, value: Value| json!({"metadata": {"annotations": {format!("timestamp.submariner.io/{id}"): value}}});
 
     let import = json!({
@@ -139,8 +141,7 @@ fn exporters_share_an_import_and_the_last_one_removes_it() {
 
 #[test]
 fn a_hostile_member_gets_nowhere_and_is_told_why() {
-    let Some(_turn) = root_test("a_hostile_member_gets_nowhere_and_is_told_why") else { return };
-    let set = Set::new();
+    let Some(set) = Set::new("a_hostile_member_gets_nowhere_and_is_told_why") else { return };
     for object in recorded("cluster-b").into_iter().chain([slice("cluster-b")]) {
         set.pass(&set.b, &object);
     }
@@ -227,7 +228,7 @@ fn a_hostile_member_gets_nowhere_and_is_told_why() {
     set.refused(mallory.post(&paths(&anonymous).0, &anonymous), "whose EndpointSlice is it?");
 
     // What our Role keeps from a member.
-    let ours = join(&set.server, "cluster-d");
+    let ours = set.join("cluster-d");
     for path in ["secrets", "serviceaccounts", "configmaps"] {
         let answer = ours.get(&format!("/api/v1/namespaces/{BROKER}/{path}"));
         assert_eq!(answer.err().as_ref().and_then(status_code), Some(403), "{path}");
@@ -237,20 +238,19 @@ fn a_hostile_member_gets_nowhere_and_is_told_why() {
     }
     assert_eq!(set.all(), before, "something of another cluster has changed");
     // Nobody else is concerned.
-    set.server.client().patch(&paths(&cluster).1, &json!({"metadata": {"annotations": {"x": "y"}}})).unwrap();
+    set.admin.patch(&paths(&cluster).1, &json!({"metadata": {"annotations": {"x": "y"}}})).unwrap();
 }
 
 #[test]
 fn our_syncer_works_with_the_rights_of_a_member_and_shows_what_the_policy_refuses() {
-    let Some(_turn) = root_test("our_syncer_works_with_the_rights_of_a_member") else { return };
-    let set = Set::new();
+    let Some(set) = Set::new("our_syncer_works_with_the_rights_of_a_member") else { return };
     let faults = Faults::on_loopback(&set.server).unwrap();
     let upstreams = format!(
         "/apis/rbac.authorization.k8s.io/v1/namespaces/{BROKER}/rolebindings/cluster-a-{}",
         names::UPSTREAM_MEMBER_ROLE
     );
-    set.server.client().delete(&upstreams).unwrap();
-    let token = set.server.token(BROKER, &names::cluster_account("cluster-a"), None).unwrap();
+    set.admin.delete(&upstreams).unwrap();
+    let token = set.server.token(&set.broker, &names::cluster_account("cluster-a"), None).unwrap();
     let settings = ServerSettings {
         server: faults.server(),
         token: Some(token),
@@ -271,7 +271,8 @@ fn our_syncer_works_with_the_rights_of_a_member_and_shows_what_the_policy_refuse
             object["metadata"].as_object_mut().unwrap().remove("labels");
             local.create(Object::from_value(object).unwrap()).await.unwrap();
         }
-        let config = SyncConfig::new("cluster-a", vec!["10.1.0.0/16".parse().unwrap()]);
+        let mut config = SyncConfig::new("cluster-a", vec!["10.1.0.0/16".parse().unwrap()]);
+        config.broker_namespace.clone_from(&set.broker);
         let sync = Syncer::spawn(local.clone(), broker, config);
         let key = |name: &str| ObjectKey::new(Kind::Endpoint, names::NAMESPACE, name);
         let copy = key(endpoint["metadata"]["name"].as_str().unwrap());
@@ -305,14 +306,13 @@ fn our_syncer_works_with_the_rights_of_a_member_and_shows_what_the_policy_refuse
 
 #[test]
 fn a_further_endpoint_is_its_own_clusters_and_called_by_its_cable() {
-    let Some(_turn) = root_test("a_further_endpoint_is_its_own_clusters_and_called_by_its_cable") else {
+    let Some(set) = Set::new("a_further_endpoint_is_its_own_clusters_and_called_by_its_cable") else {
         return;
     };
-    let set = Set::new();
     let [own, theirs] = ["cluster-a", "cluster-b"].map(further_endpoint);
     set.pass(&set.b, &theirs);
     let at_theirs = paths(&theirs).1;
-    let before = set.server.client().get(&at_theirs).unwrap();
+    let before = set.admin.get(&at_theirs).unwrap();
     let mallory = &set.a;
 
     let others = "may not write what names cluster cluster-b";
@@ -350,30 +350,79 @@ fn a_further_endpoint_is_its_own_clusters_and_called_by_its_cable() {
 
     set.pass(mallory, &own);
     assert!(mallory.delete(&paths(&own).1).unwrap(), "its own it removes");
-    assert_eq!(set.server.client().get(&at_theirs).unwrap(), before, "another's has changed");
+    assert_eq!(set.admin.get(&at_theirs).unwrap(), before, "another's has changed");
 }
 
-/// A broker with two members and their accounts.
+/// A broker with two members and their accounts, in a namespace of its own.
 struct Set {
-    server: ApiServer,
-    a: Client,
-    b: Client,
-    _lab: Lab,
+    server: Lease,
+    broker: String,
+    admin: Member,
+    a: Member,
+    b: Member,
+}
+
+/// A client in whose paths and objects [`BROKER`] means the set's own namespace.
+struct Member {
+    client: Client,
+    broker: String,
+}
+
+impl Member {
+    fn path(&self, path: &str) -> String {
+        path.replace(BROKER, &self.broker)
+    }
+
+    fn object(&self, object: &Value) -> Value {
+        serde_json::from_str(&object.to_string().replace(BROKER, &self.broker)).unwrap()
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.client.get(&self.path(path))
+    }
+
+    fn post(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
+        self.client.post(&self.path(path), &self.object(object))
+    }
+
+    fn put(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
+        self.client.put(&self.path(path), &self.object(object))
+    }
+
+    fn patch(&self, path: &str, change: &Value) -> anyhow::Result<Value> {
+        self.client.patch(&self.path(path), &self.object(change))
+    }
+
+    fn delete(&self, path: &str) -> anyhow::Result<bool> {
+        self.client.delete(&self.path(path))
+    }
+
+    fn apply(&self, object: &Value) -> anyhow::Result<Value> {
+        self.client.apply(&self.object(object))
+    }
 }
 
 impl Set {
-    fn new() -> Self {
-        let lab = Lab::new().unwrap();
-        let server = ApiServer::alone(&lab, "broker").unwrap();
-        apply(server.client(), &broker(&BrokerOptions::default()).unwrap());
+    fn new(test: &str) -> Option<Self> {
+        static SETS: AtomicU32 = AtomicU32::new(1);
+        let server = shared::server(test)?;
+        let namespace = format!("set-{}", SETS.fetch_add(1, Ordering::Relaxed));
+        let options = BrokerOptions { namespace: namespace.clone(), ..BrokerOptions::default() };
+        apply(server.client(), &broker(&options).unwrap());
         apply(server.client(), &[import_definition()]);
+        let member = |client| Member { client, broker: namespace.clone() };
         let [a, b] = ["cluster-a", "cluster-b"].map(|id| {
-            apply(server.client(), &[upstreams_binding(id)]);
-            join(&server, id)
+            apply(server.client(), &[upstreams_binding(id, &namespace)]);
+            member(join(&server, id, &namespace))
         });
-        let set = Self { a, b, server, _lab: lab };
+        let set = Self { a, b, admin: member(server.client().clone()), broker: namespace.clone(), server };
         set.wait_for_policy();
-        set
+        Some(set)
+    }
+
+    /// Lets another cluster join.
+    fn join(&self, id: &str) -> Member {
+        Member { client: join(&self.server, id, &self.broker), broker: self.broker.clone() }
     }
 
     /// A server takes a moment until it obeys a new policy.
@@ -384,7 +433,7 @@ impl Set {
             Err(error) if format!("{error:#}").contains("denied request") => Ok(()),
             Err(error) => Err(error),
             Ok(_) => {
-                self.server.client().delete(&own)?;
+                self.admin.delete(&own)?;
                 anyhow::bail!("not yet")
             }
         })
@@ -392,7 +441,7 @@ impl Set {
     }
 
     /// Creates, changes, and leaves an object of a member.
-    fn pass(&self, member: &Client, object: &Value) {
+    fn pass(&self, member: &Member, object: &Value) {
         let (list, own) = paths(object);
         member.post(&list, object).unwrap_or_else(|error| panic!("{object:#}: {error:#}"));
         member.patch(&own, &json!({"metadata": {"annotations": {"seen": "yes"}}})).unwrap();
@@ -405,7 +454,7 @@ impl Set {
         let text = format!("{error:#}");
         assert_eq!(status_code(&error), Some(403), "{text}");
         assert!(
-            text.contains(&names::policy_name(BROKER)) && text.contains(reason),
+            text.contains(&names::policy_name(&self.broker)) && text.contains(reason),
             "expected {reason:?}: {text}"
         );
     }
@@ -413,21 +462,22 @@ impl Set {
     /// What the second member has there, with its versions.
     fn all(&self) -> Vec<Value> {
         let objects = recorded("cluster-b").into_iter().chain([slice("cluster-b")]);
-        objects.map(|object| self.server.client().get(&paths(&object).1).unwrap()).collect()
+        objects.map(|object| self.admin.get(&paths(&object).1).unwrap()).collect()
     }
 
     fn endpoints_of(&self, id: &str) -> usize {
         let path = format!(
-            "/apis/submariner.io/v1/namespaces/{BROKER}/endpoints?labelSelector=submariner-io/clusterID%3D{id}"
+            "/apis/submariner.io/v1/namespaces/{}/endpoints?labelSelector=submariner-io/clusterID%3D{id}",
+            self.broker
         );
         self.server.client().list(&path).unwrap().len()
     }
 }
 
 /// Lets a cluster join, and speaks for it.
-fn join(server: &ApiServer, id: &str) -> Client {
-    apply(server.client(), &broker_member(id, BROKER));
-    let kubeconfig = server.kubeconfig_of(BROKER, &names::cluster_account(id)).unwrap();
+fn join(server: &ApiServer, id: &str, namespace: &str) -> Client {
+    apply(server.client(), &broker_member(id, namespace));
+    let kubeconfig = server.kubeconfig_of(namespace, &names::cluster_account(id)).unwrap();
     Client::new(Some(server.namespace()), &kubeconfig).unwrap()
 }
 
@@ -503,13 +553,13 @@ fn slice(id: &str) -> Value {
 }
 
 /// What upstream's tool makes when it lets a cluster join: its Role allows all that the policy refuses.
-fn upstreams_binding(id: &str) -> Manifest {
+fn upstreams_binding(id: &str, namespace: &str) -> Manifest {
     let account = names::cluster_account(id);
     Manifest::new(json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": {"name": format!("{account}-{}", names::UPSTREAM_MEMBER_ROLE), "namespace": BROKER},
+        "metadata": {"name": format!("{account}-{}", names::UPSTREAM_MEMBER_ROLE), "namespace": namespace},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": names::UPSTREAM_MEMBER_ROLE},
-        "subjects": [{"kind": "ServiceAccount", "namespace": BROKER, "name": account}],
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
     }))
 }
 

@@ -17,14 +17,15 @@ use trieste_tests::guard::root_test;
 use trieste_tests::kubernetes::{ApiServer, Faults, Mode, objects, rbac};
 use trieste_tests::lab::Lab;
 
+use crate::shared;
+
 /// Longer than anything takes that works at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn an_api_server_is_a_store_like_any_other() {
-    let Some(_turn) = root_test("an_api_server_is_a_store_like_any_other") else { return };
-    let lab = Lab::new().unwrap();
-    let (server, faults) = server(&lab);
+    let Some(server) = shared::server("an_api_server_is_a_store_like_any_other") else { return };
+    let faults = Faults::on_loopback(&server).unwrap();
     for namespace in ["one", "two"] {
         server.client().create_namespace(namespace).unwrap();
     }
@@ -41,11 +42,9 @@ fn an_api_server_is_a_store_like_any_other() {
 
 #[test]
 fn kinds_without_a_namespace_and_those_of_kubernetes_are_stored_too() {
-    let Some(_turn) = root_test("kinds_without_a_namespace_and_those_of_kubernetes_are_stored_too") else {
-        return;
-    };
-    let lab = Lab::new().unwrap();
-    let (server, faults) = server(&lab);
+    let name = "kinds_without_a_namespace_and_those_of_kubernetes_are_stored_too";
+    let Some(server) = shared::server(name) else { return };
+    let faults = Faults::on_loopback(&server).unwrap();
     rbac::prepare_cluster(server.client()).unwrap();
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"namespace": NAMESPACE, "name": "lock"}, "spec": {"holderIdentity": "a"}});
@@ -120,21 +119,20 @@ fn refusals_say_what_is_missing() {
 
 #[test]
 fn a_cut_watch_resumes_and_a_silent_one_is_noticed() {
-    let Some(_turn) = root_test("a_cut_watch_resumes_and_a_silent_one_is_noticed") else { return };
-    let lab = Lab::new().unwrap();
-    let (server, mut faults) = server(&lab);
-    server.client().create_namespace("one").unwrap();
+    let Some(server) = shared::server("a_cut_watch_resumes_and_a_silent_one_is_noticed") else { return };
+    let mut faults = Faults::on_loopback(&server).unwrap();
+    server.client().create_namespace("cut").unwrap();
 
     run(async {
         let store = store(&faults);
-        let mut events = store.list_watch(Kind::Cluster, "one");
+        let mut events = store.list_watch(Kind::Cluster, "cut");
         let mut mirror = Mirror::new();
         follow(&mut events, &mut mirror, 0).await;
 
         faults.cut();
         // Written past the relay: what is asked of a connection at the moment of its death fails, and may have been done.
-        let cluster = conformance::sample("one", "after-cut").to_value();
-        server.client().post("/apis/submariner.io/v1/namespaces/one/clusters", &cluster).unwrap();
+        let cluster = conformance::sample("cut", "after-cut").to_value();
+        server.client().post("/apis/submariner.io/v1/namespaces/cut/clusters", &cluster).unwrap();
         let event = next(&mut events).await;
         assert!(
             matches!(&event, StoreEvent::Applied(object) if object.metadata.name == "after-cut"),
