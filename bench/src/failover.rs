@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use trieste_tests::flow::{Echo, FlowSpec, Probing};
 use trieste_tests::interrupt::pause;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::mesh::carriers::Carriers;
 use trieste_tests::mesh::load::{self, Load};
 use trieste_tests::mesh::scenario::{Scenario, Target, Trial};
-use trieste_tests::outage::{Echo, FlowSpec, Probing};
 use trieste_tests::topology::{Families, Topology};
 
 use crate::machine::Circumstances;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 
 use crate::command::Run;
+use crate::flow::losses;
 use crate::interrupt;
-use crate::losses;
 use crate::netns::{self, Namespace};
 use crate::process::ProcessId;
 use crate::registry::{Claim, Record, Removed};

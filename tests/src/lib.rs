@@ -10,8 +10,8 @@
 //! * [`registry`] remembers on disk what a lab made, so that a later run can tidy up after a crash.
 //! * [`command`], [`daemon`], [`wait`] run things in namespaces, bounded in time.
 //! * [`broker`] plays another member on the broker; [`cluster`] starts a cluster's gateway and route agent, [`pair`] two of them; [`peer`] starts a foreign gateway instead, [`strongswan`] one that speaks IPsec.
-//! * [`mesh`] has clusters of several gateways that all run, and kills, stops, cuts off and starves them; [`outage`] measures what that costs.
-//! * [`kubernetes`] has real API servers, and clusters of several gateways that live on them.
+//! * [`mesh`] has clusters of several gateways that all run, and kills, stops, cuts off and starves them; [`flow`] measures what that costs.
+//! * [`kubernetes`] has real API servers, and gateways that live on them.
 //! * [`clusters`] has real clusters with kubelets and containers.
 //! * [`nat`] puts address translation between a gateway and the underlay.
 //! * [`capture`], [`fault`], [`traffic`] look at the wire, break it, and send things over it; [`table`] notes what was checked.
@@ -32,6 +32,7 @@ pub mod command;
 pub mod daemon;
 pub mod demo;
 pub mod fault;
+pub mod flow;
 pub mod fuzz;
 pub mod globalnet;
 pub mod guard;
@@ -41,11 +42,9 @@ pub mod interrupt;
 pub mod kernel_vxlan;
 pub mod kubernetes;
 pub mod lab;
-mod losses;
 pub mod mesh;
 pub mod nat;
 pub mod netns;
-pub mod outage;
 pub mod pair;
 pub mod peer;
 pub mod process;

@@ -1,5 +1,5 @@
-//! Sending things between pods: ping, TCP and UDP with the peer's address reported back, a prober that times
-//! outages, iperf3.
+//! Sending things between pods: ping, TCP and UDP with the peer's address reported back, iperf3. What goes on for a while,
+//! to see what it loses, is a [`crate::flow`].
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
@@ -7,21 +7,18 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 
 use crate::daemon::Daemon;
-use crate::interrupt;
+use crate::flow::losses;
 use crate::lab::Lab;
-use crate::losses;
 use crate::netns::Namespace;
 use crate::wait::eventually;
 
 /// How often a waiting thread looks whether it should end.
 const TICK: Duration = Duration::from_millis(100);
-/// How long answers to the last probes are waited for.
-const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// How many pings of a size are to be answered, and in how many seconds.
 const SIZED: u32 = 5;
@@ -349,79 +346,6 @@ impl Fnv {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
-}
-
-/// Sends a datagram every few milliseconds to a [`Responder`] and notes when answers stay away.
-#[derive(Debug)]
-pub struct Prober {
-    is_over: Arc<AtomicBool>,
-    thread: JoinHandle<Probes>,
-}
-
-/// What a prober saw.
-#[derive(Debug, Clone, Copy)]
-pub struct Probes {
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Answers received.
-    pub answered: u64,
-    /// The longest time between two answers, or between an answer and the end.
-    pub longest_gap: Duration,
-}
-
-impl Prober {
-    /// Starts to send `payload` every `interval`.
-    ///
-    /// # Errors
-    /// If there is no socket to be had.
-    pub fn start(
-        from: &Namespace,
-        to: SocketAddr,
-        payload: &[u8],
-        interval: Duration,
-    ) -> anyhow::Result<Self> {
-        let socket = connected_udp(from, to)?;
-        socket.set_read_timeout(Some(interval))?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (over, payload) = (Arc::clone(&is_over), payload.to_vec());
-        let thread = std::thread::spawn(move || probe(&socket, &payload, interval, &over));
-        Ok(Self { is_over, thread })
-    }
-
-    /// Ends it.
-    ///
-    /// # Panics
-    /// If its thread has panicked.
-    pub fn finish(self) -> Probes {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the prober does not panic")
-    }
-}
-
-fn probe(socket: &UdpSocket, payload: &[u8], interval: Duration, is_over: &AtomicBool) -> Probes {
-    let mut probes = Probes { sent: 0, answered: 0, longest_gap: Duration::ZERO };
-    let (mut last, mut next, mut answer) = (Instant::now(), Instant::now(), [0; 256]);
-    while !is_over.load(Ordering::Relaxed) && !interrupt::is_interrupted() {
-        let now = Instant::now();
-        if now >= next {
-            // Refusals (no route, no buffer) are what is being measured.
-            let _ = socket.send(payload);
-            probes.sent += 1;
-            next = (next + interval).max(now);
-        }
-        if socket.recv(&mut answer).is_ok() {
-            probes.answered += 1;
-            probes.longest_gap = probes.longest_gap.max(last.elapsed());
-            last = Instant::now();
-        }
-    }
-    probes.longest_gap = probes.longest_gap.max(last.elapsed());
-    // What is under way at the end is late at worst.
-    let _ = socket.set_read_timeout(Some(LAST_WAIT));
-    while probes.answered < probes.sent && socket.recv(&mut answer).is_ok() {
-        probes.answered += 1;
-    }
-    probes
 }
 
 /// Measures throughput with iperf3 and returns what the receiver got, in Gbit/s. `extra` goes to the client

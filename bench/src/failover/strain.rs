@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use trieste_tests::flow::{FlowSpec, Outages, Probing};
 use trieste_tests::interrupt::pause;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::mesh::strain::{Spikes, Stalls};
-use trieste_tests::outage::{FlowSpec, Outages, Probing};
 
 /// For so long the process of a gateway stands still, and then runs.
 const STALL: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];

@@ -40,5 +40,5 @@ pub use node::Node;
 pub use plan::{ClusterShape, ProxyMode};
 pub use set::{ClusterSet, MEMBER};
 pub use site::globalnet_site;
-pub use witness::{PodFlow, Witness, seen_within, worst};
+pub use witness::{Cost, PodFlow, Witness, seen_within, worst};
 pub use workload::{Pod, PodShape, RESPONDER_PORT, TOOLS_IMAGE};

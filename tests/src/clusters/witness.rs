@@ -1,13 +1,13 @@
 //! What a fault costs between two clusters: flows between pods, and a look at the underlay while it lasts.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
 use super::{Cluster, Clusters, Pod};
 use crate::capture::{Capture, Frames};
 use crate::command::Run;
-use crate::kubernetes::{Cost, Flow, Mark};
+use crate::flow::{Flow, Mark};
 use crate::lab::Lab;
 
 /// What every packet of a flow carries, for the capture to look for.
@@ -36,8 +36,11 @@ impl PodFlow {
         let ip =
             *to.addresses.get(address).with_context(|| format!("pod {} has no such address", to.name))?;
         let name = format!("{} to {} at {ip}", from.node, to.node);
-        let flow = Flow::between(from.netns(), (to.netns(), ip), MARKER, INTERVAL, CONNECT);
-        Ok(Self { flow: flow.with_context(|| name.clone())?, name })
+        let flow =
+            Flow::start(from.netns(), (to.netns(), ip), MARKER, INTERVAL).with_context(|| name.clone())?;
+        let flow = Self { flow, name };
+        flow.wait_through(CONNECT)?;
+        Ok(flow)
     }
 
     /// Waits until packets pass.
@@ -54,6 +57,7 @@ impl PodFlow {
 pub struct Witness<'a> {
     flows: &'a [PodFlow],
     marks: Vec<Mark>,
+    started: Instant,
     captures: Vec<Look>,
 }
 
@@ -80,8 +84,8 @@ impl<'a> Witness<'a> {
             let capture = Capture::start(lab, clusters.fabric(), &bridge, &filter)?;
             captures.push(Look { bridge, capture, remote });
         }
-        let marks = flows.iter().map(|one| one.flow.mark()).collect();
-        Ok(Self { flows, marks, captures })
+        let marks = flows.iter().map(|one| one.flow.now()).collect();
+        Ok(Self { flows, marks, started: Instant::now(), captures })
     }
 
     /// What each flow lost.
@@ -89,19 +93,34 @@ impl<'a> Witness<'a> {
     /// # Errors
     /// If a marker, or a packet to or from a pod of another cluster, was seen in clear; and as [`Capture::finish`].
     pub fn finish(self) -> anyhow::Result<Vec<Cost>> {
-        // Each waits for what is still on its way: at the same time.
-        let costs: anyhow::Result<Vec<_>> = std::thread::scope(|scope| {
-            let all = self.flows.iter().zip(&self.marks);
-            let counts: Vec<_> = all.map(|(one, mark)| scope.spawn(|| one.flow.since(*mark))).collect();
-            let joined = counts.into_iter().map(std::thread::ScopedJoinHandle::join);
-            joined.map(|cost| cost.map_err(|_| anyhow::anyhow!("counting panicked"))?).collect()
-        });
+        let took = self.started.elapsed();
+        let cost = |(one, mark): (&PodFlow, &Mark)| {
+            let seen = one.flow.since(*mark)?;
+            let (sent, lost, longest_gap) = (seen.sent, seen.lost, seen.longest());
+            Ok(Cost { took, sent, lost, late: seen.late, longest_gap })
+        };
+        let costs: anyhow::Result<Vec<_>> = self.flows.iter().zip(&self.marks).map(cost).collect();
         for Look { bridge, capture, remote } in self.captures {
             let frames = capture.finish()?;
             nothing_in_clear(&frames, &remote).with_context(|| format!("on the bridge {bridge}"))?;
         }
         costs
     }
+}
+
+/// What one flow has lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// How long it was looked at.
+    pub took: Duration,
+    /// Packets sent.
+    pub sent: u32,
+    /// Packets of them that have not come back.
+    pub lost: u32,
+    /// Packets that came back a second later or more.
+    pub late: u32,
+    /// The longest time in which none has come back.
+    pub longest_gap: Duration,
 }
 
 /// The worst of several costs.

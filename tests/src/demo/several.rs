@@ -8,11 +8,11 @@ use anyhow::Context;
 
 use super::screen::Screen;
 use super::{CONNECT_TIMEOUT, Options, end};
+use crate::flow::{Conversations, Echo, FlowSpec, Talk};
 use crate::lab::Lab;
 use crate::mesh::Mesh;
 use crate::mesh::carriers::Carriers;
 use crate::mesh::scenario::{Scenario, Target, Trial};
-use crate::outage::{Conversations, Echo, FlowSpec, Talk};
 use crate::programs;
 use crate::topology::{ClusterPlan, Topology};
 

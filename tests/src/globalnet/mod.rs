@@ -9,15 +9,13 @@
 //! * [`proxy`] stands in for kube-proxy, and for a network plugin that masquerades, where there is neither.
 //! * [`Scene`] is two such clusters with pods of every kind; [`rows`] is the list that upstream's end-to-end tests go
 //!   through: who asks whom, and whose address the other must see.
-//! * [`Stream`] is a TCP connection that lives through whatever happens meanwhile.
 
 mod flow;
 mod objects;
 pub mod proxy;
 mod scene;
-mod stream;
 
+pub use crate::flow::{Stream, TcpEcho as Echo};
 pub use flow::{Actors, Client, Flow, SIZES, Server, Site, hairpins, list, rows};
 pub use objects::{EGRESS, Objects, allocated, egress};
 pub use scene::Scene;
-pub use stream::{Echo, Stream};

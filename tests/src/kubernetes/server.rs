@@ -14,7 +14,6 @@ use crate::command::Run;
 use crate::daemon::Daemon;
 use crate::lab::Lab;
 use crate::netns::Namespace;
-use crate::process::ProcessId;
 use crate::wait::eventually;
 
 /// The port of every server: each has a namespace or an address of its own.
@@ -161,14 +160,6 @@ impl ApiServer {
     /// An administrator's client, inside the server's namespace.
     pub fn client(&self) -> &Client {
         &self.client
-    }
-
-    /// The process, to read its memory and CPU time.
-    ///
-    /// # Errors
-    /// If it does not run.
-    pub fn process(&self) -> anyhow::Result<ProcessId> {
-        Ok(self.running()?.id())
     }
 
     /// Ends it as an operator would.

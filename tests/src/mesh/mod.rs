@@ -24,8 +24,8 @@ pub mod waits;
 use std::time::Duration;
 
 use crate::cluster::Settings;
+use crate::flow::INTERVAL;
 use crate::lab::Lab;
-use crate::outage::INTERVAL;
 use crate::topology::{NodePlan, Plan, PodPlan, Topology};
 use scenario::Target;
 

@@ -9,8 +9,8 @@ use super::Mesh;
 use super::carriers::Carriers;
 use super::cut::Cut;
 use crate::fault::Fault;
+use crate::flow::{FlowOutage, FlowSpec, Outages, Probing};
 use crate::interrupt::pause;
-use crate::outage::{FlowOutage, FlowSpec, Outages, Probing};
 
 /// How long a flap lasts.
 pub const FLAP: Duration = Duration::from_millis(300);

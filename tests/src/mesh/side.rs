@@ -149,15 +149,6 @@ impl Side {
         place.gateway.take().context("the gateway does not run")
     }
 
-    /// Ends a route agent as a crash would.
-    ///
-    /// # Errors
-    /// If it does not run.
-    pub fn kill_agent(&mut self, node: usize) -> anyhow::Result<()> {
-        let place = self.places.get_mut(node).context("there is no such node")?;
-        place.agent.take().context("the route agent does not run")?.kill()
-    }
-
     /// A run of the command `trieste` against a gateway.
     ///
     /// # Errors

@@ -14,12 +14,13 @@ use trieste_tests::broker;
 use trieste_tests::capture::{Cable, Capture, Frames};
 use trieste_tests::cluster::{Cluster, Settings};
 use trieste_tests::fault::Fault;
+use trieste_tests::flow::Flow;
 use trieste_tests::guard::root_test;
 use trieste_tests::kernel_vxlan::{self, KernelGateway, vtep_of};
 use trieste_tests::lab::Lab;
 use trieste_tests::pair::{CONNECT_TIMEOUT, Pair};
 use trieste_tests::topology::{ClusterShape, Families, Plan, Topology};
-use trieste_tests::traffic::{self, Prober, Responder};
+use trieste_tests::traffic::{self, Responder};
 use trieste_tests::wait::eventually;
 
 const PORT: u16 = 4500;
@@ -160,23 +161,21 @@ fn a_probe_from_the_kernels_tunnel_address_is_answered() {
 fn a_kernels_device_that_is_made_anew_is_followed() {
     let Some(_turn) = root_test("a_kernels_device_that_is_made_anew_is_followed") else { return };
     let scene = Scene::new(&Topology::two_clusters(), true);
-    let responder = Responder::start(&scene.plan.cluster("west").pod(0).namespace).unwrap();
-    let target = SocketAddr::new(scene.pod("west"), responder.port());
-    let from = &scene.plan.cluster("east").pod(0).namespace;
+    let [from, at] = ["east", "west"].map(|cluster| &scene.plan.cluster(cluster).pod(0).namespace);
     assert_eq!(scene.ping("east", "west", 3, &[]), 3);
     for round in 0..3 {
-        let prober = Prober::start(from, target, b"x", Duration::from_millis(5)).unwrap();
+        let flow = Flow::start(from, (at, scene.pod("west")), b"", Duration::from_millis(5)).unwrap();
         std::thread::sleep(Duration::from_secs(1));
         let start = Instant::now();
         scene.west.make_anew().unwrap();
         let away = start.elapsed();
         std::thread::sleep(Duration::from_secs(3));
-        let probes = prober.finish();
-        let gap = probes.longest_gap;
+        let seen = flow.finish();
+        let gap = seen.longest();
         eprintln!("round {round}: device away for {away:?}, no answers for {gap:?}");
         // Upstream loses 8 s; we ask after a quarter of a second without answers.
         assert!(gap < away + Duration::from_millis(1500), "{gap:?}");
-        assert!(probes.answered > 0);
+        assert!(seen.answered() > 0);
     }
 }
 

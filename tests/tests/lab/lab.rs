@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use trieste_tests::capture::Capture;
 use trieste_tests::daemon::Daemon;
 use trieste_tests::fault::Fault;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::topology::{Families, Topology};
-use trieste_tests::traffic::{self, Prober, Responder};
+use trieste_tests::traffic::{self, Responder};
 
 #[test]
 fn a_dropped_lab_leaves_nothing() {
@@ -110,29 +109,4 @@ fn faults_break_the_underlay_and_end_when_dropped() {
     drop(fault);
 
     assert_eq!(large(), 2);
-}
-
-#[test]
-fn the_prober_times_an_outage() {
-    let Some(_turn) = root_test("the_prober_times_an_outage") else { return };
-    let lab = Lab::new().unwrap();
-    let plan = lab.build(&Topology::two_clusters()).unwrap();
-    let (client, server) = (plan.cluster("east").pod(0), plan.cluster("east").pod(1));
-    let responder = Responder::start(&server.namespace).unwrap();
-    let to = (server.v4().unwrap(), responder.port()).into();
-    let capture = Capture::start(&lab, &plan.cluster("east").gateway().namespace, "cni0", "udp").unwrap();
-    let prober = Prober::start(&client.namespace, to, b"the marker", Duration::from_millis(5)).unwrap();
-
-    std::thread::sleep(Duration::from_millis(300));
-    let fault = Fault::partition(&server.namespace, "eth0").unwrap();
-    std::thread::sleep(Duration::from_millis(400));
-    drop(fault);
-    std::thread::sleep(Duration::from_millis(300));
-    let probes = prober.finish();
-
-    assert!(probes.longest_gap >= Duration::from_millis(350), "{probes:?}");
-    assert!(probes.answered > 20 && probes.answered < probes.sent, "{probes:?}");
-    let frames = capture.finish().unwrap();
-    assert!(frames.count_with(b"the marker") >= usize::try_from(probes.answered).unwrap());
-    assert_eq!(frames.count("udp and dst host 10.9.9.9").unwrap(), 0);
 }

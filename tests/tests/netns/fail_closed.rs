@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use trieste_tests::capture::{Capture, Frames};
+use trieste_tests::flow::Flow;
 use trieste_tests::guard::root_test;
 use trieste_tests::pair::{CONNECT_TIMEOUT, Pair};
 use trieste_tests::topology::Families;
-use trieste_tests::traffic::{self, Prober, Responder};
+use trieste_tests::traffic::{self, Responder};
 use trieste_tests::wait::eventually;
 
 const MARKER: &[u8] = b"nobody-but-the-west-may-read-this";
@@ -28,9 +29,10 @@ fn a_killed_gateway_leaks_nothing_and_is_back_without_broker_or_operator() {
     let targets: Vec<_> =
         pair.pod("west").ips().into_iter().map(|ip| SocketAddr::new(ip, responder.port())).collect();
     let wire = Capture::start(&pair.lab, &pair.plan.wan, "br0", "").unwrap();
-    let probers: Vec<_> = targets
+    let [from, at] = ["east", "west"].map(|cluster| pair.pod_namespace(cluster).clone());
+    let flows: Vec<_> = targets
         .iter()
-        .map(|target| Prober::start(pair.pod_namespace("east"), *target, MARKER, INTERVAL).unwrap())
+        .map(|target| Flow::start(&from, (&at, target.ip()), MARKER, INTERVAL).unwrap())
         .collect();
     std::thread::sleep(Duration::from_millis(500));
 
@@ -52,9 +54,9 @@ fn a_killed_gateway_leaks_nothing_and_is_back_without_broker_or_operator() {
     eprintln!("traffic is back {:?} after the restart", restarted.elapsed());
     std::thread::sleep(Duration::from_millis(500));
 
-    for prober in probers {
-        let probes = prober.finish();
-        assert!(probes.answered > 100 && probes.longest_gap > Duration::from_secs(2), "{probes:?}");
+    for flow in flows {
+        let seen = flow.finish();
+        assert!(seen.answered() > 100 && seen.longest() > Duration::from_secs(2), "{seen:?}");
     }
     assert_nothing_in_clear(&wire.finish().unwrap());
 }

@@ -10,7 +10,8 @@
 use std::time::{Duration, Instant};
 
 use trieste_tests::capture::{Cable, Capture};
-use trieste_tests::globalnet::{Echo, Scene, Stream, hairpins, rows};
+use trieste_tests::flow::{Stream, TcpEcho};
+use trieste_tests::globalnet::{Scene, hairpins, rows};
 use trieste_tests::guard::root_test;
 use trieste_tests::pair::CONNECT_TIMEOUT;
 use trieste_tests::table::Table;
@@ -45,7 +46,7 @@ fn connections_through_nat_go_on_after_the_gateway_was_killed_under_load() {
     let Some(_turn) = root_test(name) else { return };
     let mut scene = Scene::start(&[]).unwrap();
     let server = scene.west.worker.server.clone();
-    let echo = Echo::start(&server.netns, 0).unwrap();
+    let echo = TcpEcho::start(&server.netns, 0).unwrap();
     let to = std::net::SocketAddr::new(server.headless.ip(), echo.port());
     let nodes = [&scene.east.gateway, &scene.east.worker];
     let clients: Vec<_> =

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use trieste_tests::cluster::{Cluster, Settings};
-use trieste_tests::globalnet::{Echo, Scene, Stream};
+use trieste_tests::flow::{Stream, TcpEcho};
+use trieste_tests::globalnet::Scene;
 use trieste_tests::guard::root_test;
 use trieste_tests::wait::eventually;
 
@@ -38,7 +39,7 @@ fn what_is_translated_is_shown_traced_and_counted_before_and_after_a_restart() {
     let Some(_turn) = root_test(name) else { return };
     let mut scene = Scene::start(&[]).unwrap();
     let server = scene.west.worker.server.clone();
-    let echo = Echo::start(&server.netns, 0).unwrap();
+    let echo = TcpEcho::start(&server.netns, 0).unwrap();
     let to = SocketAddr::new(server.headless.ip(), echo.port());
     let stream = Stream::start(&scene.east.worker.plain.netns, to, 1 << 10).unwrap();
     stream.wait_on(SOON).unwrap();

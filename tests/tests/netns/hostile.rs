@@ -11,10 +11,11 @@ use std::time::Duration;
 use trieste_simulator::Random;
 use trieste_tests::capture::Capture;
 use trieste_tests::cluster::Cluster;
+use trieste_tests::flow::Flow;
 use trieste_tests::guard::root_test;
 use trieste_tests::pair::Pair;
 use trieste_tests::topology::Families;
-use trieste_tests::traffic::{self, Prober, Responder};
+use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -146,18 +147,17 @@ fn under_attack(pair: &Pair, attack: impl FnOnce(&UdpSocket)) {
             Ok(socket)
         })
         .unwrap();
-    let responder = Responder::start(pair.pod_namespace("west")).unwrap();
-    let to = SocketAddr::new(pair.pod("west").v4().unwrap(), responder.port());
     let gateway = pair.east.gateway().unwrap().id();
     let (before, memory) = (dropped(&pair.east), gateway.resident_bytes().unwrap());
-    let prober = Prober::start(pair.pod_namespace("east"), to, b"good traffic", INTERVAL).unwrap();
+    let to = (pair.pod_namespace("west"), pair.pod("west").v4().unwrap());
+    let flow = Flow::start(pair.pod_namespace("east"), to, b"good traffic", INTERVAL).unwrap();
 
     attack(&attacker);
     std::thread::sleep(Duration::from_millis(300));
-    let probes = prober.finish();
+    let seen = flow.finish();
 
-    assert!(probes.answered * 10 >= probes.sent * 9, "{probes:?}");
-    assert!(probes.longest_gap < Duration::from_secs(1), "{probes:?}");
+    assert!(seen.answered() * 10 >= seen.sent * 9, "{seen:?}");
+    assert!(seen.longest() < Duration::from_secs(1), "{seen:?}");
     let grown = gateway.resident_bytes().unwrap().saturating_sub(memory);
     assert!(grown < GROWTH_LIMIT_BYTES, "memory grew by {grown} bytes");
     wait_dropped(&pair.east, before + 1);

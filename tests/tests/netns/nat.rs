@@ -17,12 +17,13 @@ use trieste_control::natdiscovery::{Local, respond};
 use trieste_tests::broker;
 use trieste_tests::capture::{Capture, Frames};
 use trieste_tests::cluster::{Cluster, NAMESPACE, Settings, psk_base64};
+use trieste_tests::flow::Flow;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::nat::{Nat, Style, first_answer};
 use trieste_tests::peer::{KeyPair, Peer, PeerConfig};
 use trieste_tests::topology::{Families, Plan, Topology};
-use trieste_tests::traffic::{self, Prober, Responder};
+use trieste_tests::traffic::{self, Responder};
 use trieste_tests::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -161,11 +162,11 @@ fn what_was_found_is_used_at_once_after_a_restart_and_cables_follow_a_nat_that_m
     node.nft("delete table inet deaf").unwrap();
     bed.sees(&bed.west, "east", view("public", EAST_NAT, true));
 
-    let prober = bed.prober("west", "east");
+    let flow = bed.flow("west", "east");
     bed.east_nat.as_mut().unwrap().move_to(0, "172.31.1.201".parse().unwrap()).unwrap();
     bed.sees(&bed.west, "east", view("public", "172.31.1.201", true));
     bed.answers("west", "east");
-    let gap = prober.finish().longest_gap;
+    let gap = flow.finish().longest();
     eprintln!("the NAT has another address: {} ms without an answer", gap.as_millis());
     // A keepalive every ten seconds tells, if nothing else does.
     assert!(gap < Duration::from_secs(10) + SLACK, "{gap:?}");
@@ -231,7 +232,7 @@ fn a_peer_that_never_answers_gets_its_cable_and_a_path_that_fails_is_left_for_th
         published.elapsed().as_millis()
     );
 
-    let prober = bed.prober("east", "west");
+    let flow = bed.flow("east", "west");
     east_nat.part().unwrap();
     west_nat.part().unwrap();
     let cut = Instant::now();
@@ -243,8 +244,8 @@ fn a_peer_that_never_answers_gets_its_cable_and_a_path_that_fails_is_left_for_th
     .unwrap();
     bed.answers("east", "west");
     eprintln!("the private path is cut: healed by the public one after {} ms", cut.elapsed().as_millis());
-    let probes = prober.finish();
-    assert!(probes.longest_gap < Duration::from_secs(40) + SLACK, "{probes:?}");
+    let seen = flow.finish();
+    assert!(seen.longest() < Duration::from_secs(40) + SLACK, "{seen:?}");
     bed.expect([view("public", WEST_NAT, true), view("public", EAST_NAT, true)]);
 
     let left = Duration::from_secs(60).saturating_sub(published.elapsed());
@@ -339,9 +340,10 @@ impl Bed {
         first_answer(pod, self.target(to), TIMEOUT).unwrap();
     }
 
-    fn prober(&self, from: &str, to: &str) -> Prober {
-        let pod = &self.plan.cluster(from).pod(0).namespace;
-        Prober::start(pod, self.target(to), b"still there?", Duration::from_millis(20)).unwrap()
+    fn flow(&self, from: &str, to: &str) -> Flow {
+        let [from, to] = [from, to].map(|cluster| self.plan.cluster(cluster).pod(0));
+        let far = (&to.namespace, to.v4().unwrap());
+        Flow::start(&from.namespace, far, b"still there?", Duration::from_millis(20)).unwrap()
     }
 
     fn sees(&self, cluster: &Cluster, peer: &str, view: View) -> CableStatus {

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use trieste_tests::fault::Fault;
+use trieste_tests::flow::{Flow, FlowOutage};
 use trieste_tests::guard::root_test;
 use trieste_tests::pair::Pair;
 use trieste_tests::topology::Families;
-use trieste_tests::traffic::{self, Prober, Probes, Responder};
+use trieste_tests::traffic::{self, Responder};
 use trieste_tests::wait::eventually;
 
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -20,7 +21,7 @@ fn the_loss_of_the_broker_does_not_touch_traffic() {
     let pair = Pair::connected(Families::V4).unwrap();
     let (broker, away) = (pair.lab.directory().join("broker"), pair.lab.directory().join("away"));
 
-    let probes = probed(&pair, || {
+    let seen = probed(&pair, || {
         std::fs::rename(&broker, &away).unwrap();
         eventually("the loss to be noticed", Duration::from_secs(40), || {
             let link = pair.east.status()?.broker;
@@ -31,8 +32,8 @@ fn the_loss_of_the_broker_does_not_touch_traffic() {
         std::fs::rename(&away, &broker).unwrap();
     });
 
-    assert_eq!(probes.answered, probes.sent, "{probes:?}");
-    assert!(probes.longest_gap < Duration::from_millis(200), "{probes:?}");
+    assert_eq!(seen.lost, 0, "{seen:?}");
+    assert!(seen.longest() < Duration::from_millis(200), "{seen:?}");
     eventually("the broker to be back", Duration::from_secs(40), || {
         let link = pair.east.status()?.broker;
         anyhow::ensure!(link.error.is_none(), "{link:?}");
@@ -64,14 +65,14 @@ fn a_gateway_that_stands_still_goes_on_where_it_was() {
     let Some(_turn) = root_test("a_gateway_that_stands_still_goes_on_where_it_was") else { return };
     let pair = Pair::connected(Families::V4).unwrap();
 
-    let probes = probed(&pair, || {
+    let seen = probed(&pair, || {
         pair.west.gateway().unwrap().pause().unwrap();
         std::thread::sleep(Duration::from_millis(500));
         pair.west.gateway().unwrap().resume().unwrap();
     });
 
-    assert!(probes.longest_gap < Duration::from_millis(1000), "{probes:?}");
-    assert!(probes.answered * 100 >= probes.sent * 95, "{probes:?}");
+    assert!(seen.longest() < Duration::from_millis(1000), "{seen:?}");
+    assert!(seen.answered() * 100 >= seen.sent * 95, "{seen:?}");
 }
 
 #[test]
@@ -80,7 +81,7 @@ fn a_link_that_flaps_is_survived() {
     let pair = Pair::connected(Families::V4).unwrap();
     let node = &pair.west.node().namespace;
 
-    let probes = probed(&pair, || {
+    let seen = probed(&pair, || {
         let fault = Fault::link_down(node, "eth0").unwrap();
         std::thread::sleep(MOMENT);
         drop(fault);
@@ -90,7 +91,7 @@ fn a_link_that_flaps_is_survived() {
     });
 
     // Address resolution is retried after a second.
-    assert!(probes.longest_gap < Duration::from_secs(3), "{probes:?}");
+    assert!(seen.longest() < Duration::from_secs(3), "{seen:?}");
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn a_peer_that_moves_to_another_address_is_followed() {
     let pair = Pair::connected(Families::V4).unwrap();
     let node = &pair.west.node().namespace;
 
-    let probes = probed(&pair, || {
+    let seen = probed(&pair, || {
         node.ip("addr del 172.31.2.1/16 dev eth0\naddr add 172.31.2.77/16 dev eth0\n\
              route replace default via 172.31.255.254 dev eth0")
             .unwrap();
@@ -113,7 +114,7 @@ fn a_peer_that_moves_to_another_address_is_followed() {
         .unwrap();
     });
 
-    assert!(probes.longest_gap < Duration::from_secs(5), "{probes:?}");
+    assert!(seen.longest() < Duration::from_secs(5), "{seen:?}");
     eventually("the status to follow", Duration::from_secs(5), || {
         let outer = pair.east.status()?.connections[0].lane.outer_address;
         anyhow::ensure!(outer == Some("172.31.2.77:4500".parse()?), "{outer:?}");
@@ -142,12 +143,11 @@ fn tcp_survives_a_lossy_underlay() {
 }
 
 /// Probes from east to west while something happens, and a moment before and after.
-fn probed(pair: &Pair, happening: impl FnOnce()) -> Probes {
-    let responder = Responder::start(pair.pod_namespace("west")).unwrap();
-    let to = SocketAddr::new(pair.pod("west").v4().unwrap(), responder.port());
-    let prober = Prober::start(pair.pod_namespace("east"), to, b"are you there", INTERVAL).unwrap();
+fn probed(pair: &Pair, happening: impl FnOnce()) -> FlowOutage {
+    let to = (pair.pod_namespace("west"), pair.pod("west").v4().unwrap());
+    let flow = Flow::start(pair.pod_namespace("east"), to, b"are you there", INTERVAL).unwrap();
     std::thread::sleep(MOMENT);
     happening();
     std::thread::sleep(MOMENT);
-    prober.finish()
+    flow.finish()
 }

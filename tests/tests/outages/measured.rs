@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use trieste_tests::daemon::Daemon;
 use trieste_tests::fault::Fault;
+use trieste_tests::flow::{Conversations, Echo, FlowSpec, Outages, Probing};
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::strain::{Spikes, Stalls};
-use trieste_tests::outage::{Conversations, Echo, FlowSpec, Outages, Probing};
 use trieste_tests::topology::{Families, Plan, Topology};
 
 const PORT: u16 = 7777;

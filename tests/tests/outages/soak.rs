@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use trieste_tests::flow::Flow;
 use trieste_tests::guard::root_test;
 use trieste_tests::pair::Pair;
 use trieste_tests::process::ProcessId;
 use trieste_tests::topology::Families;
-use trieste_tests::traffic::{self, Prober, Responder};
+use trieste_tests::traffic::{self, Responder};
 
 /// How long, unless `TRIESTE_SOAK_SECONDS` says otherwise (`./dev test --nightly`: 300).
 const SECONDS: u64 = 90;
@@ -24,14 +25,15 @@ fn memory_stays_and_every_packet_is_accounted_for() {
     let responder = Responder::start(pair.pod_namespace("west")).unwrap();
     let targets: Vec<_> =
         pair.pod("west").ips().into_iter().map(|ip| SocketAddr::new(ip, responder.port())).collect();
-    let pod = pair.pod_namespace("east").clone();
+    let [pod, far] = ["east", "west"].map(|cluster| pair.pod_namespace(cluster).clone());
     let gateway = pair.east.gateway().unwrap().id();
     let (is_over, transfers, mut samples) = (AtomicBool::new(false), AtomicU64::new(0), Vec::new());
 
     std::thread::scope(|scope| {
-        let probers =
-            targets.iter().map(|to| Prober::start(&pod, *to, &[7; 1200], Duration::from_millis(2)).unwrap());
-        let probers: Vec<_> = probers.collect();
+        let flow = |to: &SocketAddr| {
+            Flow::start(&pod, (&far, to.ip()), &[7; 1200], Duration::from_millis(2)).unwrap()
+        };
+        let flows: Vec<_> = targets.iter().map(flow).collect();
         for target in &targets {
             scope.spawn(|| {
                 let bytes = vec![1; 4 << 20];
@@ -44,9 +46,9 @@ fn memory_stays_and_every_packet_is_accounted_for() {
         }
         samples = live(&mut pair, gateway, duration());
         is_over.store(true, Ordering::Relaxed);
-        for prober in probers {
-            let probes = prober.finish();
-            assert!(probes.answered > probes.sent / 3, "{probes:?}");
+        for flow in flows {
+            let seen = flow.finish();
+            assert!(seen.answered() > seen.sent / 3, "{seen:?}");
         }
     });
 

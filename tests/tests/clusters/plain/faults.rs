@@ -9,9 +9,11 @@
 
 use std::time::{Duration, Instant};
 
-use trieste_tests::clusters::{Cluster, MEMBER, Node, Pod, PodFlow, PodShape, Witness, seen_within, worst};
+use anyhow::Context;
+use trieste_tests::clusters::{
+    Cluster, Cost, MEMBER, Node, Pod, PodFlow, PodShape, Witness, seen_within, worst,
+};
 use trieste_tests::guard;
-use trieste_tests::kubernetes::Cost;
 
 use super::on_each;
 use crate::shared::{PLAIN, SOON, Two, in_parallel, lease, node};

@@ -7,7 +7,7 @@ use trieste_control::admin::BrokerLink;
 use trieste_control::api::Object;
 use trieste_control::store::{DirStore, Store as _};
 use trieste_tests::cluster::BROKER_NAMESPACE;
-use trieste_tests::outage::Probing;
+use trieste_tests::flow::Probing;
 use trieste_tests::guard::root_test;
 use trieste_tests::wait::eventually;
 

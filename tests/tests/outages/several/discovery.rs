@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use trieste_control::admin::CableStatus;
 use trieste_tests::cluster::Settings;
+use trieste_tests::flow::Probing;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::nat::{Nat, Style};
-use trieste_tests::outage::Probing;
 use trieste_tests::wait::eventually;
 
 use super::{Bed, INTERVAL, topology};

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use trieste_tests::flow::{FlowOutage, Probing};
 use trieste_tests::guard::root_test;
 use trieste_tests::mesh::scenario::Scenario;
 use trieste_tests::mesh::strain::{Spikes, Stalls};
-use trieste_tests::outage::{FlowOutage, Probing};
 
 use super::{Bed, INTERVAL, TRIES, WAIT, watch_waits};
 

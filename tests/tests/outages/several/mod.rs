@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use trieste_tests::daemon::Daemon;
-use trieste_tests::outage::{Conversations, Echo, FlowSpec};
+use trieste_tests::flow::{Conversations, Echo, FlowSpec};
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::mesh::carriers::Carriers;

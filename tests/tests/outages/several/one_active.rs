@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use trieste_control::api::HaStatus;
 use trieste_tests::cluster::BROKER_NAMESPACE;
-use trieste_tests::outage::{Outages, Probing};
+use trieste_tests::flow::{Outages, Probing};
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;

@@ -3,12 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use trieste_tests::flow::{Conversations, Echo, FlowOutage, FlowSpec};
 use trieste_tests::globalnet::Objects;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::mesh::scenario::{Scenario, Target};
-use trieste_tests::outage::{Conversations, Echo, FlowOutage, FlowSpec};
 use trieste_tests::topology::Topology;
 use trieste_tests::wait::eventually;
 

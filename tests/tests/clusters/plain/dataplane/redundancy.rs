@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 use trieste_tests::clusters::{MEMBER, Node};
+use trieste_tests::flow::Flow;
 use trieste_tests::table::Table;
-use trieste_tests::traffic::Prober;
 use trieste_tests::wait::eventually;
 
 use super::{connected, gateways, is_active};
@@ -45,17 +45,18 @@ pub(crate) fn run(sides: &[Side<'_>; 2], table: &Table) {
 /// Does something while a pod of east asks one of west all the time; afterwards everything has to work at once.
 fn measured(sides: &[Side<'_>; 2], work: &dyn Fn() -> anyhow::Result<()>) -> anyhow::Result<String> {
     let (client, server) = (&sides[0].on_worker, &sides[1].on_worker);
-    let prober = Prober::start(client.pod.netns(), server.pod.responders()[0], b"are you there?", PACE)?;
+    let flow = Flow::start(client.pod.netns(), (server.pod.netns(), server.pod.addresses[0]), &[], PACE)?;
     let result = work();
-    let probes = prober.finish();
+    let seen = flow.finish();
     result?;
     for (from, to) in [(client, server), (server, client)] {
         works(from, to).context("afterwards")?;
     }
-    let lost = probes.sent.saturating_sub(probes.answered);
     Ok(format!(
-        "{lost} of {} probes without answer, at most {:.2?} between answers",
-        probes.sent, probes.longest_gap
+        "{} of {} datagrams without answer, at most {:.2?} between answers",
+        seen.lost,
+        seen.sent,
+        seen.longest()
     ))
 }
 

@@ -16,17 +16,19 @@ const TICK: Duration = Duration::from_millis(100);
 /// Echoes UDP in a namespace, on one port of all addresses, until it is dropped.
 #[derive(Debug)]
 pub struct Echo {
+    port: u16,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Echo {
-    /// Starts on this port.
+    /// Starts on this port; 0 lets the kernel choose.
     ///
     /// # Errors
     /// If the port is taken.
     pub fn start(at: &Namespace, port: u16) -> anyhow::Result<Self> {
         let socket = at.enter(|| UdpSocket::bind(("::", port)).context("a UDP socket"))?;
+        let port = socket.local_addr()?.port();
         super::make_room(&socket)?;
         socket.set_read_timeout(Some(TICK))?;
         let is_over = Arc::new(AtomicBool::new(false));
@@ -40,7 +42,12 @@ impl Echo {
                 let _ = socket.send_to(&datagram[..count], peer);
             }
         });
-        Ok(Self { is_over, thread: Some(thread) })
+        Ok(Self { port, is_over, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 }
 

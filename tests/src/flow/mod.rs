@@ -1,18 +1,21 @@
-//! Measures outages: many flows of UDP datagrams, one a millisecond each, echoed by the far pod. Every datagram has a
-//! number, so that each flow's silences, losses, duplicates and changes of order are known; and TCP connections that talk
-//! all the time say whether they survived.
+//! Flows between pods, and what they lose. UDP datagrams in any number of flows, each with a number and echoed by the far
+//! pod, so that each flow's silences, losses, duplicates and changes of order are known; and TCP connections that say
+//! whether they survived.
 //!
-//! * [`Echo`] answers in a pod, [`Probing`] asks from any number of pods, [`Outages`] is what came of it.
-//! * [`Conversations`] are the TCP connections.
+//! * [`Echo`] answers in a pod, [`Probing`] asks from any number of pods, [`Outages`] is what came of it. What is still on
+//!   its way is waited for before anything is judged. [`Flow`] is a single one.
+//! * [`Stream`] is a TCP connection to a [`TcpEcho`], [`Conversations`] are some that ask small questions.
+//! * [`losses`] says what the kernel itself has lost, for when a claim fails.
 //!
 //! Both ends are on this machine and share its clock. The thread that asks and those that answer go before everybody else's
 //! where the kernel lets them: what they measure is the path, not their own turn. How long the asking thread did not get
 //! its turn all the same is part of the result.
 
 mod echo;
+pub(crate) mod losses;
 mod probing;
 mod record;
-mod talk;
+mod stream;
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -23,8 +26,8 @@ use serde::Serialize;
 use crate::command::Run;
 
 pub use echo::Echo;
-pub use probing::{FlowSpec, Probing};
-pub use talk::{Conversations, Talk};
+pub use probing::{Flow, FlowSpec, Mark, Probing};
+pub use stream::{Conversations, Stream, Talk, TcpEcho};
 
 /// How often each flow asks.
 pub const INTERVAL: Duration = Duration::from_millis(1);
@@ -51,6 +54,9 @@ pub struct FlowOutage {
     pub sent: u32,
     /// How many of them were never answered.
     pub lost: u32,
+    /// How many came a second after they were sent, or later.
+    #[serde(skip)]
+    pub late: u32,
     /// Answers that came twice.
     pub duplicates: u32,
     /// Answers that came after a later one's.
@@ -59,6 +65,18 @@ pub struct FlowOutage {
     pub longest_us: u32,
     /// Every silence of more than [`SILENCE`], at most a hundred.
     pub silences: Vec<Silence>,
+}
+
+impl FlowOutage {
+    /// How many datagrams were answered.
+    pub fn answered(&self) -> u32 {
+        self.sent - self.lost
+    }
+
+    /// The longest time between two answers.
+    pub fn longest(&self) -> Duration {
+        Duration::from_micros(self.longest_us.into())
+    }
 }
 
 /// A time without an answer.
@@ -78,8 +96,7 @@ impl Outages {
 
     /// The longest time without an answer of any flow.
     pub fn longest(&self) -> Duration {
-        let longest = self.flows.iter().map(|flow| flow.longest_us).max().unwrap_or_default();
-        Duration::from_micros(longest.into())
+        self.flows.iter().map(FlowOutage::longest).max().unwrap_or_default()
     }
 
     /// One line for people.

@@ -4,6 +4,8 @@ use super::{FlowOutage, SILENCE, Silence};
 
 /// Most silences that are listed.
 const MAX_SILENCES: usize = 100;
+/// What comes after that is late, in microseconds.
+const LATE_US: u32 = 1_000_000;
 
 /// When each of a flow's datagrams was answered. Datagrams are numbered by the prober's ticks, from 0.
 #[derive(Debug, Default)]
@@ -37,6 +39,11 @@ impl Record {
         }
     }
 
+    /// Whether a datagram of this number or of a later one is answered.
+    pub(super) fn has_answer_since(&self, number: usize) -> bool {
+        self.newest.is_some_and(|newest| newest as usize >= number)
+    }
+
     /// What became of the datagrams from number `mark` on, each sent at its entry of `sent_us`.
     pub(super) fn judge(&self, name: &str, port: u16, sent_us: &[u32], mark: usize) -> FlowOutage {
         let answer = |index: usize| self.answered.get(index).copied().and_then(|at| at.checked_sub(1));
@@ -56,12 +63,15 @@ impl Record {
             before = before.max(at);
         }
         let since = |numbers: &[u32]| numbers.iter().filter(|number| **number as usize >= mark).count();
+        let is_late =
+            |index: &usize| answer(*index).is_some_and(|at| at.saturating_sub(sent_us[*index]) >= LATE_US);
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         FlowOutage {
             name: name.to_owned(),
             port,
             sent: count(numbers.len()),
             lost: count(numbers.len() - heard.len()),
+            late: count(numbers.filter(is_late).count()),
             duplicates: count(since(&self.twice)),
             reordered: count(since(&self.late)),
             longest_us: longest,
@@ -138,6 +148,10 @@ mod tests {
 
         let outage = record.judge("a", 7, &sent, 10);
 
-        assert_eq!((outage.lost, outage.longest_us), (0, 50 * MS));
+        assert_eq!((outage.lost, outage.late, outage.longest_us), (0, 0, 50 * MS));
+        record = Record::default();
+        record.answer(0, 0, sent.len());
+        record.answer(1, MS + LATE_US, sent.len());
+        assert_eq!(record.judge("a", 7, &sent, 0).late, 1);
     }
 }
