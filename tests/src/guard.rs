@@ -7,7 +7,7 @@ use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
@@ -68,7 +68,12 @@ pub fn is_alone() -> bool {
 pub fn skip(name: &str, why: &str) {
     let line = format!("{name}: {why}\n");
     eprint!("skipped: {line}");
-    if let Some(path) = std::env::var_os("TRIESTE_SKIPPED")
+    append("TRIESTE_SKIPPED", &line);
+}
+
+/// Adds a line to the file that a variable names, if it does: `./dev test` reads them at its end.
+fn append(variable: &str, line: &str) {
+    if let Some(path) = std::env::var_os(variable)
         && let Ok(mut file) = File::options().append(true).create(true).open(path)
     {
         let _ = file.write_all(line.as_bytes());
@@ -86,7 +91,10 @@ fn turn(name: &str, weight: usize) -> Option<Turn> {
         return None;
     }
     let capacity = capacity(|name| std::env::var(name).ok()).expect("the number of places can be read");
-    Some(take(Path::new(FOLDER), capacity, weight).expect("a turn can be waited for"))
+    let start = Instant::now();
+    let turn = take(Path::new(FOLDER), capacity, weight).expect("a turn can be waited for");
+    append("TRIESTE_TURN_LOG", &format!("{name} {:.1}\n", start.elapsed().as_secs_f64()));
+    Some(turn)
 }
 
 fn capacity(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<usize> {

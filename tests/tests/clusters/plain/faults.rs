@@ -9,7 +9,6 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use trieste_tests::clusters::{
     Cluster, Cost, MEMBER, Node, Pod, PodFlow, PodShape, Witness, seen_within, worst,
 };
