@@ -145,7 +145,6 @@ fn a_cut_watch_resumes_and_a_silent_one_is_noticed() {
         let event = next(&mut events).await;
         eprintln!("noticed after {:?}: {event:?}", start.elapsed());
         assert!(matches!(event, StoreEvent::Unavailable(_)), "{event:?}");
-        assert!(start.elapsed() < Duration::from_secs(40));
 
         faults.set(Mode::Refuse).unwrap();
         faults.cut();
@@ -203,8 +202,9 @@ fn a_brokers_token_and_authority_are_read_again() {
     let write = |server: &ApiServer, secret| {
         let token = server.token(BROKER_NAMESPACE, &account, Some(secret)).unwrap();
         server.write_credentials(&directory, BROKER_NAMESPACE, &token).unwrap();
+        token
     };
-    write(&server, "first");
+    let first = KubeStore::new(broker(&faults, Some(write(&server, "first")), &server.ca_file()));
     let settings =
         ServerSettings { server: faults.server(), system_roots: true, ..ServerSettings::default() };
     let store = KubeStore::new(Access::server(settings.with_secret_dir(&directory)).unwrap());
@@ -213,22 +213,27 @@ fn a_brokers_token_and_authority_are_read_again() {
         store.create(conformance::sample(BROKER_NAMESPACE, "east")).await.unwrap();
         write(&server, "second");
         server.delete_secret(BROKER_NAMESPACE, "first").unwrap();
-        let lists = async || {
-            let end = Instant::now() + Duration::from_secs(15);
-            while Instant::now() < end {
+        // The server believes a token for a while after its end.
+        let the_first_to_die = async {
+            while first.list(Kind::Cluster, BROKER_NAMESPACE).await.is_ok() {
                 store.list(Kind::Cluster, BROKER_NAMESPACE).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(500)).await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
-        lists().await;
+        tokio::time::timeout(PATIENCE, the_first_to_die).await.expect("the first token to die");
+        store.list(Kind::Cluster, BROKER_NAMESPACE).await.unwrap();
 
         server.replace_authority().unwrap();
         faults.cut();
         let untrusted = store.list(Kind::Cluster, BROKER_NAMESPACE).await.unwrap_err();
         assert!(untrusted.to_string().contains("not from an authority that we trust"), "{untrusted}");
         write(&server, "second");
-        tokio::time::sleep(Duration::from_millis(1100)).await;
-        store.list(Kind::Cluster, BROKER_NAMESPACE).await.unwrap();
+        let the_authority_to_be_read = async {
+            while store.list(Kind::Cluster, BROKER_NAMESPACE).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, the_authority_to_be_read).await.expect("the new authority to be read");
     });
 }
 
