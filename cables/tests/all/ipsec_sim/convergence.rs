@@ -70,9 +70,8 @@ fn assert_quiet(world: &mut World) {
     const QUIET: u64 = 100;
     let before = (world.checker.ike_messages, world.sas());
     world.run(Duration::from_secs(QUIET));
-    if let Err(what) = world.is_settled() {
-        panic!("it was settled, and is not any more: {what}\n{}", world.story());
-    }
+    // A sign of life may be under way.
+    world.settle(Duration::from_secs(1));
     let shortest =
         world.gateways.iter().map(|gateway| gateway.recipe.config.dpd_interval.as_secs()).min().unwrap();
     let ikes: usize = world.ends().into_iter().map(|ends| world.shape.ikes(ends, world.gateways.len())).sum();

@@ -42,11 +42,6 @@ impl World {
         }
     }
 
-    /// Whether all is as it is to be.
-    pub(crate) fn is_settled(&self) -> Result<(), String> {
-        self.ends().into_iter().try_for_each(|ends| self.has_settled(ends))
-    }
-
     /// Whether all is as it is to be between two gateways.
     fn has_settled(&self, (a, b): (usize, usize)) -> Result<(), String> {
         for (from, to) in [(a, b), (b, a)] {
