@@ -2,7 +2,7 @@
 //!
 //! * `TRIESTE_SIM_SEEDS=10000`: so many schedules of each simulation instead of 1,000; one that costs more runs its share.
 //! * `TRIESTE_SIM_SEED=17`: this one alone (with `TRIESTE_SIM_SEEDS`: so many from this one on).
-//! * `TRIESTE_SIM_BASE=TEXT`: where seeds start. `./dev` sets it to the commit, so that each commit tries others and is
+//! * `TRIESTE_SIM_BASE=TEXT`: where seeds start. `./dev test --nightly` sets it to the commit, so that each night tries others and is
 //!   repeatable; without it they start at 0.
 //! * `TRIESTE_SIM_TRACE=1`: a simulation that can tells its story.
 
