@@ -15,7 +15,6 @@ mod objects;
 pub mod proxy;
 mod scene;
 
-pub use crate::flow::{Stream, TcpEcho as Echo};
 pub use flow::{Actors, Client, Flow, SIZES, Server, Site, hairpins, list, rows};
 pub use objects::{EGRESS, Objects, allocated, egress};
 pub use scene::Scene;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 use trieste_tests::clusters::Node;
-use trieste_tests::globalnet::{Echo, Site, Stream};
+use trieste_tests::flow::{Stream, TcpEcho};
+use trieste_tests::globalnet::Site;
 use trieste_tests::netns::Namespace;
 use trieste_tests::table::Table;
 
@@ -31,7 +32,7 @@ pub(crate) fn of_services(two: &Two, sides: &[Side<'_>; 2], table: &Table) {
         "spec": {"selector": {"app": server.name}, "ports": [{"port": ECHO_PORT}]}});
     let made = west.cluster.client().apply(&service).unwrap();
     let ip: IpAddr = made["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
-    let _echo = Echo::start(server.netns(), ECHO_PORT).unwrap();
+    let _echo = TcpEcho::start(server.netns(), ECHO_PORT).unwrap();
     let to = SocketAddr::new(ip, ECHO_PORT);
     for (id, node) in [("west", west.cluster.node(3)), ("east", east.cluster.node(3))] {
         table.row(id, "connections to a service, gateway's node lost", || {
@@ -43,7 +44,7 @@ pub(crate) fn of_services(two: &Two, sides: &[Side<'_>; 2], table: &Table) {
 /// Connections that are translated at both ends, while a gateway of each cluster dies.
 pub(crate) fn of_translations(two: &Two, east: &Site, west: &Site, table: &Table) {
     let server = &west.worker.server;
-    let _echo = Echo::start(&server.netns, ECHO_PORT).unwrap();
+    let _echo = TcpEcho::start(&server.netns, ECHO_PORT).unwrap();
     let to = SocketAddr::new(server.headless.ip(), ECHO_PORT);
     for cluster in two.set.clusters.all() {
         table.row(cluster.name(), "translated connections, gateway's node lost", || {
