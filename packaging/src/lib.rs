@@ -41,7 +41,7 @@ pub use reference::Reference;
 /// What to build.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Directory with our programs, such as `target/release`.
+    /// Directory with our programs, such as `target/dist`.
     pub binaries: PathBuf,
     /// The file to write. What is kept for the next time lies beside it.
     pub output: PathBuf,
@@ -59,7 +59,7 @@ impl Options {
     /// A release: stripped, compressed, with all licences.
     pub fn release(workspace: &Path, output: &Path, reference: Reference) -> Self {
         Self {
-            binaries: workspace.join("target/release"),
+            binaries: workspace.join("target/dist"),
             output: output.to_owned(),
             reference,
             strip: true,

@@ -13,7 +13,7 @@ use trieste_packaging::{Built, Compression, Options, Reference, build};
 #[command(name = "trieste-image", version)]
 struct Args {
     /// Directory with our programs
-    #[arg(long, value_name = "DIRECTORY", default_value = "target/release")]
+    #[arg(long, value_name = "DIRECTORY", default_value = "target/dist")]
     binaries: PathBuf,
     /// The file to write [default: target/image/trieste-VERSION.tar]
     #[arg(long, value_name = "FILE")]

@@ -11,7 +11,7 @@ up() {
     driver=${TRIESTE_DRIVER:-wireguard}
     broker=$(dirname "$PEER_STATE")/broker-$driver
     mkdir -p "$broker"
-    programs=${TRIESTE_BIN:-$(dirname "$0")/../../target/release}
+    programs=${TRIESTE_BIN:-$(dirname "$0")/../../target/dist}
     # shellcheck disable=SC2086 # the program may be followed by a subcommand, and there may be no flags
     daemon gateway "$programs/"${TRIESTE_PROGRAM:-trieste-gateway} \
         --cluster-id "$(echo "c-$PEER_LOCAL" | tr '.:' '--')" --cluster-cidrs "$(own_subnets)" --hostname "$PEER_IF" \
