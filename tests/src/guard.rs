@@ -1,6 +1,6 @@
 //! Who may run a test that needs root, and when.
 //!
-//! The machine has as many places as [`JOBS`] says, each a lock on a file. A test takes as many as it weighs, all or
+//! The machine has as many places as `TRIESTE_LAB_JOBS` says, each a lock on a file. A test takes as many as it weighs, all or
 //! none: while it gathers them it holds the queue's lock, so that nobody overtakes it and no two wait for each other.
 
 use std::fs::{File, TryLockError};

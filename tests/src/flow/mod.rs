@@ -5,7 +5,7 @@
 //! * [`Echo`] answers in a pod, [`Probing`] asks from any number of pods, [`Outages`] is what came of it. What is still on
 //!   its way is waited for before anything is judged. [`Flow`] is a single one.
 //! * [`Stream`] is a TCP connection to a [`TcpEcho`], [`Conversations`] are some that ask small questions.
-//! * [`losses`] says what the kernel itself has lost, for when a claim fails.
+//! * `losses.rs` says what the kernel itself has lost, for when a claim fails.
 //!
 //! Both ends are on this machine and share its clock. The thread that asks and those that answer go before everybody else's
 //! where the kernel lets them: what they measure is the path, not their own turn. How long the asking thread did not get
