@@ -95,9 +95,10 @@ list_programs() {
     programs_of "$@" >>"$list" || die "" "The tests do not build: the compiler's own message is above."
 }
 
+# build_every_test — all of them, and with them the programs that they start.
 build_every_test() {
-    build_programs
-    step "building the tests"
+    peers_begin
+    step "building programs and tests"
     list_programs "$scratch/every" test --workspace --locked --timings
     step "building the simulation"
     cp Cargo.lock tests/sim/Cargo.lock

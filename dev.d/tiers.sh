@@ -59,7 +59,7 @@ machine_tier() {
         [ "$name" != clusters ] || threads=1
         program "$name" "--test-threads=$threads" "$@" &
         # Whole clusters take longest: the others take what those leave.
-        sleep 0.5
+        [ "$name" != clusters ] || sleep 2
     done
     wait
     again
