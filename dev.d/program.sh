@@ -1,15 +1,20 @@
 #!/bin/sh
 # program.sh NAME PROGRAM FOLDER [ARGUMENT...]: runs one test program as cargo would, in its package's folder, and prints
-# what it said when it is over, so that programs side by side do not mix. Into $scratch go: log.NAME, and failed.NAME if
-# it failed. Every test's line ends with its time, an option of the harness that is on trial: hence the variable.
+# what it said when it is over, so that programs side by side do not mix. Into $scratch go: log.NAME, failed.NAME if
+# it failed, and pid.NAME while it runs. Every test's line ends with its time, an option of the harness that is on trial:
+# hence the variable.
 set -u
 name=$1 program=$2
 cd "$3" || exit 1
 shift 3
 log=${scratch:?}/log.$name
 before=$(date +%s%3N)
-CARGO_MANIFEST_DIR=$PWD RUSTC_BOOTSTRAP=1 "$program" -Z unstable-options --report-time "$@" >"$log" 2>&1 </dev/null
+CARGO_MANIFEST_DIR=$PWD RUSTC_BOOTSTRAP=1 "$program" -Z unstable-options --report-time "$@" >"$log" 2>&1 </dev/null &
+child=$!
+echo "$child" >"$scratch/pid.$name"
+wait "$child"
 status=$?
+rm -f "$scratch/pid.$name"
 [ "$status" -eq 0 ] || echo "exit status $status" >"$scratch/failed.$name"
 {
     printf '\n-- %s (%s ms)\n' "$name" $(($(date +%s%3N) - before))

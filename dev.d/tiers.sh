@@ -21,6 +21,13 @@ program() {
     sh dev.d/program.sh "$name" $found "$@"
 }
 
+# end_programs — what still runs when ./dev is interrupted: each removes what it has made.
+end_programs() {
+    for running in "$scratch"/pid.*; do
+        [ ! -e "$running" ] || kill "$(cat "$running")" 2>/dev/null || :
+    done
+}
+
 # has PROGRAM… — whether one of them is to be run.
 has() {
     for name; do

@@ -101,10 +101,13 @@ impl Follower {
                     {
                         return event;
                     }
+                    // A runtime that ends lets no request begin: each fails at once, before it could wait for its pace.
+                    tokio::task::yield_now().await;
                     continue;
                 }
                 None => {
                     pace = self.drop_events();
+                    tokio::task::yield_now().await;
                     continue;
                 }
             };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use trieste_tests::clusters::RESPONDER_PORT;
 use trieste_tests::globalnet::Site;
+use trieste_tests::guard;
 use trieste_tests::mesh::carriers::{Carriers, Protocol, Way};
 use trieste_tests::netns::Namespace;
 use trieste_tests::table::Table;
@@ -110,7 +111,8 @@ impl Caller<'_> {
             }
             let seen = carriers.ways_known_as(protocol, from, |port| known_as.get(&port).copied())?;
             let seen: BTreeSet<Way> = seen.into_values().collect();
-            if seen.len() == ways {
+            // Where other tests hold gateways up, a path may be left meanwhile: that is one way more.
+            if seen.len() == ways || seen.len() > ways && !guard::is_alone() {
                 return Ok(known_as.len());
             }
             let is_possible = seen.len() < ways && known_as.len() < MOST;

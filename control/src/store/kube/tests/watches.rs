@@ -1,5 +1,6 @@
 //! Following objects while the server forgets, fails, ends watches, and falls silent.
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
@@ -202,6 +203,27 @@ async fn a_watch_of_one_asks_for_one() {
     let impossible = store.list_watch(Kind::Cluster, "../x").next().await.unwrap();
     assert!(matches!(impossible, StoreEvent::Unavailable(_)), "{impossible:?}");
     assert_eq!(log.all().len(), 2);
+}
+
+#[test]
+fn a_runtime_that_ends_is_not_held_up() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let handle = runtime.handle().clone();
+    let (store, _log) = handle.block_on(async { store(|_| list("1", &[])) });
+    drop(runtime);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // Nothing is spawned any more, so every request fails before it begins.
+        let _ended = handle.enter();
+        let mut events = store.list_watch(Kind::Cluster, "ns");
+        let mut context = Context::from_waker(Waker::noop());
+        let polls: Vec<_> = (0..10).map(|_| events.poll_next_unpin(&mut context)).collect();
+        tell.send(format!("{polls:?}")).unwrap();
+    });
+
+    let polls = told.recv_timeout(Duration::from_secs(20)).expect("a poll ends");
+
+    assert!(polls.contains("Pending"), "{polls}");
 }
 
 async fn listed(events: &mut (impl Stream<Item = StoreEvent> + Unpin)) -> Vec<String> {
