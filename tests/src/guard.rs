@@ -15,8 +15,8 @@ use crate::interrupt;
 
 /// Where the locks are: memory, shared by all processes of the machine.
 const FOLDER: &str = "/run";
-/// How many places there are: one, unless this says more. `./dev test` says two for every core,
-/// since such a test waits as much as it works.
+/// How many places there are: one, unless this says more. `./dev test` says three for every core,
+/// since such a test waits more than it works.
 const JOBS: &str = "TRIESTE_LAB_JOBS";
 /// The former name of [`JOBS`].
 const FORMER_JOBS: &str = "TRIESTE_TURNS";

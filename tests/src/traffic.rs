@@ -13,6 +13,7 @@ use anyhow::Context;
 
 use crate::daemon::Daemon;
 use crate::flow::losses;
+use crate::guard;
 use crate::lab::Lab;
 use crate::netns::Namespace;
 use crate::wait::eventually;
@@ -73,7 +74,7 @@ fn ping_told(from: &Namespace, to: IpAddr, count: u32, words: &[&str]) -> anyhow
 /// each way, as the answer to it is the path's MTU, of which nodes tell little at once.
 ///
 /// # Errors
-/// If an answer is missing.
+/// If an answer is missing; more than one, where other tests run beside this one.
 pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<Ping> {
     let size = bytes.to_string();
     for _ in 0..5 {
@@ -86,8 +87,10 @@ pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<
     // one that is missing leaves a gap in their numbers.
     let told = ping_told(from, to, SIZED, &["-i", "0.05", "-w", SIZED_DEADLINE, "-s", &size])?;
     let ping = first_of(&told, SIZED).with_context(|| format!("ping {to}: {told}"))?;
+    // That packets of this size arrive is a fact anywhere; that none is lost is judged where nothing else runs.
+    let wanted = if guard::is_alone() { SIZED } else { SIZED - 1 };
     anyhow::ensure!(
-        ping.received == SIZED,
+        ping.received >= wanted,
         "ping to {to} with {bytes} bytes: {} of the first {SIZED} answered:\n{told}\n{} packets of anybody were dropped \
          meanwhile as a processor's queue was full, and where ping ran: {:?}",
         ping.received,

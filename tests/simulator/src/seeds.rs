@@ -2,8 +2,8 @@
 //!
 //! * `TRIESTE_SIM_SEEDS=10000`: so many schedules of each simulation instead of 1,000; one that costs more runs its share.
 //! * `TRIESTE_SIM_SEED=17`: this one alone (with `TRIESTE_SIM_SEEDS`: so many from this one on).
-//! * `TRIESTE_SIM_BASE=TEXT`: where seeds start. `./dev test --nightly` sets it to the commit, so that each night tries others and is
-//!   repeatable; without it they start at 0.
+//! * `TRIESTE_SIM_BASE=TEXT`: where seeds start. `./dev test --nightly` sets it to the commit, so that every night tries
+//!   others and is repeatable; without it they start at 0, and a run that fails has found what the change did.
 //! * `TRIESTE_SIM_TRACE=1`: a simulation that can tells its story.
 
 use std::sync::atomic::{AtomicU64, Ordering};
