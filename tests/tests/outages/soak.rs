@@ -58,7 +58,9 @@ fn memory_stays_and_every_packet_is_accounted_for() {
         "{transfers:?} transfers; memory {:?} bytes, growing {growth:.0} bytes a minute",
         samples.last()
     );
-    assert!(growth < f64::from(1 << 20), "memory grows by {growth:.0} bytes a minute: {samples:?}");
+    // Queues and caches reach their size in the first two minutes; a short soak sees little else.
+    let limit = if duration() < Duration::from_secs(300) { 4 << 20 } else { 1 << 20 };
+    assert!(growth < f64::from(limit), "memory grows by {growth:.0} bytes a minute: {samples:?}");
     pair.west.wait_handshakes(1, Duration::from_secs(20)).unwrap();
     let status = pair.east.wait_handshakes(1, Duration::from_secs(20)).unwrap();
     assert!(status.conservation.holds(), "{:?}", status.conservation);
