@@ -5,6 +5,9 @@
 # named by compiler, lock file and profiles, and a checkout without a target folder begins with a copy. It is a copy, and
 # without our own crates, since Cargo takes a crate of two checkouts for the same and would build one over the other.
 
+# What is shipped, by one profile; the bench measures that, from the same selection of features.
+shipped="-p trieste-gateway -p trieste-routeagent -p trieste-cli -p trieste-packaging"
+
 # cargo_settings — for every cargo that ./dev starts; `./dev cargo …` has the same.
 cargo_settings() {
     CARGO_TARGET_DIR=$PWD/target # tests/sim is a workspace of its own
@@ -44,10 +47,10 @@ simulation() {
     cargo "$verb_of_cargo" --manifest-path tests/sim/Cargo.toml "$@"
 }
 
-# programs_of ARGUMENT… — builds tests and lists them: name, program, folder. A package's unit tests are called
-# FOLDER.lib or FOLDER.PROGRAM, its integration tests by their name.
+# programs_of COMMAND… — has cargo, or simulation, build tests and lists them: name, program, folder. A package's unit tests
+# are called FOLDER.lib or FOLDER.PROGRAM, its integration tests by their name.
 programs_of() {
-    cargo "$@" --no-run --message-format=json-render-diagnostics >"$scratch/artifacts" || return 1
+    "$@" --no-run --message-format=json-render-diagnostics >"$scratch/artifacts" || return 1
     sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml","target":{"kind":\["\([a-z]*\)"\].*"name":"\([^"]*\)","src_path".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\2 \3 \4 \1/p' \
         "$scratch/artifacts" | while read -r kind name program folder; do
         crate=$(echo "${folder#"$PWD"/}" | tr / -)

@@ -26,8 +26,8 @@ boringtun() {
     ! is_built boringtun-cli "$boringtun_version" || return 0
     say "building boringtun-cli $boringtun_version"
     # A folder of its own: it is built once, and its features are not ours.
-    (unset CARGO_BUILD_BUILD_DIR && nice cargo install boringtun-cli --version "$boringtun_version" --locked --force --quiet \
-        --root "$TRIESTE_PEERS" --target-dir "$TRIESTE_PEERS/target" </dev/null) || return 1
+    nice cargo install boringtun-cli --version "$boringtun_version" --locked --force --quiet \
+        --root "$TRIESTE_PEERS" --target-dir "$TRIESTE_PEERS/target" </dev/null || return 1
     rm -rf "$TRIESTE_PEERS/target"
     say "$boringtun_version" >"$TRIESTE_PEERS/boringtun-cli.version"
 }

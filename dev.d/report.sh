@@ -20,15 +20,15 @@ slowest() {
     printf '\n== the slowest tests: seconds of work, seconds of waiting for a turn\n'
     for log in "$scratch"/log.*; do
         sed -n "s/^test \([^ ]*\) .*<\([0-9.]*\)s>\$/\2 ${log##*/log.} \1/p" "$log"
-    done | awk 'NR == FNR { waited[$1] += $2; next }
+    done | awk 'FILENAME == ARGV[1] { waited[$1] += $2; next }
                 { own = $3; sub(/.*::/, "", own); w = waited[own] + 0; printf "%8.1f %8.1f   %s %s\n", $1 - w, w, $2, $3 }' \
         "$scratch/turns" - | sort -rn | head -n 20
 }
 
-# compiled — the crates that took longest to compile, from what cargo --timings wrote.
+# compiled — the crates that took longest to compile, from what cargo --timings wrote in this run.
 compiled() {
     timings=target/cargo-timings/cargo-timing.html
-    [ -e "$timings" ] || return 0
+    [ -n "$(find "$timings" -newer "$scratch/missing" 2>/dev/null)" ] || return 0
     printf '\n== compiling, by crate: seconds\n'
     awk '/^const UNIT_DATA/ { on = 1 }
          /^\];/ { on = 0 }

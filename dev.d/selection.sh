@@ -2,9 +2,9 @@
 # Which test programs a run is about: all, those that a name is in, those that a change concerns. Each is built and listed
 # in $scratch/programs (cargo.sh: programs_of). Sourced by ./dev.
 
-# members — folder and package of every crate of the workspace.
+# members — folder and package of every crate: the workspace's, and the simulation that has to be built apart.
 members() {
-    sed -n '/^members = \[/,/^\]/s/^ *"\(.*\)",$/\1/p' Cargo.toml | while read -r folder; do
+    { sed -n '/^members = \[/,/^\]/s/^ *"\(.*\)",$/\1/p' Cargo.toml && echo tests/sim; } | while read -r folder; do
         echo "$folder $(sed -n 's/^name = "\(.*\)"/\1/p' "$folder/Cargo.toml" | head -n 1)"
     done
 }
@@ -17,8 +17,8 @@ crate_of() {
 # integration FOLDER — the names of a crate's integration programs.
 integration() {
     sed -n '/^\[\[test\]\]/,/^$/s/^name = "\(.*\)"/\1/p' "$1/Cargo.toml"
-    grep -q '^autotests = false' "$1/Cargo.toml" || for main in "$1"/tests/*/main.rs; do
-        [ ! -e "$main" ] || basename "$(dirname "$main")"
+    grep -q '^autotests = false' "$1/Cargo.toml" || for main in "$1"/tests/*/main.rs "$1"/tests/*.rs; do
+        [ ! -e "$main" ] || echo "${main#"$1"/tests/}" | sed 's/\/main\.rs$//; s/\.rs$//'
     done
 }
 
@@ -52,9 +52,10 @@ targets_with() {
         [ -n "$crate" ] || continue
         folder=${crate%% *} package=${crate##* }
         case ${file#"$folder"/} in
-        tests/*/*)
+        tests/*.rs)
             program=${file#"$folder"/tests/}
             program=${program%%/*}
+            program=${program%.rs}
             [ "$program" != all ] || program=$(integration "$folder" | head -n 1)
             echo "--test $program"
             ;;
@@ -75,10 +76,22 @@ changed_packages() {
         *) ;;
         esac
     done | sort -u | while read -r _folder package; do
-        echo "$package"
-        cargo tree --workspace --locked -e normal,build,dev -i "$package" --prefix none 2>/dev/null |
-            awk '$1 ~ /^trieste-/ { print $1 }'
+        dependents "$package"
+        # The tests of several programs start what is shipped.
+        case " $shipped " in
+        *" $package "*) dependents trieste-tests ;;
+        *) ;;
+        esac
     done | sort -u
+}
+
+# dependents PACKAGE — it and all that depend on it.
+dependents() {
+    echo "$1"
+    {
+        cargo tree --workspace --locked -e normal,build,dev -i "$1" --prefix none || :
+        simulation tree -e normal,build,dev -i "$1" --prefix none || :
+    } 2>/dev/null | awk '$1 ~ /^trieste-/ { print $1 }'
 }
 
 # build_programs — the programs that tests start; peers are built meanwhile.
@@ -88,7 +101,7 @@ build_programs() {
     cargo build --workspace --bins --locked || die "" "The programs do not build: the compiler's own message is above."
 }
 
-# list_programs FILE CARGO-ARGUMENT… — adds test programs to a list.
+# list_programs FILE COMMAND… — adds test programs to a list.
 list_programs() {
     list=$1
     shift
@@ -99,10 +112,9 @@ list_programs() {
 build_every_test() {
     peers_begin
     step "building programs and tests"
-    list_programs "$scratch/every" test --workspace --locked --timings
+    list_programs "$scratch/every" cargo test --workspace --locked --timings
     step "building the simulation"
-    cp Cargo.lock tests/sim/Cargo.lock
-    list_programs "$scratch/every" test --manifest-path tests/sim/Cargo.toml
+    list_programs "$scratch/every" simulation test
     keep_crates
 }
 
@@ -142,10 +154,17 @@ select_named() {
     step "building the tests"
     echo "$targets" >"$scratch/targets"
     while read -r kind name; do
-        case $kind in
-        --test) list_programs "$scratch/programs" test --workspace --locked --test "$name" ;;
+        case "$kind $name" in
+        *" trieste-sim") list_programs "$scratch/programs" simulation test "$kind" ;;
+        "--test "*)
+            if integration tests/sim | grep -qx "$name"; then
+                list_programs "$scratch/programs" simulation test --test "$name"
+            else
+                list_programs "$scratch/programs" cargo test --workspace --locked --test "$name"
+            fi
+            ;;
         # trieste-bench has no tests, and depends on nearly everything: with it, dependencies have the workspace's features.
-        *) list_programs "$scratch/programs" test --locked "$kind" -p "$name" -p trieste-bench --features trieste-bench/test-util ;;
+        *) list_programs "$scratch/programs" cargo test --locked "$kind" -p "$name" -p trieste-bench --features trieste-bench/test-util ;;
         esac
     done <"$scratch/targets"
 }

@@ -36,11 +36,9 @@ step() {
 # step_end — writes seconds, and the share of the cores' time that somebody worked in, to $scratch/times.
 step_end() {
     [ -n "${step_name:-}" ] || return 0
-    echo "$step_started $(date +%s%3N) $(cores) $step_name" | awk '{
+    echo "$step_started $(date +%s%3N) $(cores)" | awk -v name="$step_name" '{
         busy = $5 - $2
         all = busy + $6 - $3
-        name = $7
-        for (i = 8; i <= NF; i++) name = name " " $i
         printf "%7.1f s   cores busy %3d %%   %s\n", ($4 - $1) / 1000, (all > 0 ? 100 * busy / all : 0), name
     }' | tee -a "$scratch/times" | sed 's/^ */   -- /'
     step_name=

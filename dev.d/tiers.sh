@@ -11,9 +11,9 @@
 machine_tier="clusters kubernetes netns interop lab"
 is_machine() { case " $machine_tier " in *" $1 "*) ;; *) false ;; esac }
 
-# program NAME [ARGUMENT…] — one of $scratch/programs, see program.sh.
+# program NAME [ARGUMENT…] — one of $scratch/programs, see program.sh. After `again.` it is one that runs a second time.
 program() {
-    found=$(awk -v name="$1" '$1 == name { print $2, $3 }' "$scratch/programs")
+    found=$(awk -v name="${1#again.}" '$1 == name { print $2, $3 }' "$scratch/programs")
     [ -n "$found" ] || return 0
     name=$1
     shift
@@ -88,9 +88,7 @@ again() {
     step "what failed beside other tests, once more and alone"
     while read -r name test; do
         target/debug/trieste-lab clean --crashed
-        found=$(awk -v name="$name" '$1 == name { print $2, $3 }' "$scratch/programs")
-        # shellcheck disable=SC2086 # a program and a folder
-        sh dev.d/program.sh "again.$name" $found --exact "$test"
+        program "again.$name" --exact "$test"
         [ ! -e "$scratch/failed.again.$name" ] || return 0
         what=$(awk -v test="$test" '$0 == "---- " test " stdout ----" { on = 1; next }
             on && !/^$/ && !/^thread / { gsub(/\|/, "/"); print substr($0, 1, 160); exit }' "$scratch/log.$name")

@@ -25,6 +25,7 @@ find_toolchains() {
     export PATH
 }
 
+# rust — for every verb that compiles: the right compiler, and where it puts things.
 rust() {
     components="--profile minimal --component rustfmt --component clippy"
     if ! have cargo; then
@@ -39,6 +40,7 @@ rust() {
     fi
     at_least "$found" "$rust_version" || die "Rust $found is too old: $rust_version is needed. Get it with rustup (https://rustup.rs):" \
         "  rustup toolchain install $rust_version $components"
+    cargo_settings
 }
 
 go_toolchain() {

@@ -37,7 +37,7 @@ equal() {
     }
 }
 
-shipped="-p trieste-gateway -p trieste-routeagent -p trieste-cli -p trieste-packaging"
+. dev.d/cargo.sh # what is shipped
 cp Cargo.lock tests/sim/Cargo.lock
 tree dev --workspace --locked -e normal,build &
 one=$!

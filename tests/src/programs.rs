@@ -1,36 +1,28 @@
 //! Where the programs under test are.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 
-/// Returns the path of one of our programs: in the folder that `TRIESTE_BIN` names, or beside this program
-/// (`target/debug`, `target/dist`), or for a test, whose own program Cargo may keep elsewhere (`build.build-dir`), in the
-/// checkout's `target/debug`.
+/// Returns the path of one of our programs: in the directory that `TRIESTE_BIN` names, or else beside this program
+/// (`target/debug`, `target/dist`; tests lie one folder deeper).
 ///
 /// # Errors
 /// If it is not there.
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
-    let candidates = match std::env::var_os("TRIESTE_BIN") {
-        Some(folder) => vec![PathBuf::from(folder)],
+    let directory = match std::env::var_os("TRIESTE_BIN") {
+        Some(directory) => PathBuf::from(directory),
         None => {
             let own = std::env::current_exe().context("finding this program's own folder")?;
             let folder = own.parent().context("this program lies in no folder")?;
-            let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/debug");
-            // Cargo links a program to where people look for it. Tests lie where it compiles.
-            if folder.ends_with("deps") {
-                vec![target, folder.join("..")]
-            } else {
-                vec![folder.to_owned(), target]
-            }
+            if folder.ends_with("deps") { folder.join("..").canonicalize()? } else { folder.to_owned() }
         }
     };
-    let paths = candidates.iter().map(|folder| folder.join(name)).collect::<Vec<_>>();
-    let found = paths.iter().find(|path| path.is_file()).with_context(|| {
-        format!(
-            "{} is not built: run `cargo build --workspace --bins` (or ./dev test, ./dev demo)",
-            paths[0].display()
-        )
-    })?;
-    Ok(found.canonicalize()?)
+    let path = directory.join(name);
+    anyhow::ensure!(
+        path.is_file(),
+        "{} is not built: run `cargo build --workspace --bins` (or ./dev test, ./dev demo)",
+        path.display()
+    );
+    Ok(path)
 }
