@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use trieste_control::api::EndpointSpec;
 
 use crate::cluster::BROKER_NAMESPACE;
+use crate::installation::put_whole;
 
 /// A foreign gateway's announcement.
 #[derive(Debug, Clone)]
@@ -96,9 +97,7 @@ fn put(broker: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let folder = broker.join(BROKER_NAMESPACE).join("endpoints");
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let file = folder.join(format!("{name}.yaml"));
-    let partial = folder.join(format!(".{name}.partial"));
-    std::fs::write(&partial, text)?;
-    std::fs::rename(&partial, &file)?;
+    put_whole(&file, text)?;
     Ok(file)
 }
 

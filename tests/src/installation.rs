@@ -186,7 +186,10 @@ fn list(nets: &[ipnet::IpNet]) -> String {
 }
 
 /// Writes a file complete or not at all, as everything that others watch.
-pub(crate) fn put_whole(file: &Path, text: &str) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If its folder cannot be written.
+pub fn put_whole(file: &Path, text: &str) -> anyhow::Result<()> {
     let name = file.file_name().context("a file has a name")?.to_string_lossy();
     let partial = file.with_file_name(format!(".{name}.partial"));
     std::fs::write(&partial, text).with_context(|| format!("writing {}", partial.display()))?;

@@ -56,3 +56,5 @@ pub mod topology;
 pub mod traffic;
 pub mod translator;
 pub mod wait;
+
+pub use installation::put_whole;

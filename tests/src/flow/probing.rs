@@ -145,26 +145,21 @@ impl Probing {
     /// # Panics
     /// If its thread has panicked.
     pub fn finish(mut self) -> Outages {
-        self.end();
+        self.end().expect("the prober does not panic");
         // Judged here and not there: that thread goes before everybody else's, who would have to wait for it.
         let seen = self.shared.seen();
         seen.judge(self.mark.load(Ordering::Relaxed)..seen.sent_us.len())
     }
 
-    fn end(&mut self) {
+    fn end(&mut self) -> std::thread::Result<()> {
         self.shared.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("the prober does not panic");
-        }
+        self.thread.take().map_or(Ok(()), JoinHandle::join)
     }
 }
 
 impl Drop for Probing {
     fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.end();
     }
 }
 

@@ -1,6 +1,6 @@
-//! Two clusters of three nodes with networks of their own, dual-stack: first bare, which joins and uninstalls
-//! leave them, then joined with one gateway each, and with more. The lists of flows are those of upstream's end-to-end tests, with more sizes,
-//! protocols and both families, and with the source address looked at everywhere.
+//! Two clusters of three nodes with networks of their own, dual-stack: first bare, as joins and uninstalls leave them, then
+//! joined with one gateway each, and with more. The lists of flows are those of upstream's end-to-end tests, with more
+//! sizes, protocols and both families, and with the source address looked at everywhere.
 //!
 //! ```text
 //!  east (kube-proxy on iptables)                         west (kube-proxy on nftables)

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 use trieste_control::admin::BrokerLink;
 use trieste_tests::cluster::BROKER_NAMESPACE;
-use trieste_tests::flow::Probing;
 use trieste_tests::guard::root_test;
+use trieste_tests::put_whole;
 use trieste_tests::wait::eventually;
 
-use super::{Bed, INTERVAL};
+use super::{Bed, probe};
 
 /// Endpoints that somebody floods the broker with.
 const JUNK: u32 = 1000;
@@ -21,9 +21,7 @@ fn a_broker_that_is_away_costs_no_packet_and_a_gateway_starts_without_it() {
     let mut bed = Bed::start(&[]);
     let (broker, away) = (bed.mesh.lab.directory().join("broker"), bed.mesh.lab.directory().join("away"));
     let flows = bed.flows();
-    let probing = Probing::start_every(INTERVAL, &flows).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    probing.mark();
+    let probing = probe(&flows);
 
     std::fs::rename(&broker, &away).unwrap();
     std::thread::sleep(Duration::from_secs(4));
@@ -37,9 +35,7 @@ fn a_broker_that_is_away_costs_no_packet_and_a_gateway_starts_without_it() {
     bed.mesh.settle().unwrap();
 
     let flows = bed.flows();
-    let probing = Probing::start_every(INTERVAL, &flows).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    probing.mark();
+    let probing = probe(&flows);
     std::fs::rename(&away, &broker).unwrap();
     eventually("the broker to be followed again", Duration::from_secs(40), || {
         let links: Vec<_> = (0..2).map(|gateway| bed.mesh.side("east").status(gateway)).collect();
@@ -62,14 +58,9 @@ fn a_flood_of_junk_on_the_broker_costs_no_packet() {
 
     let failed = bed.undisturbed(|bed| {
         let flows = bed.flows();
-        let probing = Probing::start_every(INTERVAL, &flows).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
-        probing.mark();
+        let probing = probe(&flows);
         for number in 0..JUNK {
-            let (partial, whole) =
-                (folder.join(".junk.partial"), folder.join(format!("junk-{number:04}.yaml")));
-            std::fs::write(&partial, junk(number)).unwrap();
-            std::fs::rename(partial, whole).unwrap();
+            put_whole(&folder.join(format!("junk-{number:04}.yaml")), &junk(number)).unwrap();
         }
         wait_junk(bed, "the rest of the junk to be refused", |refused| refused >= 200);
         let outages = probing.finish();

@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 
 use trieste_control::admin::CableStatus;
 use trieste_tests::cluster::Settings;
-use trieste_tests::flow::Probing;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::nat::{Nat, Style};
 use trieste_tests::wait::eventually;
 
-use super::{Bed, INTERVAL, topology};
+use super::{Bed, probe, topology};
 
 /// The longest that a flow may miss its path here.
 const BAR: Duration = Duration::from_secs(2);
@@ -99,9 +98,7 @@ fn every_pair_of_gateways_has_its_own_result_and_follows_its_own_nat() {
 /// Does something while flows are probed, none of which may miss its path for long; tells what they saw.
 fn during(bed: &mut Bed, change: impl FnOnce()) -> String {
     let flows = bed.flows();
-    let probing = Probing::start_every(INTERVAL, &flows).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    probing.mark();
+    let probing = probe(&flows);
     change();
     std::thread::sleep(BAR);
     let outages = probing.finish();

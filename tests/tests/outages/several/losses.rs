@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use trieste_tests::flow::{FlowOutage, Probing};
+use trieste_tests::flow::FlowOutage;
 use trieste_tests::guard::root_test;
 use trieste_tests::mesh::scenario::Scenario;
 use trieste_tests::mesh::strain::{Spikes, Stalls};
 
-use super::{Bed, INTERVAL, TRIES, WAIT, watch_waits};
+use super::{Bed, TRIES, WAIT, probe, watch_waits};
 
 /// The longest that a flow may miss its gateway here.
 const BAR: Duration = Duration::from_secs(2);
@@ -130,9 +130,7 @@ fn strain(bed: &mut Bed) -> Strained {
     let spikes = Spikes::on(&bed.mesh.plan.wan, &port).unwrap();
     let before = changes(bed);
 
-    let probing = Probing::start_every(INTERVAL, &flows).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    probing.mark();
+    let probing = probe(&flows);
     let stalls = Stalls::start(starved, STALL, Duration::from_millis(200));
     let start = Instant::now();
     let mut spike = Duration::ZERO;

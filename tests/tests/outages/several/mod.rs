@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use trieste_tests::daemon::Daemon;
-use trieste_tests::flow::{Conversations, Echo, FlowSpec};
+use trieste_tests::flow::{Conversations, Echo, FlowSpec, Probing};
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::mesh::carriers::Carriers;
@@ -116,6 +116,14 @@ impl Bed {
         let to_port = |port| SocketAddr::new(address, port);
         Conversations::start(&from.namespace, &to.namespace, to_port, count).unwrap()
     }
+}
+
+/// Starts to probe flows; it counts from when each has had an answer.
+pub(crate) fn probe(flows: &[FlowSpec]) -> Probing {
+    let probing = Probing::start_every(INTERVAL, flows).unwrap();
+    probing.wait_through(Duration::from_secs(10)).unwrap();
+    probing.mark();
+    probing
 }
 
 /// Does a trial until there is nothing to complain of, or no gateway's worker had to wait long for a processor meanwhile.

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use trieste_control::api::HaStatus;
 use trieste_tests::cluster::BROKER_NAMESPACE;
-use trieste_tests::flow::{Outages, Probing};
+use trieste_tests::flow::Outages;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
+use trieste_tests::put_whole;
 use trieste_tests::wait::eventually;
 
-use super::{Bed, INTERVAL, topology};
+use super::{Bed, probe, topology};
 
 /// How long anything but a measured gap may take.
 const TIMEOUT: Duration = Duration::from_secs(45);
@@ -37,7 +38,7 @@ fn another_active_gateway_costs_two_seconds_at_most_and_a_lost_node_its_lease() 
     let endpoints = lab.directory().join("broker").join(BROKER_NAMESPACE).join("endpoints");
     let leader = leader(&bed);
     let old = endpoint_of(&endpoints, &bed.mesh.side("east").gateway_node(leader).name);
-    let text = std::fs::read(&old).unwrap();
+    let text = std::fs::read_to_string(&old).unwrap();
     let stop = |bed: &mut Bed| {
         bed.mesh.side_mut("east").stop_gateway(leader, TIMEOUT).unwrap();
         wait_status(bed, 1 - leader, HaStatus::Active);
@@ -49,8 +50,7 @@ fn another_active_gateway_costs_two_seconds_at_most_and_a_lost_node_its_lease() 
     // For a while others know its old Endpoint beside the new one, as with upstream's gateways, and then that goes.
     let come_back = |_: &mut Bed| {
         assert!(!old.exists(), "the old Endpoint was not removed");
-        std::fs::write(endpoints.join(".old.partial"), &text).unwrap();
-        std::fs::rename(endpoints.join(".old.partial"), &old).unwrap();
+        put_whole(&old, &text).unwrap();
         eventually("the old Endpoint to be removed", TIMEOUT, || {
             anyhow::ensure!(!old.exists(), "it is there");
             Ok(())
@@ -109,9 +109,7 @@ fn measure<T>(bed: &mut Bed, what: &str, change: impl FnOnce(&mut Bed) -> T) -> 
     let mut flows = bed.flows();
     flows.retain(|flow| workers.iter().all(|worker| flow.name.contains(worker)));
     assert!(flows.len() >= 4, "{flows:?}");
-    let probing = Probing::start_every(INTERVAL, &flows).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    probing.mark();
+    let probing = probe(&flows);
     let start = Instant::now();
     change(bed);
     let took = start.elapsed();

@@ -15,10 +15,10 @@ use trieste_packet::fragment::fragment_v4;
 use trieste_packet::wire::{Inner, Transport, be16, put16};
 use trieste_packet::{Batch, CableId, DropReason, GatewayKey, LaneId, Packet, Pool, PoolConfig, WorkerId};
 use trieste_pipeline::{
-    Board, Config, Fleet, Handoff, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder, health,
+    Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder, health,
 };
 
-use super::line;
+use super::{hand_over, line};
 
 pub(crate) const MTU: u16 = 1420;
 /// Networks of both clusters.
@@ -196,21 +196,7 @@ impl Site {
 
     /// Carries packets between workers until none is on its way, in the order in which they were handed over.
     pub(crate) fn settle(&mut self) {
-        loop {
-            let mut moving: Vec<Handoff> = Vec::new();
-            for line in &mut self.lines {
-                let handed = line.to_workers.iter().map(|handoff| handoff.packet.segments());
-                line.counters.handed_out += handed.sum::<u64>();
-                moving.append(&mut line.to_workers);
-            }
-            if moving.is_empty() {
-                return;
-            }
-            for (worker, line) in (0u16..).zip(&mut self.lines) {
-                let to_it = moving.extract_if(.., |handoff| handoff.to == WorkerId(worker));
-                line.handed_over(to_it, self.now);
-            }
-        }
+        hand_over(&mut self.lines, self.now);
     }
 
     /// What was delivered, cut into packets.

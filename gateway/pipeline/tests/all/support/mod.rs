@@ -17,8 +17,8 @@ use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind as _, LaneConfig};
 use trieste_packet::{Batch, CableId, DropReason, GatewayKey, LaneId, Packet, PoolConfig, WorkerId};
 use trieste_pipeline::{
-    Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder, Trace, TraceQuestion,
-    health,
+    Board, Config, Fleet, Handoff, LaneCommand, NatConfig, Pipeline, Tables, TablesBuilder, Trace,
+    TraceQuestion, health,
 };
 
 pub(crate) const MTU: u16 = 1420;
@@ -33,6 +33,25 @@ pub(crate) struct End {
     pub(crate) lane: LaneId,
     /// What the peer's tunnel itself has for addresses.
     pub(crate) tunnels: Vec<IpAddr>,
+}
+
+/// Carries packets between the workers of a gateway until none is on its way, in the order in which they were handed over.
+pub(crate) fn hand_over(lines: &mut [Pipeline], now: Instant) {
+    loop {
+        let mut moving: Vec<Handoff> = Vec::new();
+        for line in &mut *lines {
+            let handed = line.to_workers.iter().map(|handoff| handoff.packet.segments());
+            line.counters.handed_out += handed.sum::<u64>();
+            moving.append(&mut line.to_workers);
+        }
+        if moving.is_empty() {
+            return;
+        }
+        for (worker, line) in (0u16..).zip(&mut *lines) {
+            let to_it = moving.extract_if(.., |handoff| handoff.to == WorkerId(worker));
+            line.handed_over(to_it, now);
+        }
+    }
 }
 
 pub(crate) fn kind() -> WireguardKind {

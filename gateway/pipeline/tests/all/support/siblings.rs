@@ -12,13 +12,13 @@ use trieste_cables::{CableKind as _, LaneConfig};
 use trieste_nat::{Cursor, Record, Share};
 use trieste_packet::{Batch, CableId, DropReason, GatewayKey, LaneId, Packet, PoolConfig, WorkerId};
 use trieste_pipeline::{
-    Board, Config, Fleet, Handoff, LaneCommand, PathConfig, PathState, Pipeline, SharingStats, Tables,
-    TablesBuilder, health,
+    Board, Config, Fleet, LaneCommand, PathConfig, PathState, Pipeline, SharingStats, Tables, TablesBuilder,
+    health,
 };
 use trieste_simulator::Random;
 
 use super::globalnet::*;
-use super::line;
+use super::{hand_over, line};
 
 /// A gateway.
 pub(crate) struct Gateway {
@@ -230,7 +230,7 @@ impl Net {
             batch.push(Packet::new(line.pool.alloc_copy(bytes).unwrap())).unwrap();
         }
         line.outbound(&mut batch, self.now);
-        gateway.hand_over(self.now);
+        hand_over(&mut gateway.lines, self.now);
     }
 
     /// Carries what is on its way until nothing moves any more.
@@ -289,7 +289,7 @@ impl Net {
             for line in &mut gateway.lines {
                 line.handle_timeout(self.now);
             }
-            gateway.hand_over(self.now);
+            hand_over(&mut gateway.lines, self.now);
         }
     }
 
@@ -329,24 +329,6 @@ impl Net {
 }
 
 impl Gateway {
-    fn hand_over(&mut self, now: Instant) {
-        loop {
-            let mut moving: Vec<Handoff> = Vec::new();
-            for line in &mut self.lines {
-                let handed = line.to_workers.iter().map(|handoff| handoff.packet.segments());
-                line.counters.handed_out += handed.sum::<u64>();
-                moving.append(&mut line.to_workers);
-            }
-            if moving.is_empty() {
-                return;
-            }
-            for (worker, line) in (0u16..).zip(&mut self.lines) {
-                let to_it = moving.extract_if(.., |handoff| handoff.to == WorkerId(worker));
-                line.handed_over(to_it, now);
-            }
-        }
-    }
-
     fn receive(&mut self, now: Instant) {
         let waiting = std::mem::take(&mut self.waiting);
         let mut batch = Batch::with_limit(2048);
@@ -354,7 +336,7 @@ impl Gateway {
             batch.push(line::arrived(&mut self.lines[0], address(from), &packet)).unwrap();
         }
         self.lines[0].inbound(&mut batch, now);
-        self.hand_over(now);
+        hand_over(&mut self.lines, now);
     }
 
     pub(crate) fn delivered(&mut self) -> Vec<Vec<u8>> {
