@@ -107,6 +107,8 @@ impl Nat {
     }
 
     fn update(&mut self, index: u32, record: &Record, is_its: bool) -> Copied {
+        let accounts = self.table.accounts;
+        self.table.sessions.get_mut(index).told = accounts;
         let session = *self.table.sessions.get(index);
         let is_tcp = session.protocol == protocol::TCP;
         if record.seconds_left == 0 || is_tcp != (record.phase != crate::Phase::Plain) {
@@ -138,13 +140,21 @@ impl Nat {
         true
     }
 
-    /// Ends the sessions of some buckets (one bit for each) among the next `count` places: whoever has them says what
-    /// there is, and what is here may be old. Returns where to go on, `None` at the end.
+    /// A sibling begins to give an account of all sessions of some buckets. What is here stays until it has ended, so that
+    /// nothing is lost, and no port is somebody else's, where its end never comes. Returns the account's number for
+    /// [`forget`](Self::forget).
+    pub fn begin_account(&mut self) -> u32 {
+        self.table.accounts = self.table.accounts.wrapping_add(1);
+        self.table.accounts
+    }
+
+    /// Ends the sessions of some buckets (one bit for each) among the next `count` places that are older than an account
+    /// and not in it: whoever has the buckets has said what there is. Returns where to go on, `None` at the end.
     pub fn forget(
         &mut self,
         cursor: Cursor,
         count: usize,
-        buckets: u64,
+        (buckets, account): (u64, u32),
         rules: &Rules,
         now: Instant,
     ) -> Option<Cursor> {
@@ -155,7 +165,9 @@ impl Nat {
         self.table.is_copying = true;
         for place in from..to {
             let session = self.table.sessions.slots()[place];
-            if session.is_live() && buckets & bucket_of(&session, rules).bit() != 0 {
+            // Numbers go round: older is up to half of them behind.
+            let is_older = session.told.wrapping_sub(account) > u32::MAX / 2;
+            if session.is_live() && is_older && buckets & bucket_of(&session, rules).bit() != 0 {
                 self.table.end(u32::try_from(place).expect("no more places than 32 bits count"));
             }
         }

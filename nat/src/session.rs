@@ -67,6 +67,8 @@ pub(crate) struct Session {
     pub(crate) epoch: u32,
     /// The pool of its global address; [`NONE`] in a slot that is free.
     pub(crate) pool: u32,
+    /// The newest account of a sibling's that had begun when it began here or a sibling spoke of it last.
+    pub(crate) told: u32,
     pub(crate) inside: Ipv4Addr,
     pub(crate) outside: Ipv4Addr,
     pub(crate) remote: Ipv4Addr,

@@ -75,6 +75,8 @@ pub(crate) struct Table {
     pub(crate) quarantine: Quarantine,
     /// Set while something is taken over.
     pub(crate) is_copying: bool,
+    /// How many accounts of all their sessions siblings have begun to give.
+    pub(crate) accounts: u32,
     /// The slots whose ports may be given out.
     pub(crate) share: Share,
     pub(crate) begun: u64,
@@ -108,6 +110,7 @@ impl Table {
             copies: Journal::new(0),
             quarantine: Quarantine::default(),
             is_copying: false,
+            accounts: 0,
             share: Share::ALL,
             begun: 0,
             ended: 0,
@@ -150,7 +153,7 @@ impl Table {
             NONE => self.pools.of(start.key.end.address),
             mapping => self.mappings.get(mapping).pool,
         };
-        let second = self.second;
+        let (second, accounts) = (self.second, self.accounts);
         let made = self.sessions.insert(|before| Session {
             generation: before.map_or(0, |before| before.generation),
             last_seen: second,
@@ -162,6 +165,7 @@ impl Table {
             mapping: start.mapping,
             epoch: start.epoch,
             pool,
+            told: accounts,
             inside: start.inside.address,
             outside: start.key.end.address,
             remote: start.key.remote,

@@ -547,10 +547,20 @@ async fn node_settings(
     }
 }
 
-/// Waits until the public address is known, or known to be unknown; not for long.
-async fn first_public_ip(mut public_ip: watch::Receiver<PublicIp>) {
-    let is_settled = |known: &PublicIp| known.address.is_some() || known.error.is_some();
-    let _ = tokio::time::timeout(PUBLIC_IP_TIMEOUT, public_ip.wait_for(is_settled)).await;
+/// Waits until the public address is known and our Endpoint has it, or it is known to be unknown; not for long. An
+/// Endpoint that came first without it would make every peer ask for our address twice.
+async fn first_public_ip(
+    mut public_ip: watch::Receiver<PublicIp>,
+    mut endpoint: watch::Receiver<EndpointSpec>,
+) {
+    let published = async {
+        let is_settled = |known: &PublicIp| known.address.is_some() || known.error.is_some();
+        let known = public_ip.wait_for(is_settled).await.ok().and_then(|known| known.address);
+        let Some(address) = known.map(|address| address.to_string()) else { return };
+        // The sender lives as long as the gateway.
+        let _ = endpoint.wait_for(|spec| spec.public_ip == address).await;
+    };
+    let _ = tokio::time::timeout(PUBLIC_IP_TIMEOUT, published).await;
 }
 
 /// Everything that writes objects in this gateway's name, but for its heartbeat.
@@ -588,7 +598,7 @@ impl Office {
             (store.clone(), candidate.clone(), conditions.clone());
         tasks.spawn(async move {
             if let Some(public_ip) = public_ip {
-                first_public_ip(public_ip).await;
+                first_public_ip(public_ip, endpoint.clone()).await;
             }
             let leader = leader::spawn(leader_store, duties, candidate_of_leader, endpoint);
             role::watch_leader(leader.status.clone(), said).await;

@@ -160,7 +160,7 @@ fn the_owners_word_displaces_what_is_old_and_anybody_elses_does_not() {
 }
 
 #[test]
-fn buckets_are_forgotten_in_slices_and_others_stay() {
+fn what_an_account_does_not_have_is_forgotten_in_slices_and_other_buckets_stay() {
     let mut pair = Pair::new();
     for port in 5000..5500 {
         pair.leave(1, &tcp(port, SYN)).unwrap();
@@ -168,15 +168,28 @@ fn buckets_are_forgotten_in_slices_and_others_stay() {
     let buckets: u64 = 0x0f0f_0f0f_0f0f_0f0f;
     let is_kept = |record: &Record| buckets & Bucket::of_port(record.outside_port).bit() == 0;
     let kept = pair.sessions(1).into_iter().filter(is_kept).count();
-    let mut cursor = Some(Cursor::default());
-    let mut slices = 0;
-    while let Some(at) = cursor {
-        cursor = pair.gateways[1].forget(at, 64, buckets, &pair.rules, pair.now);
-        slices += 1;
-    }
-    assert!(slices > 5);
-    assert_eq!(pair.sessions(1).len(), kept);
-    assert!(pair.sessions(1).iter().all(is_kept));
+    let account = pair.gateways[1].begin_account();
+    let forget = |pair: &mut Pair| {
+        let (mut cursor, mut slices) = (Some(Cursor::default()), 0);
+        while let Some(at) = cursor {
+            cursor = pair.gateways[1].forget(at, 64, (buckets, account), &pair.rules, pair.now);
+            slices += 1;
+        }
+        slices
+    };
+    // One that the account has, and one that begins meanwhile.
+    let mut sessions = pair.sessions(1).into_iter();
+    let told = sessions.find(|record| !is_kept(record)).unwrap();
+    assert_eq!(pair.gateways[1].copy(&told, true, &pair.rules, pair.now), Copied::Updated);
+    let fresh = (6000..7000).find(|port| {
+        let (_, outside) = pair.leave(1, &tcp(*port, SYN)).unwrap();
+        buckets & Bucket::of_port(outside).bit() != 0
+    });
+    let others = usize::from(fresh.unwrap() - 6000);
+    assert!(forget(&mut pair) > 5);
+    assert_eq!(pair.sessions(1).len(), kept + others + 2);
+    let old = pair.sessions(1).into_iter().filter(|record| !is_kept(record) && *record != told);
+    assert_eq!(old.map(|record| Some(record.inside_port)).collect::<Vec<_>>(), [fresh]);
 }
 
 #[test]

@@ -202,16 +202,17 @@ fn send_until(
     is_over: &AtomicBool,
 ) -> anyhow::Result<Duration> {
     let (mut block, mut back) = (traffic::pattern(manner.bytes), vec![0; manner.bytes]);
-    let mut longest = Duration::ZERO;
+    let (mut longest, begun) = (Duration::ZERO, Instant::now());
     loop {
         let is_last = is_over.load(Ordering::Relaxed) || interrupt::is_interrupted();
         let (start, round) = (Instant::now(), rounds.load(Ordering::Relaxed));
         if let Some(number) = block.first_chunk_mut() {
             *number = round.to_be_bytes();
         }
-        stream.write_all(&block).with_context(|| format!("sending block {round}"))?;
+        let since = || format!("{:?}, {:?} after the first", start.elapsed(), start.duration_since(begun));
+        stream.write_all(&block).with_context(|| format!("sending block {round} for {}", since()))?;
         let answer = stream.read_exact(&mut back);
-        answer.with_context(|| format!("waiting for block {round} for {:?}", start.elapsed()))?;
+        answer.with_context(|| format!("waiting for block {round} for {}", since()))?;
         anyhow::ensure!(back == block, "block {round} came back changed");
         longest = longest.max(start.elapsed());
         rounds.fetch_add(1, Ordering::Relaxed);
@@ -266,8 +267,9 @@ impl Conversations {
         // One more answer each, of whatever is there now.
         self.streams.iter().for_each(|stream| stream.is_over.store(true, Ordering::Relaxed));
         let talk = |stream: Stream| {
-            let rounds = Arc::clone(&stream.rounds);
-            Ok(Talk { longest: stream.finish()?, answers: rounds.load(Ordering::Relaxed) })
+            let (rounds, seen_as) = (Arc::clone(&stream.rounds), stream.seen_as);
+            let longest = stream.finish().with_context(|| format!("the connection seen as {seen_as}"))?;
+            Ok(Talk { longest, answers: rounds.load(Ordering::Relaxed) })
         };
         self.streams.into_iter().map(talk).collect()
     }

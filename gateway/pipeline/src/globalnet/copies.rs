@@ -43,6 +43,15 @@ struct Incoming {
     boot: u64,
     epoch: u32,
     next: u32,
+    /// The account of all its sessions that it is giving.
+    account: Option<Account>,
+}
+
+/// An account of all sessions of some buckets, and its number.
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    buckets: u64,
+    number: u32,
 }
 
 /// Numbers for metrics and people.
@@ -85,8 +94,8 @@ pub(crate) struct Copier {
     incoming: Vec<Incoming>,
     /// Buckets in which sessions began here that siblings may not know.
     authored: u64,
-    /// Buckets of which everything is about to be told here: what is old has to go first.
-    forgetting: Option<(u64, Cursor)>,
+    /// An account from which what is older and not in it goes.
+    forgetting: Option<(Account, Cursor)>,
     /// Saying which sessions live.
     refresh: Option<(Cursor, Instant)>,
     refreshed: Instant,
@@ -237,7 +246,7 @@ impl Copier {
         if stream.is_told && buckets == 0 && more == Share::NONE {
             return;
         }
-        // All that is to be forgotten first is in one message of its own, since that takes a while.
+        // In a message of its own, which is not said again where a later one is because what is old was in its way.
         if !stream.close() || !stream.push(&Entry::Begin(buckets)) || !stream.close() {
             return;
         }
@@ -352,15 +361,16 @@ impl Copier {
             // Heard before, and what was said of it is lost.
             return Taken::Upto(next, false);
         }
+        let Some(is_all_done) = self.take_entries(at, entries, nat, rules, now) else { return Taken::No };
         self.incoming[at].next += 1;
-        let is_all_done = self.take_entries(entries, nat, rules, now);
         Taken::Upto(head.number + 1, is_all_done)
     }
 
     /// The place of a stream, at its beginning if it is a new one.
     fn incoming(&mut self, key: GatewayKey, head: &Head) -> Option<usize> {
         let is_it = |incoming: &Incoming| incoming.key == key && incoming.worker == head.worker;
-        let fresh = Incoming { key, worker: head.worker, boot: head.boot, epoch: head.epoch, next: 0 };
+        let fresh =
+            Incoming { key, worker: head.worker, boot: head.boot, epoch: head.epoch, next: 0, account: None };
         match self.incoming.iter().position(is_it) {
             Some(at) => {
                 let there = &mut self.incoming[at];
@@ -381,7 +391,15 @@ impl Copier {
         }
     }
 
-    fn take_entries(&mut self, entries: &[u8], nat: &mut Nat, rules: &Rules, now: Instant) -> bool {
+    /// Takes what a message says. `None` when what is old here is in the way: it goes first, and the message is said again.
+    fn take_entries(
+        &mut self,
+        at: usize,
+        entries: &[u8],
+        nat: &mut Nat,
+        rules: &Rules,
+        now: Instant,
+    ) -> Option<bool> {
         let mut is_all_done = true;
         for entry in entries.chunks_exact(ENTRY_BYTES).filter_map(Entry::read) {
             match entry {
@@ -393,8 +411,12 @@ impl Copier {
                     self.stats.taken += 1;
                     let is_its = self.owned & bucket.bit() == 0;
                     if matches!(entry, Entry::Is(_)) {
-                        let copied = nat.copy(&record, is_its, rules, now);
-                        self.stats.refused += u64::from(copied == Copied::Refused);
+                        if nat.copy(&record, is_its, rules, now) == Copied::Refused {
+                            if self.forget_account(at, nat) {
+                                return None;
+                            }
+                            self.stats.refused += 1;
+                        }
                     } else if is_its {
                         nat.uncopy(&record, now);
                     } else {
@@ -402,22 +424,35 @@ impl Copier {
                     }
                 }
                 Entry::Begin(buckets) => {
-                    let old = buckets & !self.owned & !self.authored;
-                    if old != 0 && nat.session_count() > 0 {
-                        self.forgetting = Some((old, Cursor::default()));
-                    }
+                    let account = Account { buckets, number: nat.begin_account() };
+                    self.incoming[at].account = Some(account);
                 }
-                Entry::End(_) => {}
+                Entry::End(_) => {
+                    self.forget_account(at, nat);
+                }
             }
         }
-        is_all_done
+        Some(is_all_done)
+    }
+
+    /// Begins to forget what is older than the account that a sibling gives and not in it, once. Says whether there may be
+    /// such a session.
+    fn forget_account(&mut self, at: usize, nat: &Nat) -> bool {
+        let Some(account) = self.incoming[at].account.take() else { return false };
+        let old = account.buckets & !self.owned & !self.authored;
+        let is_any = old != 0 && nat.session_count() > 0;
+        if is_any {
+            self.forgetting = Some((Account { buckets: old, ..account }, Cursor::default()));
+        }
+        is_any
     }
 
     /// Goes on with forgetting what is old.
     pub(crate) fn forget(&mut self, nat: &mut Nat, rules: &Rules, now: Instant) {
-        if let Some((buckets, cursor)) = self.forgetting {
-            let next = nat.forget(cursor, FORGET_SLICE, buckets, rules, now);
-            self.forgetting = next.map(|cursor| (buckets, cursor));
+        if let Some((account, cursor)) = self.forgetting {
+            let old = (account.buckets, account.number);
+            let next = nat.forget(cursor, FORGET_SLICE, old, rules, now);
+            self.forgetting = next.map(|cursor| (account, cursor));
         }
     }
 

@@ -67,8 +67,10 @@ struct Cell {
     is_up: AtomicBool,
     /// Since when we wait for it, in nanoseconds of ours.
     since: AtomicU64,
-    /// Which of its workers have told us everything, one bit each, and at which incarnation of ours. By any worker.
+    /// Which of its workers have told us everything, one bit each; of which process, and at which incarnation of ours.
+    /// By any worker.
     told: AtomicU64,
+    told_by: AtomicU64,
     told_at: AtomicU32,
 }
 
@@ -311,7 +313,6 @@ impl Fleet {
         let mut is_news = false;
         if cell.boot.swap(greeting.boot, Ordering::AcqRel) != greeting.boot {
             cell.dead.store(0, Ordering::Release);
-            cell.told.store(0, Ordering::Release);
             cell.since.store(self.nanos(now), Ordering::Release);
             is_news = true;
         }
@@ -378,13 +379,14 @@ impl Fleet {
         (boot != 0).then(|| (boot, cell.incarnation.load(Ordering::Acquire)))
     }
 
-    /// A worker of a sibling has told us everything.
-    pub(crate) fn has_ended(&self, key: GatewayKey, worker: u16, incarnation: u32) {
+    /// A worker of a sibling's process has told us everything. Its greeting may be behind that.
+    pub(crate) fn has_ended(&self, key: GatewayKey, (boot, worker): (u64, u16), incarnation: u32) {
         let Some(cell) = self.cell(key) else { return };
         if incarnation != self.incarnation() {
             return;
         }
-        if cell.told_at.swap(incarnation, Ordering::AcqRel) != incarnation {
+        let is_other = cell.told_by.swap(boot, Ordering::AcqRel) != boot;
+        if cell.told_at.swap(incarnation, Ordering::AcqRel) != incarnation || is_other {
             cell.told.store(0, Ordering::Release);
         }
         cell.told.fetch_or(1 << (worker % 64), Ordering::AcqRel);
@@ -393,6 +395,7 @@ impl Fleet {
     fn has_told(&self, cell: &Cell) -> bool {
         let workers = cell.workers.load(Ordering::Acquire);
         workers > 0
+            && cell.told_by.load(Ordering::Acquire) == cell.boot.load(Ordering::Acquire)
             && cell.told_at.load(Ordering::Acquire) == self.incarnation()
             && cell.told.load(Ordering::Acquire).count_ones() >= workers.min(64)
     }

@@ -207,7 +207,7 @@ impl Pipeline {
         }
         for entry in entries.chunks_exact(ENTRY_BYTES).filter_map(Entry::read) {
             if let Entry::End(incarnation) = entry {
-                self.config.fleet.has_ended(path.key, head.worker, incarnation);
+                self.config.fleet.has_ended(path.key, (head.boot, head.worker), incarnation);
             }
         }
         let heard = Head { number: next, ..*head };

@@ -400,7 +400,8 @@ fn assert_one_owner(net: &Net, seed: u64) {
 
 #[test]
 fn whatever_happens_no_port_is_two_inside_ends_and_connections_go_on_when_it_is_over() {
-    for seed in 20..44 {
+    // Beside some: a cut in the midst of an account, and one that overtook the greeting of its teller.
+    for seed in (20..44).chain([19, 107, 147, 149, 183, 251]) {
         let mut net = Net::new(if seed % 2 == 0 { 2 } else { 3 }, 1);
         net.random = Random::new(seed);
         let mut faults = Faults::default();
