@@ -25,9 +25,8 @@ use std::hash::BuildHasher;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use foldhash::fast::FixedState;
 use trieste_packet::wire::{Inner, Transport, be16, protocol, version};
-use trieste_packet::{DropReason, Packet};
+use trieste_packet::{DropReason, KeyedState, Packet};
 
 //= https://www.rfc-editor.org/rfc/rfc791#section-3.2
 //# The current recommendation for the initial timer setting is 15 seconds.
@@ -149,7 +148,7 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Fragments<V> {
     limits: FragmentLimits,
-    hash: FixedState,
+    hash: KeyedState,
     rows: Box<[Option<Entry<V>>]>,
     /// In the order of their deadlines, which is the order in which they came.
     waiting: VecDeque<Waiting>,
@@ -164,7 +163,7 @@ impl<V: Copy> Fragments<V> {
         let limits = FragmentLimits { rows, packets_per_row: limits.packets_per_row.max(1), ..limits };
         Self {
             limits,
-            hash: FixedState::with_seed(seed),
+            hash: KeyedState::new(seed),
             rows: vec![None; rows * limits.packets_per_row].into_boxed_slice(),
             waiting: VecDeque::with_capacity(limits.waiting),
             counters: FragmentCounters::default(),

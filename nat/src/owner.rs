@@ -6,6 +6,8 @@
 
 use std::net::Ipv4Addr;
 
+use trieste_packet::siphash;
+
 /// Number of buckets.
 pub const BUCKETS: usize = 64;
 
@@ -79,79 +81,17 @@ impl OwnerKey {
         self.hash([255, a, b, c, d, 0, 0])
     }
 
-    /// SipHash-2-4 of seven bytes: one block. Specified, so that another version or program computes the same.
+    /// SipHash-2-4 of seven bytes: every gateway computes the same.
     fn hash(&self, message: [u8; 7]) -> u64 {
         let (low, high) = self.0.split_at(8);
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight of sixteen bytes"));
-        sip::hash_seven(word(low), word(high), message)
-    }
-}
-
-/// SipHash-2-4 (Aumasson and Bernstein), for messages of seven bytes and of eight.
-pub(crate) mod sip {
-    struct State([u64; 4]);
-
-    impl State {
-        fn new(k0: u64, k1: u64) -> Self {
-            Self([
-                k0 ^ 0x736f_6d65_7073_6575,
-                k1 ^ 0x646f_7261_6e64_6f6d,
-                k0 ^ 0x6c79_6765_6e65_7261,
-                k1 ^ 0x7465_6462_7974_6573,
-            ])
-        }
-
-        fn round(&mut self) {
-            let [mut a, mut b, mut c, mut d] = self.0;
-            a = a.wrapping_add(b);
-            b = b.rotate_left(13) ^ a;
-            a = a.rotate_left(32);
-            c = c.wrapping_add(d);
-            d = d.rotate_left(16) ^ c;
-            a = a.wrapping_add(d);
-            d = d.rotate_left(21) ^ a;
-            c = c.wrapping_add(b);
-            b = b.rotate_left(17) ^ c;
-            c = c.rotate_left(32);
-            self.0 = [a, b, c, d];
-        }
-
-        fn block(&mut self, word: u64) {
-            self.0[3] ^= word;
-            self.round();
-            self.round();
-            self.0[0] ^= word;
-        }
-
-        fn finish(mut self) -> u64 {
-            self.0[2] ^= 0xff;
-            for _ in 0..4 {
-                self.round();
-            }
-            self.0.iter().fold(0, |all, word| all ^ word)
-        }
-    }
-
-    /// The hash of a message of seven bytes.
-    pub(crate) fn hash_seven(k0: u64, k1: u64, message: [u8; 7]) -> u64 {
-        let [a, b, c, d, e, f, g] = message;
-        let mut state = State::new(k0, k1);
-        // The last block ends with the length.
-        state.block(u64::from_le_bytes([a, b, c, d, e, f, g, 7]));
-        state.finish()
+        siphash::of_seven(word(low), word(high), message)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_hash_is_siphash_2_4() {
-        let key = OwnerKey(std::array::from_fn(|at| at.try_into().unwrap()));
-        // The reference implementation's test vector for seven bytes.
-        assert_eq!(key.hash([0, 1, 2, 3, 4, 5, 6]), 0xab02_00f5_8b01_d137);
-    }
 
     #[test]
     fn flows_spread_over_all_buckets() {

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use trieste_packet::KeyedState;
 use trieste_packet::wire::protocol;
 
 use crate::index::at;
@@ -166,16 +166,16 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 pub(crate) struct Pools {
     pools: Vec<Pool>,
-    by_address: HashMap<Ipv4Addr, u32, FixedState>,
+    by_address: HashMap<Ipv4Addr, u32, KeyedState>,
     free: Vec<u32>,
     /// Bitmaps of addresses that nobody uses at present, all clear.
     spare: Vec<Box<Bitmap>>,
     /// Ports that several mappings have: how many more than one.
-    shared: HashMap<(Ipv4Addr, u16), u32, FixedState>,
+    shared: HashMap<(Ipv4Addr, u16), u32, KeyedState>,
 }
 
 impl Pools {
-    pub(crate) fn new(state: &FixedState) -> Self {
+    pub(crate) fn new(state: &KeyedState) -> Self {
         Self {
             pools: Vec::new(),
             by_address: HashMap::with_hasher(state.clone()),
@@ -350,7 +350,7 @@ mod tests {
     }
 
     fn pools() -> (Pools, u32) {
-        let mut pools = Pools::new(&FixedState::with_seed(1));
+        let mut pools = Pools::new(&KeyedState::new(1));
         let pool = pools.of(Ipv4Addr::new(242, 1, 0, 1));
         (pools, pool)
     }

@@ -3,14 +3,12 @@
 use std::cmp::Reverse;
 use std::net::Ipv4Addr;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use ipnet::Ipv4Net;
-use trieste_packet::WorkerId;
 use trieste_packet::wire::protocol;
+use trieste_packet::{KeyedState, WorkerId, fold};
 
 use crate::facts::{Facts, Kind};
-use crate::hash::fold;
 use crate::out2in::static_target;
 use crate::owner::{BUCKETS, Bucket, OwnerKey};
 use crate::record::Record;
@@ -162,10 +160,10 @@ pub struct Rules {
     owners: [WorkerId; BUCKETS],
     egress: Vec<EgressRule>,
     ingress: Vec<IngressRule>,
-    hosts: HashMap<Ipv4Addr, Host, FixedState>,
+    hosts: HashMap<Ipv4Addr, Host, KeyedState>,
     /// Rules for whole networks, best first.
     networks: Vec<(RuleId, Ipv4Net)>,
-    globals: HashMap<Ipv4Addr, Holder, FixedState>,
+    globals: HashMap<Ipv4Addr, Holder, KeyedState>,
 }
 
 impl Rules {
@@ -381,7 +379,7 @@ impl RulesBuilder {
     /// the cluster's key, and who has which bucket.
     #[must_use]
     pub fn new(epoch: u64, key: OwnerKey, owners: [WorkerId; BUCKETS]) -> Self {
-        let state = FixedState::with_seed(key.address_hash(Ipv4Addr::UNSPECIFIED));
+        let state = KeyedState::new(key.address_hash(Ipv4Addr::UNSPECIFIED));
         Self {
             rules: Rules {
                 epoch,

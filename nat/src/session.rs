@@ -2,7 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use crate::hash::HashKey;
+use trieste_packet::HashKey;
+
 use crate::index::{Chain, Linked, NONE};
 use crate::record::Phase;
 

@@ -3,16 +3,14 @@
 
 use std::net::Ipv4Addr;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use trieste_packet::wire::protocol;
+use trieste_packet::{HashKey, KeyedState, siphash};
 
 use crate::config::{Limits, Timers};
-use crate::hash::HashKey;
 use crate::index::{Chain, Index, NONE, Slab};
 use crate::journal::Journal;
 use crate::mapping::{Filter, Mapping};
-use crate::owner::sip;
 use crate::phase::Seconds;
 use crate::ports::{Class, Place, Pools, any_port};
 use crate::quarantine::Quarantine;
@@ -66,7 +64,7 @@ pub(crate) struct Table {
     filters: Slab<Filter>,
     by_remote: Index,
     pub(crate) pools: Pools,
-    sources: HashMap<Ipv4Addr, Usage, FixedState>,
+    sources: HashMap<Ipv4Addr, Usage, KeyedState>,
     pub(crate) wheel: Wheel,
     pub(crate) journal: Journal,
     /// The same for siblings: what happened here, but not what was taken over from elsewhere.
@@ -86,7 +84,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(timers: &Timers, limits: Limits, seed: u64) -> Self {
         let hash_key = HashKey::new(seed);
-        let state = FixedState::with_seed(hash_key.hash(seed, 0));
+        let state = KeyedState::new(hash_key.hash(seed, 0));
         // Links and generations need a few values of their own.
         let most = limits.sessions.min(u32::MAX / 4);
         Self {
@@ -121,7 +119,7 @@ impl Table {
     fn draw(&mut self) -> u64 {
         self.drawn = self.drawn.wrapping_add(1);
         let [a, b, c, d, e, f, g, _] = self.drawn.to_le_bytes();
-        sip::hash_seven(self.sip.0, self.sip.1, [a, b, c, d, e, f, g])
+        siphash::of_seven(self.sip.0, self.sip.1, [a, b, c, d, e, f, g])
     }
 
     // --- sessions ---------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 
+use crate::keyed_hash::fold;
+
 /// Addresses, protocol and ports of a packet, in its own direction. ICMP queries carry their identifier as both
 /// ports; later fragments and other protocols carry 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +20,8 @@ pub struct FlowKey {
     family: u8,
 }
 
-/// Three words instead of the bytes one by one: tables hash a key for every packet.
+/// Five words instead of the bytes one by one: tables hash a key for every packet. Addresses and ports are whoever's sends
+/// the packet: tables are to use [`KeyedState`](crate::KeyedState).
 impl Hash for FlowKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(u128::from_ne_bytes(self.source));
@@ -92,14 +95,14 @@ impl FlowKey {
         let a = endpoint_hash(&self.source, self.source_port);
         let b = endpoint_hash(&self.destination, self.destination_port);
         // Addition commutes, so the direction does not matter; the outer mix spreads the sum.
-        mix(a.wrapping_add(b) ^ u64::from(self.protocol), 0x9e37_79b9_7f4a_7c15)
+        fold(a.wrapping_add(b) ^ u64::from(self.protocol), 0x9e37_79b9_7f4a_7c15)
     }
 
     /// A hash of the source address, port and protocol alone: what decides who owns an inside endpoint's
     /// translation, whatever it talks to.
     #[must_use]
     pub fn inside_source_hash(&self) -> u64 {
-        mix(endpoint_hash(&self.source, self.source_port) ^ u64::from(self.protocol), 0xd6e8_feb8_6659_fd93)
+        fold(endpoint_hash(&self.source, self.source_port) ^ u64::from(self.protocol), 0xd6e8_feb8_6659_fd93)
     }
 
     fn address(&self, octets: [u8; 16]) -> IpAddr {
@@ -123,15 +126,7 @@ fn endpoint_hash(address: &[u8; 16], port: u16) -> u64 {
     let high = (value >> 64) as u64;
     #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
     let low = value as u64;
-    mix(high ^ 0xa076_1d64_78bd_642f, low ^ (u64::from(port) << 48) ^ 0xe703_7ed1_a0b4_28db)
-}
-
-/// Multiplies to 128 bits and folds (the step that wyhash is built on).
-fn mix(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    #[expect(clippy::cast_possible_truncation, reason = "both halves are taken, one by one")]
-    let folded = (product as u64) ^ ((product >> 64) as u64);
-    folded
+    fold(high ^ 0xa076_1d64_78bd_642f, low ^ (u64::from(port) << 48) ^ 0xe703_7ed1_a0b4_28db)
 }
 
 #[cfg(test)]

@@ -16,10 +16,12 @@ mod drop_reason;
 mod flow;
 pub mod fragment;
 pub mod icmp;
+mod keyed_hash;
 mod packet;
 pub mod pool;
 pub mod rendezvous;
 pub mod segment;
+pub mod siphash;
 pub mod wire;
 
 mod batch;
@@ -27,6 +29,7 @@ mod batch;
 pub use batch::{Batch, MAX_BATCH};
 pub use drop_reason::{DropReason, Drops, Witness};
 pub use flow::FlowKey;
+pub use keyed_hash::{HashKey, KeyedHasher, KeyedState, fold};
 pub use packet::{
     CableId, Checksum, ClusterId, Decision, LaneId, Layout, LayoutKind, Outer, Packet, PathId, SiblingId,
     WorkerId,

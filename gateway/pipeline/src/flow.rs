@@ -4,9 +4,8 @@
 //! its next packet comes. The cache is two maps: when the young one is full it becomes the old one, and the old
 //! one's memory is used again. So it is bounded, forgets what is idle, and writes no time per packet.
 
-use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use trieste_packet::{Decision, DropReason, FlowKey};
+use trieste_packet::{Decision, DropReason, FlowKey, KeyedState};
 
 use crate::tables::LaneEnd;
 
@@ -33,14 +32,14 @@ struct Entry {
 /// A bounded cache of verdicts.
 #[derive(Debug)]
 pub(crate) struct Flows {
-    young: HashMap<FlowKey, Entry, FixedState>,
-    old: HashMap<FlowKey, Entry, FixedState>,
+    young: HashMap<FlowKey, Entry, KeyedState>,
+    old: HashMap<FlowKey, Entry, KeyedState>,
 }
 
 impl Flows {
     /// An empty cache. `seed` keys the hash, so that nobody outside can choose flows that collide.
     pub(crate) fn new(seed: u64) -> Self {
-        let state = FixedState::with_seed(seed);
+        let state = KeyedState::new(seed);
         Self { young: HashMap::with_hasher(state.clone()), old: HashMap::with_hasher(state) }
     }
 

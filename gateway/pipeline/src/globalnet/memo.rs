@@ -4,7 +4,8 @@
 //! whole batch at once ([`Memo::sessions_ahead`]): loads that do not wait for one another take little longer than one.
 //! Memory is reserved once and used as flows come; when all places are taken, the flow that was learnt first goes.
 
-use trieste_nat::{Handle, HashKey};
+use trieste_nat::Handle;
+use trieste_packet::HashKey;
 
 use super::{Key, Plan};
 

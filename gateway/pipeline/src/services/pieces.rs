@@ -6,7 +6,7 @@
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
 
-use foldhash::fast::FixedState;
+use trieste_packet::KeyedState;
 
 use super::target::PieceKey;
 
@@ -19,14 +19,14 @@ type First = (PieceKey, Option<IpAddr>);
 /// What is known of packets in fragments.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    hash: FixedState,
+    hash: KeyedState,
     places: Box<[Option<First>]>,
 }
 
 impl Pieces {
     /// Remembers nothing.
     pub(super) fn new(seed: u64) -> Self {
-        Self { hash: FixedState::with_seed(seed), places: vec![None; PLACES].into_boxed_slice() }
+        Self { hash: KeyedState::new(seed), places: vec![None; PLACES].into_boxed_slice() }
     }
 
     /// Notes where the first fragment went: to a node, or to the kernel.

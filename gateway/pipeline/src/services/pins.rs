@@ -6,9 +6,8 @@
 
 use std::net::IpAddr;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use trieste_packet::FlowKey;
+use trieste_packet::{FlowKey, KeyedState};
 
 use super::table::{NodeId, Services};
 use crate::flow::GENERATION;
@@ -25,14 +24,14 @@ struct Pin {
 /// A bounded memory of flows.
 #[derive(Debug)]
 pub(super) struct Pins {
-    young: HashMap<FlowKey, Pin, FixedState>,
-    old: HashMap<FlowKey, Pin, FixedState>,
+    young: HashMap<FlowKey, Pin, KeyedState>,
+    old: HashMap<FlowKey, Pin, KeyedState>,
 }
 
 impl Pins {
     /// Remembers nothing. `seed` keys the hash, so that nobody outside can choose flows that collide.
     pub(super) fn new(seed: u64) -> Self {
-        let state = FixedState::with_seed(seed);
+        let state = KeyedState::new(seed);
         Self { young: HashMap::with_hasher(state.clone()), old: HashMap::with_hasher(state) }
     }
 

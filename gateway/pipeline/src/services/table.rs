@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use ipnet::IpNet;
-use trieste_packet::FlowKey;
+use trieste_packet::{FlowKey, KeyedState};
 
 use super::maglev::{Maglev, Share};
 
@@ -74,7 +73,7 @@ pub struct Services {
     networks: Vec<IpNet>,
     /// Sorted by address.
     nodes: Vec<ServiceNode>,
-    services: HashMap<Frontend, Service, FixedState>,
+    services: HashMap<Frontend, Service, KeyedState>,
     /// Tables by what they were made of: those that are wanted again need not be made again.
     tables: BTreeMap<Vec<Share>, Arc<Maglev>>,
     left_out: usize,
@@ -88,7 +87,8 @@ impl Default for Services {
             port: 0,
             networks: Vec::new(),
             nodes: Vec::new(),
-            services: HashMap::with_hasher(FixedState::default()),
+            // Their keys are of this cluster's Services: there is nobody to keep the seed from.
+            services: HashMap::with_hasher(KeyedState::new(0)),
             tables: BTreeMap::new(),
             left_out: 0,
         }
