@@ -34,7 +34,7 @@ use trieste_packet::{CableId, GatewayKey};
 use trieste_pipeline::services::Services;
 use trieste_pipeline::{Fleet, Tables};
 
-use crate::admin::{self, AdminState};
+use crate::admin::{self, AdminSocket, AdminState};
 use crate::capture::CaptureHub;
 use crate::config::{CommandLine, Config, Psk};
 use crate::control::{self, Company, Control, Driver, Globalnet, State};
@@ -688,7 +688,7 @@ async fn heartbeat(
 }
 
 fn spawn_servers(
-    (admin, metrics): (tokio::net::UnixListener, Option<tokio::net::TcpListener>),
+    (admin, metrics): (AdminSocket, Option<tokio::net::TcpListener>),
     shared: &Arc<Shared>,
     (hub, board, ike): (&Arc<CaptureHub>, &Arc<Board>, Option<&IkeHandle>),
     stop: &watch::Receiver<bool>,
@@ -703,6 +703,7 @@ fn spawn_servers(
         hub: Arc::clone(hub),
         board: Arc::clone(board),
         ike: ike.cloned(),
+        places: Arc::default(),
     };
     let stopped = |mut stop: watch::Receiver<bool>| async move {
         let _ = stop.wait_for(|is_stopped| *is_stopped).await;

@@ -8,6 +8,7 @@ mod globalnet;
 mod globalnet_show;
 mod globalnet_stun;
 mod least_privilege;
+mod metrics_port;
 mod mtu;
 mod nat;
 mod nat_oracle;

@@ -146,7 +146,8 @@ fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
 /// No pod removes a folder that is mounted into it: this container sees the folders above, and has no rights but a
 /// file's owner's. It goes with the route agents, who are the last to use them.
 fn sweep(pod: &mut Value, image: &Value, policy: &Value, security: &Value) {
-    let words = "rm -f /above/run/trieste/gateway.sock /above/run/trieste/routeagent.json; \
+    let words = "rm -f /above/run/trieste/gateway.sock /above/run/trieste/gateway.sock.lock \
+                 /above/run/trieste/routeagent.json; \
                  rmdir /above/run/trieste /above/lib/trieste 2>/dev/null; true";
     let folders = [("above-run", "/run", "/above/run"), ("above-lib", "/var/lib", "/above/lib")];
     let mounts = folders.map(|(name, _, at)| json!({"name": name, "mountPath": at}));

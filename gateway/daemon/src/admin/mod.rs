@@ -3,6 +3,7 @@
 //!
 //! * [`health`] — whether the process works, and whether it can carry traffic.
 //! * [`listen`] — binding, with errors that say what to do.
+//! * [`places`] — who may have how many connections to the metrics port.
 //! * [`routes`] — what is answered.
 //! * [`secrets`] — the answer that holds keys.
 //! * `translation` — what is answered about Globalnet.
@@ -10,13 +11,15 @@
 
 pub mod health;
 pub mod listen;
+pub mod places;
 pub mod routes;
 pub mod secrets;
 pub mod serve;
 mod translation;
 
 pub use health::Health;
-pub use listen::{ListenError, bind_admin, bind_metrics};
+pub use listen::{AdminSocket, ListenError, bind_admin, bind_metrics};
+pub use places::Places;
 pub use routes::AdminState;
 pub use serve::{serve_admin, serve_metrics};
 

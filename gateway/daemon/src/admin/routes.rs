@@ -15,7 +15,7 @@ use trieste_control::admin::{
     METRICS_PATH, PCAPNG_CONTENT_TYPE, READY_PATH, SECRETS_PATH, STATUS_PATH, TRACE_PATH,
 };
 
-use super::{Health, translation};
+use super::{Health, Places, translation};
 use crate::capture::{CaptureError, CaptureHub};
 use crate::globalnet::board::Board;
 use crate::ike::IkeHandle;
@@ -38,6 +38,8 @@ pub struct AdminState {
     pub board: Arc<Board>,
     /// Who knows the keys of IPsec cables.
     pub ike: Option<IkeHandle>,
+    /// Who may have how many connections to the metrics port.
+    pub places: Arc<Places>,
 }
 
 impl fmt::Debug for AdminState {
@@ -88,7 +90,8 @@ async fn gateway(State(state): State<AdminState>) -> Json<serde_json::Value> {
 }
 
 async fn metrics_page(State(state): State<AdminState>) -> impl IntoResponse {
-    let page = metrics::render(&(state.status)(), &(state.extra)(), state.hub.counters());
+    let extra = MetricsExtra { metrics_refused: state.places.refused(), ..(state.extra)() };
+    let page = metrics::render(&(state.status)(), &extra, state.hub.counters());
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }
 

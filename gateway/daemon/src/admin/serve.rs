@@ -1,5 +1,5 @@
 //! Connections of both servers. They are few and short, but for captures; what a stranger opens on the metrics
-//! port is bounded in number and in time.
+//! port is bounded in number ([`Places`]) and in time.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,16 +11,19 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use super::listen::AdminSocket;
+use super::places::{Place, Places};
 use super::routes::{AdminState, admin_router, metrics_router};
 
-/// Most connections of one server at a time; the next wait in the kernel.
-const MAX_CONNECTIONS: usize = 32;
+/// Most connections to the admin socket at a time, all of them root's; the next wait in the kernel.
+const ADMIN_CONNECTIONS: usize = 32;
 /// How long a client may take to send its request's head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a connection to the metrics port may last: one request, and a slow reader.
 const METRICS_LIFETIME: Duration = Duration::from_secs(30);
 /// How long answers may go on after the gateway was told to stop. Captures end by themselves before.
@@ -35,7 +38,8 @@ struct Manners {
 
 /// Serves the admin socket until `shutdown` completes; then ends all captures, gives answers a second, and removes
 /// the socket.
-pub async fn serve_admin(listener: UnixListener, state: AdminState, shutdown: impl Future<Output = ()>) {
+pub async fn serve_admin(socket: AdminSocket, state: AdminState, shutdown: impl Future<Output = ()>) {
+    let AdminSocket { listener, lock: _lock } = socket;
     let path = listener.local_addr().ok().and_then(|address| address.as_pathname().map(ToOwned::to_owned));
     let hub = Arc::clone(&state.hub);
     let stop = async {
@@ -47,27 +51,67 @@ pub async fn serve_admin(listener: UnixListener, state: AdminState, shutdown: im
         }
     };
     let manners = Manners { is_kept_alive: true, lifetime: None };
-    serve(listener, admin_router(state), manners, stop).await;
+    let door = AdminDoor { listener, slots: Arc::new(Semaphore::new(ADMIN_CONNECTIONS)) };
+    serve(door, admin_router(state), manners, stop).await;
 }
 
 /// Serves `/metrics` until `shutdown` completes, then gives answers a second.
 pub async fn serve_metrics(listener: TcpListener, state: AdminState, shutdown: impl Future<Output = ()>) {
     let manners = Manners { is_kept_alive: false, lifetime: Some(METRICS_LIFETIME) };
-    serve(listener, metrics_router(state), manners, shutdown).await;
+    let door = MetricsDoor { listener, places: Arc::clone(&state.places) };
+    serve(door, metrics_router(state), manners, shutdown).await;
 }
 
-async fn serve(
-    mut listener: impl Listener,
-    router: Router,
-    manners: Manners,
-    shutdown: impl Future<Output = ()>,
-) {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+/// Lets connections in, each with what it has to keep as long as it lasts.
+trait Door {
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    type Place: Send + 'static;
+
+    fn next(&mut self) -> impl Future<Output = (Self::Io, Self::Place)> + Send;
+}
+
+struct AdminDoor {
+    listener: UnixListener,
+    slots: Arc<Semaphore>,
+}
+
+impl Door for AdminDoor {
+    type Io = UnixStream;
+    type Place = OwnedSemaphorePermit;
+
+    async fn next(&mut self) -> (UnixStream, OwnedSemaphorePermit) {
+        let slot = Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
+        (Listener::accept(&mut self.listener).await.0, slot)
+    }
+}
+
+struct MetricsDoor {
+    listener: TcpListener,
+    places: Arc<Places>,
+}
+
+impl Door for MetricsDoor {
+    type Io = TcpStream;
+    type Place = Place;
+
+    async fn next(&mut self) -> (TcpStream, Place) {
+        loop {
+            let (io, peer) = Listener::accept(&mut self.listener).await;
+            // One that is gone already has no address any more.
+            let place = io.local_addr().ok().and_then(|own| self.places.take(peer, own));
+            match place {
+                Some(place) => return (io, place),
+                None => tracing::debug!(%peer, "the metrics port has no place for another connection"),
+            }
+        }
+    }
+}
+
+async fn serve(mut door: impl Door, router: Router, manners: Manners, shutdown: impl Future<Output = ()>) {
     let running = GracefulShutdown::new();
     let accept = async {
         loop {
-            let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
-            let (io, _) = listener.accept().await;
+            let (io, place) = door.next().await;
             let connection = http1::Builder::new()
                 .keep_alive(manners.is_kept_alive)
                 .timer(TokioTimer::new())
@@ -80,7 +124,7 @@ async fn serve(
                     Some(lifetime) => timeout(lifetime, connection).await.unwrap_or(Ok(())),
                     None => connection.await,
                 };
-                drop(slot);
+                drop(place);
             });
         }
     };
@@ -88,6 +132,6 @@ async fn serve(
         () = shutdown => {}
         () = accept => {}
     }
-    drop(listener);
+    drop(door);
     let _ = timeout(GRACE, running.shutdown()).await;
 }

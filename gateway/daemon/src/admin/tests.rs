@@ -1,9 +1,10 @@
+use std::fs::File;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Empty};
@@ -81,6 +82,7 @@ fn state() -> AdminState {
         status: Arc::new(move || status.clone()),
         gateway: Arc::new(|| serde_json::json!({"kind": "Gateway"})),
         ike: None,
+        places: Arc::default(),
         extra: Arc::new(|| MetricsExtra { sync_iterations: 3, ..MetricsExtra::default() }),
         health: Arc::new(|| Health { live: Ok("live".to_owned()), ready: Err("starting".to_owned()) }),
         hub: Arc::new(CaptureHub::new(IpAddr::from([192, 0, 2, 1]), 4500)),
@@ -128,7 +130,7 @@ async fn only_the_owner_may_connect_and_the_socket_goes_with_the_server() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let directory = admin.directory.path().to_owned();
     let kept = std::fs::read_dir(directory.join("run")).unwrap().count();
-    assert_eq!(kept, 1);
+    assert_eq!(kept, 2, "the socket and its lock");
     admin.stop().await;
     assert!(!path.exists());
 }
@@ -146,6 +148,29 @@ async fn a_socket_that_answers_is_left_alone_and_a_stale_one_is_replaced() {
     assert!(stale.exists());
     bind_admin(&stale).unwrap();
     admin.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_that_was_killed_is_waited_for_while_it_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gateway.sock");
+    // Its descriptors are still open: the lock is held, and the socket answers.
+    let lock = File::create(path.with_added_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let goes = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(lock);
+        std::thread::sleep(Duration::from_millis(200));
+        drop(socket);
+    });
+    let start = Instant::now();
+    let ours = bind_admin(&path).unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(400));
+    goes.join().unwrap();
+    assert!(matches!(bind_admin(&path), Err(ListenError::AlreadyRunning(_))));
+    drop(ours);
+    bind_admin(&path).unwrap();
 }
 
 #[tokio::test]

@@ -60,6 +60,8 @@ pub struct MetricsExtra {
     pub started_from_memory: bool,
     /// Globalnet, in clusters that have it.
     pub globalnet: Option<GlobalnetStatus>,
+    /// Connections to the metrics port that found no place.
+    pub metrics_refused: u64,
     /// What IKE counts, where cables are IPsec's.
     pub ike: Option<IkeNumbers>,
 }
@@ -89,6 +91,7 @@ pub fn render(status: &GatewayStatus, extra: &MetricsExtra, captures: CaptureCou
     }
     ours::packets(&mut page, status);
     ours::captures(&mut page, captures);
+    ours::server(&mut page, extra.metrics_refused);
     if let Some(process) = &extra.process {
         process::render(&mut page, process, status.started);
     }

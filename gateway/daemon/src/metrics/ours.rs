@@ -181,6 +181,16 @@ pub(super) fn packets(page: &mut Page, status: &GatewayStatus) {
 }
 
 /// Captures.
+pub(super) fn server(page: &mut Page, refused: u64) {
+    page.add(
+        counter(
+            "trieste_metrics_refused_connections_total",
+            "Connections to the metrics port that were closed because their source, or all together, had too many",
+        )
+        .with(refused),
+    );
+}
+
 pub(super) fn captures(page: &mut Page, captures: CaptureCounters) {
     page.add(gauge("trieste_captures_running", "Captures that run at this moment").with(captures.running));
     page.add(
