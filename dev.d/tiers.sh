@@ -9,15 +9,11 @@
 # What fails in the machine tier is run once more, alone; tests/flaky.md says what becomes of that.
 
 machine_tier="clusters kubernetes netns interop lab"
-# Whole clusters take longest: two sets of them come up at a time, these tests' and the others'.
-first_clusters="plain::dataplane plain::diagnose plain::faults plain::several"
 is_machine() { case " $machine_tier " in *" $1 "*) ;; *) false ;; esac }
 
-# program NAME [ARGUMENT…] — one of $scratch/programs, see program.sh. After `again.` it is one that runs a second time,
-# before `.2` one that runs twice at a time.
+# program NAME [ARGUMENT…] — one of $scratch/programs, see program.sh. After `again.` it is one that runs a second time.
 program() {
-    base=${1#again.}
-    found=$(awk -v name="${base%.2}" '$1 == name { print $2, $3 }' "$scratch/programs")
+    found=$(awk -v name="${1#again.}" '$1 == name { print $2, $3 }' "$scratch/programs")
     [ -n "$found" ] || return 0
     name=$1
     shift
@@ -64,54 +60,26 @@ machine_tier() {
     peers_wait
     step "lab, API servers, clusters"
     target/debug/trieste-lab clean --crashed
-    cluster_tests "$@"
     for name in $machine_tier; do
-        [ "$name" = clusters ] || program "$name" "--test-threads=$TRIESTE_LAB_JOBS" "$@" &
+        # Tests of one shape share its clusters, in the order of their names; a second set would not find inotify instances.
+        threads=$TRIESTE_LAB_JOBS
+        [ "$name" != clusters ] || threads=1
+        program "$name" "--test-threads=$threads" "$@" &
+        # Whole clusters take longest: the others take what those leave.
+        [ "$name" != clusters ] || sleep 2
     done
     wait
-    inotify_back
     again
-}
-
-# cluster_tests [FILTER] — begins the tests of whole clusters, which share a set for each shape in the order of their names.
-cluster_tests() {
-    has clusters || return 0
-    if [ $# -gt 0 ] || [ "$TRIESTE_LAB_JOBS" -lt 4 ] || ! inotify_room; then
-        program clusters --test-threads=1 "$@" &
-    else
-        # shellcheck disable=SC2086 # a list of words
-        others=$(printf -- ' --skip=%s' $first_clusters)
-        # shellcheck disable=SC2086
-        program clusters --test-threads=1 $first_clusters &
-        # shellcheck disable=SC2086
-        program clusters.2 --test-threads=1 $others &
-    fi
-    # The others take what those leave.
-    sleep 2
-}
-
-# inotify_room — room for two sets of clusters: a node has nine instances. What it was comes back at the end.
-inotify=/proc/sys/fs/inotify/max_user_instances
-inotify_room() {
-    inotify_before=$(cat "$inotify")
-    [ "$inotify_before" -lt 512 ] || return 0
-    echo 512 2>/dev/null >"$inotify" || return 1
-    echo "$inotify_before" >"$scratch/inotify"
-    say "$inotify is 512 while clusters run, and $inotify_before again after them."
-}
-inotify_back() {
-    [ ! -e "$scratch/inotify" ] || cat "$scratch/inotify" >"$inotify"
-    rm -f "$scratch/inotify"
 }
 
 # again — what failed beside other tests, once more and alone. A test that is in the ledger has had its second chance.
 again() {
     : >"$scratch/again"
-    for name in $machine_tier clusters.2; do
+    for name in $machine_tier; do
         [ -e "$scratch/failed.$name" ] || continue
         failed_tests "$scratch/log.$name" >"$scratch/names" || return 0
         while read -r test; do
-            sh tests/check/flaky.sh "${name%.2} $test" || return 0
+            sh tests/check/flaky.sh "$name $test" || return 0
             echo "$name $test" >>"$scratch/again"
         done <"$scratch/names"
     done
@@ -124,10 +92,10 @@ again() {
         [ ! -e "$scratch/failed.again.$name" ] || return 0
         what=$(awk -v test="$test" '$0 == "---- " test " stdout ----" { on = 1; next }
             on && !/^$/ && !/^thread / { gsub(/\|/, "/"); print substr($0, 1, 160); exit }' "$scratch/log.$name")
-        echo "| \`${name%.2} $test\` | $(date +%Y-%m-%d) | $what | |" >>"$scratch/ledger"
+        echo "| \`$name $test\` | $(date +%Y-%m-%d) | $what | |" >>"$scratch/ledger"
     done <"$scratch/again"
     cat "$scratch/ledger" >>tests/flaky.md
-    for name in $machine_tier clusters.2; do rm -f "$scratch/failed.$name"; done
+    for name in $machine_tier; do rm -f "$scratch/failed.$name"; done
 }
 
 # outages_tier [FILTER]
