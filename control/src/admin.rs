@@ -140,6 +140,9 @@ pub struct WorkerStatus {
     /// For how long it has been late in all, in seconds.
     #[serde(default)]
     pub stalled_s: f64,
+    /// How long ago it last began a turn, in seconds; never more than a good second while it works.
+    #[serde(default)]
+    pub silent_s: f64,
     /// The newest panic's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,

@@ -108,7 +108,7 @@ impl Nat {
 
     fn update(&mut self, index: u32, record: &Record, is_its: bool) -> Copied {
         let accounts = self.table.accounts;
-        self.table.sessions.get_mut(index).told = accounts;
+        self.table.sessions.get_mut(index).account = accounts;
         let session = *self.table.sessions.get(index);
         let is_tcp = session.protocol == protocol::TCP;
         if record.seconds_left == 0 || is_tcp != (record.phase != crate::Phase::Plain) {
@@ -166,7 +166,7 @@ impl Nat {
         for place in from..to {
             let session = self.table.sessions.slots()[place];
             // Numbers go round: older is up to half of them behind.
-            let is_older = session.told.wrapping_sub(account) > u32::MAX / 2;
+            let is_older = session.account.wrapping_sub(account) > u32::MAX / 2;
             if session.is_live() && is_older && buckets & bucket_of(&session, rules).bit() != 0 {
                 self.table.end(u32::try_from(place).expect("no more places than 32 bits count"));
             }

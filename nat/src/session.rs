@@ -69,7 +69,7 @@ pub(crate) struct Session {
     /// The pool of its global address; [`NONE`] in a slot that is free.
     pub(crate) pool: u32,
     /// The newest account of a sibling's that had begun when it began here or a sibling spoke of it last.
-    pub(crate) told: u32,
+    pub(crate) account: u32,
     pub(crate) inside: Ipv4Addr,
     pub(crate) outside: Ipv4Addr,
     pub(crate) remote: Ipv4Addr,

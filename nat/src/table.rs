@@ -163,7 +163,7 @@ impl Table {
             mapping: start.mapping,
             epoch: start.epoch,
             pool,
-            told: accounts,
+            account: accounts,
             inside: start.inside.address,
             outside: start.key.end.address,
             remote: start.key.remote,

@@ -1,5 +1,7 @@
 //! The gateway's state as one document, put together twice a second.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 use trieste_control::admin::{
     BrokerStatus, CableStatus, Condition, Conservation, DrainStatus, DropCount, ElectionStatus, EventRecord,
@@ -60,7 +62,7 @@ pub struct Live {
 
 /// Puts the document together.
 #[must_use]
-pub fn document(fixed: &Fixed, engine: &Engine, live: Live, now: std::time::Instant) -> GatewayStatus {
+pub fn document(fixed: &Fixed, engine: &Engine, live: Live, now: Instant) -> GatewayStatus {
     let published: Vec<(&WorkerHandle, Published)> =
         engine.workers().iter().map(|worker| (worker, worker.published())).collect();
     let unix_ms = Timestamp::now().as_millisecond();
@@ -82,7 +84,7 @@ pub fn document(fixed: &Fixed, engine: &Engine, live: Live, now: std::time::Inst
         hostname: fixed.hostname.clone(),
         ha_status,
         failure: live.failure,
-        workers: published.iter().map(|(handle, view)| worker(handle, view)).collect(),
+        workers: published.iter().map(|(handle, view)| worker(handle, view, now)).collect(),
         io: fixed.io.clone(),
         endpoint: live.endpoint,
         connections,
@@ -104,7 +106,7 @@ fn ha_status(live: &Live) -> HaStatus {
     if live.election.is_leader || live.is_multi { HaStatus::Active } else { HaStatus::Passive }
 }
 
-fn worker(handle: &WorkerHandle, view: &Published) -> WorkerStatus {
+fn worker(handle: &WorkerHandle, view: &Published, now: Instant) -> WorkerStatus {
     let counters = &view.counters;
     WorkerStatus {
         id: u32::from(handle.id.0),
@@ -114,6 +116,7 @@ fn worker(handle: &WorkerHandle, view: &Published) -> WorkerStatus {
         restarts: view.restarts,
         stalls: view.stalls.0,
         stalled_s: view.stalls.1.as_secs_f64(),
+        silent_s: handle.silence(now).as_secs_f64(),
         last_error: view.last_error.clone(),
     }
 }

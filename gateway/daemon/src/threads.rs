@@ -71,6 +71,7 @@ pub(crate) fn spawn_workers(
             paths_changed: paths.changed.clone(),
         };
         let (worker, handle) = Worker::new(parts, now);
+        let watch = handle.clone();
         let ended = ended_sender.clone();
         std::thread::Builder::new()
             .name(format!("worker-{id}"))
@@ -80,10 +81,10 @@ pub(crate) fn spawn_workers(
                 {
                     tracing::warn!(worker = id, cpu, %error, "cannot pin the worker");
                 }
-                if let Err(error) = worker.run(|worker, timeout| wait.wait(worker, timeout)) {
+                let life = || worker.run(|worker, timeout| wait.wait(worker, timeout));
+                if let Err(why) = watch.watch_over(life) {
                     // Nobody listens any more while the gateway stops.
-                    let _ = ended
-                        .send(anyhow::Error::new(error).context(format!("worker {id}: its device failed")));
+                    let _ = ended.send(anyhow::anyhow!("worker {id} has ended: {why}"));
                 }
             })
             .context("starting a worker")?;

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A panic inside a turn costs the packets that were in its hands and nothing else: lanes keep their keys, the
-//! other workers do not notice, and the next turn begins at once.
+//! other workers do not notice, and the next turn begins at once. One that panics turn after turn ends, and so does one
+//! that panics elsewhere: that is always told ([`WorkerHandle::watch_over`]), and the process starts anew.
 
 mod sessions;
 
@@ -39,6 +40,9 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait while all buffers are out: they come back from other workers without a word.
 const BUFFER_WAIT: Duration = Duration::from_millis(2);
+/// Turns in a row that may panic. Ours: a packet that nobody could read costs one; what panics time and again does so over
+/// what the worker holds, which only a new process can leave behind.
+const PANICS: u32 = 16;
 /// Packets taken from the inbox per turn, so that the devices get their share.
 const INBOX_BUDGET: usize = 64;
 /// While this many trains wait for the socket, no more are taken from the TUN device.
@@ -105,6 +109,7 @@ pub struct WorkerHandle {
     feed: Option<Arc<Feed>>,
     view: Arc<View>,
     sent: Arc<AtomicU64>,
+    begun: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -112,6 +117,8 @@ struct View {
     published: Mutex<Published>,
     events: Mutex<Vec<(LaneId, CableEvent)>>,
     handled: AtomicU64,
+    /// When it last began a turn, in nanoseconds since it was made.
+    beat: AtomicU64,
 }
 
 impl WorkerHandle {
@@ -141,6 +148,30 @@ impl WorkerHandle {
     pub fn is_settled(&self) -> bool {
         let is_stopped = self.view.published.lock().unwrap_or_else(PoisonError::into_inner).is_stopped;
         is_stopped || self.view.handled.load(Ordering::Acquire) >= self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Returns how long ago the worker last began a turn. It does so every second, whether there is anything to do or not.
+    #[must_use]
+    pub fn silence(&self, now: Instant) -> Duration {
+        let beat = Duration::from_nanos(self.view.beat.load(Ordering::Relaxed));
+        now.saturating_duration_since(self.begun).saturating_sub(beat)
+    }
+
+    /// Runs the worker's whole life, and sees to it that its end is known however it ends. Gives why it ended, unless it
+    /// was told to.
+    ///
+    /// # Errors
+    /// What its device said, or the panic's message.
+    pub fn watch_over(&self, life: impl FnOnce() -> io::Result<()>) -> Result<(), String> {
+        let why = match catch_unwind(AssertUnwindSafe(life)) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic_message(&*panic),
+        };
+        let mut published = self.view.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.is_stopped = true;
+        published.last_error = Some(why.clone());
+        Err(why)
     }
 
     /// What the worker last said of itself; up to 0.1 s old while it is busy.
@@ -173,7 +204,9 @@ pub struct Worker<T, W> {
     batch: Batch,
     next_publish: Instant,
     next_timer: Instant,
+    begun: Instant,
     restarts: u64,
+    panics_in_a_row: u32,
     last_error: Option<String>,
     is_stopping: bool,
 }
@@ -216,6 +249,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             feed: parts.feed.clone(),
             view: Arc::clone(&view),
             sent: Arc::default(),
+            begun: now,
         };
         let worker = Self {
             id: parts.id,
@@ -233,7 +267,9 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             batch: Batch::new(),
             next_publish: now,
             next_timer: now,
+            begun: now,
             restarts: 0,
+            panics_in_a_row: 0,
             last_error: None,
             is_stopping: false,
         };
@@ -273,10 +309,20 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
     /// What a device says that is of no use any more.
     pub fn guarded_turn(&mut self, now: Instant) -> io::Result<bool> {
         match catch_unwind(AssertUnwindSafe(|| self.turn(now))) {
-            Ok(result) => result,
+            Ok(result) => {
+                self.panics_in_a_row = 0;
+                result
+            }
             Err(panic) => {
                 self.restarts += 1;
-                self.last_error = Some(panic_message(&*panic));
+                self.panics_in_a_row += 1;
+                let message = panic_message(&*panic);
+                if self.panics_in_a_row >= PANICS {
+                    return Err(io::Error::other(format!(
+                        "{PANICS} turns in a row have panicked: {message}"
+                    )));
+                }
+                self.last_error = Some(message);
                 self.batch.drain();
                 self.pipeline.recover(now);
                 self.publish(now, false);
@@ -286,6 +332,8 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
     }
 
     fn turn(&mut self, now: Instant) -> io::Result<bool> {
+        let beat = now.saturating_duration_since(self.begun).as_nanos();
+        self.view.beat.store(u64::try_from(beat).unwrap_or(u64::MAX), Ordering::Relaxed);
         let mut is_busy = self.take_commands(now);
         self.follow_captures();
         is_busy |= self.take_inbox(now)?;

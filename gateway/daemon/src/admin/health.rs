@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use trieste_control::admin::{BrokerLink, GatewayStatus, WorkerState};
 
-/// Ours: the status document is put together twice a second; a control loop that has not done so for this long hangs.
+/// Ours: the status document is put together twice a second, and a worker begins a turn every second; who has not done so for
+/// this long hangs.
 pub const STALE_AFTER: Duration = Duration::from_secs(15);
 
 /// The two verdicts, each with its reason in one line.
@@ -49,6 +50,10 @@ fn live(status: &GatewayStatus, age: Duration) -> Result<String, String> {
     if let Some(worker) = ended {
         let why = worker.last_error.as_deref().unwrap_or("nobody knows why");
         return Err(one_line(&format!("worker {} has ended: {why}", worker.id)));
+    }
+    let silent = status.workers.iter().find(|worker| worker.silent_s > STALE_AFTER.as_secs_f64());
+    if let Some(worker) = silent {
+        return Err(format!("worker {} has not been heard of for {:.0} s", worker.id, worker.silent_s));
     }
     Ok("live".to_owned())
 }
@@ -116,6 +121,9 @@ mod tests {
         status.workers[0].last_error = Some("TUN\nis gone".to_owned());
         let health = of(&status, true);
         assert_eq!(health.live, Err("worker 0 has ended: TUN is gone".to_owned()));
+        status.workers[0].state = WorkerState::Running;
+        status.workers[0].silent_s = 15.7;
+        assert_eq!(of(&status, true).live, Err("worker 0 has not been heard of for 16 s".to_owned()));
         status.failure = "all workers ended".to_owned();
         assert_eq!(of(&status, true).ready, Err("all workers ended".to_owned()));
     }

@@ -3,7 +3,7 @@
 //!
 //! * [`health`] — whether the process works, and whether it can carry traffic.
 //! * [`listen`] — binding, with errors that say what to do.
-//! * [`places`] — who may have how many connections to the metrics port.
+//! * [`slots`] — who may have how many connections to the metrics port.
 //! * [`routes`] — what is answered.
 //! * [`secrets`] — the answer that holds keys.
 //! * `translation` — what is answered about Globalnet.
@@ -11,17 +11,17 @@
 
 pub mod health;
 pub mod listen;
-pub mod places;
 pub mod routes;
 pub mod secrets;
 pub mod serve;
+pub mod slots;
 mod translation;
 
 pub use health::Health;
 pub use listen::{AdminSocket, ListenError, bind_admin, bind_metrics};
-pub use places::Places;
 pub use routes::AdminState;
 pub use serve::{serve_admin, serve_metrics};
+pub use slots::Slots;
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use trieste_control::admin::{
     METRICS_PATH, PCAPNG_CONTENT_TYPE, READY_PATH, SECRETS_PATH, STATUS_PATH, TRACE_PATH,
 };
 
-use super::{Health, Places, translation};
+use super::{Health, Slots, translation};
 use crate::capture::{CaptureError, CaptureHub};
 use crate::globalnet::board::Board;
 use crate::ike::IkeHandle;
@@ -39,7 +39,7 @@ pub struct AdminState {
     /// Who knows the keys of IPsec cables.
     pub ike: Option<IkeHandle>,
     /// Who may have how many connections to the metrics port.
-    pub places: Arc<Places>,
+    pub slots: Arc<Slots>,
 }
 
 impl fmt::Debug for AdminState {
@@ -90,7 +90,7 @@ async fn gateway(State(state): State<AdminState>) -> Json<serde_json::Value> {
 }
 
 async fn metrics_page(State(state): State<AdminState>) -> impl IntoResponse {
-    let extra = MetricsExtra { metrics_refused: state.places.refused(), ..(state.extra)() };
+    let extra = MetricsExtra { metrics_refused: state.slots.refused(), ..(state.extra)() };
     let page = metrics::render(&(state.status)(), &extra, state.hub.counters());
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }

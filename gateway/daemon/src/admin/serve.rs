@@ -1,5 +1,5 @@
 //! Connections of both servers. They are few and short, but for captures; what a stranger opens on the metrics
-//! port is bounded in number ([`Places`]) and in time.
+//! port is bounded in number ([`Slots`]) and in time.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::listen::AdminSocket;
-use super::places::{Place, Places};
 use super::routes::{AdminState, admin_router, metrics_router};
+use super::slots::{Slot, Slots};
 
 /// Most connections to the admin socket at a time, all of them root's; the next wait in the kernel.
 const ADMIN_CONNECTIONS: usize = 32;
@@ -58,16 +58,16 @@ pub async fn serve_admin(socket: AdminSocket, state: AdminState, shutdown: impl 
 /// Serves `/metrics` until `shutdown` completes, then gives answers a second.
 pub async fn serve_metrics(listener: TcpListener, state: AdminState, shutdown: impl Future<Output = ()>) {
     let manners = Manners { is_kept_alive: false, lifetime: Some(METRICS_LIFETIME) };
-    let door = MetricsDoor { listener, places: Arc::clone(&state.places) };
+    let door = MetricsDoor { listener, slots: Arc::clone(&state.slots) };
     serve(door, metrics_router(state), manners, shutdown).await;
 }
 
 /// Lets connections in, each with what it has to keep as long as it lasts.
 trait Door {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    type Place: Send + 'static;
+    type Slot: Send + 'static;
 
-    fn next(&mut self) -> impl Future<Output = (Self::Io, Self::Place)> + Send;
+    fn next(&mut self) -> impl Future<Output = (Self::Io, Self::Slot)> + Send;
 }
 
 struct AdminDoor {
@@ -77,7 +77,7 @@ struct AdminDoor {
 
 impl Door for AdminDoor {
     type Io = UnixStream;
-    type Place = OwnedSemaphorePermit;
+    type Slot = OwnedSemaphorePermit;
 
     async fn next(&mut self) -> (UnixStream, OwnedSemaphorePermit) {
         let slot = Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
@@ -87,21 +87,21 @@ impl Door for AdminDoor {
 
 struct MetricsDoor {
     listener: TcpListener,
-    places: Arc<Places>,
+    slots: Arc<Slots>,
 }
 
 impl Door for MetricsDoor {
     type Io = TcpStream;
-    type Place = Place;
+    type Slot = Slot;
 
-    async fn next(&mut self) -> (TcpStream, Place) {
+    async fn next(&mut self) -> (TcpStream, Slot) {
         loop {
             let (io, peer) = Listener::accept(&mut self.listener).await;
             // One that is gone already has no address any more.
-            let place = io.local_addr().ok().and_then(|own| self.places.take(peer, own));
-            match place {
-                Some(place) => return (io, place),
-                None => tracing::debug!(%peer, "the metrics port has no place for another connection"),
+            let slot = io.local_addr().ok().and_then(|own| self.slots.take(peer, own));
+            match slot {
+                Some(slot) => return (io, slot),
+                None => tracing::debug!(%peer, "the metrics port has no slot for another connection"),
             }
         }
     }
@@ -111,7 +111,7 @@ async fn serve(mut door: impl Door, router: Router, manners: Manners, shutdown: 
     let running = GracefulShutdown::new();
     let accept = async {
         loop {
-            let (io, place) = door.next().await;
+            let (io, slot) = door.next().await;
             let connection = http1::Builder::new()
                 .keep_alive(manners.is_kept_alive)
                 .timer(TokioTimer::new())
@@ -124,7 +124,7 @@ async fn serve(mut door: impl Door, router: Router, manners: Manners, shutdown: 
                     Some(lifetime) => timeout(lifetime, connection).await.unwrap_or(Ok(())),
                     None => connection.await,
                 };
-                drop(place);
+                drop(slot);
             });
         }
     };

@@ -82,7 +82,7 @@ fn state() -> AdminState {
         status: Arc::new(move || status.clone()),
         gateway: Arc::new(|| serde_json::json!({"kind": "Gateway"})),
         ike: None,
-        places: Arc::default(),
+        slots: Arc::default(),
         extra: Arc::new(|| MetricsExtra { sync_iterations: 3, ..MetricsExtra::default() }),
         health: Arc::new(|| Health { live: Ok("live".to_owned()), ready: Err("starting".to_owned()) }),
         hub: Arc::new(CaptureHub::new(IpAddr::from([192, 0, 2, 1]), 4500)),

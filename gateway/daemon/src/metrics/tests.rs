@@ -229,6 +229,7 @@ fn status() -> GatewayStatus {
         restarts,
         stalls: 3,
         stalled_s: 0.25,
+        silent_s: 0.1,
         last_error: None,
     };
     GatewayStatus {

@@ -349,3 +349,52 @@ fn a_panic_costs_the_packets_in_hand_and_nothing_else() {
         a0.handle.published().drops.into_iter().map(|(_, reason, count)| (reason, count)).collect();
     assert_eq!(drops, BTreeMap::from([(DropReason::WorkerPanic, 10)]));
 }
+
+#[test]
+fn a_worker_that_panics_turn_after_turn_ends_and_says_why() {
+    let a = kind();
+    let lane = LaneId(0x0800);
+    let tables = tables("10.1.0.0/16", &[("10.9.0.0/16", lane)], None);
+    let exchange = Arc::new(Exchange::new(vec![None]));
+    let (wire, _far) = MemoryDevice::pair(LIMIT);
+    let mut rig = rig(0, 1, &tables, &a, &exchange, wire);
+    let trap = LaneCommand::Add { lane, cable: CableId(2), tunnel: Box::new(Trap), watch: None };
+    rig.handle.command(Command::Lane(trap));
+    settle(&mut [&mut rig]);
+    let mut pods = Pods::new();
+    let mut spring = |rig: &mut Rig| {
+        pods.send(&mut rig.tun, [10, 1, 0, 1], [10, 9, 0, 1], b"trap");
+        rig.worker.guarded_turn(Instant::now())
+    };
+    for _ in 0..15 {
+        spring(&mut rig).unwrap();
+    }
+    // One good turn, and it starts to count anew.
+    rig.worker.guarded_turn(Instant::now()).unwrap();
+    for _ in 0..15 {
+        spring(&mut rig).unwrap();
+    }
+    let error = spring(&mut rig).unwrap_err().to_string();
+    assert!(error.contains("16 turns in a row") && error.contains("the trap was sprung"), "{error}");
+}
+
+#[test]
+fn the_end_of_a_worker_is_known_however_it_ends_and_so_is_its_silence() {
+    let a = kind();
+    let tables = tables("10.1.0.0/16", &[], None);
+    let exchange = Arc::new(Exchange::new(vec![None]));
+    let (wire, _far) = MemoryDevice::pair(LIMIT);
+    let mut rig = rig(0, 1, &tables, &a, &exchange, wire);
+    let now = Instant::now();
+    rig.worker.guarded_turn(now).unwrap();
+    assert_eq!(rig.handle.silence(now + Duration::from_secs(20)), Duration::from_secs(20));
+    rig.worker.guarded_turn(now + Duration::from_secs(19)).unwrap();
+    assert_eq!(rig.handle.silence(now + Duration::from_secs(20)), Duration::from_secs(1));
+
+    rig.handle.watch_over(|| Ok(())).unwrap();
+    assert!(!rig.handle.published().is_stopped, "it says so itself when it was told to end");
+    let why = rig.handle.watch_over(|| panic!("outside of every turn")).unwrap_err();
+    let published = rig.handle.published();
+    assert_eq!((why.as_str(), published.is_stopped), ("outside of every turn", true));
+    assert_eq!(published.last_error.as_deref(), Some("outside of every turn"));
+}

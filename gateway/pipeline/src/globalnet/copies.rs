@@ -412,7 +412,7 @@ impl Copier {
                     let is_its = self.owned & bucket.bit() == 0;
                     if matches!(entry, Entry::Is(_)) {
                         if nat.copy(&record, is_its, rules, now) == Copied::Refused {
-                            if self.forget_account(at, nat) {
+                            if self.remove_unlisted(at, nat) {
                                 return None;
                             }
                             self.stats.refused += 1;
@@ -428,7 +428,7 @@ impl Copier {
                     self.incoming[at].account = Some(account);
                 }
                 Entry::End(_) => {
-                    self.forget_account(at, nat);
+                    self.remove_unlisted(at, nat);
                 }
             }
         }
@@ -437,7 +437,7 @@ impl Copier {
 
     /// Begins to forget what is older than the account that a sibling gives and not in it, once. Says whether there may be
     /// such a session.
-    fn forget_account(&mut self, at: usize, nat: &Nat) -> bool {
+    fn remove_unlisted(&mut self, at: usize, nat: &Nat) -> bool {
         let Some(account) = self.incoming[at].account.take() else { return false };
         let old = account.buckets & !self.owned & !self.authored;
         let is_any = old != 0 && nat.session_count() > 0;

@@ -70,7 +70,7 @@ struct Cell {
     /// Which of its workers have told us everything, one bit each; of which process, and at which incarnation of ours.
     /// By any worker.
     told: AtomicU64,
-    told_by: AtomicU64,
+    account_of: AtomicU64,
     told_at: AtomicU32,
 }
 
@@ -385,7 +385,7 @@ impl Fleet {
         if incarnation != self.incarnation() {
             return;
         }
-        let is_other = cell.told_by.swap(boot, Ordering::AcqRel) != boot;
+        let is_other = cell.account_of.swap(boot, Ordering::AcqRel) != boot;
         if cell.told_at.swap(incarnation, Ordering::AcqRel) != incarnation || is_other {
             cell.told.store(0, Ordering::Release);
         }
@@ -395,7 +395,7 @@ impl Fleet {
     fn has_told(&self, cell: &Cell) -> bool {
         let workers = cell.workers.load(Ordering::Acquire);
         workers > 0
-            && cell.told_by.load(Ordering::Acquire) == cell.boot.load(Ordering::Acquire)
+            && cell.account_of.load(Ordering::Acquire) == cell.boot.load(Ordering::Acquire)
             && cell.told_at.load(Ordering::Acquire) == self.incarnation()
             && cell.told.load(Ordering::Acquire).count_ones() >= workers.min(64)
     }

@@ -1,7 +1,7 @@
 //! Who may have how many connections to the metrics port at a time.
 //!
 //! Everybody on the network reaches it, and a kubelet judges the gateway by what it answers. So a source has a few
-//! places, all strangers together have some more, and this host, whose kubelet asks, has its own, which nobody else
+//! slots, all strangers together have some more, and this host, whose kubelet asks, has its own, which nobody else
 //! can take. Who finds none is closed at once: nobody waits in the kernel's queue, where strangers would keep the kubelet.
 
 use std::collections::HashMap;
@@ -9,11 +9,11 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Places of this host.
+/// Slots of this host.
 const LOCAL: usize = 16;
-/// Places of all strangers together.
+/// Slots of all strangers together.
 const STRANGERS: usize = 32;
-/// Places of one of them: scrapers have one or two.
+/// Slots of one of them: scrapers have one or two.
 const PER_SOURCE: usize = 8;
 /// An IPv6 host may take any address of its link's network: all of that is one source.
 const LINK_BITS: u32 = 64;
@@ -40,23 +40,23 @@ impl Source {
     }
 }
 
-/// The places of one server.
+/// The slots of one server.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct Slots {
     taken: Mutex<HashMap<Source, usize>>,
     refused: AtomicU64,
 }
 
-/// A connection's place, until it is dropped.
+/// A connection's slot, until it is dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
+pub struct Slot {
+    slots: Arc<Slots>,
     source: Source,
 }
 
-impl Places {
-    /// Takes a place for a connection from `peer` to our address `own`; `None` if there is none for it.
-    pub fn take(self: &Arc<Self>, peer: SocketAddr, own: SocketAddr) -> Option<Place> {
+impl Slots {
+    /// Takes a slot for a connection from `peer` to our address `own`; `None` if there is none for it.
+    pub fn take(self: &Arc<Self>, peer: SocketAddr, own: SocketAddr) -> Option<Slot> {
         let source = Source::of(peer, own);
         let mut taken = self.lock();
         let of_source = taken.get(&source).copied().unwrap_or(0);
@@ -72,10 +72,10 @@ impl Places {
             return None;
         }
         taken.insert(source, of_source + 1);
-        Some(Place { places: Arc::clone(self), source })
+        Some(Slot { slots: Arc::clone(self), source })
     }
 
-    /// Connections that found no place so far.
+    /// Connections that found no slot so far.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -86,9 +86,9 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
+        let mut taken = self.slots.lock();
         match taken.get_mut(&self.source) {
             Some(count) if *count > 1 => *count -= 1,
             _ => drop(taken.remove(&self.source)),
@@ -102,37 +102,36 @@ mod tests {
 
     const OWN: &str = "[::ffff:192.0.2.1]:32780";
 
-    fn take(places: &Arc<Places>, peer: &str) -> Option<Place> {
-        places.take(format!("{peer}:5000").parse().unwrap(), OWN.parse().unwrap())
+    fn take(slots: &Arc<Slots>, peer: &str) -> Option<Slot> {
+        slots.take(format!("{peer}:5000").parse().unwrap(), OWN.parse().unwrap())
     }
 
     #[test]
     fn strangers_take_no_place_of_this_hosts_and_one_stranger_not_all() {
-        let places = Arc::<Places>::default();
-        let of_one: Vec<_> = (0..100).map_while(|_| take(&places, "192.0.2.9")).collect();
+        let slots = Arc::<Slots>::default();
+        let of_one: Vec<_> = (0..100).map_while(|_| take(&slots, "192.0.2.9")).collect();
         assert_eq!(of_one.len(), PER_SOURCE);
-        let of_a_link: Vec<_> =
-            (1..100).map_while(|host| take(&places, &format!("[fd00::{host}]"))).collect();
+        let of_a_link: Vec<_> = (1..100).map_while(|host| take(&slots, &format!("[fd00::{host}]"))).collect();
         assert_eq!(of_a_link.len(), PER_SOURCE, "every address of a link is its hosts'");
         let others: Vec<_> =
-            (10..200).map_while(|host| take(&places, &format!("198.51.100.{host}"))).collect();
+            (10..200).map_while(|host| take(&slots, &format!("198.51.100.{host}"))).collect();
         assert_eq!(others.len(), STRANGERS - 2 * PER_SOURCE);
-        assert!(take(&places, "203.0.113.1").is_none());
+        assert!(take(&slots, "203.0.113.1").is_none());
         // A kubelet comes from the node's own address, or over loopback.
         for own in ["192.0.2.1", "[::ffff:192.0.2.1]", "127.0.0.1", "[::1]"] {
-            assert!(take(&places, own).is_some(), "{own}");
+            assert!(take(&slots, own).is_some(), "{own}");
         }
-        assert_eq!(places.refused(), 4);
+        assert_eq!(slots.refused(), 4);
     }
 
     #[test]
     fn a_place_is_given_back_and_nothing_of_who_is_gone_is_kept() {
-        let places = Arc::<Places>::default();
-        let local: Vec<_> = (0..100).map_while(|_| take(&places, "127.0.0.1")).collect();
+        let slots = Arc::<Slots>::default();
+        let local: Vec<_> = (0..100).map_while(|_| take(&slots, "127.0.0.1")).collect();
         assert_eq!(local.len(), LOCAL);
-        assert!(take(&places, "192.0.2.9").is_some());
+        assert!(take(&slots, "192.0.2.9").is_some());
         drop(local);
-        assert!(take(&places, "127.0.0.1").is_some());
-        assert!(places.lock().is_empty());
+        assert!(take(&slots, "127.0.0.1").is_some());
+        assert!(slots.lock().is_empty());
     }
 }
