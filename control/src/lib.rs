@@ -23,6 +23,7 @@
 //! * [`devices`] — what network devices are called.
 //! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
 //! * [`globalnet`] — who has which global address, and what is written about it.
+//! * [`claims`] — which networks a member of the set may claim.
 //! * [`hash`] — names and draws that are the same everywhere.
 //! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
 //! * [`notice`] — how gateways tell their cluster's route agents which of them live.
@@ -42,6 +43,7 @@ pub mod admin;
 pub mod api;
 pub mod backoff;
 pub mod cause;
+pub mod claims;
 pub mod command_line;
 pub mod conditions;
 pub mod connection_status;

@@ -1,6 +1,7 @@
 //! The forms of values in environment variables and flags, as upstream reads them; every program's configuration uses
 //! these.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
@@ -36,6 +37,21 @@ impl FromStr for Cidrs {
     }
 }
 
+/// Addresses, separated by commas.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Addresses(pub Vec<IpAddr>);
+
+impl FromStr for Addresses {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        let addresses = words
+            .map(|word| word.parse().map_err(|_| format!("`{word}` is not an address such as 192.0.2.1")));
+        addresses.collect::<Result<_, _>>().map(Self)
+    }
+}
+
 impl<'de> Deserialize<'de> for Cidrs {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let words = Vec::<String>::deserialize(deserializer)?;
@@ -67,5 +83,8 @@ mod tests {
             "10.1.0.0/33".parse::<Cidrs>().unwrap_err(),
             "`10.1.0.0/33` is not a CIDR such as 10.1.0.0/16"
         );
+        let addresses: Addresses = "192.0.2.1, fd00::1,".parse().unwrap();
+        assert_eq!(addresses.0.len(), 2);
+        assert!("192.0.2.1/32".parse::<Addresses>().unwrap_err().contains("192.0.2.1/32"));
     }
 }

@@ -1,12 +1,14 @@
 //! Decides which networks of remote clusters this node accepts.
 //!
 //! What is routed is decided exactly as the gateway decides what it connects to: by Endpoints alone. Whatever else
-//! remote clusters claim is failed closed and guarded, whoever claims it; nothing of it may leave in clear. Only what
-//! is the own cluster's, the node's or nobody's to claim is left alone entirely.
+//! remote clusters claim is failed closed and guarded, whoever claims it; nothing of it may leave in clear. What
+//! is the own cluster's, the node's or nobody's to claim, or no member's to have (`trieste_control::claims`), is left alone
+//! entirely: it is neither routed nor closed, and does not linger either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use trieste_control::claims::Surroundings;
 
 use crate::condition::{Condition, Refusal};
 use crate::hostnet::VX_PREFIX;
@@ -65,12 +67,15 @@ pub struct Accepted {
 #[must_use]
 pub fn admit(state: &ClusterState) -> Admission {
     let mut admission = Admission::default();
+    let around = surroundings(state);
     let mut connected: Vec<&Endpoint> = Vec::new();
     for carrier in carriers(state) {
-        let is_refused =
-            carrier.subnets.iter().any(|net| conflict(state, &connected, &net.trunc()).is_some());
+        // The gateway connects to all of a cluster or to nothing of it.
+        let is_refused = carrier.subnets.iter().map(IpNet::trunc).any(|net| {
+            state.node.allowed.check(&net).is_err() || conflict(state, &connected, &net).is_some()
+        });
         for network in carrier.subnets.iter().map(IpNet::trunc) {
-            let protection = protection(state, &network);
+            let protection = protection(state, &around, &network);
             if protection.is_none() && is_refused {
                 admission.closed.insert(network);
             }
@@ -92,9 +97,9 @@ pub fn admit(state: &ClusterState) -> Admission {
         }
     }
     for (cluster, network) in claims(state) {
-        claim(state, &mut admission, cluster, network);
+        claim((state, &around), &mut admission, cluster, network);
     }
-    for network in state.lingering.iter().filter(|network| protection(state, network).is_none()) {
+    for network in state.lingering.iter().filter(|network| protection(state, &around, network).is_none()) {
         admission.closed.insert(*network);
     }
     for network in own_global(state) {
@@ -144,14 +149,19 @@ fn claims(state: &ClusterState) -> Vec<(&str, IpNet)> {
     claims.flat_map(|(cluster, nets)| nets.iter().map(move |net| (cluster, net.trunc()))).collect()
 }
 
-fn claim(state: &ClusterState, admission: &mut Admission, cluster: &str, network: IpNet) {
+fn claim(
+    (state, around): (&ClusterState, &Surroundings),
+    admission: &mut Admission,
+    cluster: &str,
+    network: IpNet,
+) {
     let taken = || {
         let mut others = admission.accepted.iter().filter(|(_, owner)| owner.cluster != cluster);
         others
             .find(|(net, _)| overlaps(net, &network))
             .map(|(net, owner)| Refusal::Taken { network: *net, cluster: owner.cluster.clone() })
     };
-    let protection = protection(state, &network);
+    let protection = protection(state, around, &network);
     let is_closed = protection.is_none();
     let cluster = cluster.to_owned();
     match protection.or_else(taken) {
@@ -178,7 +188,7 @@ fn drop_shadows(admission: &mut Admission) {
 }
 
 /// Says why a network must be left alone entirely, neither routed nor refused.
-fn protection(state: &ClusterState, network: &IpNet) -> Option<Refusal> {
+fn protection(state: &ClusterState, around: &Surroundings, network: &IpNet) -> Option<Refusal> {
     if network.prefix_len() == 0 {
         return Some(Refusal::Everything);
     }
@@ -189,13 +199,29 @@ fn protection(state: &ClusterState, network: &IpNet) -> Option<Refusal> {
     if let Some(local) = local.find(|local| overlaps(local, network)) {
         return Some(Refusal::Local(*local));
     }
-    // A network of the node that lies strictly inside is carved out; one that does not would be cut off.
-    let node = state.own_networks().find(|own| {
-        network.contains(&own.network.addr())
-            && (own.network.prefix_len() <= network.prefix_len()
-                || own.network.prefix_len() == own.network.max_prefix_len())
-    });
-    node.map(|own| Refusal::Node(own.clone()))
+    state.node.allowed.check(network).and_then(|()| around.check(network)).err().map(Refusal::Forbidden)
+}
+
+/// Returns what is around this node and no member's to have: what it reaches directly, the cluster's nodes and API servers, its
+/// name servers. A network of the node that lies strictly inside of a member's is carved out.
+fn surroundings(state: &ClusterState) -> Surroundings {
+    let mut around = Surroundings::default();
+    let is_of_the_cluster = |own: &IpNet| state.local_networks().any(|local| local.contains(own));
+    for own in state.own_networks().filter(|own| !is_of_the_cluster(&own.network.trunc())) {
+        around.connect(own.network, &own.device);
+    }
+    for node in &state.nodes {
+        for address in &node.addresses {
+            around.protect(*address, &format!("node {}", node.name));
+        }
+    }
+    for address in &state.servers {
+        around.protect(*address, "an API server of this cluster");
+    }
+    for (address, whose) in &state.node.protected {
+        around.protect(*address, whose);
+    }
+    around
 }
 
 /// Says why the gateway does not connect to the whole cluster that offers this network.

@@ -8,11 +8,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use trieste_control::admin::Severity;
+use trieste_control::claims::Forbidden;
 
 use crate::foreign::{BaseChain, Hook};
 use crate::hostnet::{Family, Route};
 use crate::nexthops::{FIRST_ID, LAST_ID};
-use crate::state::DeviceAddress;
 
 /// Why a network of a remote cluster is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,8 +32,8 @@ pub enum Refusal {
     },
     /// Another network of its cluster overlaps, and the gateway connects to none of that cluster.
     Whole,
-    /// It would cut this node off from its own network.
-    Node(DeviceAddress),
+    /// It is no member's to have.
+    Forbidden(Forbidden),
 }
 
 impl fmt::Display for Refusal {
@@ -55,9 +55,7 @@ impl fmt::Display for Refusal {
             Self::Whole => f.write_str(
                 "another network of that cluster overlaps, so that the gateway does not connect to it",
             ),
-            Self::Node(own) => {
-                write!(f, "it contains this node's own address {} on {}", own.network, own.device)
-            }
+            Self::Forbidden(why) => why.fmt(f),
         }
     }
 }

@@ -1,21 +1,26 @@
 //! Flags and environment of the binary. A flag wins over the environment; an empty variable says nothing.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use trieste_control::api::check_cluster_id;
+use trieste_control::claims::Allowed;
 use trieste_control::command_line;
 use trieste_control::devices;
 use trieste_control::health::PingerConfig;
 use trieste_control::notice;
 use trieste_control::store::Location;
-use trieste_control::words::{Cidrs, parse_bool};
+use trieste_control::words::{Addresses, Cidrs, parse_bool};
 
 use crate::state::Node;
 
+/// Where the resolver's addresses are (resolv.conf(5)): the node's, or those that the pod was given.
+const RESOLVERS: &str = "/etc/resolv.conf";
 /// From the specification: a route agent asks this many times less often than a gateway with the same setting.
 const INTERVAL_FACTOR: u32 = 60;
 
@@ -61,6 +66,16 @@ pub struct Options {
     /// Networks of this cluster's Globalnet, separated by commas; none without Globalnet.
     #[arg(long, env = "SUBMARINER_GLOBALCIDR", default_value = "", value_name = "CIDRS")]
     pub global_cidrs: Cidrs,
+
+    /// Networks that other members may claim parts of, separated by commas, instead of private space (10.0.0.0/8,
+    /// 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 242.0.0.0/8, fc00::/7; of these no more than a /13 or /40).
+    #[arg(long, env = "TRIESTE_ALLOW_REMOTE_CIDRS", default_value = "", value_name = "CIDRS")]
+    pub allow_remote_cidrs: Cidrs,
+
+    /// Addresses that no other member may claim, separated by commas, beside those of nodes, API servers and name servers:
+    /// the broker's.
+    #[arg(long, env = "TRIESTE_PROTECTED_ADDRESSES", default_value = "", value_name = "ADDRESSES")]
+    pub protected_addresses: Addresses,
 
     /// Network plugin of this cluster, as the operator found it.
     #[arg(long, env = "SUBMARINER_NETWORKPLUGIN", value_name = "NAME", default_value = "generic")]
@@ -180,7 +195,21 @@ impl Options {
             notice_port: self.notice_port,
             plugin: self.network_plugin.to_lowercase(),
             has_globalnet: !self.global_cidrs.0.is_empty(),
+            allowed: Allowed::of(self.allow_remote_cidrs.0.clone()),
+            protected: self.protected(&std::fs::read_to_string(RESOLVERS).unwrap_or_default()),
         })
+    }
+
+    /// Returns the addresses that no member may claim, and whose they are; `resolvers` is the text of [`RESOLVERS`].
+    fn protected(&self, resolvers: &str) -> BTreeMap<IpAddr, String> {
+        let named = self.protected_addresses.0.iter();
+        let named = named.map(|address| (*address, "which TRIESTE_PROTECTED_ADDRESSES names".to_owned()));
+        let servers = resolvers.lines().filter_map(|line| {
+            let address = line.trim().strip_prefix("nameserver")?.trim();
+            // A link-local one has a zone.
+            Some((address.parse::<IpAddr>().ok()?, "a name server of this node".to_owned()))
+        });
+        servers.chain(named).collect()
     }
 
     /// Returns how remote gateways are pinged; `None` if they are not.
@@ -256,13 +285,13 @@ mod tests {
             "--cluster-id=a",
             "--hostname=n",
             "--cluster-cidrs=10.1.0.0/16, fd00:1::/48,",
-            "--service-cidrs=100.1.0.0/16",
+            "--service-cidrs=100.65.0.0/16",
         ])
         .node()
         .unwrap();
         let texts = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(texts(&node.pod_networks), ["10.1.0.0/16", "fd00:1::/48"]);
-        assert_eq!(texts(&node.service_networks), ["100.1.0.0/16"]);
+        assert_eq!(texts(&node.service_networks), ["100.65.0.0/16"]);
     }
 
     #[test]
@@ -316,7 +345,7 @@ mod tests {
     fn the_store_is_below_the_state_directory_unless_named() {
         assert_eq!(options(&["--state-dir=/s"]).store().to_string(), "dir:/s/store");
         assert_eq!(options(&["--store=dir:/x"]).store().to_string(), "dir:/x");
-        assert_eq!(options(&["--kubernetes-service-host=100.1.0.1"]).store().to_string(), "kube:");
+        assert_eq!(options(&["--kubernetes-service-host=100.65.0.1"]).store().to_string(), "kube:");
         let error = Options::try_parse_from(["trieste-routeagent", "--store=/x"]).unwrap_err().to_string();
         assert!(error.contains("dir:PATH"), "{error}");
     }

@@ -36,6 +36,8 @@ pub struct ClusterView {
     pub clusters: Vec<Cluster>,
     /// Nodes of the own cluster, sorted.
     pub nodes: Vec<ClusterNode>,
+    /// Addresses of the own cluster's API servers.
+    pub servers: BTreeSet<IpAddr>,
     /// Whether the active gateway's node is another one and has another route agent than ours (`deliverer.rs`).
     pub is_agent_foreign: bool,
     /// What is known of services. That gateways send their packets here is known as long as the kernel has the table.
@@ -259,6 +261,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             is_strict: observed.sysctls.get(&reverse_path()) == Some(&1),
             clusters: view.clusters.clone(),
             nodes: view.nodes.clone(),
+            servers: view.servers.clone(),
             addresses: observed.addresses.clone(),
             mtus: observed.links.iter().map(|(name, link)| (name.clone(), link.mtu)).collect(),
             ways: observed.ways.clone(),

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,11 +16,12 @@ use std::time::Instant;
 use futures::StreamExt;
 use futures::stream::select;
 use ipnet::IpNet;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tracing::warn;
 use trieste_control::api::{
-    self, EndpointFacts, EndpointSpec, Kind, Object, Resource, backend_config, parse_cidrs,
+    self, EndpointFacts, EndpointSpec, Kind, Object, ObjectKey, Resource, backend_config, parse_cidrs,
 };
 use trieste_control::members::{MOST_PATHS, Member, paths_namespace};
 use trieste_control::services::{self, Followed, Frontend, Service};
@@ -86,6 +88,9 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
     let mut events = select(select(endpoints, clusters), nodes);
     let members = paths_namespace(namespace);
     let mut members = pin!(store.list_watch(Kind::Endpoint, &members));
+    // From the specification of Kubernetes: where its API servers themselves listen, whatever Service leads to them.
+    let servers = ObjectKey::new(Kind::EndpointSlice, "default", "kubernetes");
+    let mut servers = pin!(store.watch_one(&servers));
     let mut departures = Departures::default();
     let (gateway, gateways) = watch::channel(None);
     let (foreign, mut is_foreign) = watch::channel(false);
@@ -105,6 +110,11 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
             },
             event = members.next() => match event {
                 Some(event) if known.take_member(&event) => {}
+                Some(_) => continue,
+                None => return,
+            },
+            event = servers.next() => match event {
+                Some(event) if known.take_servers(&event) => {}
                 Some(_) => continue,
                 None => return,
             },
@@ -235,6 +245,16 @@ async fn here(
     Ok(Some(Arc::new(book.catalogue().on_node(node))))
 }
 
+/// Ours: most API servers that are looked at.
+const MOST_SERVERS: usize = 64;
+
+/// Returns the addresses of an EndpointSlice.
+fn servers(slice: &Object) -> impl Iterator<Item = IpAddr> {
+    let endpoints = slice.body.get("endpoints").and_then(Value::as_array).into_iter().flatten();
+    let addresses = endpoints.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten());
+    addresses.filter_map(|address| address.as_str()?.parse().ok()).take(MOST_SERVERS)
+}
+
 /// What is known of a store.
 #[derive(Default)]
 struct Mirrors {
@@ -243,6 +263,8 @@ struct Mirrors {
     nodes: Nodes,
     members: Mirror,
     is_asked_for_members: bool,
+    /// Addresses of the API servers themselves; `None` before anything was said of them.
+    servers: Option<BTreeSet<IpAddr>>,
     away: BTreeMap<Kind, String>,
     /// Kinds that may not be read. Upstream's rights let a route agent read Endpoints and Nodes, but no Clusters (api
     /// §13): the first say all that routes need.
@@ -283,9 +305,26 @@ impl Mirrors {
         self.members.apply(event) || is_first
     }
 
+    /// Takes in an event of the EndpointSlice of the API servers; gives `true` if something may follow from it. Where it may
+    /// not be read, nodes' addresses have to do.
+    fn take_servers(&mut self, event: &StoreEvent) -> bool {
+        let known = match event {
+            StoreEvent::Listed(objects) => objects.iter().flat_map(servers).collect(),
+            StoreEvent::Applied(object) => servers(object).collect(),
+            // Deleted, it is written again by the next API server.
+            StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => {
+                self.servers.clone().unwrap_or_default()
+            }
+        };
+        let has_changed = self.servers.as_ref() != Some(&known);
+        self.servers = Some(known);
+        has_changed
+    }
+
     fn read(&self, reader: &Reader) -> Known {
-        // Nothing is done before it is known whether there are several.
-        let view = self.view(reader).filter(|_| self.is_asked_for_members);
+        // Nothing is done before it is known whether there are several, and what nobody may claim.
+        let is_asked = self.is_asked_for_members && self.servers.is_some();
+        let view = self.view(reader).filter(|_| is_asked);
         Known { view, remotes: self.remotes(&reader.cluster), away: self.away().cloned() }
     }
 
@@ -309,6 +348,7 @@ impl Mirrors {
         view.members = members(&reader.cluster, self.members.objects(), &mut view.conditions);
         // Only several of them send packets for services to the nodes that serve them.
         view.services.is_wanted = view.members.len() > 1;
+        view.servers = self.servers.clone().unwrap_or_default();
         view.nodes = self.nodes.iter().cloned().collect();
         view.conditions.extend(self.nodes.conditions());
         view.conditions.extend(self.claim_own_node(&mut view.nodes, reader));
@@ -503,7 +543,7 @@ mod tests {
         let endpoint = &view.endpoints[0];
         assert_eq!((endpoint.cable_port, endpoint.natt_port), (4501, 4490));
         assert_eq!(endpoint.interface.as_deref(), Some("cable7"));
-        assert_eq!(endpoint.addresses, ["172.31.2.11".parse::<std::net::IpAddr>().unwrap()]);
+        assert_eq!(endpoint.addresses, ["172.31.2.11".parse::<IpAddr>().unwrap()]);
         assert!(view.conditions.is_empty(), "{:?}", view.conditions);
         assert_eq!(
             super::view("a", [&object]).endpoints[0].interface,
@@ -538,8 +578,8 @@ mod tests {
 
     #[test]
     fn a_cluster_claims_its_global_networks_alone_if_it_has_any() {
-        let networks = |global: serde_json::Value| {
-            let spec = json!({"cluster_id": "b", "service_cidr": ["100.2.0.0/16"], "cluster_cidr": ["10.2.0.0/16"],
+        let networks = |global: Value| {
+            let spec = json!({"cluster_id": "b", "service_cidr": ["100.66.0.0/16"], "cluster_cidr": ["10.2.0.0/16"],
                               "global_cidr": global});
             view("a", [&object("Cluster", "b", &spec)]).clusters[0].networks.len()
         };
@@ -644,7 +684,7 @@ mod tests {
         assert_eq!(remotes[0].backend_config["k"], "v");
     }
 
-    fn endpoint(fields: &serde_json::Value, backend_config: &serde_json::Value) -> Object {
+    fn endpoint(fields: &Value, backend_config: &Value) -> Object {
         let mut spec = json!({
             "cluster_id": "b", "cable_name": "cable", "hostname": "b-gw1", "subnets": ["10.2.0.0/16"],
             "private_ip": "172.31.2.11", "public_ip": "", "backend": "wireguard",
@@ -654,7 +694,7 @@ mod tests {
         object("Endpoint", "b-cable", &spec)
     }
 
-    fn object(kind: &str, name: &str, spec: &serde_json::Value) -> Object {
+    fn object(kind: &str, name: &str, spec: &Value) -> Object {
         Object::from_value(json!({
             "apiVersion": "submariner.io/v1", "kind": kind,
             "metadata": {"name": name, "namespace": "ns"}, "spec": spec,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use trieste_control::api::NoticeKey;
+use trieste_control::claims::Allowed;
 use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
 use trieste_control::notice::{GatewayKey, Known, PublicKey};
 use trieste_control::services::{Frontend, Service};
@@ -43,6 +44,10 @@ pub struct Node {
     pub notice_port: u16,
     /// Whether the cluster takes part by global addresses (`SUBMARINER_GLOBALCIDR` is not empty).
     pub has_globalnet: bool,
+    /// What members of the set may claim.
+    pub allowed: Allowed,
+    /// Addresses that none of them may claim, and whose they are.
+    pub protected: BTreeMap<IpAddr, String>,
 }
 
 /// A node of the own cluster, from a Node object.
@@ -202,6 +207,8 @@ pub struct ClusterState {
     pub clusters: Vec<Cluster>,
     /// Nodes of the own cluster, sorted; empty where there are no Node objects, as in a directory store.
     pub nodes: Vec<ClusterNode>,
+    /// Addresses of the own cluster's API servers.
+    pub servers: BTreeSet<IpAddr>,
     /// Addresses of this node's devices.
     pub addresses: BTreeSet<DeviceAddress>,
     /// MTUs of this node's devices, bytes of IP packet.

@@ -116,6 +116,10 @@ struct CableArgs {
     /// Negotiations are logged in detail (libreswan)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     ipsec_debug: Option<bool>,
+    /// What other members may claim parts of, separated by commas, instead of private space [default: 10.0.0.0/8,
+    /// 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 242.0.0.0/8, fc00::/7, of these no more than a /13 or /40]
+    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
+    allow_remote_cidrs: Vec<IpNet>,
     /// Nobody outside is asked for the public address
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     air_gapped: Option<bool>,
@@ -312,6 +316,9 @@ impl JoinArgs {
         take(&mut health.enabled, check.health_check.as_ref());
         take(&mut health.interval_seconds, check.health_check_interval.as_ref());
         take(&mut health.max_packet_loss, check.health_check_max_packet_loss_count.as_ref());
+        if !cable.allow_remote_cidrs.is_empty() {
+            member.allow_remote_cidrs = cable.allow_remote_cidrs.iter().map(IpNet::trunc).collect();
+        }
         take(&mut member.air_gapped, cable.air_gapped.as_ref());
         take(&mut member.load_balancer, cable.load_balancer.as_ref());
         take(&mut member.multi_active_gateway, cable.multi_active_gateway.as_ref());

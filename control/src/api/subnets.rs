@@ -31,12 +31,19 @@ pub fn parse_cidrs(field: &str, texts: &[String]) -> Result<Vec<IpNet>, ApiError
 /// Reads the address of a host.
 ///
 /// # Errors
-/// [`ApiError::Field`] naming `field` when the text is no address, or one that no host has.
+/// [`ApiError::Field`] naming `field` when the text is no address, or one at which nobody else reaches a host: loopback,
+/// link-local, broadcast, multicast or unspecified.
 pub(super) fn parse_ip(field: &str, text: &str) -> Result<IpAddr, ApiError> {
     let address: IpAddr =
         text.parse().map_err(|_| ApiError::field(field, format!("`{text}` is not an IP address")))?;
-    if address.is_unspecified() || address.is_multicast() {
-        return Err(ApiError::field(field, format!("`{text}` is not the address of a host")));
+    let canonical = address.to_canonical();
+    let is_of_a_link = match canonical {
+        IpAddr::V4(a) => a.is_link_local() || a.is_broadcast() || a.octets()[0] == 0,
+        IpAddr::V6(a) => a.is_unicast_link_local() || a.is_unspecified(),
+    };
+    if canonical.is_multicast() || canonical.is_loopback() || is_of_a_link {
+        let reason = format!("`{text}` is not the address of a host that others can reach");
+        return Err(ApiError::field(field, reason));
     }
     Ok(address)
 }
@@ -92,6 +99,30 @@ mod tests {
         }
         for text in ["0.0.0.0/0", "::/0", "0.0.0.0/1", "10.0.0.0/8", "242.0.0.0/8", "fd00::/8"] {
             assert!(parse_cidrs("x", &texts(&[text])).is_ok(), "{text} was refused");
+        }
+    }
+
+    #[test]
+    fn an_address_that_nobody_else_reaches_is_no_hosts() {
+        for text in [
+            "127.0.0.1",
+            "::1",
+            "0.0.0.0",
+            "0.1.2.3",
+            "::",
+            "255.255.255.255",
+            "224.0.0.1",
+            "ff02::1",
+            "169.254.1.1",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+            "10.0.0.256",
+        ] {
+            let error = parse_ip("spec.private_ip", text).unwrap_err();
+            assert_eq!(error.field_path(), Some("spec.private_ip"), "{text}");
+        }
+        for text in ["10.0.0.1", "192.0.2.1", "2001:db8::1", "fd00::1"] {
+            assert!(parse_ip("x", text).is_ok(), "{text}");
         }
     }
 

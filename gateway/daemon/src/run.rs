@@ -468,6 +468,7 @@ impl PacketPath {
             icmp_sources: Vec::new(),
             path_mtu: node.path_mtu(config, made.kind.overhead()),
             translation: None,
+            allowed: config.allowed.clone(),
         };
         let [a, b, ..] = OsRng.next_u32().to_le_bytes();
         let slow_half = made.slow_half;
@@ -703,7 +704,7 @@ fn spawn_servers(
         hub: Arc::clone(hub),
         board: Arc::clone(board),
         ike: ike.cloned(),
-        places: Arc::default(),
+        slots: Arc::default(),
     };
     let stopped = |mut stop: watch::Receiver<bool>| async move {
         let _ = stop.wait_for(|is_stopped| *is_stopped).await;

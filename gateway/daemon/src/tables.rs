@@ -23,6 +23,7 @@ use trieste_cables::Site;
 use trieste_cables::vxlan::VTEP_NETWORK;
 use trieste_cables::vxlan::frame::vtep;
 use trieste_control::api::{Endpoint, EndpointFacts, EndpointSpec};
+use trieste_control::claims::Allowed;
 use trieste_packet::GatewayKey;
 use trieste_pipeline::health::Watch;
 
@@ -52,6 +53,8 @@ pub struct Local {
     pub path_mtu: u16,
     /// What is translated on its way to other clusters and back; `None` without Globalnet.
     pub translation: Option<Arc<Translation>>,
+    /// What remote clusters may claim.
+    pub allowed: Allowed,
 }
 
 /// Which of a peer's addresses its cable is to use, as NAT discovery found.

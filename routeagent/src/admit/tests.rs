@@ -1,14 +1,16 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use trieste_control::claims::Allowed;
+
 use super::*;
-use crate::state::{Cluster, DeviceAddress, Endpoint, Node};
+use crate::state::{Cluster, ClusterNode, DeviceAddress, Endpoint, Node};
 
 #[test]
 fn a_network_of_the_own_cluster_is_refused_and_the_others_of_that_cluster_are_not() {
-    let state = state(&[remote("b", 1, &["10.1.128.0/17", "100.2.0.0/16"])]);
+    let state = state(&[remote("b", 1, &["10.1.128.0/17", "100.66.0.0/16"])]);
     let admission = admit(&state);
-    assert_eq!(accepted(&admission), ["100.2.0.0/16 b"]);
+    assert_eq!(accepted(&admission), ["100.66.0.0/16 b"]);
     assert_eq!(
         reasons(&admission),
         ["network 10.1.128.0/17 of cluster b is refused: it overlaps 10.1.0.0/16 of this cluster; give the \
@@ -70,6 +72,61 @@ fn what_lingers_is_closed_unless_it_became_local() {
     let mut state = state(&[]);
     state.lingering = nets(&["10.1.4.0/24", "172.31.1.0/24", "10.2.0.0/16"]).into_iter().collect();
     assert_eq!(admit(&state).closed, nets(&["10.2.0.0/16"]).into_iter().collect());
+}
+
+/// What a hostile member tried with a running set: neighbours, other nodes, the API server, a resolver, the broker, public
+/// space, and blocks that are wider than anybody's cluster.
+#[test]
+fn hostile_claims_are_neither_routed_nor_closed_and_do_not_linger() {
+    let claims = [
+        "172.31.1.0/25",
+        "172.31.1.12/32",
+        "172.31.9.9/32",
+        "10.50.0.0/24",
+        "10.60.0.53/32",
+        "10.70.0.0/16",
+        "8.8.8.0/24",
+        "172.16.0.0/12",
+        "2.0.0.0/7",
+        "128.0.0.0/1",
+        "0.0.0.0/0",
+        "2000::/3",
+        "fc00::/7",
+    ];
+    for claim in claims {
+        let mut state = state(&[remote("b", 1, &["10.2.0.0/16"]), remote("c", 2, &[claim])]);
+        let address = |text: &str| text.parse().unwrap();
+        let node = ClusterNode {
+            name: "far".into(),
+            addresses: [address("172.31.9.9")].into(),
+            ..ClusterNode::default()
+        };
+        state.nodes = vec![node];
+        state.servers = [address("10.50.0.10")].into();
+        let protected = [("10.60.0.53", "a name server"), ("10.70.1.1", "the broker")];
+        state.node.protected = protected.map(|(text, whose)| (address(text), whose.to_owned())).into();
+        // Claimed by an Endpoint, by a Cluster, by both; and a moment ago.
+        state.clusters.push(Cluster { id: "d".into(), created: 3, networks: nets(&[claim]) });
+        state.lingering = nets(&[claim]).into_iter().collect();
+        let admission = admit(&state);
+        assert_eq!(accepted(&admission), ["10.2.0.0/16 b"], "{claim}");
+        assert_eq!(admission.closed, BTreeSet::new(), "{claim}");
+        let reasons = reasons(&admission);
+        for cluster in ["c", "d"] {
+            let said = format!("network {claim} of cluster {cluster} is refused: ");
+            assert!(reasons.iter().any(|reason| reason.starts_with(&said)), "{reasons:?}");
+        }
+    }
+}
+
+#[test]
+fn of_a_cluster_that_the_gateway_refuses_over_one_claim_the_others_are_closed() {
+    let admission = admit(&state(&[remote("b", 1, &["10.2.0.0/16", "8.8.8.0/24"])]));
+    assert_eq!(routed(&admission), Vec::new());
+    assert_eq!(admission.remote().copied().collect::<Vec<_>>(), nets(&["10.2.0.0/16"]));
+    let mut open = state(&[remote("b", 1, &["10.2.0.0/16", "8.8.8.0/24"])]);
+    open.node.allowed = Allowed::of(nets(&["10.0.0.0/8", "8.8.8.0/24"]));
+    assert_eq!(routed(&admit(&open)).len(), 2, "who names it may have it");
 }
 
 proptest! {
@@ -157,22 +214,15 @@ fn a_network_that_would_cut_the_node_off_is_refused() {
     for network in ["172.31.1.0/24", "172.31.1.0/28", "192.168.7.0/24"] {
         let admission = admit(&state(&[remote("b", 1, &[network])]));
         assert_eq!(accepted(&admission), [""; 0], "{network}");
-        assert!(reasons(&admission)[0].contains("this node's own address"), "{network}");
+        assert!(reasons(&admission)[0].contains("which this node reaches directly, on eth"), "{network}");
     }
 }
 
 #[test]
 fn the_nodes_own_subnet_is_carved_out_of_a_wider_remote_network() {
-    let admission = admit(&state(&[remote("b", 1, &["172.16.0.0/12"])]));
-    assert_eq!(accepted(&admission), ["172.16.0.0/12 b"]);
+    let admission = admit(&state(&[remote("b", 1, &["172.24.0.0/13"])]));
+    assert_eq!(accepted(&admission), ["172.24.0.0/13 b"]);
     assert_eq!(admission.carved, nets(&["172.31.1.0/24"]).into_iter().collect());
-}
-
-#[test]
-fn a_part_of_the_nodes_subnet_without_its_address_is_accepted() {
-    let admission = admit(&state(&[remote("b", 1, &["172.31.1.128/25"])]));
-    assert_eq!(accepted(&admission), ["172.31.1.128/25 b"]);
-    assert!(admission.carved.is_empty());
 }
 
 #[test]
@@ -220,6 +270,7 @@ fn state(remotes: &[Endpoint]) -> ClusterState {
             plugin: "generic".into(),
             notice_port: 4801,
             has_globalnet: false,
+            ..Node::default()
         },
         endpoints: remotes.to_vec(),
         addresses: [

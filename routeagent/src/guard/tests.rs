@@ -55,11 +55,11 @@ fn an_element_that_we_would_never_write_makes_the_table_altered() {
 fn a_new_network_touches_only_its_set() {
     let mut desired = guard();
     desired.remote.insert("10.9.0.0/16".parse().unwrap());
-    desired.remote.remove(&"100.2.0.0/16".parse().unwrap());
+    desired.remote.remove(&"100.66.0.0/16".parse().unwrap());
     let change = guard_change(Some(&desired), &ObservedGuard::Present(Table::of(&guard()))).unwrap();
     assert_eq!(
         change.to_string(),
-        "update nftables table inet trieste: remote4-100.2.0.0/16 remote4+10.9.0.0/16"
+        "update nftables table inet trieste: remote4-100.66.0.0/16 remote4+10.9.0.0/16"
     );
     let commands = render(&change);
     assert_eq!(
@@ -106,7 +106,7 @@ type Alteration<'a> = &'a dyn Fn(&mut Vec<Value>);
 fn guard() -> Guard {
     Guard {
         inlets: ["lo", "submariner", "vx-submariner"].map(str::to_owned).into(),
-        remote: ["10.2.0.0/16", "100.2.0.0/16", "10.7.7.7/32", "fd00:2::/48"]
+        remote: ["10.2.0.0/16", "100.66.0.0/16", "10.7.7.7/32", "fd00:2::/48"]
             .map(|t| t.parse().unwrap())
             .into(),
         node: ["10.2.3.0/24".parse().unwrap()].into(),

@@ -228,6 +228,7 @@ fn reconciler(host: Fake) -> Reconciler<Fake, KubeProxy> {
         plugin: "generic".into(),
         notice_port: 4801,
         has_globalnet: false,
+        ..Node::default()
     };
     Reconciler::new(host, KubeProxy, node)
 }

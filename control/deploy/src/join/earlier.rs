@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::discover::Given;
 use crate::error::DeployError;
 use crate::objects::names::{
-    GATEWAY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, SUBMARINER, TRIESTE, VERSION_LABEL,
+    ALLOW_REMOTE_CIDRS, GATEWAY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
 use crate::objects::{self, Image, MemberOptions};
 use crate::place::Place;
@@ -101,6 +101,8 @@ impl Earlier {
         if let Some(port) = variable("TRIESTE_NAT_DISCOVERY_PORT").and_then(|port| port.parse().ok()) {
             member.nat_discovery_port = port;
         }
+        let allowed = variable(ALLOW_REMOTE_CIDRS).unwrap_or_default();
+        member.allow_remote_cidrs = allowed.split(',').filter_map(|cidr| cidr.trim().parse().ok()).collect();
         let proxy = &mut member.proxy;
         for (name, to) in [
             ("HTTP_PROXY", &mut proxy.http),
@@ -159,6 +161,7 @@ mod tests {
         chosen.multi_active_gateway = true;
         chosen.natt_port = 4501;
         chosen.nat_discovery_port = 0;
+        chosen.allow_remote_cidrs = ["25.0.0.0/8", "10.0.0.0/8"].map(|net| net.parse().unwrap()).into();
         chosen.health_check = HealthCheck { enabled: false, interval_seconds: 7, max_packet_loss: 9 };
         chosen.custom_domains = vec!["a.example".to_owned()];
         chosen.pull_secrets = vec!["pull".to_owned()];

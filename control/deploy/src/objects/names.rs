@@ -82,3 +82,6 @@ pub fn broker_admin_token() -> String {
 pub fn policy_name(broker_namespace: &str) -> String {
     format!("trieste-members.{broker_namespace}")
 }
+
+/// The variable that says what other members may claim, to both programs.
+pub(crate) const ALLOW_REMOTE_CIDRS: &str = "TRIESTE_ALLOW_REMOTE_CIDRS";

@@ -1,6 +1,7 @@
 //! What can be chosen about a member.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::Value;
@@ -31,6 +32,8 @@ pub struct MemberOptions {
     pub service_cidrs: Vec<IpNet>,
     /// Globalnet's CIDRs; empty without it.
     pub global_cidrs: Vec<IpNet>,
+    /// What other members may claim; empty for private space.
+    pub allow_remote_cidrs: Vec<IpNet>,
     /// The addresses for services of the set; empty without them.
     pub clusterset_ip_cidrs: Vec<IpNet>,
     /// The network plugin, in upstream's words; empty means `generic`.
@@ -125,6 +128,7 @@ impl MemberOptions {
             cluster_cidrs: Vec::new(),
             service_cidrs: Vec::new(),
             global_cidrs: Vec::new(),
+            allow_remote_cidrs: Vec::new(),
             clusterset_ip_cidrs: Vec::new(),
             network_plugin: String::new(),
             cable_driver: "wireguard".to_owned(),
@@ -163,6 +167,14 @@ impl BrokerAccess {
         let api_server = api_server.trim_start_matches("https://").trim_end_matches('/').to_owned();
         Self { api_server, namespace: BROKER_NAMESPACE.to_owned(), ca, token, insecure: false }
     }
+
+    /// Returns the server's address, where it is said by one and not by a name.
+    pub fn address(&self) -> Option<IpAddr> {
+        let host = self.api_server.split('/').next().unwrap_or_default();
+        let without_port = host.rsplit_once(':').map_or(host, |(host, _)| host);
+        let address = |host: &str| host.trim_matches(['[', ']']).parse().ok();
+        address(host).or_else(|| address(without_port))
+    }
 }
 
 impl Default for HealthCheck {
@@ -175,4 +187,25 @@ impl Default for HealthCheck {
 /// A list as the programs' variables have it.
 pub(super) fn joined(cidrs: &[IpNet]) -> String {
     cidrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_is_known_by_its_address_where_it_is_named_by_one() {
+        let address = |text: &str| BrokerAccess::new(text, None, Secret::default()).address();
+        for (text, is) in [
+            ("192.0.2.1:6443", "192.0.2.1"),
+            ("https://192.0.2.1:6443/", "192.0.2.1"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("[fd00::1]:6443", "fd00::1"),
+            ("https://[fd00::1]", "fd00::1"),
+            ("192.0.2.1:443/api", "192.0.2.1"),
+        ] {
+            assert_eq!(address(text), Some(is.parse().unwrap()), "{text}");
+        }
+        assert_eq!(address("broker.example:6443"), None);
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::names::{MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
+use super::names::{ALLOW_REMOTE_CIDRS, MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
 use super::{Manifest, MemberOptions};
 use crate::preflight::VIRTUAL;
 
@@ -201,6 +201,9 @@ pub(super) fn common_variables(options: &MemberOptions) -> Vec<Value> {
         field("NODE_NAME", "spec.nodeName"),
         field("POD_NAME", "metadata.name"),
     ];
+    if !options.allow_remote_cidrs.is_empty() {
+        variables.push(variable(ALLOW_REMOTE_CIDRS, joined(&options.allow_remote_cidrs)));
+    }
     let proxy = &options.proxy;
     let named = [("HTTP_PROXY", &proxy.http), ("HTTPS_PROXY", &proxy.https), ("NO_PROXY", &proxy.no_proxy)];
     let said = named.into_iter().filter(|(_, value)| !value.is_empty());

@@ -22,6 +22,9 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
     };
     let mut variables = common_variables(options);
     variables.push(variable("SUBMARINER_NETWORKPLUGIN", options.plugin()));
+    if let Some(broker) = options.broker.address() {
+        variables.push(variable("TRIESTE_PROTECTED_ADDRESSES", broker.to_string()));
+    }
     let container = json!({
         "command": [path("trieste-routeagent")],
         "env": variables,

@@ -20,6 +20,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use trieste_control::admin::DEFAULT_SOCKET;
 use trieste_control::api::check_cluster_id;
+use trieste_control::claims::Allowed;
 use trieste_control::devices;
 use trieste_control::election::Timings;
 use trieste_control::notice;
@@ -71,6 +72,8 @@ pub struct Config {
     pub service_cidrs: Vec<IpNet>,
     /// Globalnet's CIDRs; empty without Globalnet.
     pub global_cidrs: Vec<IpNet>,
+    /// What other members may claim.
+    pub allowed: Allowed,
     /// What Globalnet's translation is set to.
     pub globalnet: Globalnet,
     /// Namespace in the local store.
@@ -313,6 +316,7 @@ impl Options {
             cluster_cidrs,
             service_cidrs,
             global_cidrs,
+            allowed: Allowed::of(self.allow_remote_cidrs.unwrap_or_default().0),
             globalnet: self.globalnet.unwrap_or_default().resolve()?,
             namespace: said(self.namespace).unwrap_or_else(|| "submariner-operator".to_owned()),
             broker,

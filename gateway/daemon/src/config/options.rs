@@ -47,6 +47,10 @@ pub struct Options {
     /// CIDRs of this cluster's Globalnet, separated by commas; with one of them its subnets are published alone
     #[arg(long, env = "SUBMARINER_GLOBALCIDR", value_name = "CIDRS")]
     pub global_cidrs: Option<Cidrs>,
+    /// Networks that other members may claim parts of, separated by commas, instead of private space (10.0.0.0/8,
+    /// 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 242.0.0.0/8, fc00::/7; of these no more than a /13 or /40)
+    #[arg(long, env = "TRIESTE_ALLOW_REMOTE_CIDRS", value_name = "CIDRS")]
+    pub allow_remote_cidrs: Option<Cidrs>,
     /// How long Globalnet remembers what it translates, and how much of it: in the file alone
     #[arg(skip)]
     pub globalnet: Option<GlobalnetOptions>,
@@ -267,6 +271,7 @@ impl Options {
             cluster_cidrs: self.cluster_cidrs.or(other.cluster_cidrs),
             service_cidrs: self.service_cidrs.or(other.service_cidrs),
             global_cidrs: self.global_cidrs.or(other.global_cidrs),
+            allow_remote_cidrs: self.allow_remote_cidrs.or(other.allow_remote_cidrs),
             globalnet: self.globalnet.or(other.globalnet),
             broker_kind: self.broker_kind.or(other.broker_kind),
             broker_server: self.broker_server.or(other.broker_server),

@@ -12,6 +12,7 @@ use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableError, Gate, Overhead, Site, Tunnel, keys};
 use trieste_control::admin::CableStatus;
 use trieste_control::api::{ConnectionStatus, Endpoint, EndpointSpec, HaStatus, PublishedStatus};
+use trieste_control::claims::Allowed;
 use trieste_control::members::{Members, targets};
 use trieste_io::{MemoryDevice, PacketIo as _};
 use trieste_packet::{Batch, Drops, GatewayKey, Pool, PoolConfig, WorkerId};
@@ -117,6 +118,7 @@ impl Rig {
             icmp_sources: Vec::new(),
             path_mtu: 1420,
             translation: None,
+            allowed: Allowed::default(),
         };
         let engine = Engine::new(local, Arc::clone(&kind) as _, Arc::clone(&tables), handles, 77)
             .with_paths(Paths { board, ..Paths::default() }, fleet);

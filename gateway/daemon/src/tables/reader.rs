@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use trieste_cables::{CableKind, Site};
 use trieste_control::admin::RefusedCluster;
 use trieste_control::api::{Endpoint, EndpointFacts, EndpointSpec};
+use trieste_control::claims::Allowed;
 use trieste_control::members::{MOST_PATHS, Member, Target};
 
 use super::{Local, Peer, Role, ends};
@@ -80,7 +81,7 @@ impl Reader {
             let key = (role == Role::Sibling, endpoint.metadata.name.clone());
             let mut known = match before.remove(&key) {
                 Some(known) if known.is_of(endpoint) => known,
-                older => self.read_one(endpoint, role, older, kind),
+                older => self.read_one(endpoint, role, older, (kind, &local.allowed)),
             };
             match &mut known.result {
                 Ok(peer) => {
@@ -117,10 +118,10 @@ impl Reader {
         endpoint: &Endpoint,
         role: Role,
         older: Option<Known>,
-        kind: &dyn CableKind,
+        (kind, allowed): (&dyn CableKind, &Allowed),
     ) -> Known {
         self.reads += 1;
-        let result = match (read(endpoint, role, kind), older.map(|known| known.result)) {
+        let result = match (read(endpoint, role, kind, allowed), older.map(|known| known.result)) {
             // Labels or annotations changed: nothing for us.
             (Ok(peer), Some(Ok(older))) if peer == *older => Ok(older),
             (result, _) => result.map(Arc::new),
@@ -130,9 +131,16 @@ impl Reader {
     }
 }
 
-fn read(endpoint: &Endpoint, role: Role, kind: &dyn CableKind) -> Result<Peer, String> {
+fn read(endpoint: &Endpoint, role: Role, kind: &dyn CableKind, allowed: &Allowed) -> Result<Peer, String> {
     let spec = &endpoint.spec;
     let facts = spec.parse().map_err(|error| error.to_string())?;
+    if role != Role::Sibling {
+        for (index, subnet) in facts.subnets.iter().enumerate() {
+            allowed
+                .check(subnet)
+                .map_err(|why| format!("field `spec.subnets[{index}]`: it claims {subnet}: {why}"))?;
+        }
+    }
     if facts.backend != kind.name() {
         return Err(format!("its cable driver is {:?}, ours is {:?}", facts.backend, kind.name()));
     }

@@ -2,6 +2,7 @@ use super::*;
 use std::time::Instant;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, keys};
+use trieste_control::claims::Allowed;
 use trieste_control::members::{Members, Target, targets};
 use trieste_packet::{CableId, LaneId};
 use trieste_pipeline::LaneEnd;
@@ -34,6 +35,7 @@ fn local() -> Local {
         icmp_sources: vec![],
         path_mtu: 1420,
         translation: None,
+        allowed: Allowed::default(),
     }
 }
 
@@ -211,4 +213,24 @@ fn a_version_is_read_once_and_another_one_anew() {
     bad.metadata.uid = Some("new".to_owned());
     bad.spec.subnets = vec!["10.3.0.0/16".to_owned()];
     assert_eq!(reader.read(&all(&[bad]), &[], &local(), &kind).peers.len(), 1);
+}
+
+#[test]
+fn a_cluster_that_claims_what_no_member_may_have_is_not_connected() {
+    let honest = endpoint("b", 2, "10.2.0.0/16", "2026-01-01T00:00:00Z");
+    for claim in ["8.8.8.0/24", "0.0.0.0/0", "128.0.0.0/1", "172.16.0.0/12"] {
+        let mut thief = endpoint("c", 3, "10.3.0.0/16", "2026-01-01T00:00:01Z");
+        thief.spec.subnets.push(claim.to_owned());
+        let admitted = admit(&[honest.clone(), thief], &local(), &kind());
+        assert_eq!(
+            admitted.peers.iter().map(|peer| peer.facts.cluster_id.as_str()).collect::<Vec<_>>(),
+            ["b"]
+        );
+        let reason = &admitted.refused[0].reason;
+        assert!(
+            reason.starts_with(&format!("field `spec.subnets[1]`: it claims {claim}: it is ")),
+            "{reason}"
+        );
+        assert!(reason.contains("--allow-remote-cidrs"), "{reason}");
+    }
 }

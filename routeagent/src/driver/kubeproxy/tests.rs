@@ -6,7 +6,7 @@ use crate::vxlan::{Forward, Mac};
 
 #[test]
 fn a_gateway_routes_every_remote_network_as_upstream_does() {
-    let desired = KubeProxy.desired(&gateway(&["10.2.0.0/16", "100.2.0.0/16"]));
+    let desired = KubeProxy.desired(&gateway(&["10.2.0.0/16", "100.66.0.0/16"]));
     let rules: Vec<String> = desired.hostnet.rules.iter().map(ToString::to_string).collect();
     assert_eq!(
         rules,
@@ -22,10 +22,10 @@ fn a_gateway_routes_every_remote_network_as_upstream_does() {
         [
             "10.2.0.0/16 dev submariner src 10.1.1.1 table 150",
             "unreachable 10.2.0.0/16 table 150 metric 4278198272",
-            "100.2.0.0/16 dev submariner src 10.1.1.1 table 150",
-            "unreachable 100.2.0.0/16 table 150 metric 4278198272",
+            "100.66.0.0/16 dev submariner src 10.1.1.1 table 150",
+            "unreachable 100.66.0.0/16 table 150 metric 4278198272",
             "unreachable 10.2.0.0/16 table main metric 4278198272",
-            "unreachable 100.2.0.0/16 table main metric 4278198272",
+            "unreachable 100.66.0.0/16 table main metric 4278198272",
         ]
     );
     assert!(desired.conditions.is_empty());
@@ -220,7 +220,7 @@ fn while_the_gateways_node_has_upstreams_agent_a_worker_takes_what_the_plugin_de
 
 #[test]
 fn beside_upstreams_ipsec_gateway_packets_leave_by_the_default_device() {
-    let mut state = cluster("a-gw1", &["10.2.0.0/16", "100.2.0.0/16"]);
+    let mut state = cluster("a-gw1", &["10.2.0.0/16", "100.66.0.0/16"]);
     state.endpoints[0].backend = "libreswan".into();
     state.endpoints[1].addresses = vec!["192.168.7.7".parse().unwrap(), "10.2.0.21".parse().unwrap()];
     for address in state.sought() {
@@ -234,7 +234,7 @@ fn beside_upstreams_ipsec_gateway_packets_leave_by_the_default_device() {
         routes.contains(&"10.2.0.0/16 via 172.31.1.1 dev eth0 src 10.1.1.1 table 150".to_owned()),
         "{routes:?}"
     );
-    assert!(routes.contains(&"100.2.0.0/16 dev eth0 src 10.1.1.1 table 150".to_owned()));
+    assert!(routes.contains(&"100.66.0.0/16 dev eth0 src 10.1.1.1 table 150".to_owned()));
     assert_eq!(desired.hostnet.guard.unwrap().delivery, Delivery::Ipsec);
     assert!(!desired.hostnet.rules.iter().any(|rule| rule.table == 149));
 }
@@ -378,11 +378,11 @@ fn a_health_check_address_of_another_node_is_not_used_as_source() {
 
 #[test]
 fn a_remote_gateway_inside_its_own_network_stays_reachable_for_marked_sockets() {
-    let mut state = gateway(&["10.2.0.0/16", "100.2.0.0/16"]);
+    let mut state = gateway(&["10.2.0.0/16", "100.66.0.0/16"]);
     state.endpoints[1].addresses = vec!["10.2.0.21".parse().unwrap(), "198.51.100.1".parse().unwrap()];
     let desired = KubeProxy.desired(&state);
     let main: Vec<String> = routes(&desired).into_iter().filter(|route| route.contains("main")).collect();
-    assert_eq!(main, ["unreachable 100.2.0.0/16 table main metric 4278198272"]);
+    assert_eq!(main, ["unreachable 100.66.0.0/16 table main metric 4278198272"]);
     assert!(routes(&desired).contains(&"unreachable 10.2.0.0/16 table 150 metric 4278198272".to_owned()));
     let guard = desired.hostnet.guard.unwrap();
     assert_eq!(guard.gateways, ["10.2.0.21".parse().unwrap()].into());
@@ -391,7 +391,7 @@ fn a_remote_gateway_inside_its_own_network_stays_reachable_for_marked_sockets() 
 
 #[test]
 fn the_nodes_own_network_inside_a_remote_one_is_thrown_back_to_the_main_table() {
-    let desired = KubeProxy.desired(&gateway(&["172.16.0.0/12"]));
+    let desired = KubeProxy.desired(&gateway(&["172.24.0.0/13"]));
     assert!(routes(&desired).contains(&"throw 172.31.1.0/24 table 150".to_owned()));
     assert_eq!(desired.hostnet.guard.unwrap().node, ["172.31.1.0/24".parse().unwrap()].into());
 }
@@ -481,7 +481,7 @@ fn every_node_keeps_the_sources_of_what_crosses_clusters_from_being_masqueraded(
     for node in ["a-gw1", "a-w1"] {
         let guard = KubeProxy.desired(&cluster(node, &["10.2.0.0/16", "fd00:2::/48"])).hostnet.guard.unwrap();
         let own: BTreeSet<_> =
-            ["10.1.0.0/16", "fd00:1::/48", "100.1.0.0/16"].map(|net| net.parse().unwrap()).into();
+            ["10.1.0.0/16", "fd00:1::/48", "100.65.0.0/16"].map(|net| net.parse().unwrap()).into();
         assert!(guard.local.is_superset(&own), "{node}: {:?}", guard.local);
         assert_eq!(guard.remote.len(), 2, "{node}");
     }
@@ -505,6 +505,7 @@ pub(super) fn gateway(remote: &[&str]) -> ClusterState {
             plugin: "generic".into(),
             notice_port: 4801,
             has_globalnet: false,
+            ..Node::default()
         },
         endpoints: vec![own, other],
         addresses: [address("eth0", "172.31.1.11/24"), address("cni0", "10.1.1.1/24")].into(),
@@ -517,7 +518,7 @@ pub(super) fn cluster(seen_from: &str, remote: &[&str]) -> ClusterState {
     let mut state = gateway(remote);
     state.endpoints[0].addresses = vec!["172.31.1.11".parse().unwrap()];
     state.node.pod_networks.push("fd00:1::/48".parse().unwrap());
-    state.node.service_networks.push("100.1.0.0/16".parse().unwrap());
+    state.node.service_networks.push("100.65.0.0/16".parse().unwrap());
     state.nodes = [("a-gw1", 11, 1), ("a-w1", 21, 3), ("a-w2", 22, 4)]
         .iter()
         .map(|(name, host, pods)| ClusterNode {

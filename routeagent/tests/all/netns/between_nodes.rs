@@ -26,7 +26,7 @@ fn pods_services_and_nodes_reach_each_other_with_their_own_sources_through_every
         let (v4, v6) = (format!("10.1.{net}.10"), format!("fd00:1:0:{net}::10"));
         // Out, to a pod and to a service over there.
         assert_eq!(talk(&lab, &pod, "remote", "10.2.0.9:80", "10.2.0.9:80").unwrap().to_string(), v4);
-        assert_eq!(talk(&lab, &pod, "remote", "100.2.0.9:80", "100.2.0.9:80").unwrap().to_string(), v4);
+        assert_eq!(talk(&lab, &pod, "remote", "100.66.0.9:80", "100.66.0.9:80").unwrap().to_string(), v4);
         assert_eq!(talk(&lab, &pod, "remote", "[fd00:2::9]:80", "[fd00:2::9]:80").unwrap().to_string(), v6);
         // In.
         let to = |address: &str| format!("{address}:80");
@@ -40,7 +40,7 @@ fn pods_services_and_nodes_reach_each_other_with_their_own_sources_through_every
         assert_eq!(seen.to_string(), format!("fd00:1:0:{net}::1"));
     }
     // A service of this cluster whose pod is on another node than the gateway.
-    let seen = talk(&lab, "remote", "pod-w2", "10.1.4.10:8080", "100.1.0.10:80").unwrap();
+    let seen = talk(&lab, "remote", "pod-w2", "10.1.4.10:8080", "100.65.0.10:80").unwrap();
     assert_eq!(seen.to_string(), "10.2.0.9");
     assert_eq!(lab.leaked(), (0, 0));
 }
@@ -55,8 +55,8 @@ fn a_workers_state_is_upstreams_and_a_second_run_plans_nothing() {
         routes,
         "10.2.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 mtu 1420 \n\
          unreachable 10.2.0.0/16 metric 4278198272 \n\
-         100.2.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 mtu 1420 \n\
-         unreachable 100.2.0.0/16 metric 4278198272 \n"
+         100.66.0.0/16 via 240.31.1.11 dev vx-submariner src 10.1.3.1 mtu 1420 \n\
+         unreachable 100.66.0.0/16 metric 4278198272 \n"
     );
     let delivery = lab.ip("gw1", &["route", "show", "table", "149"]);
     assert!(delivery.contains("10.1.3.0/24 via 240.31.3.21 dev vx-submariner proto static"), "{delivery}");

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   pod-gw1 ─ cni0 ┌─────┐ eth0 172.31.1.11 ─┐
-//!   10.1.1.10      │ gw1 │ submariner ── remote (10.2.0.9, 100.2.0.9, fd00:2::9)
+//!   10.1.1.10      │ gw1 │ submariner ── remote (10.2.0.9, 100.66.0.9, fd00:2::9)
 //!                  └─────┘                   │ ┌─────┐
 //!   pod-w1 ─ cni0 ── w1 ── eth0 172.31.3.21 ─┼─┤ wan │ routes between the nodes, counts what is for the remote
 //!   pod-w2 ─ cni0 ── w2 ── eth0 172.31.4.22 ─┘ └─────┘ cluster in clear
 //! ```
 //!
 //! Every node filters strictly by reverse path, drops what iptables does not accept, and masquerades what leaves the
-//! cluster, as kube-proxy and a network plugin do. The service 100.1.0.10:80 is the pod on w2. `submariner` is a veth
+//! cluster, as kube-proxy and a network plugin do. The service 100.65.0.10:80 is the pod on w2. `submariner` is a veth
 //! pair instead of a TUN: the route agent only knows its name.
 
 use std::io::{Read, Write};
@@ -70,7 +70,7 @@ pub(crate) fn cluster() -> Option<Lab> {
         ] {
             lab.feed(place, restore, &IPTABLES.replace("PODS", pods).replace("POD_ICMP", icmp));
         }
-        let service = "-t nat -A PREROUTING -d 100.1.0.10 -p tcp --dport 80 -j DNAT --to 10.1.4.10:8080";
+        let service = "-t nat -A PREROUTING -d 100.65.0.10 -p tcp --dport 80 -j DNAT --to 10.1.4.10:8080";
         lab.run(place, "iptables-nft", &service.split(' ').collect::<Vec<_>>());
     }
     for place in ["gw1", "w1", "w2", "wan"] {
@@ -90,7 +90,7 @@ pub(crate) fn connect_remote(lab: &Lab, gateway: &str) {
     lab.address(
         "remote",
         "tun0",
-        &["10.2.0.9/16", "100.2.0.9/16", "fd00:2::9/48", "169.254.9.2/24", "fd99::2/64"],
+        &["10.2.0.9/16", "100.66.0.9/16", "fd00:2::9/48", "169.254.9.2/24", "fd99::2/64"],
     );
     lab.ip("remote", &["route", "add", "default", "via", "169.254.9.1", "src", "10.2.0.9"]);
     lab.ip("remote", &["-6", "route", "add", "default", "via", "fd99::1", "src", "fd00:2::9"]);
@@ -104,12 +104,12 @@ fn join(lab: &Lab) {
         lab.put_node(name, &format!("172.31.{net}.{host}"), &pods);
     }
     put_gateway(lab, "a-gw1", "172.31.1.11", "10.1.1.1");
-    lab.put_endpoint("b", "b-gw1", &["100.2.0.0/16", "10.2.0.0/16", "fd00:2::/48"], "203.0.113.21", "");
+    lab.put_endpoint("b", "b-gw1", &["100.66.0.0/16", "10.2.0.0/16", "fd00:2::/48"], "203.0.113.21", "");
 }
 
 /// Makes a node the active gateway of cluster `a`.
 pub(crate) fn put_gateway(lab: &Lab, hostname: &str, address: &str, health_check: &str) {
-    let networks = ["100.1.0.0/16", "10.1.0.0/16", "fd00:1::/48"];
+    let networks = ["100.65.0.0/16", "10.1.0.0/16", "fd00:1::/48"];
     lab.put_endpoint("a", hostname, &networks, address, health_check);
 }
 

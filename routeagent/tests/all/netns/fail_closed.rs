@@ -153,12 +153,12 @@ table inet plugin {
 fn the_nodes_own_network_inside_a_remote_one_stays_usable() {
     let lab = lab!();
     lab.join();
-    lab.put_endpoint("b", "b-gw1", &["172.16.0.0/12"], "203.0.113.21", "");
+    lab.put_endpoint("b", "b-gw1", &["172.24.0.0/13"], "203.0.113.21", "");
     lab.agent_once(&["--once"]);
 
     // The neighbour answers with a reset, which is all that is asked of it.
     assert_eq!(connect(&lab, "node", "172.31.1.1:80"), ErrorKind::ConnectionRefused);
-    assert_eq!(connect(&lab, "node", "172.20.0.1:80"), ErrorKind::HostUnreachable);
+    assert_eq!(connect(&lab, "node", "172.28.0.1:80"), ErrorKind::HostUnreachable);
 }
 
 #[test]

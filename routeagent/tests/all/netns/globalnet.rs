@@ -61,6 +61,6 @@ fn join(lab: &Lab) {
     for (cluster, address, global) in [("a", "172.31.1.11", GLOBAL[0]), ("b", "203.0.113.21", GLOBAL[1])] {
         let health = global.replace("0.0/16", "255.254");
         lab.put_endpoint(cluster, &format!("{cluster}-gw1"), &[global], address, &health);
-        lab.put_global_cluster(cluster, &["10.1.0.0/16"], &["100.1.0.0/16"], &[global]);
+        lab.put_global_cluster(cluster, &["10.1.0.0/16"], &["100.65.0.0/16"], &[global]);
     }
 }

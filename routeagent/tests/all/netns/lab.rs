@@ -22,7 +22,7 @@ table inet seen {
     counter remote6 { }
     chain in {
         type filter hook prerouting priority raw
-        ip daddr { 10.2.0.0/16, 100.2.0.0/16, 242.2.0.0/16 } counter name remote4
+        ip daddr { 10.2.0.0/16, 100.66.0.0/16, 242.2.0.0/16 } counter name remote4
         ip6 daddr fd00:2::/48 counter name remote6
     }
 }
@@ -217,11 +217,11 @@ impl Lab {
         self.put_endpoint(
             "a",
             "a-gw1",
-            &["100.1.0.0/16", "10.1.0.0/16", "fd00:1::/48"],
+            &["100.65.0.0/16", "10.1.0.0/16", "fd00:1::/48"],
             "172.31.1.11",
             "10.1.1.1",
         );
-        self.put_endpoint("b", "b-gw1", &["100.2.0.0/16", "10.2.0.0/16", "fd00:2::/48"], "203.0.113.21", "");
+        self.put_endpoint("b", "b-gw1", &["100.66.0.0/16", "10.2.0.0/16", "fd00:2::/48"], "203.0.113.21", "");
     }
 
     pub(crate) fn put_endpoint(
@@ -300,7 +300,7 @@ impl Lab {
             },
             "spec": {
                 "cluster_id": "a", "cable_name": cable, "hostname": hostname,
-                "subnets": ["100.1.0.0/16", "10.1.0.0/16", "fd00:1::/48"], "private_ip": address, "public_ip": "",
+                "subnets": ["100.65.0.0/16", "10.1.0.0/16", "fd00:1::/48"], "private_ip": address, "public_ip": "",
                 "nat_enabled": false, "backend": "wireguard", "healthCheckIP": health, "backend_config": settings,
             },
         });
@@ -366,7 +366,7 @@ impl Lab {
             .args([
                 "--cluster-id=a",
                 "--cluster-cidrs=10.1.0.0/16,fd00:1::/48",
-                "--service-cidrs=100.1.0.0/16",
+                "--service-cidrs=100.65.0.0/16",
             ])
             .args(["--hostname", hostname])
             .env("TRIESTE_CLOSE_GRACE", "0")

@@ -7,7 +7,7 @@
 //!                (a real TUN)    fd31::11              172.31.1.1, fd31::1
 //! ```
 //!
-//! Cluster `a` is 10.1.0.0/16, 100.1.0.0/16, fd00:1::/48; remote cluster `b` is 10.2.0.0/16, 100.2.0.0/16,
+//! Cluster `a` is 10.1.0.0/16, 100.65.0.0/16, fd00:1::/48; remote cluster `b` is 10.2.0.0/16, 100.66.0.0/16,
 //! fd00:2::/48.
 //!
 //! `cluster.rs` has a cluster of three nodes behind one another's firewalls.

@@ -18,8 +18,8 @@ fn a_gateway_node_gets_upstreams_routes_and_a_second_run_plans_nothing() {
         lab.ip("node", &["route", "show", "table", "150"]),
         "10.2.0.0/16 dev submariner proto static scope link src 10.1.1.1 dead linkdown \n\
          unreachable 10.2.0.0/16 proto static metric 4278198272 \n\
-         100.2.0.0/16 dev submariner proto static scope link src 10.1.1.1 dead linkdown \n\
-         unreachable 100.2.0.0/16 proto static metric 4278198272 \n"
+         100.66.0.0/16 dev submariner proto static scope link src 10.1.1.1 dead linkdown \n\
+         unreachable 100.66.0.0/16 proto static metric 4278198272 \n"
     );
     assert_eq!(
         lab.ip("node", &["-6", "route", "show", "table", "150"]),
@@ -101,11 +101,11 @@ fn drift_is_repaired_within_seconds() {
 
     let damage: [&[&str]; 6] = [
         &["route", "del", "10.2.0.0/16", "dev", "submariner", "table", "150"],
-        &["route", "del", "unreachable", "100.2.0.0/16", "metric", "4278198272"],
+        &["route", "del", "unreachable", "100.66.0.0/16", "metric", "4278198272"],
         &[
             "route",
             "replace",
-            "100.2.0.0/16",
+            "100.66.0.0/16",
             "dev",
             "eth0",
             "table",
@@ -170,7 +170,7 @@ fn a_cluster_that_vanishes_stays_closed_for_a_while_also_across_a_restart() {
 fn a_cluster_stays_closed_while_its_gateway_fails_over() {
     let lab = lab!();
     lab.join();
-    lab.put_cluster("b", &["100.2.0.0/16", "10.2.0.0/16"]);
+    lab.put_cluster("b", &["100.66.0.0/16", "10.2.0.0/16"]);
     let _agent = lab.start_agent();
     eventually("b is routed", || routed(&lab, "10.2.0.0/16"));
 

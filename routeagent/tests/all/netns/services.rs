@@ -20,7 +20,7 @@ table ip kube-proxy {
     }
     chain pre {
         type nat hook prerouting priority -100
-        ip daddr 100.1.0.0/16 tcp dport { 80, 81, 82 } dnat to 10.1.99.99:8080
+        ip daddr 100.65.0.0/16 tcp dport { 80, 81, 82 } dnat to 10.1.99.99:8080
     }
     chain post {
         type nat hook postrouting priority 100
@@ -35,8 +35,8 @@ fn put_services(lab: &Lab) {
         json!({"clusterIP": address, "clusterIPs": [address], "sessionAffinity": affinity,
             "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]})
     };
-    put(lab, "services", "Service", "v1", "pods", "", &json!({"spec": service("100.1.0.10", "None")}));
-    put(lab, "services", "Service", "v1", "host", "", &json!({"spec": service("100.1.0.11", "ClientIP")}));
+    put(lab, "services", "Service", "v1", "pods", "", &json!({"spec": service("100.65.0.10", "None")}));
+    put(lab, "services", "Service", "v1", "host", "", &json!({"spec": service("100.65.0.11", "ClientIP")}));
     put_slice(lab, "pods", 8080, &[("10.1.4.10", "a-w2"), ("10.1.3.10", "a-w1")]);
     put_slice(lab, "host", 9090, &[("172.31.4.22", "a-w2")]);
 }
@@ -92,14 +92,14 @@ fn cross(lab: &Lab) {
     lab.nft("gw1", "flush table ip kube-proxy");
     lab.nft(
         "gw1",
-        "table ip stand-in { chain pre { type filter hook prerouting priority raw; ip daddr 100.1.0.0/16 notrack; }; }",
+        "table ip stand-in { chain pre { type filter hook prerouting priority raw; ip daddr 100.65.0.0/16 notrack; }; }",
     );
     lab.ip(
         "gw1",
         &[
             "route",
             "add",
-            "100.1.0.0/24",
+            "100.65.0.0/24",
             "via",
             "240.31.4.22",
             "dev",
@@ -154,9 +154,9 @@ fn a_service_is_served_by_the_node_it_was_sent_to_and_answers_may_leave_by_anoth
         for (place, ..) in NODES {
             lab.run(place, "sysctl", &["-qw", &format!("net.ipv4.conf.all.rp_filter={rp_filter}")]);
         }
-        let seen = talk(&lab, "remote", "pod-w2", "10.1.4.10:8080", "100.1.0.10:80").unwrap();
+        let seen = talk(&lab, "remote", "pod-w2", "10.1.4.10:8080", "100.65.0.10:80").unwrap();
         assert_eq!(seen.to_string(), "10.2.0.9", "a pod, rp_filter {rp_filter}");
-        let seen = talk(&lab, "remote", "w2", "172.31.4.22:9090", "100.1.0.11:80").unwrap();
+        let seen = talk(&lab, "remote", "w2", "172.31.4.22:9090", "100.65.0.11:80").unwrap();
         assert_eq!(seen.to_string(), "10.2.0.9", "a pod in the host's network, rp_filter {rp_filter}");
     }
     for place in ["w1", "w2"] {

@@ -26,7 +26,7 @@ fn only_nodes_of_the_cluster_may_send_over_the_vxlan() {
 fn a_service_does_not_lead_a_pod_into_the_vxlan() {
     let Some(lab) = open_cluster() else { return };
     for (program, service, node) in [
-        ("iptables-nft", "100.1.0.66", "172.31.3.21:4800"),
+        ("iptables-nft", "100.65.0.66", "172.31.3.21:4800"),
         ("ip6tables-nft", "fd00:1:0:ffff::66", "[fd31:3::21]:4800"),
     ] {
         for place in ["w1", "w2"] {
@@ -40,7 +40,7 @@ fn a_service_does_not_lead_a_pod_into_the_vxlan() {
         for place in at {
             let (pod, net) = (format!("pod-{place}"), if place == "w1" { 3 } else { 4 });
             let (from, to) = match strangers {
-                1 => (format!("10.1.{net}.10:0"), "100.1.0.66:5000"),
+                1 => (format!("10.1.{net}.10:0"), "100.65.0.66:5000"),
                 _ => (format!("[fd00:1:0:{net}::10]:0"), "[fd00:1:0:ffff::66]:5000"),
             };
             // IPv6 neighbours take a second to find each other on fresh devices.
