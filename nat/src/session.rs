@@ -8,7 +8,7 @@ use crate::index::{Chain, Linked, NONE};
 use crate::record::Phase;
 
 /// An address and a port or ICMP identifier, with the protocol they belong to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct End {
     pub(crate) protocol: u8,
     pub(crate) address: Ipv4Addr,
