@@ -16,9 +16,11 @@ use crate::words::Cidrs;
 /// What members may claim where nothing else is said: private space (RFC 1918, 4193), what carriers share (RFC 6598), and
 /// where upstream's Globalnet has its addresses (behaviour §8.1).
 const DEFAULT: &str = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,242.0.0.0/8,fc00::/7";
-/// Ours: the least prefix lengths of a claim where nothing else is said, IPv4 and IPv6: nobody takes a whole block of
-/// private space. Distributions give a cluster /14 at most, and /48.
-const LEAST_PREFIX: (u8, u8) = (13, 40);
+/// Ours: the least prefix lengths of a claim where nothing else is said, IPv4 and IPv6. Distributions give a cluster /11 at
+/// most (kops, of 100.64.0.0/10), and /48.
+const LEAST_PREFIX: (u8, u8) = (11, 40);
+/// Ours: a block of private space that is wider than this is nobody's as a whole.
+const WHOLE_BLOCK: u8 = 16;
 
 /// The networks that members may claim parts of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +53,8 @@ impl Allowed {
             return Err(Forbidden::NotAllowed);
         }
         let least = if network.addr().is_ipv4() { LEAST_PREFIX.0 } else { LEAST_PREFIX.1 };
-        if self.is_default && network.prefix_len() < least {
+        let is_block = network.prefix_len() < WHOLE_BLOCK && self.networks.contains(network);
+        if self.is_default && (network.prefix_len() < least || is_block) {
             return Err(Forbidden::TooWide(least));
         }
         Ok(())
@@ -63,7 +66,7 @@ impl Allowed {
 pub enum Forbidden {
     /// It is not in what members may claim.
     NotAllowed,
-    /// It is wider than a member may claim; the least prefix length.
+    /// It is wider than a member may claim, or a whole block; the least prefix length.
     TooWide(u8),
     /// It is, or is in, a network that this node reaches without a router.
     Connected {
@@ -87,7 +90,9 @@ impl fmt::Display for Forbidden {
                              (TRIESTE_ALLOW_REMOTE_CIDRS), with all others that members may have";
         match self {
             Self::NotAllowed => write!(f, "it is in no network that members may claim; {ALLOW}"),
-            Self::TooWide(least) => write!(f, "it is wider than /{least}; {ALLOW}"),
+            Self::TooWide(least) => {
+                write!(f, "it is wider than /{least}, or a whole block of private space; {ALLOW}")
+            }
             Self::Connected { network, device } => write!(
                 f,
                 "it is in {network}, which this node reaches directly, on {device}; give that cluster other networks, \
@@ -159,6 +164,8 @@ mod tests {
             "10.2.0.0/16",
             "10.128.0.0/14",
             "172.16.0.0/13",
+            "100.96.0.0/11",
+            "192.168.0.0/16",
             "192.168.5.0/24",
             "100.64.1.0/24",
             "242.1.0.0/16",
@@ -179,8 +186,13 @@ mod tests {
         ] {
             assert_eq!(allowed.check(&net(text)), Err(Forbidden::NotAllowed), "{text}");
         }
-        for (text, least) in [("172.16.0.0/12", 13), ("10.0.0.0/8", 13), ("fc00::/7", 40), ("fd00::/16", 40)]
-        {
+        for (text, least) in [
+            ("172.16.0.0/12", 11),
+            ("10.0.0.0/8", 11),
+            ("10.0.0.0/10", 11),
+            ("fc00::/7", 40),
+            ("fd00::/16", 40),
+        ] {
             assert_eq!(allowed.check(&net(text)), Err(Forbidden::TooWide(least)), "{text}");
         }
     }

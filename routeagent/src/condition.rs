@@ -53,7 +53,7 @@ impl fmt::Display for Refusal {
                  networks or use globalnet"
             ),
             Self::Whole => f.write_str(
-                "another network of that cluster overlaps, so that the gateway does not connect to it",
+                "another network of that cluster is refused, so that the gateway does not connect to it",
             ),
             Self::Forbidden(why) => why.fmt(f),
         }

@@ -68,7 +68,7 @@ pub struct Options {
     pub global_cidrs: Cidrs,
 
     /// Networks that other members may claim parts of, separated by commas, instead of private space (10.0.0.0/8,
-    /// 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 242.0.0.0/8, fc00::/7; of these no more than a /13 or /40).
+    /// 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 242.0.0.0/8, fc00::/7; of these a /11 or /40 at most).
     #[arg(long, env = "TRIESTE_ALLOW_REMOTE_CIDRS", default_value = "", value_name = "CIDRS")]
     pub allow_remote_cidrs: Cidrs,
 

@@ -117,7 +117,7 @@ struct CableArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     ipsec_debug: Option<bool>,
     /// What other members may claim parts of, separated by commas, instead of private space [default: 10.0.0.0/8,
-    /// 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 242.0.0.0/8, fc00::/7, of these no more than a /13 or /40]
+    /// 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 242.0.0.0/8, fc00::/7, of these a /11 or /40 at most]
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     allow_remote_cidrs: Vec<IpNet>,
     /// Nobody outside is asked for the public address

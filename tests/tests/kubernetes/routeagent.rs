@@ -128,7 +128,8 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
 
     client.apply(&endpoint("west", &remote_spec())).unwrap();
     client.apply(&endpoint("own", &own_spec(&node.name))).unwrap();
-    let agent = pod.start(&[]).unwrap();
+    // The recorded cluster has a public network, as upstream's test clusters do.
+    let agent = pod.start(&[("TRIESTE_ALLOW_REMOTE_CIDRS", "10.0.0.0/8,100.2.0.0/16")]).unwrap();
     let is_gateway = |object: &Value| remote(object)["status"] == "none";
     let object = east.wait_object("routeagents", &node.name, PATIENCE, is_gateway).unwrap();
     assert_eq!(remote(&object)["spec"], remote_spec());

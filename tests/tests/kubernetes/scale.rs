@@ -156,7 +156,7 @@ fn cluster(index: usize) -> Value {
     json!({
         "apiVersion": "submariner.io/v1", "kind": "Cluster", "metadata": metadata(&id, index),
         "spec": {"cluster_id": id, "color_codes": ["blue"], "service_cidr": [], "global_cidr": [],
-            "cluster_cidr": [format!("20.{index}.0.0/16")]},
+            "cluster_cidr": [format!("10.{}.{}.0/18", 128 + index / 4, index % 4 * 64)]},
     })
 }
 
@@ -166,7 +166,7 @@ fn endpoint(index: usize, round: usize) -> Value {
         "apiVersion": "submariner.io/v1", "kind": "Endpoint", "metadata": metadata(&endpoint_name(index), index),
         "spec": {
             "cluster_id": cluster_id(index), "cable_name": cable_name(index), "hostname": "gw", "nat_enabled": false,
-            "private_ip": "192.0.2.1", "public_ip": "", "subnets": [format!("20.{index}.0.0/16")],
+            "private_ip": "192.0.2.1", "public_ip": "", "subnets": [format!("10.{}.{}.0/18", 128 + index / 4, index % 4 * 64)],
             "backend": "wireguard",
             "backend_config": {
                 "natt-discovery-port": "0", "udp-port": "4500", "round": round.to_string(),
