@@ -2,8 +2,10 @@
 
 mod secrets;
 
+use std::fs::Permissions;
 use std::io::{self, IsTerminal};
 use std::net::IpAddr;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use futures::stream::BoxStream;
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -26,6 +29,9 @@ use super::pcapng::PacketCounter;
 use super::socket;
 use secrets::{Folder, Source};
 use trieste_control::admin::{CAPTURE_PATH, CapturePoint, CaptureProtocol, CaptureRequest};
+
+/// A capture is its owner's to read, and nobody else's.
+const FILE_MODE: u32 = 0o600;
 
 /// Ours: how soon it is noticed, in silence, that nobody reads any more.
 const READER_CHECK: Duration = Duration::from_millis(200);
@@ -187,7 +193,7 @@ async fn of_pod(args: &CaptureArgs, is_piped: bool) -> anyhow::Result<()> {
 async fn carry(args: &CaptureArgs, is_piped: bool, from: &str, pieces: Pieces) -> anyhow::Result<End> {
     // Opened after the gateway has agreed: a refused capture leaves an older file alone.
     let to: Pin<Box<dyn AsyncWrite>> =
-        if is_piped { Box::pin(tokio::io::stdout()) } else { open_file(args).await? };
+        if is_piped { Box::pin(tokio::io::stdout()) } else { Box::pin(open_file(&args.write).await?) };
     remark(&format!("capturing from {from}; Ctrl-C ends it"));
     let mut pump = Pump { to, is_piped, counter: PacketCounter::default(), bytes: 0 };
     let end = pump.run(pieces).await;
@@ -195,9 +201,46 @@ async fn carry(args: &CaptureArgs, is_piped: bool, from: &str, pieces: Pieces) -
     end
 }
 
-async fn open_file(args: &CaptureArgs) -> anyhow::Result<Pin<Box<dyn AsyncWrite>>> {
-    let file = tokio::fs::File::create(&args.write).await;
-    Ok(Box::pin(file.with_context(|| format!("cannot write to {}", args.write.display()))?))
+/// Opens the file of a capture: for its owner alone, and not through a link or over a file that somebody else has put
+/// there. A device or a pipe is taken as it is.
+async fn open_file(path: &Path) -> anyhow::Result<tokio::fs::File> {
+    let cannot = || format!("cannot write to {}", path.display());
+    if std::fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_symlink()) {
+        bail!("{} is a link: name the file that it leads to", path.display());
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let there = std::fs::metadata(folder).with_context(cannot)?;
+    // In a folder such as /tmp, which has the sticky bit, everybody removes but their own files.
+    let is_open = there.mode() & 0o002 != 0 && there.mode() & 0o1000 == 0;
+    if is_open || (there.uid() != user && there.uid() != 0) {
+        bail!(
+            "{} is not a folder of yours (owner {}, mode {:o}): whoever it belongs to could take the packets; name a file \
+             in another",
+            folder.display(),
+            there.uid(),
+            there.mode() & 0o7777,
+        );
+    }
+    let mut options = tokio::fs::OpenOptions::new();
+    let no_links = OFlags::NOFOLLOW.bits().cast_signed();
+    options.write(true).create(true).mode(FILE_MODE).custom_flags(no_links);
+    let file = options.open(path).await.with_context(cannot)?;
+    let there = file.metadata().await.with_context(cannot)?;
+    if there.is_file() {
+        if there.uid() != user {
+            bail!(
+                "{} is a file of somebody else (owner {}): remove it, or name another",
+                path.display(),
+                there.uid()
+            );
+        }
+        // One that was there keeps its mode, and what is in it, otherwise.
+        file.set_permissions(Permissions::from_mode(FILE_MODE)).await.with_context(cannot)?;
+        file.set_len(0).await.with_context(cannot)?;
+    }
+    Ok(file)
 }
 
 impl CaptureArgs {
@@ -306,4 +349,38 @@ fn is_stdout_closed() -> bool {
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
     let looked = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     looked.is_ok() && fds[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[tokio::test]
+    async fn a_capture_is_its_owners_alone_and_goes_where_it_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+
+        drop(open_file(&at("new.pcapng")).await.unwrap());
+        assert_eq!(mode(&at("new.pcapng")), 0o600);
+
+        std::fs::write(at("old.pcapng"), "an older capture").unwrap();
+        std::fs::set_permissions(at("old.pcapng"), Permissions::from_mode(0o644)).unwrap();
+        drop(open_file(&at("old.pcapng")).await.unwrap());
+        assert_eq!((mode(&at("old.pcapng")), std::fs::metadata(at("old.pcapng")).unwrap().len()), (0o600, 0));
+
+        std::fs::write(at("precious"), "data").unwrap();
+        symlink(at("precious"), at("link")).unwrap();
+        let error = open_file(&at("link")).await.unwrap_err().to_string();
+        assert!(error.contains("is a link"), "{error}");
+        assert_eq!(std::fs::read_to_string(at("precious")).unwrap(), "data");
+
+        std::fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+        let error = open_file(&at("open.pcapng")).await.unwrap_err().to_string();
+        assert!(error.contains("not a folder of yours"), "{error}");
+        std::fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
+        open_file(&at("sticky.pcapng")).await.unwrap();
+        open_file(Path::new("/dev/null")).await.unwrap();
+    }
 }

@@ -322,7 +322,12 @@ impl Machine {
         }
         let source = from.ip().to_canonical();
         let response = respond::respond(request, &self.local, from);
-        if !self.limits.admit(&response, source, self.addresses.contains_key(&source), now) {
+        let is_peer = self.addresses.contains_key(&source);
+        // Whoever asks wrongly and is nobody's address is no gateway: it learns nothing, not even who we are.
+        if response.response() == ResponseType::Malformed && !is_peer {
+            return Outcome::MalformedByStranger;
+        }
+        if !self.limits.admit(&response, source, is_peer, now) {
             return Outcome::Limited;
         }
         let outcome = match response.response() {

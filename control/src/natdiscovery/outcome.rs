@@ -14,6 +14,8 @@ pub enum Outcome {
     AnsweredUnknownEndpoint,
     /// A request that lacks something, answered so.
     AnsweredMalformed,
+    /// A request that lacks something, from an address that is no peer's; not answered.
+    MalformedByStranger,
     /// A request beyond the limit of its source or of all; not answered.
     Limited,
     /// A request from where no answer can go, such as port 0 or a multicast address.
@@ -42,12 +44,13 @@ pub enum Outcome {
 
 impl Outcome {
     /// All, in the order of their counters.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AnsweredOk,
         Self::AnsweredNat,
         Self::AnsweredUnknownCluster,
         Self::AnsweredUnknownEndpoint,
         Self::AnsweredMalformed,
+        Self::MalformedByStranger,
         Self::Limited,
         Self::Unanswerable,
         Self::Accepted,
@@ -71,6 +74,7 @@ impl Outcome {
             Self::AnsweredUnknownCluster => "answered-unknown-cluster",
             Self::AnsweredUnknownEndpoint => "answered-unknown-endpoint",
             Self::AnsweredMalformed => "answered-malformed",
+            Self::MalformedByStranger => "malformed-by-stranger",
             Self::Limited => "limited",
             Self::Unanswerable => "unanswerable",
             Self::Accepted => "accepted",

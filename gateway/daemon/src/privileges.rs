@@ -1,5 +1,7 @@
 //! Which capabilities the gateway needs, and what for.
 
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
 use trieste_control::conditions::Conditions;
 use trieste_control::privileges::{Capability, Missing, Needs};
 
@@ -20,6 +22,16 @@ pub(crate) fn settle(command_line: &CommandLine, config: &Config) -> Result<(), 
     }
     with_files(needs, command_line, config).limit();
     Ok(())
+}
+
+/// Keeps the process's memory, in which there are keys, from everybody else: no core is written, and nobody without the right
+/// to trace any process reads it (prctl(2), `PR_SET_DUMPABLE`).
+pub(crate) fn keep_memory_private() {
+    let without_core = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    let without_dump = prctl::set_dumpable(false);
+    for error in [without_core.err(), without_dump.err()].into_iter().flatten() {
+        tracing::warn!(%error, "the kernel may write the process's memory, with its keys, to a core file");
+    }
 }
 
 /// What is wrong at present, which at the start is what is missing.
@@ -96,7 +108,8 @@ mod tests {
         assert!(usual.contains("NET_ADMIN") && usual.contains("NET_RAW"), "{usual}");
         assert!(!usual.contains("NET_BIND_SERVICE"), "{usual}");
         assert!(!shown(&needs(&config("health-check: false"))).contains("NET_RAW"));
-        let ipsec = shown(&needs(&config("health-check: false\ncable-driver: ipsec\npsk: x")));
+        let ipsec =
+            shown(&needs(&config("health-check: false\ncable-driver: ipsec\npsk: sixteen letters or more")));
         assert!(ipsec.contains("NET_RAW") && ipsec.contains("ESP"), "{ipsec}");
         // The real kernel's own bound may be lower than usual.
         let low = shown(&needs(&config("udp-port: 443\nproc-sys: /no/such")));

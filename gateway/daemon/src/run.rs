@@ -103,6 +103,7 @@ pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
 }
 
 fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
+    privileges::keep_memory_private();
     let config = command_line.load()?;
     // Threads have capabilities of their own: before the first one.
     privileges::settle(command_line, &config)?;

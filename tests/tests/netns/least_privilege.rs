@@ -183,4 +183,9 @@ fn started_as_root_they_give_up_every_right_that_they_do_not_need() {
         }
         assert_eq!(rights(daemon, "NoNewPrivs"), 1);
     }
+    // The gateway's memory has keys in it.
+    let limits =
+        std::fs::read_to_string(format!("/proc/{}/limits", pair.east.gateway().unwrap().id().pid)).unwrap();
+    let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().take(2).collect::<Vec<_>>(), ["0", "0"]);
 }

@@ -134,8 +134,10 @@ fn a_flood_is_answered_within_limits_and_a_peer_s_share_is_its_own() {
 }
 
 #[test]
-fn malformed_requests_are_answered_less_often() {
+fn malformed_requests_are_answered_less_often_and_strangers_not_at_all() {
     let mut bench = Bench::new();
+    bench.add(remote());
+    bench.sent();
     let payload = message::emit(Body::Request(Request { using_src: None, ..request() }));
     for n in 0..100 {
         let outcome = bench.machine.handle_datagram(&payload, at(PRIVATE), None, bench.now);
@@ -143,6 +145,9 @@ fn malformed_requests_are_answered_less_often() {
         assert_eq!(outcome, expected);
     }
     assert_eq!(bench.sent().len(), 4);
+    let stranger = SocketAddr::from(([198, 51, 100, 7], PORT));
+    let outcome = bench.machine.handle_datagram(&payload, stranger, None, bench.now);
+    assert_eq!((outcome, bench.sent().len()), (Outcome::MalformedByStranger, 0));
 }
 
 #[test]

@@ -15,6 +15,9 @@ use super::{ConfigError, invalid};
 /// Where manifests mount the pre-shared key's secret (api §10.4).
 const PSK_SECRETS: &str = "/var/run/secrets/submariner.io";
 
+/// Ours: fewest bytes of IPsec's key.
+const LEAST_IPSEC_BYTES: usize = 16;
+
 /// The text of a pre-shared key. Wiped when dropped, never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Psk(Zeroizing<String>);
@@ -62,7 +65,7 @@ pub(super) fn read(
     prefers_secret: bool,
 ) -> Result<Option<Psk>, ConfigError> {
     let secret = secret.map(|name| Path::new(PSK_SECRETS).join(name).join("psk"));
-    match (text, file, secret) {
+    let psk = match (text, file, secret) {
         (Some(_), Some(_), _) => Err(invalid("psk", "psk and psk-file are both set: which one counts?")),
         (Some(_), None, Some(path)) if prefers_secret => read_secret(&path).map(Some),
         (Some(text), None, _) => Ok(Some(text)),
@@ -74,7 +77,16 @@ pub(super) fn read(
         }
         (None, None, Some(path)) => read_secret(&path).map(Some),
         (None, None, None) => Ok(None),
+    }?;
+    // WireGuard's is one more secret beside keys; whoever guesses IPsec's is a member.
+    if prefers_secret && psk.as_ref().is_some_and(|psk| psk.expose().len() < LEAST_IPSEC_BYTES) {
+        let problem = format!(
+            "IPsec's pre-shared key has less than {LEAST_IPSEC_BYTES} bytes: whoever records one exchange can guess it. \
+             `head -c 48 /dev/urandom | base64` makes one; all members need the same"
+        );
+        return Err(invalid("psk", problem));
     }
+    Ok(psk)
 }
 
 fn read_secret(path: &Path) -> Result<Psk, ConfigError> {
@@ -93,16 +105,22 @@ mod tests {
     #[test]
     fn the_key_of_a_secret_is_its_base64() {
         let secret = tempfile::tempdir().unwrap();
-        std::fs::write(secret.path().join("psk"), b"1234").unwrap();
+        std::fs::write(secret.path().join("psk"), b"0123456789abcdef").unwrap();
         let at = |path: &Path| Some(path.display().to_string());
         let psk = |text: Option<&str>, prefers_secret| {
             let text = text.map(|text| text.parse().unwrap());
             read(text, None, at(secret.path()), prefers_secret).unwrap().unwrap()
         };
         // Upstream's operator makes the same text.
-        assert_eq!(psk(None, false).expose(), "MTIzNA==");
+        assert_eq!(psk(None, false).expose(), "MDEyMzQ1Njc4OWFiY2RlZg==");
         assert_eq!((psk(Some(""), false).expose(), psk(Some("text"), false).expose()), ("", "text"));
-        assert_eq!(psk(Some("text"), true).expose(), "MTIzNA==", "the IPsec cable takes the Secret");
+        assert_eq!(
+            psk(Some("text"), true).expose(),
+            "MDEyMzQ1Njc4OWFiY2RlZg==",
+            "the IPsec cable takes the Secret"
+        );
+        let short = read(Some("fifteen letters".parse().unwrap()), None, None, true).unwrap_err().to_string();
+        assert!(short.contains("less than 16 bytes") && !short.contains("fifteen"), "{short}");
         let error = read(None, None, at(&secret.path().join("elsewhere")), true).unwrap_err().to_string();
         assert!(error.contains("psk-secret") && error.contains("elsewhere/psk"), "{error}");
     }
