@@ -15,10 +15,11 @@ is_machine() { case " $machine_tier " in *" $1 "*) ;; *) false ;; esac }
 program() {
     found=$(awk -v name="${1#again.}" '$1 == name { print $2, $3 }' "$scratch/programs")
     [ -n "$found" ] || return 0
-    name=$1
+    # Not `name`, which callers loop over.
+    run_as=$1
     shift
     # shellcheck disable=SC2086 # a program and a folder
-    sh dev.d/program.sh "$name" $found "$@"
+    sh dev.d/program.sh "$run_as" $found "$@"
 }
 
 # end_programs — what still runs when ./dev is interrupted: each removes what it has made.
