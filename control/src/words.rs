@@ -27,13 +27,8 @@ impl FromStr for Cidrs {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-        let cidrs = words.map(|word| {
-            word.parse::<IpNet>()
-                .map(|net| net.trunc())
-                .map_err(|_| format!("`{word}` is not a CIDR such as 10.1.0.0/16"))
-        });
-        cidrs.collect::<Result<_, _>>().map(Self)
+        let cidrs: Vec<IpNet> = listed(text, "a CIDR such as 10.1.0.0/16")?;
+        Ok(Self(cidrs.iter().map(IpNet::trunc).collect()))
     }
 }
 
@@ -45,11 +40,14 @@ impl FromStr for Addresses {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-        let addresses = words
-            .map(|word| word.parse().map_err(|_| format!("`{word}` is not an address such as 192.0.2.1")));
-        addresses.collect::<Result<_, _>>().map(Self)
+        listed(text, "an address such as 192.0.2.1").map(Self)
     }
+}
+
+/// Reads what stands between commas; `kind` says what each is, for the error.
+fn listed<T: FromStr>(text: &str, kind: &str) -> Result<Vec<T>, String> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.map(|word| word.parse().map_err(|_| format!("`{word}` is not {kind}"))).collect()
 }
 
 impl<'de> Deserialize<'de> for Cidrs {

@@ -27,11 +27,8 @@ use super::gateway::GatewayArgs;
 use super::output::{is_reader_gone, remark};
 use super::pcapng::PacketCounter;
 use super::socket;
-use secrets::{Folder, Source};
+use secrets::{FILE_MODE, Folder, Source};
 use trieste_control::admin::{CAPTURE_PATH, CapturePoint, CaptureProtocol, CaptureRequest};
-
-/// A capture is its owner's to read, and nobody else's.
-const FILE_MODE: u32 = 0o600;
 
 /// Ours: how soon it is noticed, in silence, that nobody reads any more.
 const READER_CHECK: Duration = Duration::from_millis(200);

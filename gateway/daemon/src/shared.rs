@@ -118,8 +118,6 @@ impl Shared {
             started_from_memory: *started_from_memory,
             globalnet: self.board.is_enabled().then(|| self.board.status()),
             ike: self.ike.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            // The port knows.
-            metrics_refused: 0,
         }
     }
 

@@ -20,8 +20,8 @@ use crate::socket;
 /// Ours: more than the keys of 10,000 peers, in bytes.
 const MAX_LINE: usize = 32 << 20;
 
-/// Only its owner reads a file with keys.
-const FILE_MODE: u32 = 0o600;
+/// A capture, and the keys to it, are their owner's to read, and nobody else's.
+pub(super) const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
 /// What makes Wireshark decrypt, and check what it has decrypted.

@@ -46,10 +46,7 @@ impl Earlier {
 
     /// The CIDRs, discovered then or said.
     pub fn networks(&self) -> Given {
-        let list = |field: &str| -> Vec<IpNet> {
-            let text = self.spec(field).as_str().unwrap_or_default();
-            text.split(',').filter_map(|cidr| cidr.trim().parse().ok()).collect()
-        };
+        let list = |field: &str| cidrs(self.spec(field).as_str().unwrap_or_default());
         Given { pods: list("clusterCIDR"), services: list("serviceCIDR"), is_settled: [true; 2] }
     }
 
@@ -101,8 +98,7 @@ impl Earlier {
         if let Some(port) = variable("TRIESTE_NAT_DISCOVERY_PORT").and_then(|port| port.parse().ok()) {
             member.nat_discovery_port = port;
         }
-        let allowed = variable(ALLOW_REMOTE_CIDRS).unwrap_or_default();
-        member.allow_remote_cidrs = allowed.split(',').filter_map(|cidr| cidr.trim().parse().ok()).collect();
+        member.allow_remote_cidrs = cidrs(variable(ALLOW_REMOTE_CIDRS).unwrap_or_default());
         let proxy = &mut member.proxy;
         for (name, to) in [
             ("HTTP_PROXY", &mut proxy.http),
@@ -140,6 +136,11 @@ pub fn kept(fresh: &MemberOptions, settled: &MemberOptions) -> Vec<String> {
     let fields = settled.as_value()["spec"].as_object().into_iter().flatten();
     let differ = fields.filter(|(field, value)| fresh.as_value()["spec"][field.as_str()] != **value);
     differ.map(|(field, value)| format!("{field} {value}")).collect()
+}
+
+/// Reads the CIDRs in a list of ours, or of upstream's operator; what is none is left out.
+fn cidrs(text: &str) -> Vec<IpNet> {
+    text.split(',').filter_map(|cidr| cidr.trim().parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -90,8 +90,8 @@ async fn gateway(State(state): State<AdminState>) -> Json<serde_json::Value> {
 }
 
 async fn metrics_page(State(state): State<AdminState>) -> impl IntoResponse {
-    let extra = MetricsExtra { metrics_refused: state.slots.refused(), ..(state.extra)() };
-    let page = metrics::render(&(state.status)(), &extra, state.hub.counters());
+    let (captures, refused) = (state.hub.counters(), state.slots.refused());
+    let page = metrics::render(&(state.status)(), &(state.extra)(), captures, refused);
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }
 

@@ -60,15 +60,18 @@ pub struct MetricsExtra {
     pub started_from_memory: bool,
     /// Globalnet, in clusters that have it.
     pub globalnet: Option<GlobalnetStatus>,
-    /// Connections to the metrics port that found no place.
-    pub metrics_refused: u64,
     /// What IKE counts, where cables are IPsec's.
     pub ike: Option<IkeNumbers>,
 }
 
-/// Renders the page.
+/// Renders the page. `refused` are connections to the metrics port that found no slot.
 #[must_use]
-pub fn render(status: &GatewayStatus, extra: &MetricsExtra, captures: CaptureCounters) -> String {
+pub fn render(
+    status: &GatewayStatus,
+    extra: &MetricsExtra,
+    captures: CaptureCounters,
+    refused: u64,
+) -> String {
     let mut page = Page::default();
     upstream::render(&mut page, status, extra);
     ours::gateway(&mut page, status);
@@ -91,7 +94,7 @@ pub fn render(status: &GatewayStatus, extra: &MetricsExtra, captures: CaptureCou
     }
     ours::packets(&mut page, status);
     ours::captures(&mut page, captures);
-    ours::server(&mut page, extra.metrics_refused);
+    ours::server(&mut page, refused);
     if let Some(process) = &extra.process {
         process::render(&mut page, process, status.started);
     }

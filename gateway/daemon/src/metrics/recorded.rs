@@ -95,7 +95,7 @@ fn every_recorded_page_is_ours_metric_by_metric() {
     for (name, text) in PAGES {
         let recorded = parse(text);
         let (status, extra) = in_its_place(&recorded);
-        let ours = parse(&render(&status, &extra, CaptureCounters::default()));
+        let ours = parse(&render(&status, &extra, CaptureCounters::default(), 0));
         for (metric, kind) in &recorded.types {
             assert_eq!(ours.types.get(metric), Some(kind), "{name}: the type of {metric}");
         }

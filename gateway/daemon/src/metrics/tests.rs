@@ -192,7 +192,7 @@ fn the_newest_ping_is_not_lost_yet() {
 }
 
 fn page(status: &GatewayStatus, extra: &MetricsExtra) -> String {
-    render(status, extra, CaptureCounters { running: 1, lost: 9 })
+    render(status, extra, CaptureCounters { running: 1, lost: 9 }, 0)
 }
 
 fn samples(text: &str) -> BTreeMap<&str, f64> {
