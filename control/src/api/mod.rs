@@ -50,6 +50,7 @@ pub use names::{
     MAX_NAME_LEN, NameError, cable_name, check_cluster_id, check_namespace, check_object_name,
     endpoint_object_name, ensure_valid_name, internal_service_name,
 };
+pub(crate) use object::cut;
 pub use object::{Object, ObjectKey, Resource};
 pub use paths::{DEFAULT_WEIGHT, MAX_WEIGHT, NAT_SLOTS, NoticeKey};
 pub use route_agent::{NodeCondition, RemoteEndpoint, RouteAgent, RouteAgentStatus};

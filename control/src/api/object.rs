@@ -8,8 +8,20 @@ use serde_json::{Map, Value};
 
 use super::{
     ApiError, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
-    GlobalIngressIp, Kind, NonGatewayRoute, ObjectMeta, RouteAgent, Submariner,
+    GlobalIngressIp, Kind, NonGatewayRoute, ObjectMeta, RouteAgent, Submariner, label,
 };
+
+/// Longest name, and longest ID of a cluster, in Kubernetes.
+const MAX_NAME_CHARS: usize = 253;
+const MAX_ID_CHARS: usize = 63;
+
+/// Gives `text`, or its beginning if it has more than `most` characters.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
 
 /// What names an object: kind, namespace, name. Ordered, so that walks over objects are deterministic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,12 +63,15 @@ pub struct Object {
     /// Every other top-level field.
     #[serde(flatten)]
     pub body: Map<String, Value>,
+    /// Why a store kept nothing but who the object is: it, or its member's objects, take too much memory. Never written.
+    #[serde(skip)]
+    pub withheld: Option<String>,
 }
 
 impl Object {
     /// An object without a body.
     pub fn new(kind: Kind, metadata: ObjectMeta) -> Self {
-        Self { api_version: kind.api_version().to_owned(), kind, metadata, body: Map::new() }
+        Self { api_version: kind.api_version().to_owned(), kind, metadata, body: Map::new(), withheld: None }
     }
 
     /// Who this object is and in which version, and nothing else of it: what it takes to delete this very version.
@@ -68,6 +83,29 @@ impl Object {
             ..ObjectMeta::new(&self.metadata.namespace, &self.metadata.name)
         };
         Self::new(self.kind, metadata)
+    }
+
+    /// Returns who this object is, whose, since when and in which version, and nothing else: what has to be remembered of
+    /// one that is not kept. Texts that are longer than such texts can be are cut.
+    #[must_use]
+    pub fn outline(&self) -> Self {
+        let metadata = &self.metadata;
+        let origin = metadata.labels.get_key_value(label::CLUSTER_ID);
+        let origin = origin.map(|(key, id)| (key.clone(), cut(id, MAX_ID_CHARS)));
+        let outline = ObjectMeta {
+            labels: origin.into_iter().collect(),
+            creation_timestamp: metadata.creation_timestamp,
+            resource_version: metadata.resource_version.clone(),
+            uid: metadata.uid.clone(),
+            ..ObjectMeta::new(&metadata.namespace, cut(&metadata.name, MAX_NAME_CHARS))
+        };
+        Self { withheld: self.withheld.clone(), ..Self::new(self.kind, outline) }
+    }
+
+    /// Returns the [`Object::outline`] of an object that is withheld for this reason.
+    #[must_use]
+    pub fn withhold(&self, reason: impl Into<String>) -> Self {
+        Self { withheld: Some(reason.into()), ..self.outline() }
     }
 
     /// What names this object.

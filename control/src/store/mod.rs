@@ -7,11 +7,14 @@
 
 mod any;
 pub mod conformance;
+pub(crate) mod decode;
 pub mod dir;
 mod error;
 pub mod kube;
 mod location;
 mod mirror;
+mod quota;
+pub(crate) mod size;
 mod write;
 
 use std::future::Future;
@@ -21,6 +24,7 @@ use futures::{Stream, StreamExt as _};
 
 pub use self::kube::KubeStore;
 pub use any::AnyStore;
+pub use decode::MEMBER_OBJECT_BYTES;
 pub use dir::{DirOptions, DirStore, FileProblem};
 pub use error::StoreError;
 pub use location::{Location, LocationError};

@@ -16,7 +16,7 @@ use super::notes::Notes;
 use super::plan::Side;
 use super::roster::Roster;
 use super::{Refused, SyncLimits};
-use crate::api::{Kind, Object, overlap};
+use crate::api::{Kind, Object, cut, overlap};
 use crate::store::StoreEvent;
 
 /// Ours: so many times the objects that are taken are remembered, with the reasons why they are not.
@@ -179,15 +179,19 @@ impl Book {
             return;
         }
         let origin = object.metadata.origin().unwrap_or_default().to_owned();
-        *self.present.entry((object.kind, Arc::from(facts::cut(&origin, 63)))).or_default() += 1;
-        let standing = match facts::read(&object, &origin, &self.scope.limits) {
+        *self.present.entry((object.kind, Arc::from(cut(&origin, 63)))).or_default() += 1;
+        let facts = match &object.withheld {
+            Some(reason) => Err(reason.clone()),
+            None => facts::read(&object, &origin, &self.scope.limits).map_err(|error| error.to_string()),
+        };
+        let standing = match facts {
             Ok(subnets) => {
                 let overlap = overlap(&subnets, &self.scope.local_subnets);
                 Standing::Foreign { subnets, overlap }
             }
-            Err(error) => {
-                object = facts::stub(&object);
-                Standing::Refused(facts::cut(&error.to_string(), 300))
+            Err(reason) => {
+                object = object.outline();
+                Standing::Refused(cut(&reason, 300))
             }
         };
         let age = age_of(&object);
@@ -204,7 +208,7 @@ impl Book {
 
     fn turn_away(&mut self, name: &Name, reason: String) {
         let Some(mut entry) = self.broker.remove(name) else { return };
-        entry = Entry { object: facts::stub(&entry.object), standing: Standing::Refused(reason) };
+        entry = Entry { object: entry.object.outline(), standing: Standing::Refused(reason) };
         self.broker.insert(name.clone(), entry);
         self.refresh(name);
         self.dirty.insert(name.clone());
@@ -234,8 +238,7 @@ impl Book {
             Side::Local if is_copy => *self.copies.entry(name.kind).or_default() -= 1,
             Side::Local => {}
             Side::Broker => {
-                let key =
-                    (name.kind, Arc::from(facts::cut(object.metadata.origin().unwrap_or_default(), 63)));
+                let key = (name.kind, Arc::from(cut(object.metadata.origin().unwrap_or_default(), 63)));
                 if let Some(count) = self.present.get_mut(&key).filter(|_| is_copy) {
                     *count -= 1;
                     if *count == 0 {
@@ -358,7 +361,7 @@ impl Book {
 
     /// Whether the broker has no object of this kind of this cluster.
     pub(super) fn has_departed(&self, kind: Kind, origin: &str) -> bool {
-        !self.present.contains_key(&(kind, Arc::from(facts::cut(origin, 63))))
+        !self.present.contains_key(&(kind, Arc::from(cut(origin, 63))))
     }
 
     /// Whether there is an original of ours of this kind.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::store::MEMBER_OBJECT_BYTES;
+
 /// What a syncer has to know.
 #[derive(Debug, Clone)]
 pub struct SyncConfig {
@@ -87,7 +89,7 @@ pub struct SyncLimits {
 impl Default for SyncLimits {
     /// Ours: 32 KiB (an Endpoint takes 1-2), 64 and 4096: at most 128 MiB, whatever others write.
     fn default() -> Self {
-        Self { object_bytes: 32 << 10, objects_per_cluster: 64, objects: 4096 }
+        Self { object_bytes: MEMBER_OBJECT_BYTES, objects_per_cluster: 64, objects: 4096 }
     }
 }
 

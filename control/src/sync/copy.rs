@@ -22,6 +22,7 @@ pub(super) fn copy(source: &Object, namespace: &str, origin: &str) -> Object {
             ..ObjectMeta::new(namespace, &source.metadata.name)
         },
         body: source.body.clone(),
+        withheld: None,
     }
 }
 
@@ -34,7 +35,7 @@ pub(super) fn agrees(existing: &Object, source: &Object, origin: &str) -> bool {
 
 /// What to write so that `existing` says what a copy of `source` would.
 pub(super) fn amend(existing: &Object, source: &Object, origin: &str) -> Object {
-    let mut amended = existing.clone();
+    let mut amended = Object { withheld: None, ..existing.clone() };
     let labels = &mut amended.metadata.labels;
     labels.clone_from(&source.metadata.labels);
     labels.insert(label::CLUSTER_ID.to_owned(), origin.to_owned());

@@ -3,10 +3,9 @@
 use super::Refused;
 use super::book::{Book, Entry, Standing};
 use super::copy::{agrees, amend, copy};
-use super::facts;
 use super::name::Name;
 use super::plan::{Action, Side};
-use crate::api::{Kind, Object};
+use crate::api::{Kind, Object, cut};
 
 impl Book {
     /// The write that brings `name` on `side` to what it should be; `None` if it is. Only what we put there is ours to
@@ -129,9 +128,9 @@ impl Book {
     pub(super) fn refresh_refused(&mut self, name: &Name) -> bool {
         let refused = self.import(name).err().map(|reason| {
             let origin = self.broker.get(name).and_then(|entry| entry.object.metadata.origin());
-            let object = facts::cut(&name.name, 253);
+            let object = cut(&name.name, 253);
             Refused {
-                cluster: facts::cut(origin.unwrap_or_default(), 63),
+                cluster: cut(origin.unwrap_or_default(), 63),
                 endpoint: (name.kind == Kind::Endpoint).then_some(object),
                 reason,
             }

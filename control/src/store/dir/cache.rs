@@ -1,16 +1,19 @@
 //! What was read of each file, so that unchanged files are neither read nor complained about again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::file::{BadFile, Stamp};
 use super::problem::FileProblem;
 use crate::api::Object;
+use crate::store::quota::{Quota, has_quota};
 
 /// Per path, its last reading. Bounded by the files that are there: [`FileCache::retain_dir`] forgets the others.
 #[derive(Debug, Default)]
 pub(super) struct FileCache {
     files: BTreeMap<PathBuf, CachedFile>,
+    /// How much of what members write is kept, per directory of a kind that has a quota.
+    quotas: BTreeMap<PathBuf, Quota<PathBuf>>,
 }
 
 /// One file's last reading.
@@ -25,6 +28,17 @@ pub(super) struct CachedFile {
     pub(super) last_good: Option<Object>,
     /// The newest complaint that was made about the file, and about which state of it.
     complaint: Option<(Stamp, FileProblem)>,
+}
+
+impl CachedFile {
+    /// Returns what the file claims to be: by its newest readable state.
+    pub(super) fn object(&self) -> Option<&Object> {
+        self.outcome.as_ref().ok().or(self.last_good.as_ref())
+    }
+
+    fn object_mut(&mut self) -> Option<&mut Object> {
+        self.outcome.as_mut().ok().or(self.last_good.as_mut())
+    }
 }
 
 impl FileCache {
@@ -52,11 +66,45 @@ impl FileCache {
         };
         let last_good = if outcome.is_ok() { None } else { last_good };
         self.files.insert(path.to_owned(), CachedFile { stamp, is_fresh, outcome, last_good, complaint });
+        self.count(path);
+    }
+
+    /// Counts what is kept of a file against the quota, and drops the bodies of those that are over it.
+    fn count(&mut self, path: &Path) {
+        let Some(object) = self.files.get(path).and_then(CachedFile::object) else { return };
+        let Some(dir) = path.parent().filter(|_| has_quota(object.kind)) else { return };
+        if !self.quotas.contains_key(dir) {
+            self.quotas.insert(dir.to_owned(), Quota::new());
+        }
+        let Some(quota) = self.quotas.get_mut(dir) else { return };
+        for (path, reason) in quota.enter(&path.to_owned(), object) {
+            if let Some(object) = self.files.get_mut(&path).and_then(CachedFile::object_mut) {
+                *object = object.withhold(reason);
+            }
+        }
+    }
+
+    /// Returns, once, the files of a directory that were over the quota and are to be read again, as others have gone.
+    pub(super) fn take_hopeful(&mut self, dir: &Path) -> BTreeSet<PathBuf> {
+        let hopeful = self.quotas.get_mut(dir).map(Quota::take_hopeful).unwrap_or_default();
+        for path in &hopeful {
+            if let Some(file) = self.files.get_mut(path) {
+                file.is_fresh = true;
+            }
+        }
+        hopeful
     }
 
     /// Forgets the files of a directory that are not there any more.
     pub(super) fn retain_dir(&mut self, dir: &Path, is_there: impl Fn(&Path) -> bool) {
-        self.files.retain(|path, _| path.parent() != Some(dir) || is_there(path));
+        let mut quota = self.quotas.get_mut(dir);
+        self.files.retain(|path, _| {
+            let is_kept = path.parent() != Some(dir) || is_there(path);
+            if let Some(quota) = quota.as_mut().filter(|_| !is_kept) {
+                quota.leave(path);
+            }
+            is_kept
+        });
     }
 
     /// Notes what is wrong with a file, and logs it unless that was done for this state of the file.

@@ -14,10 +14,14 @@ use sha2::{Digest, Sha256};
 
 use super::layout::{FILE_MODE, KindDir, TEMP_PREFIX};
 use super::lock::flags;
-use crate::api::{ApiError, Object, check_object_name};
+use crate::api::{ApiError, Kind, Object, check_object_name};
+use crate::store::decode::{Bounded, MEMBER_OBJECT_BYTES, OBJECT_BYTES, too_large};
+use crate::store::quota::has_quota;
 
 /// Largest file that is read, in bytes. Ours: etcd's limit for an object is 1.5 MiB, and ours are under 10 KiB.
 const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The same for what members of a set write. Ours: four times what such an object may take in memory.
+const MAX_MEMBER_FILE_BYTES: u64 = 128 << 10;
 
 /// What tells one state of a file from another without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,25 +82,29 @@ pub(super) fn read(path: &Path, dir: &KindDir) -> io::Result<(Stamp, Result<Obje
         return Ok((stamp, Err(BadFile::whole("is not a regular file"))));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    file.take(most_bytes(dir.kind) + 1).read_to_end(&mut bytes)?;
     Ok((stamp, parse(&bytes, dir, found.mtime())))
 }
 
 /// Reads an object of this directory out of a file's bytes. `modified` is the file's age mark, in Unix seconds: it
 /// stands in for the creation time of an object that was written by hand.
 fn parse(bytes: &[u8], dir: &KindDir, modified: i64) -> Result<Object, BadFile> {
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(BadFile::whole(format!("is larger than {MAX_FILE_BYTES} bytes")));
+    let most = most_bytes(dir.kind);
+    if bytes.len() as u64 > most {
+        return Err(BadFile::whole(format!("is larger than {most} bytes")));
     }
     let text =
         std::str::from_utf8(bytes).map_err(|error| BadFile::whole(format!("is not UTF-8: {error}")))?;
-    let value: Value = serde_saphyr::from_str(text)
-        .map_err(|error| BadFile::whole(format!("is not YAML: {}", one_line(&error.without_snippet()))))?;
+    let (value, withheld) = decode(text, dir.kind)?;
     check_kind(&value, dir)?;
-    let mut object =
-        Object::from_value(value).and_then(|object| object.check_shape().map(|()| object)).map_err(
-            |error| BadFile { field: error.field_path().map(str::to_owned), reason: reason_of(&error) },
-        )?;
+    let check = |object: Object| match withheld {
+        Some(_) => Ok(Object { withheld, ..object }),
+        None => object.check_shape().map(|()| object),
+    };
+    let mut object = Object::from_value(value).and_then(check).map_err(|error| BadFile {
+        field: error.field_path().map(str::to_owned),
+        reason: reason_of(&error),
+    })?;
     let metadata = &mut object.metadata;
     check_object_name(&metadata.name).map_err(|error| BadFile::field("metadata.name", error.to_string()))?;
     if metadata.namespace.is_empty() {
@@ -111,6 +119,21 @@ fn parse(bytes: &[u8], dir: &KindDir, modified: i64) -> Result<Object, BadFile> 
     }
     metadata.resource_version = Some(version_of(bytes));
     Ok(object)
+}
+
+fn most_bytes(kind: Kind) -> u64 {
+    if has_quota(kind) { MAX_MEMBER_FILE_BYTES } else { MAX_FILE_BYTES }
+}
+
+/// Decodes a document within the memory that an object of this kind may take. Gives why nothing but who it is was kept, if so.
+fn decode(text: &str, kind: Kind) -> Result<(Value, Option<String>), BadFile> {
+    fn within<const LIMIT: usize>(text: &str) -> Result<(Value, Option<String>), BadFile> {
+        let Bounded::<LIMIT> { document, exceeded } = serde_saphyr::from_str(text).map_err(|error| {
+            BadFile::whole(format!("is not YAML: {}", one_line(&error.without_snippet())))
+        })?;
+        Ok((document, exceeded.map(|field| too_large(&field, LIMIT))))
+    }
+    if has_quota(kind) { within::<MEMBER_OBJECT_BYTES>(text) } else { within::<OBJECT_BYTES>(text) }
 }
 
 /// Tells a foreign document from a broken one of ours, before its fields are judged.

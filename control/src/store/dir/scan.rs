@@ -51,8 +51,13 @@ pub(super) fn scan(dir: &KindDir, cache: &mut FileCache) -> Result<Scan, StoreEr
     let paths = if dir.exists()? { files_of(dir, &mut scan)? } else { Vec::new() };
     cache.retain_dir(&dir.path, |path| paths.binary_search_by(|there| there.as_path().cmp(path)).is_ok());
     let mut claims: BTreeMap<String, Vec<(PathBuf, Object)>> = BTreeMap::new();
-    for path in paths {
+    for path in &paths {
+        refresh(path, dir, cache);
+    }
+    for path in cache.take_hopeful(&dir.path) {
         refresh(&path, dir, cache);
+    }
+    for path in paths {
         match claim_of(&path, cache) {
             Some(object) => claims.entry(object.metadata.name.clone()).or_default().push((path, object)),
             None => judge(&path, None, cache),
@@ -125,8 +130,7 @@ fn is_yaml(path: &Path) -> bool {
 
 /// What a file claims to be: by its newest readable state.
 fn claim_of(path: &Path, cache: &FileCache) -> Option<Object> {
-    let file = cache.get(path)?;
-    file.outcome.as_ref().ok().or(file.last_good.as_ref()).cloned()
+    cache.get(path)?.object().cloned()
 }
 
 /// Of several files that claim one object the one named after it is believed, or else the first.

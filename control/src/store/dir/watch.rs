@@ -12,6 +12,7 @@ use super::DirStore;
 use super::layout::KindDir;
 use super::listen::Listener;
 use crate::api::{Kind, Object, ObjectKey};
+use crate::store::quota::has_quota;
 use crate::store::{StoreError, StoreEvent};
 
 /// How long to go without looking while the store is away or inotify is not to be had. Ours: a second is soon enough
@@ -46,7 +47,8 @@ struct Follower {
     kind: Kind,
     namespace: String,
     watcher: Watcher,
-    /// What the consumer was told, by namespace and name; `None` when it has to be told all of it.
+    /// What the consumer was told, by namespace and name; `None` when it has to be told all of it. Of what members write it
+    /// is the outline: a version is of all that a file says.
     known: Option<BTreeMap<ObjectKey, Object>>,
     pending: VecDeque<StoreEvent>,
     /// The reason that the consumer was told for the store being away.
@@ -94,14 +96,15 @@ impl Follower {
             }
         };
         self.last_error = None;
+        let kept = |object: &Object| if has_quota(object.kind) { object.outline() } else { object.clone() };
         let fresh: BTreeMap<ObjectKey, Object> =
-            objects.iter().map(|object| (object.key(), object.clone())).collect();
+            objects.iter().map(|object| (object.key(), kept(object))).collect();
         match self.known.replace(fresh) {
             None => self.pending.push_back(StoreEvent::Listed(objects)),
             Some(mut before) => {
                 for object in objects {
                     let old = before.remove(&object.key());
-                    if old.as_ref() != Some(&object) {
+                    if old.is_none_or(|old| old != kept(&object)) {
                         self.pending.push_back(StoreEvent::Applied(object));
                     }
                 }

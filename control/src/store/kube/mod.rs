@@ -30,6 +30,9 @@ mod tests;
 mod transport;
 mod watch;
 
+/// A directive for the filter of a program's log: the client library would write whole answers into it that it cannot decode.
+pub const LOG_DIRECTIVE: &str = "kube_client::client=error";
+
 pub use access::{Access, AccessError, ServerSettings};
 pub use requests::{Outcome, Requests, Verb};
 pub use store::KubeStore;

@@ -9,47 +9,54 @@ use serde::de::Error as _;
 use serde_json::{Map, Value};
 
 use crate::api::{ApiError, Kind, Object, ObjectMeta};
+use crate::store::decode::{Bounded, too_large};
 
-/// An object as an API server sends it. Lists of Kubernetes' own kinds do not say each object's kind: the reader knows.
+/// An object as an API server sends it, decoded within `LIMIT` bytes of memory. Lists of Kubernetes' own kinds do not say each
+/// object's kind: the reader knows.
 #[derive(Debug, Clone)]
-pub(super) struct Raw {
+pub(super) struct Raw<const LIMIT: usize> {
     /// The part that kube's watcher looks at.
     meta: KubeMeta,
     metadata: ObjectMeta,
     body: Map<String, Value>,
+    withheld: Option<String>,
 }
 
-impl Raw {
+impl<const LIMIT: usize> Raw<LIMIT> {
     /// The object, of the kind that was asked for.
     pub(super) fn into_object(self, kind: Kind) -> Object {
-        Object { api_version: kind.api_version().to_owned(), kind, metadata: self.metadata, body: self.body }
+        let Self { metadata, body, withheld, .. } = self;
+        Object { body, withheld, ..Object::new(kind, metadata) }
     }
 
-    fn from_fields(mut fields: Map<String, Value>) -> Result<Self, ApiError> {
+    fn from_document(decoded: Bounded<LIMIT>) -> Result<Self, ApiError> {
+        let Bounded { document, exceeded } = decoded;
+        let Value::Object(mut fields) = document else {
+            return Err(ApiError::field(".", "is not an object"));
+        };
+        let withheld = exceeded.map(|field| too_large(&field, LIMIT));
         fields.remove("apiVersion");
         fields.remove("kind");
         let metadata = fields.remove("metadata").unwrap_or(Value::Null);
-        let mut metadata: ObjectMeta = serde_path_to_error::deserialize(metadata).map_err(|error| {
+        let metadata: ObjectMeta = serde_path_to_error::deserialize(metadata).map_err(|error| {
             ApiError::field(format!("metadata.{}", error.path()), error.inner().to_string())
         })?;
-        // Who wrote which field: half of an object's size, and of no use to us.
-        metadata.extra.remove("managedFields");
         let meta = KubeMeta {
             name: Some(metadata.name.clone()),
             resource_version: metadata.resource_version.clone(),
             ..KubeMeta::default()
         };
-        Ok(Self { meta, metadata, body: fields })
+        Ok(Self { meta, metadata, body: fields, withheld })
     }
 }
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de, const LIMIT: usize> Deserialize<'de> for Raw<LIMIT> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::from_fields(Map::deserialize(deserializer)?).map_err(D::Error::custom)
+        Self::from_document(Bounded::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 
-impl kube::Resource for Raw {
+impl<const LIMIT: usize> kube::Resource for Raw<LIMIT> {
     type DynamicType = Kind;
     type Scope = DynamicResourceScope;
 
@@ -112,7 +119,7 @@ mod tests {
     fn everything_but_managed_fields_survives_and_the_kind_is_the_readers() {
         let value = json!({"metadata": {"name": "n1", "resourceVersion": "7", "finalizers": ["a/b"],
             "managedFields": [{"manager": "x"}], "newField": {"a": 1}}, "spec": {"x": 1}, "other": [1]});
-        let raw: Raw = serde_json::from_value(value).unwrap();
+        let raw: Raw<{ 1 << 20 }> = serde_json::from_value(value).unwrap();
         let object = raw.into_object(Kind::Node);
         assert_eq!((object.kind, object.api_version.as_str()), (Kind::Node, "v1"));
         let extra = Value::Object(object.metadata.extra.clone());

@@ -46,7 +46,9 @@ const DOUBT: Duration = Duration::from_secs(5);
 /// A path that every API server answers, to anybody and from memory. Any answer is a sign of life, refusals included.
 const PROBE_PATH: &str = "/version";
 /// Ours: an answer larger than this is not held in memory. 1,000 nodes with all their images are a tenth.
-const MAX_BODY: usize = 256 << 20;
+pub(super) const MAX_BODY: usize = 256 << 20;
+/// Ours: one event of a watch. Etcd takes objects of 1.5 MiB.
+const MAX_LINE: usize = 4 << 20;
 
 pub(super) struct Transport {
     pub(super) access: Access,
@@ -96,6 +98,21 @@ impl Transport {
         body: Option<Vec<u8>>,
         limit: Duration,
     ) -> io::Result<(StatusCode, Bytes)> {
+        self.call_within(verb, method, path, body, (limit, MAX_BODY)).await
+    }
+
+    /// Does as [`Transport::call`], for an answer of so many bytes at most.
+    ///
+    /// # Errors
+    /// As [`Transport::call`]; [`io::ErrorKind::FileTooLarge`] where the answer is longer.
+    pub(super) async fn call_within(
+        self: &Arc<Self>,
+        verb: Verb,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        (limit, most): (Duration, usize),
+    ) -> io::Result<(StatusCode, Bytes)> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -103,22 +120,23 @@ impl Transport {
             .body(body.map_or_else(Body::empty, Body::from))
             .map_err(io::Error::other)?;
         let whole = async {
-            let response = self.send(verb, request, limit).await?;
+            let response = self.send(verb, request, limit, most).await?;
             let code = response.status();
-            let limited = http_body_util::Limited::new(response.into_body(), MAX_BODY);
-            let body = limited.collect().await.map_err(|error| explain(&*error))?;
+            let body = response.into_body().collect().await.map_err(|error| explain(&error))?;
             Ok((code, body.to_bytes()))
         };
         // An answer that trickles in is allowed as long again as one that does not come at all.
         timeout(limit * 2, whole).await.unwrap_or_else(|_| Err(out_of_time(limit * 2)))
     }
 
-    /// Sends a request; its answer has begun within `limit`.
+    /// Sends a request; its answer has begun within `limit`, and has `most` bytes at most, or as many in each line of a watch
+    /// as an event can have.
     pub(super) async fn send(
         self: &Arc<Self>,
         verb: Verb,
         mut request: Request<Body>,
         limit: Duration,
+        most: usize,
     ) -> io::Result<Response<Guarded>> {
         request.headers_mut().insert(USER_AGENT, session::USER_AGENT);
         request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
@@ -163,7 +181,7 @@ impl Transport {
                 sleep(wait).await;
                 continue;
             }
-            return Ok(self.guard(verb, response, limit));
+            return Ok(self.guard(verb, response, limit, most));
         }
     }
 
@@ -245,16 +263,20 @@ impl Transport {
         verb: Verb,
         response: Response<Incoming>,
         limit: Duration,
+        most: usize,
     ) -> Response<Guarded> {
         let (parts, body) = response.into_parts();
+        let is_watch = verb == Verb::Watch && parts.status.is_success();
         let guard = Guard {
             transport: Arc::clone(self),
-            is_watch: verb == Verb::Watch && parts.status.is_success(),
+            is_watch,
+            most: if is_watch { MAX_LINE } else { most },
+            read: 0,
             has_pings: parts.version == Version::HTTP_2,
             limit,
         };
         let frames = futures::stream::unfold(Some((body, guard)), |state| async {
-            let (mut body, guard) = state?;
+            let (mut body, mut guard) = state?;
             let frame = guard.next(&mut body).await?;
             let rest = frame.is_ok().then_some((body, guard));
             Some((frame, rest))
@@ -275,7 +297,7 @@ impl Transport {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text.clone()));
             }
             let request = Request::get(PROBE_PATH).body(Body::empty()).map_err(io::Error::other)?;
-            let outcome = self.send(Verb::Probe, request, limit).await;
+            let outcome = self.send(Verb::Probe, request, limit, MAX_BODY).await;
             let Err(error) = outcome else { return Ok(()) };
             let text = format!("the server has gone silent: {error}");
             *failed = Some((Instant::now(), text.clone()));
@@ -312,17 +334,21 @@ struct Guard {
     is_watch: bool,
     has_pings: bool,
     limit: Duration,
+    /// Most bytes of the answer, or of a line of it, and how many of them have come.
+    most: usize,
+    read: usize,
 }
 
 impl Guard {
-    async fn next(&self, body: &mut Incoming) -> Option<io::Result<Frame<Bytes>>> {
+    async fn next(&mut self, body: &mut Incoming) -> Option<io::Result<Frame<Bytes>>> {
         loop {
             let silence = if self.is_watch { self.transport.silence } else { self.limit };
             match timeout(silence, body.frame()).await {
                 Ok(None) => return None,
                 Ok(Some(frame)) => {
                     self.transport.hear();
-                    return Some(frame.map_err(|error| explain(&error)));
+                    let frame = frame.map_err(|error| explain(&error));
+                    return Some(frame.and_then(|frame| self.count(frame)));
                 }
                 Err(_) if !self.is_watch => return Some(Err(out_of_time(self.limit))),
                 Err(_) if self.has_pings => {}
@@ -333,6 +359,24 @@ impl Guard {
                 }
             }
         }
+    }
+}
+
+impl Guard {
+    /// Lets a part of the answer through, if it is not too long by now.
+    fn count(&mut self, frame: Frame<Bytes>) -> io::Result<Frame<Bytes>> {
+        let Some(bytes) = frame.data_ref() else { return Ok(frame) };
+        let last_line = bytes.iter().rposition(|byte| *byte == b'\n').filter(|_| self.is_watch);
+        match last_line {
+            Some(end) => self.read = bytes.len() - end - 1,
+            None => self.read = self.read.saturating_add(bytes.len()),
+        }
+        if self.read <= self.most {
+            return Ok(frame);
+        }
+        let what = if self.is_watch { "an event of the watch" } else { "the answer" };
+        let reason = format!("{what} is longer than {} bytes", self.most);
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -26,10 +26,12 @@ use super::KubeStore;
 use super::failure::explain;
 use super::raw::Raw;
 use super::requests::Verb;
-use super::store::{MAX_OBJECTS, by_name};
+use super::store::{Listing, MAX_OBJECTS, body_of, page_of, smaller, take_in};
 use super::transport::{Guarded, Transport};
 use crate::api::{Object, ObjectKey};
 use crate::backoff::Backoff;
+use crate::store::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES};
+use crate::store::quota::{Quota, has_quota};
 use crate::store::{StoreError, StoreEvent};
 
 /// Ours: the first and the longest wait between tries. Thirty seconds is also client-go's.
@@ -56,7 +58,18 @@ pub(super) fn stream_one(
 
 /// Follows the objects of a kind and namespace; of one name if there is one in `key`.
 pub(super) fn stream(store: KubeStore, key: ObjectKey) -> BoxStream<'static, StoreEvent> {
-    let follower = Follower { store, key, events: None, listing: Vec::new(), reported: None };
+    let quota = has_quota(key.kind).then(Quota::new);
+    let page = page_of(key.kind);
+    let follower = Follower {
+        store,
+        key,
+        events: None,
+        listing: Listing::new(),
+        quota,
+        page,
+        is_hopeful: false,
+        reported: None,
+    };
     futures::stream::unfold(follower, |mut follower| async {
         let event = follower.next().await;
         Some((event, follower))
@@ -69,13 +82,19 @@ struct Follower {
     key: ObjectKey,
     events: Option<Events>,
     /// The list that is being read.
-    listing: Vec<Object>,
+    listing: Listing,
+    /// How much of what members write is kept.
+    quota: Option<Quota<ObjectKey>>,
+    /// Objects in a page of a list.
+    page: u32,
+    /// Whether some that were over the quota may be kept now.
+    is_hopeful: bool,
     /// What was said last, while the store has not been read since.
     reported: Option<String>,
 }
 
 struct Events {
-    watcher: BoxStream<'static, watcher::Result<Event<Raw>>>,
+    watcher: BoxStream<'static, watcher::Result<Event<Object>>>,
     pace: Arc<Pace>,
 }
 
@@ -86,11 +105,19 @@ impl Follower {
         }
         // Kept over new watchers, so that a list that fails soon after a watch that failed waits too.
         let mut pace = None;
+        if std::mem::take(&mut self.is_hopeful) {
+            pace = self.drop_events();
+        }
         loop {
-            let (store, key) = (&self.store, &self.key);
-            let events = self.events.get_or_insert_with(|| Events::open(store, key, pace.take()));
+            let (store, key, page) = (&self.store, &self.key, self.page);
+            let events = self.events.get_or_insert_with(|| Events::open(store, key, page, pace.take()));
             let event = match events.watcher.next().await {
                 Some(Ok(event)) => event,
+                Some(Err(error)) if self.page > 1 && is_too_long(&error) => {
+                    self.page = smaller(self.page);
+                    pace = self.drop_events();
+                    continue;
+                }
                 Some(Err(error)) => {
                     let failure = self.judge(error);
                     if !matches!(failure, Failure::Cut) {
@@ -112,9 +139,9 @@ impl Follower {
                 }
             };
             match event {
-                Event::Init => self.listing = Vec::new(),
-                Event::InitApply(raw) if self.listing.len() < MAX_OBJECTS => {
-                    self.listing.push(raw.into_object(self.key.kind));
+                Event::Init => self.begin(),
+                Event::InitApply(object) if self.listing.len() < MAX_OBJECTS => {
+                    take_in(&mut self.listing, object, self.quota.as_mut());
                 }
                 Event::InitApply(_) => {
                     pace = self.drop_events();
@@ -125,20 +152,53 @@ impl Follower {
                     }
                 }
                 Event::InitDone => {
-                    let mut objects = std::mem::take(&mut self.listing);
-                    objects.sort_unstable_by(by_name);
+                    let objects = std::mem::take(&mut self.listing);
                     self.reported = None;
-                    return StoreEvent::Listed(objects);
+                    return StoreEvent::Listed(objects.into_values().collect());
                 }
-                Event::Apply(raw) => return StoreEvent::Applied(raw.into_object(self.key.kind)),
-                Event::Delete(raw) => return StoreEvent::Deleted(raw.into_object(self.key.kind)),
+                Event::Apply(object) => match self.admit(object) {
+                    Some(object) => return StoreEvent::Applied(object),
+                    None => pace = self.drop_events(),
+                },
+                Event::Delete(object) => {
+                    self.leave(&object);
+                    return StoreEvent::Deleted(object);
+                }
             }
+        }
+    }
+
+    /// Begins a list.
+    fn begin(&mut self) {
+        self.listing = Listing::new();
+        self.quota = has_quota(self.key.kind).then(Quota::new);
+    }
+
+    /// Takes in a change; gives the object as it is to be kept, or nothing if others are not to be kept for its sake: then a
+    /// new list says which.
+    fn admit(&mut self, object: Object) -> Option<Object> {
+        let Some(quota) = &mut self.quota else { return Some(object) };
+        let key = object.key();
+        let mut over = quota.enter(&key, &object);
+        match over.pop() {
+            None => Some(object),
+            Some((last, reason)) if over.is_empty() && last == key => Some(object.withhold(reason)),
+            Some(_) => None,
+        }
+    }
+
+    /// Takes in that an object is gone: others may be kept now, which a new list says.
+    fn leave(&mut self, object: &Object) {
+        let Some(quota) = &mut self.quota else { return };
+        quota.leave(&object.key());
+        if !quota.take_hopeful().is_empty() {
+            self.is_hopeful = true;
         }
     }
 
     /// Begins anew, but not sooner than otherwise.
     fn drop_events(&mut self) -> Option<Arc<Pace>> {
-        self.listing = Vec::new();
+        self.listing = Listing::new();
         self.events.take().map(|events| events.pace)
     }
 
@@ -185,8 +245,7 @@ impl Follower {
             return None;
         }
         self.reported = Some(text);
-        let (store, key) = (&self.store, &self.key);
-        self.events = Some(Events::open(store, key, pace));
+        self.events = Some(Events::open(&self.store, &self.key, self.page, pace));
         Some(StoreEvent::Unavailable(error))
     }
 
@@ -212,32 +271,58 @@ enum Failure {
 }
 
 impl Events {
-    fn open(store: &KubeStore, key: &ObjectKey, pace: Option<Arc<Pace>>) -> Self {
+    fn open(store: &KubeStore, key: &ObjectKey, page: u32, pace: Option<Arc<Pace>>) -> Self {
         let limit = store.timeout;
         let pace = pace.unwrap_or_else(|| Arc::new(Pace::new(limit + CALM_MARGIN)));
-        let (transport, tries) = (Arc::clone(&store.transport), Arc::clone(&pace));
+        let (transport, tries, most) = (Arc::clone(&store.transport), Arc::clone(&pace), body_of(key.kind));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (transport, tries) = (Arc::clone(&transport), Arc::clone(&tries));
-            async move { send(&transport, &tries, request, limit).await }
+            async move { send(&transport, &tries, request, (limit, most)).await }
         });
         let client = Client::new(service, "default");
-        let api: Api<Raw> = match key.kind.is_namespaced() && !key.namespace.is_empty() {
-            true => Api::namespaced_with(client, &key.namespace, &key.kind),
-            false => Api::all_with(client, &key.kind),
-        };
-        let mut config = watcher::Config::default();
+        let mut config = watcher::Config::default().page_size(page);
         if !key.name.is_empty() {
             config = config.fields(&format!("metadata.name={}", key.name));
         }
-        Self { watcher: watcher(api, config).boxed(), pace }
+        let watcher = match has_quota(key.kind) {
+            true => objects::<MEMBER_OBJECT_BYTES>(client, key, config),
+            false => objects::<OBJECT_BYTES>(client, key, config),
+        };
+        Self { watcher, pace }
     }
+}
+
+/// Tells whether a page of a list was longer than it may be.
+fn is_too_long(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(error) if explain(error).kind() == io::ErrorKind::FileTooLarge)
+}
+
+/// Follows objects that are decoded within `LIMIT` bytes of memory each.
+fn objects<const LIMIT: usize>(
+    client: Client,
+    key: &ObjectKey,
+    config: watcher::Config,
+) -> BoxStream<'static, watcher::Result<Event<Object>>> {
+    let kind = key.kind;
+    let api: Api<Raw<LIMIT>> = match kind.is_namespaced() && !key.namespace.is_empty() {
+        true => Api::namespaced_with(client, &key.namespace, &kind),
+        false => Api::all_with(client, &kind),
+    };
+    let decoded = move |event: Event<Raw<LIMIT>>| match event {
+        Event::Init => Event::Init,
+        Event::InitApply(raw) => Event::InitApply(raw.into_object(kind)),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(raw) => Event::Apply(raw.into_object(kind)),
+        Event::Delete(raw) => Event::Delete(raw.into_object(kind)),
+    };
+    watcher(api, config).map_ok(decoded).boxed()
 }
 
 async fn send(
     transport: &Arc<Transport>,
     pace: &Pace,
     request: Request<Body>,
-    limit: Duration,
+    (limit, most): (Duration, usize),
 ) -> io::Result<Response<Guarded>> {
     let query = request.uri().query().unwrap_or_default();
     let has = |name: &str| query.split('&').any(|part| part.split('=').next() == Some(name));
@@ -245,7 +330,7 @@ async fn send(
     if !has("continue") {
         pace.wait(verb, transport).await;
     }
-    transport.send(verb, request, limit).await
+    transport.send(verb, request, limit, most).await
 }
 
 /// Keeps lists, and watches, apart from one another in time, as long as they do not last.

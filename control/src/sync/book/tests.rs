@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{ObjectMeta, endpoint_object_name, label};
+use crate::store::size;
 use crate::sync::name::KINDS;
 use crate::sync::plan::{Action, own_refusal, refused};
 
@@ -50,7 +51,7 @@ fn huge_and_malformed_objects_are_refused_with_the_field_and_leave_everybody_els
         assert!(reason.chars().count() <= 301, "{id}: {} characters", reason.chars().count());
     }
     assert!(
-        book.broker.values().all(|entry| facts::weigh(&entry.object, 1 << 20) < 4_096),
+        book.broker.values().all(|entry| size::of_object(&entry.object, 1 << 20) < 4_096),
         "bodies were kept"
     );
 }

@@ -220,12 +220,16 @@ fn a_late_delete_and_an_early_create_converge_in_either_order() {
 proptest! {
     #[test]
     fn the_plan_of_a_planned_world_is_empty_and_refuses_the_same(world in worlds()) {
+        // Not for the same reason: a Cluster that the plan puts on the broker may say another age than our Endpoints did.
+        let objects = |plan: &Plan| -> Vec<_> {
+            plan.refused.iter().map(|refused| (refused.cluster.clone(), refused.endpoint.clone())).collect()
+        };
         let mut world = world;
         let first = world.plan();
         world.apply(&first);
         let second = world.plan();
+        prop_assert_eq!(objects(&second), objects(&first));
         prop_assert_eq!(second.actions, vec![]);
-        prop_assert_eq!(second.refused, first.refused);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use trieste_control::admin::BrokerLink;
 use trieste_tests::cluster::BROKER_NAMESPACE;
 use trieste_tests::guard::root_test;
@@ -13,6 +13,8 @@ use super::{Bed, probe};
 
 /// Endpoints that somebody floods the broker with.
 const JUNK: u32 = 1000;
+/// And such ones that cost much to read.
+const LARGE_JUNK: u32 = 300;
 
 #[test]
 fn a_broker_that_is_away_costs_no_packet_and_a_gateway_starts_without_it() {
@@ -60,7 +62,7 @@ fn a_flood_of_junk_on_the_broker_costs_no_packet() {
         let flows = bed.flows();
         let probing = probe(&flows);
         for number in 0..JUNK {
-            put_whole(&folder.join(format!("junk-{number:04}.yaml")), &junk(number)).unwrap();
+            put_whole(&folder.join(format!("junk-{number:04}.yaml")), &junk(number).to_string()).unwrap();
         }
         wait_junk(bed, "the rest of the junk to be refused", |refused| refused >= 200);
         let outages = probing.finish();
@@ -74,9 +76,66 @@ fn a_flood_of_junk_on_the_broker_costs_no_packet() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
+/// By hand, ten thousand of the large ones: `TRIESTE_JUNK=10000`.
+#[test]
+fn objects_that_are_refused_for_their_sizes_cost_no_memory_and_no_time_to_stop() {
+    let name = "objects_that_are_refused_for_their_sizes_cost_no_memory_and_no_time_to_stop";
+    let Some(_turn) = root_test(name) else { return };
+    let most: u32 =
+        std::env::var("TRIESTE_JUNK").ok().and_then(|text| text.parse().ok()).unwrap_or(LARGE_JUNK);
+    let mut bed = Bed::start(&[]);
+    let folder = bed.mesh.lab.directory().join("broker").join(BROKER_NAMESPACE).join("endpoints");
+    let before = resident(&bed);
+
+    // Of 100,000 bytes, of values that take 80 times their text in memory, and just below what an object may take.
+    for (number, kind) in (0..most).zip((0..3).cycle()) {
+        let mut object = junk(number);
+        object["spec"]["cluster_id"] = json!("another");
+        object["spec"]["note"] = match kind {
+            0 => json!("x".repeat(100_000)),
+            1 => json!(vec![json!({"a": 0}); 3_500]),
+            _ => json!("x".repeat(24 << 10)),
+        };
+        put_whole(&folder.join(format!("junk-{number:05}.yaml")), &object.to_string()).unwrap();
+    }
+    // A build for tests decodes some megabytes of YAML a second, and each gateway decodes all of it.
+    let patience = Duration::from_secs(60 + u64::from(most / 10));
+    wait_junk_for(&bed, "all of them to be refused", patience, |refused| refused >= 200);
+    eventually("the gateways to have read all of them", patience, || {
+        let before = resident(&bed);
+        std::thread::sleep(Duration::from_secs(1));
+        let after = resident(&bed);
+        anyhow::ensure!(
+            before.iter().zip(&after).all(|(a, b)| a.abs_diff(*b) < 1 << 20),
+            "{before:?}, {after:?}"
+        );
+        Ok(())
+    })
+    .unwrap();
+    let after = resident(&bed);
+
+    println!("{most} objects: resident {before:?} bytes before, {after:?} after");
+    for (before, after) in before.iter().zip(&after) {
+        assert!(*after < before + (64 << 20), "{before} bytes before, {after} after");
+    }
+    bed.mesh.settle().unwrap();
+    bed.mesh.side_mut("east").stop_gateway(0, Duration::from_secs(1)).unwrap();
+}
+
+/// What the gateways hold of the machine's memory, in bytes.
+fn resident(bed: &Bed) -> Vec<u64> {
+    let sides = bed.mesh.sides.iter();
+    let gateways = sides.flat_map(|side| (0..2).map(|gateway| side.gateway(gateway).unwrap().id()));
+    gateways.map(|id| id.resident_bytes().unwrap()).collect()
+}
+
 /// Waits until the leaders of both clusters refuse so many Endpoints.
 fn wait_junk(bed: &Bed, what: &str, is_good: impl Fn(usize) -> bool) {
-    eventually(what, Duration::from_secs(60), || {
+    wait_junk_for(bed, what, Duration::from_secs(60), is_good);
+}
+
+fn wait_junk_for(bed: &Bed, what: &str, patience: Duration, is_good: impl Fn(usize) -> bool) {
+    eventually(what, patience, || {
         for side in &bed.mesh.sides {
             let counts: anyhow::Result<Vec<_>> =
                 (0..2).map(|gateway| Ok(side.status(gateway)?.refused.len())).collect();
@@ -88,16 +147,15 @@ fn wait_junk(bed: &Bed, what: &str, is_good: impl Fn(usize) -> bool) {
     .unwrap();
 }
 
-fn junk(number: u32) -> String {
+fn junk(number: u32) -> Value {
     let (name, net) =
         (format!("junk-{number:04}"), format!("10.{}.{}.0/24", 128 + number / 250, number % 250));
-    let object = json!({
+    json!({
         "apiVersion": "submariner.io/v1", "kind": "Endpoint",
         "metadata": {"name": name, "namespace": BROKER_NAMESPACE, "labels": {"submariner-io/clusterID": "junk"}},
         "spec": {"cluster_id": "junk", "cable_name": format!("submariner-cable-{name}"), "hostname": name,
             "subnets": [net], "private_ip": "172.31.9.1", "public_ip": "", "nat_enabled": false, "healthCheckIP": "",
             "backend": "wireguard", "backend_config": {"udp-port": "4500", "natt-discovery-port": "0",
                 "publicKey": "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE="}},
-    });
-    object.to_string()
+    })
 }

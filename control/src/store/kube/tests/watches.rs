@@ -61,6 +61,104 @@ async fn a_watch_that_is_cut_or_fails_goes_on_from_the_last_version() {
     assert_eq!(store.requests().of(Verb::List), 1);
 }
 
+/// A cluster of this age with a body of so many letters, on the way to who follows it.
+fn heavy(name: &str, letters: usize, second: usize) -> serde_json::Value {
+    let mut cluster = cluster(name, "1");
+    cluster["metadata"]["creationTimestamp"] = format!("2024-01-01T00:00:{second:02}Z").into();
+    cluster["metadata"]["labels"] = serde_json::json!({"submariner-io/clusterID": "heavy"});
+    cluster["spec"] = "x".repeat(letters).into();
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_are_too_long_are_asked_for_in_smaller_ones_and_bodies_that_are_too_large_are_not_kept() {
+    let (store, log) = store(|asked| {
+        let limit: usize = asked
+            .query
+            .split("limit=")
+            .nth(1)
+            .map_or(0, |rest| rest.split('&').next().unwrap().parse().unwrap());
+        match (asked.is_watch, limit) {
+            // Objects of 256 KiB: a page of 250 has 64 MiB.
+            (false, _) => {
+                let items: Vec<_> =
+                    (0..limit.min(60)).map(|nth| heavy(&format!("c{nth:02}"), 256 << 10, nth)).collect();
+                Reply::Json(200, serde_json::json!({"metadata": {"resourceVersion": "10"}, "items": items}))
+            }
+            (true, _) => Reply::Watch(vec![Step::Silence]),
+        }
+    });
+    let mut events = store.list_watch(Kind::Cluster, "ns");
+
+    let StoreEvent::Listed(objects) = events.next().await.unwrap() else { panic!("no list") };
+
+    assert_eq!(objects.len(), 15);
+    for object in objects {
+        let reason = object.withheld.as_deref().unwrap();
+        assert!(reason.contains("field `spec`: is too large"), "{reason}");
+        assert!(object.body.is_empty() && object.metadata.origin() == Some("heavy"), "{object:?}");
+    }
+    let limits: Vec<_> = log.others().iter().map(|asked| asked.query.contains("limit=15")).collect();
+    assert_eq!(limits, [false, false, true], "{:?}", log.others());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_member_has_beyond_its_quota_is_withheld_until_there_is_space() {
+    let bodies = |names: std::ops::Range<usize>| -> Vec<_> {
+        names.map(|nth| heavy(&format!("c{nth:02}"), 24 << 10, nth)).collect()
+    };
+    let (store, log) = store(move |asked| match (asked.is_watch, asked.nth) {
+        (false, 0) => Reply::Json(
+            200,
+            serde_json::json!({"metadata": {"resourceVersion": "10"}, "items": bodies(0..50)}),
+        ),
+        (false, _) => Reply::Json(
+            200,
+            serde_json::json!({"metadata": {"resourceVersion": "12"}, "items": bodies(1..50)}),
+        ),
+        (true, 0) => Reply::Watch(vec![
+            event("ADDED", heavy("c50", 24 << 10, 50)),
+            event("DELETED", heavy("c00", 24 << 10, 0)),
+            Step::Silence,
+        ]),
+        (true, _) => Reply::Watch(vec![Step::Silence]),
+    });
+    let mut events = store.list_watch(Kind::Cluster, "ns");
+    let withheld = |event: StoreEvent| -> Vec<String> {
+        let StoreEvent::Listed(objects) = event else { panic!("{event:?}") };
+        let over = objects.into_iter().filter(|object| object.withheld.is_some());
+        over.map(|object| object.metadata.name).collect()
+    };
+
+    // A mebibyte has 42 of them. The youngest are over it.
+    let first = withheld(events.next().await.unwrap());
+    assert_eq!(first, ["c42", "c43", "c44", "c45", "c46", "c47", "c48", "c49"]);
+    let added = events.next().await.unwrap();
+    assert!(matches!(&added, StoreEvent::Applied(object) if object.withheld.is_some()), "{added:?}");
+    let deleted = events.next().await.unwrap();
+    assert!(matches!(&deleted, StoreEvent::Deleted(object) if object.metadata.name == "c00"), "{deleted:?}");
+    assert_eq!(withheld(events.next().await.unwrap()), ["c43", "c44", "c45", "c46", "c47", "c48", "c49"]);
+    assert_eq!(log.others().len(), 2, "{:?}", log.others());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_without_end_is_given_up_and_the_watch_goes_on() {
+    let (store, _log) = store(|asked| match (asked.is_watch, asked.nth) {
+        (false, _) => list("10", &[("a", "8")]),
+        (true, 0) => Reply::Watch(vec![event("MODIFIED", heavy("a", 5 << 20, 0)), Step::Silence]),
+        (true, _) => Reply::Watch(vec![event("MODIFIED", cluster("a", "11")), Step::Silence]),
+    });
+    let mut events = store.list_watch(Kind::Cluster, "ns");
+
+    assert_eq!(listed(&mut events).await, ["a"]);
+    let changed = events.next().await.unwrap();
+    let version = |object: &crate::api::Object| object.metadata.resource_version.clone();
+    assert!(
+        matches!(&changed, StoreEvent::Applied(object) if version(object).as_deref() == Some("11")),
+        "{changed:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_fails_is_asked_ever_less_and_blamed_once() {
     let (store, log) = store(|asked| match (asked.is_watch, asked.at.as_secs()) {

@@ -1,0 +1,418 @@
+//! Decoding objects that others wrote, within a bound of memory.
+//!
+//! What a document costs in memory has little to do with its length: `[{"a":0},…]` takes some eighty times its own bytes.
+//! So memory is counted while a document is decoded, and what comes after the bound is read over and not kept. The object
+//! is there all the same, without body, labels (but for the cluster's ID) and annotations, and says that it is too large.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::size;
+use crate::api::label;
+
+/// Most bytes in memory of one object that the members of a set write: a Cluster or an Endpoint. Ours; an Endpoint with 256
+/// subnets takes half of it.
+pub const MEMBER_OBJECT_BYTES: usize = 32 << 10;
+/// Most bytes in memory of any other object. Ours: etcd takes 1.5 MiB of JSON.
+pub(super) const OBJECT_BYTES: usize = 16 << 20;
+/// Longest text in metadata that says who an object is. Ours: Kubernetes' names have at most 253 bytes.
+const MAX_IDENTITY_BYTES: usize = 1024;
+/// The texts in metadata that say who an object is, and in which version.
+const IDENTITY: [&str; 6] =
+    ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"];
+
+/// The texts that say what an object is.
+const TYPE: [&str; 2] = ["apiVersion", "kind"];
+
+/// A document, decoded within `LIMIT` bytes of memory.
+#[derive(Debug)]
+pub(super) struct Bounded<const LIMIT: usize> {
+    /// All of an object, or what says who it is and nothing else. Of a document that is no object, an empty value of its type.
+    pub(super) document: Value,
+    /// The field in which the bound was reached.
+    pub(super) exceeded: Option<String>,
+}
+
+/// Tells why an object's body is not kept, where it is too large by itself.
+pub(super) fn too_large(field: &str, most: usize) -> String {
+    format!("field `{field}`: is too large: an object may take {most} bytes in all")
+}
+
+impl<'de, const LIMIT: usize> Deserialize<'de> for Bounded<LIMIT> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Document::<LIMIT>)
+    }
+}
+
+struct Document<const LIMIT: usize>;
+
+impl<'de, const LIMIT: usize> Visitor<'de> for Document<LIMIT> {
+    type Value = Bounded<LIMIT>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(Bounded { document: Value::Null, exceeded: None })
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        self.visit_none()
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(Bounded { document: Value::Bool(false), exceeded: None })
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Self::Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Self::Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(Bounded { document: Value::String(String::new()), exceeded: None })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Bounded { document: Value::Array(Vec::new()), exceeded: None })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let budget = Budget::of(LIMIT);
+        let (mut fields, mut exceeded) = (Map::new(), None);
+        while let Some(key) = map.next_key::<String>()? {
+            if TYPE.contains(&key.as_str()) {
+                let value = identity(&mut map, &key)?;
+                fields.insert(key, value);
+                continue;
+            }
+            if key == "metadata" {
+                let (value, field) = map.next_value_seed(Metadata { budget: &budget })?;
+                exceeded = exceeded.or(field);
+                fields.insert(key, value);
+                continue;
+            }
+            let value = map.next_value_seed(Part { budget: &budget })?;
+            if budget.take(size::entry(&key)) {
+                fields.insert(key, value);
+            } else {
+                exceeded = exceeded.or(Some(key));
+            }
+        }
+        if exceeded.is_some() {
+            fields.retain(|key, _| key == "metadata" || TYPE.contains(&key.as_str()));
+            if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.retain(|key, _| key == "labels" || IDENTITY.contains(&key.as_str()));
+                if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+                    labels.retain(|key, _| key == label::CLUSTER_ID);
+                }
+            }
+        }
+        Ok(Bounded { document: Value::Object(fields), exceeded })
+    }
+}
+
+/// Reads a text that says what, or who, an object is: at no cost, and not longer than such texts are.
+fn identity<'de, A: MapAccess<'de>>(map: &mut A, key: &str) -> Result<Value, A::Error> {
+    let own = Budget::of(MAX_IDENTITY_BYTES);
+    let value = map.next_value_seed(Part { budget: &own })?;
+    if own.is_spent() {
+        return Err(A::Error::custom(format!("`{key}` is longer than {MAX_IDENTITY_BYTES} bytes")));
+    }
+    Ok(value)
+}
+
+/// What may still be kept, in bytes of memory.
+struct Budget {
+    left: Cell<usize>,
+}
+
+impl Budget {
+    fn of(bytes: usize) -> Self {
+        Self { left: Cell::new(bytes) }
+    }
+
+    /// Takes `bytes`; gives `false`, from then on, if there are not so many.
+    fn take(&self, bytes: usize) -> bool {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(bytes));
+        bytes < left
+    }
+
+    fn is_spent(&self) -> bool {
+        self.left.get() == 0
+    }
+}
+
+/// Metadata: what says who the object is comes at no cost, and whatever else there is.
+struct Metadata<'a> {
+    budget: &'a Budget,
+}
+
+impl<'de> DeserializeSeed<'de> for Metadata<'_> {
+    type Value = (Value, Option<String>);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Metadata<'_> {
+    type Value = (Value, Option<String>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object's metadata")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut fields, mut exceeded) = (Map::new(), None);
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "managedFields" {
+                // Who wrote which field: half of an object's size, and of no use to us.
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            if IDENTITY.contains(&key.as_str()) {
+                let value = identity(&mut map, &key)?;
+                fields.insert(key, value);
+                continue;
+            }
+            let value = if key == "labels" {
+                map.next_value_seed(Labels { budget: self.budget })?
+            } else {
+                map.next_value_seed(Part { budget: self.budget })?
+            };
+            if !self.budget.take(size::entry(&key)) {
+                exceeded = exceeded.or_else(|| Some(format!("metadata.{key}")));
+            }
+            fields.insert(key, value);
+        }
+        Ok((Value::Object(fields), exceeded))
+    }
+}
+
+/// Labels: the one that names a cluster is kept in any case.
+struct Labels<'a> {
+    budget: &'a Budget,
+}
+
+impl<'de> DeserializeSeed<'de> for Labels<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Labels<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("labels")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut labels = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if key == label::CLUSTER_ID {
+                let value = identity(&mut map, &key)?;
+                labels.insert(key, value);
+                continue;
+            }
+            let value = map.next_value_seed(Part { budget: self.budget })?;
+            if self.budget.take(size::entry(&key)) {
+                labels.insert(key, value);
+            }
+        }
+        Ok(Value::Object(labels))
+    }
+}
+
+/// Any value; nothing of it once the budget is spent.
+struct Part<'a> {
+    budget: &'a Budget,
+}
+
+impl<'de> DeserializeSeed<'de> for Part<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.budget.is_spent() {
+            return IgnoredAny::deserialize(deserializer).map(|_| Value::Null);
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Part<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        let is_kept = self.budget.take(size::of_text(value));
+        Ok(if is_kept { Value::String(value.to_owned()) } else { Value::Null })
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        let is_kept = self.budget.take(size::of_text(&value));
+        Ok(if is_kept { Value::String(value) } else { Value::Null })
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = seq.next_element_seed(Part { budget: self.budget })? {
+            if self.budget.take(size::VALUE) {
+                values.push(value);
+            }
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        if !self.budget.take(size::NODE) {
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            return Ok(Value::Null);
+        }
+        while let Some(key) = map.next_key::<String>()? {
+            let value = map.next_value_seed(Part { budget: self.budget })?;
+            if self.budget.take(size::entry(&key)) {
+                fields.insert(key, value);
+            }
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    type Small = Bounded<4096>;
+
+    fn decode(value: &Value) -> Small {
+        serde_json::from_str(&value.to_string()).unwrap()
+    }
+
+    #[test]
+    fn what_fits_is_decoded_as_it_is_but_for_managed_fields() {
+        let value = json!({"kind": "Endpoint", "metadata": {"name": "a", "generation": 3, "labels": {"x": "y"},
+            "managedFields": [{"manager": "m"}]}, "spec": {"a": [1, -2, 0.5, true, null, "t", {"b": {}}]}});
+        let Bounded { document, exceeded } = decode(&value);
+        let mut wanted = value;
+        wanted["metadata"].as_object_mut().unwrap().remove("managedFields");
+        assert_eq!((document, exceeded), (wanted, None));
+    }
+
+    #[test]
+    fn what_is_too_large_says_who_it_is_and_in_which_field_and_nothing_else() {
+        let many: Vec<Value> = (0..500).map(|_| json!({"a": 0})).collect();
+        let metadata = json!({"annotations": {"a": "b"}, "creationTimestamp": "2024-01-01T00:00:00Z",
+            "labels": {"submariner-io/clusterID": "b", "x": "y"}, "name": "n", "namespace": "ns",
+            "resourceVersion": "7", "uid": "u"});
+        let value = json!({"kind": "Endpoint", "metadata": metadata, "spec": {"subnets": many}});
+        let Bounded { document, exceeded } = decode(&value);
+        let mut wanted = metadata;
+        wanted.as_object_mut().unwrap().remove("annotations");
+        wanted["labels"].as_object_mut().unwrap().remove("x");
+        assert_eq!(document, json!({"kind": "Endpoint", "metadata": wanted}));
+        assert_eq!(exceeded.as_deref(), Some("spec"));
+
+        // The heavy part comes first.
+        let heavy = json!({"annotations": {"a": "b".repeat(5_000)}, "name": "n",
+            "labels": {"a": "x", "submariner-io/clusterID": "b"}});
+        let Bounded { document, exceeded } = decode(&json!({"metadata": heavy, "spec": {}}));
+        let wanted = json!({"metadata": {"name": "n", "labels": {"submariner-io/clusterID": "b"}}});
+        assert_eq!(document, wanted);
+        assert_eq!(exceeded.as_deref(), Some("metadata.annotations"));
+    }
+
+    #[test]
+    fn a_name_without_end_is_an_error() {
+        let value = json!({"metadata": {"name": "n".repeat(5_000)}}).to_string();
+        assert!(serde_json::from_str::<Small>(&value).unwrap_err().to_string().contains("`name` is longer"));
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a-z]{0,40}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 96, 12, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..12).prop_map(Value::from),
+                prop::collection::btree_map("[a-z]{0,6}", inner, 0..12)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_larger_than_the_bound_is_kept_and_what_is_far_below_it_is_whole(body in json_value()) {
+            let value = json!({"metadata": {"name": "n"}, "spec": body});
+            let size = size::of_value(&value["spec"], usize::MAX);
+            let Bounded { document, exceeded } = decode(&value);
+            let kept = document.get("spec").map_or(0, |spec| size::of_value(spec, usize::MAX));
+            prop_assert!(kept <= 4096, "{kept}");
+            if exceeded.is_none() {
+                prop_assert_eq!(document, value);
+            } else {
+                prop_assert!(size + 2 * size::NODE >= 4096, "{size}: {exceeded:?}");
+            }
+        }
+    }
+}
