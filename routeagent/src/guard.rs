@@ -4,7 +4,7 @@
 //! table inet trieste
 //!   set inlets            devices by which remote clusters' packets may enter and leave
 //!   set uplinks           devices by which nothing of a remote cluster may leave
-//!   set remote4, remote6  networks of remote clusters; routed4, routed6 those of them with a gateway
+//!   set remote4, remote6  networks of remote clusters
 //!   set local4, local6    networks of the own cluster
 //!   set node4, node6      own networks inside a remote one: not judged
 //!   set gateways4, …6     remote gateways inside a remote network; ports: where those may send cable packets to
@@ -175,7 +175,7 @@ impl Element {
 }
 
 /// The sets: name, type, and whether they hold networks.
-const SETS: [(&str, &str, bool); 23] = [
+const SETS: [(&str, &str, bool); 21] = [
     ("inlets", "ifname", false),
     ("uplinks", "ifname", false),
     ("node4", "ipv4_addr", true),
@@ -185,8 +185,6 @@ const SETS: [(&str, &str, bool); 23] = [
     ("ports", "inet_service", false),
     ("remote4", "ipv4_addr", true),
     ("remote6", "ipv6_addr", true),
-    ("routed4", "ipv4_addr", true),
-    ("routed6", "ipv6_addr", true),
     ("local4", "ipv4_addr", true),
     ("local6", "ipv6_addr", true),
     ("nodes4", "ipv4_addr", false),
@@ -251,7 +249,6 @@ fn elements(guard: &Guard) -> Elements {
     let networks = [
         ("node", &guard.node),
         ("remote", &guard.remote),
-        ("routed", &guard.routed),
         ("local", &guard.local),
         ("onward", &guard.onward),
         ("behind", &guard.behind),

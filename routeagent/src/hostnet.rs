@@ -335,10 +335,8 @@ pub struct Guard {
     /// Devices by which this node reaches others, where what came from a remote cluster never leaves by them: empty where a
     /// network plugin delivers it.
     pub uplinks: BTreeSet<String>,
-    /// Networks of remote clusters.
+    /// Networks of remote clusters, also those that no gateway offers: what is for them leaves by the inlets or not at all.
     pub remote: BTreeSet<IpNet>,
-    /// Those of them that a gateway offers: what is for them leaves by the inlets or not at all.
-    pub routed: BTreeSet<IpNet>,
     /// Networks under which the own cluster's pods and services are known here and elsewhere.
     pub local: BTreeSet<IpNet>,
     /// Networks of this node that lie inside a remote network and stay usable.

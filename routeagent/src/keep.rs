@@ -106,7 +106,6 @@ impl Closed {
         if observed.guard == ObservedGuard::Absent {
             let mut guard = self.guard.clone();
             guard.remote.retain(|net| !is_own(net));
-            guard.routed.retain(|net| !is_own(net));
             changes.push(Change::Guard(GuardChange::Build(guard.into())));
         }
         changes

@@ -19,6 +19,8 @@ const PRIORITY_MANGLE: i32 = -150;
 const PRIORITY_BEFORE_SOURCE_NAT: i32 = 90;
 /// After source NAT: the packet is as it would leave.
 const PRIORITY_AFTER_SOURCE_NAT: i32 = 150;
+/// The number of no device, as `nft -j` reports it.
+const NO_DEVICE: &str = "0";
 /// Bytes by which TCP over IPv6 carries less than over IPv4.
 const IPV6_MORE: u16 = 20;
 
@@ -189,10 +191,9 @@ fn vxlan_out() -> Vec<Rule> {
 
 /// What is for no such port passes by at the top: every packet through this node comes by all of these chains.
 fn elsewhere() -> [Rule; 2] {
-    let not = |left: Value, right: &str| json!({"match": {"op": "!=", "left": left, "right": right}});
     [
-        ("not UDP".to_owned(), json!([not(json!({"meta": {"key": "l4proto"}}), "udp"), accept()])),
-        ("UDP elsewhere".to_owned(), json!([not(field("udp", "dport"), "@vxlan"), accept()])),
+        ("not UDP".to_owned(), json!([is_not(&json!({"meta": {"key": "l4proto"}}), "udp"), accept()])),
+        ("UDP elsewhere".to_owned(), json!([is_not(&field("udp", "dport"), "@vxlan"), accept()])),
     ]
 }
 
@@ -202,9 +203,14 @@ fn to_vxlan() -> Value {
 
 fn way_out(guard: &Guard) -> Vec<Rule> {
     let mark = json!({"&": [{"meta": {"key": "mark"}}, MARK_MASK]});
+    let iif = || json!({"meta": {"key": "iif"}});
     let mut rules = vec![
         ("the ways out to remote clusters".to_owned(), json!([by_inlet("oifname"), accept()])),
-        ("sockets of cables, probes and discovery".to_owned(), json!([is(&mark, MARK), accept()])),
+        // Since Linux 5.7 what is forwarded still has its input device here; what a socket sends has none.
+        (
+            "this node's sockets of cables, probes and discovery".to_owned(),
+            json!([is(&mark, MARK), is(&iif(), NO_DEVICE), accept()]),
+        ),
     ];
     if guard.delivery == Delivery::Ipsec {
         rules.push((
@@ -213,22 +219,35 @@ fn way_out(guard: &Guard) -> Vec<Rule> {
         ));
     }
     for family in Family::ALL {
-        let destination = |set: &str| in_set(family, "daddr", set);
-        rules.extend(not_remote(family, TO));
+        let astray = || [in_set(family, "daddr", "remote"), stray(family), drop()];
+        let [own, cables, esp] = not_remote(family, TO);
+        rules.push(own);
+        // What IPsec in the kernel has sealed keeps the input device of what is inside, a WireGuard device's packets that
+        // device.
+        if guard.delivery != Delivery::Ipsec {
+            let mut expr = vec![is_not(&iif(), NO_DEVICE), not_by_inlet("iifname")];
+            expr.extend(astray());
+            rules.push((format!("{family} for a remote cluster, through this node, in clear"), expr.into()));
+        }
+        rules.extend([cables, esp]);
         rules.push((
             format!("{family} for a remote cluster, about to leave in clear"),
-            json!([destination("routed"), {"counter": format!("stray{}", family.digit())}, drop()]),
+            Value::from(astray().to_vec()),
         ));
     }
     rules.extend(Family::ALL.into_iter().flat_map(way_back_out));
     rules
 }
 
+/// Counts what was about to leave in clear.
+fn stray(family: Family) -> Value {
+    json!({"counter": format!("stray{}", family.digit())})
+}
+
 /// For pods that have no route while their network plugin starts anew: the default route would take what a remote cluster
 /// sends to them.
 fn way_back_out(family: Family) -> [Rule; 2] {
     let source = |set: &str| in_set(family, "saddr", set);
-    let counter = json!({"counter": format!("stray{}", family.digit())});
     [
         (
             format!("from {family} networks of this node inside a remote one"),
@@ -236,7 +255,12 @@ fn way_back_out(family: Family) -> [Rule; 2] {
         ),
         (
             format!("{family} from a remote cluster, about to leave in clear"),
-            json!([is(&json!({"meta": {"key": "oifname"}}), "@uplinks"), source("remote"), counter, drop()]),
+            json!([
+                is(&json!({"meta": {"key": "oifname"}}), "@uplinks"),
+                source("remote"),
+                stray(family),
+                drop()
+            ]),
         ),
     ]
 }
@@ -299,6 +323,10 @@ pub(crate) fn is(left: &Value, right: impl Into<Value>) -> Value {
     json!({"match": {"op": "==", "left": left, "right": right.into()}})
 }
 
+fn is_not(left: &Value, right: &str) -> Value {
+    json!({"match": {"op": "!=", "left": left, "right": right}})
+}
+
 pub(crate) fn field(protocol: &str, field: &str) -> Value {
     json!({"payload": {"protocol": protocol, "field": field}})
 }
@@ -309,6 +337,10 @@ pub(crate) fn in_set(family: Family, end: &str, set: &str) -> Value {
 
 pub(crate) fn by_inlet(key: &str) -> Value {
     is(&json!({"meta": {"key": key}}), "@inlets")
+}
+
+fn not_by_inlet(key: &str) -> Value {
+    is_not(&json!({"meta": {"key": key}}), "@inlets")
 }
 
 pub(crate) fn protocol(family: Family) -> &'static str {

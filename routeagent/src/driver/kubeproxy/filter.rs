@@ -46,7 +46,6 @@ pub(super) fn add(
         inlets: state.tun().into_iter().chain([VX_DEVICE, "lo"]).map(str::to_owned).collect(),
         uplinks: if intra::plugin_takes_none(state) { state.uplinks() } else { BTreeSet::new() },
         remote: disjoint(admission.remote()),
-        routed: disjoint(admission.routed()),
         local: disjoint(state.local_networks().chain(own_cluster(state).flat_map(|e| &e.subnets))),
         node: disjoint(&admission.carved),
         gateways: gateways.clone(),

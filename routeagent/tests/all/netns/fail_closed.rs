@@ -122,6 +122,84 @@ fn any_other_node_is_closed_also_where_a_route_leads_out_in_clear() {
 }
 
 #[test]
+fn a_closed_network_without_a_gateway_is_closed_to_rules_and_tables_of_others_too() {
+    let lab = lab!();
+    lab.join();
+    lab.delete_endpoint("b");
+    lab.put_cluster("b", &["10.2.0.0/16", "fd00:2::/48"]);
+    // No member's to have: neither routed nor closed, and others may route it.
+    lab.put_cluster("c", &["198.51.100.0/24", "2001:db8:9::/48"]);
+    lab.agent_once(&["--once"]);
+    lead_astray(&lab);
+
+    for place in ["node", "pod"] {
+        for to in [REMOTE4, REMOTE6, "198.51.100.7:80", "[2001:db8:9::7]:80"] {
+            // The sender may be told at once.
+            let _ = send(&lab, place, to, b"x", None);
+        }
+    }
+
+    let strays = || (lab.counter("node", "trieste", "stray4"), lab.counter("node", "trieste", "stray6"));
+    eventually("it is dropped", || strays() == (2, 2));
+    let others = || (lab.counter("wan", "others", "claimed4"), lab.counter("wan", "others", "claimed6"));
+    eventually("what is not closed leaves", || others() == (2, 2));
+    assert_eq!(lab.leaked(), (0, 0));
+}
+
+#[test]
+fn a_mark_or_port_of_cables_lets_nothing_out_that_is_only_forwarded() {
+    let lab = lab!();
+    lab.join();
+    lab.put_endpoint("b", "b-gw1", &["10.2.0.0/16", "fd00:2::/48"], "10.2.0.21", "");
+    lab.agent_once(&["--once"]);
+    lead_astray(&lab);
+    lab.nft(
+        "node",
+        "
+table inet plugin {
+    chain early { type filter hook prerouting priority mangle; udp dport 81 meta mark set 0x540000; }
+    chain late { type filter hook postrouting priority mangle; udp dport 82 meta mark set 0x5412ab; }
+}
+",
+    );
+
+    for to in ["10.2.0.5:81", "10.2.0.5:82", "[fd00:2::5]:81", "[fd00:2::5]:82"] {
+        send(&lab, "pod", to, b"x", None).unwrap();
+    }
+    // As a cable's packet to that gateway, but a pod's.
+    send_from(&lab, "pod", "0.0.0.0:4500", "10.2.0.21:4500", b"x", None).unwrap();
+
+    let strays = || (lab.counter("node", "trieste", "stray4"), lab.counter("node", "trieste", "stray6"));
+    eventually("it is dropped", || strays() == (3, 2));
+    assert_eq!(lab.leaked(), (0, 0));
+    send(&lab, "node", "10.2.0.21:4500", b"sealed", Some(0x0054_0000)).unwrap();
+    send(&lab, "node", REMOTE6, b"sealed", Some(0x0054_0000)).unwrap();
+    eventually("the node's own marked sockets are let out", || lab.leaked() == (1, 1));
+}
+
+/// Leads everything to the underlay by a table of its own, before any rule of ours is asked.
+fn lead_astray(lab: &Lab) {
+    for (family, via) in [("-4", "172.31.1.1"), ("-6", "fd31::1")] {
+        lab.ip("node", &[family, "route", "add", "default", "via", via, "table", "777"]);
+        lab.ip("node", &[family, "rule", "add", "pref", "80", "lookup", "777"]);
+    }
+    lab.nft("wan", CLAIMED);
+}
+
+/// Counts, on the WAN, what a member claimed that it may not have.
+const CLAIMED: &str = "
+table inet others {
+    counter claimed4 { }
+    counter claimed6 { }
+    chain in {
+        type filter hook prerouting priority raw
+        ip daddr 198.51.100.0/24 counter name claimed4
+        ip6 daddr 2001:db8:9::/48 counter name claimed6
+    }
+}
+";
+
+#[test]
 fn a_remote_gateway_inside_its_own_network_is_reached_by_marked_sockets_only() {
     let lab = lab!();
     lab.join();
@@ -242,10 +320,21 @@ pub(crate) fn send(
     payload: &[u8],
     mark: Option<u32>,
 ) -> std::io::Result<usize> {
+    let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+    send_from(lab, place, any, to, payload, mark)
+}
+
+fn send_from(
+    lab: &Lab,
+    place: &str,
+    from: &str,
+    to: &str,
+    payload: &[u8],
+    mark: Option<u32>,
+) -> std::io::Result<usize> {
     let to: SocketAddr = to.parse().unwrap();
     lab.inside(place, || {
-        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let socket = UdpSocket::bind(any)?;
+        let socket = UdpSocket::bind(from)?;
         if let Some(mark) = mark {
             setsockopt(&socket, sockopt::Mark, &mark)?;
         }
