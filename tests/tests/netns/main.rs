@@ -7,6 +7,7 @@ mod fail_closed;
 mod globalnet;
 mod globalnet_show;
 mod globalnet_stun;
+mod leaks;
 mod least_privilege;
 mod metrics_port;
 mod mtu;
