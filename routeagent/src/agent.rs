@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 use crate::condition::Condition;
 use crate::driver::Driver;
 use crate::pace::{DEBOUNCE, Outcome, Pace};
-use crate::port::{Changes, Host};
+use crate::port::{Changes, Host, Notice};
 use crate::reconcile::{ClusterView, Reconciler, Serving};
 use crate::state::DeviceAddress;
 
@@ -62,8 +62,8 @@ pub async fn run<H: Host, D: Driver>(
             // A closed channel means that the store's reader ended; the periodic pass goes on.
             () = changed(&mut views) => true,
             () = changed(&mut live) => true,
-            alive = kernel_changed(kernel.as_mut()) => {
-                if !alive { kernel = None; }
+            notice = kernel_notice(kernel.as_mut()) => {
+                act(notice, reconciler, &mut kernel).await;
                 true
             }
         };
@@ -75,13 +75,26 @@ pub async fn run<H: Host, D: Driver>(
                 tokio::select! {
                     () = &mut stop => return,
                     () = &mut due => break,
-                    alive = kernel_changed(kernel.as_mut()) => if !alive { kernel = None; },
+                    notice = kernel_notice(kernel.as_mut()) => act(notice, reconciler, &mut kernel).await,
                 }
             }
             if !drain(kernel.as_mut()) {
                 kernel = None;
             }
         }
+    }
+}
+
+/// Handles what cannot wait for the next pass.
+async fn act<H: Host, D: Driver>(
+    notice: Notice,
+    reconciler: &mut Reconciler<H, D>,
+    kernel: &mut Option<Changes>,
+) {
+    match notice {
+        Notice::Changed => {}
+        Notice::FilterGone => reconciler.restore_filter(Instant::now().into_std()).await,
+        Notice::Closed => *kernel = None,
     }
 }
 
@@ -151,17 +164,17 @@ async fn changed<T>(views: &mut watch::Receiver<T>) {
 /// `false` if nothing will come any more.
 fn drain(kernel: Option<&mut Changes>) -> bool {
     let Some(kernel) = kernel else { return true };
-    while let Some(is_alive) = kernel.changed().now_or_never() {
-        if !is_alive {
+    while let Some(notice) = kernel.next().now_or_never() {
+        if notice == Notice::Closed {
             return false;
         }
     }
     true
 }
 
-async fn kernel_changed(kernel: Option<&mut Changes>) -> bool {
+async fn kernel_notice(kernel: Option<&mut Changes>) -> Notice {
     match kernel {
-        Some(kernel) => kernel.changed().await,
+        Some(kernel) => kernel.next().await,
         None => pending().await,
     }
 }

@@ -82,6 +82,8 @@ impl Table {
 pub enum GuardChange {
     /// Makes the table anew, whatever it was before.
     Build(Box<Guard>),
+    /// Makes the table where there is none; fails, and changes nothing, where there is one.
+    Restore(Box<Guard>),
     /// Adds and removes set elements.
     Update {
         /// What to add.
@@ -100,6 +102,13 @@ impl fmt::Display for GuardChange {
                 write!(
                     f,
                     "build nftables table {TABLE_FAMILY} {TABLE_NAME} guarding {} networks",
+                    guard.remote.len()
+                )
+            }
+            Self::Restore(guard) => {
+                write!(
+                    f,
+                    "restore nftables table {TABLE_FAMILY} {TABLE_NAME} guarding {} networks",
                     guard.remote.len()
                 )
             }
@@ -289,8 +298,11 @@ pub fn render(change: &GuardChange) -> Value {
             // Adding first makes the deletion valid where there is none; all of it is one transaction.
             commands.push(json!({"add": table}));
             commands.push(json!({"delete": table}));
-            commands.extend(rules::structure(guard).into_iter().map(|object| json!({"add": object})));
-            commands.extend(elements(guard).iter().map(|(set, all)| element_command("add", set, all)));
+            commands.extend(whole(guard));
+        }
+        GuardChange::Restore(guard) => {
+            commands.push(json!({"create": table}));
+            commands.extend(whole(guard));
         }
         GuardChange::Update { add, remove } => {
             commands.extend(remove.iter().map(|(set, all)| element_command("delete", set, all)));
@@ -298,6 +310,13 @@ pub fn render(change: &GuardChange) -> Value {
         }
     }
     json!({"nftables": commands})
+}
+
+/// Makes everything in a table that is empty.
+fn whole(guard: &Guard) -> impl Iterator<Item = Value> {
+    let structure = rules::structure(guard).into_iter().map(|object| json!({"add": object}));
+    let elements = elements(guard);
+    structure.chain(elements.into_iter().map(|(set, all)| element_command("add", &set, &all)))
 }
 
 fn element_command(verb: &str, set: &str, elements: &BTreeSet<Element>) -> Value {

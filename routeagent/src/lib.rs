@@ -43,6 +43,7 @@ pub mod plan;
 pub mod port;
 pub mod publish;
 pub mod reconcile;
+pub mod restore;
 pub mod services;
 pub mod source;
 pub mod state;

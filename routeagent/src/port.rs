@@ -5,6 +5,7 @@
 mod iptables;
 mod netlink;
 mod nft;
+mod notice;
 mod sysctl;
 mod watch;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 pub use netlink::{Kernel, Nexthops};
+pub use notice::Notice;
 pub use watch::Changes;
 
 use crate::hostnet::Sysctl;

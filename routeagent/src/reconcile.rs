@@ -14,7 +14,7 @@ use crate::condition::Condition;
 use crate::driver::{Desired, Driver};
 use crate::grace::Grace;
 use crate::guard::GuardChange;
-use crate::hostnet::{Family, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX_DEVICE};
+use crate::hostnet::{Family, Guard, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX_DEVICE};
 use crate::keep::Closed;
 use crate::nexthops::NexthopChange;
 use crate::notices::{Ears, Live};
@@ -22,6 +22,7 @@ use crate::observed::{Observed, RouteKind};
 use crate::pace::Outcome;
 use crate::plan::{Change, Plan, forwarding, host_conditions, plan, reverse_path};
 use crate::port::{Host, PortError, Query};
+use crate::restore::Restoration;
 use crate::services::{ObservedServices, ServicesWish};
 use crate::state::{Cluster, ClusterNode, ClusterState, DeviceAddress, Endpoint, Node, Services};
 
@@ -88,6 +89,8 @@ pub struct Reconciler<H, D> {
     grace: Grace,
     /// Former values of settings: the packet filter's table has them too, but somebody may flush that.
     loosened: BTreeMap<String, u32>,
+    /// The packet filter as the last pass left it.
+    filter: Restoration,
     /// Where what is closed is kept, and what is.
     memory: Option<(PathBuf, Option<Closed>)>,
     live: watch::Receiver<Live>,
@@ -103,7 +106,20 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let loosened = BTreeMap::new();
         let (grace, memory) = (Grace::default(), None);
         let (live, ears) = (watch::channel(Live::default()).1, watch::channel(Ears::default()).0);
-        Self { host, driver, node, grace, loosened, memory, live, ears, last_changes, last_conditions }
+        let filter = Restoration::default();
+        Self {
+            host,
+            driver,
+            node,
+            grace,
+            loosened,
+            filter,
+            memory,
+            live,
+            ears,
+            last_changes,
+            last_conditions,
+        }
     }
 
     /// Sets how long a network stays closed after nobody claims it any more.
@@ -147,12 +163,15 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let mut grace = self.grace.clone();
         self.live.mark_unchanged();
         let prepared = self.prepare(view, &mut grace).await?;
-        let Prepared { plan, hostnet, addresses, ears, had_services } = prepared;
+        let Prepared { mut plan, hostnet, addresses, ears, had_services } = prepared;
         let mut conditions = plan.conditions.clone();
         conditions.extend(self.keep(&hostnet));
         self.grace = grace;
         self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
+        let was_restored = self.note_filter(&hostnet, &plan, &failed);
+        // Done already, and a change all the same: somebody may undo it time after time.
+        plan.changes.extend(was_restored);
         self.ears.send_if_modified(|last| std::mem::replace(last, ears.clone()) != ears);
         // What another program's filter does not take is told; it neither slows down the rest nor is it undone.
         let is_refused = |change: &&Change| matches!(change, Change::Foreign(_)) && failed.contains(*change);
@@ -168,6 +187,27 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         self.last_changes = made;
         let serving = serving(&hostnet, &plan, &failed, had_services);
         Ok(Pass { changes: plan.changes, conditions, addresses, outcome, serving })
+    }
+
+    /// Makes the packet filter again as the last pass left it, if there is none and it is due. The next pass does the rest.
+    pub async fn restore_filter(&mut self, now: Instant) {
+        let Some(change) = self.filter.due(now).map(Change::Guard) else { return };
+        match self.host.apply(&change).await {
+            Ok(()) => {
+                info!(driver = self.driver.name(), %change, "packet filter was removed by somebody and is restored");
+                self.filter.record();
+            }
+            // The next pass says what is wrong. Mostly somebody else made it meanwhile.
+            Err(error) => debug!(%change, %error, "packet filter not restored"),
+        }
+    }
+
+    /// Keeps the filter that a pass leaves; returns what was restored before it.
+    fn note_filter(&mut self, hostnet: &HostNet, plan: &Plan, failed: &[Change]) -> Option<Change> {
+        let has_failed = failed.iter().any(|change| matches!(change, Change::Guard(_)));
+        let left = hostnet.guard.clone().filter(|_| !has_failed);
+        let left = left.map(|guard| Guard { loosened: plan.loosened.clone(), ..guard });
+        self.filter.pass(left).map(Change::Guard)
     }
 
     /// Says what [`Reconciler::uninstall`] would remove.

@@ -93,7 +93,9 @@ fn a_table_that_could_not_be_read_is_left_alone() {
 
 #[test]
 fn every_command_names_our_table() {
-    for change in [GuardChange::Build(guard().into()), GuardChange::Remove] {
+    for change in
+        [GuardChange::Build(guard().into()), GuardChange::Restore(guard().into()), GuardChange::Remove]
+    {
         for command in &render(&change)["nftables"].as_array().unwrap()[1..] {
             let text = command.to_string();
             assert!(text.contains(r#""inet""#) && text.contains(r#""trieste""#), "{text}");

@@ -387,6 +387,7 @@ pub(super) mod model {
         match (change, there) {
             (GuardChange::Remove, _) => ObservedGuard::Absent,
             (GuardChange::Build(guard), _) => ObservedGuard::Present(Table::of(guard)),
+            (GuardChange::Restore(_), _) => panic!("no plan restores"),
             (GuardChange::Update { add, remove }, ObservedGuard::Present(there)) => {
                 ObservedGuard::Present(crate::guard::updated(&there, add, remove))
             }

@@ -15,6 +15,7 @@ use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use rtnetlink::MulticastGroup;
 
 use super::PortError;
+use super::notice::Notice;
 use crate::hostnet::{PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
 
 /// Every change of nftables (`NFNLGRP_NFTABLES`).
@@ -57,21 +58,24 @@ impl Changes {
         Ok(Self { messages, settings, nftables })
     }
 
-    /// Waits for a change that can matter. `false` means that the socket is closed, as it is after an overrun, and
-    /// nothing will come any more: subscribe again, and take it for a change.
-    pub async fn changed(&mut self) -> bool {
+    /// Waits for a change that can matter.
+    pub async fn next(&mut self) -> Notice {
         loop {
             tokio::select! {
                 message = self.messages.next() => match message {
-                    None => return false,
-                    Some((message, _)) if can_matter(&message.payload) => return true,
+                    None => return Notice::Closed,
+                    Some((message, _)) if can_matter(&message.payload) => return Notice::Changed,
                     Some(_) => {}
                 },
-                datagram = self.settings.recv_from_full() => return datagram.is_ok(),
+                datagram = self.settings.recv_from_full() => match datagram {
+                    Err(_) => return Notice::Closed,
+                    Ok(_) => return Notice::Changed,
+                },
                 datagram = self.nftables.recv_from_full() => match datagram {
-                    Err(_) => return false,
-                    Ok((bytes, _)) if nftables::can_matter(&bytes) => return true,
-                    Ok(_) => {}
+                    Err(_) => return Notice::Closed,
+                    Ok((bytes, _)) => if let Some(notice) = nftables::classify(&bytes) {
+                        return notice;
+                    },
                 },
             }
         }

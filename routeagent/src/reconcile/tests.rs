@@ -86,7 +86,7 @@ async fn what_another_programs_filter_refuses_is_told_and_slows_nothing_down() {
 
 #[tokio::test]
 async fn a_former_setting_that_cannot_be_restored_is_not_forgotten() {
-    let guard = crate::hostnet::Guard { loosened: [("cni0".to_owned(), 1)].into(), ..Default::default() };
+    let guard = Guard { loosened: [("cni0".to_owned(), 1)].into(), ..Default::default() };
     let filter = Sysctl::of(Family::V4, "cni0", "rp_filter");
     let mut host = Fake::new();
     let observed = host.observed.get_mut();
@@ -112,6 +112,31 @@ async fn changes_that_someone_undoes_are_told_from_new_ones() {
         reconciler.host.observed.borrow_mut().rules.clear();
         assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, expected);
     }
+}
+
+#[tokio::test]
+async fn a_filter_that_is_gone_is_restored_as_it_was_and_counts_as_undone_by_someone() {
+    let mut reconciler = reconciler(Fake::new());
+    let mut now = Instant::now();
+    let mut later = || {
+        now += Duration::from_secs(1);
+        now
+    };
+    reconciler.restore_filter(later()).await;
+    assert_eq!(reconciler.host.observed.borrow().guard, ObservedGuard::Absent, "nothing is known yet");
+    reconciler.pass(&view()).await.unwrap();
+    let made = reconciler.host.observed.borrow().guard.clone();
+    reconciler.restore_filter(later()).await;
+    assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, Outcome::Settled, "it was there");
+
+    for expected in [Outcome::Changed, Outcome::Repeated, Outcome::Repeated] {
+        reconciler.host.observed.borrow_mut().guard = ObservedGuard::Absent;
+        reconciler.restore_filter(later()).await;
+        assert_eq!(reconciler.host.observed.borrow().guard, made);
+        let pass = reconciler.pass(&view()).await.unwrap();
+        assert_eq!((pass.outcome, pass.changes.len()), (expected, 1));
+    }
+    assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, Outcome::Settled);
 }
 
 #[tokio::test]
@@ -198,6 +223,12 @@ impl Host for Fake {
                 observed.sysctls.insert(sysctl.clone(), *value);
             }
             Change::Guard(GuardChange::Build(guard)) => {
+                observed.guard = ObservedGuard::Present(crate::guard::Table::of(guard));
+            }
+            Change::Guard(GuardChange::Restore(guard)) => {
+                if observed.guard != ObservedGuard::Absent {
+                    return Err(PortError::Nft("File exists".into()));
+                }
                 observed.guard = ObservedGuard::Present(crate::guard::Table::of(guard));
             }
             Change::Guard(GuardChange::Update { add, remove }) => {

@@ -2,6 +2,7 @@
 
 use crate::foreign::{FIREWALLD, Hook};
 use crate::guard::TABLE_NAME;
+use crate::port::notice::Notice;
 use crate::services;
 
 /// Bytes of a netlink message's header.
@@ -26,16 +27,28 @@ const CHAIN_NAME: u16 = 3;
 /// Present if the chain is a base chain.
 const CHAIN_HOOK: u16 = 4;
 
-/// Says whether any message of a datagram can matter.
-pub(super) fn can_matter(datagram: &[u8]) -> bool {
-    let mut rest = datagram;
+/// Returns what a datagram's messages tell; `None` if none of them can matter.
+pub(super) fn classify(datagram: &[u8]) -> Option<Notice> {
+    let (mut rest, mut notice) = (datagram, None);
     while let Some(length) = number(rest, 4).filter(|length| (HEADER..=rest.len()).contains(length)) {
-        if message_can_matter(&rest[..length]) {
-            return true;
-        }
+        let message = &rest[..length];
+        notice = match is_ours_gone(message) {
+            Some(true) => Some(Notice::FilterGone),
+            // It was made again in the same transaction.
+            Some(false) => Some(Notice::Changed),
+            None => notice.or_else(|| message_can_matter(message).then_some(Notice::Changed)),
+        };
         rest = rest.get(aligned(length)..).unwrap_or_default();
     }
-    false
+    notice
+}
+
+/// Returns whether our table went, or came; `None` if it did neither.
+fn is_ours_gone(message: &[u8]) -> Option<bool> {
+    let attributes = message.get(HEADER + NETFILTER_HEADER..)?;
+    let kind = message[4];
+    (matches!(kind, NEW_TABLE | DELETE_TABLE) && text(attributes, TABLE) == Some(TABLE_NAME))
+        .then_some(kind == DELETE_TABLE)
 }
 
 fn message_can_matter(message: &[u8]) -> bool {
@@ -113,6 +126,20 @@ mod tests {
         assert!(!can_matter(&message(NEW_CHAIN, &[(TABLE, b"nat\0"), (CHAIN_NAME, b"KUBE-SVC-X\0")])));
         let both = [noise, message(DELETE_TABLE, &[(TABLE, b"other\0")])].concat();
         assert!(can_matter(&both));
+    }
+
+    #[test]
+    fn that_our_table_is_gone_is_told_unless_it_is_made_again_in_the_same_transaction() {
+        let [gone, made] = [DELETE_TABLE, NEW_TABLE].map(|kind| message(kind, &[(TABLE, b"trieste\0")]));
+        let rule = message(DELETE_RULE, &[(TABLE, b"trieste\0"), (RULE_CHAIN, b"mss\0")]);
+        let others = message(DELETE_TABLE, &[(TABLE, b"trieste-services\0")]);
+        assert_eq!(classify(&[&rule[..], &gone, &others].concat()), Some(Notice::FilterGone));
+        assert_eq!(classify(&[&rule[..], &gone, &made, &rule].concat()), Some(Notice::Changed));
+        assert_eq!(classify(&others), Some(Notice::Changed));
+    }
+
+    fn can_matter(datagram: &[u8]) -> bool {
+        classify(datagram).is_some()
     }
 
     #[test]

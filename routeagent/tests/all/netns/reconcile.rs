@@ -1,5 +1,7 @@
 //! Installing, repairing, following and removing.
 
+use std::time::{Duration, Instant};
+
 use super::lab::{eventually, finish, lab};
 
 #[test]
@@ -128,6 +130,35 @@ fn drift_is_repaired_within_seconds() {
     lab.run("node", "nft", &["add", "element", "inet", "trieste", "gateways4", "{ 10.2.9.9 }"]);
     eventually("settings and filter are repaired", || lab.plan() == "nothing to change\n");
     assert!(!lab.agent_log().contains("ERROR"), "{}", lab.agent_log());
+}
+
+#[test]
+fn a_flushed_filter_is_back_before_a_pass_has_begun() {
+    // A pass begins no earlier than this after an event (`pace.rs`).
+    const BEFORE_A_PASS: Duration = Duration::from_millis(100);
+    let lab = lab!();
+    lab.join();
+    let _agent = lab.start_agent();
+    eventually("everything is installed", || lab.plan() == "nothing to change\n");
+    let before = lab.run("node", "nft", &["-s", "list", "table", "inet", "trieste"]);
+
+    // The best of some: others use the machine, too.
+    let times = (0..5).map(|_| {
+        // More often than once a second is left to passes.
+        std::thread::sleep(Duration::from_millis(1200));
+        lab.run("node", "nft", &["flush", "ruleset"]);
+        let flushed = Instant::now();
+        while !lab.run("node", "nft", &["list", "tables"]).contains("inet trieste") {
+            assert!(flushed.elapsed() < Duration::from_secs(15), "{}", lab.agent_log());
+        }
+        flushed.elapsed()
+    });
+    let times: Vec<Duration> = times.collect();
+
+    eprintln!("the filter is back after {times:?}");
+    assert!(times.iter().min().is_some_and(|best| *best < BEFORE_A_PASS), "{times:?}");
+    assert_eq!(lab.run("node", "nft", &["-s", "list", "table", "inet", "trieste"]), before);
+    eventually("nothing else is missing", || lab.plan() == "nothing to change\n");
 }
 
 #[test]
