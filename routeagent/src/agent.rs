@@ -23,6 +23,8 @@ pub struct Report {
     pub passes: u64,
     /// Whether nothing failed in the last one.
     pub is_good: bool,
+    /// Whether it left the node closed.
+    pub is_closed: bool,
     /// Everything that is not as it should be.
     pub conditions: BTreeSet<Condition>,
     /// Addresses of this node's devices, as they were read last.
@@ -112,13 +114,13 @@ async fn one_pass<H: Host, D: Driver>(
             if let (true, Some(change)) = (pace.is_contended(), pass.changes.first()) {
                 conditions.insert(Condition::Contended { change: change.to_string() });
             }
-            tell(reports, pass.outcome, &conditions, Some((pass.addresses, pass.serving)));
+            tell(reports, (pass.outcome, pass.is_closed), &conditions, Some((pass.addresses, pass.serving)));
             reconciler.report(conditions);
         }
         Err(error) => {
             pace.record(Outcome::Failed);
             let unread = Condition::CannotRead { what: "the node's network", error: error.to_string() };
-            tell(reports, Outcome::Failed, &[unread.clone()].into(), None);
+            tell(reports, (Outcome::Failed, false), &[unread.clone()].into(), None);
             reconciler.report([unread].into());
         }
     }
@@ -127,13 +129,14 @@ async fn one_pass<H: Host, D: Driver>(
 
 fn tell(
     reports: &watch::Sender<Report>,
-    outcome: Outcome,
+    (outcome, is_closed): (Outcome, bool),
     conditions: &BTreeSet<Condition>,
     found: Option<(BTreeSet<DeviceAddress>, Serving)>,
 ) {
     reports.send_modify(|report| {
         report.passes += 1;
         report.is_good = outcome != Outcome::Failed;
+        report.is_closed = is_closed;
         report.conditions.clone_from(conditions);
         if let Some((addresses, serving)) = found {
             report.addresses = addresses;

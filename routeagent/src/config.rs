@@ -119,6 +119,11 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_CLOSE_GRACE", value_name = "SECONDS", default_value_t = crate::grace::DEFAULT.as_secs())]
     pub close_grace: u64,
 
+    /// Whether the taint `trieste.io/not-ready` is taken from this node's Node object once the node is closed. For nodes whose
+    /// kubelets register them with it, so that no pod runs there before; needs the right to update Nodes, and NODE_NAME.
+    #[arg(long, env = "TRIESTE_NODE_TAINT", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub node_taint: bool,
+
     /// File that says how the last pass went, for --check.
     #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = crate::alive::DEFAULT_FILE)]
     pub pass_file: PathBuf,

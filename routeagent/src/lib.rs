@@ -48,5 +48,6 @@ pub mod services;
 pub mod source;
 pub mod state;
 pub mod status;
+pub mod taint;
 pub mod vxlan;
 pub mod wait;

@@ -24,7 +24,7 @@ use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
 use trieste_routeagent::reconcile::{Pass, Reconciler};
 use trieste_routeagent::source::{Feed, Reader};
 use trieste_routeagent::state::Node;
-use trieste_routeagent::{agent, alive, keep, notices, source, status, wait};
+use trieste_routeagent::{agent, alive, keep, notices, source, status, taint, wait};
 
 fn main() -> ExitCode {
     let options = Options::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name));
@@ -137,6 +137,12 @@ async fn serve(
     if node.notice_port != 0 {
         notices::spawn(node.notice_port, ears.1, live.0)
             .context("starting to listen to gateways' notices")?;
+    }
+    if options.node_taint {
+        let name = options.node_name.clone();
+        let name = name.context("the name of this node is missing: TRIESTE_NODE_TAINT needs NODE_NAME")?;
+        let (store, views, reports) = (store.clone(), views.1.clone(), reported.clone());
+        tokio::spawn(async move { taint::keep_removed(&store, &name, views, reports).await });
     }
     let inputs = Inputs { views: views.1.clone(), remotes: remotes.1, reports: reported.clone() };
     let publisher = options.node_name.as_ref().map(|name| {

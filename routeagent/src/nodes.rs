@@ -20,6 +20,8 @@ pub const MAX_NODES: usize = 5_000;
 const MAX_PER_NODE: usize = 8;
 /// From the specification: what a node calls itself (well-known label of Kubernetes).
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+/// Ours: key of the taint that keeps pods off a node until it is closed (`taint.rs`).
+pub const TAINT: &str = "trieste.io/not-ready";
 /// From the specification: the annotation with a fixed MSS (api §8.1).
 const CLAMP_MSS: &str = "submariner.io/tcp-clamp-mss";
 
@@ -94,6 +96,19 @@ impl Nodes {
     }
 }
 
+/// Returns `true` if a Node has the taint [`TAINT`].
+#[must_use]
+pub fn is_tainted(node: &Object) -> bool {
+    let taints = node.body.get("spec").and_then(|spec| spec.get("taints"));
+    taints.and_then(Value::as_array).into_iter().flatten().any(is_our_taint)
+}
+
+/// Returns `true` for the taint [`TAINT`], whatever its effect.
+#[must_use]
+pub fn is_our_taint(taint: &Value) -> bool {
+    taint["key"].as_str() == Some(TAINT)
+}
+
 /// Says whether a node's kubelet reports it Ready.
 #[must_use]
 pub fn is_ready(object: &Object) -> bool {
@@ -112,6 +127,7 @@ fn read(object: &Object) -> Read {
         addresses: addresses(object, &mut problems),
         pod_networks: pod_networks(object, &mut problems),
         clamp_mss: clamp_mss(metadata, &mut problems),
+        is_tainted: is_tainted(object),
     };
     Read { node, problems }
 }
@@ -186,6 +202,7 @@ mod tests {
             addresses: ["172.31.1.21", "fd00:31::21"].map(|text| text.parse().unwrap()).into(),
             pod_networks: ["10.1.3.0/24", "fd00:1:3::/64"].map(|text| text.parse().unwrap()).into(),
             clamp_mss: Some(1300),
+            is_tainted: false,
         };
         assert_eq!(read, Read { node: expected, problems: Vec::new() });
     }

@@ -18,7 +18,7 @@ use crate::hostnet::{Family, Guard, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX
 use crate::keep::Closed;
 use crate::nexthops::NexthopChange;
 use crate::notices::{Ears, Live};
-use crate::observed::{Observed, RouteKind};
+use crate::observed::{Observed, ObservedGuard, RouteKind};
 use crate::pace::Outcome;
 use crate::plan::{Change, Plan, forwarding, host_conditions, plan, reverse_path};
 use crate::port::{Host, PortError, Query};
@@ -58,6 +58,8 @@ pub struct Pass {
     pub addresses: BTreeSet<DeviceAddress>,
     /// How it went.
     pub outcome: Outcome,
+    /// Whether refusals and packet filter are in place, whatever else failed.
+    pub is_closed: bool,
     /// What this node does for services.
     pub serving: Serving,
 }
@@ -77,6 +79,8 @@ struct Prepared {
     hostnet: HostNet,
     addresses: BTreeSet<DeviceAddress>,
     ears: Ears,
+    /// Whether the packet filter can be read, and so written.
+    has_filter: bool,
     /// Whether the kernel had the table of services.
     had_services: bool,
 }
@@ -163,7 +167,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let mut grace = self.grace.clone();
         self.live.mark_unchanged();
         let prepared = self.prepare(view, &mut grace).await?;
-        let Prepared { mut plan, hostnet, addresses, ears, had_services } = prepared;
+        let Prepared { mut plan, hostnet, addresses, ears, has_filter, had_services } = prepared;
         let mut conditions = plan.conditions.clone();
         conditions.extend(self.keep(&hostnet));
         self.grace = grace;
@@ -186,7 +190,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         };
         self.last_changes = made;
         let serving = serving(&hostnet, &plan, &failed, had_services);
-        Ok(Pass { changes: plan.changes, conditions, addresses, outcome, serving })
+        let is_closed = has_filter && hostnet.guard.is_some() && !failed.iter().any(is_closing);
+        Ok(Pass { changes: plan.changes, conditions, addresses, outcome, is_closed, serving })
     }
 
     /// Makes the packet filter again as the last pass left it, if there is none and it is due. The next pass does the rest.
@@ -233,7 +238,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let is_clean = self.apply(&plan, &mut conditions).await.is_empty();
         let outcome = if is_clean { Outcome::Changed } else { Outcome::Failed };
         let (addresses, serving) = (BTreeSet::new(), Serving::default());
-        Ok(Pass { changes: plan.changes, conditions, addresses, outcome, serving })
+        Ok(Pass { changes: plan.changes, conditions, addresses, outcome, is_closed: false, serving })
     }
 
     /// Logs each condition once when it appears and once when it is gone.
@@ -266,10 +271,11 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         plan.conditions.extend(view.conditions.iter().cloned());
         plan.conditions.extend(left_out(&state, &self.live.borrow()));
         plan.conditions.extend(observed.conditions);
+        let has_filter = observed.guard != ObservedGuard::Unknown;
         let had_services = matches!(observed.services, ObservedServices::Present(_));
         let local = hostnet.vxlan.as_ref().map(|vxlan| vxlan.local);
         let ears = Ears { local, gateways: state.speakers(), spread: hostnet.spread.clone() };
-        Ok(Prepared { plan, hostnet, addresses: observed.addresses, ears, had_services })
+        Ok(Prepared { plan, hostnet, addresses: observed.addresses, ears, has_filter, had_services })
     }
 
     /// Writes down what is closed where that changed: before it is, so that a reboot in between finds it.
@@ -395,6 +401,22 @@ fn waits_for(change: &Change, failed: &[Change]) -> Option<Option<Condition>> {
     // The table remembers what a setting was: it stays until that is restored, which says itself why it failed.
     let is_forgetting = *change == Change::Guard(GuardChange::Remove);
     (is_forgetting && failed.iter().any(|failed| matches!(failed, Change::Set(..)))).then_some(None)
+}
+
+/// Returns `true` for what a node is closed by.
+fn is_closing(change: &Change) -> bool {
+    match change {
+        Change::Guard(_) => true,
+        Change::AddRoute(route) | Change::ReplaceRoute(route) => route.hop == Hop::Unreachable,
+        Change::Set(..)
+        | Change::RemoveRoute(_)
+        | Change::AddRule(_)
+        | Change::RemoveRule(_)
+        | Change::Services(_)
+        | Change::Foreign(_)
+        | Change::BetweenNodes(_)
+        | Change::Nexthops(_) => false,
+    }
 }
 
 /// Says whether a pass counts as failed.

@@ -65,6 +65,8 @@ pub struct ClusterNode {
     pub pod_networks: BTreeSet<IpNet>,
     /// The value of its annotation `submariner.io/tcp-clamp-mss`, bytes of TCP payload.
     pub clamp_mss: Option<u16>,
+    /// Whether it has the taint that keeps pods off until it is closed (`taint.rs`).
+    pub is_tainted: bool,
 }
 
 /// One gateway of some cluster, from an Endpoint object.

@@ -54,6 +54,10 @@ pub(super) struct JoinArgs {
     /// Try it even if this version of Kubernetes or this network plugin is not supported
     #[arg(long)]
     ignore_requirements: bool,
+    /// Route agents take the taint trieste.io/not-ready from nodes that they have closed, for kubelets that register with
+    /// it; their account may then update Nodes
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    node_taint: Option<bool>,
     #[command(flatten)]
     image: ImageArgs,
     #[command(flatten)]
@@ -322,6 +326,7 @@ impl JoinArgs {
         take(&mut member.air_gapped, cable.air_gapped.as_ref());
         take(&mut member.load_balancer, cable.load_balancer.as_ref());
         take(&mut member.multi_active_gateway, cable.multi_active_gateway.as_ref());
+        take(&mut member.node_taint, self.node_taint.as_ref());
         take(&mut member.debug, self.pod_debug.as_ref());
         take(&mut member.ipsec_debug, cable.ipsec_debug.as_ref());
         if self.proxy.is_said() {

@@ -33,6 +33,7 @@ async fn without_nft_everything_else_is_applied_and_the_package_is_named() {
     let mut reconciler = reconciler(host);
     let pass = reconciler.pass(&view()).await.unwrap();
     assert_eq!(pass.outcome, Outcome::Changed);
+    assert!(!pass.is_closed);
     assert!(pass.conditions.iter().any(|c| c.to_string().contains("package nftables")));
     assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, Outcome::Settled);
 }
@@ -60,6 +61,7 @@ async fn without_a_filter_the_vxlan_is_neither_made_nor_opened() {
             addresses: [own.parse().unwrap()].into(),
             pod_networks: [format!("10.1.{}.0/24", own.len()).parse().unwrap()].into(),
             clamp_mss: None,
+            is_tainted: false,
         };
         let nodes = vec![node("a-gw1", "172.31.1.11"), node("a-w1", "172.31.3.2")];
         let mut reconciler = reconciler(host);
@@ -137,6 +139,21 @@ async fn a_filter_that_is_gone_is_restored_as_it_was_and_counts_as_undone_by_som
         assert_eq!((pass.outcome, pass.changes.len()), (expected, 1));
     }
     assert_eq!(reconciler.pass(&view()).await.unwrap().outcome, Outcome::Settled);
+}
+
+#[tokio::test]
+async fn a_node_is_closed_if_refusals_and_filter_are_there_whatever_else_fails() {
+    for (refuses, is_closed) in [
+        ("add unreachable", false),
+        ("build nftables table", false),
+        ("add IPv4 rule", true),
+        ("set net", true),
+        ("nothing", true),
+    ] {
+        let mut host = Fake::new();
+        host.refuses = Some(refuses);
+        assert_eq!(reconciler(host).pass(&view()).await.unwrap().is_closed, is_closed, "{refuses}");
+    }
 }
 
 #[tokio::test]

@@ -53,6 +53,16 @@ pub fn prepare_cluster(client: &Client) -> anyhow::Result<()> {
     account(client, NAMESPACE, ROUTE_AGENT, &route_agent, &route_agent_everywhere)
 }
 
+/// Lets route agents update Nodes, as `join --node-taint` does.
+///
+/// # Errors
+/// If the server refuses.
+pub fn may_update_nodes(client: &Client) -> anyhow::Result<()> {
+    let name = format!("{ROUTE_AGENT}-taint");
+    client.apply(&role(None, &name, &[rule("", &["nodes"], &["update"])]))?;
+    client.apply(&binding(None, &name, &name, (NAMESPACE, ROUTE_AGENT))).map(drop)
+}
+
 /// Makes the broker's namespace and the Role of its clusters.
 ///
 /// # Errors

@@ -211,6 +211,85 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
     assert_eq!(refused, Vec::<&str>::new());
 }
 
+#[test]
+fn a_tainted_node_is_closed_before_the_taint_goes_and_other_taints_stay() {
+    let name = "a_tainted_node_is_closed_before_the_taint_goes_and_other_taints_stay";
+    let Some(_turn) = root_test(name) else { return };
+    let lab = KubernetesLab::start(1).unwrap();
+    let east = lab.cluster("east");
+    let client = east.server.client();
+    let node = lab.gateway_node("east", 0);
+    let path = objects::node_path(&node.name);
+    let other = json!({"key": "example.com/mine", "value": "x", "effect": "NoSchedule"});
+    let ours = json!({"key": "trieste.io/not-ready", "effect": "NoSchedule"});
+    let taint = |taints: &[&Value]| client.patch(&path, &json!({"spec": {"taints": taints}})).unwrap();
+    let taints = || client.get(&path).unwrap()["spec"]["taints"].clone();
+    let guard_is_there = || {
+        let tables = node.namespace.run("nft").args(["list", "tables"]).stdout().unwrap();
+        tables.contains("inet trieste")
+    };
+    client.apply(&endpoint("west", &remote_spec())).unwrap();
+    client.apply(&endpoint("own", &own_spec(&node.name))).unwrap();
+    let before = taint(&[&other, &ours]);
+    let pod = lab.route_agent("east", node).unwrap();
+
+    // Nobody asked for it: the taint stays, and nothing is said of it.
+    let agent = pod.start(&[]).unwrap();
+    eventually("the check to pass", PATIENCE, || pod.check()).unwrap();
+    assert_eq!(taints(), json!([other, ours]));
+    assert!(!agent.log_text().contains("taint"), "{}", agent.log_text());
+    assert!(agent.stop().unwrap());
+
+    // Without the right it is said once, naming verb, kind and account.
+    let agent = pod.start(&[("TRIESTE_NODE_TAINT", "true")]).unwrap();
+    agent.wait_log("taint not removed", PATIENCE).unwrap();
+    std::thread::sleep(QUIET);
+    let log = agent.log_text();
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("taint not removed")).collect();
+    let account = format!("system:serviceaccount:{NAMESPACE}:{}", rbac::ROUTE_AGENT);
+    assert!(
+        told.len() == 1 && [&*account, "cannot update resource", "nodes"].iter().all(|w| told[0].contains(w)),
+        "{told:?}"
+    );
+    assert_eq!(taints(), json!([other, ours]));
+
+    // With it the taint goes, and everything else of the Node stays.
+    rbac::may_update_nodes(client).unwrap();
+    let without = eventually("the taint's end", PATIENCE, || {
+        let there = client.get(&path)?;
+        anyhow::ensure!(there["spec"]["taints"] == json!([other]), "{}", there["spec"]);
+        Ok(there)
+    })
+    .unwrap();
+    assert!(guard_is_there());
+    for kept in ["labels", "annotations", "uid", "creationTimestamp", "finalizers"] {
+        assert_eq!(without["metadata"][kept], before["metadata"][kept], "{kept}");
+    }
+    assert_eq!(without["spec"]["podCIDRs"], before["spec"]["podCIDRs"]);
+    assert_eq!(without["status"], client.get(&path).unwrap()["status"]);
+
+    // It comes again, and goes; after a start as well, and not before the node is closed.
+    taint(&[&ours, &other]);
+    eventually("the taint's end", PATIENCE, || {
+        anyhow::ensure!(taints() == json!([other]));
+        Ok(())
+    })
+    .unwrap();
+    agent.kill().unwrap();
+    let fresh =
+        ["-c", "nft delete table inet trieste; for f in -4 -6; do ip $f route flush type unreachable; done"];
+    node.namespace.run("sh").args(fresh).stdout().unwrap();
+    taint(&[&ours]);
+    let _agent = pod.start(&[("TRIESTE_NODE_TAINT", "true")]).unwrap();
+    eventually("the taint's end", PATIENCE, || {
+        let there = taints();
+        anyhow::ensure!(there != json!([ours]));
+        assert!(guard_is_there(), "the taint went before the node was closed");
+        Ok(())
+    })
+    .unwrap();
+}
+
 const ENDPOINTS: &str = "/apis/submariner.io/v1/namespaces/submariner-operator/endpoints";
 
 /// Follows the store and keeps the object on a node whose kernel others look after, until `stop`.

@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::discover::Given;
 use crate::error::DeployError;
 use crate::objects::names::{
-    ALLOW_REMOTE_CIDRS, GATEWAY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, SUBMARINER, TRIESTE, VERSION_LABEL,
+    ALLOW_REMOTE_CIDRS, GATEWAY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, NODE_TAINT, SUBMARINER, TRIESTE,
+    VERSION_LABEL,
 };
 use crate::objects::{self, Image, MemberOptions};
 use crate::place::Place;
@@ -63,6 +64,7 @@ impl Earlier {
         flag("natEnabled", &mut member.nat_enabled);
         let annotations = &self.submariner["metadata"]["annotations"];
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
+        member.node_taint = annotations[NODE_TAINT] == "true";
         if let Some(driver) = self.spec("cableDriver").as_str() {
             // Upstream's operator takes an empty one for its default, and so does the set that it is in.
             member.cable_driver = preflight::canonical(driver);
@@ -160,6 +162,7 @@ mod tests {
         chosen.nat_enabled = true;
         chosen.load_balancer = true;
         chosen.multi_active_gateway = true;
+        chosen.node_taint = true;
         chosen.natt_port = 4501;
         chosen.nat_discovery_port = 0;
         chosen.allow_remote_cidrs = ["25.0.0.0/8", "10.0.0.0/8"].map(|net| net.parse().unwrap()).into();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::names::{BROKER, BROKER_SECRET, MULTI_ACTIVE_GATEWAY, PSK_SECRET, SUBMARINER};
+use super::names::{BROKER, BROKER_SECRET, MULTI_ACTIVE_GATEWAY, NODE_TAINT, PSK_SECRET, SUBMARINER};
 use super::options::joined;
 use super::{BrokerOptions, Manifest, MemberOptions, Secret};
 
@@ -61,7 +61,9 @@ pub fn submariner_resource(options: &MemberOptions) -> Manifest {
     }
     let resource =
         Manifest::make(API_VERSION, "Submariner", &options.namespace, SUBMARINER).with("spec", spec);
-    if options.multi_active_gateway { resource.annotated(MULTI_ACTIVE_GATEWAY, "true") } else { resource }
+    let switches = [(MULTI_ACTIVE_GATEWAY, options.multi_active_gateway), (NODE_TAINT, options.node_taint)];
+    let on = switches.into_iter().filter(|(_, is_on)| *is_on);
+    on.fold(resource, |resource, (name, _)| resource.annotated(name, "true"))
 }
 
 /// The status of the member's object, for who applies it: `show networks` reads it. It goes by the subresource

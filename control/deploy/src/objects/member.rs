@@ -8,7 +8,7 @@ pub fn member(options: &MemberOptions) -> Vec<Manifest> {
     let namespace = options.namespace.as_str();
     let mut manifests = vec![namespaces::member(namespace), namespaces::paths(namespace)];
     manifests.extend(crds::definitions());
-    manifests.extend(rbac::member(namespace, !options.global_cidrs.is_empty()));
+    manifests.extend(rbac::member(namespace, !options.global_cidrs.is_empty(), options.node_taint));
     manifests.extend(secrets::member(options));
     manifests.push(custom::submariner_resource(options));
     manifests.push(gateway::daemon_set(options));
@@ -79,6 +79,42 @@ mod tests {
                 .collect();
             assert!(!paths.is_empty());
         }
+    }
+
+    #[test]
+    fn with_the_taint_route_agents_are_told_may_write_nodes_and_all_pods_bear_it() {
+        let told = |options: &MemberOptions| {
+            let variables = pods(options)[1]["containers"][0]["env"].as_array().unwrap().clone();
+            variables.iter().any(|variable| variable["name"] == "TRIESTE_NODE_TAINT")
+        };
+        let writers = |options: &MemberOptions| -> Vec<String> {
+            let manifests = member(options);
+            let may_write = |rule: &Value| {
+                rule["resources"] == json!(["nodes"])
+                    && !rule["verbs"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .all(|verb| matches!(verb.as_str(), Some("get" | "list" | "watch")))
+            };
+            let roles = manifests.iter().filter(|manifest| {
+                manifest.as_value()["rules"].as_array().into_iter().flatten().any(may_write)
+            });
+            roles.map(|role| format!("{} {}", role.kind(), role.name())).collect()
+        };
+        let mut options = example();
+        assert!(!told(&options) && writers(&options).is_empty());
+        options.node_taint = true;
+        options.tolerations = vec![json!({"key": "a", "operator": "Exists"})];
+        assert!(told(&options));
+        assert_eq!(writers(&options), ["ClusterRole submariner-routeagent"]);
+        for pod in pods(&options) {
+            let wanted =
+                json!([options.tolerations[0], {"key": "trieste.io/not-ready", "operator": "Exists"}]);
+            assert_eq!(pod["tolerations"], wanted);
+        }
+        options.tolerations.clear();
+        assert!(pods(&options).iter().all(|pod| pod["tolerations"] == json!([{"operator": "Exists"}])));
     }
 
     #[test]

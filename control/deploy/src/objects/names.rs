@@ -83,5 +83,11 @@ pub fn policy_name(broker_namespace: &str) -> String {
     format!("trieste-members.{broker_namespace}")
 }
 
+/// The taint that keeps pods off a node until its route agent has closed it (`routeagent/src/taint.rs`).
+pub const NODE_TAINT_KEY: &str = "trieste.io/not-ready";
+
+/// Says on the Submariner object that route agents take the taint away.
+pub const NODE_TAINT: &str = "trieste.io/node-taint";
+
 /// The variable that says what other members may claim, to both programs.
 pub(crate) const ALLOW_REMOTE_CIDRS: &str = "TRIESTE_ALLOW_REMOTE_CIDRS";

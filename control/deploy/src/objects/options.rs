@@ -76,6 +76,8 @@ pub struct MemberOptions {
     pub custom_domains: Vec<String>,
     /// Labels that nodes must have beside those that the programs need.
     pub node_selector: BTreeMap<String, String>,
+    /// Whether route agents take the taint [`super::names::NODE_TAINT_KEY`] from their nodes.
+    pub node_taint: bool,
     /// Taints that pods bear, as in a pod's specification; empty means: all, as upstream's do.
     pub tolerations: Vec<Value>,
 }
@@ -150,6 +152,7 @@ impl MemberOptions {
             halt_on_certificate_error: true,
             custom_domains: Vec::new(),
             node_selector: BTreeMap::new(),
+            node_taint: false,
             tolerations: Vec::new(),
         }
     }

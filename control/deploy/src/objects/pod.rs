@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::names::{ALLOW_REMOTE_CIDRS, MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
+use super::names::{
+    ALLOW_REMOTE_CIDRS, MANAGED_BY_LABEL, NODE_TAINT_KEY, PART_OF_LABEL, TRIESTE, VERSION_LABEL,
+};
 use super::{Manifest, MemberOptions};
 use crate::preflight::VIRTUAL;
 
@@ -109,7 +111,9 @@ impl Daemon<'_> {
         let tolerations = if options.tolerations.is_empty() {
             json!([{"operator": "Exists"}])
         } else {
-            json!(options.tolerations)
+            // Until the route agent runs the node has it.
+            let not_ready = json!({"key": NODE_TAINT_KEY, "operator": "Exists"});
+            options.tolerations.iter().cloned().chain(options.node_taint.then_some(not_ready)).collect()
         };
         let mut spec = json!({
             "serviceAccountName": self.name,

@@ -210,6 +210,15 @@ const ROUTE_AGENT_EVERYWHERE: &[Right] = &[
     },
 ];
 
+/// What a route agent may do besides where it takes the taint from its node.
+pub const NODE_TAINT: &[Right] = &[Right {
+    group: "",
+    resources: &["nodes"],
+    names: &[],
+    verbs: &["update"],
+    reason: "with `--node-taint` only: a route agent takes the taint from its own Node; to that one a ClusterRole cannot restrict it",
+}];
+
 const SYNC: &[&str] = &["create", "get", "list", "watch", "patch", "update", "delete"];
 
 /// What a member that Trieste lets join may do in the broker's namespace. Which objects it may write is told by the
@@ -317,8 +326,8 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
 ];
 
 /// Accounts, Roles and bindings of a member's cluster.
-pub(super) fn member(namespace: &str, has_globalnet: bool) -> Vec<Manifest> {
-    let mut manifests = of_accounts(namespace);
+pub(super) fn member(namespace: &str, has_globalnet: bool, has_taint: bool) -> Vec<Manifest> {
+    let mut manifests = of_accounts(namespace, if has_taint { NODE_TAINT } else { &[] });
     if has_globalnet {
         for (scope, rights) in [(namespace, GLOBALNET_HERE), ("", GLOBALNET_EVERYWHERE)] {
             manifests.push(role(scope, GLOBALNET, rights));
@@ -328,7 +337,8 @@ pub(super) fn member(namespace: &str, has_globalnet: bool) -> Vec<Manifest> {
     manifests
 }
 
-fn of_accounts(namespace: &str) -> Vec<Manifest> {
+/// Makes accounts, Roles and bindings; route agents have `more` rights in the whole cluster than usual.
+fn of_accounts(namespace: &str, more: &[Right]) -> Vec<Manifest> {
     let paths = paths_namespace(namespace);
     let of = |account: &Account| {
         [(namespace, account.here), (paths.as_str(), account.beside), ("", account.everywhere)]
@@ -337,7 +347,8 @@ fn of_accounts(namespace: &str) -> Vec<Manifest> {
     for place in 0..3 {
         for account in &ACCOUNTS {
             let (scope, rights) = of(account)[place];
-            roles.push(role(scope, account.name, rights));
+            let more = if scope.is_empty() && account.name == ROUTE_AGENT { more } else { &[] };
+            roles.push(role(scope, account.name, &[rights, more].concat()));
             bindings.push(binding(scope, account.name, account.name, (namespace, account.name)));
         }
     }
@@ -398,7 +409,7 @@ mod tests {
             .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
         let of_globalnet = GLOBALNET_HERE.iter().chain(GLOBALNET_EVERYWHERE);
         let of_broker = MEMBER.iter().chain(UPSTREAM_MEMBER).chain(BROKER_ADMINISTRATOR);
-        of_accounts.chain(of_globalnet).chain(of_broker).copied().collect()
+        of_accounts.chain(NODE_TAINT).chain(of_globalnet).chain(of_broker).copied().collect()
     }
 
     #[test]
@@ -436,7 +447,7 @@ mod tests {
     #[test]
     fn globalnets_rights_are_given_where_there_is_globalnet_and_to_the_gateway_alone() {
         let named = |has_globalnet| -> Vec<String> {
-            let manifests = member("ns", has_globalnet);
+            let manifests = member("ns", has_globalnet, false);
             let named = manifests.iter().filter(|manifest| manifest.name() == GLOBALNET);
             named.map(|manifest| manifest.to_yaml()).collect()
         };
@@ -463,6 +474,7 @@ mod tests {
             lines.extend(beside.iter().map(|right| line(name, "paths' namespace", right)));
             lines.extend(everywhere.iter().map(|right| line(name, "cluster", right)));
         }
+        lines.extend(NODE_TAINT.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
         lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
         lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));
         let roles = [

@@ -25,6 +25,9 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
     if let Some(broker) = options.broker.address() {
         variables.push(variable("TRIESTE_PROTECTED_ADDRESSES", broker.to_string()));
     }
+    if options.node_taint {
+        variables.push(variable("TRIESTE_NODE_TAINT", "true"));
+    }
     let container = json!({
         "command": [path("trieste-routeagent")],
         "env": variables,

@@ -530,6 +530,7 @@ pub(super) fn cluster(seen_from: &str, remote: &[&str]) -> ClusterState {
                 .map(|net| net.parse().unwrap())
                 .collect(),
             clamp_mss: None,
+            is_tainted: false,
         })
         .collect();
     if seen_from != "a-gw1" {
