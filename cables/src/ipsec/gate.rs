@@ -14,13 +14,14 @@
 
 mod cookie;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam::channel::{Sender, TrySendError};
-use trieste_packet::{DropReason, Outer};
+use ring::hmac;
+use trieste_packet::{DropReason, HashKey, Outer};
 use zeroize::Zeroizing;
 
 use self::cookie::Cookies;
@@ -77,8 +78,8 @@ impl IpsecGate {
     #[must_use]
     pub fn new(shared: GateShared, started: Instant) -> Self {
         let cookies = Cookies::new(&shared.secret, started);
-        let (greetings, messages) =
-            (Shares::new(GREETINGS_PER_SECOND, started), Shares::new(MESSAGES_PER_SECOND, started));
+        let greetings = Shares::new(share_key(&shared.secret, b"greetings"), GREETINGS_PER_SECOND, started);
+        let messages = Shares::new(share_key(&shared.secret, b"messages"), MESSAGES_PER_SECOND, started);
         Self { shared, cookies, greetings, messages, started }
     }
 
@@ -95,7 +96,7 @@ impl IpsecGate {
         if header.spi_i == 0 || from.peer.port() == 0 {
             return Admission::Refuse(DropReason::BadHandshake);
         }
-        let source = network(from.peer.ip());
+        let source = from.peer.ip();
         if header.exchange == Exchange::IkeSaInit && !header.is_response {
             return self.greet(message, from, source, now);
         }
@@ -188,15 +189,11 @@ impl Gate for IpsecGate {
     fn handle_timeout(&mut self, _now: Instant) {}
 }
 
-/// Whose share an address is part of: IPv6 networks have as many addresses as they like.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => IpAddr::V4(v4),
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, ..] = v6.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-    }
+/// A key of the shares' table, which only who knows the secret can compute.
+fn share_key(secret: &[u8; 32], purpose: &[u8]) -> HashKey {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), purpose);
+    let seed = tag.as_ref().first_chunk().expect("an HMAC has 32 bytes");
+    HashKey::new(u64::from_be_bytes(*seed))
 }
 
 #[cfg(test)]

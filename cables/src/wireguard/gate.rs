@@ -12,7 +12,8 @@ use boringtun::noise::handshake::parse_handshake_anon;
 use boringtun::noise::rate_limiter::RateLimiter;
 use boringtun::noise::{Packet, TunnResult};
 use boringtun::x25519::{PublicKey, StaticSecret};
-use trieste_packet::{DropReason, Outer};
+use sha2::{Digest as _, Sha256};
+use trieste_packet::{DropReason, HashKey, Outer};
 
 use super::message;
 use crate::boundary::{Admission, Gate, Message};
@@ -21,7 +22,8 @@ use crate::shares::Shares;
 /// Handshake messages per second and gateway that are taken without a cookie. Ours: each costs up to 0.2 ms, so
 /// this bounds a flood to 2 % of a core, and is above what a cluster set that starts at once sends.
 pub const LIMIT_PER_SECOND: u64 = 100;
-/// Handshake messages per second that one source address may send (the kernel's value, `ratelimiter.c`).
+/// Handshake messages per second that one source may send, an IPv4 address or a /64 (the kernel's value, `ratelimiter.c`);
+/// four times as many from a /48. A gateway that cannot get through sends one in five seconds.
 pub const SHARE_PER_SECOND: u32 = 20;
 
 /// The gate of one worker. The limiter is shared by all workers of a gateway.
@@ -40,7 +42,7 @@ impl WireguardGate {
     #[must_use]
     pub fn new(private: StaticSecret, limiter: Arc<RateLimiter>, now: Instant) -> Self {
         let public = PublicKey::from(&private);
-        let shares = Shares::new(SHARE_PER_SECOND, now);
+        let shares = Shares::new(share_key(&private), SHARE_PER_SECOND, now);
         Self { private, public, limiter, shares, seen: 0, reset: now }
     }
 }
@@ -81,6 +83,14 @@ impl Gate for WireguardGate {
             self.seen = 0;
         }
     }
+}
+
+/// A secret that only who has the private key can compute.
+fn share_key(private: &StaticSecret) -> HashKey {
+    let digest =
+        Sha256::new().chain_update(b"shares of handshakes").chain_update(private.as_bytes()).finalize();
+    let seed = digest.first_chunk().expect("SHA-256 has 32 bytes");
+    HashKey::new(u64::from_be_bytes(*seed))
 }
 
 /// A limiter that never limits, for `Tunn`s behind the gate: they would count every message a second time.

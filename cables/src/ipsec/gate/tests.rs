@@ -177,10 +177,10 @@ fn who_owns_an_address_has_a_share_and_no_more() {
     setting.use_up_the_second();
     let mut passed = 0;
     for spi_i in 1..200 {
-        let cookie = setting.asked(spi_i, "[2001:db8::1]:4500");
         // Addresses of one network are one source.
-        let from = "[2001:db8::1]:4500";
-        passed += u32::from(setting.admit(&request(spi_i, Some(&cookie)), from) == Admission::Taken);
+        let from = format!("[2001:db8::{spi_i:x}]:4500");
+        let cookie = setting.asked(spi_i, &from);
+        passed += u32::from(setting.admit(&request(spi_i, Some(&cookie)), &from) == Admission::Taken);
     }
     assert_eq!(passed, GREETINGS_PER_SECOND);
     let cookie = setting.asked(1, HONEST);

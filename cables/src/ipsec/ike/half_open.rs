@@ -10,6 +10,7 @@ use trieste_packet::Outer;
 use super::EngineConfig;
 use super::natdetection::Nat;
 use crate::ipsec::crypto::{IkeKeys, IkeSuite, KeyAgreement, Reassembly};
+use crate::shares::network;
 
 /// An answered IKE_SA_INIT.
 pub(super) struct HalfOpen {
@@ -69,12 +70,12 @@ impl HalfOpenTable {
     /// Whether there is room for one more of this source.
     pub(super) fn has_room(&self, source: IpAddr, config: &EngineConfig) -> bool {
         let (all, each) = config.half_open;
-        self.len() < all && self.by_source.get(&source).is_none_or(|count| *count < each)
+        self.len() < all && self.by_source.get(&network(source)).is_none_or(|count| *count < each)
     }
 
     pub(super) fn insert(&mut self, half: HalfOpen) {
         self.by_request.insert(fingerprint(half.peer_spi, &half.request), half.spi);
-        *self.by_source.entry(half.from.peer.ip()).or_insert(0) += 1;
+        *self.by_source.entry(network(half.from.peer.ip())).or_insert(0) += 1;
         self.ages.push_back((half.made, half.spi));
         self.by_spi.insert(half.spi, half);
     }
@@ -82,7 +83,7 @@ impl HalfOpenTable {
     pub(super) fn remove(&mut self, spi: u64) -> Option<HalfOpen> {
         let half = self.by_spi.remove(&spi)?;
         self.by_request.remove(&fingerprint(half.peer_spi, &half.request));
-        let source = half.from.peer.ip();
+        let source = network(half.from.peer.ip());
         if let Some(count) = self.by_source.get_mut(&source) {
             *count -= 1;
             if *count == 0 {
@@ -95,7 +96,7 @@ impl HalfOpenTable {
     /// Puts one back that was taken out to be worked on.
     pub(super) fn put_back(&mut self, half: HalfOpen) {
         self.by_request.insert(fingerprint(half.peer_spi, &half.request), half.spi);
-        *self.by_source.entry(half.from.peer.ip()).or_insert(0) += 1;
+        *self.by_source.entry(network(half.from.peer.ip())).or_insert(0) += 1;
         self.by_spi.insert(half.spi, half);
     }
 
