@@ -3,17 +3,22 @@
 //! A message must carry a right first MAC, which proves that its sender knows our public key. Above
 //! [`LIMIT_PER_SECOND`] messages it must also carry a right second MAC, which proves that it owns its source address; otherwise
 //! a cookie is sent back. Above the limit every source has a small share of its own, so that one that owns its
-//! address cannot take all.
+//! address cannot take all, and all strangers together are worth no more than those at peers' addresses.
+//!
+//! Handshakes are the worker's own work, there is no queue of them that strangers could fill: what passes here costs its key
+//! agreements at once, and what is bounded here is bounded.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use boringtun::noise::handshake::parse_handshake_anon;
 use boringtun::noise::rate_limiter::RateLimiter;
 use boringtun::noise::{Packet, TunnResult};
 use boringtun::x25519::{PublicKey, StaticSecret};
 use sha2::{Digest as _, Sha256};
-use trieste_packet::{DropReason, HashKey, Outer};
+use trieste_packet::{DropReason, HashKey, LaneId, Outer};
 
 use super::message;
 use crate::boundary::{Admission, Gate, Message};
@@ -26,12 +31,22 @@ pub const LIMIT_PER_SECOND: u64 = 100;
 /// four times as many from a /48. A gateway that cannot get through sends one in five seconds.
 pub const SHARE_PER_SECOND: u32 = 20;
 
+/// Handshake messages with a right cookie per second and worker from strangers, and as many from where peers are. Ours:
+/// bounds what many sources cost together to 2 % of a core.
+pub const PROVEN_PER_SECOND: u64 = 100;
+
+/// Where peers are, by lane. All gates read what the kind writes.
+pub(super) type PeerAddresses = Arc<ArcSwap<Vec<(LaneId, IpAddr)>>>;
+
 /// The gate of one worker. The limiter is shared by all workers of a gateway.
 pub struct WireguardGate {
     private: StaticSecret,
     public: PublicKey,
     limiter: Arc<RateLimiter>,
     shares: Shares,
+    addresses: PeerAddresses,
+    /// Messages with a right cookie in the current second, of peers and of strangers.
+    proven: [u64; 2],
     /// Messages with a right first MAC in the current second.
     seen: u64,
     reset: Instant,
@@ -39,11 +54,27 @@ pub struct WireguardGate {
 
 impl WireguardGate {
     /// A gate for the owner of `private`.
-    #[must_use]
-    pub fn new(private: StaticSecret, limiter: Arc<RateLimiter>, now: Instant) -> Self {
+    pub(super) fn new(
+        private: StaticSecret,
+        limiter: Arc<RateLimiter>,
+        addresses: PeerAddresses,
+        now: Instant,
+    ) -> Self {
         let public = PublicKey::from(&private);
         let shares = Shares::new(share_key(&private), SHARE_PER_SECOND, now);
-        Self { private, public, limiter, shares, seen: 0, reset: now }
+        Self { private, public, limiter, shares, addresses, proven: [0; 2], seen: 0, reset: now }
+    }
+
+    /// Counts a message whose sender owns its address; returns `true` if it may go on.
+    fn take_proven(&mut self, from: IpAddr, now: Instant) -> bool {
+        if !self.shares.is_within(from, now) {
+            return false;
+        }
+        let from = from.to_canonical();
+        let is_stranger = !self.addresses.load().iter().any(|(_, address)| *address == from);
+        let proven = &mut self.proven[usize::from(is_stranger)];
+        *proven += 1;
+        *proven <= PROVEN_PER_SECOND
     }
 }
 
@@ -66,7 +97,7 @@ impl Gate for WireguardGate {
         self.seen += 1;
         // Only now: what has no right MAC must not use up the share of the address that it claims to come from. Above
         // the limit a message that got here has a right cookie, so the address is its sender's.
-        if self.seen > LIMIT_PER_SECOND && !self.shares.is_within(from, now) {
+        if self.seen > LIMIT_PER_SECOND && !self.take_proven(from, now) {
             return Admission::Refuse(DropReason::HandshakeLimit);
         }
         let Packet::HandshakeInit(initiation) = packet else { return Admission::Pass(None) };
@@ -81,6 +112,7 @@ impl Gate for WireguardGate {
             self.reset = now;
             self.limiter.reset_count();
             self.seen = 0;
+            self.proven = [0; 2];
         }
     }
 }
@@ -98,3 +130,6 @@ fn share_key(private: &StaticSecret) -> HashKey {
 pub fn open_limiter(public: &PublicKey) -> Arc<RateLimiter> {
     Arc::new(RateLimiter::new(public, u64::MAX))
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use boringtun::noise::Tunn;
 use boringtun::noise::rate_limiter::RateLimiter;
 use boringtun::x25519::{PublicKey, StaticSecret};
+use trieste_packet::LaneId;
 use zeroize::Zeroizing;
 
 use super::cable::WireguardCable;
-use super::gate::{LIMIT_PER_SECOND, WireguardGate, open_limiter};
+use super::gate::{LIMIT_PER_SECOND, PeerAddresses, WireguardGate, open_limiter};
 use super::message::OVERHEAD_BYTES;
 use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Site, Tunnel};
 use crate::keys::{self, Secret};
@@ -31,6 +33,7 @@ pub struct WireguardKind {
     interface: String,
     gate_limiter: Arc<RateLimiter>,
     open_limiter: Arc<RateLimiter>,
+    addresses: PeerAddresses,
     started: Instant,
 }
 
@@ -54,6 +57,7 @@ impl WireguardKind {
             interface: interface.to_owned(),
             gate_limiter: Arc::new(RateLimiter::new(&public, LIMIT_PER_SECOND)),
             open_limiter: open_limiter(&public),
+            addresses: PeerAddresses::default(),
             started: now,
         }
     }
@@ -62,6 +66,15 @@ impl WireguardKind {
     #[must_use]
     pub fn generate_private_key() -> Secret {
         Zeroizing::new(StaticSecret::random_from_rng(rand_core::OsRng).to_bytes())
+    }
+
+    /// Has the gates know where the peer of a lane is, if it is anywhere.
+    fn set_address(&self, lane: LaneId, peer: Option<SocketAddr>) {
+        let entry = peer.map(|peer| (lane, peer.ip().to_canonical()));
+        self.addresses.rcu(|entries| {
+            let others = entries.iter().copied().filter(|(other, _)| *other != lane);
+            others.chain(entry).collect::<Vec<_>>()
+        });
     }
 
     /// Our public key, base64.
@@ -93,6 +106,7 @@ impl CableKind for WireguardKind {
 
     fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError> {
         let identity = self.identity(&config.remote)?;
+        self.set_address(config.lane, config.peer);
         let tunn = Tunn::new(
             StaticSecret::from(*self.private),
             PublicKey::from(identity),
@@ -104,9 +118,18 @@ impl CableKind for WireguardKind {
         Ok(Box::new(WireguardCable::new(tunn, config.cable, config.peer, now)))
     }
 
+    fn disconnect(&self, lane: LaneId) {
+        self.set_address(lane, None);
+    }
+
+    fn set_peer(&self, lane: LaneId, peer: SocketAddr) {
+        self.set_address(lane, Some(peer));
+    }
+
     fn gate(&self) -> Box<dyn Gate> {
         let private = StaticSecret::from(*self.private);
-        Box::new(WireguardGate::new(private, Arc::clone(&self.gate_limiter), self.started))
+        let (limiter, addresses) = (Arc::clone(&self.gate_limiter), Arc::clone(&self.addresses));
+        Box::new(WireguardGate::new(private, limiter, addresses, self.started))
     }
 
     fn overhead(&self) -> Overhead {
