@@ -66,13 +66,14 @@ reasons! {
     SaExpired = "sa_expired",
     /// A datagram that is no message of any cable on this port.
     UnknownDatagram = "unknown_datagram",
-    /// A message for a receiver index that no lane has.
+    /// A message for a receiver index that no lane has, or for an SPI of no IKE SA.
     UnknownReceiver = "unknown_receiver",
     /// A handshake message that did not verify or was out of order.
     BadHandshake = "bad_handshake",
     /// A handshake from a key that no Endpoint announced; with VXLAN, a datagram from an address of no Endpoint.
     UnknownPeer = "unknown_peer",
-    /// Handshake messages above the limit, without a valid cookie or above the source's share.
+    /// Handshake messages above the limit, without a valid cookie, above the source's share, or above what all strangers
+    /// together may send.
     HandshakeLimit = "handshake_limit",
     /// The message number was seen before, or is too old for the window.
     Replay = "replay",

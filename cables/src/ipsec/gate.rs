@@ -2,15 +2,19 @@
 //! few, and in a flood those of senders that prove to own their address (RFC 7296 section 2.6).
 //!
 //! ```text
-//!   IKE_SA_INIT ─┬─ cookie? ── right ─▶ within its source's share ─▶ inbox of the slow half
+//!   IKE_SA_INIT ─┬─ cookie? ── right ─▶ within its source's share, and few in this second ─▶ strangers' inbox
 //!                │           └ wrong ─▶ answered with a cookie
-//!                └─ none ─┬─ few in this second, few half-open, inbox not filling ─▶ inbox
+//!                └─ none ─┬─ few in this second, few half-open, inbox not filling ─▶ strangers' inbox
 //!                         └─ otherwise ─▶ answered with a cookie
-//!   all others ───── within their source's share ─▶ inbox
+//!   all others ──┬─ for an IKE SA or an attempt of ours ─▶ within its source's share ─▶ peers' inbox
+//!                ├─ for a half-open one of the sender ─▶ within its source's share ─▶ strangers' inbox
+//!                └─ otherwise ─▶ refused
 //! ```
 //!
 //! Nothing is remembered of a sender but its share, in a table of fixed size. A cookie that gets past the gate is a right
-//! one: the slow half may rely on it.
+//! one: the slow half may rely on it. It empties the peers' inbox first. Into that one a stranger gets nothing, because it
+//! would have to guess 64 random bits; who sees messages on their way can, as much as one source may send in a second.
+//! Requests with a right cookie from where a peer is are counted apart from those of strangers, however many those are.
 
 mod cookie;
 
@@ -26,7 +30,7 @@ use zeroize::Zeroizing;
 
 use self::cookie::Cookies;
 use super::Spi;
-use super::ike::{EngineLoad, Input};
+use super::ike::{EngineLoad, Input, Receiver};
 use super::wire::{Exchange, Greeting, Header, WireError};
 use crate::boundary::{Admission, Gate, Message};
 use crate::shares::Shares;
@@ -39,6 +43,10 @@ const MARKER: [u8; 4] = [0; 4];
 pub const LIMIT_PER_SECOND: u64 = 50;
 /// Half-open IKE SAs from which on cookies are asked for. Ours: an honest one is half-open for a round trip.
 pub const HALF_OPEN_LIMIT: u64 = 200;
+/// `IKE_SA_INIT` requests per second and gateway that are taken with a right cookie from strangers, and as many from where
+/// peers are. Ours: with a curve, which is all that a stranger gets by then, each costs some 0.1 ms, and as much again for
+/// its IKE_AUTH.
+pub const PROVEN_PER_SECOND: u64 = 100;
 /// `IKE_SA_INIT` requests per second with a right cookie that one source may send. Ours; in client and server mode there is one
 /// for each pair of subnets.
 pub const GREETINGS_PER_SECOND: u32 = 20;
@@ -50,17 +58,33 @@ pub const MESSAGES_PER_SECOND: u32 = 400;
 pub struct GateShared {
     /// Makes cookies.
     secret: Arc<Zeroizing<[u8; 32]>>,
-    inbox: Sender<Input>,
+    inboxes: Inboxes,
     load: Arc<EngineLoad>,
-    /// Requests that were taken without a cookie: the second since the start (upper 32 bits) and how many in it.
-    taken: Arc<AtomicU64>,
+    taken: Arc<Taken>,
+}
+
+/// Where messages for the slow half wait.
+#[derive(Clone)]
+pub struct Inboxes {
+    /// Of those for an IKE SA or an attempt of ours. To be emptied first.
+    pub peers: Sender<Input>,
+    /// Of all others.
+    pub strangers: Sender<Input>,
+}
+
+/// `IKE_SA_INIT` requests that were taken: of each kind the second since the start (upper 32 bits) and how many in it.
+#[derive(Default)]
+struct Taken {
+    without_cookie: AtomicU64,
+    of_strangers: AtomicU64,
+    of_peers: AtomicU64,
 }
 
 impl GateShared {
-    /// For the slow half behind `inbox`, whose load is `load`. `secret` is random.
+    /// For the slow half behind `inboxes`, whose load is `load`. `secret` is random.
     #[must_use]
-    pub fn new(secret: Zeroizing<[u8; 32]>, inbox: Sender<Input>, load: Arc<EngineLoad>) -> Self {
-        Self { secret: Arc::new(secret), inbox, load, taken: Arc::default() }
+    pub fn new(secret: Zeroizing<[u8; 32]>, inboxes: Inboxes, load: Arc<EngineLoad>) -> Self {
+        Self { secret: Arc::new(secret), inboxes, load, taken: Arc::default() }
     }
 }
 
@@ -69,7 +93,10 @@ pub struct IpsecGate {
     shared: GateShared,
     cookies: Cookies,
     greetings: Shares,
+    /// Messages for IKE SAs.
     messages: Shares,
+    /// Messages for half-open ones.
+    half_open: Shares,
     started: Instant,
 }
 
@@ -80,7 +107,8 @@ impl IpsecGate {
         let cookies = Cookies::new(&shared.secret, started);
         let greetings = Shares::new(share_key(&shared.secret, b"greetings"), GREETINGS_PER_SECOND, started);
         let messages = Shares::new(share_key(&shared.secret, b"messages"), MESSAGES_PER_SECOND, started);
-        Self { shared, cookies, greetings, messages, started }
+        let half_open = Shares::new(share_key(&shared.secret, b"half-open"), MESSAGES_PER_SECOND, started);
+        Self { shared, cookies, greetings, messages, half_open, started }
     }
 
     fn check(&mut self, message: &[u8], from: &Outer, now: Instant) -> Admission {
@@ -88,7 +116,7 @@ impl IpsecGate {
             Ok((header, ..)) => header,
             // To be answered with the version that we have.
             Err(WireError::Version(_)) if self.is_calm() && self.take_one(now) => {
-                return self.hand_on(message, from);
+                return hand_on(&self.shared.inboxes.strangers, message, from);
             }
             Err(_) => return Admission::Refuse(DropReason::BadHandshake),
         };
@@ -100,10 +128,20 @@ impl IpsecGate {
         if header.exchange == Exchange::IkeSaInit && !header.is_response {
             return self.greet(message, from, source, now);
         }
-        if !self.messages.is_within(source, now) {
-            return Admission::Refuse(DropReason::HandshakeLimit);
+        let spi = if header.is_initiator { header.spi_r } else { header.spi_i };
+        let (shares, inbox) = match self.shared.load.directory.load().receiver(spi, source) {
+            Some(Receiver::Established) => (&mut self.messages, &self.shared.inboxes.peers),
+            Some(Receiver::HalfOpen) => (&mut self.half_open, &self.shared.inboxes.strangers),
+            None => {
+                self.shared.load.unknown_spi.fetch_add(1, Ordering::Relaxed);
+                return Admission::Refuse(DropReason::UnknownReceiver);
+            }
+        };
+        if shares.is_within(source, now) {
+            hand_on(inbox, message, from)
+        } else {
+            Admission::Refuse(DropReason::HandshakeLimit)
         }
-        self.hand_on(message, from)
     }
 
     fn greet(&mut self, message: &[u8], from: &Outer, source: IpAddr, now: Instant) -> Admission {
@@ -113,14 +151,14 @@ impl IpsecGate {
         let address = from.peer.ip();
         let is_proven = greeting.cookie.is_some() && self.cookies.is_right(&greeting, address, now);
         if is_proven {
-            if self.greetings.is_within(source, now) {
-                return self.hand_on(message, from);
+            if self.greetings.is_within(source, now) && self.take_proven(address, now) {
+                return hand_on(&self.shared.inboxes.strangers, message, from);
             }
             return Admission::Refuse(DropReason::HandshakeLimit);
         }
         // A wrong cookie, an old one perhaps, is answered with a new one however calm it is: none gets past the gate.
         if greeting.cookie.is_none() && self.is_calm() && self.take_one(now) {
-            return self.hand_on(message, from);
+            return hand_on(&self.shared.inboxes.strangers, message, from);
         }
         let answer = self.cookies.ask(&greeting, address, now);
         // Not more than came in: a spoofed request must not be of use against whom it names.
@@ -133,31 +171,34 @@ impl IpsecGate {
 
     /// Whether the slow half keeps up.
     fn is_calm(&self) -> bool {
-        let inbox = &self.shared.inbox;
+        let inbox = &self.shared.inboxes.strangers;
         let is_filling = inbox.capacity().is_some_and(|capacity| inbox.len() > capacity / 4);
         !is_filling && self.shared.load.half_open.load(Ordering::Relaxed) < HALF_OPEN_LIMIT
     }
 
     /// Takes one of the second's requests without a cookie, if any is left.
     fn take_one(&self, now: Instant) -> bool {
+        self.take(&self.shared.taken.without_cookie, LIMIT_PER_SECOND, now)
+    }
+
+    /// Takes one of the second's requests with a right cookie, if any is left for such a source.
+    fn take_proven(&self, address: IpAddr, now: Instant) -> bool {
+        let taken = &self.shared.taken;
+        let is_peer = self.shared.load.directory.load().has_peer_at(address);
+        let counter = if is_peer { &taken.of_peers } else { &taken.of_strangers };
+        self.take(counter, PROVEN_PER_SECOND, now)
+    }
+
+    fn take(&self, counter: &AtomicU64, limit: u64, now: Instant) -> bool {
         let second = now.saturating_duration_since(self.started).as_secs() << 32;
-        let taken = self.shared.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+        let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
             // Another worker's clock may be ahead: then this one counts in the second that is there.
             if taken < second {
                 return Some(second + 1);
             }
-            (taken & u64::from(u32::MAX) < LIMIT_PER_SECOND).then_some(taken + 1)
+            (taken & u64::from(u32::MAX) < limit).then_some(taken + 1)
         });
         taken.is_ok()
-    }
-
-    fn hand_on(&self, message: &[u8], from: &Outer) -> Admission {
-        match self.shared.inbox.try_send(Input::Datagram { message: message.to_vec(), from: *from }) {
-            Ok(()) => Admission::Taken,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                Admission::Refuse(DropReason::HandshakeLimit)
-            }
-        }
     }
 }
 
@@ -187,6 +228,15 @@ impl Gate for IpsecGate {
     }
 
     fn handle_timeout(&mut self, _now: Instant) {}
+}
+
+fn hand_on(inbox: &Sender<Input>, message: &[u8], from: &Outer) -> Admission {
+    match inbox.try_send(Input::Datagram { message: message.to_vec(), from: *from }) {
+        Ok(()) => Admission::Taken,
+        Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+            Admission::Refuse(DropReason::HandshakeLimit)
+        }
+    }
 }
 
 /// A key of the shares' table, which only who knows the secret can compute.

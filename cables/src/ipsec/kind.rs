@@ -11,7 +11,7 @@ use ring::digest::{Context, SHA256};
 use trieste_packet::LaneId;
 
 use super::esp::{EspCable, EspCableConfig, OVERHEAD_BYTES};
-use super::gate::{GateShared, IpsecGate};
+use super::gate::{GateShared, Inboxes, IpsecGate};
 use super::ike::{EngineConfig, IkeEngine, Input, PeerConfig};
 use super::link;
 use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Site, Tunnel};
@@ -28,8 +28,8 @@ const INTERFACE_NAME: &str = "interface-name";
 pub const PREFERRED_SERVER: &str = "preferred-server";
 /// Key of `backend_config` with the time at which such a gateway started: peers begin anew when it changes.
 const PREFERRED_SERVER_TIMESTAMP: &str = "preferred-server-timestamp";
-/// IKE messages that wait for the slow half. Ours: a second's worth of what the gates let through; whoever is lost asks
-/// again.
+/// IKE messages that wait for the slow half, of peers and of strangers. Ours: a second's worth of what the gates let
+/// through; whoever is lost asks again.
 const INBOX: usize = 1024;
 
 /// What the IPsec driver of one gateway is set to, but for what the engine is.
@@ -47,8 +47,10 @@ pub struct KindSettings {
 pub struct SlowHalf {
     /// IKE.
     pub engine: IkeEngine,
-    /// IKE messages, from the gates.
-    pub datagrams: Receiver<Input>,
+    /// IKE messages for IKE SAs and attempts of ours, from the gates. To be taken before those of strangers.
+    pub messages: Receiver<Input>,
+    /// IKE messages of strangers: those that begin, and those for what is half-open.
+    pub strangers: Receiver<Input>,
     /// What cables there are. Closed when the kind is gone.
     pub orders: Receiver<Input>,
 }
@@ -76,13 +78,15 @@ impl IpsecKind {
         mut rng: Box<dyn CryptoRngCore + Send>,
         now: Instant,
     ) -> (Self, SlowHalf) {
-        let (inbox, datagrams) = bounded(INBOX);
+        let ((peers, messages), (to_strangers, strangers)) = (bounded(INBOX), bounded(INBOX));
         let (sender, orders) = unbounded();
         let mut cookie_secret = [0; 32];
         rng.fill_bytes(&mut cookie_secret);
         let engine = IkeEngine::new(engine, rng, now);
-        let gates = GateShared::new(cookie_secret.into(), inbox, engine.load());
-        (Self { settings, orders: sender, gates, started: now }, SlowHalf { engine, datagrams, orders })
+        let inboxes = Inboxes { peers, strangers: to_strangers };
+        let gates = GateShared::new(cookie_secret.into(), inboxes, engine.load());
+        let slow = SlowHalf { engine, messages, strangers, orders };
+        (Self { settings, orders: sender, gates, started: now }, slow)
     }
 
     /// Tells the slow half. One that has ended needs no telling.

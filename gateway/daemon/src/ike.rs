@@ -1,7 +1,8 @@
 //! The slow half that all IPsec cables share, on a thread of its own: key agreement must not hold up packets.
 //!
 //! ```text
-//!   gates ── IKE messages ─▶┐                       ┌─▶ datagrams, through a worker
+//!   gates ── of peers ─────▶┐
+//!         ── of strangers ─▶│                       ┌─▶ datagrams, through a worker
 //!   kind ── cables ────────▶│ turn: engine, timers ─┼─▶ "look at your lane", to its worker
 //!   admin ── secrets? ─────▶┘                       └─▶ view: reports, failures, events in the log
 //! ```
@@ -169,7 +170,8 @@ impl Ike {
                     Ok(input) => first = Some(input),
                     Err(_) => return Ok(()),
                 },
-                recv(self.slow.datagrams) -> input => first = input.ok(),
+                recv(self.slow.messages) -> input => first = input.ok(),
+                recv(self.slow.strangers) -> input => first = input.ok(),
                 recv(self.asks) -> ask => {
                     if let Ok(follower) = ask {
                         let _ = follower.try_send(self.slow.engine.secrets());
@@ -196,8 +198,10 @@ impl Ike {
             let Ok(input) = self.slow.orders.try_recv() else { break };
             is_news |= self.take(input, now);
         }
+        // A stranger's message, which may cost a key agreement, only while no peer's waits.
         for _ in 0..INPUT_BUDGET {
-            let Ok(input) = self.slow.datagrams.try_recv() else { break };
+            let next = self.slow.messages.try_recv().or_else(|_| self.slow.strangers.try_recv());
+            let Ok(input) = next else { break };
             self.take(input, now);
         }
         if self.slow.engine.poll_timeout().is_some_and(|due| due <= now) {

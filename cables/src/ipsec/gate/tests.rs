@@ -10,14 +10,24 @@ use proptest::prelude::*;
 use trieste_packet::{LaneId, Outer};
 
 mod flood;
+mod site;
 
 use super::*;
+use crate::ipsec::ike::Directory;
 use crate::ipsec::wire::{self, Header, KeyExchange, Notify, NotifyKind, Payload};
 
 const HONEST: &str = "192.0.2.7:4500";
+/// Where a peer is.
+const PEER: &str = "192.0.2.9";
+
+/// Our SPI of an IKE SA, as the gate sees it.
+const ESTABLISHED: u64 = 77;
+/// Our SPI of what [`HONEST`] has begun.
+const HALF_OPEN: u64 = 78;
 
 struct Setting {
     gate: IpsecGate,
+    peers: Receiver<Input>,
     inbox: Receiver<Input>,
     load: Arc<EngineLoad>,
     now: Instant,
@@ -25,10 +35,16 @@ struct Setting {
 
 impl Setting {
     fn new() -> Self {
-        let (sender, inbox) = bounded(1024);
+        let ((strangers, inbox), (to_peers, peers)) = (bounded(1024), bounded(1024));
         let (load, now) = (Arc::new(EngineLoad::default()), Instant::now());
-        let shared = GateShared::new([7; 32].into(), sender, Arc::clone(&load));
-        Self { gate: IpsecGate::new(shared, now), inbox, load, now }
+        load.directory.store(Arc::new(Directory::new(
+            vec![ESTABLISHED],
+            vec![(HALF_OPEN, outer(HONEST).peer.ip())],
+            vec![PEER.parse().unwrap()],
+        )));
+        let inboxes = Inboxes { peers: to_peers, strangers };
+        let shared = GateShared::new([7; 32].into(), inboxes, Arc::clone(&load));
+        Self { gate: IpsecGate::new(shared, now), peers, inbox, load, now }
     }
 
     fn admit(&mut self, datagram: &[u8], from: &str) -> Admission {
@@ -71,6 +87,18 @@ fn request(spi_i: u64, cookie: Option<&[u8]>) -> Vec<u8> {
     [&MARKER, wire::emit(&header, &payloads).as_slice()].concat()
 }
 
+/// A request for the IKE SA of this SPI of ours.
+fn message(exchange: Exchange, spi_r: u64) -> Vec<u8> {
+    let header = Header::parse(&request(1, None)[4..]).unwrap().0;
+    let header = Header { exchange, spi_r, message_id: 1, ..header };
+    [&MARKER, wire::emit(&header, &[]).as_slice()].concat()
+}
+
+/// Of somebody else each time.
+fn many(from: u32) -> Outer {
+    Outer { peer: SocketAddr::from((Ipv4Addr::from(from), 4500)), ..Outer::NONE }
+}
+
 fn cookie(answer: &[u8], spi_i: u64) -> Vec<u8> {
     let message = wire::parse(&answer[4..]).unwrap();
     assert_eq!((message.header.spi_i, message.header.spi_r, message.header.message_id), (spi_i, 0, 0));
@@ -109,9 +137,7 @@ fn a_busy_slow_half_makes_the_gate_ask_for_cookies() {
     let cookie = setting.asked(1, HONEST);
     assert_eq!(setting.admit(&request(1, Some(&cookie)), HONEST), Admission::Taken);
     setting.load.half_open.store(0, Ordering::Relaxed);
-    let other = Header { message_id: 1, ..Header::parse(&request(1, None)[4..]).unwrap().0 };
-    let other = Header { exchange: Exchange::IkeAuth, spi_r: 5, ..other };
-    let other = [&MARKER, wire::emit(&other, &[]).as_slice()].concat();
+    let other = message(Exchange::IkeAuth, HALF_OPEN);
     for _ in 0..300 {
         assert_eq!(setting.admit(&other, HONEST), Admission::Taken);
     }
@@ -218,21 +244,69 @@ fn what_cannot_be_answered_is_refused() {
 #[test]
 fn a_full_inbox_refuses_and_forgets() {
     let mut setting = Setting::new();
-    let header =
-        Header { exchange: Exchange::Informational, ..Header::parse(&request(1, None)[4..]).unwrap().0 };
-    let datagram = [&MARKER, wire::emit(&header, &[]).as_slice()].concat();
+    let datagram = message(Exchange::Informational, ESTABLISHED);
     let mut taken = 0;
     for number in 0..2000u32 {
-        let from = SocketAddr::from((Ipv4Addr::from(0x0a00_0000 + number), 4500));
-        let admission = setting.gate.admit(&datagram, &Outer { peer: from, ..Outer::NONE }, setting.now);
+        let admission = setting.gate.admit(&datagram, &many(0x0a00_0000 + number), setting.now);
         taken += u32::from(admission == Admission::Taken);
     }
-    assert_eq!((taken, setting.inbox.len()), (1024, 1024));
+    assert_eq!((taken, setting.peers.len(), setting.inbox.len()), (1024, 1024, 0));
     let mut setting = Setting::new();
     for _ in 0..MESSAGES_PER_SECOND {
         assert_eq!(setting.admit(&datagram, HONEST), Admission::Taken);
     }
     assert_eq!(setting.admit(&datagram, HONEST), Admission::Refuse(DropReason::HandshakeLimit));
+}
+
+#[test]
+fn what_strangers_send_takes_nothing_from_peers() {
+    let mut setting = Setting::new();
+    // For SPIs that nobody has, and for what another one has begun.
+    for number in 0..200_000u32 {
+        let spi = if number % 2 == 0 { u64::from(number) + 1000 } else { HALF_OPEN };
+        let datagram = message(Exchange::IkeAuth, spi);
+        let admission = setting.gate.admit(&datagram, &many(number), setting.now);
+        assert_eq!(admission, Admission::Refuse(DropReason::UnknownReceiver));
+        // In the name of whom it would harm most.
+        let forged = message(Exchange::Informational, spi + 1000);
+        let admission = setting.gate.admit(&forged, &outer(HONEST), setting.now);
+        assert_eq!(admission, Admission::Refuse(DropReason::UnknownReceiver));
+    }
+    assert!(setting.inbox.is_empty() && setting.peers.is_empty());
+    assert_eq!(setting.load.unknown_spi.load(Ordering::Relaxed), 400_000);
+    // What one has begun itself is bounded by its own share, and is not among peers' messages.
+    let begun = message(Exchange::IkeAuth, HALF_OPEN);
+    let passed: u32 = (0..1000).map(|_| u32::from(setting.admit(&begun, HONEST) == Admission::Taken)).sum();
+    assert_eq!(passed, MESSAGES_PER_SECOND);
+    assert!(setting.peers.is_empty());
+    let peers = message(Exchange::CreateChildSa, ESTABLISHED);
+    assert_eq!(setting.admit(&peers, HONEST), Admission::Taken, "another share");
+    assert_eq!(setting.peers.len(), 1);
+}
+
+#[test]
+fn requests_with_right_cookies_are_few_in_a_second_and_peers_have_their_own() {
+    let mut setting = Setting::new();
+    setting.use_up_the_second();
+    let mut passed = 0;
+    for number in 0..4000u32 {
+        // Of as many sites as there are requests: no source is above its share.
+        let from = format!("[2001:db8:{number:x}::1]:4500");
+        let cookie = setting.asked(u64::from(number) + 1, &from);
+        let admission = setting.admit(&request(u64::from(number) + 1, Some(&cookie)), &from);
+        passed += u64::from(admission == Admission::Taken);
+    }
+    assert_eq!(passed, PROVEN_PER_SECOND);
+    let peer = format!("{PEER}:4500");
+    let cookie = setting.asked(1, &peer);
+    assert_eq!(setting.admit(&request(1, Some(&cookie)), &peer), Admission::Taken);
+    let stranger = setting.asked(1, HONEST);
+    assert_eq!(
+        setting.admit(&request(1, Some(&stranger)), HONEST),
+        Admission::Refuse(DropReason::HandshakeLimit)
+    );
+    setting.now += Duration::from_secs(1);
+    assert_eq!(setting.admit(&request(1, Some(&stranger)), HONEST), Admission::Taken);
 }
 
 proptest! {

@@ -131,7 +131,7 @@ impl IkeEngine {
         }
     }
 
-    /// Has the workers of lanes woken that have orders.
+    /// Has the workers of lanes woken that have orders, and the gates see what there is.
     fn poke(&mut self) {
         let lanes: Vec<LaneId> = self
             .peers
@@ -141,6 +141,7 @@ impl IkeEngine {
         lanes.into_iter().for_each(|lane| self.tell(IkeEvent::Poke(lane)));
         let half_open = u64::try_from(self.half_open.len()).unwrap_or(u64::MAX);
         self.load.half_open.store(half_open, Ordering::Relaxed);
+        self.publish_directory();
     }
 
     pub(super) fn nonce(&mut self) -> Vec<u8> {

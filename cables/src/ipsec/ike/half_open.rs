@@ -58,6 +58,11 @@ impl HalfOpenTable {
         self.by_spi.get(&spi)
     }
 
+    /// Their SPIs in order, and whose they are.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (u64, IpAddr)> {
+        self.by_spi.iter().map(|(spi, half)| (*spi, network(half.from.peer.ip())))
+    }
+
     /// The one that this very request made.
     //= https://www.rfc-editor.org/rfc/rfc7296#section-2.1
     //# a responder MUST remember each response until it receives a

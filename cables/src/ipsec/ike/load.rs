@@ -2,6 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
+
+use super::Directory;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
         /// Counters that the engine writes and anybody reads.
@@ -9,6 +13,8 @@ macro_rules! counters {
         pub struct EngineLoad {
             /// Half-open IKE SAs: answered IKE_SA_INITs whose IKE_AUTH has not come. A level, all others are counts.
             pub half_open: AtomicU64,
+            /// Whose SPIs and addresses there are.
+            pub directory: ArcSwap<Directory>,
             $($(#[$doc])* pub $name: AtomicU64,)+
         }
 
@@ -25,7 +31,8 @@ macro_rules! counters {
 counters! {
     /// IKE_SA_INIT requests that the gates answered with a cookie instead.
     cookies_sent,
-    /// IKE messages that the gates turned away: malformed, above their source's share, or more than wait for the engine.
+    /// IKE messages that the gates turned away: malformed, for no SPI of ours, above their source's share or what is taken
+    /// of all in a second, or more than wait for the engine.
     gate_refused,
     /// IKE_SA_INIT requests looked at, repetitions included.
     init_requests,
@@ -39,7 +46,7 @@ counters! {
     repeated_responses,
     /// Messages that are no IKEv2: too short, wrong lengths, another major version.
     malformed,
-    /// Messages for an IKE SA that does not exist.
+    /// Messages for an IKE SA that does not exist, most of them seen by the gates.
     unknown_spi,
     /// Messages that did not verify.
     bad_integrity,
@@ -49,6 +56,8 @@ counters! {
     invalid_syntax,
     /// IKE_SA_INIT requests turned away because too many are half-open.
     half_open_refused,
+    /// IKE_SA_INIT requests of strangers whose MODP group was refused because the engine is busy.
+    modp_refused,
     /// Half-open IKE SAs pushed out by those whose sender proved its address.
     half_open_evicted,
     /// IKE_AUTH requests or answers whose PSK or identity was wrong.

@@ -7,6 +7,7 @@ mod child;
 mod children;
 mod config;
 mod create_child;
+mod directory;
 mod engine;
 mod establish;
 mod event;
@@ -34,6 +35,7 @@ mod spis;
 mod work;
 
 pub use config::{EngineConfig, Lifetime};
+pub use directory::{Directory, Receiver};
 pub use engine::IkeEngine;
 pub use event::IkeEvent;
 pub use input::{Input, PeerConfig};

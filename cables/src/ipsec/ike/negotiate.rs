@@ -38,9 +38,10 @@ pub(super) fn ike_offer(config: &EngineConfig, spi: Option<u64>) -> Vec<Proposal
 }
 
 /// What we choose of the peer's proposals for an IKE SA, with the number of the proposal. Algorithms are ours in our order;
-/// the group is the one that the peer already has a public value of, if we take it.
+/// the group is the one that the peer already has a public value of, if it is among `groups`.
 pub(super) fn choose_ike<'a>(
     config: &EngineConfig,
+    groups: &[Group],
     proposals: &'a [Proposal],
     group: u16,
 ) -> Result<(&'a Proposal, IkeSuite), Refusal> {
@@ -52,9 +53,9 @@ pub(super) fn choose_ike<'a>(
         for proposal in candidates.clone() {
             let has = |transform: Transform| proposal.transforms.contains(&transform);
             let prf = config.prfs.iter().copied().find(|prf| has(prf.transform()));
-            let best = config.groups.iter().copied().find(|group| has(group.transform()));
+            let best = groups.iter().copied().find(|group| has(group.transform()));
             let (Some(prf), Some(best), true) = (prf, best, has(aead.transform())) else { continue };
-            let sent = config.groups.iter().copied().find(|ours| ours.number() == group);
+            let sent = groups.iter().copied().find(|ours| ours.number() == group);
             return match sent.filter(|sent| has(sent.transform())) {
                 Some(group) => Ok((proposal, IkeSuite { aead: *aead, prf, group })),
                 None => Err(Refusal::WrongGroup(best)),
@@ -216,12 +217,12 @@ mod tests {
         let mut theirs = config();
         theirs.ike_aeads = vec![IkeAead::ChaCha20Poly1305, IkeAead::Aes128Gcm16];
         theirs.prfs = vec![Prf::HmacSha512];
-        let (_, suite) = choose_ike(&theirs, &offer, Group::Ecp256.number()).unwrap();
+        let (_, suite) = choose_ike(&theirs, &theirs.groups, &offer, Group::Ecp256.number()).unwrap();
         assert_eq!(suite.to_string(), "chacha20poly1305-prfsha512-ecp256");
         theirs.groups = vec![Group::Ecp384];
-        assert_eq!(choose_ike(&theirs, &offer, 31), Err(Refusal::WrongGroup(Group::Ecp384)));
+        assert_eq!(choose_ike(&theirs, &theirs.groups, &offer, 31), Err(Refusal::WrongGroup(Group::Ecp384)));
         theirs.prfs.clear();
-        assert_eq!(choose_ike(&theirs, &offer, 20), Err(Refusal::NoProposal));
+        assert_eq!(choose_ike(&theirs, &theirs.groups, &offer, 20), Err(Refusal::NoProposal));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A peer as the engine knows it: what there is to be with it, and what there is.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::Receiver;
@@ -141,6 +141,13 @@ impl Peer {
         let known = self.path.map(|path| path.outer);
         let local = known.and_then(|outer| outer.local);
         self.config.address.map(|peer| Outer { peer, local, tos: 0 })
+    }
+
+    /// The addresses that it may send from: where it is reached, its own, and where it was last.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let chosen = self.config.address.map(|address| address.ip());
+        let path = self.path.map(|path| path.outer.peer.ip());
+        [chosen, Some(self.config.remote.private_ip), path].into_iter().flatten()
     }
 
     /// Our address as the peer sees it if nothing is in between.

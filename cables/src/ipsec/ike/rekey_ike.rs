@@ -211,8 +211,9 @@ impl IkeEngine {
         else {
             return Err(syntax());
         };
-        let (proposal, suite) = negotiate::choose_ike(&self.config, proposals, theirs.group)
-            .map_err(negotiate::Refusal::answer)?;
+        let (proposal, suite) =
+            negotiate::choose_ike(&self.config, &self.config.groups, proposals, theirs.group)
+                .map_err(negotiate::Refusal::answer)?;
         let peer_spi = proposal.ike_spi().filter(|spi| *spi != 0).ok_or_else(syntax)?;
         let (spi, nr) = (self.new_spi(), self.nonce());
         let agreement = KeyAgreement::generate(suite.group, &mut *self.rng);

@@ -10,11 +10,13 @@ use super::init::{VENDOR_ID, ke};
 use super::natdetection::{self, Spis};
 use super::payloads::Payloads;
 use super::{EngineLoad, negotiate};
-use crate::ipsec::crypto::{KeyAgreement, Reassembly};
+use crate::ipsec::crypto::{Group, KeyAgreement, Reassembly};
 use crate::ipsec::wire::{Exchange, Header, NotifyKind, Payload, emit, parse};
 
 /// Most bytes of an IKE_SA_INIT request that are kept. Ours; libreswan 4 sends 868.
 const MAX_REQUEST_BYTES: usize = 3072;
+/// Half-open IKE SAs from which on there is much to do. Ours: a second's worth of what is taken without a cookie.
+const CROWD: usize = 50;
 
 impl IkeEngine {
     /// Takes an IKE_SA_INIT request.
@@ -80,8 +82,14 @@ impl IkeEngine {
         else {
             return Err(syntax());
         };
-        let (proposal, suite) = negotiate::choose_ike(&self.config, proposals, theirs.group)
-            .map_err(negotiate::Refusal::answer)?;
+        let groups = self.groups_for(payloads, from);
+        let (proposal, suite) = negotiate::choose_ike(&self.config, &groups, proposals, theirs.group)
+            .map_err(|refusal| {
+                if theirs.group == Group::Modp2048.number() && groups.len() < self.config.groups.len() {
+                    EngineLoad::count(&self.load.modp_refused);
+                }
+                refusal.answer()
+            })?;
         if theirs.data.len() != suite.group.public_bytes() {
             return Err(syntax());
         }
@@ -124,6 +132,21 @@ impl IkeEngine {
             reassembly: Reassembly::default(),
             answered: Vec::new(),
         })
+    }
+
+    /// Returns the groups that are taken of `from`. While there is much to do a stranger is taken at no MODP group, which
+    /// costs many times as much as a curve: INVALID_KE_PAYLOAD names it a curve (RFC 7296 section 1.2). A cookie shows
+    /// that there is much to do, since only then one is asked for.
+    fn groups_for(&self, payloads: Payloads<'_>, from: Outer) -> Vec<Group> {
+        let is_busy = payloads.notify(NotifyKind::Cookie).is_some() || self.half_open.len() >= CROWD;
+        let is_cheap = |group: &Group| *group != Group::Modp2048;
+        let groups = self.config.groups.iter().copied();
+        let is_peer = || {
+            let address = from.peer.ip().to_canonical();
+            let mut addresses = self.peers.values().flat_map(super::peer::Peer::addresses);
+            addresses.any(|other| other.to_canonical() == address)
+        };
+        if is_busy && !is_peer() { groups.filter(is_cheap).collect() } else { groups.collect() }
     }
 
     /// Our address as `from` should see it, and whether it is to believe in a NAT: who it is cannot be known yet, but by

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
-use trieste_cables::ipsec::gate::{GateShared, IpsecGate};
+use trieste_cables::ipsec::gate::{GateShared, Inboxes, IpsecGate};
 use trieste_cables::ipsec::ike::{EngineConfig, IkeEngine, IkeEvent, Input, PeerConfig, PeerReport};
 use trieste_cables::ipsec::link::link;
 use trieste_cables::ipsec::{ChildSa, EspCable, EspCableConfig, LaneLink, LaneOrder, LanePort, Spi};
@@ -33,9 +33,10 @@ pub(crate) struct Recipe {
 /// Room of an inbox; from a quarter of it on a gate is wary.
 const INBOX: usize = 64;
 
-/// A worker's gate, and the inbox that it fills.
+/// A worker's gate, and the inboxes that it fills.
 struct Door {
     gate: IpsecGate,
+    peers: Receiver<Input>,
     inbox: Receiver<Input>,
     others: Sender<Input>,
 }
@@ -91,9 +92,10 @@ impl Gateway {
     /// Begins without any memory.
     pub(crate) fn start(&mut self, random: &mut Random, now: Instant) {
         let engine = IkeEngine::new(self.recipe.config.clone(), Box::new(random.stream()), now);
-        let (others, inbox) = bounded(INBOX);
-        let shared = GateShared::new([7; 32].into(), others.clone(), engine.load());
-        self.door = Some(Door { gate: IpsecGate::new(shared, now), inbox, others });
+        let ((others, inbox), (to_peers, peers)) = (bounded(INBOX), bounded(INBOX));
+        let inboxes = Inboxes { peers: to_peers, strangers: others.clone() };
+        let shared = GateShared::new([7; 32].into(), inboxes, engine.load());
+        self.door = Some(Door { gate: IpsecGate::new(shared, now), peers, inbox, others });
         self.engine = Some(engine);
     }
 
@@ -116,10 +118,13 @@ impl Gateway {
         }
     }
 
-    /// The engine takes what is in its inbox.
+    /// The engine takes what is in its inboxes.
     pub(crate) fn read_inbox(&mut self, now: Instant) {
         if let (Some(door), Some(engine)) = (&self.door, &mut self.engine) {
-            door.inbox.try_iter().for_each(|input| engine.handle_input(input, now));
+            door.peers
+                .try_iter()
+                .chain(door.inbox.try_iter())
+                .for_each(|input| engine.handle_input(input, now));
         }
     }
 

@@ -12,7 +12,7 @@ use crate::ipsec::{LanePort, TRIESTE, link};
 const PER_SECOND: u32 = 100_000;
 const VICTIM: &str = "192.0.2.1:4500";
 /// A request that costs the most: it is well-formed, and an answer to it takes a key agreement.
-const SUITE: IkeSuite =
+pub(super) const SUITE: IkeSuite =
     IkeSuite { aead: IkeAead::Aes128Gcm16, prf: Prf::HmacSha256, group: Group::Curve25519 };
 
 /// A gateway of which only the slow half is there, with one peer.
@@ -22,7 +22,7 @@ struct Gateway {
     ups: usize,
 }
 
-fn site(address: &str, subnet: &str) -> Site {
+pub(super) fn site(address: &str, subnet: &str) -> Site {
     let address: SocketAddr = address.parse().unwrap();
     Site {
         cable_name: format!("cable-{}", address.ip()),
