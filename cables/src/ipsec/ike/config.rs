@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
+use super::Allowance;
 use crate::ipsec::EspSuite;
 use crate::ipsec::crypto::{Group, IkeAead, Prf};
 
@@ -66,6 +67,10 @@ pub struct EngineConfig {
     pub linger: Duration,
     /// Largest IKE datagram in bytes, marker included; longer messages go in fragments (RFC 7383).
     pub fragment_bytes: usize,
+    /// How often a peer may ask for an IKE SA in the place of another; sooner it is answered TEMPORARY_FAILURE.
+    pub ike_requests: Allowance,
+    /// The same for child SAs, new ones and those in the place of others, of one IKE SA that there is to be.
+    pub child_requests: Allowance,
     /// Half-open IKE SAs: all, and those of one source address.
     pub half_open: (usize, usize),
     /// How long an IKE SA may stay half-open.
@@ -99,6 +104,10 @@ impl Default for EngineConfig {
             nat_keepalive: Duration::from_secs(20),
             linger: Duration::from_secs(8),
             fragment_bytes: 1232,
+            // Who renews in the ordinary way asks a few times in an hour, some more if both ends ask at the same time.
+            ike_requests: Allowance { burst: 8, interval: Duration::from_secs(10) },
+            // Each pair of subnets has one, all of which may be due at once.
+            child_requests: Allowance { burst: 128, interval: Duration::from_millis(500) },
             half_open: (1000, 64),
             half_open_time: Duration::from_secs(30),
         }

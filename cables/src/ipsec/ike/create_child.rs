@@ -287,6 +287,10 @@ impl IkeEngine {
             Ok(old) => old,
             Err(answer) => return vec![answer],
         };
+        if !self.may_ask_for_child(sa, now) {
+            EngineLoad::count(&self.load.rekeys_refused);
+            return vec![refusal(NotifyKind::TemporaryFailure, Vec::new())];
+        }
         match self.answer_child(sa, payloads, None) {
             Ok((answer, new)) => {
                 let spi = new.inbound;
@@ -299,6 +303,14 @@ impl IkeEngine {
             }
             Err((kind, data)) => vec![refusal(kind, data)],
         }
+    }
+
+    /// Whether the peer may have another child SA already.
+    fn may_ask_for_child(&mut self, sa: &IkeSa, now: Instant) -> bool {
+        let allowance = self.config.child_requests;
+        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
+        let planned = peer.and_then(|peer| peer.planned.get_mut(sa.plan));
+        planned.is_some_and(|planned| planned.child_requests.take(allowance, now))
     }
 
     /// Which of our child SAs a request is to put another in the place of.
@@ -368,6 +380,10 @@ impl IkeEngine {
         let proposed = Selectors { local: ts_r.clone(), remote: ts_i.clone() };
         let selectors = self.acceptable(sa, &proposed).ok_or((NotifyKind::TsUnacceptable, Vec::new()))?;
         let full = || (NotifyKind::NoAdditionalSas, Vec::new());
+        // Before the key agreement, which is what costs.
+        if !Self::has_room(sa) {
+            return Err(full());
+        }
         let own = self.nonce();
         let nonces = match (first, payloads.nonce()) {
             (Some(nonces), _) => nonces,
@@ -382,8 +398,7 @@ impl IkeEngine {
         let keys = sa.keys.child_keys(agreed.suite, shared.as_ref().map(|shared| shared.as_slice()), nonces);
         let serves = self.serves(sa, &selectors);
         let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane)).ok_or_else(full)?;
-        let has_room = sa.children.len() < MAX_CHILDREN;
-        let inbound = if has_room { peer.spis.take() } else { None }.ok_or_else(full)?;
+        let inbound = peer.spis.take().ok_or_else(full)?;
         let mut answer = vec![Payload::Sa(vec![agreed.proposal(proposal.number, inbound)])];
         if first.is_none() {
             answer.push(Payload::Nonce(nonces.1.to_vec()));

@@ -52,6 +52,8 @@ counters! {
     bad_integrity,
     /// Messages whose number is outside of the window.
     out_of_window,
+    /// Requests for new keys turned away because the peer has asked for many just before.
+    rekeys_refused,
     /// Messages that verified and were wrong inside.
     invalid_syntax,
     /// IKE_SA_INIT requests turned away because too many are half-open.

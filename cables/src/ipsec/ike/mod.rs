@@ -1,6 +1,7 @@
 //! The slow half of the IPsec cable: IKEv2 (RFC 7296), sans-IO, one object for all peers.
 
 mod admit;
+mod allowance;
 mod auth;
 mod cables;
 mod child;
@@ -34,6 +35,7 @@ mod show;
 mod spis;
 mod work;
 
+pub use allowance::Allowance;
 pub use config::{EngineConfig, Lifetime};
 pub use directory::{Directory, Receiver};
 pub use engine::IkeEngine;

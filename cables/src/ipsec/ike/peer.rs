@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::Receiver;
 use trieste_packet::{LaneId, Outer};
 
+use super::allowance::Remaining;
 use super::policy::{self, Mode, Plan};
 use super::retransmit::Backoff;
 use super::spis::SpiPool;
@@ -37,6 +38,9 @@ pub(super) struct Planned {
     /// Whether a new one is wanted although there is one: the peer has moved.
     pub(super) is_replaced: bool,
     pub(super) backoff: Backoff,
+    /// IKE SAs and child SAs that the peer may ask for.
+    pub(super) ike_requests: Remaining,
+    pub(super) child_requests: Remaining,
 }
 
 /// A remote gateway.
@@ -81,6 +85,8 @@ impl Peer {
                 attempt: None,
                 is_replaced: false,
                 backoff: Backoff::new(begin),
+                ike_requests: Remaining::new(settings.ike_requests, now),
+                child_requests: Remaining::new(settings.child_requests, now),
             })
             .collect();
         Self {

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use super::EngineLoad;
 use super::auth::refusal;
 use super::child;
 use super::create_child::Refused;
@@ -16,6 +17,8 @@ use crate::ipsec::wire::{Exchange, NotifyKind, Payload};
 
 /// How often another group is tried.
 const MAX_TRIES: u8 = 3;
+/// Most IKE SAs of a plan that others have replaced and their peer has not deleted.
+const MAX_REPLACED: usize = 8;
 
 /// What is to become an IKE SA, when the peer agrees.
 #[derive(Debug)]
@@ -173,6 +176,10 @@ impl IkeEngine {
         if is_busy || !sa.is_established() || self.has_rival(sa) {
             return vec![refusal(NotifyKind::TemporaryFailure, Vec::new())];
         }
+        if !self.may_ask_for_ike(sa, now) {
+            EngineLoad::count(&self.load.rekeys_refused);
+            return vec![refusal(NotifyKind::TemporaryFailure, Vec::new())];
+        }
         match self.answer_ike(sa, payloads, now) {
             Ok((answer, mut new)) => {
                 match sa.pending.as_mut().map(|pending| &mut pending.operation) {
@@ -184,6 +191,7 @@ impl IkeEngine {
                     }
                     _ => {
                         self.succeed(sa, &mut new, now);
+                        self.drop_oldest_replaced(sa, now);
                         sa.state = State::Replaced(now + self.config.give_up);
                     }
                 }
@@ -191,6 +199,37 @@ impl IkeEngine {
                 answer
             }
             Err((kind, data)) => vec![refusal(kind, data)],
+        }
+    }
+
+    /// Whether the peer may have another IKE SA already. One that asks without end gets no key agreement for it.
+    fn may_ask_for_ike(&mut self, sa: &IkeSa, now: Instant) -> bool {
+        let allowance = self.config.ike_requests;
+        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
+        let planned = peer.and_then(|peer| peer.planned.get_mut(sa.plan));
+        planned.is_some_and(|planned| planned.ike_requests.take(allowance, now))
+    }
+
+    /// Makes room for one more IKE SA that is replaced, of a peer that does not delete them. Should it delete the oldest
+    /// after all, it gets no answer, and does without one.
+    fn drop_oldest_replaced(&mut self, sa: &IkeSa, now: Instant) {
+        let replaced = self.sas.values().filter(|other| (other.lane, other.plan) == (sa.lane, sa.plan));
+        let mut replaced: Vec<(Instant, u64)> = replaced
+            .filter_map(|other| match other.state {
+                State::Replaced(until) => Some((until, other.spi)),
+                State::Authenticating
+                | State::Established
+                | State::Waiting
+                | State::Doomed
+                | State::Closed(_) => None,
+            })
+            .collect();
+        replaced.sort_unstable();
+        let surplus = (replaced.len() + 1).saturating_sub(MAX_REPLACED);
+        for (_, spi) in replaced.into_iter().take(surplus) {
+            if let Some(mut other) = self.sas.remove(&spi) {
+                self.drop_sa(&mut other, true, "replaced", now);
+            }
         }
     }
 
@@ -279,3 +318,6 @@ impl IkeEngine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
