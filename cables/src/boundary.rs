@@ -216,6 +216,8 @@ pub struct Site {
     pub cable_name: String,
     /// The gateway's own address, which need not be where it is reached.
     pub private_ip: IpAddr,
+    /// The address at which others see it, if it says so.
+    pub public_ip: Option<IpAddr>,
     /// The subnets behind it, in published order.
     pub subnets: Vec<IpNet>,
     /// What its cable driver says of itself.
@@ -228,6 +230,7 @@ impl From<BTreeMap<String, String>> for Site {
         Self {
             cable_name: String::new(),
             private_ip: Ipv4Addr::UNSPECIFIED.into(),
+            public_ip: None,
             subnets: Vec::new(),
             backend_config,
         }

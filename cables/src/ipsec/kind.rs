@@ -9,12 +9,15 @@ use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
 use rand_core::CryptoRngCore;
 use ring::digest::{Context, SHA256};
 use trieste_packet::LaneId;
+use zeroize::Zeroizing;
 
 use super::esp::{EspCable, EspCableConfig, OVERHEAD_BYTES};
 use super::gate::{GateShared, Inboxes, IpsecGate};
 use super::ike::{EngineConfig, IkeEngine, Input, PeerConfig};
 use super::link;
+use super::pair_key::{IPSEC_PUBLIC_KEY, OwnKey};
 use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Site, Tunnel};
+use crate::keys::Secret;
 
 /// The kind's name: that of upstream's driver, as Endpoints carry it.
 pub const NAME: &str = "libreswan";
@@ -33,7 +36,7 @@ const PREFERRED_SERVER_TIMESTAMP: &str = "preferred-server-timestamp";
 const INBOX: usize = 1024;
 
 /// What the IPsec driver of one gateway is set to, but for what the engine is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KindSettings {
     /// The TUN device's name.
     pub interface: String,
@@ -41,6 +44,14 @@ pub struct KindSettings {
     pub forces_encapsulation: bool,
     /// Where peers are to begin: since when, in Unix seconds.
     pub preferred_server: Option<i64>,
+    /// The gateway's own key, by which other Trieste gateways know it.
+    pub private_key: Secret,
+}
+
+impl fmt::Debug for KindSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KindSettings").field("interface", &self.interface).finish_non_exhaustive()
+    }
 }
 
 /// The slow half that all cables share, to be driven by a thread of its own.
@@ -58,6 +69,8 @@ pub struct SlowHalf {
 /// The IPsec driver of one gateway.
 pub struct IpsecKind {
     settings: KindSettings,
+    own_key: OwnKey,
+    psk: Zeroizing<Vec<u8>>,
     orders: Sender<Input>,
     gates: GateShared,
     started: Instant,
@@ -82,11 +95,12 @@ impl IpsecKind {
         let (sender, orders) = unbounded();
         let mut cookie_secret = [0; 32];
         rng.fill_bytes(&mut cookie_secret);
+        let (own_key, psk) = (OwnKey::new(&settings.private_key), engine.psk.clone());
         let engine = IkeEngine::new(engine, rng, now);
         let inboxes = Inboxes { peers, strangers: to_strangers };
         let gates = GateShared::new(cookie_secret.into(), inboxes, engine.load());
         let slow = SlowHalf { engine, messages, strangers, orders };
-        (Self { settings, orders: sender, gates, started: now }, slow)
+        (Self { settings, own_key, psk, orders: sender, gates, started: now }, slow)
     }
 
     /// Tells the slow half. One that has ended needs no telling.
@@ -106,6 +120,7 @@ impl CableKind for IpsecKind {
             (TRIESTE, TRIESTE_VERSION.to_owned()),
             (INTERFACE_NAME, self.settings.interface.clone()),
             (PREFERRED_SERVER, is_preferred.to_string()),
+            (IPSEC_PUBLIC_KEY, self.own_key.emit()),
         ]
         .map(|(key, value)| (key.to_owned(), value))
         .into();
@@ -121,7 +136,8 @@ impl CableKind for IpsecKind {
         for subnet in &remote.subnets {
             text.push_str(&format!(" {subnet}"));
         }
-        for key in [TRIESTE, PREFERRED_SERVER, PREFERRED_SERVER_TIMESTAMP] {
+        self.own_key.agree(&self.psk, remote)?;
+        for key in [TRIESTE, PREFERRED_SERVER, PREFERRED_SERVER_TIMESTAMP, IPSEC_PUBLIC_KEY] {
             text.push_str(&format!(" {:?}", remote.backend_config.get(key)));
         }
         let mut context = Context::new(&SHA256);
@@ -140,6 +156,7 @@ impl CableKind for IpsecKind {
             remote: config.remote.clone(),
             address: config.peer,
             uses_nat: config.uses_nat || self.settings.forces_encapsulation,
+            pair_key: self.own_key.agree(&self.psk, &config.remote)?,
         };
         self.tell(Input::Connect(Box::new(peer), link, news));
         let lane = EspCableConfig { lane: config.lane, cable: config.cable, port };

@@ -16,6 +16,7 @@ pub mod gate;
 pub mod ike;
 mod kind;
 pub mod link;
+mod pair_key;
 pub mod selector;
 pub mod spi;
 pub mod suite;
@@ -26,6 +27,7 @@ pub use kind::{IpsecKind, KindSettings, NAME, PREFERRED_SERVER, SlowHalf, TRIEST
 pub use link::{
     ChildMeter, ChildSa, EspKeys, EspPath, LaneLink, LaneNews, LaneOrder, LanePort, Limits, Outbound,
 };
+pub use pair_key::{IPSEC_PUBLIC_KEY, PairKey};
 pub use selector::{Selector, Selectors};
 pub use spi::Spi;
 pub use suite::EspSuite;

@@ -429,7 +429,8 @@ fn a_sibling_with_the_private_address_of_a_remote_gateway_does_not_take_its_plac
     // Seen from 10.0.0.1 both are 10.0.0.2: the sibling next to it, and the remote one behind NAT.
     let everything = ["0.0.0.0/0", "::/0"];
     let local = site("a1", "10.0.0.1", &["10.1.0.0/16"], TRIESTE);
-    let remote = site("b1", "10.0.0.2", &["10.2.0.0/16"], TRIESTE);
+    let mut remote = site("b1", "10.0.0.2", &["10.2.0.0/16"], TRIESTE);
+    remote.public_ip = Some("192.0.2.2".parse().unwrap());
     for sibling_lane in [0x100, 0x900] {
         let mut net = Net::new(12);
         net.add("10.0.0.1", config("secret"));

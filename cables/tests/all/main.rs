@@ -4,6 +4,7 @@
 mod ike;
 mod ike_collisions;
 mod ike_errors;
+mod ike_identity;
 mod ike_net;
 mod ipsec_sim;
 mod vxlan_recorded;

@@ -115,6 +115,10 @@ fn ipsec(context: &KindContext<'_>) -> anyhow::Result<Made> {
         interface: config.tun_name.clone(),
         forces_encapsulation: config.ipsec.force_udp_encaps,
         preferred_server: is_preferred.then(|| Timestamp::now().as_second()),
+        private_key: match context.state_dir {
+            Some(dir) => state::ipsec_key(dir)?,
+            None => WireguardKind::generate_private_key(),
+        },
     };
     let engine = config.ipsec.engine(psk, context.udp_port);
     let (kind, slow_half) = IpsecKind::new(settings, engine, Box::new(OsRng), context.now);

@@ -464,6 +464,7 @@ impl PacketPath {
             site: Site {
                 cable_name: spec.cable_name.clone(),
                 private_ip: node.private_ip,
+                public_ip: None,
                 subnets: config.published_subnets(),
                 backend_config: spec.backend_config.clone(),
             },

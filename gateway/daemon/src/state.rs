@@ -1,4 +1,5 @@
-//! The state directory: the node's WireGuard key, mode 0600 in a directory of mode 0700, and whose gateway it is.
+//! The state directory: the node's keys for WireGuard and IPsec, mode 0600 in a directory of mode 0700, and whose gateway it
+//! is.
 //!
 //! The key is made once. Upstream ignores a changed Endpoint under a known key, so the key is renewed when what
 //! peers have to learn with it changes: subnets, address or port. What it was made for is kept beside it.
@@ -12,6 +13,7 @@ use trieste_cables::keys::{self, Secret};
 use trieste_cables::wireguard::WireguardKind;
 
 const KEY_FILE: &str = "wireguard.key";
+const IPSEC_KEY_FILE: &str = "ipsec.key";
 const FACTS_FILE: &str = "wireguard.for";
 const CLUSTER_FILE: &str = "cluster-id";
 
@@ -123,7 +125,7 @@ pub fn forget(dir: &Path) -> Result<(), StateError> {
         names.filter(|name| name.starts_with("broker") && name.ends_with(".id")).collect();
     let brokers = brokers.iter().map(String::as_str);
     // The cluster's name goes last: until then the node is its gateway's.
-    let files: Vec<&str> = brokers.chain([KEY_FILE, FACTS_FILE, CLUSTER_FILE]).collect();
+    let files: Vec<&str> = brokers.chain([KEY_FILE, IPSEC_KEY_FILE, FACTS_FILE, CLUSTER_FILE]).collect();
     remove(dir, &files).map_err(failed("remove files from"))?;
     // What others have put there stays, and a volume stays a volume.
     let _ = fs::remove_dir(dir);
@@ -157,8 +159,7 @@ pub fn private_key(dir: &Path, facts: &str) -> Result<Secret, StateError> {
     let facts_path = dir.join(FACTS_FILE);
     match fs::read_to_string(&path) {
         Ok(text) => {
-            let key =
-                keys::parse(&text).map_err(|problem| StateError::BadKey { path: path.clone(), problem })?;
+            let key = parse(&path, &text)?;
             match fs::read_to_string(&facts_path) {
                 Ok(known) if known != facts => {
                     tracing::info!("subnets, address or port changed: making a new WireGuard key");
@@ -176,9 +177,31 @@ pub fn private_key(dir: &Path, facts: &str) -> Result<Secret, StateError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(source) => return Err(StateError::Io { what: "read", path, source }),
     }
-    let key = WireguardKind::generate_private_key();
-    write(&path, &format!("{}\n", keys::emit(&key)))?;
+    let key = make_key(&path)?;
     write(&facts_path, facts)?;
+    Ok(key)
+}
+
+/// Returns the key by which other Trieste gateways know this one's IPsec cables: the one on disk, or a new one.
+///
+/// # Errors
+/// [`StateError`].
+pub fn ipsec_key(dir: &Path) -> Result<Secret, StateError> {
+    let path = dir.join(IPSEC_KEY_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => parse(&path, &text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_key(&path),
+        Err(source) => Err(StateError::Io { what: "read", path, source }),
+    }
+}
+
+fn parse(path: &Path, text: &str) -> Result<Secret, StateError> {
+    keys::parse(text).map_err(|problem| StateError::BadKey { path: path.to_owned(), problem })
+}
+
+fn make_key(path: &Path) -> Result<Secret, StateError> {
+    let key = WireguardKind::generate_private_key();
+    write(path, &format!("{}\n", keys::emit(&key)))?;
     Ok(key)
 }
 

@@ -93,22 +93,24 @@ impl IkeEngine {
     ) -> Result<(Vec<Payload>, LaneId, bool), (NotifyKind, Vec<u8>)> {
         let Some(id) = payloads.id_i() else { return Err((NotifyKind::InvalidSyntax, Vec::new())) };
         let found = self.find_plan(id, payloads, sa.outer);
-        let psk = &self.config.psk;
+        let psk = self.psk_of(found.map(|(lane, _)| lane));
         let is_proven = payloads.auth().is_some_and(|auth| {
             auth.method == AuthMethod::SharedKey
                 && sa.keys.verify_psk(&auth.data, psk, true, &half.request, &half.nonces.1, id)
         });
         let (Some((lane, plan)), true) = (found, is_proven) else {
             let why = if is_proven { "no cable to it" } else { "it has another PSK" };
-            self.turned_away(found, id, why);
+            self.note_refused(found, id, why);
             return Err((NotifyKind::AuthenticationFailed, Vec::new()));
         };
+        self.check_address(lane, plan, id, sa.outer, now)?;
         (sa.lane, sa.plan) = (Some(lane), plan);
         let Some(planned) = self.peers.get(&lane).and_then(|peer| peer.planned.get(plan)) else {
             return Err((NotifyKind::AuthenticationFailed, Vec::new()));
         };
         let local_id = planned.plan.local_id.clone();
-        let proof = sa.keys.psk_auth(&self.config.psk, false, &half.response, &half.nonces.0, &local_id);
+        let proof =
+            sa.keys.psk_auth(self.psk_of(Some(lane)), false, &half.response, &half.nonces.0, &local_id);
         let mut answer =
             vec![Payload::IdR(local_id), Payload::Auth(Auth { method: AuthMethod::SharedKey, data: proof })];
         self.establish(sa, lane, plan, now);
@@ -125,7 +127,55 @@ impl IkeEngine {
         Ok((answer, lane, payloads.notify(NotifyKind::InitialContact).is_some()))
     }
 
-    fn turned_away(&mut self, found: Option<(LaneId, usize)>, id: &Id, why: &str) {
+    /// Refuses who is not where the peer can be. Whoever has the set's key can say that it is any of its members, so that an
+    /// address is all that tells peers without a key of their own apart: one that its Endpoint or NAT discovery names, and,
+    /// while the peer answers from one, no other.
+    fn check_address(
+        &mut self,
+        lane: LaneId,
+        plan: usize,
+        id: &Id,
+        from: Outer,
+        now: Instant,
+    ) -> Result<(), (NotifyKind, Vec<u8>)> {
+        let Some(peer) = self.peers.get(&lane) else { return Ok(()) };
+        if peer.has_pair_key() || self.config.takes_any_address {
+            return Ok(());
+        }
+        let address = from.peer.ip();
+        if !peer.is_at(address) {
+            let why = format!(
+                "it comes from {address}, which is none of its Endpoint's addresses; where such a peer is behind a NAT that \
+                 nobody knows, set ipsec.any-address"
+            );
+            self.note_refused(Some((lane, plan)), id, &why);
+            return Err((NotifyKind::AuthenticationFailed, Vec::new()));
+        }
+        let elsewhere = peer.planned.get(plan).map(|planned| planned.sas.clone()).unwrap_or_default();
+        let elsewhere = elsewhere.into_iter().find(|spi| {
+            let sa = self.sas.get(spi);
+            sa.is_some_and(|sa| {
+                sa.is_established() && sa.outer.peer.ip() != address && self.is_alive(sa, now)
+            })
+        });
+        let Some(spi) = elsewhere else { return Ok(()) };
+        // It is asked whether it is still there: if not, the new one may come in when that is known.
+        if let Some(mut sa) = self.sas.remove(&spi) {
+            sa.wants_probe = true;
+            self.work(&mut sa, now);
+            self.sas.insert(spi, sa);
+        }
+        self.note_refused(Some((lane, plan)), id, "it answers from another address");
+        Err((NotifyKind::TemporaryFailure, Vec::new()))
+    }
+
+    /// Tells whether a peer has been heard so lately that it is not being given up.
+    fn is_alive(&self, sa: &IkeSa, now: Instant) -> bool {
+        now.saturating_duration_since(sa.last_life())
+            < self.config.dpd_interval + self.config.retransmit_first * 4
+    }
+
+    fn note_refused(&mut self, found: Option<(LaneId, usize)>, id: &Id, why: &str) {
         EngineLoad::count(&self.load.authentication_failed);
         let Some((lane, _)) = found else { return };
         let reason = format!("AUTHENTICATION_FAILED: {id} turned away: {why}");
@@ -152,7 +202,7 @@ impl IkeEngine {
                 }
                 let fits = narrow::narrow(&planned.plan.children, &proposed).is_some();
                 let is_exact = planned.plan.children.contains(&proposed);
-                let is_there = peer.config.address.is_some_and(|address| address.ip() == from.peer.ip());
+                let is_there = peer.is_at(from.peer.ip());
                 let score = [fits, is_exact, is_there];
                 if best.is_none_or(|(known, _)| known < score) {
                     best = Some((score, (peer.lane(), index)));

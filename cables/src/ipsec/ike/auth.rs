@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use trieste_packet::LaneId;
-use zeroize::Zeroizing;
 
 use super::child::ChildOffer;
 use super::engine::IkeEngine;
@@ -63,7 +62,7 @@ impl IkeEngine {
         };
         let selectors = wanted.selectors.clone();
         let (local_id, remote_id) = (planned.plan.local_id.clone(), planned.plan.remote_id.clone());
-        let (psk, nonces) = (&self.config.psk, &answered.nonces);
+        let (psk, nonces) = (self.psk_of(Some(attempt.lane)), &answered.nonces);
         let proof = sa.keys.psk_auth(psk, true, &attempt.request, &nonces.1, &local_id);
         let mut payloads = vec![Payload::IdI(local_id)];
         if planned.sas.is_empty() {
@@ -136,11 +135,17 @@ impl IkeEngine {
         }
     }
 
+    /// Returns the key by which a peer is authenticated: that of the two of us, or the set's.
+    pub(super) fn psk_of(&self, lane: Option<LaneId>) -> &[u8] {
+        let peer = lane.and_then(|lane| self.peers.get(&lane));
+        peer.and_then(|peer| peer.config.pair_key.as_ref()).unwrap_or(&self.config.psk)
+    }
+
     /// None: it does not say who it is.
     fn is_peer_authentic(&self, sa: &IkeSa, offer: &AuthOffer, payloads: Payloads<'_>) -> Option<bool> {
         let (id, auth) = (payloads.id_r()?, payloads.auth()?);
         let planned = self.peers.get(&sa.lane?)?.planned.get(sa.plan)?;
-        let psk: &Zeroizing<Vec<u8>> = &self.config.psk;
+        let psk = self.psk_of(sa.lane);
         let is_proven = auth.method == AuthMethod::SharedKey
             && sa.keys.verify_psk(&auth.data, psk, false, &offer.response, &offer.nonces.0, id);
         Some(is_proven && *id == planned.plan.remote_id)

@@ -26,6 +26,8 @@ pub struct Lifetime {
 pub struct EngineConfig {
     /// The secret that the whole cluster set shares: the bytes of its text (wireformat §4.1).
     pub psk: Zeroizing<Vec<u8>>,
+    /// Whether peers without keys of their own may begin from anywhere, as behind a NAT that nobody knows.
+    pub takes_any_address: bool,
     /// Our udp-port.
     pub port: u16,
     /// AEADs for IKE that we take, best first.
@@ -82,6 +84,7 @@ impl Default for EngineConfig {
         const HOUR: Duration = Duration::from_secs(3600);
         Self {
             psk: Zeroizing::default(),
+            takes_any_address: false,
             port: 4500,
             ike_aeads: IkeAead::ALL.to_vec(),
             prfs: Prf::ALL.to_vec(),

@@ -7,7 +7,7 @@ use crossbeam::channel::Receiver;
 use trieste_packet::{LaneId, Outer};
 
 use crate::boundary::Site;
-use crate::ipsec::{LaneLink, LaneNews};
+use crate::ipsec::{LaneLink, LaneNews, PairKey};
 
 /// What the engine's inbox carries.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub struct PeerConfig {
     pub address: Option<SocketAddr>,
     /// Whether packets have to go through UDP whatever IKE finds: NAT discovery says so, or the configuration.
     pub uses_nat: bool,
+    /// The key by which it and we authenticate each other; the set's if it has none of its own.
+    pub pair_key: Option<PairKey>,
 }
 
 impl fmt::Debug for PeerConfig {

@@ -12,6 +12,7 @@ use super::policy::{self, Mode, Plan};
 use super::retransmit::Backoff;
 use super::spis::SpiPool;
 use super::{EngineConfig, PeerConfig};
+use crate::boundary::Site;
 use crate::ipsec::{EspPath, LaneLink, LaneNews, LaneOrder, Selectors, Spi};
 
 /// A child SA that there is to be.
@@ -153,7 +154,18 @@ impl Peer {
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let chosen = self.config.address.map(|address| address.ip());
         let path = self.path.map(|path| path.outer.peer.ip());
-        [chosen, Some(self.config.remote.private_ip), path].into_iter().flatten()
+        let Site { private_ip, public_ip, .. } = self.config.remote;
+        [chosen, Some(private_ip), public_ip, path].into_iter().flatten()
+    }
+
+    /// Tells whether it proves who it is by a key that nobody else has, wherever it is.
+    pub(super) fn has_pair_key(&self) -> bool {
+        self.config.pair_key.is_some()
+    }
+
+    /// Tells whether it may be at this address.
+    pub(super) fn is_at(&self, address: IpAddr) -> bool {
+        self.addresses().any(|known| known.to_canonical() == address.to_canonical())
     }
 
     /// Our address as the peer sees it if nothing is in between.

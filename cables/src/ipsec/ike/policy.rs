@@ -127,6 +127,7 @@ mod tests {
         Site {
             cable_name: name.to_owned(),
             private_ip: ip.parse().unwrap(),
+            public_ip: None,
             subnets: subnets.iter().map(|net| net.parse().unwrap()).collect(),
             backend_config: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         }
@@ -134,7 +135,7 @@ mod tests {
 
     fn peer(local: Site, remote: Site) -> PeerConfig {
         let name = remote.cable_name.clone();
-        PeerConfig { lane: LaneId(1), name, local, remote, address: None, uses_nat: false }
+        PeerConfig { lane: LaneId(1), name, local, remote, address: None, uses_nat: false, pair_key: None }
     }
 
     #[test]

@@ -339,6 +339,7 @@ pub(crate) fn site(name: &str, ip: &str, subnets: &[&str], settings: &[(&str, &s
     Site {
         cable_name: name.to_owned(),
         private_ip: ip.parse().expect("a test says what is right"),
+        public_ip: None,
         subnets: subnets.iter().map(|net| net.parse().expect("a test says what is right")).collect(),
         backend_config: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
     }
@@ -353,6 +354,7 @@ pub(crate) fn peer(lane: u32, local: &Site, remote: &Site) -> PeerConfig {
         remote: remote.clone(),
         address: Some(SocketAddr::new(remote.private_ip, 4500)),
         uses_nat: false,
+        pair_key: None,
     }
 }
 

@@ -151,6 +151,7 @@ impl Gateway {
             remote: remote.clone(),
             address: Some(address),
             uses_nat: false,
+            pair_key: None,
         };
         engine.handle_input(Input::Connect(Box::new(config), engines, news), now);
     }

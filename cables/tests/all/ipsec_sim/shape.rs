@@ -47,6 +47,7 @@ impl Shape {
         Site {
             cable_name: format!("cable-{index}"),
             private_ip: own_address(index).ip(),
+            public_ip: None,
             subnets: (0..SUBNETS)
                 .map(|subnet| format!("10.{}.0.0/16", octet(index, subnet)).parse().unwrap())
                 .collect(),

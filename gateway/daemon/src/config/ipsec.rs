@@ -43,6 +43,8 @@ pub struct IpsecOptions {
     pub dpd_delay: Option<u32>,
     /// Seconds until a peer that does not answer is given up.
     pub dpd_timeout: Option<u32>,
+    /// Whether peers that authenticate by the set's key alone may begin from addresses that their Endpoints do not name.
+    pub any_address: Option<bool>,
 }
 
 /// What the IPsec cable is set to.
@@ -89,6 +91,7 @@ impl IpsecOptions {
         engine.child_bytes = limit("ipsec.esp-rekey-bytes", bytes, FEWEST_BYTES, engine.child_bytes)?;
         engine.dpd_interval = seconds("ipsec.dpd-delay", self.dpd_delay, 1, engine.dpd_interval)?;
         engine.give_up = seconds("ipsec.dpd-timeout", self.dpd_timeout, 1, engine.give_up)?;
+        engine.takes_any_address = self.any_address.unwrap_or(false);
         Ok(Ipsec { force_udp_encaps, preferred_server, engine })
     }
 }

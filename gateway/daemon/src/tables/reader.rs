@@ -164,6 +164,7 @@ pub fn site(facts: &EndpointFacts, spec: &EndpointSpec) -> Site {
     Site {
         cable_name: facts.cable_name.clone(),
         private_ip: facts.private_ip,
+        public_ip: facts.public_ip,
         subnets: facts.subnets.clone(),
         backend_config: spec.backend_config.clone(),
     }

@@ -40,7 +40,7 @@ pub(super) struct Setting {
 fn site(name: &str, private_ip: IpAddr, subnet: &str) -> Site {
     let backend_config = [(TRIESTE.to_owned(), "1".to_owned())].into();
     let subnets = vec![subnet.parse().expect("a subnet")];
-    Site { cable_name: name.to_owned(), private_ip, subnets, backend_config }
+    Site { cable_name: name.to_owned(), private_ip, public_ip: None, subnets, backend_config }
 }
 
 /// Shorter than ours by far: what time brings is to be reached in few steps.
@@ -66,6 +66,7 @@ impl Setting {
             remote: site("theirs", THEIRS, "10.2.0.0/16"),
             address: Some(SocketAddr::new(THEIRS, 4500)),
             uses_nat: false,
+            pair_key: None,
         };
         engine.handle_input(Input::Connect(Box::new(peer), link, news), now);
         Self { engine, port, now, ups: 0, children: 0 }

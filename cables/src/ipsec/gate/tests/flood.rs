@@ -27,6 +27,7 @@ pub(super) fn site(address: &str, subnet: &str) -> Site {
     Site {
         cable_name: format!("cable-{}", address.ip()),
         private_ip: address.ip(),
+        public_ip: None,
         subnets: vec![subnet.parse().unwrap()],
         backend_config: [(TRIESTE.to_owned(), "1".to_owned())].into(),
     }
@@ -41,7 +42,7 @@ impl Gateway {
         let address = peer.map(|peer| peer.parse().unwrap());
         let lane = LaneId(0x100);
         let name = remote.cable_name.clone();
-        let peer = PeerConfig { lane, name, local, remote, address, uses_nat: true };
+        let peer = PeerConfig { lane, name, local, remote, address, uses_nat: true, pair_key: None };
         engine.handle_input(Input::Connect(Box::new(peer), link, news), now);
         Self { engine, _port: port, ups: 0 }
     }

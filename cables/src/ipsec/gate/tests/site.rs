@@ -51,6 +51,7 @@ impl End {
             remote: remote.clone(),
             address: Some(SocketAddr::new(remote.private_ip, 4500)),
             uses_nat: false,
+            pair_key: None,
         };
         self.engine.handle_input(Input::Connect(Box::new(peer), link, news), now);
         self._ports.push(port);

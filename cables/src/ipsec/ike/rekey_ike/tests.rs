@@ -33,6 +33,7 @@ impl Two {
             Site {
                 cable_name: format!("cable-{}", address.ip()),
                 private_ip: address.ip(),
+                public_ip: None,
                 subnets: vec![net.parse().unwrap()],
                 backend_config: [(TRIESTE.to_owned(), "1".to_owned())].into(),
             }
@@ -51,6 +52,7 @@ impl Two {
                 remote: sites[other].clone(),
                 address: Some(ADDRESSES[other].parse().unwrap()),
                 uses_nat: true,
+                pair_key: None,
             };
             engine.handle_input(Input::Connect(Box::new(peer), link, news), now);
             engine
