@@ -39,8 +39,13 @@ pub trait Lane: Send {
     /// yet is held. Called with an empty input, it seals what is held, if it can.
     fn seal(&mut self, jobs: &mut Jobs<'_>, now: Instant);
     /// Opens all datagrams of `jobs.input`, which are data messages for this lane, appending packets to
-    /// `jobs.output` (layout `Packets`, or `Single`).
+    /// `jobs.output` (layout `Packets`, or `Single`). Before them, and also with an empty input, it opens what came before
+    /// its keys did, if they have come.
     fn open(&mut self, jobs: &mut Jobs<'_>, now: Instant);
+    /// Returns `true` if there are keys for datagrams that came before them.
+    fn has_openable(&self) -> bool {
+        false
+    }
 }
 
 /// A tunnel whose two halves are one object.

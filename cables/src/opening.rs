@@ -26,6 +26,8 @@ pub(crate) enum Fate {
     Packet(usize),
     /// In order, and without a packet.
     Consumed,
+    /// Kept by the opener.
+    Held,
     /// Of no use.
     Lost(DropReason),
 }
@@ -137,6 +139,7 @@ impl<O: Opener> Opening<O> {
                 *jobs.consumed += 1;
                 None
             }
+            Fate::Held => None,
             Fate::Lost(reason) => {
                 jobs.drops.lose(self.cable, reason, message);
                 None

@@ -50,9 +50,9 @@ reasons! {
     NoOwnPath = "no_own_path",
     /// The path's lane does not exist (any more).
     NoLane = "no_lane",
-    /// Held for a handshake, and pushed out by a newer packet.
+    /// Held for a handshake, and pushed out by a newer packet; inbound, one too many for an SA whose keys are on the way.
     HeldOverflow = "held_overflow",
-    /// Held for a handshake that did not come about.
+    /// Held for a handshake that did not come about, or inbound for keys that did not.
     HeldExpired = "held_expired",
     /// Too big for the path with DF set; the source was told by ICMP.
     TooBig = "too_big",

@@ -96,6 +96,11 @@ pub struct EspPath {
 /// What the slow half tells a lane.
 #[derive(Debug, Clone)]
 pub enum LaneOrder {
+    /// A pair with this inbound SPI has been asked for: the peer may seal with it before its answer is here. What comes
+    /// waits, some of it, until the pair is added.
+    Expect(Spi),
+    /// Nothing comes of that pair.
+    Abandon(Spi),
     /// Adds a pair. One with the same inbound SPI is replaced.
     Add(Box<ChildSa>),
     /// Seals with a pair that was added with [`Outbound::AfterInbound`].

@@ -449,3 +449,26 @@ fn a_sibling_with_the_private_address_of_a_remote_gateway_does_not_take_its_plac
         assert_eq!(net.nodes[0].lanes[&lane(sibling_lane)].live().count(), 0);
     }
 }
+
+/// As foreign peers do, which seal with a new pair as soon as they have answered.
+#[test]
+fn a_lane_expects_what_the_peer_may_seal_with_before_its_answer_is_there() {
+    let mut net = net(11, TRIESTE, config("secret"), config("secret"));
+    net.run(seconds(5));
+    assert_single(&net);
+    let theirs = net.nodes[1].address;
+    net.filter = Some(Box::new(move |from, payload| from == theirs && payload.starts_with(&[0; 4])));
+    let child = net.nodes[0].lane().live().next().map(|pair| pair.sa.inbound).unwrap();
+    net.nodes[0].lane().tell(LaneNews::Worn { child });
+    net.run(millis(800));
+    let new = net.nodes[1].lane().live().find(|pair| pair.sa.outbound != child).expect("it has answered");
+    assert_eq!(net.nodes[0].lane().expected, [new.sa.outbound], "its answer is lost");
+    net.filter = None;
+    net.run(seconds(5));
+    assert_single(&net);
+    assert_eq!(net.nodes[0].lane().expected, []);
+    // The same at the very beginning, and when nothing comes of it.
+    let mut net = self::net(12, TRIESTE, config("secret"), config("other"));
+    net.run(seconds(3));
+    assert_eq!(net.nodes.iter().map(|node| node.lane().expected.len()).sum::<usize>(), 0);
+}

@@ -87,14 +87,22 @@ impl Pipeline {
     /// Opens the datagrams gathered so far, all for one lane.
     pub(crate) fn open_group(&mut self, now: Instant) {
         let Some(lane) = self.group.first().map(|packet| packet.decision.lane) else { return };
+        let mut group = std::mem::take(&mut self.group);
+        self.open(lane, &mut group, now);
+        debug_assert!(self.group.is_empty(), "nothing is gathered while a group is opened");
+        self.group = group;
+    }
+
+    /// Opens datagrams for one lane, and what came for it before its keys did.
+    pub(crate) fn open(&mut self, lane: LaneId, datagrams: &mut Vec<Packet>, now: Instant) {
         let Some(slot) = self.lanes.find(lane) else {
-            for packet in self.group.drain(..) {
+            for packet in datagrams.drain(..) {
                 self.drops.discard(packet, DropReason::UnknownReceiver, &mut self.pool);
             }
             return;
         };
         let mut jobs = Jobs {
-            input: &mut self.group,
+            input: datagrams,
             output: &mut self.opened,
             pool: &mut self.pool,
             drops: &mut self.drops,

@@ -150,6 +150,11 @@ impl Lanes {
         self.slots.iter_mut()
     }
 
+    /// A lane that has got the keys for what came before them, if there is one.
+    pub(crate) fn first_openable(&self) -> Option<LaneId> {
+        self.slots.iter().find(|slot| slot.tunnel.has_openable()).map(|slot| slot.lane)
+    }
+
     /// When the first lane wants attention.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.slots.iter().filter_map(|slot| earliest(slot.tunnel.poll_timeout(), slot.ends)).min()

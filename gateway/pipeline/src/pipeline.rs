@@ -206,6 +206,7 @@ impl Pipeline {
                 if let Some(slot) = self.lanes.find(lane) {
                     slot.tunnel.handle_timeout(now, &mut self.drops);
                     self.service(lane, now);
+                    self.open_early(now);
                 }
             }
             LaneCommand::Watch { lane, watch } => self.set_watch(lane, watch, now),
@@ -247,6 +248,7 @@ impl Pipeline {
                 break;
             }
         }
+        self.open_early(now);
         self.expire_translations(EXPIRY_PER_TIMEOUT, now);
         self.answer_unsolicited(now);
         self.seal_ready(now);
@@ -391,6 +393,14 @@ impl Pipeline {
                 consumed: &mut self.counters.control_in,
             };
             slot.tunnel.seal(&mut jobs, now);
+        }
+    }
+
+    /// Opens and delivers what came before its keys did, of lanes that have got them.
+    fn open_early(&mut self, now: Instant) {
+        while let Some(lane) = self.lanes.first_openable() {
+            self.open(lane, &mut Vec::new(), now);
+            self.handed_over(std::iter::empty(), now);
         }
     }
 

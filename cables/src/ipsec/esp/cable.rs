@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use trieste_packet::{CableId, DropReason, Drops, LaneId, Outer, Packet};
 
 use super::OVERHEAD_BYTES;
+use super::early::Early;
 use super::open::{EspOpener, Heard};
 use super::pairs::Pairs;
 use super::seal::Sealing;
@@ -42,6 +43,7 @@ pub struct EspCable {
     pairs: Pairs,
     path: Option<EspPath>,
     held: Held,
+    early: Early,
     events: VecDeque<CableEvent>,
     is_up: bool,
     next_look: Instant,
@@ -69,6 +71,7 @@ impl EspCable {
             pairs: Pairs::default(),
             path: None,
             held: Held::default(),
+            early: Early::default(),
             events: VecDeque::with_capacity(MAX_EVENTS),
             is_up: false,
             next_look: now + ORDER_INTERVAL,
@@ -85,7 +88,12 @@ impl EspCable {
 
     fn obey(&mut self, order: LaneOrder, drops: &mut Drops) {
         match order {
-            LaneOrder::Add(child) => self.pairs.add(&child),
+            LaneOrder::Expect(spi) => self.early.expect(spi),
+            LaneOrder::Abandon(spi) => self.early.abandon(spi, self.cable, drops),
+            LaneOrder::Add(child) => {
+                self.pairs.add(&child);
+                self.early.arrived(child.inbound);
+            }
             LaneOrder::Seal(spi) => self.pairs.activate(spi),
             LaneOrder::Retire(spi) => self.pairs.retire(spi),
             LaneOrder::Remove(spi) => self.pairs.remove(spi),
@@ -163,10 +171,23 @@ impl Lane for EspCable {
         *jobs.input = input;
     }
 
+    fn has_openable(&self) -> bool {
+        self.early.is_openable()
+    }
+
     fn open(&mut self, jobs: &mut Jobs<'_>, now: Instant) {
         self.take_orders(jobs.drops, now);
-        let opener =
-            EspOpener { pairs: &mut self.pairs, stats: &mut self.stats, now, heard: Heard::default() };
+        if self.early.is_openable() {
+            self.early.release(self.cable, jobs);
+        }
+        let opener = EspOpener {
+            pairs: &mut self.pairs,
+            early: &mut self.early,
+            peer: self.path.map(|path| path.outer.peer.ip()),
+            stats: &mut self.stats,
+            now,
+            heard: Heard::default(),
+        };
         let heard = Opening::batch(opener, self.cable, jobs).heard;
         if let Some(from) = heard.newest_from {
             self.follow(&from);
@@ -190,6 +211,7 @@ impl Cable for EspCable {
         if now >= self.next_look {
             self.next_look = now + ORDER_INTERVAL;
             self.refresh(now);
+            self.early.expire(self.cable, drops, now);
         }
     }
 
@@ -217,7 +239,7 @@ impl Cable for EspCable {
             handshake_age: self.pairs.newest().map(|made| now.saturating_duration_since(made)),
             is_up: self.is_up,
             peer: self.path.map(|path| path.outer.peer),
-            held: self.held.packets(),
+            held: self.held.packets() + self.early.packets(),
             handshakes: self.pairs.added,
             ..self.stats
         }

@@ -8,9 +8,10 @@
 //!
 //! * `key`: the AEAD, and the bytes of one message. `sa`: one direction each, with its counters and limits.
 //! * `guard`: selectors, compiled. `pair`: the SAs of one child. `pairs`: all of a peer, and which one seals.
-//! * `seal`, `open`: batches. `cable`: orders, timers, and the two traits.
+//! * `seal`, `open`: batches. `early`: what came before its keys. `cable`: orders, timers, and the two traits.
 
 mod cable;
+mod early;
 mod guard;
 mod key;
 mod open;

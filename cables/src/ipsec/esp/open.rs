@@ -1,10 +1,12 @@
 //! Opening a message: replay window, key, selectors.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use trieste_packet::{DropReason, Outer};
 
 use super::HEAD_BYTES;
+use super::early::Early;
 use super::pair::State;
 use super::pairs::Pairs;
 use super::sa::{Opened, Refusal};
@@ -15,6 +17,9 @@ use crate::opening::{Fate, Opener, inner_packet};
 /// Opens the messages of one batch.
 pub(super) struct EspOpener<'a> {
     pub(super) pairs: &'a mut Pairs,
+    pub(super) early: &'a mut Early,
+    /// Where the peer is, if that is known.
+    pub(super) peer: Option<IpAddr>,
     pub(super) stats: &'a mut CableStats,
     pub(super) now: Instant,
     pub(super) heard: Heard,
@@ -36,7 +41,9 @@ impl Opener for EspOpener<'_> {
     fn open(&mut self, message: &mut [u8], from: &Outer) -> Fate {
         let Some(spi) = message.first_chunk::<4>() else { return Fate::Lost(DropReason::MalformedHeader) };
         let spi = Spi::from_bytes(*spi);
-        let Some(pair) = self.pairs.touch_spi(spi) else { return Fate::Lost(DropReason::NoSession) };
+        let Some(pair) = self.pairs.touch_spi(spi) else {
+            return self.early.hold(spi, message, from, self.peer, self.now);
+        };
         if self.now >= pair.hard_time {
             return Fate::Lost(DropReason::NoSession);
         }

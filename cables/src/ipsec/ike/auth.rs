@@ -41,6 +41,7 @@ impl IkeEngine {
             return;
         };
         wanted.is_asked = true;
+        peer.order(LaneOrder::Expect(spi));
         self.send_auth(&mut sa, answered, attempt, spi, now);
         self.sas.insert(sa.spi, sa);
     }
@@ -168,6 +169,7 @@ impl IkeEngine {
     pub(super) fn free_offer(&mut self, lane: LaneId, plan: usize, offer: &ChildOffer) {
         let Some(peer) = self.peers.get_mut(&lane) else { return };
         peer.spis.give(offer.spi);
+        peer.order(LaneOrder::Abandon(offer.spi));
         let planned = peer.planned.get_mut(plan);
         if let Some(wanted) = planned.and_then(|planned| planned.wanted.get_mut(offer.wanted)) {
             wanted.is_asked = offer.old.is_some() && wanted.is_asked;

@@ -12,7 +12,7 @@ use super::sa::{IkeSa, Operation};
 use super::{EngineLoad, IkeEvent, narrow, negotiate};
 use crate::ipsec::crypto::{Group, KeyAgreement};
 use crate::ipsec::wire::{Exchange, Notify, NotifyKind, Payload};
-use crate::ipsec::{Outbound, Selectors, Spi};
+use crate::ipsec::{LaneOrder, Outbound, Selectors, Spi};
 
 /// Most child SAs of an IKE SA. Ours: eight subnets on each side, towards upstream.
 const MAX_CHILDREN: usize = 64;
@@ -39,6 +39,7 @@ impl IkeEngine {
         slot.is_asked |= old.is_none();
         let replaced = old.and_then(|old| sa.children.get(&old));
         let selectors = replaced.map_or_else(|| slot.selectors.clone(), |old| old.selectors.clone());
+        peer.order(LaneOrder::Expect(spi));
         let nonce = self.nonce();
         let group = self.config.pfs.then_some(sa.keys.suite.group);
         let agreement = group.map(|group| KeyAgreement::generate(group, &mut *self.rng));

@@ -37,6 +37,8 @@ pub(crate) struct ModelLane {
     port: LanePort,
     /// Oldest first.
     pub(crate) pairs: Vec<ModelPair>,
+    /// Our SPIs of pairs that are asked for.
+    pub(crate) expected: Vec<Spi>,
     pub(crate) path: Option<EspPath>,
     pub(crate) downs: usize,
     /// Packets opened and packets that came in for a pair that is not there.
@@ -48,7 +50,10 @@ impl ModelLane {
     fn obey(&mut self) {
         while let Some(order) = self.port.take() {
             match order {
+                LaneOrder::Expect(spi) => self.expected.push(spi),
+                LaneOrder::Abandon(spi) => self.expected.retain(|other| *other != spi),
                 LaneOrder::Add(sa) => {
+                    self.expected.retain(|other| *other != sa.inbound);
                     self.pairs.retain(|pair| pair.sa.inbound != sa.inbound);
                     let may_seal = sa.activation == Outbound::Now;
                     self.pairs.push(ModelPair { sa: *sa, may_seal, is_retired: false });
@@ -175,7 +180,15 @@ impl Net {
     /// A cable at `node`.
     pub(crate) fn connect(&mut self, node: usize, config: PeerConfig) {
         let (to_lane, port, news) = link::link(config.lane);
-        let lane = ModelLane { port, pairs: Vec::new(), path: None, downs: 0, opened: 0, lost: 0 };
+        let lane = ModelLane {
+            port,
+            pairs: Vec::new(),
+            expected: Vec::new(),
+            path: None,
+            downs: 0,
+            opened: 0,
+            lost: 0,
+        };
         let id = config.lane;
         self.nodes[node].lanes.insert(id, lane);
         self.input(node, Input::Connect(Box::new(config), to_lane, news));

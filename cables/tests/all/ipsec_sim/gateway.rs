@@ -299,7 +299,11 @@ impl LaneSide {
             LaneOrder::Remove(spi) => {
                 self.pairs.remove(spi);
             }
-            LaneOrder::Seal(_) | LaneOrder::Path(_) | LaneOrder::Down => {}
+            LaneOrder::Expect(_)
+            | LaneOrder::Abandon(_)
+            | LaneOrder::Seal(_)
+            | LaneOrder::Path(_)
+            | LaneOrder::Down => {}
         }
     }
 }

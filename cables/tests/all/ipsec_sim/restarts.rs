@@ -71,7 +71,8 @@ fn whoever_begins_recovers_within_seconds() {
     {
         for victims in deaths {
             assert!(recoveries(shape, victims, 0) < Duration::from_secs(5));
-            assert!(recoveries(shape, victims, 200) < Duration::from_secs(60));
+            // Of a thousand exchanges one loses all its repetitions, and is begun anew when it has been given up.
+            assert!(recoveries(shape, victims, 200) < shape::config().give_up + Duration::from_secs(30));
         }
     }
 }

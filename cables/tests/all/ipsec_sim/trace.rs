@@ -28,7 +28,12 @@ pub(crate) fn order(order: &LaneOrder) -> String {
     match order {
         LaneOrder::Add(child) => format!("Add {} / {} {:?}", child.inbound, child.outbound, child.activation),
         LaneOrder::Path(path) => format!("Path {} {}", path.outer.peer, path.may_move),
-        LaneOrder::Seal(_) | LaneOrder::Retire(_) | LaneOrder::Remove(_) | LaneOrder::Down => {
+        LaneOrder::Expect(_)
+        | LaneOrder::Abandon(_)
+        | LaneOrder::Seal(_)
+        | LaneOrder::Retire(_)
+        | LaneOrder::Remove(_)
+        | LaneOrder::Down => {
             format!("{order:?}")
         }
     }

@@ -1,6 +1,7 @@
 //! Tests of whole lines joined back to back, and simulations of several gateways.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod early;
 mod globalnet;
 mod health;
 mod line;

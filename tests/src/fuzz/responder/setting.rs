@@ -129,7 +129,12 @@ impl Setting {
                     }
                 }
                 LaneOrder::Remove(_) => self.children = self.children.saturating_sub(1),
-                LaneOrder::Seal(_) | LaneOrder::Retire(_) | LaneOrder::Path(_) | LaneOrder::Down => {}
+                LaneOrder::Expect(_)
+                | LaneOrder::Abandon(_)
+                | LaneOrder::Seal(_)
+                | LaneOrder::Retire(_)
+                | LaneOrder::Path(_)
+                | LaneOrder::Down => {}
             }
         }
         assert!(self.children <= 64, "{} child SAs", self.children);

@@ -258,3 +258,73 @@ fn only_the_peers_subnets_come_in() {
     assert_eq!(b.drops.of(DropReason::SelectorMismatch), 2);
     assert!(carry(&mut a, &mut b, now));
 }
+
+/// Packets that `from` seals with a pair which only it has so far, as `to` receives them, and the pair of `to`.
+fn early(from: &mut End, to: &mut End, count: u8, now: Instant) -> (Vec<Packet>, ChildSa) {
+    let (left, right) = recipe(2, now).children(now);
+    from.order(LaneOrder::Add(Box::new(left)), now);
+    let packets: Vec<Packet> = (0..count).map(|number| from.packet(&udp4(&[number; 100]))).collect();
+    let sealed = from.seal(packets, now);
+    (to.receive_singly(&sealed, from.address), right)
+}
+
+fn wanted(count: u8) -> Vec<Vec<u8>> {
+    (0..count).map(|number| udp4(&[number; 100])).collect()
+}
+
+#[test]
+fn packets_that_come_before_the_answer_that_makes_their_keys_are_opened_in_order() {
+    let now = start();
+    let (mut a, mut b) = connected(&recipe(1, now), now);
+    b.order(LaneOrder::Expect(Spi::new(LANE, 2)), now);
+    let (mut received, right) = early(&mut a, &mut b, 5, now);
+    let last = received.split_off(3);
+    assert!(b.open(received, now).is_empty());
+    assert_eq!((b.cable.stats(now).held, b.cable.has_openable()), (3, false));
+
+    b.order(LaneOrder::Add(Box::new(right)), now);
+
+    assert!(b.cable.has_openable());
+    let opened = b.open(last, now + Duration::from_millis(600));
+    assert_eq!(inner_packets(opened), wanted(5));
+    assert_eq!((b.cable.stats(now).held, b.cable.has_openable(), b.drops.total()), (0, false, 0));
+}
+
+#[test]
+fn keys_open_what_waits_for_them_though_nothing_more_comes() {
+    let now = start();
+    let (mut a, mut b) = connected(&recipe(1, now), now);
+    b.order(LaneOrder::Expect(Spi::new(LANE, 2)), now);
+    let (received, right) = early(&mut a, &mut b, 2, now);
+    assert!(b.open(received, now).is_empty());
+    b.order(LaneOrder::Add(Box::new(right)), now);
+    assert_eq!(inner_packets(b.open(Vec::new(), now)), wanted(2));
+    assert_eq!(b.drops.total(), 0);
+}
+
+#[test]
+fn what_waits_for_keys_is_bounded_in_number_and_time_and_by_where_the_peer_is() {
+    let now = start();
+    let (mut a, mut b) = connected(&recipe(1, now), now);
+    let (received, _) = early(&mut a, &mut b, 1, now);
+    b.open(received, now);
+    assert_eq!(b.drops.of(DropReason::NoSession), 1, "nobody has asked for it");
+
+    b.order(LaneOrder::Expect(Spi::new(LANE, 2)), now);
+    let (received, _) = early(&mut a, &mut b, 100, now);
+    b.open(received, now);
+    assert_eq!((b.cable.stats(now).held, b.drops.of(DropReason::HeldOverflow)), (64, 36));
+    let mut strangers = early(&mut a, &mut b, 1, now).0;
+    strangers.iter_mut().for_each(|packet| packet.outer.peer = "198.51.100.9:4500".parse().unwrap());
+    b.open(strangers, now);
+    assert_eq!(b.drops.of(DropReason::NoSession), 2, "from elsewhere");
+
+    let later = now + Duration::from_secs(6);
+    b.cable.handle_timeout(later, &mut b.drops);
+    assert_eq!((b.cable.stats(later).held, b.drops.of(DropReason::HeldExpired)), (0, 64));
+    let (received, _) = early(&mut a, &mut b, 3, later);
+    b.open(received, later);
+    b.order(LaneOrder::Abandon(Spi::new(LANE, 2)), later);
+    assert_eq!((b.cable.stats(later).held, b.drops.of(DropReason::HeldExpired)), (0, 67));
+    assert!(!b.cable.has_openable());
+}
