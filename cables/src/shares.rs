@@ -38,7 +38,7 @@ struct Counter {
 type Counters = [usize; 2];
 
 impl Shares {
-    /// Shares of `limit` messages per second. `key` is secret.
+    /// Makes shares of `limit` messages per second. `key` is secret.
     pub(crate) fn new(key: HashKey, limit: u32, started: Instant) -> Self {
         let counters = vec![Counter::default(); 2 * ROW as usize].into();
         Self { key, limit, counters, started }
@@ -95,7 +95,7 @@ impl Shares {
     }
 }
 
-/// Whose an address is: itself, or its /64 for IPv6.
+/// Returns whose an address is: itself, or its /64 for IPv6.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.into(),

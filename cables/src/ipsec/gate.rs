@@ -81,7 +81,7 @@ struct Taken {
 }
 
 impl GateShared {
-    /// For the slow half behind `inboxes`, whose load is `load`. `secret` is random.
+    /// Makes it for the slow half behind `inboxes`, whose load is `load`. `secret` is random.
     #[must_use]
     pub fn new(secret: Zeroizing<[u8; 32]>, inboxes: Inboxes, load: Arc<EngineLoad>) -> Self {
         Self { secret: Arc::new(secret), inboxes, load, taken: Arc::default() }
@@ -239,7 +239,7 @@ fn hand_on(inbox: &Sender<Input>, message: &[u8], from: &Outer) -> Admission {
     }
 }
 
-/// A key of the shares' table, which only who knows the secret can compute.
+/// Derives a key for a table of shares.
 fn share_key(secret: &[u8; 32], purpose: &[u8]) -> HashKey {
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), purpose);
     let seed = tag.as_ref().first_chunk().expect("an HMAC has 32 bytes");

@@ -53,7 +53,7 @@ pub struct WireguardGate {
 }
 
 impl WireguardGate {
-    /// A gate for the owner of `private`.
+    /// Makes a gate for the owner of `private`.
     pub(super) fn new(
         private: StaticSecret,
         limiter: Arc<RateLimiter>,
@@ -117,7 +117,7 @@ impl Gate for WireguardGate {
     }
 }
 
-/// A secret that only who has the private key can compute.
+/// Derives a secret that only who has the private key can compute.
 fn share_key(private: &StaticSecret) -> HashKey {
     let digest =
         Sha256::new().chain_update(b"shares of handshakes").chain_update(private.as_bytes()).finalize();

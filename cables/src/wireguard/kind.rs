@@ -68,7 +68,7 @@ impl WireguardKind {
         Zeroizing::new(StaticSecret::random_from_rng(rand_core::OsRng).to_bytes())
     }
 
-    /// Has the gates know where the peer of a lane is, if it is anywhere.
+    /// Shows the gates where the peer of a lane is, if it is anywhere.
     fn set_address(&self, lane: LaneId, peer: Option<SocketAddr>) {
         let entry = peer.map(|peer| (lane, peer.ip().to_canonical()));
         self.addresses.rcu(|entries| {

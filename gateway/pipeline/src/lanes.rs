@@ -150,7 +150,7 @@ impl Lanes {
         self.slots.iter_mut()
     }
 
-    /// A lane that has got the keys for what came before them, if there is one.
+    /// Finds a lane that has got the keys for what came before them.
     pub(crate) fn first_openable(&self) -> Option<LaneId> {
         self.slots.iter().find(|slot| slot.tunnel.has_openable()).map(|slot| slot.lane)
     }

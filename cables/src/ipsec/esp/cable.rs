@@ -87,18 +87,19 @@ impl EspCable {
     }
 
     fn obey(&mut self, order: LaneOrder, drops: &mut Drops) {
+        use LaneOrder::{Abandon, Add, Down, Expect, Path, Remove, Retire, Seal};
         match order {
-            LaneOrder::Expect(spi) => self.early.expect(spi),
-            LaneOrder::Abandon(spi) => self.early.abandon(spi, self.cable, drops),
-            LaneOrder::Add(child) => {
+            Expect(spi) => self.early.expect(spi),
+            Abandon(spi) => self.early.abandon(spi, self.cable, drops),
+            Add(child) => {
                 self.pairs.add(&child);
                 self.early.arrived(child.inbound);
             }
-            LaneOrder::Seal(spi) => self.pairs.activate(spi),
-            LaneOrder::Retire(spi) => self.pairs.retire(spi),
-            LaneOrder::Remove(spi) => self.pairs.remove(spi),
-            LaneOrder::Path(path) => self.path = Some(path),
-            LaneOrder::Down => {
+            Seal(spi) => self.pairs.activate(spi),
+            Retire(spi) => self.pairs.retire(spi),
+            Remove(spi) => self.pairs.remove(spi),
+            Path(path) => self.path = Some(path),
+            Down => {
                 self.held.clear(self.cable, DropReason::HeldExpired, drops);
                 self.push_event(CableEvent::Down);
             }
@@ -178,7 +179,7 @@ impl Lane for EspCable {
     fn open(&mut self, jobs: &mut Jobs<'_>, now: Instant) {
         self.take_orders(jobs.drops, now);
         if self.early.is_openable() {
-            self.early.release(self.cable, jobs);
+            self.early.release(self.cable, jobs.input, jobs.pool, jobs.drops);
         }
         let opener = EspOpener {
             pairs: &mut self.pairs,

@@ -5,12 +5,10 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use trieste_packet::{CableId, DropReason, Drops, Outer, Packet};
+use trieste_packet::{CableId, DropReason, Drops, Outer, Packet, Pool};
 
-use crate::boundary::Jobs;
 use crate::held::HELD_AGE;
 use crate::ipsec::Spi;
-use crate::opening::Fate;
 
 /// Most packets of a lane that wait for keys. Ours: what comes in some milliseconds.
 pub(super) const EARLY_PACKETS: usize = 64;
@@ -39,30 +37,30 @@ struct Message {
 }
 
 impl Early {
-    /// Packets that wait.
+    /// Counts the packets that wait.
     pub(super) fn packets(&self) -> u64 {
         self.queue.len() as u64
     }
 
-    /// Whether there are keys for something that waits.
+    /// Returns `true` if there are keys for something that waits.
     pub(super) fn is_openable(&self) -> bool {
         self.is_openable
     }
 
-    /// An SA of this SPI has been asked for.
+    /// Notes that an SA of this SPI has been asked for.
     pub(super) fn expect(&mut self, spi: Spi) {
         if self.expected.len() < MAX_EXPECTED && !self.expected.contains(&spi) {
             self.expected.push(spi);
         }
     }
 
-    /// There are keys.
+    /// Notes that there are keys for it.
     pub(super) fn arrived(&mut self, spi: Spi) {
         self.expected.retain(|other| *other != spi);
         self.is_openable |= self.queue.iter().any(|message| message.spi == spi);
     }
 
-    /// There will be no keys.
+    /// Drops what waits for an SA that will have no keys.
     pub(super) fn abandon(&mut self, spi: Spi, cable: CableId, drops: &mut Drops) {
         let before = self.expected.len();
         self.expected.retain(|other| *other != spi);
@@ -72,7 +70,11 @@ impl Early {
     }
 
     /// Keeps what came for an SA that is asked for. `peer` is where the peer is, if that is known: others would only use
-    /// up the room. What is too much is dropped, and not what waits: what came first is opened first.
+    /// up the room.
+    ///
+    /// # Errors
+    /// Why it is to be dropped: nobody has asked for the SA, or too much waits, which stays, because what came first is
+    /// opened first.
     #[cold]
     pub(super) fn hold(
         &mut self,
@@ -81,41 +83,47 @@ impl Early {
         from: &Outer,
         peer: Option<IpAddr>,
         now: Instant,
-    ) -> Fate {
+    ) -> Result<(), DropReason> {
         let is_peer = peer.is_none_or(|peer| peer == from.peer.ip());
         if !is_peer || !self.expected.contains(&spi) {
-            return Fate::Lost(DropReason::NoSession);
+            return Err(DropReason::NoSession);
         }
         if self.queue.len() >= EARLY_PACKETS || self.bytes + message.len() > EARLY_BYTES {
-            return Fate::Lost(DropReason::HeldOverflow);
+            return Err(DropReason::HeldOverflow);
         }
         self.bytes += message.len();
         self.queue.push_back(Message { spi, bytes: message.into(), from: *from, since: now });
-        Fate::Held
+        Ok(())
     }
 
     /// Puts everything for which there are keys in front of the input, as the pipeline has sorted it: for its lane.
     #[cold]
-    pub(super) fn release(&mut self, cable: CableId, jobs: &mut Jobs<'_>) {
+    pub(super) fn release(
+        &mut self,
+        cable: CableId,
+        input: &mut Vec<Packet>,
+        pool: &mut Pool,
+        drops: &mut Drops,
+    ) {
         self.is_openable = false;
-        let mut first = Vec::with_capacity(self.queue.len() + jobs.input.len());
+        let mut first = Vec::with_capacity(self.queue.len() + input.len());
         for message in std::mem::take(&mut self.queue) {
             if self.expected.contains(&message.spi) {
                 self.queue.push_back(message);
                 continue;
             }
             self.bytes -= message.bytes.len();
-            match jobs.pool.alloc_copy(&message.bytes) {
+            match pool.alloc_copy(&message.bytes) {
                 Some(buf) => {
                     let mut packet = Packet { outer: message.from, ..Packet::new(buf) };
                     packet.decision.lane = message.spi.lane();
                     first.push(packet);
                 }
-                None => jobs.drops.count(cable, DropReason::NoBuffer, 1),
+                None => drops.count(cable, DropReason::NoBuffer, 1),
             }
         }
-        first.append(jobs.input);
-        *jobs.input = first;
+        first.append(input);
+        *input = first;
     }
 
     /// Drops what has waited for too long.

@@ -12,7 +12,8 @@ use super::pairs::Pairs;
 use super::sa::{Opened, Refusal};
 use crate::boundary::CableStats;
 use crate::ipsec::Spi;
-use crate::opening::{Fate, Opener, inner_packet};
+use crate::opening::Fate::{self, Lost};
+use crate::opening::{Opener, inner_packet};
 
 /// Opens the messages of one batch.
 pub(super) struct EspOpener<'a> {
@@ -39,13 +40,16 @@ impl Opener for EspOpener<'_> {
 
     #[inline]
     fn open(&mut self, message: &mut [u8], from: &Outer) -> Fate {
-        let Some(spi) = message.first_chunk::<4>() else { return Fate::Lost(DropReason::MalformedHeader) };
+        let Some(spi) = message.first_chunk::<4>() else { return Lost(DropReason::MalformedHeader) };
         let spi = Spi::from_bytes(*spi);
         let Some(pair) = self.pairs.touch_spi(spi) else {
-            return self.early.hold(spi, message, from, self.peer, self.now);
+            return match self.early.hold(spi, message, from, self.peer, self.now) {
+                Ok(()) => Fate::Held,
+                Err(reason) => Lost(reason),
+            };
         };
         if self.now >= pair.hard_time {
-            return Fate::Lost(DropReason::NoSession);
+            return Lost(DropReason::NoSession);
         }
         let message_bytes = message.len() as u64;
         let (opened, is_newest) = match pair.inbound.open(message) {
@@ -53,7 +57,7 @@ impl Opener for EspOpener<'_> {
             Err(refusal) => {
                 pair.tally.bad += u64::from(refusal == Refusal::Forged);
                 pair.tally.replayed += u64::from(matches!(refusal, Refusal::Replay(_)));
-                return Fate::Lost(refusal.reason());
+                return Lost(refusal.reason());
             }
         };
         pair.tally.has_heard = true;
@@ -67,15 +71,15 @@ impl Opener for EspOpener<'_> {
         let (version, text) = match opened {
             Opened::Packet(version, text) => (version, text),
             Opened::Dummy => return Fate::Consumed,
-            Opened::Malformed => return Fate::Lost(DropReason::BadInner),
+            Opened::Malformed => return Lost(DropReason::BadInner),
         };
         // Behind the packet there may be TFC padding.
-        let Some(packet) = inner_packet(version, text) else { return Fate::Lost(DropReason::BadInner) };
+        let Some(packet) = inner_packet(version, text) else { return Lost(DropReason::BadInner) };
         //= https://www.rfc-editor.org/rfc/rfc4301#section-5.2
         //# If an IPsec system receives an inbound packet on an SA and the packet's header fields are not consistent
         //# with the selectors for the SA, it MUST discard the packet.
         if !pair.admits_opened(packet) {
-            return Fate::Lost(DropReason::SelectorMismatch);
+            return Lost(DropReason::SelectorMismatch);
         }
         pair.tally.open(packet.len());
         self.stats.rx_packets += 1;

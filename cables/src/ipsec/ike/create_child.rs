@@ -306,7 +306,7 @@ impl IkeEngine {
         }
     }
 
-    /// Whether the peer may have another child SA already.
+    /// Returns `true` if the peer may have another child SA already.
     fn may_ask_for_child(&mut self, sa: &IkeSa, now: Instant) -> bool {
         let allowance = self.config.child_requests;
         let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));

@@ -58,7 +58,7 @@ impl HalfOpenTable {
         self.by_spi.get(&spi)
     }
 
-    /// Their SPIs in order, and whose they are.
+    /// Lists their SPIs in order, and whose they are.
     pub(super) fn sources(&self) -> impl Iterator<Item = (u64, IpAddr)> {
         self.by_spi.iter().map(|(spi, half)| (*spi, network(half.from.peer.ip())))
     }

@@ -23,6 +23,7 @@ mod negotiate;
 mod payloads;
 mod peer;
 mod policy;
+mod publish;
 mod receive;
 mod rekey_ike;
 mod report;

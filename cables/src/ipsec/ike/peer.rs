@@ -150,7 +150,7 @@ impl Peer {
         self.config.address.map(|peer| Outer { peer, local, tos: 0 })
     }
 
-    /// The addresses that it may send from: where it is reached, its own, and where it was last.
+    /// Lists the addresses that it may send from: where it is reached, its own, and where it was last.
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let chosen = self.config.address.map(|address| address.ip());
         let path = self.path.map(|path| path.outer.peer.ip());

@@ -202,7 +202,7 @@ impl IkeEngine {
         }
     }
 
-    /// Whether the peer may have another IKE SA already. One that asks without end gets no key agreement for it.
+    /// Returns `true` if the peer may have another IKE SA already. One that asks without end gets no key agreement for it.
     fn may_ask_for_ike(&mut self, sa: &IkeSa, now: Instant) -> bool {
         let allowance = self.config.ike_requests;
         let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));

@@ -141,11 +141,7 @@ impl IkeEngine {
         let is_busy = payloads.notify(NotifyKind::Cookie).is_some() || self.half_open.len() >= CROWD;
         let is_cheap = |group: &Group| *group != Group::Modp2048;
         let groups = self.config.groups.iter().copied();
-        let is_peer = || {
-            let address = from.peer.ip().to_canonical();
-            let mut addresses = self.peers.values().flat_map(super::peer::Peer::addresses);
-            addresses.any(|other| other.to_canonical() == address)
-        };
+        let is_peer = || self.peer_addresses().any(|other| other == from.peer.ip().to_canonical());
         if is_busy && !is_peer() { groups.filter(is_cheap).collect() } else { groups.collect() }
     }
 
