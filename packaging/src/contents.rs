@@ -18,9 +18,8 @@ pub const UPSTREAM_NAMES: [(&str, &str); 6] = [
     ("submariner-gateway", "trieste-gateway"),
     ("submariner-route-agent.sh", "trieste-routeagent"),
     ("submariner-route-agent", "trieste-routeagent"),
-    // It says that the gateway does Globalnet's work.
-    ("submariner-globalnet.sh", "trieste"),
-    ("submariner-globalnet", "trieste"),
+    ("submariner-globalnet.sh", "trieste-gateway"),
+    ("submariner-globalnet", "trieste-gateway"),
 ];
 
 /// The system's programs, and the Debian packages that they come from. `ss` is not among them: it brings Kerberos along;

@@ -12,7 +12,7 @@ use tracing::info;
 use tracing_subscriber::EnvFilter;
 use trieste_control::command_line;
 use trieste_control::privileges::{Capability, Needs};
-use trieste_control::store::kube::LOG_DIRECTIVE;
+use trieste_control::store::kube::LOG_DIRECTIVES;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::Report;
 use trieste_routeagent::config::Options;
@@ -255,7 +255,8 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
 /// Logs as `RUST_LOG` says, else as `default` does.
 fn log_to_stderr(default: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let filter = filter.add_directive(LOG_DIRECTIVE.parse().expect("a directive"));
+    let quiet = LOG_DIRECTIVES.map(|text| text.parse().expect("a directive"));
+    let filter = quiet.into_iter().fold(filter, EnvFilter::add_directive);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -37,7 +37,6 @@ mod drain;
 mod exec;
 mod gateway;
 mod gather;
-mod globalnet;
 mod installation;
 mod join;
 mod manifests;
@@ -165,10 +164,6 @@ enum Format {
 
 /// Runs the command with the process's arguments.
 pub fn main() -> ExitCode {
-    if let Some(refusal) = globalnet::refusal(std::env::args_os().next().as_deref()) {
-        output::remark(&refusal);
-        return ExitCode::FAILURE;
-    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {

@@ -106,6 +106,9 @@ pub struct ControllersStatus {
     /// Whether the rules in use are those of the process before this one, because no store has answered yet.
     #[serde(default)]
     pub is_remembered: bool,
+    /// Whether a process of Globalnet's own, on this node, does the work.
+    #[serde(default)]
+    pub is_process: bool,
 }
 
 /// A CIDR of global addresses.

@@ -63,6 +63,19 @@ pub enum GlobalnetPhase {
     Settled,
 }
 
+impl GlobalnetPhase {
+    /// Returns the phase as status documents have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Off => "off",
+            Self::Standby => "standby",
+            Self::Writing => "writing",
+            Self::Settled => "settled",
+        }
+    }
+}
+
 /// Globalnet, running. Dropping it ends it; what it has written stays.
 #[derive(Debug)]
 pub struct GlobalnetHandle {

@@ -163,3 +163,26 @@ pub struct Problem {
     /// What is wrong, and what to do, for people.
     pub message: String,
 }
+
+/// Every name of a [`Problem`].
+const NAMES: [&str; 11] = [
+    "GatewayHasNoGlobalIp",
+    "GlobalCidrOverlap",
+    "GlobalCidrUnusable",
+    "GlobalIngressNameTaken",
+    "GlobalnetWriteRefused",
+    "InternalServiceNameTaken",
+    "Ipv6NotExported",
+    "ObjectInvalid",
+    "PodSelectorInvalid",
+    "ServiceExportsUnknown",
+    "ServiceNotExported",
+];
+
+impl Problem {
+    /// Returns the name that a text is; of one that is none of ours, `ObjectInvalid`.
+    #[must_use]
+    pub fn known(name: &str) -> &'static str {
+        NAMES.into_iter().find(|known| *known == name).unwrap_or("ObjectInvalid")
+    }
+}

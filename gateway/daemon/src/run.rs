@@ -27,7 +27,7 @@ use trieste_control::members::{self, Inputs, Leave, MembersConfig, SlotTimes};
 use trieste_control::publicip::{HttpsClient, PublicIp, PublicIpWatcher, Resolvers};
 use trieste_control::publish::{OwnPod, Publisher, keep_pod_label};
 use trieste_control::recorder::Recorder;
-use trieste_control::store::kube::LOG_DIRECTIVE;
+use trieste_control::store::kube::LOG_DIRECTIVES;
 use trieste_control::store::{AnyStore, Location, Store as _};
 use trieste_control::sync::SyncConfig;
 use trieste_nat::OwnerKey;
@@ -88,7 +88,8 @@ pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
     }
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    let filter = filter.add_directive(LOG_DIRECTIVE.parse().expect("a directive"));
+    let quiet = LOG_DIRECTIVES.map(|text| text.parse().expect("a directive"));
+    let filter = quiet.into_iter().fold(filter, tracing_subscriber::EnvFilter::add_directive);
     let is_terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -25,7 +25,7 @@ use trieste_control::admin::Severity;
 use trieste_control::api::{Kind, Object, Resource as _, RouteAgent};
 use trieste_control::conditions::Conditions;
 use trieste_control::services::{Followed, follow};
-use trieste_control::store::{AnyStore, Store as _, StoreEvent};
+use trieste_control::store::{AnyStore, Store as _, StoreError, StoreEvent};
 use trieste_pipeline::services::Services;
 
 use crate::tables;
@@ -74,7 +74,10 @@ impl Following {
             loop {
                 let is_news = tokio::select! {
                     event = events.next() => match event {
-                        Some(event) => nodes.take(&event, Instant::now()),
+                        Some(event) => {
+                            self.report_unknown(&event);
+                            nodes.take(&event, Instant::now())
+                        }
                         None => return,
                     },
                     _ = known.changed() => true,
@@ -91,6 +94,18 @@ impl Following {
     fn follower(&self, sender: &Arc<watch::Sender<Followed>>) -> Follower {
         let (store, sender) = (self.store.clone(), Arc::clone(sender));
         Box::pin(async move { follow(&store, &sender).await })
+    }
+
+    /// Says why route agents cannot be followed, rights that are missing above all: the store's absence is said elsewhere.
+    fn report_unknown(&self, event: &StoreEvent) {
+        let message = match event {
+            StoreEvent::Unavailable(error @ StoreError::Forbidden { .. }) => Some(format!(
+                "{error}; packets for services of this cluster go to kube-proxy on this node and not straight to their nodes"
+            )),
+            StoreEvent::Unavailable(_) => return,
+            StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => None,
+        };
+        self.conditions.put("RouteAgentsNotKnown", Severity::Warning, "", message);
     }
 
     fn publish(&self, generation: u64, nodes: &Nodes, known: &Followed) {

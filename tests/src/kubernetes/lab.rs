@@ -189,6 +189,36 @@ impl KubernetesLab {
         Ok(GatewayPod { daemon, files })
     }
 
+    /// Starts Globalnet's own process on a gateway's node, as the container of upstream's DaemonSet.
+    ///
+    /// # Errors
+    /// If it is not built or cannot start.
+    pub fn spawn_globalnet(&self, cluster: &str, index: usize) -> anyhow::Result<Daemon> {
+        let node = self.gateway_node(cluster, index);
+        let files = PodFiles::new(&self.lab, &format!("{}-globalnet", node.name))?;
+        self.write_service_account(cluster, &files, rbac::GLOBALNET)?;
+        let api = self.cluster(cluster).server.address();
+        let variables = [
+            ("NODE_NAME", node.name.clone()),
+            ("KUBERNETES_SERVICE_HOST", api.ip().to_string()),
+            ("KUBERNETES_SERVICE_PORT", api.port().to_string()),
+            ("SUBMARINER_NAMESPACE", NAMESPACE.to_owned()),
+            ("SUBMARINER_CLUSTERID", cluster.to_owned()),
+            ("SUBMARINER_METRICSPORT", "32781".to_owned()),
+        ];
+        let environment = variables.map(|(name, value)| (name.to_owned(), value)).into();
+        // By the name that upstream's operator starts it by.
+        let program = files.outside("submariner-globalnet.sh");
+        if !program.is_symlink() {
+            std::os::unix::fs::symlink(programs::path("trieste-gateway")?, &program)?;
+        }
+        Daemon::start(
+            &self.lab,
+            &format!("{}-globalnet", node.name),
+            &files.command(node, program, &environment),
+        )
+    }
+
     /// The files of a node's gateway container, also before and after it runs: to change its tokens, or to look at
     /// what it has kept.
     ///

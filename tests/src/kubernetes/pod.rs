@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use trieste_control::admin::{self, GatewayStatus};
+use trieste_control::admin::{self, GatewayStatus, GlobalnetStatus};
 
 use crate::command::Run;
 use crate::daemon::Daemon;
@@ -97,6 +97,20 @@ impl GatewayPod {
     pub fn status(&self) -> anyhow::Result<GatewayStatus> {
         self.daemon.check()?;
         serde_json::from_str(&get(&self.socket(), admin::STATUS_PATH)?).context("the status document")
+    }
+
+    /// Returns what it has logged.
+    pub fn log(&self) -> String {
+        self.daemon.log_text()
+    }
+
+    /// Asks the gateway for what it says of Globalnet.
+    ///
+    /// # Errors
+    /// If it does not answer, or in a way that is not understood.
+    pub fn globalnet(&self) -> anyhow::Result<GlobalnetStatus> {
+        self.daemon.check()?;
+        serde_json::from_str(&get(&self.socket(), admin::GLOBALNET_PATH)?).context("Globalnet's document")
     }
 
     /// A run of the command `trieste` against this gateway.

@@ -10,6 +10,8 @@ use crate::cluster::{BROKER_NAMESPACE, NAMESPACE};
 pub const GATEWAY: &str = "submariner-gateway";
 /// The route agent's service account, in [`NAMESPACE`].
 pub const ROUTE_AGENT: &str = "submariner-routeagent";
+/// The service account of Globalnet's own process, in [`NAMESPACE`].
+pub const GLOBALNET: &str = "submariner-globalnet";
 /// The Role that every cluster has on the broker, in [`BROKER_NAMESPACE`].
 pub const BROKER_ROLE: &str = "submariner-k8s-broker-cluster";
 
@@ -51,6 +53,32 @@ pub fn prepare_cluster(client: &Client) -> anyhow::Result<()> {
     ];
     account(client, NAMESPACE, GATEWAY, &gateway, &gateway_everywhere)?;
     account(client, NAMESPACE, ROUTE_AGENT, &route_agent, &route_agent_everywhere)
+}
+
+/// Makes the account of Globalnet's own process, with upstream's rights.
+///
+/// # Errors
+/// If the server refuses.
+pub fn prepare_globalnet(client: &Client) -> anyhow::Result<()> {
+    let follow = ["get", "list", "watch"];
+    let full = ["get", "list", "watch", "create", "update", "delete"];
+    let here = [
+        rule("submariner.io", &["gateways"], &["get", "list", "watch", "update"]),
+        rule("coordination.k8s.io", &["leases"], &full),
+    ];
+    let kinds = ["clusterglobalegressips", "globalegressips", "globalingressips"];
+    let statuses = kinds.map(|kind| format!("{kind}/status"));
+    let all: Vec<&str> = kinds.into_iter().chain(statuses.iter().map(String::as_str)).collect();
+    let everything = ["get", "list", "watch", "create", "update", "delete", "deletecollection", "patch"];
+    let everywhere = [
+        rule("", &["pods"], &follow),
+        rule("", &["services", "endpoints"], &full),
+        rule("submariner.io", &["clusters", "endpoints"], &follow),
+        rule("submariner.io", &all, &everything),
+        rule("multicluster.x-k8s.io", &["serviceexports"], &follow),
+        rule("network.openshift.io", &["service/externalips"], &["create"]),
+    ];
+    account(client, NAMESPACE, GLOBALNET, &here, &everywhere)
 }
 
 /// Lets route agents update Nodes, as `join --node-taint` does.

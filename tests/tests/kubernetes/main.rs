@@ -6,6 +6,7 @@ mod bed;
 mod faults;
 mod gateway;
 mod globalnet;
+mod globalnet_process;
 mod join;
 mod members;
 mod policy;

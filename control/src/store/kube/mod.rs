@@ -30,8 +30,9 @@ mod tests;
 mod transport;
 mod watch;
 
-/// A directive for the filter of a program's log: the client library would write whole answers into it that it cannot decode.
-pub const LOG_DIRECTIVE: &str = "kube_client::client=error";
+/// Directives for the filter of a program's log: the client library would write whole answers into it that it cannot decode, and
+/// a line at each try where rights are missing, which conditions and events say once.
+pub const LOG_DIRECTIVES: [&str; 2] = ["kube_client::client=error", "kube_runtime::watcher=error"];
 
 pub use access::{Access, AccessError, ServerSettings};
 pub use requests::{Outcome, Requests, Verb};

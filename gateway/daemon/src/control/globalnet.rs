@@ -84,7 +84,7 @@ pub(super) fn share_ports(engine: &Engine, members: &Members) {
 
 impl Control<'_> {
     pub(super) fn globalnet_states(&self) -> States {
-        self.globalnet.duty.as_ref().map(|duty| duty.handle.state.clone())
+        self.globalnet.duty.as_ref().map(|duty| duty.state.clone())
     }
 
     /// Goes on with what the process before has translated by.

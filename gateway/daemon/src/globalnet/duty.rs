@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trieste_control::admin::{ControllersStatus, Severity};
 use trieste_control::api::ensure_valid_name;
@@ -12,6 +13,7 @@ use trieste_control::election::{self, Candidate, ElectionConfig};
 use trieste_control::globalnet::{self, GlobalnetConfig, GlobalnetHandle, GlobalnetPhase, GlobalnetState};
 use trieste_control::store::AnyStore;
 
+use super::process::{Received, Report, Server};
 use crate::config::Config;
 
 /// Conditions of what keeps the controllers from their work.
@@ -20,14 +22,17 @@ const REFUSED: &str = "GlobalnetWriteRefused";
 
 /// Globalnet's controllers and their election. Dropped, they end; what they have written stays.
 pub(crate) struct Duty {
-    pub(crate) handle: GlobalnetHandle,
+    /// The newest state: a Globalnet process's while there is one, else that of our own controllers.
+    pub(crate) state: watch::Receiver<Option<Arc<GlobalnetState>>>,
+    handle: GlobalnetHandle,
     candidate: Candidate,
-    follower: JoinHandle<()>,
+    process: Server,
+    followers: [JoinHandle<()>; 2],
 }
 
 impl Drop for Duty {
     fn drop(&mut self) {
-        self.follower.abort();
+        self.followers.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -45,27 +50,34 @@ impl Duty {
         }
         let election = ElectionConfig::globalnet(&config.namespace, hostname);
         let candidate = election::spawn(store.clone(), election);
-        // Until it is known who is the active gateway.
-        candidate.set_eligible(leader.is_leader(Instant::now()));
-        let follower = tokio::spawn(follow(leader.clone(), candidate.clone()));
+        // Until it is known who is the active gateway, and whether our account may do this work at all.
+        candidate.set_eligible(false);
         let globalnet = GlobalnetConfig {
             namespace: config.namespace.clone(),
             cluster_id: config.cluster_id.clone(),
             gateway: is_pinged.then(|| ensure_valid_name(hostname)),
         };
         let handle = globalnet::spawn(store.clone(), globalnet, candidate.clone());
-        Some(Self { handle, candidate, follower })
+        let process = Server::open(&config.namespace, &config.cluster_id, hostname, store);
+        let (sender, state) = watch::channel(None);
+        let sources = (handle.state.clone(), process.received.clone());
+        let choosing = tokio::spawn(choose(sources.clone(), sender));
+        let following = tokio::spawn(follow(leader.clone(), sources, candidate.clone()));
+        Some(Self { state, handle, candidate, process, followers: [choosing, following] })
     }
 
     /// The newest state, once all of it is known.
     pub(crate) fn state(&self) -> Option<Arc<GlobalnetState>> {
-        self.handle.state.borrow().clone()
+        self.state.borrow().clone()
     }
 
     /// What the controllers do, for the document; what keeps them from it is a condition.
     pub(crate) fn status(&self, conditions: &Conditions) -> ControllersStatus {
-        let status = self.handle.status.borrow().clone();
-        let election = self.candidate.status().borrow().clone();
+        let received = self.process.received.borrow().clone();
+        let status = match received.report.filter(|_| received.is_connected) {
+            Some(report) => Status::of_process(&report),
+            None => self.own_status(received.problem),
+        };
         conditions.put(
             AWAY,
             Severity::Warning,
@@ -76,15 +88,36 @@ impl Duty {
                 )
             }),
         );
-        let refused: Vec<(String, String)> =
-            status.refused.iter().map(|problem| (problem.subject.clone(), problem.message.clone())).collect();
-        conditions.replace(REFUSED, Severity::Warning, &refused);
+        conditions.replace(REFUSED, Severity::Warning, &status.refused);
+        let is_writing = |phase: GlobalnetPhase| status.phase == phase.as_str();
         ControllersStatus {
-            is_running: matches!(status.phase, GlobalnetPhase::Writing | GlobalnetPhase::Settled),
-            phase: phase(status.phase).to_owned(),
-            holder: election.holder,
+            is_running: is_writing(GlobalnetPhase::Writing) || is_writing(GlobalnetPhase::Settled),
+            phase: status.phase,
+            holder: status.holder,
             problem: status.problem,
             is_remembered: false,
+            is_process: status.is_process,
+        }
+    }
+
+    /// Returns what our own controllers do. Where they may not read the objects, somebody else has to.
+    fn own_status(&self, socket: Option<String>) -> Status {
+        let status = self.handle.status.borrow().clone();
+        let may_not = self.handle.state.borrow().is_none();
+        let problem = status.problem.map(|problem| match socket {
+            _ if !may_not => problem,
+            None => format!(
+                "{problem}; no Globalnet process tells of them either (start this image as submariner-globalnet on this \
+                 node, or give the gateway's account that right)"
+            ),
+            Some(socket) => format!("{problem}; {socket}"),
+        });
+        Status {
+            phase: status.phase.as_str().to_owned(),
+            holder: self.candidate.status().borrow().holder.clone(),
+            problem,
+            refused: status.refused.into_iter().map(|problem| (problem.subject, problem.message)).collect(),
+            is_process: false,
         }
     }
 
@@ -94,28 +127,77 @@ impl Duty {
     }
 }
 
-fn phase(phase: GlobalnetPhase) -> &'static str {
-    match phase {
-        GlobalnetPhase::Off => "off",
-        GlobalnetPhase::Standby => "standby",
-        GlobalnetPhase::Writing => "writing",
-        GlobalnetPhase::Settled => "settled",
-        GlobalnetPhase::Starting | _ => "starting",
+/// What whoever does the work says of it.
+struct Status {
+    phase: String,
+    holder: String,
+    problem: Option<String>,
+    refused: Vec<(String, String)>,
+    is_process: bool,
+}
+
+impl Status {
+    fn of_process(report: &Report) -> Self {
+        Self {
+            phase: report.phase.clone(),
+            holder: report.holder.clone(),
+            problem: report.problem.clone(),
+            refused: report.refused.clone(),
+            is_process: true,
+        }
     }
 }
 
-/// Only the active gateway may allocate, until the election of gateways has ended.
-async fn follow(leader: Candidate, candidate: Candidate) {
-    let mut leadership = leader.leadership();
-    let mut is_eligible = None;
+/// What our own controllers say, and what a process says.
+type Sources = (watch::Receiver<Option<Arc<GlobalnetState>>>, watch::Receiver<Received>);
+
+/// Chooses whose state counts. There is one from the first that there was: what is translated stays while nobody says
+/// anything.
+async fn choose((mut own, mut received): Sources, chosen: watch::Sender<Option<Arc<GlobalnetState>>>) {
+    // A report is the same one until the next.
+    let mut last: Option<(Arc<Report>, Arc<GlobalnetState>)> = None;
     loop {
-        let leads = leader.is_leader(Instant::now());
+        let report = received.borrow_and_update().clone();
+        let report = report.report.filter(|_| report.is_connected);
+        let of_process = report.and_then(|report| match &last {
+            Some((known, state)) if Arc::ptr_eq(known, &report) => Some(Arc::clone(state)),
+            _ => {
+                let state = Arc::new(report.state.clone()?);
+                last = Some((report, Arc::clone(&state)));
+                Some(state)
+            }
+        });
+        if let Some(state) = of_process.or_else(|| own.borrow_and_update().clone()) {
+            chosen.send_if_modified(|known| {
+                let has_changed = known.as_ref() != Some(&state);
+                *known = Some(state);
+                has_changed
+            });
+        }
+        tokio::select! {
+            changed = own.changed() => if changed.is_err() { return },
+            changed = received.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Only the active gateway may allocate, until the election of gateways has ended; if its account may, and no process of
+/// Globalnet's own does it here.
+async fn follow(leader: Candidate, (mut own, mut received): Sources, candidate: Candidate) {
+    let mut leadership = leader.leadership();
+    let mut is_eligible = Some(false);
+    loop {
+        let may_read = own.borrow_and_update().is_some();
+        let leads =
+            leader.is_leader(Instant::now()) && may_read && !received.borrow_and_update().is_connected;
         if is_eligible != Some(leads) {
             candidate.set_eligible(leads);
             is_eligible = Some(leads);
         }
-        if leadership.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = leadership.changed() => if changed.is_err() { return },
+            changed = own.changed() => if changed.is_err() { return },
+            changed = received.changed() => if changed.is_err() { return },
         }
     }
 }

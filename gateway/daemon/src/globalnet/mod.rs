@@ -8,12 +8,13 @@
 //! ```
 //!
 //! * [`board`] — what is known, in one place. * [`key`] — which of a cluster's ports are whose is keyed; this is the key.
-//! * `duty` — who allocates. * `trace` — what becomes of a packet.
+//! * `duty` — who allocates. * [`process`] — Globalnet under an account of its own. * `trace` — what becomes of a packet.
 //! * [`sessions`] — sessions on disk.
 
 pub mod board;
 mod duty;
 pub mod key;
+pub mod process;
 pub mod sessions;
 mod trace;
 
