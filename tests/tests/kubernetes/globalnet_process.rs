@@ -96,6 +96,37 @@ fn with_upstreams_rights_a_process_of_its_own_does_globalnets_work_whoever_is_ki
     wait(&other, "the second process to take over", |status| status.controllers.is_running);
 }
 
+#[test]
+fn gateways_whose_processes_give_out_addresses_ping_each_other_by_them() {
+    let name = "gateways_whose_processes_give_out_addresses_ping_each_other_by_them";
+    let Some(_turn) = root_test(name) else { return };
+    let lab = KubernetesLab::start(2).unwrap();
+    let clusters = [("east", CIDR, "242.2."), ("west", "242.2.0.0/16", "242.1.")];
+    let running = clusters.map(|(cluster, cidr, _)| {
+        let client = lab.cluster(cluster).server.client();
+        objects::install_service_exports(client).unwrap();
+        rbac::prepare_globalnet(client).unwrap();
+        let mut settings = lab.settings(cluster, 0).unwrap();
+        settings.insert("SUBMARINER_GLOBALCIDR".to_owned(), cidr.to_owned());
+        let gateway = lab.spawn_gateway(cluster, 0, &settings).unwrap();
+        let process = lab.spawn_globalnet(cluster, 0).unwrap();
+        let agent = lab.route_agent(cluster, lab.gateway_node(cluster, 0)).unwrap();
+        let agent = agent.start(&[("SUBMARINER_GLOBALCIDR", cidr)]).unwrap();
+        (gateway, process, agent)
+    });
+    for (cluster, _, remote) in clusters {
+        let node = &lab.gateway_node(cluster, 0).name;
+        let connected = lab.cluster(cluster).wait_object("gateways", node, PATIENCE, |gateway| {
+            let connection = &gateway["status"]["connections"][0];
+            let pinged = connection["endpoint"]["healthCheckIP"].as_str().unwrap_or_default();
+            let has_answered = connection["latencyRTT"]["last"].as_str().is_some_and(|last| !last.is_empty());
+            connection["status"] == "connected" && pinged.starts_with(remote) && has_answered
+        });
+        connected.unwrap();
+    }
+    drop(running);
+}
+
 /// Waits until the process's rules are in use.
 fn translates(gateway: &GatewayPod) -> GlobalnetStatus {
     wait(gateway, "rules of the process", |status| {
