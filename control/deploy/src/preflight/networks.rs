@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use trieste_control::api::{ClusterSpec, overlap};
+use trieste_control::claims::Allowed;
 
 use super::Finding;
 use crate::discover::Network;
@@ -32,6 +33,21 @@ pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> V
     }
     // Also with globalnet: what another cluster publishes without it must not be ours.
     let mine: Vec<IpNet> = global.iter().chain(&own.services.cidrs).chain(&own.pods.cidrs).copied().collect();
+    let published = if global.is_empty() { &mine[..] } else { global };
+    let refused: Vec<String> = published
+        .iter()
+        .filter(|net| Allowed::default().check(net).is_err())
+        .map(ToString::to_string)
+        .collect();
+    if !refused.is_empty() {
+        findings.push(Finding::doubt(
+            format!("other Trieste clusters take {} only if they are told to", refused.join(", ")),
+            format!(
+                "there, join with --allow-remote-cidrs {}: by default members may have private space alone",
+                refused.join(",")
+            ),
+        ));
+    }
     let clashes = others.0.iter().filter(|other| other.cluster_id != id);
     let clashes = clashes.filter_map(|other| clash(&mine, !global.is_empty(), other));
     let before = findings.len();
@@ -125,6 +141,24 @@ mod tests {
         assert_eq!(next(&west), None);
         west.global_cidr = vec!["242.1.128.0/17".to_owned()];
         assert!(next(&west).is_some());
+    }
+
+    #[test]
+    fn networks_that_others_do_not_take_by_default_are_said_with_what_to_do_there() {
+        let doubts = |own: &Network, global: &[IpNet]| -> Vec<(String, String)> {
+            let findings = networks("east", own, global, &Others::default());
+            let doubts = findings.into_iter().filter(|finding| finding.outcome == Outcome::Warning);
+            doubts.map(|finding| (finding.text, finding.next)).collect()
+        };
+        let public = own(&["100.1.0.0/16", "10.1.0.0/16"], &["2001:db8::/32"]);
+        let [(text, next)] = &doubts(&public, &[])[..] else { panic!("{:?}", doubts(&public, &[])) };
+        assert!(
+            text.contains("100.1.0.0/16") && text.contains("2001:db8::/32") && !text.contains("10.1."),
+            "{text}"
+        );
+        assert!(next.contains("--allow-remote-cidrs"), "{next}");
+        // What the others see is the global CIDR.
+        assert_eq!(doubts(&public, &nets(&["242.1.0.0/16"])), []);
     }
 
     #[test]
