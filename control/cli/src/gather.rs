@@ -11,7 +11,8 @@
 //!       gw1_trieste-status.json         a gateway, by commands in its pod
 //! ```
 //!
-//! It goes on when something cannot be read, and says so. Nothing that is written has secrets in it, unless asked for.
+//! It goes on when something cannot be read, and says so. Nothing that is written has secrets in it, unless asked for:
+//! without the right to list Secrets, whose values it takes out of everything, it begins nothing.
 
 mod bundle;
 mod cluster;
@@ -58,6 +59,9 @@ pub(super) struct GatherArgs {
     /// Leave tokens, keys and certificates in: whoever gets the files can join the cluster set
     #[arg(long)]
     include_sensitive_data: bool,
+    /// Gather also where Secrets may not be read: files may hold their values then, where those look like other words
+    #[arg(long, conflicts_with = "include_sensitive_data")]
+    allow_unreadable_secrets: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

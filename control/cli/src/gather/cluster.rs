@@ -42,7 +42,7 @@ impl Gathering {
     /// Makes the directory, and learns first what must not get into it.
     ///
     /// # Errors
-    /// When there can be no directory.
+    /// When there can be no directory, and when Secrets cannot be read and nobody said that files may hold their values.
     pub(super) async fn begin(
         args: &GatherArgs,
         client: Client,
@@ -55,7 +55,12 @@ impl Gathering {
         let redactor = if args.include_sensitive_data {
             None
         } else {
-            Some(learn(&api, [&namespace, &broker_namespace], &mut problems).await)
+            let learning = Learning {
+                api: &api,
+                is_broker_read: args.modules.iter().any(|module| module.content().reads_broker()),
+                may_miss_secrets: args.allow_unreadable_secrets,
+            };
+            Some(learning.learn(&namespace, &broker_namespace, &mut problems).await?)
         };
         let bundle = Bundle::create(directory, redactor)?;
         problems.iter().for_each(|problem| bundle.miss(problem));
@@ -281,27 +286,60 @@ impl Gathering {
     }
 }
 
-/// What must not be written: the values of Secrets, and what objects hold in fields for secrets.
-async fn learn(api: &Api, namespaces: [&String; 2], problems: &mut Vec<String>) -> Redactor {
-    let mut redactor = Redactor::default();
-    let mut seen = Vec::new();
-    for namespace in namespaces {
-        for path in [
-            format!("/api/v1/namespaces/{namespace}/secrets"),
-            format!("/api/v1/namespaces/{namespace}/pods"),
-            format!("/apis/apps/v1/namespaces/{namespace}/daemonsets"),
-            format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
-            format!("/apis/submariner.io/v1alpha1/namespaces/{namespace}/submariners"),
-            format!("/apis/submariner.io/v1alpha1/namespaces/{namespace}/servicediscoveries"),
-        ] {
-            match api.items(&path).await {
-                Ok(objects) => seen.extend(objects),
-                Err(error) => problems.push(format!("values of secrets, for taking them out: {error:#}")),
+/// How the values that must not be written are found out.
+struct Learning<'a> {
+    api: &'a Api,
+    /// Whether objects of the broker's namespace are gathered.
+    is_broker_read: bool,
+    /// Whether Secrets that cannot be read are only noted.
+    may_miss_secrets: bool,
+}
+
+impl Learning<'_> {
+    /// Learns the values of Secrets, and what other objects hold in fields for secrets.
+    ///
+    /// # Errors
+    /// When the Secrets of a namespace that is gathered cannot all be read, unless they may be missed.
+    async fn learn(&self, own: &str, broker: &str, problems: &mut Vec<String>) -> anyhow::Result<Redactor> {
+        let mut seen = Vec::new();
+        for (namespace, is_gathered) in [(own, true), (broker, self.is_broker_read)] {
+            match self.secrets(namespace).await {
+                Ok(secrets) => seen.extend(secrets),
+                Err(error) if is_gathered && !self.may_miss_secrets => return Err(error),
+                Err(error) => problems.push(format!("{error:#}")),
+            }
+            for path in [
+                format!("/api/v1/namespaces/{namespace}/pods"),
+                format!("/apis/apps/v1/namespaces/{namespace}/daemonsets"),
+                format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
+                format!("/apis/submariner.io/v1alpha1/namespaces/{namespace}/submariners"),
+                format!("/apis/submariner.io/v1alpha1/namespaces/{namespace}/servicediscoveries"),
+            ] {
+                match self.api.items(&path).await {
+                    Ok(objects) => seen.extend(objects),
+                    Err(error) => problems.push(format!("values of secrets, for taking them out: {error:#}")),
+                }
             }
         }
+        let mut redactor = Redactor::default();
+        redactor.learn(&seen);
+        Ok(redactor)
     }
-    redactor.learn(&seen);
-    redactor
+
+    /// Lists the Secrets of a namespace.
+    async fn secrets(&self, namespace: &str) -> anyhow::Result<Vec<Value>> {
+        let why = || {
+            format!(
+                "cannot list secrets in namespace {namespace}, whose values are taken out of all files \
+                 (--allow-unreadable-secrets gathers without: files may then hold them)"
+            )
+        };
+        let list =
+            self.api.list(&format!("/api/v1/namespaces/{namespace}/secrets")).await.with_context(why)?;
+        let list = list.unwrap_or_default();
+        anyhow::ensure!(!list.is_cut, "{}: there are more than {MAX_OBJECTS}", why());
+        Ok(list.items)
+    }
 }
 
 /// Whether an object outside of our namespaces is part of an installation.

@@ -37,6 +37,13 @@ pub(super) struct Content {
     pub(super) pods: &'static [Pods],
 }
 
+impl Content {
+    /// Returns `true` if objects of the broker's namespace belong to it.
+    pub(super) fn reads_broker(&self) -> bool {
+        self.objects.iter().any(|objects| objects.scope == Scope::Broker)
+    }
+}
+
 const fn of(api: &'static str, plural: &'static str, scope: Scope) -> Objects {
     Objects { api, plural, scope }
 }

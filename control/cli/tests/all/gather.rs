@@ -72,6 +72,43 @@ fn secrets_stay_in_only_where_somebody_asks_for_them() {
 }
 
 #[test]
+fn without_the_right_to_read_secrets_nothing_is_gathered_unless_somebody_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    let output = run_with(root.path(), &[], answer_without_secrets);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for part in
+        ["cannot list secrets in namespace submariner-operator", "--allow-unreadable-secrets", "forbidden"]
+    {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert!(!root.path().join("out").exists(), "there are files");
+
+    run_with(root.path(), &["--allow-unreadable-secrets"], answer_without_secrets);
+    let files = files(&root.path().join("out"));
+    assert!(files["cluster-a/summary.html"].contains("cannot list secrets in namespace submariner-operator"));
+    let log = &files["cluster-a/submariner-gateway-x.log"];
+    assert!(
+        log.contains("loaded") && !log.contains("UExBTlRFRC1DQQ=="),
+        "what looks like a secret is out: {log}"
+    );
+}
+
+#[test]
+fn secrets_of_a_broker_that_is_not_gathered_need_not_be_read() {
+    let root = tempfile::tempdir().unwrap();
+    let refusing: Answer = |path| match path {
+        path if path.contains("submariner-k8s-broker/secrets") => forbidden("secrets"),
+        path => answer(path),
+    };
+    let output = run_with(root.path(), &[], refusing);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("cannot list secrets in namespace submariner-k8s-broker"), "{text}");
+    run_with(root.path(), &["--module", "connectivity"], refusing);
+    assert!(files(&root.path().join("out")).contains_key("cluster-a/submariner-gateway-x.log"));
+}
+
+#[test]
 fn an_older_directory_is_left_alone() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("out/cluster-a")).unwrap();
@@ -86,7 +123,14 @@ fn gather(words: &[&str]) -> (tempfile::TempDir, Output) {
     (root, output)
 }
 
+/// What the server answers to a path.
+type Answer = fn(&str) -> (&'static str, String);
+
 fn run(root: &Path, words: &[&str]) -> Output {
+    run_with(root, words, answer)
+}
+
+fn run_with(root: &Path, words: &[&str], answer: Answer) -> Output {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "a",
@@ -97,7 +141,7 @@ fn run(root: &Path, words: &[&str]) -> Output {
     let kubeconfig = root.join("config");
     fs::write(&kubeconfig, config.to_string()).unwrap();
     // It ends with the test's process.
-    std::thread::spawn(move || listener.incoming().for_each(|stream| serve(stream.unwrap())));
+    std::thread::spawn(move || listener.incoming().for_each(|stream| serve(stream.unwrap(), answer)));
     Command::new(env!("CARGO_BIN_EXE_trieste"))
         .args(["gather", "--dir"])
         .arg(root.join("out"))
@@ -108,7 +152,7 @@ fn run(root: &Path, words: &[&str]) -> Output {
         .unwrap()
 }
 
-fn serve(mut stream: TcpStream) {
+fn serve(mut stream: TcpStream, answer: Answer) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let Some(Ok(request)) = lines.next() else { return };
     for _ in lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()) {}
@@ -120,14 +164,23 @@ fn serve(mut stream: TcpStream) {
     let _ = stream.write_all(body.as_bytes());
 }
 
+fn answer_without_secrets(path: &str) -> (&'static str, String) {
+    if path.contains("/secrets") { forbidden("secrets") } else { answer(path) }
+}
+
+fn forbidden(kind: &str) -> (&'static str, String) {
+    ("403 Forbidden", failure(403, &format!("{kind} are forbidden")))
+}
+
+fn failure(code: u16, message: &str) -> String {
+    json!({"kind": "Status", "status": "Failure", "code": code, "message": message, "reason": "x"})
+        .to_string()
+}
+
 fn answer(path: &str) -> (&'static str, String) {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let own = "/namespaces/submariner-operator/";
     let list = |items: Value| ("200 OK", json!({"kind": "ThingList", "items": items}).to_string());
-    let failure = |code: u16, message: &str| {
-        json!({"kind": "Status", "status": "Failure", "code": code, "message": message, "reason": "x"})
-            .to_string()
-    };
     match path.replace(own, "//").as_str() {
         "/version" => (
             "200 OK",
@@ -135,7 +188,7 @@ fn answer(path: &str) -> (&'static str, String) {
             "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})
             .to_string(),
         ),
-        "/api/v1/nodes" => ("403 Forbidden", failure(403, "nodes are forbidden")),
+        "/api/v1/nodes" => forbidden("nodes"),
         "/api/v1//secrets" => list(json!([secret()])),
         "/api/v1//pods" => list(json!([pod()])),
         "/api/v1//configmaps" => list(json!([thing(
