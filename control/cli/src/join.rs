@@ -11,7 +11,7 @@ use trieste_deploy::broker_info::{self, BrokerInfo};
 use trieste_deploy::discover::Given;
 use trieste_deploy::globalnet::Wish;
 use trieste_deploy::join::{self, Earlier, Join, NoOne};
-use trieste_deploy::objects::MemberOptions;
+use trieste_deploy::objects::{MemberOptions, MemoryLimit};
 use trieste_deploy::preflight;
 use trieste_deploy::{BrokerLogin, DeployError, Server, cluster_id, connect};
 
@@ -58,6 +58,12 @@ pub(super) struct JoinArgs {
     /// it; their account may then update Nodes
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     node_taint: Option<bool>,
+    /// The most memory that a gateway may have, such as 2Gi; 0 is no limit [default: 1Gi]
+    #[arg(long, value_name = "BYTES")]
+    gateway_memory: Option<MemoryLimit>,
+    /// The most memory that a route agent may have; 0 is no limit [default: 512Mi]
+    #[arg(long, value_name = "BYTES")]
+    routeagent_memory: Option<MemoryLimit>,
     #[command(flatten)]
     image: ImageArgs,
     #[command(flatten)]
@@ -327,6 +333,8 @@ impl JoinArgs {
         take(&mut member.load_balancer, cable.load_balancer.as_ref());
         take(&mut member.multi_active_gateway, cable.multi_active_gateway.as_ref());
         take(&mut member.node_taint, self.node_taint.as_ref());
+        take(&mut member.gateway_memory, self.gateway_memory.as_ref());
+        take(&mut member.route_agent_memory, self.routeagent_memory.as_ref());
         take(&mut member.debug, self.pod_debug.as_ref());
         take(&mut member.ipsec_debug, cable.ipsec_debug.as_ref());
         if self.proxy.is_said() {

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::discover::Given;
 use crate::error::DeployError;
 use crate::objects::names::{
-    ALLOW_REMOTE_CIDRS, GATEWAY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, NODE_TAINT, SUBMARINER, TRIESTE,
-    VERSION_LABEL,
+    ALLOW_REMOTE_CIDRS, GATEWAY, GATEWAY_MEMORY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, NODE_TAINT,
+    ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
 use crate::objects::{self, Image, MemberOptions};
 use crate::place::Place;
@@ -65,6 +65,9 @@ impl Earlier {
         let annotations = &self.submariner["metadata"]["annotations"];
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
         member.node_taint = annotations[NODE_TAINT] == "true";
+        let limit = |name: &str| annotations[name].as_str().and_then(|limit| limit.parse().ok());
+        member.gateway_memory = limit(GATEWAY_MEMORY).unwrap_or(member.gateway_memory);
+        member.route_agent_memory = limit(ROUTE_AGENT_MEMORY).unwrap_or(member.route_agent_memory);
         if let Some(driver) = self.spec("cableDriver").as_str() {
             // Upstream's operator takes an empty one for its default, and so does the set that it is in.
             member.cable_driver = preflight::canonical(driver);
@@ -148,7 +151,7 @@ fn cidrs(text: &str) -> Vec<IpNet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::{BrokerAccess, HealthCheck, Manifest, Proxy, PullPolicy, Secret};
+    use crate::objects::{BrokerAccess, HealthCheck, Manifest, MemoryLimit, Proxy, PullPolicy, Secret};
     use crate::server::fake::Fake;
 
     fn options() -> MemberOptions {
@@ -163,6 +166,8 @@ mod tests {
         chosen.load_balancer = true;
         chosen.multi_active_gateway = true;
         chosen.node_taint = true;
+        chosen.gateway_memory = "3Gi".parse().unwrap();
+        chosen.route_agent_memory = MemoryLimit::NONE;
         chosen.natt_port = 4501;
         chosen.nat_discovery_port = 0;
         chosen.allow_remote_cidrs = ["25.0.0.0/8", "10.0.0.0/8"].map(|net| net.parse().unwrap()).into();

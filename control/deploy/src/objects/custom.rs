@@ -2,9 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::names::{BROKER, BROKER_SECRET, MULTI_ACTIVE_GATEWAY, NODE_TAINT, PSK_SECRET, SUBMARINER};
+use super::names::{
+    BROKER, BROKER_SECRET, GATEWAY_MEMORY, MULTI_ACTIVE_GATEWAY, NODE_TAINT, PSK_SECRET, ROUTE_AGENT_MEMORY,
+    SUBMARINER,
+};
 use super::options::joined;
-use super::{BrokerOptions, Manifest, MemberOptions, Secret};
+use super::{BrokerOptions, Manifest, MemberOptions, MemoryLimit, Secret};
 
 const API_VERSION: &str = "submariner.io/v1alpha1";
 
@@ -63,7 +66,13 @@ pub fn submariner_resource(options: &MemberOptions) -> Manifest {
         Manifest::make(API_VERSION, "Submariner", &options.namespace, SUBMARINER).with("spec", spec);
     let switches = [(MULTI_ACTIVE_GATEWAY, options.multi_active_gateway), (NODE_TAINT, options.node_taint)];
     let on = switches.into_iter().filter(|(_, is_on)| *is_on);
-    on.fold(resource, |resource, (name, _)| resource.annotated(name, "true"))
+    let resource = on.fold(resource, |resource, (name, _)| resource.annotated(name, "true"));
+    let limits = [
+        (GATEWAY_MEMORY, options.gateway_memory, MemoryLimit::GATEWAY),
+        (ROUTE_AGENT_MEMORY, options.route_agent_memory, MemoryLimit::ROUTE_AGENT),
+    ];
+    let chosen = limits.into_iter().filter(|(_, limit, default)| limit != default);
+    chosen.fold(resource, |resource, (name, limit, _)| resource.annotated(name, &limit.to_string()))
 }
 
 /// The status of the member's object, for who applies it: `show networks` reads it. It goes by the subresource

@@ -19,7 +19,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         "ports": ports(options),
         "livenessProbe": probe(options, "/healthz", 10, 6),
         "readinessProbe": probe(options, "/readyz", 2, 2),
-        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+        "resources": options.gateway_memory.resources("100m", "64Mi"),
     });
     let daemon = Daemon {
         options,

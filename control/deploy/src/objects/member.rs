@@ -82,6 +82,22 @@ mod tests {
     }
 
     #[test]
+    fn every_container_has_a_limit_of_memory_and_the_programs_a_chosen_one() {
+        let mut options = example();
+        let limits = |options: &MemberOptions| -> Vec<Value> {
+            let all = |pod: &Value| {
+                ["initContainers", "containers"].map(|key| pod[key].as_array().cloned().unwrap_or_default())
+            };
+            let containers = pods(options).iter().flat_map(all).flatten().collect::<Vec<_>>();
+            containers.iter().map(|container| container["resources"]["limits"]["memory"].clone()).collect()
+        };
+        assert_eq!(limits(&options), ["1Gi", "128Mi", "512Mi"]);
+        options.gateway_memory = "3Gi".parse().unwrap();
+        options.route_agent_memory = "0".parse().unwrap();
+        assert_eq!(limits(&options), [json!("3Gi"), json!("128Mi"), Value::Null]);
+    }
+
+    #[test]
     fn with_the_taint_route_agents_are_told_may_write_nodes_and_all_pods_bear_it() {
         let told = |options: &MemberOptions| {
             let variables = pods(options)[1]["containers"][0]["env"].as_array().unwrap().clone();

@@ -52,6 +52,12 @@ pub const TRIESTE: &str = "trieste";
 /// would drop a field that it does not know.
 pub const MULTI_ACTIVE_GATEWAY: &str = "trieste.io/multi-active-gateway";
 
+/// The annotations of the Submariner resource that say how much memory gateways and route agents may have, where it is
+/// not what they have by default.
+pub const GATEWAY_MEMORY: &str = "trieste.io/gateway-memory";
+/// As [`GATEWAY_MEMORY`].
+pub const ROUTE_AGENT_MEMORY: &str = "trieste.io/routeagent-memory";
+
 /// The annotation of gateway pods that is another one when the pre-shared key is another one: a gateway reads the key
 /// when it starts, so that a new key has to start new ones.
 pub const PSK_CHECKSUM: &str = "trieste.io/psk-checksum";

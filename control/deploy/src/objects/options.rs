@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::names::{BROKER_NAMESPACE, NAMESPACE};
-use super::{Image, Secret};
+use super::{Image, MemoryLimit, Secret};
 
 /// Ports that peers expect (api §8.1, §10.1).
 const NATT_PORT: u16 = 4500;
@@ -78,6 +78,10 @@ pub struct MemberOptions {
     pub node_selector: BTreeMap<String, String>,
     /// Whether route agents take the taint [`super::names::NODE_TAINT_KEY`] from their nodes.
     pub node_taint: bool,
+    /// The most memory that a gateway may have.
+    pub gateway_memory: MemoryLimit,
+    /// The most memory that a route agent may have.
+    pub route_agent_memory: MemoryLimit,
     /// Taints that pods bear, as in a pod's specification; empty means: all, as upstream's do.
     pub tolerations: Vec<Value>,
 }
@@ -153,6 +157,8 @@ impl MemberOptions {
             custom_domains: Vec::new(),
             node_selector: BTreeMap::new(),
             node_taint: false,
+            gateway_memory: MemoryLimit::GATEWAY,
+            route_agent_memory: MemoryLimit::ROUTE_AGENT,
             tolerations: Vec::new(),
         }
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::names::{
     ALLOW_REMOTE_CIDRS, MANAGED_BY_LABEL, NODE_TAINT_KEY, PART_OF_LABEL, TRIESTE, VERSION_LABEL,
 };
-use super::{Manifest, MemberOptions};
+use super::{Manifest, MemberOptions, MemoryLimit};
 use crate::preflight::VIRTUAL;
 
 /// Where the image has its programs.
@@ -142,7 +142,7 @@ impl Daemon<'_> {
 pub(super) fn init_container(options: &MemberOptions, name: &str, program: &str, env: &[Value]) -> Value {
     let mut container = json!({"name": name, "command": [path(program)], "env": env});
     dress(&mut container, options, bare_security());
-    container["resources"] = json!({"requests": {"cpu": "10m", "memory": "16Mi"}});
+    container["resources"] = MemoryLimit::BESIDE.resources("10m", "16Mi");
     container
 }
 

@@ -18,6 +18,7 @@ use super::Uninstall;
 use crate::apply::remove;
 use crate::error::DeployError;
 use crate::join::{away, away_with, counts, pods};
+use crate::objects::MemoryLimit;
 use crate::objects::names::{
     GATEWAY_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, ROUTE_AGENT, TRIESTE, VERSION_LABEL,
 };
@@ -120,7 +121,7 @@ fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
         "imagePullPolicy": policy,
         "command": ["/bin/sh", "-c", "while :; do sleep 3600; done"],
         "securityContext": security,
-        "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}},
+        "resources": MemoryLimit::BESIDE.resources("1m", "4Mi"),
     }]);
     pod["terminationGracePeriodSeconds"] = json!(1);
     // A node that is no gateway any more has kept its device and its key.
@@ -160,6 +161,7 @@ fn sweep(pod: &mut Value, image: &Value, policy: &Value, security: &Value) {
         "command": ["/bin/sh", "-c", words],
         "securityContext": security,
         "volumeMounts": mounts,
+        "resources": MemoryLimit::BESIDE.resources("1m", "4Mi"),
     });
     if let Some(containers) = pod["initContainers"].as_array_mut() {
         containers.push(container);
