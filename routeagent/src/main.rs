@@ -17,6 +17,7 @@ use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::Report;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::driver::KubeProxy;
+use trieste_routeagent::hostnet::MARK;
 use trieste_routeagent::notices::{Ears, Live};
 use trieste_routeagent::pace::Outcome;
 use trieste_routeagent::port::Kernel;
@@ -77,7 +78,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if !options.dry_run {
         put_back(options, Kernel::open()?).await;
     }
-    let store = AnyStore::attach(&options.store());
+    let store = AnyStore::attach_marked(&options.store(), MARK);
     let reader = Reader {
         namespace: options.namespace.clone(),
         cluster: node.cluster.clone(),
@@ -187,7 +188,7 @@ async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
     }
     // Pods of this node may be running already.
     put_back(options, Kernel::open()?).await;
-    let store = AnyStore::attach(&options.store());
+    let store = AnyStore::attach_marked(&options.store(), MARK);
     tokio::select! {
         () = wait::node_ready(&store, name) => Ok(ExitCode::SUCCESS),
         () = stop_signal()? => bail!("stopped while waiting for Node {name}"),
@@ -211,7 +212,7 @@ async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
     }
     let code = finish(&mut reconciler, pass);
     if let Some(name) = &options.node_name {
-        let store = AnyStore::attach(&options.store());
+        let store = AnyStore::attach_marked(&options.store(), MARK);
         let was_there = withdraw(&store, &options.namespace, name).await.with_context(|| {
             format!("this node's network is clean; removing its object, `kubectl delete routeagent {name}`")
         })?;

@@ -6,7 +6,7 @@ use anyhow::Context;
 use ipnet::IpNet;
 use trieste_control::api::EndpointSpec;
 
-use crate::cluster::BROKER_NAMESPACE;
+use crate::cluster::{BROKER_NAMESPACE, NAMESPACE};
 use crate::installation::put_whole;
 
 /// A foreign gateway's announcement.
@@ -32,8 +32,21 @@ impl ForeignEndpoint {
     /// # Errors
     /// If the broker's directory cannot be written.
     pub fn publish(&self, broker: &Path) -> anyhow::Result<PathBuf> {
-        let name = format!("{}-{}", self.cluster_id, self.cable_name());
-        put(broker, &name, &self.yaml(&name))
+        let name = self.name();
+        put(broker, BROKER_NAMESPACE, &name, &self.yaml(&name, BROKER_NAMESPACE))
+    }
+
+    /// Puts it into a cluster's own store, as its leader does who has found it on a broker; returns the file.
+    ///
+    /// # Errors
+    /// If the store's directory cannot be written.
+    pub fn publish_own(&self, store: &Path) -> anyhow::Result<PathBuf> {
+        let name = self.name();
+        put(store, NAMESPACE, &name, &self.yaml(&name, NAMESPACE))
+    }
+
+    fn name(&self) -> String {
+        format!("{}-{}", self.cluster_id, self.cable_name())
     }
 
     fn cable_name(&self) -> String {
@@ -41,14 +54,14 @@ impl ForeignEndpoint {
         format!("submariner-cable-{}-{}", self.cluster_id, address.trim_matches('-'))
     }
 
-    fn yaml(&self, name: &str) -> String {
+    fn yaml(&self, name: &str, namespace: &str) -> String {
         let subnets: String = self.subnets.iter().map(|net| format!("    - \"{net}\"\n")).collect();
         format!(
             "apiVersion: submariner.io/v1\n\
              kind: Endpoint\n\
              metadata:\n\
              \x20 name: {name}\n\
-             \x20 namespace: {BROKER_NAMESPACE}\n\
+             \x20 namespace: {namespace}\n\
              \x20 labels:\n\
              \x20   submariner-io/clusterID: {cluster}\n\
              spec:\n\
@@ -90,11 +103,11 @@ pub fn publish(broker: &Path, spec: &EndpointSpec) -> anyhow::Result<PathBuf> {
         "spec": spec,
     });
     // JSON is YAML.
-    put(broker, &name, &serde_json::to_string_pretty(&object)?)
+    put(broker, BROKER_NAMESPACE, &name, &serde_json::to_string_pretty(&object)?)
 }
 
-fn put(broker: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
-    let folder = broker.join(BROKER_NAMESPACE).join("endpoints");
+fn put(store: &Path, namespace: &str, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let folder = store.join(namespace).join("endpoints");
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let file = folder.join(format!("{name}.yaml"));
     put_whole(&file, text)?;
@@ -116,7 +129,7 @@ mod tests {
             subnets: vec!["10.2.0.0/16".parse().unwrap()],
         };
 
-        let text = foreign.yaml("west-submariner-cable-west-fd00-31--2-1");
+        let text = foreign.yaml("west-submariner-cable-west-fd00-31--2-1", BROKER_NAMESPACE);
 
         for line in ["  cluster_id: west", "  private_ip: \"fd00:31::2:1\"", "    - \"10.2.0.0/16\""] {
             assert!(text.lines().any(|other| other == line), "{text}");

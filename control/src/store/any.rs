@@ -30,6 +30,27 @@ impl AnyStore {
         }
     }
 
+    /// Does as [`AnyStore::open`]; connections to an API server carry `mark`.
+    ///
+    /// # Errors
+    /// As [`AnyStore::open`].
+    pub fn open_marked(location: &Location, mark: u32) -> Result<Self, StoreError> {
+        match location {
+            Location::Dir(_) => Self::open(location),
+            Location::Kube { .. } => Ok(Self::attach_marked(location, mark)),
+        }
+    }
+
+    /// Does as [`AnyStore::attach`]; connections to an API server carry `mark`.
+    pub fn attach_marked(location: &Location, mark: u32) -> Self {
+        match location {
+            Location::Dir(_) => Self::attach(location),
+            Location::Kube { path, context } => {
+                Self::Kube(KubeStore::new(Access::located(path.clone(), context.clone()).marked(mark)))
+            }
+        }
+    }
+
     /// Attaches to a store that somebody else makes and keeps, as [`DirStore::attach`] does. Touches nothing.
     pub fn attach(location: &Location) -> Self {
         match location {

@@ -1,10 +1,12 @@
-//! The stores that a configuration names: the cluster's own, and the broker's.
+//! The stores that a configuration names: the cluster's own, and the broker's. Connections to both carry the outer mark:
+//! what members claim must not lead them into a cable.
 
 use anyhow::Context as _;
 use trieste_control::store::kube::{Access, ServerSettings};
 use trieste_control::store::{AnyStore, KubeStore, Location};
 
 use crate::config::{Broker, BrokerServer, Config};
+use crate::devices::OUTER_MARK;
 use crate::state;
 
 /// Opens the cluster's own store. An API server need not be there.
@@ -12,7 +14,7 @@ use crate::state;
 /// # Errors
 /// A directory that cannot be made.
 pub(crate) fn local(config: &Config) -> anyhow::Result<AnyStore> {
-    AnyStore::open(&config.store).context("opening the local store")
+    AnyStore::open_marked(&config.store, OUTER_MARK).context("opening the local store")
 }
 
 /// Attaches to the broker, if there is one. It need not be there.
@@ -26,7 +28,7 @@ pub(crate) fn broker(config: &Config) -> anyhow::Result<Option<AnyStore>> {
             let memory = state::broker_memory(&config.state_dir, path);
             Ok(Some(AnyStore::attach_remembering(location, memory)))
         }
-        Some(Broker::At(location)) => Ok(Some(AnyStore::attach(location))),
+        Some(Broker::At(location)) => Ok(Some(AnyStore::attach_marked(location, OUTER_MARK))),
         Some(Broker::Kubernetes(server)) => {
             let access = access(server).context("the broker's settings (BROKER_K8S_…, broker-…)")?;
             Ok(Some(KubeStore::new(access).into()))
@@ -48,5 +50,5 @@ fn access(server: &BrokerServer) -> anyhow::Result<Access> {
         Some(dir) => settings.with_secret_dir(dir),
         None => settings,
     };
-    Ok(Access::server(settings)?)
+    Ok(Access::server(settings)?.marked(OUTER_MARK))
 }

@@ -1,6 +1,7 @@
 //! Gateways, route agents and the kernel in network namespaces. Need root.
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
+mod claimed_broker;
 mod config;
 mod endpoint;
 mod fail_closed;

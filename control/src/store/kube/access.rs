@@ -16,6 +16,8 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 #[derive(Clone, Debug)]
 pub struct Access {
     pub(super) source: Source,
+    /// The mark of the sockets (`SO_MARK`).
+    pub(super) mark: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,12 +77,12 @@ impl Access {
 
     /// The API server of a kubeconfig file, in its current context or another.
     pub fn kubeconfig(path: impl Into<PathBuf>, context: Option<String>) -> Self {
-        Self { source: Source::Kubeconfig { path: Some(path.into()), context } }
+        Self::of(Source::Kubeconfig { path: Some(path.into()), context })
     }
 
     /// In a pod, the cluster's own API server; elsewhere that of `KUBECONFIG` or `~/.kube/config`.
     pub fn inferred() -> Self {
-        Self::in_cluster().unwrap_or(Self { source: Source::Kubeconfig { path: None, context: None } })
+        Self::in_cluster().unwrap_or(Self::of(Source::Kubeconfig { path: None, context: None }))
     }
 
     /// The API server that a [`Location::Kube`](crate::store::Location::Kube) of these parts names.
@@ -105,7 +107,19 @@ impl Access {
                 .and_then(|pem| certificates(&pem))
                 .map_err(|reason| AccessError { setting: "CA", reason })?;
         }
-        Ok(Self { source: Source::Server { base, settings } })
+        Ok(Self::of(Source::Server { base, settings }))
+    }
+
+    /// Has connections carry a mark, so that no route to a remote cluster applies to them, whatever its members claim.
+    /// A process that may not mark sockets (`CAP_NET_ADMIN`, since Linux 5.17 also `CAP_NET_RAW`) goes without.
+    #[must_use]
+    pub const fn marked(mut self, mark: u32) -> Self {
+        self.mark = Some(mark);
+        self
+    }
+
+    pub(super) const fn of(source: Source) -> Self {
+        Self { source, mark: None }
     }
 }
 

@@ -118,7 +118,7 @@ fn load_blocking(access: &Access, dial: Option<Dial>, connect_timeout: Duration)
     };
     let dial = match dial {
         Some(dial) => dial,
-        None => dial::network(&config.cluster_url, &proxies, connect_timeout)?,
+        None => dial::network(&config.cluster_url, &proxies, connect_timeout, access.mark)?,
     };
     let has_plugin = config.auth_info.exec.is_some() || config.auth_info.auth_provider.is_some();
     let http = client(&config, dial).map_err(io::Error::other)?;

@@ -101,7 +101,7 @@ pub(super) fn store_with_token(
     });
     let settings = ServerSettings { token_file, ..ServerSettings::default() };
     let source = Source::Server { base: Uri::from_static("http://api.test"), settings };
-    (KubeStore::over(Access { source }, Some(BoxCloneSyncService::new(dial))), log)
+    (KubeStore::over(Access::of(source), Some(BoxCloneSyncService::new(dial))), log)
 }
 
 /// A list of clusters of these names and versions, of this version itself.
