@@ -208,7 +208,7 @@ impl Control<'_> {
                 }
                 () = globalnet::changed(&mut globalnet) => self.take_globalnet(engine).await,
                 _ = addresses.tick() => {
-                    self.look_at_addresses(engine);
+                    self.look_at_addresses(engine).await;
                     self.translate(engine).await;
                 }
                 () = received(&mut rekey) => engine.rekey_all(),
@@ -300,7 +300,7 @@ impl Control<'_> {
                 "started from what was remembered"
             );
         }
-        self.look_at_addresses(engine);
+        self.look_at_addresses(engine).await;
     }
 
     /// Takes an event of the Endpoints in. Gives whether there is something to do about it.

@@ -234,6 +234,21 @@ impl Engine {
         self.converge(now).await;
     }
 
+    /// Follows the addresses of this node. An Endpoint may have one of them, a private one where two sites number alike
+    /// or a public one behind the same NAT; but whoever is looked for there would be ourselves.
+    pub async fn set_node_addresses(&mut self, addresses: BTreeSet<IpAddr>, now: Instant) {
+        if self.local.node_addresses != addresses {
+            self.local.node_addresses = addresses;
+            self.converge(now).await;
+        }
+    }
+
+    /// Returns the address that was chosen for a cable, if it is one of this node.
+    fn own_address(&self, cable_name: &str) -> Option<IpAddr> {
+        let chosen = self.choices.get(cable_name)?.ip;
+        self.local.node_addresses.contains(&chosen).then_some(chosen)
+    }
+
     /// Makes the gateway active or passive towards clusters that know one gateway of ours; with those that know of several
     /// it has cables all the time. A passive one has none of these cables: packets for such a cluster go to a sibling or
     /// are dropped, and what peers have sent a moment ago is still delivered. Active again, these cables are made anew.
@@ -305,9 +320,13 @@ impl Engine {
         let drains = self.cut_unwanted(now);
         let own = self.own_peers().chain(self.siblings()).cloned().collect::<Vec<_>>();
         for peer in own {
-            if let Some(&choice) = self.choices.get(&peer.facts.cable_name)
-                && let Err(reason) = self.connect(&peer, choice, now)
-            {
+            let name = &peer.facts.cable_name;
+            let outcome = match (self.own_address(name), self.choices.get(name)) {
+                (Some(ip), _) => Err(format!("its cable would end at {ip}, an address of this node itself")),
+                (None, Some(&choice)) => self.connect(&peer, choice, now),
+                (None, None) => Ok(()),
+            };
+            if let Err(reason) = outcome {
                 let (cluster, endpoint) = (peer.facts.cluster_id.clone(), Some(peer.name.clone()));
                 refused.push(RefusedCluster { cluster, endpoint, reason });
             }
@@ -372,6 +391,7 @@ impl Engine {
         let is_gone = |name: &str, cable: &Cable| {
             own.get(name)
                 .is_none_or(|peer| peer.identity != cable.peer.identity || far(peer) != far(&cable.peer))
+                || self.own_address(name).is_some()
         };
         let gone: Vec<String> = self
             .cables

@@ -1,7 +1,7 @@
 //! What this node is, and what its gateway says of itself: the Endpoint, put together from configuration, node
 //! settings, addresses and what was found out about the public address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::Context as _;
@@ -177,6 +177,12 @@ pub fn endpoint(
 #[must_use]
 pub fn inside(config: &Config) -> Option<IpAddr> {
     host::inside(&host::addresses(), &config.cluster_cidrs).first().copied()
+}
+
+/// Returns every address of this node outside of tunnels, loopback and link-local ones left out.
+#[must_use]
+pub fn addresses(config: &Config) -> BTreeSet<IpAddr> {
+    host::outside_tunnels(&host::addresses(), &config.tun_name).collect()
 }
 
 /// Our addresses that ICMP errors carry: the configured one, else those inside the cluster's own networks, else any. Errors go

@@ -474,6 +474,7 @@ impl PacketPath {
             path_mtu: node.path_mtu(config, made.kind.overhead()),
             translation: None,
             allowed: config.allowed.clone(),
+            node_addresses: node::addresses(config),
         };
         let [a, b, ..] = OsRng.next_u32().to_le_bytes();
         let slow_half = made.slow_half;

@@ -55,6 +55,8 @@ pub struct Local {
     pub translation: Option<Arc<Translation>>,
     /// What remote clusters may claim.
     pub allowed: Allowed,
+    /// Every address of this node outside of tunnels: no cable ends there.
+    pub node_addresses: BTreeSet<IpAddr>,
 }
 
 /// Which of a peer's addresses its cable is to use, as NAT discovery found.

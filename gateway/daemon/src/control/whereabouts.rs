@@ -2,6 +2,7 @@
 //! says so.
 
 use std::net::IpAddr;
+use std::time::Instant;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -149,7 +150,8 @@ impl Control<'_> {
     }
 
     /// Network plugins assign addresses long after the gateway has started.
-    pub(super) fn look_at_addresses(&mut self, engine: &mut Engine) {
+    pub(super) async fn look_at_addresses(&mut self, engine: &mut Engine) {
+        engine.set_node_addresses(node::addresses(self.config), Instant::now()).await;
         engine.set_icmp_sources(node::icmp_sources(self.config));
         self.state.found.inside = node::inside(self.config);
         let missing = self.lacks_address().then(|| {

@@ -119,6 +119,7 @@ impl Rig {
             path_mtu: 1420,
             translation: None,
             allowed: Allowed::default(),
+            node_addresses: BTreeSet::new(),
         };
         let engine = Engine::new(local, Arc::clone(&kind) as _, Arc::clone(&tables), handles, 77)
             .with_paths(Paths { board, ..Paths::default() }, fleet);
@@ -327,6 +328,32 @@ async fn another_address_moves_the_cable_and_keeps_its_session() {
     assert_eq!(using(&rig), ("198.51.100.2".to_owned(), false, 4501));
     assert!(rig.engine.pending().is_empty());
     assert_eq!(rig.lanes(), lanes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cable_never_ends_at_the_node_itself_and_an_endpoint_may_have_its_address_otherwise() {
+    let mut rig = Rig::new(1);
+    rig.engine.set_node_addresses(["192.0.2.2".parse().unwrap()].into(), rig.now).await;
+    let endpoints = [endpoint("b", 2, 2, 1), endpoint("c", 3, 3, 1)];
+    let mut choices = chosen(&endpoints);
+    rig.reconcile(&endpoints, &choices).await;
+    assert_eq!(rig.connected(), ["cable-c-3"]);
+    let refused = rig.engine.refused();
+    assert_eq!((refused.len(), refused[0].cluster.as_str()), (1, "b"));
+    assert!(refused[0].reason.contains("192.0.2.2"), "{}", refused[0].reason);
+    assert_eq!(rig.lane_to("10.2.0.1"), None, "its packets are dropped, and nobody else's");
+
+    // Another site numbers alike: it is reached at its public address.
+    choices.insert("cable-b-2".to_owned(), Choice { ip: "198.51.100.2".parse().unwrap(), use_nat: true });
+    rig.reconcile(&endpoints, &choices).await;
+    assert_eq!(rig.connected(), ["cable-b-2", "cable-c-3"]);
+    assert!(rig.engine.refused().is_empty());
+
+    // An address that the node gets later.
+    rig.engine.set_node_addresses(["198.51.100.2".parse().unwrap()].into(), rig.now).await;
+    rig.turn();
+    assert_eq!(rig.connected(), ["cable-c-3"]);
+    assert_eq!(rig.engine.refused().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

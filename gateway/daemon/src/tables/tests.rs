@@ -36,6 +36,7 @@ fn local() -> Local {
         path_mtu: 1420,
         translation: None,
         allowed: Allowed::default(),
+        node_addresses: BTreeSet::new(),
     }
 }
 
