@@ -30,7 +30,7 @@ impl AnyStore {
         }
     }
 
-    /// Does as [`AnyStore::open`]; connections to an API server carry `mark`.
+    /// Opens as [`AnyStore::open`] does; connections to an API server carry `mark`.
     ///
     /// # Errors
     /// As [`AnyStore::open`].
@@ -41,7 +41,7 @@ impl AnyStore {
         }
     }
 
-    /// Does as [`AnyStore::attach`]; connections to an API server carry `mark`.
+    /// Attaches as [`AnyStore::attach`] does; connections to an API server carry `mark`.
     pub fn attach_marked(location: &Location, mark: u32) -> Self {
         match location {
             Location::Dir(_) => Self::attach(location),

@@ -110,8 +110,8 @@ impl Access {
         Ok(Self::of(Source::Server { base, settings }))
     }
 
-    /// Returns the same server, to which connections carry a mark, so that no route to a remote cluster applies to them, whatever its members claim.
-    /// A process that may not mark sockets (`CAP_NET_ADMIN`, since Linux 5.17 also `CAP_NET_RAW`) goes without.
+    /// Returns the same server with marked connections: no route to a remote cluster applies to them, whatever members
+    /// claim. A process that may not mark sockets (`CAP_NET_ADMIN`, since Linux 5.17 also `CAP_NET_RAW`) goes without.
     #[must_use]
     pub const fn marked(mut self, mark: u32) -> Self {
         self.mark = Some(mark);
