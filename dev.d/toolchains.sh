@@ -3,6 +3,7 @@
 
 rust_version=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 go_module=tests/peers/wireguard-go
+cargo_deny_version=0.20.2
 go_version=$(sed -n 's/^go \([0-9.]*\).*/\1/p' "$go_module/go.mod")
 
 # at_least HAVE WANT — compares dotted versions.
@@ -41,6 +42,14 @@ rust() {
     at_least "$found" "$rust_version" || die "Rust $found is too old: $rust_version is needed. Get it with rustup (https://rustup.rs):" \
         "  rustup toolchain install $rust_version $components"
     cargo_settings
+}
+
+# cargo_deny — installs it where it is missing or another version. Four minutes of two cores, so that only ./dev deps does it,
+# which CI does not call.
+cargo_deny() {
+    if have cargo-deny && [ "$(cargo deny --version | cut -d' ' -f2)" = "$cargo_deny_version" ]; then return 0; fi
+    step "building cargo-deny $cargo_deny_version"
+    cargo install cargo-deny --version "$cargo_deny_version" --locked --force --quiet --target-dir "$scratch/cargo-deny"
 }
 
 go_toolchain() {
