@@ -79,6 +79,10 @@ impl WireguardCable {
 
     fn transmit(&mut self, payload: Vec<u8>) {
         let Some(outer) = self.outer else { return };
+        self.transmit_to(payload, outer);
+    }
+
+    fn transmit_to(&mut self, payload: Vec<u8>, outer: Outer) {
         if self.transmits.len() == MAX_TRANSMITS {
             self.transmits.pop_front();
         }
@@ -251,8 +255,14 @@ impl Cable for WireguardCable {
                 let answer = answer.to_vec();
                 self.stats.handshakes += 1;
                 self.stats.rx_bytes += datagram.len() as u64;
-                self.follow(from);
-                self.transmit(answer);
+                // An initiation from before our restart is new to us: only what is sealed with keys of now, or answers what we
+                // have asked now, says where the peer is.
+                if answer.len() == message::RESPONSE_BYTES && self.outer.is_some() {
+                    self.transmit_to(answer, Outer { tos: 0, ..*from });
+                } else {
+                    self.follow(from);
+                    self.transmit(answer);
+                }
             }
             TunnResult::Err(error) => drops.lose(self.cable, handshake_reason(&error), datagram),
             TunnResult::Done => self.stats.rx_bytes += datagram.len() as u64,

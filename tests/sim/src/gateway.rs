@@ -26,19 +26,41 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Gateway number `index` of `count`, each known to the others by the addresses given (its own included).
     pub(crate) fn new(index: usize, addresses: &[SocketAddr], workers: u16, now: Instant) -> Self {
+        let all: Vec<usize> = (0..addresses.len()).collect();
+        Self::with(index, addresses, workers, now, &subnets(index), &all)
+    }
+
+    /// The same with a program that is not ours: it takes the networks of all but `victim` for its own, and lets its pods send
+    /// from there.
+    pub(crate) fn hostile(index: usize, addresses: &[SocketAddr], victim: usize, now: Instant) -> Self {
+        let local: Vec<IpNet> =
+            (0..addresses.len()).filter(|other| *other != victim).flat_map(subnets).collect();
+        Self::with(index, addresses, 1, now, &local, &[victim])
+    }
+
+    /// `reached` are those whose networks it sends to.
+    fn with(
+        index: usize,
+        addresses: &[SocketAddr],
+        workers: u16,
+        now: Instant,
+        local: &[IpNet],
+        reached: &[usize],
+    ) -> Self {
         let own = kind(index, now);
-        let local = subnets(index);
         let icmp_sources: Vec<IpAddr> = local.iter().filter_map(|net| net.hosts().nth(1)).collect();
-        let mut tables = TablesBuilder::new(1, &local, &icmp_sources);
+        let mut tables = TablesBuilder::new(1, local, &icmp_sources);
         let mut cables = Vec::new();
         for (other, address) in addresses.iter().enumerate().filter(|(other, _)| *other != index) {
             let config = kind(other, now).backend_config();
             let owner = u32::try_from(other).expect("few gateways") % u32::from(workers);
             let lane = LaneId((u32::try_from(other).expect("few gateways") + 1) << 8 | owner);
             let cable = CableId(u16::try_from(other + 1).expect("few gateways"));
-            let cluster =
-                tables.cluster(&format!("cluster-{other}"), &subnets(other)).expect("nothing overlaps");
-            tables.path(cluster, lane, cable, MTU_BYTES).expect("few paths");
+            if reached.contains(&other) {
+                let cluster =
+                    tables.cluster(&format!("cluster-{other}"), &subnets(other)).expect("nothing overlaps");
+                tables.path(cluster, lane, cable, MTU_BYTES).expect("few paths");
+            }
             tables.identity(own.identity(&config.clone().into()).expect("the key is good"), lane);
             cables.push(LaneConfig::new(lane, cable, Some(*address), config));
         }
@@ -162,9 +184,11 @@ impl Gateway {
         }
     }
 
-    /// Handshakes completed on all cables.
-    pub(crate) fn handshakes(&self, now: Instant) -> u64 {
-        self.lines.iter().flat_map(|line| line.reports(now)).map(|report| report.stats.handshakes).sum()
+    /// Handshakes completed on all cables but that to gateway number `hostile`.
+    pub(crate) fn handshakes(&self, hostile: usize, now: Instant) -> u64 {
+        let reports = self.lines.iter().flat_map(|line| line.reports(now));
+        let reports = reports.filter(|report| usize::from(report.cable.0) != hostile + 1);
+        reports.map(|report| report.stats.handshakes).sum()
     }
 
     /// Packets dropped, for all reasons.

@@ -6,10 +6,11 @@
 //! ```
 //!
 //! The laws that hold in every world, whatever its network does, are checked after every event: packets are
-//! accounted for, what is delivered was sent, arrives unchanged, and arrives once.
+//! accounted for, what is delivered was sent, arrives unchanged, and arrives once. One more member than asked for is hostile.
 #![forbid(unsafe_code)]
 
 mod gateway;
+mod hostile;
 mod traffic;
 mod world;
 

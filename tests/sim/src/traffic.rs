@@ -10,6 +10,9 @@ use trieste_packet::checksum;
 /// its own, no ports.
 const PROTOCOL: u8 = 254;
 
+/// The number of no flow: what has it must not arrive.
+const FORGED: u64 = u64::MAX;
+
 /// What became of a flow's packets.
 #[derive(Debug, Clone)]
 pub struct Ledger {
@@ -64,6 +67,11 @@ impl Flow {
             last: now,
         };
         Self { from, interval, next: now, until: now, ledger, source: pod(from), destination: pod(to), bytes }
+    }
+
+    /// A packet of no flow, as a pod of gateway `from` would send it to one of `to`.
+    pub(crate) fn forged(from: usize, to: usize, is_v6: bool, number: u64, now: Instant) -> Vec<u8> {
+        Self::new(from, to, is_v6, Duration::ZERO, 64, now).packet(FORGED, number)
     }
 
     /// The next packet: its number is its payload's beginning, and decides the rest.

@@ -7,6 +7,7 @@ use mock_instant::MockClock;
 use trieste_simulator::{Link, Network, Queue, Random};
 
 use crate::gateway::Gateway;
+use crate::hostile::Hostile;
 use crate::traffic::{self, Flow, Ledger};
 
 /// 5 ms, in order, nothing lost.
@@ -19,7 +20,10 @@ pub const BAD: Link =
 /// How often gateways are asked for what is due: as a worker does when nothing else wakes it.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Gateways, flows and the network between them.
+/// How long what the hostile one forges is on its way.
+const FORGED_DELAY: Duration = Duration::from_millis(7);
+
+/// Gateways, flows and the network between them; and a member that is hostile, whom nothing of what is claimed excepts.
 pub struct World {
     /// What the network does; may be changed at any time.
     pub network: Network,
@@ -29,6 +33,7 @@ pub struct World {
     flows: Vec<Flow>,
     queue: Queue<Event>,
     workers: u16,
+    hostile: Hostile,
 }
 
 enum Event {
@@ -36,6 +41,10 @@ enum Event {
     Arrive(usize, SocketAddr, Vec<u8>),
     /// A flow sends.
     Send(usize),
+    /// A datagram of the hostile one's, or one that has to do with it.
+    Forged(usize, SocketAddr, Vec<u8>),
+    /// The hostile one acts.
+    Hostile,
     Tick,
 }
 
@@ -46,12 +55,17 @@ impl World {
         MockClock::set_time(Duration::from_secs(1));
         let queue = Queue::new();
         let now = queue.now();
-        let addresses: Vec<_> = (0..gateways).map(address).collect();
-        let network = Network::new(gateways, link);
-        let gateways = (0..gateways).map(|index| Gateway::new(index, &addresses, workers, now)).collect();
-        let mut world =
-            Self { network, random: Random::new(seed), gateways, flows: Vec::new(), queue, workers };
+        // The last one is a member that does what it likes.
+        let addresses: Vec<_> = (0..=gateways).map(address).collect();
+        let network = Network::new(gateways + 1, link);
+        let hostile = Hostile::new(gateways, seed);
+        let mut gateways: Vec<_> =
+            (0..gateways).map(|index| Gateway::new(index, &addresses, workers, now)).collect();
+        gateways.push(Gateway::hostile(hostile.index, &addresses, Hostile::VICTIM, now));
+        let (random, flows) = (Random::new(seed), Vec::new());
+        let mut world = Self { network, random, gateways, flows, queue, workers, hostile };
         world.queue.after(TICK, Event::Tick);
+        world.queue.after(TICK, Event::Hostile);
         world.settle_outputs();
         world
     }
@@ -90,6 +104,7 @@ impl World {
         let mut addresses: Vec<_> = (0..self.gateways.len()).map(address).collect();
         addresses[gateway] = self.gateways[gateway].address;
         self.gateways[gateway] = Gateway::new(gateway, &addresses, self.workers, self.queue.now());
+        self.hostile.forget_handshakes();
         self.settle_outputs();
     }
 
@@ -106,7 +121,7 @@ impl World {
     /// Handshakes that a gateway has completed since it started.
     #[must_use]
     pub fn handshakes(&self, gateway: usize) -> u64 {
-        self.gateways[gateway].handshakes(self.queue.now())
+        self.gateways[gateway].handshakes(self.hostile.index, self.queue.now())
     }
 
     /// Packets that a gateway has dropped since it started.
@@ -139,9 +154,18 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) {
-        let (now, worker) = (self.queue.now(), self.random.below(u64::from(self.workers)));
+        let now = self.queue.now();
+        // What the hostile one does changes nothing that is drawn for the others.
+        let random = match &event {
+            Event::Arrive(to, ..) | Event::Forged(to, ..) if *to == self.hostile.index => {
+                &mut self.hostile.random
+            }
+            Event::Forged(..) | Event::Hostile => &mut self.hostile.random,
+            Event::Arrive(..) | Event::Send(_) | Event::Tick => &mut self.random,
+        };
+        let worker = random.below(u64::from(self.workers));
         match event {
-            Event::Arrive(to, from, bytes) => {
+            Event::Arrive(to, from, bytes) | Event::Forged(to, from, bytes) => {
                 let gateway = &mut self.gateways[to];
                 if gateway.is_running {
                     gateway.take_outer(&bytes, from, worker, now);
@@ -156,6 +180,16 @@ impl World {
                 let gateway = &mut self.gateways[flow.from];
                 if gateway.is_running {
                     gateway.take_inner(&packet, worker, now);
+                }
+            }
+            Event::Hostile => {
+                self.queue.after(TICK, Event::Hostile);
+                let hostile = &mut self.gateways[self.hostile.index];
+                for packet in self.hostile.packets() {
+                    hostile.take_inner(&packet, 0, now);
+                }
+                for (to, from, bytes) in self.hostile.datagrams(now) {
+                    self.queue.after(FORGED_DELAY, Event::Forged(to, from, bytes));
                 }
             }
             Event::Tick => {
@@ -175,8 +209,16 @@ impl World {
                 let Some(to) = self.gateways.iter().position(|gateway| gateway.address == address) else {
                     continue;
                 };
-                for arrival in self.network.arrivals(index, to, self.queue.now(), &mut self.random) {
-                    self.queue.at(arrival, Event::Arrive(to, from, bytes.clone()));
+                let is_hostile = index == self.hostile.index || to == self.hostile.index;
+                let random = if is_hostile { &mut self.hostile.random } else { &mut self.random };
+                let arrivals = self.network.arrivals(index, to, self.queue.now(), random);
+                if !is_hostile && !arrivals.is_empty() {
+                    self.hostile.record(to, from, &bytes, self.queue.now());
+                }
+                for arrival in arrivals {
+                    let bytes = bytes.clone();
+                    let event = if is_hostile { Event::Forged } else { Event::Arrive };
+                    self.queue.at(arrival, event(to, from, bytes));
                 }
             }
             for packet in self.gateways[index].drain_tun() {

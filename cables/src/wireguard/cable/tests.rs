@@ -385,3 +385,25 @@ fn a_restarted_peer_is_taken_back() {
     let sealed = b.datagram_of(&sealed, A);
     assert_eq!(payloads(&b.open(vec![sealed], now)), [vec![9; 20]]);
 }
+
+#[test]
+fn an_initiation_is_answered_where_it_comes_from_and_only_what_is_sealed_with_its_keys_moves_the_peer() {
+    const ELSEWHERE: &str = "198.51.100.9:4500";
+    let now = Instant::now();
+    let (mut a, mut b) = pair(now);
+    exchange(&mut a, &mut b, now);
+    a.tunnel.rekey(now);
+    let initiation = a.tunnel.poll_transmit().expect("an initiation").payload;
+
+    // Somebody repeats it, or the peer has moved: who answers cannot tell.
+    b.receive(&initiation, ELSEWHERE, now);
+    let answer = b.tunnel.poll_transmit().expect("an answer");
+    assert_eq!(answer.outer.peer, ELSEWHERE.parse().unwrap());
+    assert_eq!(b.tunnel.stats(now).peer, Some(A.parse().unwrap()), "an initiation has moved the peer");
+
+    // It has moved: what it seals now says so.
+    a.receive(&answer.payload, B, now);
+    let confirmation = a.tunnel.poll_transmit().expect("a keepalive").payload;
+    b.receive(&confirmation, ELSEWHERE, now);
+    assert_eq!(b.tunnel.stats(now).peer, Some(ELSEWHERE.parse().unwrap()));
+}
