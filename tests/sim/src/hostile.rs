@@ -90,7 +90,7 @@ impl Hostile {
                 let length = self.random.below(200_u8);
                 let mut bytes: Vec<u8> = (0..length).map(|_| self.random.below(u8::MAX)).collect();
                 // Half of it looks like a message of WireGuard's.
-                if let Some(kind) = bytes.first_chunk_mut::<4>().filter(|_| length % 2 == 0) {
+                if let Some(kind) = bytes.first_chunk_mut::<4>().filter(|_| length.is_multiple_of(2)) {
                     *kind = [1 + length / 2 % 4, 0, 0, 0];
                 }
                 all.push((to, own, bytes));

@@ -13,8 +13,9 @@ pub struct Others(pub Vec<ClusterSpec>);
 
 /// Looks at our networks, the global ones included, and everybody else's.
 pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> Vec<Finding> {
-    let mut findings: Vec<Finding> =
-        own.warnings.iter().map(|warning| Finding::doubt(warning.clone(), "")).collect();
+    let warnings = own.warnings.iter().map(|warning| (warning.clone(), String::new()));
+    let warnings = warnings.chain(not_taken(own, global));
+    let mut findings: Vec<Finding> = warnings.map(|(text, next)| Finding::doubt(text, next)).collect();
     for (what, flag, subnets) in
         [("pod", "--clustercidr", &own.pods), ("service", "--servicecidr", &own.services)]
     {
@@ -33,21 +34,6 @@ pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> V
     }
     // Also with globalnet: what another cluster publishes without it must not be ours.
     let mine: Vec<IpNet> = global.iter().chain(&own.services.cidrs).chain(&own.pods.cidrs).copied().collect();
-    let published = if global.is_empty() { &mine[..] } else { global };
-    let refused: Vec<String> = published
-        .iter()
-        .filter(|net| Allowed::default().check(net).is_err())
-        .map(ToString::to_string)
-        .collect();
-    if !refused.is_empty() {
-        findings.push(Finding::doubt(
-            format!("other Trieste clusters take {} only if they are told to", refused.join(", ")),
-            format!(
-                "there, join with --allow-remote-cidrs {}: by default members may have private space alone",
-                refused.join(",")
-            ),
-        ));
-    }
     let clashes = others.0.iter().filter(|other| other.cluster_id != id);
     let clashes = clashes.filter_map(|other| clash(&mine, !global.is_empty(), other));
     let before = findings.len();
@@ -56,6 +42,20 @@ pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> V
         findings.push(Finding::good("No CIDR is another cluster's"));
     }
     findings
+}
+
+/// Returns which of our networks other Trieste clusters do not take by default, and what they have to be told.
+fn not_taken(own: &Network, global: &[IpNet]) -> Option<(String, String)> {
+    let own = own.services.cidrs.iter().chain(&own.pods.cidrs).filter(|_| global.is_empty());
+    let refused = global.iter().chain(own).filter(|net| Allowed::default().check(net).is_err());
+    let refused: Vec<String> = refused.map(ToString::to_string).collect();
+    (!refused.is_empty()).then(|| {
+        let flag = format!("--allow-remote-cidrs {}", refused.join(","));
+        (
+            format!("other Trieste clusters take {} only if they are told to", refused.join(", ")),
+            format!("there, join with {flag}: by default members may have private space alone"),
+        )
+    })
 }
 
 fn clash(mine: &[IpNet], is_global: bool, other: &ClusterSpec) -> Option<Finding> {
