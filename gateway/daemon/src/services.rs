@@ -105,7 +105,7 @@ impl Following {
             StoreEvent::Unavailable(_) => return,
             StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => None,
         };
-        self.conditions.put("RouteAgentsNotKnown", Severity::Warning, "", message);
+        self.conditions.put("RouteAgentsNotKnown", Severity::Info, "", message);
     }
 
     fn publish(&self, generation: u64, nodes: &Nodes, known: &Followed) {

@@ -43,7 +43,7 @@ fn a_cluster_with_two_gateways_is_what_upstreams_would_be() {
     objects_are_as_upstreams(&fleet);
     commands_show_all(&fleet);
     metrics_have_upstreams_names(&fleet);
-    only_events_are_missing(&fleet);
+    only_rights_are_missing(&fleet);
 
     let journal = Journal::open(&east, Place::Cluster("east"), &KINDS).unwrap();
     let broker = Journal::open(fleet.lab.broker.client(), Place::Broker, &["endpoints"]).unwrap();
@@ -330,14 +330,15 @@ fn metrics_have_upstreams_names(fleet: &Fleet) {
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
 }
 
-/// Upstream's role lacks the right to write Events, and that to the namespace in which gateways tell one another of
-/// themselves: each is said once, one gateway is active, and nothing else is wrong.
-fn only_events_are_missing(fleet: &Fleet) {
-    eventually("two conditions", TIMEOUT, || {
+/// Upstream's role lacks the right to write Events, that to the namespace in which gateways tell one another of
+/// themselves, and that to read RouteAgent objects: each is said once, one gateway is active, and nothing else is wrong.
+fn only_rights_are_missing(fleet: &Fleet) {
+    const MISSING: [&str; 3] = ["EventsNotWritten", "OneActiveGateway", "RouteAgentsNotKnown"];
+    eventually("three conditions", TIMEOUT, || {
         for (cluster, index) in [("east", 0), ("west", 0)] {
             let found = fleet.gateway(cluster, index).status()?.conditions;
             let names: Vec<_> = found.iter().map(|condition| condition.name.as_str()).collect();
-            anyhow::ensure!(names == ["EventsNotWritten", "OneActiveGateway"], "{found:?}");
+            anyhow::ensure!(names == MISSING, "{found:?}");
         }
         Ok(())
     })

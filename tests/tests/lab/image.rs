@@ -67,7 +67,7 @@ fn every_program_starts_in_the_image_and_none_needs_anything_from_outside() {
         // It says what it lacks, and needs neither devices nor rights for that.
         let output = inside(root.path(), &[name]);
         assert!(
-            !output.status.success() && output.stderr.contains("SUBMARINER_CLUSTERID"),
+            !output.status.success() && output.stderr.contains("--cluster-id"),
             "{name}: {}",
             output.stderr
         );

@@ -6,6 +6,7 @@ use trieste_tests::clusters::PodShape;
 use trieste_tests::command::Run;
 use trieste_tests::demo::things_to_try;
 
+use super::dataplane::connect;
 use crate::shared::{PLAIN, lease};
 
 #[test]
@@ -15,6 +16,8 @@ fn what_the_demo_says_can_be_tried_can_be() {
     let client = two.east().start_pod(PodShape::on(two.east().node(1), "client")).unwrap();
     let server = two.west().start_pod(PodShape::on(two.west().node(1), "server")).unwrap();
     let service = two.west().start_service("web", "server").unwrap();
+    // Gateways that have just moved to other nodes carry traffic before the objects of both clusters say so.
+    connect(two.east(), two.west()).unwrap();
 
     let lines = things_to_try(&two.set, &client, &server, &service);
 

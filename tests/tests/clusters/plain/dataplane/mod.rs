@@ -31,9 +31,14 @@ fn pods_reach_the_other_cluster_from_and_to_every_node_and_through_every_handove
     table.assert_no_failure();
 }
 
-/// Waits until both are connected with each other, with a round trip measured.
+/// Waits until both are connected with each other.
 fn connected(sides: &[Side<'_>; 2]) -> anyhow::Result<()> {
     let [east, west] = sides.each_ref().map(|side| side.cluster);
+    connect(east, west)
+}
+
+/// Waits until the active gateways of both are connected with each other, with a round trip measured.
+pub(crate) fn connect(east: &Cluster, west: &Cluster) -> anyhow::Result<()> {
     for (cluster, other) in [(east, west), (west, east)] {
         cluster.wait("gateways to be connected", SOON, || connection(cluster, other))?;
     }
@@ -52,13 +57,15 @@ fn is_active(gateway: &Value) -> bool {
 
 /// The active gateway's connection with another cluster, connected and with a round trip measured.
 fn connection(cluster: &Cluster, other: &Cluster) -> anyhow::Result<Value> {
-    let gateways = gateways(cluster)?;
-    let status =
-        &gateways.iter().find(|gateway| is_active(gateway)).context("no gateway is active")?["status"];
+    let (ours, theirs) = (gateways(cluster)?, gateways(other)?);
+    let status = &ours.iter().find(|gateway| is_active(gateway)).context("no gateway is active")?["status"];
     let mut connections = status["connections"].as_array().into_iter().flatten();
     let found = connections.find(|entry| entry["endpoint"]["cluster_id"] == other.name());
     let found = found.with_context(|| format!("there is no connection with {}", other.name()))?;
     anyhow::ensure!(found["status"] == "connected", "{found}");
+    let active = theirs.iter().find(|gateway| is_active(gateway)).context("no gateway is active there")?;
+    let (known, there) = (&found["endpoint"]["hostname"], &active["metadata"]["name"]);
+    anyhow::ensure!(known == there, "it is with {known}, and {there} is active there");
     let average = found["latencyRTT"]["average"].as_str().unwrap_or_default();
     anyhow::ensure!(!["", "0s"].contains(&average), "no round trip was measured yet: {found}");
     Ok(found.clone())
