@@ -67,13 +67,7 @@ impl CableKind for EspKind {
             outbound_keys: self.keys(self.end),
             selectors: Selectors { local: all.clone(), remote: all },
             activation: Outbound::Now,
-            limits: Limits {
-                soft_packets: u64::MAX,
-                hard_packets: u64::MAX,
-                soft_bytes: u64::MAX,
-                hard_bytes: u64::MAX,
-                hard_time: now + FOREVER,
-            },
+            limits: Limits::until(now + FOREVER),
             meter: ChildMeter::new(now),
         })));
         let peer = config.peer.unwrap_or_else(|| SocketAddr::from(([192, 0, 2, other], 4500)));

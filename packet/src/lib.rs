@@ -22,6 +22,7 @@ pub mod pool;
 pub mod rendezvous;
 pub mod segment;
 pub mod siphash;
+mod token_bucket;
 pub mod wire;
 
 mod batch;
@@ -36,3 +37,4 @@ pub use packet::{
 };
 pub use pool::{PacketBuf, Pool, PoolConfig};
 pub use rendezvous::GatewayKey;
+pub use token_bucket::{Allowance, TokenBucket};

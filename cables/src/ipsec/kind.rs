@@ -150,13 +150,10 @@ impl CableKind for IpsecKind {
     fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError> {
         let (link, port, news) = link::link(config.lane);
         let peer = PeerConfig {
-            lane: config.lane,
-            name: config.remote.cable_name.clone(),
-            local: config.local.clone(),
-            remote: config.remote.clone(),
             address: config.peer,
             uses_nat: config.uses_nat || self.settings.forces_encapsulation,
             pair_key: self.own_key.agree(&self.psk, &config.remote)?,
+            ..PeerConfig::new(config.lane, config.local.clone(), config.remote.clone())
         };
         self.tell(Input::Connect(Box::new(peer), link, news));
         let lane = EspCableConfig { lane: config.lane, cable: config.cable, port };

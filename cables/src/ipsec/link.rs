@@ -83,6 +83,15 @@ pub struct Limits {
     pub hard_time: Instant,
 }
 
+impl Limits {
+    /// Returns limits of time alone.
+    #[must_use]
+    pub const fn until(hard_time: Instant) -> Self {
+        let most = u64::MAX;
+        Self { soft_packets: most, hard_packets: most, soft_bytes: most, hard_bytes: most, hard_time }
+    }
+}
+
 /// Where and how ESP packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EspPath {

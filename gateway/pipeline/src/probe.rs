@@ -9,16 +9,14 @@
 use std::time::{Duration, Instant};
 
 use trieste_packet::wire::Inner;
-use trieste_packet::{Checksum, DropReason, Drops, Packet, Pool, icmp};
+use trieste_packet::{Allowance, Checksum, DropReason, Drops, Packet, Pool, TokenBucket, icmp};
 
 use crate::counters::Counters;
 use crate::lanes::Lanes;
 use crate::tables::{Tables, owner_of};
 
-/// Replies per second and lane. Ours: upstream's health check sends one, ours may send five.
-const REPLIES_PER_SECOND: u32 = 10;
-/// Replies at once. Ours: two seconds' worth.
-const REPLY_BURST: u32 = 20;
+/// Replies of one lane, ten a second. Ours: upstream's health check sends one, ours may send five; two seconds' worth at once.
+const REPLIES: Allowance = Allowance { burst: 20, interval: Duration::from_millis(100) };
 
 /// What becomes of an inbound packet that does not go on to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,27 +80,16 @@ impl Probes<'_> {
 
 /// Limits the replies of one lane.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ProbeLimiter {
-    tokens: u32,
-    refilled: Instant,
-}
+pub(crate) struct ProbeLimiter(TokenBucket);
 
 impl ProbeLimiter {
     /// A limiter that allows a burst.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { tokens: REPLY_BURST, refilled: now }
+        Self(TokenBucket::new(REPLIES, now))
     }
 
     fn take(&mut self, now: Instant) -> bool {
-        let step = Duration::from_secs(1) / REPLIES_PER_SECOND;
-        let elapsed = now.saturating_duration_since(self.refilled);
-        let earned = u32::try_from(elapsed.as_nanos() / step.as_nanos()).unwrap_or(u32::MAX);
-        self.tokens = self.tokens.saturating_add(earned).min(REPLY_BURST);
-        // What was earned in part is kept, but for a bucket that is full.
-        self.refilled = if self.tokens == REPLY_BURST { now } else { self.refilled + step * earned };
-        let is_allowed = self.tokens > 0;
-        self.tokens = self.tokens.saturating_sub(1);
-        is_allowed
+        self.0.take(REPLIES, now)
     }
 }
 

@@ -88,13 +88,7 @@ fn recipe(index: u8, now: Instant) -> Recipe {
 }
 
 fn no_limits(now: Instant) -> Limits {
-    Limits {
-        soft_packets: u64::MAX,
-        hard_packets: u64::MAX,
-        soft_bytes: u64::MAX,
-        hard_bytes: u64::MAX,
-        hard_time: now + Duration::from_secs(3600),
-    }
+    Limits::until(now + Duration::from_secs(3600))
 }
 
 fn keys(suite: EspSuite, seed: u8) -> EspKeys {

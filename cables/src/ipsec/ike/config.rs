@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use trieste_packet::Allowance;
 use zeroize::Zeroizing;
 
-use super::Allowance;
 use crate::ipsec::EspSuite;
 use crate::ipsec::crypto::{Group, IkeAead, Prf};
 

@@ -48,6 +48,15 @@ pub struct PeerConfig {
     pub pair_key: Option<PairKey>,
 }
 
+impl PeerConfig {
+    /// Returns one of which nothing is known but what both Endpoints say: not where it is, without NAT and key of its own.
+    #[must_use]
+    pub fn new(lane: LaneId, local: Site, remote: Site) -> Self {
+        let name = remote.cable_name.clone();
+        Self { lane, name, local, remote, address: None, uses_nat: false, pair_key: None }
+    }
+}
+
 impl fmt::Debug for PeerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PeerConfig({} on lane {})", self.name, self.lane.0)

@@ -1,7 +1,6 @@
 //! The slow half of the IPsec cable: IKEv2 (RFC 7296), sans-IO, one object for all peers.
 
 mod admit;
-mod allowance;
 mod auth;
 mod cables;
 mod child;
@@ -36,7 +35,6 @@ mod show;
 mod spis;
 mod work;
 
-pub use allowance::Allowance;
 pub use config::{EngineConfig, Lifetime};
 pub use directory::{Directory, Receiver};
 pub use engine::IkeEngine;

@@ -5,9 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::Receiver;
-use trieste_packet::{LaneId, Outer};
+use trieste_packet::{LaneId, Outer, TokenBucket};
 
-use super::allowance::Remaining;
 use super::policy::{self, Mode, Plan};
 use super::retransmit::Backoff;
 use super::spis::SpiPool;
@@ -40,8 +39,8 @@ pub(super) struct Planned {
     pub(super) is_replaced: bool,
     pub(super) backoff: Backoff,
     /// IKE SAs and child SAs that the peer may ask for.
-    pub(super) ike_requests: Remaining,
-    pub(super) child_requests: Remaining,
+    pub(super) ike_requests: TokenBucket,
+    pub(super) child_requests: TokenBucket,
 }
 
 /// A remote gateway.
@@ -86,8 +85,8 @@ impl Peer {
                 attempt: None,
                 is_replaced: false,
                 backoff: Backoff::new(begin),
-                ike_requests: Remaining::new(settings.ike_requests, now),
-                child_requests: Remaining::new(settings.child_requests, now),
+                ike_requests: TokenBucket::new(settings.ike_requests, now),
+                child_requests: TokenBucket::new(settings.child_requests, now),
             })
             .collect();
         Self {

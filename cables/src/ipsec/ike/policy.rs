@@ -134,8 +134,7 @@ mod tests {
     }
 
     fn peer(local: Site, remote: Site) -> PeerConfig {
-        let name = remote.cable_name.clone();
-        PeerConfig { lane: LaneId(1), name, local, remote, address: None, uses_nat: false, pair_key: None }
+        PeerConfig::new(LaneId(1), local, remote)
     }
 
     #[test]

@@ -360,15 +360,8 @@ pub(crate) fn site(name: &str, ip: &str, subnets: &[&str], settings: &[(&str, &s
 
 /// A cable from `local` to `remote`.
 pub(crate) fn peer(lane: u32, local: &Site, remote: &Site) -> PeerConfig {
-    PeerConfig {
-        lane: LaneId(lane),
-        name: remote.cable_name.clone(),
-        local: local.clone(),
-        remote: remote.clone(),
-        address: Some(SocketAddr::new(remote.private_ip, 4500)),
-        uses_nat: false,
-        pair_key: None,
-    }
+    let address = Some(SocketAddr::new(remote.private_ip, 4500));
+    PeerConfig { address, ..PeerConfig::new(LaneId(lane), local.clone(), remote.clone()) }
 }
 
 pub(crate) fn config(psk: &str) -> EngineConfig {

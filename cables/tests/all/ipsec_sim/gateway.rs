@@ -144,15 +144,8 @@ impl Gateway {
         let (relay, port, news) = link(lane);
         let cable = EspCable::new(EspCableConfig { lane, cable: CableId(1), port }, now);
         self.lanes.insert(lane, LaneSide { peer, cable, pairs: BTreeMap::new(), cut: None, orders, relay });
-        let config = PeerConfig {
-            lane,
-            name: remote.cable_name.clone(),
-            local: self.recipe.site.clone(),
-            remote: remote.clone(),
-            address: Some(address),
-            uses_nat: false,
-            pair_key: None,
-        };
+        let local = self.recipe.site.clone();
+        let config = PeerConfig { address: Some(address), ..PeerConfig::new(lane, local, remote.clone()) };
         engine.handle_input(Input::Connect(Box::new(config), engines, news), now);
     }
 

@@ -50,13 +50,7 @@ fn child(is_mirrored: bool, now: Instant) -> ChildSa {
         outbound_keys: keys(seeds[1]),
         selectors: Selectors { local: side(local), remote: side(remote) },
         activation: Outbound::Now,
-        limits: Limits {
-            soft_packets: u64::MAX,
-            hard_packets: u64::MAX,
-            soft_bytes: u64::MAX,
-            hard_bytes: u64::MAX,
-            hard_time: now + Duration::from_secs(3600),
-        },
+        limits: Limits::until(now + Duration::from_secs(3600)),
         meter: ChildMeter::new(now),
     }
 }

@@ -59,15 +59,9 @@ impl Setting {
         };
         let mut engine = IkeEngine::new(config, Box::new(ChaCha20Rng::seed_from_u64(1)), now);
         let (link, port, news) = link(LANE);
-        let peer = PeerConfig {
-            lane: LANE,
-            name: "theirs".to_owned(),
-            local: site("ours", OURS, "10.1.0.0/16"),
-            remote: site("theirs", THEIRS, "10.2.0.0/16"),
-            address: Some(SocketAddr::new(THEIRS, 4500)),
-            uses_nat: false,
-            pair_key: None,
-        };
+        let (local, remote) = (site("ours", OURS, "10.1.0.0/16"), site("theirs", THEIRS, "10.2.0.0/16"));
+        let address = Some(SocketAddr::new(THEIRS, 4500));
+        let peer = PeerConfig { address, ..PeerConfig::new(LANE, local, remote) };
         engine.handle_input(Input::Connect(Box::new(peer), link, news), now);
         Self { engine, port, now, ups: 0, children: 0 }
     }

@@ -37,13 +37,7 @@ impl Lane {
         let key: Vec<u8> = (1..).take(suite.key_bytes()).collect();
         let keys = EspKeys { key: key.clone().into(), salt: [0xa1, 0xb2, 0xc3, 0xd4] };
         let all = vec![everything(true), everything(false)];
-        let limits = Limits {
-            soft_packets: u64::MAX,
-            hard_packets: u64::MAX,
-            soft_bytes: u64::MAX,
-            hard_bytes: u64::MAX,
-            hard_time: now + Duration::from_secs(3600),
-        };
+        let limits = Limits::until(now + Duration::from_secs(3600));
         slow_half.send(LaneOrder::Add(Box::new(ChildSa {
             inbound: SPI,
             outbound: SPI,

@@ -40,9 +40,7 @@ impl Gateway {
         let mut engine = IkeEngine::new(config, Box::new(ChaCha20Rng::seed_from_u64(seed)), now);
         let (link, port, news) = link::link(LaneId(0x100));
         let address = peer.map(|peer| peer.parse().unwrap());
-        let lane = LaneId(0x100);
-        let name = remote.cable_name.clone();
-        let peer = PeerConfig { lane, name, local, remote, address, uses_nat: true, pair_key: None };
+        let peer = PeerConfig { address, uses_nat: true, ..PeerConfig::new(LaneId(0x100), local, remote) };
         engine.handle_input(Input::Connect(Box::new(peer), link, news), now);
         Self { engine, _port: port, ups: 0 }
     }

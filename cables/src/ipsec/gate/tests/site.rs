@@ -44,15 +44,8 @@ impl End {
 
     fn connect(mut self, lane: u32, local: &Site, remote: &Site, now: Instant) -> Self {
         let (link, port, news) = link::link(LaneId(lane));
-        let peer = PeerConfig {
-            lane: LaneId(lane),
-            name: remote.cable_name.clone(),
-            local: local.clone(),
-            remote: remote.clone(),
-            address: Some(SocketAddr::new(remote.private_ip, 4500)),
-            uses_nat: false,
-            pair_key: None,
-        };
+        let address = Some(SocketAddr::new(remote.private_ip, 4500));
+        let peer = PeerConfig { address, ..PeerConfig::new(LaneId(lane), local.clone(), remote.clone()) };
         self.engine.handle_input(Input::Connect(Box::new(peer), link, news), now);
         self._ports.push(port);
         self

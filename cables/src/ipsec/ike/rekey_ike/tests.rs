@@ -46,13 +46,9 @@ impl Two {
             let (link, port, news) = link::link(LANE);
             ports.push(port);
             let peer = PeerConfig {
-                lane: LANE,
-                name: "peer".to_owned(),
-                local: sites[own].clone(),
-                remote: sites[other].clone(),
                 address: Some(ADDRESSES[other].parse().unwrap()),
                 uses_nat: true,
-                pair_key: None,
+                ..PeerConfig::new(LANE, sites[own].clone(), sites[other].clone())
             };
             engine.handle_input(Input::Connect(Box::new(peer), link, news), now);
             engine
