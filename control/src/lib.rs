@@ -31,7 +31,7 @@
 //! * [`services`] — which back ends a cluster IP has, and on which nodes.
 //! * [`steps`] — where long work says what it is doing.
 //! * [`udp`] — sockets of what is said outside of cables.
-//! * [`version`] — how a program says its version.
+//! * [`version`], [`logging`] — how a program says its version, and where it logs to.
 //! * [`words`] — how values in the environment are read.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
 //!
@@ -53,6 +53,7 @@ pub mod globalnet;
 pub mod hash;
 pub mod health;
 pub mod leader;
+pub mod logging;
 pub mod members;
 pub mod natdiscovery;
 pub mod notice;

@@ -2,17 +2,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
-use tracing_subscriber::EnvFilter;
 use trieste_control::command_line;
+use trieste_control::logging;
 use trieste_control::privileges::{Capability, Needs};
-use trieste_control::store::kube::LOG_DIRECTIVES;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::Report;
 use trieste_routeagent::config::Options;
@@ -33,7 +31,7 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(error) => command_line::refuse(&error),
     };
-    log_to_stderr(options.log_filter());
+    logging::to_stderr(options.log_filter());
     match privileges(&options).and_then(|()| run(&options)) {
         Ok(code) => code,
         Err(error) => {
@@ -251,16 +249,4 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
-}
-
-/// Logs as `RUST_LOG` says, else as `default` does.
-fn log_to_stderr(default: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let quiet = LOG_DIRECTIVES.map(|text| text.parse().expect("a directive"));
-    let filter = quiet.into_iter().fold(filter, EnvFilter::add_directive);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
 }

@@ -89,17 +89,12 @@ impl Object {
     /// one that is not kept. Texts that are longer than such texts can be are cut.
     #[must_use]
     pub fn outline(&self) -> Self {
-        let metadata = &self.metadata;
-        let origin = metadata.labels.get_key_value(label::CLUSTER_ID);
-        let origin = origin.map(|(key, id)| (key.clone(), cut(id, MAX_ID_CHARS)));
-        let outline = ObjectMeta {
-            labels: origin.into_iter().collect(),
-            creation_timestamp: metadata.creation_timestamp,
-            resource_version: metadata.resource_version.clone(),
-            uid: metadata.uid.clone(),
-            ..ObjectMeta::new(&metadata.namespace, cut(&metadata.name, MAX_NAME_CHARS))
-        };
-        Self { withheld: self.withheld.clone(), ..Self::new(self.kind, outline) }
+        let origin = self.metadata.labels.get_key_value(label::CLUSTER_ID);
+        let mut outline = Self { withheld: self.withheld.clone(), ..self.stub() };
+        outline.metadata.name = cut(&self.metadata.name, MAX_NAME_CHARS);
+        outline.metadata.labels.extend(origin.map(|(key, id)| (key.clone(), cut(id, MAX_ID_CHARS))));
+        outline.metadata.creation_timestamp = self.metadata.creation_timestamp;
+        outline
     }
 
     /// Returns the [`Object::outline`] of an object that is withheld for this reason.

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,11 +22,11 @@ use trieste_control::api::{EndpointSpec, HaStatus, Kind, NoticeKey, ObjectKey, e
 use trieste_control::conditions::Conditions;
 use trieste_control::election::{self, Candidate, ElectionConfig};
 use trieste_control::leader::{self, LeaderConfig};
+use trieste_control::logging;
 use trieste_control::members::{self, Inputs, Leave, MembersConfig, SlotTimes};
 use trieste_control::publicip::{HttpsClient, PublicIp, PublicIpWatcher, Resolvers};
 use trieste_control::publish::{OwnPod, Publisher, keep_pod_label};
 use trieste_control::recorder::Recorder;
-use trieste_control::store::kube::LOG_DIRECTIVES;
 use trieste_control::store::{AnyStore, Location, Store as _};
 use trieste_control::sync::SyncConfig;
 use trieste_nat::OwnerKey;
@@ -86,16 +85,7 @@ pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
     if said.ipsec_debug.unwrap_or(false) {
         default.push_str(",trieste_gateway::ike=debug");
     }
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    let quiet = LOG_DIRECTIVES.map(|text| text.parse().expect("a directive"));
-    let filter = quiet.into_iter().fold(filter, tracing_subscriber::EnvFilter::add_directive);
-    let is_terminal = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(is_terminal)
-        .with_writer(std::io::stderr)
-        .init();
+    logging::to_stderr(&default);
     match start(command_line, kinds) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -31,7 +31,6 @@ pub(crate) struct Hostile {
     /// What is drawn for it, and for whatever has to do with it.
     pub(crate) random: Random,
     recorded: VecDeque<Recorded>,
-    started: Option<Instant>,
     sent: u64,
 }
 
@@ -48,12 +47,11 @@ impl Hostile {
 
     pub(crate) fn new(index: usize, seed: u64) -> Self {
         let random = Random::new(seed ^ 0x0bad_0bad_0bad_0bad);
-        Self { index, random, recorded: VecDeque::new(), started: None, sent: 0 }
+        Self { index, random, recorded: VecDeque::new(), sent: 0 }
     }
 
     /// Takes down a datagram of others.
     pub(crate) fn record(&mut self, to: usize, from: SocketAddr, bytes: &[u8], at: Instant) {
-        self.started.get_or_insert(at);
         if self.recorded.len() == RECORDED {
             self.recorded.pop_front();
         }
@@ -70,8 +68,7 @@ impl Hostile {
     }
 
     /// Returns packets for its own gateway: from the victim's own network and from everybody else's.
-    pub(crate) fn packets(&mut self) -> Vec<Vec<u8>> {
-        let Some(now) = self.started else { return Vec::new() };
+    pub(crate) fn packets(&mut self, now: Instant) -> Vec<Vec<u8>> {
         self.sent += 1;
         let from = usize::try_from(self.sent).expect("few") % self.index;
         // Its own network may send: that is left out, since what arrives has to be nobody's.

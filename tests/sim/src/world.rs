@@ -185,7 +185,7 @@ impl World {
             Event::Hostile => {
                 self.queue.after(TICK, Event::Hostile);
                 let hostile = &mut self.gateways[self.hostile.index];
-                for packet in self.hostile.packets() {
+                for packet in self.hostile.packets(now) {
                     hostile.take_inner(&packet, 0, now);
                 }
                 for (to, from, bytes) in self.hostile.datagrams(now) {

@@ -73,10 +73,7 @@ impl FileCache {
     fn count(&mut self, path: &Path) {
         let Some(object) = self.files.get(path).and_then(CachedFile::object) else { return };
         let Some(dir) = path.parent().filter(|_| has_quota(object.kind)) else { return };
-        if !self.quotas.contains_key(dir) {
-            self.quotas.insert(dir.to_owned(), Quota::new());
-        }
-        let Some(quota) = self.quotas.get_mut(dir) else { return };
+        let quota = self.quotas.entry(dir.to_owned()).or_insert_with(Quota::new);
         for (path, reason) in quota.enter(&path.to_owned(), object) {
             if let Some(object) = self.files.get_mut(&path).and_then(CachedFile::object_mut) {
                 *object = object.withhold(reason);

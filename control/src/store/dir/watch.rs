@@ -99,12 +99,14 @@ impl Follower {
         let kept = |object: &Object| if has_quota(object.kind) { object.outline() } else { object.clone() };
         let fresh: BTreeMap<ObjectKey, Object> =
             objects.iter().map(|object| (object.key(), kept(object))).collect();
-        match self.known.replace(fresh) {
+        let before = self.known.take();
+        let fresh = self.known.insert(fresh);
+        match before {
             None => self.pending.push_back(StoreEvent::Listed(objects)),
             Some(mut before) => {
                 for object in objects {
-                    let old = before.remove(&object.key());
-                    if old.is_none_or(|old| old != kept(&object)) {
+                    let key = object.key();
+                    if before.remove(&key).as_ref() != fresh.get(&key) {
                         self.pending.push_back(StoreEvent::Applied(object));
                     }
                 }

@@ -30,10 +30,6 @@ mod tests;
 mod transport;
 mod watch;
 
-/// Directives for the filter of a program's log: the client library would write whole answers into it that it cannot decode, and
-/// a line at each try where rights are missing, which conditions and events say once.
-pub const LOG_DIRECTIVES: [&str; 2] = ["kube_client::client=error", "kube_runtime::watcher=error"];
-
 pub use access::{Access, AccessError, ServerSettings};
 pub use requests::{Outcome, Requests, Verb};
 pub use store::KubeStore;

@@ -360,9 +360,7 @@ impl Guard {
             }
         }
     }
-}
 
-impl Guard {
     /// Lets a part of the answer through, if it is not too long by now.
     fn count(&mut self, frame: Frame<Bytes>) -> io::Result<Frame<Bytes>> {
         let Some(bytes) = frame.data_ref() else { return Ok(frame) };

@@ -58,18 +58,9 @@ pub(super) fn stream_one(
 
 /// Follows the objects of a kind and namespace; of one name if there is one in `key`.
 pub(super) fn stream(store: KubeStore, key: ObjectKey) -> BoxStream<'static, StoreEvent> {
-    let quota = has_quota(key.kind).then(Quota::new);
     let page = page_of(key.kind);
-    let follower = Follower {
-        store,
-        key,
-        events: None,
-        listing: Listing::new(),
-        quota,
-        page,
-        is_hopeful: false,
-        reported: None,
-    };
+    let follower =
+        Follower { store, key, events: None, listing: Listing::new(), quota: None, page, reported: None };
     futures::stream::unfold(follower, |mut follower| async {
         let event = follower.next().await;
         Some((event, follower))
@@ -83,12 +74,10 @@ struct Follower {
     events: Option<Events>,
     /// The list that is being read.
     listing: Listing,
-    /// How much of what members write is kept.
+    /// How much of what members write is kept; from the first list on.
     quota: Option<Quota<ObjectKey>>,
     /// Objects in a page of a list.
     page: u32,
-    /// Whether some that were over the quota may be kept now.
-    is_hopeful: bool,
     /// What was said last, while the store has not been read since.
     reported: Option<String>,
 }
@@ -105,7 +94,8 @@ impl Follower {
         }
         // Kept over new watchers, so that a list that fails soon after a watch that failed waits too.
         let mut pace = None;
-        if std::mem::take(&mut self.is_hopeful) {
+        // Objects have gone, so that others may be kept: a new list says which.
+        if self.quota.as_mut().is_some_and(|quota| !quota.take_hopeful().is_empty()) {
             pace = self.drop_events();
         }
         loop {
@@ -161,7 +151,7 @@ impl Follower {
                     None => pace = self.drop_events(),
                 },
                 Event::Delete(object) => {
-                    self.leave(&object);
+                    self.quota.iter_mut().for_each(|quota| quota.leave(&object.key()));
                     return StoreEvent::Deleted(object);
                 }
             }
@@ -184,15 +174,6 @@ impl Follower {
             None => Some(object),
             Some((last, reason)) if over.is_empty() && last == key => Some(object.withhold(reason)),
             Some(_) => None,
-        }
-    }
-
-    /// Takes in that an object is gone: others may be kept now, which a new list says.
-    fn leave(&mut self, object: &Object) {
-        let Some(quota) = &mut self.quota else { return };
-        quota.leave(&object.key());
-        if !quota.take_hopeful().is_empty() {
-            self.is_hopeful = true;
         }
     }
 

@@ -13,7 +13,7 @@ use trieste_control::election::{self, Candidate, ElectionConfig};
 use trieste_control::globalnet::{self, GlobalnetConfig, GlobalnetHandle, GlobalnetPhase, GlobalnetState};
 use trieste_control::store::AnyStore;
 
-use super::process::{Received, Report, Server};
+use super::process::{Received, Server, Work};
 use crate::config::Config;
 
 /// Conditions of what keeps the controllers from their work.
@@ -74,77 +74,50 @@ impl Duty {
     /// What the controllers do, for the document; what keeps them from it is a condition.
     pub(crate) fn status(&self, conditions: &Conditions) -> ControllersStatus {
         let received = self.process.received.borrow().clone();
-        let status = match received.report.filter(|_| received.is_connected) {
-            Some(report) => Status::of_process(&report),
-            None => self.own_status(received.problem),
-        };
+        let of_process = received.work.filter(|_| received.is_connected);
+        let is_process = of_process.is_some();
+        let work = of_process.unwrap_or_else(|| self.own_work(received.problem));
         conditions.put(
             AWAY,
             Severity::Warning,
             "",
-            status.problem.as_ref().map(|problem| {
+            work.problem.as_ref().map(|problem| {
                 format!(
                     "global IPs cannot be allocated or followed: {problem}; what is translated stays as it is"
                 )
             }),
         );
-        conditions.replace(REFUSED, Severity::Warning, &status.refused);
-        let is_writing = |phase: GlobalnetPhase| status.phase == phase.as_str();
+        conditions.replace(REFUSED, Severity::Warning, &work.refused);
+        let is_writing = |phase: GlobalnetPhase| work.phase == phase.as_str();
         ControllersStatus {
             is_running: is_writing(GlobalnetPhase::Writing) || is_writing(GlobalnetPhase::Settled),
-            phase: status.phase,
-            holder: status.holder,
-            problem: status.problem,
+            phase: work.phase,
+            holder: work.holder,
+            problem: work.problem,
             is_remembered: false,
-            is_process: status.is_process,
+            is_process,
         }
     }
 
     /// Returns what our own controllers do. Where they may not read the objects, somebody else has to.
-    fn own_status(&self, socket: Option<String>) -> Status {
-        let status = self.handle.status.borrow().clone();
-        let may_not = self.handle.state.borrow().is_none();
-        let problem = status.problem.map(|problem| match socket {
-            _ if !may_not => problem,
-            None => format!(
-                "{problem}; no Globalnet process tells of them either (start this image as submariner-globalnet on this \
-                 node, or give the gateway's account that right)"
-            ),
-            Some(socket) => format!("{problem}; {socket}"),
-        });
-        Status {
-            phase: status.phase.as_str().to_owned(),
-            holder: self.candidate.status().borrow().holder.clone(),
-            problem,
-            refused: status.refused.into_iter().map(|problem| (problem.subject, problem.message)).collect(),
-            is_process: false,
+    fn own_work(&self, socket: Option<String>) -> Work {
+        let holder = self.candidate.status().borrow().holder.clone();
+        let mut work = Work::of(&self.handle.status.borrow(), holder);
+        if self.handle.state.borrow().is_none() {
+            work.problem = work.problem.map(|problem| match socket {
+                None => format!(
+                    "{problem}; no Globalnet process tells of them either (start this image as submariner-globalnet on \
+                     this node, or give the gateway's account that right)"
+                ),
+                Some(socket) => format!("{problem}; {socket}"),
+            });
         }
+        work
     }
 
     /// Gives the Lease back before a stop.
     pub(crate) async fn release(&self, within: Duration) {
         self.candidate.release(within).await;
-    }
-}
-
-/// What whoever does the work says of it.
-struct Status {
-    phase: String,
-    holder: String,
-    problem: Option<String>,
-    refused: Vec<(String, String)>,
-    is_process: bool,
-}
-
-impl Status {
-    fn of_process(report: &Report) -> Self {
-        Self {
-            phase: report.phase.clone(),
-            holder: report.holder.clone(),
-            problem: report.problem.clone(),
-            refused: report.refused.clone(),
-            is_process: true,
-        }
     }
 }
 
@@ -154,19 +127,11 @@ type Sources = (watch::Receiver<Option<Arc<GlobalnetState>>>, watch::Receiver<Re
 /// Chooses whose state counts. There is one from the first that there was: what is translated stays while nobody says
 /// anything.
 async fn choose((mut own, mut received): Sources, chosen: watch::Sender<Option<Arc<GlobalnetState>>>) {
-    // A report is the same one until the next.
-    let mut last: Option<(Arc<Report>, Arc<GlobalnetState>)> = None;
     loop {
-        let report = received.borrow_and_update().clone();
-        let report = report.report.filter(|_| report.is_connected);
-        let of_process = report.and_then(|report| match &last {
-            Some((known, state)) if Arc::ptr_eq(known, &report) => Some(Arc::clone(state)),
-            _ => {
-                let state = Arc::new(report.state.clone()?);
-                last = Some((report, Arc::clone(&state)));
-                Some(state)
-            }
-        });
+        let of_process = {
+            let received = received.borrow_and_update();
+            received.state.clone().filter(|_| received.is_connected)
+        };
         if let Some(state) = of_process.or_else(|| own.borrow_and_update().clone()) {
             chosen.send_if_modified(|known| {
                 let has_changed = known.as_ref() != Some(&state);

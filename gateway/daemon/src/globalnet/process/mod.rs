@@ -26,7 +26,7 @@ pub mod run;
 mod serve;
 
 pub use protocol::ANNOTATION;
-pub(crate) use protocol::Report;
+pub(crate) use protocol::Work;
 pub(crate) use serve::{Received, Server};
 
 #[cfg(test)]

@@ -52,12 +52,19 @@ pub(super) struct Answer {
 
 /// All that the process knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(super) struct Report {
     /// What to translate, once it is known.
-    pub(crate) state: Option<GlobalnetState>,
+    pub(super) state: Option<GlobalnetState>,
     /// What is not as somebody wants it.
     problems: Vec<Said>,
-    /// What the controllers do: as [`trieste_control::admin::ControllersStatus::phase`].
+    /// What the controllers do.
+    pub(super) work: Work,
+}
+
+/// What the controllers do, in whichever process they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Work {
+    /// As [`trieste_control::admin::ControllersStatus::phase`].
     pub(crate) phase: String,
     /// Who holds the Lease.
     pub(crate) holder: String,
@@ -65,6 +72,18 @@ pub(crate) struct Report {
     pub(crate) problem: Option<String>,
     /// Objects that the store does not take: which, and why.
     pub(crate) refused: Vec<(String, String)>,
+}
+
+impl Work {
+    /// Puts together what controllers and election say.
+    pub(crate) fn of(status: &GlobalnetStatus, holder: String) -> Self {
+        Self {
+            phase: status.phase.as_str().to_owned(),
+            holder,
+            problem: status.problem.clone(),
+            refused: status.refused.iter().map(|one| (one.subject.clone(), one.message.clone())).collect(),
+        }
+    }
 }
 
 /// A [`Problem`] on its way.
@@ -86,10 +105,7 @@ impl Report {
         Self {
             problems: state.into_iter().flat_map(|state| &state.problems).map(sent).collect(),
             state: state.cloned(),
-            phase: status.phase.as_str().to_owned(),
-            holder,
-            problem: status.problem.clone(),
-            refused: status.refused.iter().map(|one| (one.subject.clone(), one.message.clone())).collect(),
+            work: Work::of(status, holder),
         }
     }
 

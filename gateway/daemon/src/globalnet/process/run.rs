@@ -1,7 +1,7 @@
 //! The process: the controllers and their election, and a connection to the gateway on this node.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream as StdStream};
 use std::process::ExitCode;
@@ -14,13 +14,12 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
-use tracing_subscriber::EnvFilter;
 use trieste_control::api::{Kind, ObjectKey, ensure_valid_name};
 use trieste_control::backoff::Backoff;
 use trieste_control::command_line;
 use trieste_control::election::{self, Candidate, ElectionConfig};
 use trieste_control::globalnet::{self, GlobalnetConfig, GlobalnetHandle};
-use trieste_control::store::kube::LOG_DIRECTIVES;
+use trieste_control::logging;
 use trieste_control::store::{AnyStore, Location, StoreError, modify};
 
 use super::protocol::{
@@ -71,7 +70,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(options) => options,
         Err(error) => command_line::refuse(&error),
     };
-    log();
+    logging::to_stderr("info");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let outcome = runtime.context("starting the runtime").and_then(|runtime| runtime.block_on(run(&options)));
     match outcome {
@@ -82,18 +81,6 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Logs as `RUST_LOG` says.
-fn log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let quiet = LOG_DIRECTIVES.map(|text| text.parse().expect("a directive"));
-    let filter = quiet.into_iter().fold(filter, EnvFilter::add_directive);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr)
-        .init();
 }
 
 async fn run(options: &Options) -> anyhow::Result<()> {

@@ -14,10 +14,11 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use trieste_control::api::{Kind, ObjectKey, ensure_valid_name};
+use trieste_control::globalnet::GlobalnetState;
 use trieste_control::store::{AnyStore, Store as _};
 
 use super::protocol::{
-    ANNOTATION, Answer, CHALLENGE_BYTES, Challenge, Hello, MAX_HELLO, MAX_REPORT, Report, VERSION, hex,
+    ANNOTATION, Answer, CHALLENGE_BYTES, Challenge, Hello, MAX_HELLO, MAX_REPORT, Report, VERSION, Work, hex,
     receive, send, socket_name, unhex,
 };
 
@@ -33,8 +34,10 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(crate) struct Received {
     /// Whether it is connected.
     pub(crate) is_connected: bool,
-    /// Its last report.
-    pub(crate) report: Option<Arc<Report>>,
+    /// What it has said to translate.
+    pub(crate) state: Option<Arc<GlobalnetState>>,
+    /// What it does, from its first report on.
+    pub(crate) work: Option<Work>,
     /// Why nobody can connect, if so.
     pub(crate) problem: Option<String>,
 }
@@ -182,8 +185,11 @@ impl Door {
             };
             match report {
                 Ok(report) => {
-                    let report = Arc::new(report.whole());
-                    self.received.send_modify(|received| received.report = Some(report));
+                    let Report { state, work, .. } = report.whole();
+                    let state = state.map(Arc::new);
+                    self.received.send_modify(|received| {
+                        (received.state, received.work) = (state, Some(work));
+                    });
                 }
                 Err(error) => {
                     if error.kind() != io::ErrorKind::UnexpectedEof {

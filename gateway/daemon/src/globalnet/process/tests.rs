@@ -103,13 +103,13 @@ async fn what_the_named_process_says_arrives_whole_and_stays_when_it_has_gone() 
     let (mut stream, refused) = bed.connect_as(&key(1), VERSION).await;
     assert_eq!(refused, None);
     send(&mut stream, &report(9)).await.unwrap();
-    let received = bed.received(|received| received.report.is_some()).await;
-    let state = received.report.unwrap().state.clone().unwrap();
+    let received = bed.received(|received| received.work.is_some()).await;
+    let state = received.state.unwrap();
     assert!(received.is_connected && state.pool.unwrap().allocated == 9);
     assert_eq!(state.problems[0].name, "GlobalCidrOverlap");
     drop(stream);
     let received = bed.received(|received| !received.is_connected).await;
-    assert!(received.report.is_some(), "what was said last is still known");
+    assert!(received.work.is_some(), "what was said last is still known");
 
     // It is started anew, and while it is there another one of the same account takes its place.
     bed.publish(&key(2)).await;
@@ -120,10 +120,8 @@ async fn what_the_named_process_says_arrives_whole_and_stays_when_it_has_gone() 
     assert_eq!(refused, None);
     send(&mut third, &report(11)).await.unwrap();
     bed.received(|received| {
-        received
-            .report
-            .as_ref()
-            .is_some_and(|report| report.state.as_ref().unwrap().pool.unwrap().allocated == 11)
+        let pool = received.state.as_ref().and_then(|state| state.pool);
+        pool.is_some_and(|pool| pool.allocated == 11)
     })
     .await;
     assert!(receive::<Answer>(&mut second, MAX_HELLO).await.is_err(), "the one before is hung up on");
@@ -141,7 +139,7 @@ async fn whoever_is_not_named_by_the_gateway_object_is_not_believed() {
     let _ = send(&mut stream, &report(9)).await;
     let (_, refused) = bed.connect_as(&key(1), VERSION + 1).await;
     assert!(refused.unwrap().contains("use one image for both"));
-    assert!(!bed.server.received.borrow().is_connected && bed.server.received.borrow().report.is_none());
+    assert!(!bed.server.received.borrow().is_connected && bed.server.received.borrow().work.is_none());
 }
 
 #[tokio::test]
@@ -159,7 +157,7 @@ async fn frames_that_are_too_long_malformed_or_cut_end_a_connection_and_cost_no_
         }
         bed.received(|received| !received.is_connected).await;
     }
-    assert!(bed.server.received.borrow().report.is_none());
+    assert!(bed.server.received.borrow().work.is_none());
 }
 
 #[tokio::test]
