@@ -9,6 +9,9 @@ mod load;
 mod results;
 mod run;
 
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
 use clap::Args;
 use trieste_tests::lab::Lab;
 use trieste_tests::topology::{Families, Topology};
@@ -16,7 +19,7 @@ use trieste_tests::topology::{Families, Topology};
 use crate::machine::Circumstances;
 use crate::report;
 use results::{Measured, Report};
-use run::Field;
+use run::{Candidate, Field};
 
 /// Who runs unless `--name` says otherwise.
 const NAMES: [&str; 6] =
@@ -34,9 +37,12 @@ pub(crate) struct Options {
     /// Congestion controls of the TCP cases.
     #[arg(long, value_delimiter = ',', default_values = ["cubic", "bbr"])]
     congestion: Vec<String>,
-    /// Candidates: names of scripts in tests/peers.
+    /// Candidates: names of scripts in tests/peers; `NAME@BUILD` is our gateway of another build.
     #[arg(long = "name", value_delimiter = ',', default_values = NAMES)]
     names: Vec<String>,
+    /// Other builds of ours: the folder with the programs of each.
+    #[arg(long = "build", value_delimiter = ',', value_name = "BUILD=FOLDER", value_parser = Build::parse)]
+    builds: Vec<Build>,
     /// Rounds.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -46,6 +52,23 @@ pub(crate) struct Options {
     /// Prints JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Our programs as they were built from another commit.
+#[derive(Debug, Clone)]
+struct Build {
+    name: String,
+    programs: PathBuf,
+}
+
+impl Build {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (name, folder) = text.split_once('=').ok_or("a build is BUILD=FOLDER")?;
+        let programs = Path::new(folder)
+            .canonicalize()
+            .map_err(|error| format!("the folder of the build {name:?}: {folder}: {error}"))?;
+        Ok(Self { name: name.to_owned(), programs })
+    }
 }
 
 /// What iperf3 is asked for.
@@ -85,6 +108,16 @@ struct Job {
 }
 
 impl Options {
+    fn candidate<'a>(&'a self, name: &'a str) -> anyhow::Result<Candidate<'a>> {
+        let Some((script, build)) = name.split_once('@') else {
+            return Ok(Candidate { name, script: name, programs: None });
+        };
+        let found = self.builds.iter().find(|known| known.name == build);
+        let programs = found
+            .with_context(|| format!("{name}: give the folder of that build, --build {build}=FOLDER"))?;
+        Ok(Candidate { name, script, programs: Some(&programs.programs) })
+    }
+
     fn jobs(&self) -> Vec<Job> {
         let mut jobs = Vec::new();
         for &case in &self.cases {
@@ -111,11 +144,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         &Topology { underlay_mtu: UNDERLAY_MTU, ..Topology::two_clusters() }.with_underlay(Families::V4),
     )?;
     let field = Field { lab: &lab, plan: &plan, seconds: options.seconds };
+    let candidates: Vec<Candidate<'_>> =
+        options.names.iter().map(|name| options.candidate(name)).collect::<anyhow::Result<_>>()?;
     for round in 0..options.rounds as usize {
         for turn in 0..options.names.len() {
             let index = (turn + round) % options.names.len();
             let name = &options.names[index];
-            let contest = field.start(name).inspect_err(|_| lab.show_logs())?;
+            let contest = field.start(&candidates[index]).inspect_err(|_| lab.show_logs())?;
             for (job, measured) in jobs.iter().zip(&mut measured) {
                 let result = contest.measure(job).inspect_err(|_| lab.show_logs())?;
                 eprintln!(

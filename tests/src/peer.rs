@@ -73,6 +73,14 @@ impl Peer {
     /// # Errors
     /// What the script says.
     pub fn start(lab: &Lab, config: &PeerConfig) -> anyhow::Result<Self> {
+        Self::start_of(lab, config, None)
+    }
+
+    /// Starts it; where it is a gateway of ours, from the programs in this folder.
+    ///
+    /// # Errors
+    /// What the script says.
+    pub fn start_of(lab: &Lab, config: &PeerConfig, programs: Option<&Path>) -> anyhow::Result<Self> {
         // The interface's name also names a socket in /var/run: unique on the machine, at most 15 bytes.
         let interface = format!("{}w{}", lab.id(), last_octets(config.local));
         let state = lab.directory().join(&interface);
@@ -101,6 +109,9 @@ impl Peer {
         }
         if let Some(psk) = &config.psk {
             run = run.env("PEER_PSK_FILE", write(&state.join("psk.key"), psk)?);
+        }
+        if let Some(programs) = programs {
+            run = run.env("TRIESTE_BIN", programs);
         }
         if let Some(seconds) = config.keepalive {
             run = run.env("PEER_KEEPALIVE", seconds.to_string());

@@ -1,6 +1,7 @@
 //! One candidate between the two clusters, and iperf3 across it.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -32,6 +33,15 @@ pub(super) struct Field<'a> {
     pub(super) seconds: u32,
 }
 
+/// Who competes.
+pub(super) struct Candidate<'a> {
+    pub(super) name: &'a str,
+    /// The script in tests/peers, without `.sh`.
+    pub(super) script: &'a str,
+    /// Where the programs are, if they are ours of another build.
+    pub(super) programs: Option<&'a Path>,
+}
+
 /// A candidate whose gateways are up; they end when it is dropped.
 pub(super) struct Contest<'a> {
     field: &'a Field<'a>,
@@ -50,11 +60,12 @@ impl Field<'_> {
     ///
     /// # Errors
     /// When they do not start or carry nothing.
-    pub(super) fn start(&self, name: &str) -> anyhow::Result<Contest<'_>> {
+    pub(super) fn start(&self, candidate: &Candidate<'_>) -> anyhow::Result<Contest<'_>> {
+        let Candidate { name, script, programs } = *candidate;
         let (east, west) = (KeyPair::generate()?, KeyPair::generate()?);
         let peers = [
-            Peer::start(self.lab, &self.config(name, ["east", "west"], &east, &west))?,
-            Peer::start(self.lab, &self.config(name, ["west", "east"], &west, &east))?,
+            Peer::start_of(self.lab, &self.config(script, ["east", "west"], &east, &west), programs)?,
+            Peer::start_of(self.lab, &self.config(script, ["west", "east"], &west, &east), programs)?,
         ];
         let started = peers[0].processes()?.len() + peers[1].processes()?.len();
         let contest = Contest { field: self, peers, started };

@@ -61,11 +61,20 @@ impl ElectionConfig {
         }
     }
 
-    /// The election of the gateway that gives out global IPs, with upstream's Lease, identity and times. Only the active
-    /// gateway is to be eligible.
+    /// The election of the gateway that gives out global IPs, with upstream's Lease, identity and times: of a program
+    /// that does nothing else.
     pub fn globalnet(namespace: impl Into<String>, hostname: &str) -> Self {
         let lease = GLOBALNET_LEASE.to_owned();
         Self { lease, ..Self::gateway(namespace, hostname, Timings::globalnet()) }
+    }
+
+    /// The same election, of a gateway that gives out global IPs itself. Only the active one is to be eligible.
+    ///
+    /// Its identity is another one than that of [`ElectionConfig::globalnet`], which a program of its own has that may
+    /// run on the same node, ours or upstream's: of two candidates with one identity the one that may not lead gives
+    /// back what the other holds.
+    pub fn globalnet_of_gateway(namespace: impl Into<String>, hostname: &str) -> Self {
+        Self { identity: format!("{hostname}-trieste-gateway"), ..Self::globalnet(namespace, hostname) }
     }
 }
 

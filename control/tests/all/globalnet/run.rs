@@ -214,6 +214,10 @@ fn the_election_is_upstreams() {
         (config.lease.as_str(), config.identity.as_str()),
         (GLOBALNET_LEASE, "a-gw1-submariner-gateway")
     );
+    // A gateway that does the work itself is another candidate than the program beside it.
+    let own = ElectionConfig::globalnet_of_gateway(NS, "a-gw1");
+    assert_eq!((own.lease.as_str(), own.identity.as_str()), (GLOBALNET_LEASE, "a-gw1-trieste-gateway"));
+    assert_eq!(own.timings, config.timings);
     let timings = Timings::globalnet();
     let seconds =
         [timings.lease_duration(), timings.renew_deadline(), timings.retry_period()].map(|t| t.as_secs());

@@ -48,7 +48,7 @@ impl Duty {
         if config.global_cidrs.is_empty() {
             return None;
         }
-        let election = ElectionConfig::globalnet(&config.namespace, hostname);
+        let election = ElectionConfig::globalnet_of_gateway(&config.namespace, hostname);
         let candidate = election::spawn(store.clone(), election);
         // Until it is known who is the active gateway, and whether our account may do this work at all.
         candidate.set_eligible(false);
