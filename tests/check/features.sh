@@ -39,6 +39,9 @@ equal() {
 
 . dev.d/cargo.sh # what is shipped
 cp Cargo.lock tests/sim/Cargo.lock
+# On a machine that has built nothing yet the crates are not there; afterwards this asks nobody.
+cargo fetch --quiet --locked
+cargo fetch --quiet --manifest-path tests/sim/Cargo.toml
 tree dev --workspace --locked -e normal,build &
 one=$!
 tree tests --workspace --locked -e normal,build,dev &

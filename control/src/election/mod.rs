@@ -61,14 +61,14 @@ impl ElectionConfig {
         }
     }
 
-    /// The election of the gateway that gives out global IPs, with upstream's Lease, identity and times: of a program
-    /// that does nothing else.
+    /// Describes the election of who gives out global IPs, with upstream's Lease, identity and times, for a program that
+    /// does nothing else.
     pub fn globalnet(namespace: impl Into<String>, hostname: &str) -> Self {
         let lease = GLOBALNET_LEASE.to_owned();
         Self { lease, ..Self::gateway(namespace, hostname, Timings::globalnet()) }
     }
 
-    /// The same election, of a gateway that gives out global IPs itself. Only the active one is to be eligible.
+    /// Describes the same election for a gateway that gives out global IPs itself. Only the active one is to be eligible.
     ///
     /// Its identity is another one than that of [`ElectionConfig::globalnet`], which a program of its own has that may
     /// run on the same node, ours or upstream's: of two candidates with one identity the one that may not lead gives
