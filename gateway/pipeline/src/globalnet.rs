@@ -116,10 +116,10 @@ pub(crate) enum Way {
 pub(crate) enum Plan {
     /// It is translated and goes on.
     Go { way: Way, rewrite: Rewrite, session: Option<Handle> },
-    /// Another worker's.
+    /// Another worker's, which looks at the way again.
     Hand(WorkerId),
-    /// Another gateway's, which has it by this path.
-    Away(PathId),
+    /// Another gateway's, which has it by this path, and which cannot see the way that it came.
+    Away { way: Way, path: PathId },
     /// Dropped, as long as the tables are these.
     Refuse(DropReason),
 }
@@ -189,15 +189,17 @@ impl Translator {
         facts: &Facts,
         epoch: u64,
         now: Instant,
-        is_its: impl FnOnce(Way) -> bool,
+        is_its: impl Fn(Way) -> bool,
     ) -> Option<Plan> {
         let plan = self.memo.lookup(hash, key, epoch)?;
         match plan {
-            Plan::Go { way, .. } if !is_its(way) => None,
+            Plan::Go { way, .. } | Plan::Away { way, .. } if !is_its(way) => None,
             Plan::Go { session: Some(session), .. } => {
                 self.nat.touch(session, tcp_flags(facts), now).then_some(plan)
             }
-            Plan::Go { session: None, .. } | Plan::Hand(_) | Plan::Away(_) | Plan::Refuse(_) => Some(plan),
+            Plan::Go { session: None, .. } | Plan::Hand(_) | Plan::Away { .. } | Plan::Refuse(_) => {
+                Some(plan)
+            }
         }
     }
 }

@@ -109,7 +109,7 @@ impl Stage<'_> {
                 self.send(packet, way, || Some(after(&facts, &rewrite)))
             }
             Plan::Hand(owner) => Err(Exit::Hand(owner, self.crossing, Some(facts))),
-            Plan::Away(path) => self.send_away(packet, path),
+            Plan::Away { path, .. } => self.send_away(packet, path),
             Plan::Refuse(reason) => Err(Exit::Drop(reason)),
         }
     }
@@ -124,7 +124,7 @@ impl Stage<'_> {
         let owner = outbound_owner(self.view, self.rules, facts, self.crossing);
         let plan = match (route(self.tables, facts), owner) {
             (Err(reason), _) => Plan::Refuse(reason),
-            (_, Owner::Sibling(path)) => Plan::Away(path),
+            (_, Owner::Sibling(path)) => Plan::Away { way: Way::Path(path), path },
             (_, Owner::Worker(owner)) if owner != self.worker => Plan::Hand(owner),
             (Ok(route), _) => {
                 let translated = self.translator.nat.in2out(facts, self.rules, self.now);

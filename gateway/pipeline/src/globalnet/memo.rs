@@ -181,7 +181,7 @@ mod tests {
         let key = key(number);
         match memo.lookup(memo.hash(&key), &key, epoch)? {
             Plan::Hand(worker) => Some(worker.0),
-            Plan::Go { .. } | Plan::Away(_) | Plan::Refuse(_) => None,
+            Plan::Go { .. } | Plan::Away { .. } | Plan::Refuse(_) => None,
         }
     }
 

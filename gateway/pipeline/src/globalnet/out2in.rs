@@ -127,7 +127,7 @@ impl Stage<'_> {
         match plan {
             Plan::Go { rewrite, .. } => rewrite.apply(packet, inner).map_err(Exit::Drop),
             Plan::Hand(owner) => Err(Exit::Hand(owner, crossing, Some(facts))),
-            Plan::Away(path) => Err(self.away(path, inner)),
+            Plan::Away { path, .. } => Err(self.away(path, inner)),
             Plan::Refuse(reason) => Err(self.judge(packet, inner, reason)),
         }
     }
@@ -142,7 +142,7 @@ impl Stage<'_> {
     ) -> Result<Plan, DropReason> {
         admit(self.tables, facts, way)?;
         let plan = match inbound_owner(self.view, self.rules, facts, self.crossing) {
-            Owner::Sibling(path) => Plan::Away(path),
+            Owner::Sibling(path) => Plan::Away { way, path },
             Owner::Worker(owner) if owner != self.worker => Plan::Hand(owner),
             Owner::Worker(_) => {
                 let translated = self.translator.nat.out2in(facts, self.rules, self.now);

@@ -54,6 +54,11 @@ pub(crate) struct Gateway {
     pub(crate) fleet: Arc<Fleet>,
 }
 
+/// The gateway of one more cluster, a hostile one: a peer as the others are, that nobody watches.
+pub(crate) const HOSTILE: usize = 65;
+/// What the hostile cluster may send from.
+const HOSTILES: &str = "10.66.0.0/16";
+
 fn octet(gateway: usize) -> u8 {
     u8::try_from(gateway + 1).unwrap()
 }
@@ -106,14 +111,15 @@ impl Gateway {
         };
         let tables = Arc::new(ArcSwap::from_pointee(tables(plan, index, &kind)));
         let mut line = Pipeline::new(config, tables, kind.gate(), now);
-        for to in (0..plan.count()).filter(|to| *to != index) {
+        for to in (0..plan.count()).filter(|to| *to != index).chain([HOSTILE]) {
             let mut config = LaneConfig::new(lane(to), cable(to), Some(address(to)), kind.backend_config());
             (config.local, config.remote) = (site(index, &kind), site(to, &kind));
             let tunnel = kind.connect(&config, now).unwrap();
             let [from, to_address] = [index, to].map(|end| IpAddr::from([192, 0, 0, octet(end)]));
-            let is_sibling = plan.are_siblings(index, to);
+            let is_sibling = to != HOSTILE && plan.are_siblings(index, to);
             let watch = Watch { from, to: to_address, most_bytes: MTU, is_sibling };
-            let add = LaneCommand::Add { lane: lane(to), cable: cable(to), tunnel, watch: Some(watch) };
+            let watch = (to != HOSTILE).then_some(watch);
+            let add = LaneCommand::Add { lane: lane(to), cable: cable(to), tunnel, watch };
             line.command(add, now);
         }
         Self { line, fleet }
@@ -184,5 +190,10 @@ fn tables(plan: &Plan, of: usize, kind: &VxlanKind) -> Tables {
         }
         builder.identity(kind.identity(&site(to, kind)).unwrap(), lane(to));
     }
+    let hostile = builder.cluster("hostile", &[HOSTILES.parse().unwrap()]).unwrap();
+    let (lane, cable) = (lane(HOSTILE), cable(HOSTILE));
+    let config = PathConfig { lane, cable, mtu_bytes: MTU, key: key(HOSTILE), weight: 100 };
+    builder.path_among(hostile, &config).unwrap();
+    builder.identity(kind.identity(&site(HOSTILE, kind)).unwrap(), lane);
     builder.build()
 }

@@ -2,6 +2,8 @@
 //! machines of path health and of shared translation, and schedules of several faults at once. Everything follows from a
 //! seed ([`trieste_simulator::seeds`]); `TRIESTE_SIM_TRACE=1` prints the faults of each, and where packets were lost.
 //!
+//! A third member is hostile: it sends what it sees of the others as its own.
+//!
 //! ```text
 //!   pods ─▶ node: who of the gateways ─▶ Pipeline ─▶ network: cuts, delay ─▶ Pipeline ─▶ pods ─▶ answer, the same way back
 //!                                          ▲ stall, kill, drain                │

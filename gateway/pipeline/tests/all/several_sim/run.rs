@@ -26,6 +26,8 @@ struct Sum {
     packets: usize,
     lost: usize,
     dropped: usize,
+    /// Datagrams of the hostile member.
+    hostile: u64,
 }
 
 /// Runs schedules, without or with translation.
@@ -39,8 +41,11 @@ pub(crate) fn schedules(name: &str, count: u64, translates: bool) {
         total.packets += one.packets;
         total.lost += one.lost;
         total.dropped += one.dropped;
+        total.hostile += one.hostile;
     });
-    println!("{:?}", total.into_inner().unwrap());
+    let total = total.into_inner().unwrap();
+    println!("{total:?}");
+    assert!(total.hostile > 100 * total.schedules, "the hostile member has sent {} datagrams", total.hostile);
 }
 
 fn schedule(seed: u64, translates: bool) -> Sum {
@@ -90,5 +95,6 @@ fn schedule(seed: u64, translates: bool) -> Sum {
         packets: world.ledger.entries.len(),
         lost: fates().filter(|fate| matches!(fate, Some(Fate::Lost(..)))).count(),
         dropped: fates().filter(Option::is_none).count(),
+        hostile: world.hostile_sent(),
     }
 }

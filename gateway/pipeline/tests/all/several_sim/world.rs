@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use trieste_packet::rendezvous::choose;
-use trieste_packet::{DropReason, Packet};
+use trieste_packet::{DropReason, Packet, Pool, PoolConfig};
 use trieste_pipeline::health;
 use trieste_simulator::{Link, Network, Queue, Random};
 
-use super::gateway::{Gateway, Plan, address, key};
+use super::gateway::{Gateway, HOSTILE, Plan, address, key};
 use super::laws::Truth;
 use super::ledger::{Ledger, Loss, mark_of};
 use super::schedule::{Event, Fault};
@@ -44,6 +44,13 @@ pub(crate) struct Place {
     fit_since: Instant,
 }
 
+/// The hostile member: it sees what others send, and sends it as its own, to any of them.
+struct Hostile {
+    /// Of its own: what it does changes nothing that is drawn for the others.
+    random: Random,
+    sent: u64,
+}
+
 pub(crate) struct World {
     pub(crate) plan: Plan,
     /// Datagrams on their way: from where, to where.
@@ -53,6 +60,7 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     pub(crate) truth: Truth,
     pub(crate) random: Random,
+    hostile: Hostile,
     /// Drops of gateways that have ended.
     drops: BTreeMap<(usize, DropReason), u64>,
     health: health::Config,
@@ -75,6 +83,7 @@ impl World {
             network: Network::new(plan.count(), LINK),
             ledger: Ledger::new(plan.translates),
             truth: Truth::new(plan, now),
+            hostile: Hostile { random: Random::new(!random.clone().draw()), sent: 0 },
             random,
             drops: BTreeMap::new(),
             health,
@@ -197,7 +206,8 @@ impl World {
         for (_, reason, count) in gateway.line.drops.iter() {
             *self.drops.entry((index, reason)).or_default() += count;
         }
-        let waiting = place.wire.drain(..).flat_map(|(_, packet)| marks(&packet)).collect::<Vec<_>>();
+        let waiting = place.wire.drain(..).filter(|(from, _)| *from != HOSTILE);
+        let waiting = waiting.flat_map(|(_, packet)| marks(&packet)).collect::<Vec<_>>();
         let inside = place.inside.drain(..).filter_map(|packet| mark_of(&packet));
         self.ledger.lose(waiting.into_iter().chain(inside), Loss::Gateway(index), self.queue.now());
     }
@@ -254,7 +264,12 @@ impl World {
 
     fn arrive(&mut self, from: usize, to: usize, packet: Packet) {
         let place = &mut self.places[to];
-        if place.gateway.is_none() {
+        if from == HOSTILE {
+            // It must not cost the others their room.
+            if place.gateway.is_some() && place.wire.len() < QUEUE / 20 {
+                place.wire.push((from, packet));
+            }
+        } else if place.gateway.is_none() {
             self.lose(from, to, &packet);
         } else if place.wire.len() >= QUEUE {
             self.ledger.lose(marks(&packet), Loss::Gateway(to), self.queue.now());
@@ -285,7 +300,12 @@ impl World {
         let soon = self.queue.now() + TURN;
         place.due = gateway.due().map_or(soon + Duration::from_secs(1), |due| due.max(soon));
         for packet in sent {
-            let to = (0..self.plan.count()).find(|to| address(*to) == packet.outer.peer).unwrap();
+            let peer = packet.outer.peer;
+            let Some(to) = (0..self.plan.count()).find(|to| address(*to) == peer) else {
+                assert_eq!((peer, marks(&packet)), (address(HOSTILE), Vec::new()), "sent to a stranger");
+                continue;
+            };
+            self.copy_hostile(&packet);
             for id in marks(&packet) {
                 self.truth.pass(id, index);
             }
@@ -306,6 +326,25 @@ impl World {
                 self.enter(by, answer);
             }
         }
+    }
+
+    /// The hostile member sends one of eight datagrams that it sees, to anybody.
+    fn copy_hostile(&mut self, packet: &Packet) {
+        if !self.hostile.random.chance(125) {
+            return;
+        }
+        let mut pool = Pool::new(PoolConfig { slots: 1, slot_bytes: 4096 });
+        let mut copy = Packet::new(pool.alloc_copy(packet.bytes()).unwrap());
+        copy.layout = packet.layout;
+        let to = self.hostile.random.below(self.plan.count());
+        let wait = self.hostile.random.millis(0, 40);
+        self.queue.after(wait, (HOSTILE, to, copy));
+        self.hostile.sent += 1;
+    }
+
+    /// Datagrams that the hostile member has sent.
+    pub(crate) fn hostile_sent(&self) -> u64 {
+        self.hostile.sent
     }
 
     /// Drops of all processes, by gateway and reason.
