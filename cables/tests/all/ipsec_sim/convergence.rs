@@ -6,6 +6,7 @@ use trieste_cables::ipsec::crypto::Group;
 use trieste_cables::ipsec::ike::{EngineConfig, Lifetime};
 use trieste_simulator::{Link, Random, seeds};
 
+use super::impostor::Impostor;
 use super::network::Weather;
 use super::shape::{self, Shape};
 use super::traffic::Pace;
@@ -28,6 +29,16 @@ fn gateways_converge_whatever_the_network_and_their_people_do() {
             assert_quiet(&mut world);
         }
     });
+}
+
+#[test]
+fn the_impostor_is_refused_in_every_shape() {
+    for seed in 0..12 {
+        let world = troubled_world(seed);
+        let impostor = world.impostor.unwrap();
+        assert!(impostor.sent > 40, "seed {seed}: it has sent {} messages", impostor.sent);
+        assert!(impostor.refusals > 0, "seed {seed}: nobody has refused it");
+    }
 }
 
 #[test]
@@ -93,6 +104,7 @@ fn troubled_world(seed: u64) -> World {
     let configs: Vec<EngineConfig> =
         (0..count).map(|_| settings(is_short_lived, is_eager, &mut random)).collect();
     let mut world = World::new(shape, &configs, seed);
+    world.impostor = Some(Impostor::new(shape, count, seed));
     let has_nat = random.chance(400);
     if has_nat {
         world.put_behind_nat(0);
@@ -112,6 +124,11 @@ fn troubled_world(seed: u64) -> World {
     for _ in 0..if is_storm { 40 } else { random.between(2, 10) } {
         let when = Duration::from_secs(2) + random.up_to(trouble - Duration::from_secs(2));
         plan(&mut world, when, (count, has_nat, weather), &mut random);
+    }
+    let mut attack = Duration::ZERO;
+    while attack < trouble {
+        world.act_in(attack, Action::Impersonate);
+        attack += Duration::from_secs(7);
     }
     world.begin_traffic(Pace { wait_ms: (50, 400), most: 3 });
     let mut passed = Duration::ZERO;

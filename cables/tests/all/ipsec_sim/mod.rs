@@ -12,6 +12,7 @@
 mod checker;
 mod convergence;
 mod gateway;
+mod impostor;
 mod inner;
 mod limits;
 mod network;

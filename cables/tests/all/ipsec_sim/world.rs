@@ -12,7 +12,8 @@ use trieste_simulator::{Queue, Random, seeds};
 
 use super::checker::Checker;
 use super::gateway::{Gateway, Recipe};
-use super::network::{Frame, Place, Weather};
+use super::impostor::Impostor;
+use super::network::{Frame, Kind, Place, Weather, kind};
 use super::shape::{self, Shape};
 use super::trace;
 use super::traffic::{self, Pace};
@@ -33,6 +34,8 @@ pub(crate) enum Action {
     Rekey(usize),
     Kill(usize),
     Start(usize),
+    /// The impostor begins anew, and floods.
+    Impersonate,
     /// A gateway closes its cables.
     Disconnect(usize),
     /// A gateway makes cables to all others that it has none to.
@@ -51,6 +54,7 @@ enum Event {
     Traffic(usize, usize),
     Wake(usize, LaneId),
     ReadInbox(usize),
+    ReadImpostorsInbox,
     Act(Action),
 }
 
@@ -71,6 +75,8 @@ pub(crate) struct World {
     /// Of 1000 frames, how many have somebody send one again.
     pub(crate) mischief: u64,
     remembered: Vec<Frame>,
+    /// Somebody with the set's key who says that it is one of the gateways.
+    pub(crate) impostor: Option<Impostor>,
     is_traced: bool,
 }
 
@@ -103,6 +109,7 @@ impl World {
             published,
             mischief: 0,
             remembered: Vec::new(),
+            impostor: None,
             is_traced: seeds::is_traced(),
         }
     }
@@ -160,7 +167,8 @@ impl World {
         let end = self.queue.now() + span;
         let mut steps = 0;
         loop {
-            let timers = self.gateways.iter().filter_map(Gateway::poll_timeout).min();
+            let impostors = self.impostor.as_ref().and_then(Impostor::poll_timeout);
+            let timers = self.gateways.iter().filter_map(Gateway::poll_timeout).chain(impostors).min();
             let event = self.queue.next();
             let Some(next) = timers.into_iter().chain(event).min().filter(|due| *due <= end) else { break };
             steps = if next > self.queue.now() { 0 } else { steps + 1 };
@@ -182,8 +190,16 @@ impl World {
                     self.gateways[index].read_inbox(self.queue.now());
                     self.flush(index);
                 }
+                Event::ReadImpostorsInbox => {
+                    let now = self.queue.now();
+                    self.impersonate(|impostor| impostor.read_inbox(now));
+                }
                 Event::Act(action) => self.act(action),
             };
+        }
+        let now = self.queue.now();
+        if self.impostor.as_ref().and_then(Impostor::poll_timeout).is_some_and(|due| due <= now) {
+            self.impersonate(|impostor| impostor.timeouts(now));
         }
         for index in 0..self.gateways.len() {
             if self.gateways[index].poll_timeout().is_some_and(|due| due <= self.queue.now()) {
@@ -210,6 +226,14 @@ impl World {
             Action::Start(index) => {
                 self.gateways[index].start(&mut self.random, self.queue.now());
                 self.connect(index);
+            }
+            Action::Impersonate => {
+                let (now, published) = (self.queue.now(), self.published.clone());
+                let gateways = std::mem::take(&mut self.gateways);
+                self.impersonate(|impostor| impostor.begin(&gateways, &published, now));
+                self.gateways = gateways;
+                let flood = self.impostor.as_mut().map(Impostor::flood);
+                self.forge(flood.unwrap_or_default());
             }
             Action::Disconnect(index) => self.disconnect(index),
             Action::Connect(index) => self.connect(index),
@@ -307,15 +331,47 @@ impl World {
         let place = self.gateways[index].place;
         let is_raw = outer.peer.port() == 0;
         self.trace(|| format!("{index} -> {} {}", outer.peer, trace::message(&payload, is_raw)));
-        self.checker.leaves(index, &payload, is_raw, self.queue.now());
         assert!(outer.local.is_none_or(|local| local == place.ip()), "sent from an address that it has not");
+        if let Some(impostor) = self.impostor.as_mut().filter(|impostor| impostor.takes(outer.peer)) {
+            // What strangers are answered is no message of a cable's, nor drawn from what befalls those.
+            assert_eq!(kind(&payload, is_raw), Kind::Ike, "the impostor is sent packets");
+            let Some(frame) = place.leave(outer.peer, payload) else { return };
+            for wait in self.weather.fate(Kind::Ike, &mut impostor.random) {
+                self.queue.after(wait, Event::Arrive(frame.clone()));
+            }
+            return;
+        }
+        self.checker.leaves(index, &payload, is_raw, self.queue.now());
         let Some(frame) = place.leave(outer.peer, payload) else { return };
         for wait in self.weather.fate(frame.kind(), &mut self.random) {
             self.queue.after(wait, Event::Arrive(frame.clone()));
         }
     }
 
+    /// The impostor does something, and what it sends leaves.
+    fn impersonate(&mut self, act: impl FnOnce(&mut Impostor)) {
+        let Some(impostor) = &mut self.impostor else { return };
+        act(impostor);
+        let frames = impostor.frames();
+        self.forge(frames);
+    }
+
+    fn forge(&mut self, frames: Vec<Frame>) {
+        let Some(impostor) = &mut self.impostor else { return };
+        for frame in frames {
+            for wait in self.weather.fate(frame.kind(), &mut impostor.random) {
+                self.queue.after(wait, Event::Arrive(frame.clone()));
+            }
+        }
+    }
+
     fn arrive(&mut self, frame: &Frame) {
+        if let Some(impostor) = self.impostor.as_mut().filter(|impostor| impostor.takes(frame.destination)) {
+            if impostor.arrive(frame, self.queue.now()) {
+                self.queue.after(Duration::from_millis(1), Event::ReadImpostorsInbox);
+            }
+            return;
+        }
         self.meddle(frame);
         let Some(index) = self.gateways.iter().position(|gateway| gateway.place.takes(frame.destination))
         else {
@@ -329,7 +385,11 @@ impl World {
                     format!("{index} <- {} {}", frame.source, trace::message(&frame.payload, false))
                 });
                 let answer = self.gateways[index].admit(&frame.payload, &from, self.queue.now());
-                let wait = self.random.millis(0, 3);
+                let random = match &mut self.impostor {
+                    Some(impostor) if impostor.takes(frame.source) => &mut impostor.random,
+                    _ => &mut self.random,
+                };
+                let wait = random.millis(0, 3);
                 self.queue.after(wait, Event::ReadInbox(index));
                 if let Some(payload) = answer {
                     self.send(index, Outer { tos: 0, ..from }, payload);
