@@ -17,6 +17,7 @@ use super::plan::Side;
 use super::roster::Roster;
 use super::{Refused, SyncLimits};
 use crate::api::{Kind, Object, cut, overlap};
+use crate::claims::Allowed;
 use crate::store::StoreEvent;
 
 /// Ours: so many times the objects that are taken are remembered, with the reasons why they are not.
@@ -30,6 +31,7 @@ pub(super) struct Scope {
     pub(super) broker_namespace: String,
     pub(super) local_subnets: Vec<IpNet>,
     pub(super) limits: SyncLimits,
+    pub(super) allowed: Allowed,
     /// Whether ours goes to the broker.
     pub(super) exports: bool,
 }
@@ -182,7 +184,8 @@ impl Book {
         *self.present.entry((object.kind, Arc::from(cut(&origin, 63)))).or_default() += 1;
         let facts = match &object.withheld {
             Some(reason) => Err(reason.clone()),
-            None => facts::read(&object, &origin, &self.scope.limits).map_err(|error| error.to_string()),
+            None => facts::read(&object, &origin, &self.scope.limits, &self.scope.allowed)
+                .map_err(|error| error.to_string()),
         };
         let standing = match facts {
             Ok(subnets) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::claims::Allowed;
 use crate::store::MEMBER_OBJECT_BYTES;
 
 /// What a syncer has to know.
@@ -20,6 +21,8 @@ pub struct SyncConfig {
     /// The CIDRs that our Endpoints publish: nobody else may claim them. With Globalnet these are the global CIDRs
     /// alone.
     pub local_subnets: Vec<IpNet>,
+    /// Which networks other members may claim; an Endpoint that claims anything else is refused.
+    pub allowed: Allowed,
     /// Which way objects travel.
     pub mode: SyncMode,
     /// Whether this gateway may still write; asked before each write.
@@ -51,6 +54,7 @@ impl SyncConfig {
             local_namespace: "submariner-operator".to_owned(),
             broker_namespace: "submariner-k8s-broker".to_owned(),
             local_subnets,
+            allowed: Allowed::default(),
             mode: SyncMode::default(),
             guard: WriteGuard::default(),
             limits: SyncLimits::default(),

@@ -7,6 +7,7 @@ use super::SyncLimits;
 use crate::api::{
     ApiError, Cluster, Endpoint, Kind, Object, Resource, check_cluster_id, check_object_name, label,
 };
+use crate::claims::Allowed;
 use crate::store::size;
 
 /// Ours: most labels, and most annotations, of a foreign object; they are compared with every change.
@@ -14,11 +15,18 @@ const MAX_ENTRIES: usize = 64;
 /// Ours: most CIDRs of an Endpoint; each costs a route on every node.
 const MAX_SUBNETS: usize = 256;
 
-/// What a foreign object of cluster `origin` claims: an Endpoint its subnets, a Cluster nothing.
+/// Reads what a foreign object of cluster `origin` claims: an Endpoint its subnets, a Cluster nothing.
+///
+/// A claim that no member may have must not win over one that a younger member has a right to, and so is none.
 ///
 /// # Errors
 /// Why the object is refused: the field, and what is wrong with it.
-pub(super) fn read(object: &Object, origin: &str, limits: &SyncLimits) -> Result<Vec<IpNet>, ApiError> {
+pub(super) fn read(
+    object: &Object,
+    origin: &str,
+    limits: &SyncLimits,
+    allowed: &Allowed,
+) -> Result<Vec<IpNet>, ApiError> {
     check_object_name(&object.metadata.name)
         .map_err(|error| ApiError::field("metadata.name", error.to_string()))?;
     check_cluster_id(origin).map_err(|error| {
@@ -35,6 +43,11 @@ pub(super) fn read(object: &Object, origin: &str, limits: &SyncLimits) -> Result
     if cluster_id != origin {
         let reason = format!("is `{cluster_id}`, but the object is labelled `{origin}`");
         return Err(ApiError::field("spec.cluster_id", reason));
+    }
+    for (index, subnet) in subnets.iter().enumerate() {
+        let forbidden =
+            |why| ApiError::field(format!("spec.subnets[{index}]"), format!("it claims {subnet}: {why}"));
+        allowed.check(subnet).map_err(forbidden)?;
     }
     Ok(subnets)
 }

@@ -7,6 +7,7 @@ use super::book::{Book, Scope};
 use super::name::{KINDS, Name};
 use super::{Refused, SyncLimits};
 use crate::api::{Kind, Object};
+use crate::claims::Allowed;
 
 /// All that a plan depends on.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +99,7 @@ impl std::fmt::Display for OwnRefusal {
     }
 }
 
-/// Compares the two stores.
+/// Compares the two stores, for a cluster whose members may claim what is allowed by default.
 pub fn plan(view: &View<'_>) -> Plan {
     let mut book = Book::new(Scope {
         cluster_id: view.cluster_id.to_owned(),
@@ -106,6 +107,7 @@ pub fn plan(view: &View<'_>) -> Plan {
         broker_namespace: view.broker_namespace.to_owned(),
         local_subnets: view.local_subnets.to_vec(),
         limits: SyncLimits::default(),
+        allowed: Allowed::default(),
         exports: true,
     });
     for (side, objects) in [(Side::Local, view.local), (Side::Broker, view.broker)] {

@@ -81,6 +81,7 @@ impl Run {
             broker_namespace: config.broker_namespace.clone(),
             local_subnets: config.local_subnets.clone(),
             limits: config.limits,
+            allowed: config.allowed.clone(),
             exports: config.mode == SyncMode::Both,
         };
         Self {

@@ -615,6 +615,7 @@ impl Office {
             let mut sync = SyncConfig::new(&config.cluster_id, config.published_subnets());
             sync.local_namespace.clone_from(&config.namespace);
             sync.broker_namespace.clone_from(&config.broker_namespace);
+            sync.allowed = config.allowed.clone();
             let duties = Duties {
                 candidate: candidate.clone(),
                 local: store.clone(),

@@ -236,6 +236,7 @@ fn book(id: &str) -> Book {
         broker_namespace: "broker".to_owned(),
         local_subnets: vec!["10.200.0.0/16".parse().unwrap()],
         limits: SyncLimits::default(),
+        allowed: Allowed::default(),
         exports: true,
     })
 }

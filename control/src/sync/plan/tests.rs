@@ -135,6 +135,35 @@ fn of_two_foreign_clusters_that_overlap_the_later_one_is_refused_whatever_its_na
 }
 
 #[test]
+fn an_older_member_that_claims_what_none_may_have_pushes_nobody_out() {
+    for (wide, honest) in [
+        ("0.0.0.0/0", "10.2.5.0/24"),
+        ("10.0.0.0/8", "10.2.5.0/24"),
+        ("10.0.0.0/10", "10.2.5.0/24"),
+        ("172.16.0.0/12", "172.18.0.0/16"),
+        ("::/0", "fd12:3::/48"),
+        ("fc00::/7", "fd12:3::/48"),
+        ("fd12::/32", "fd12:3::/48"),
+    ] {
+        let mut world = World::new("a");
+        world.join("zebra", wide, 100);
+        world.join("bee", honest, 200);
+        let plan = world.converge();
+        let [refused] = plan.refused.as_slice() else { panic!("{wide}: {plan:?}") };
+        assert_eq!(refused.cluster, "zebra", "{wide}");
+        assert!(
+            refused.reason.contains(&format!("`spec.subnets[0]`: it claims {wide}")),
+            "{}",
+            refused.reason
+        );
+        let is_imported =
+            |id| world.local.values().any(|o| o.kind == Kind::Endpoint && o.metadata.origin() == Some(id));
+        assert!(is_imported("bee") && !is_imported("zebra"), "{wide}");
+        assert_eq!(plan.own_refusal, None, "{wide}");
+    }
+}
+
+#[test]
 fn a_cluster_keeps_its_age_when_its_endpoint_is_made_anew() {
     let mut world = World::new("a");
     world.join("old", "10.2.0.0/16", 100);

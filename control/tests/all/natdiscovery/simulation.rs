@@ -46,6 +46,35 @@ struct World {
     flown: usize,
     /// Whether b's process is up.
     b_listens: bool,
+    hostile: Option<Hostile>,
+}
+
+/// Somebody elsewhere who sees all datagrams, and sends what it has seen on from an address of its own: as it was, cut short
+/// or changed, to either gateway.
+struct Hostile {
+    /// Of its own: what it does changes nothing that is drawn for the others.
+    random: Random,
+    seen: Vec<Vec<u8>>,
+    sent: u64,
+}
+
+impl Hostile {
+    const ADDRESS: &str = "203.0.113.66";
+
+    fn datagram(&mut self) -> Option<Vec<u8>> {
+        if self.seen.is_empty() {
+            return None;
+        }
+        let mut payload = self.random.choose(&self.seen).clone();
+        let place = self.random.below(payload.len());
+        match self.random.below(3) {
+            0 => {}
+            1 => payload.truncate(place),
+            _ => payload[place] ^= 1 << self.random.below(8),
+        }
+        self.sent += 1;
+        Some(payload)
+    }
 }
 
 impl World {
@@ -69,6 +98,7 @@ impl World {
             random: Random::new(0),
             flown: 0,
             b_listens: true,
+            hostile: None,
         };
         for (index, peer) in [(0, "b"), (1, "a")] {
             world.machines[index].add(world.endpoint(1 - index, peer), now).unwrap();
@@ -92,6 +122,9 @@ impl World {
     /// Carries a datagram from the machine `index` through both edges to the other.
     fn carry(&mut self, index: usize, mut flight: Flight) -> Option<Flight> {
         self.flown += 1;
+        if let Some(hostile) = &mut self.hostile {
+            hostile.seen.push(flight.payload.clone());
+        }
         if self.random.percent(self.loss) {
             return None;
         }
@@ -123,6 +156,18 @@ impl World {
         (arrives && (other == 0 || self.b_listens)).then_some(flight)
     }
 
+    /// The hostile one sends to both.
+    fn be_hostile(&mut self) {
+        let Some(hostile) = &mut self.hostile else { return };
+        for index in 0..2 {
+            let from = SocketAddr::new(ip(Hostile::ADDRESS), hostile.random.between(1024, 65_535));
+            if let Some(payload) = hostile.datagram() {
+                let to = Some(ip(PRIVATES[index]));
+                self.machines[index].handle_datagram(&payload, from, to, self.now);
+            }
+        }
+    }
+
     /// Lets everything happen that happens at this moment.
     fn settle(&mut self) {
         loop {
@@ -132,6 +177,9 @@ impl World {
                 let own = ip(own);
                 while let Some(transmit) = self.machines[index].poll_transmit(|_| Some(own)) {
                     is_quiet = false;
+                    if transmit.to.ip() == ip(Hostile::ADDRESS) {
+                        continue;
+                    }
                     let from = SocketAddr::new(own, PORT);
                     let flight = Flight { from, to: transmit.to, payload: transmit.payload };
                     if let Some(Flight { from, to, payload }) = self.carry(index, flight) {
@@ -148,6 +196,7 @@ impl World {
     fn run(&mut self, seconds: u64) {
         for _ in 0..seconds * 10 {
             self.settle();
+            self.be_hostile();
             self.now += Duration::from_millis(100);
         }
         self.settle();
@@ -213,7 +262,9 @@ fn lost_datagrams_only_cost_time() {
     seeds::each("lost_datagrams_only_cost_time", 200, |seed| {
         let mut world = World::new([Edge::Open, Edge::OneToOne]);
         (world.loss, world.random) = (40, Random::new(seed));
+        world.hostile = Some(Hostile { random: Random::new(!seed), seen: Vec::new(), sent: 0 });
         world.run(59);
+        assert!(world.hostile.as_ref().unwrap().sent > 1000);
         let nat = Some((ip(PRIVATES[0]), true, How::Private));
         let public_of_a = Some((ip(PRIVATES[0]), true, How::Public));
         assert_eq!(world.chosen()[0], public(1), "seed {seed}");

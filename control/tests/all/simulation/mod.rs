@@ -4,6 +4,7 @@
 //! partitions, pauses, kills, restarts, planned releases, late, lost, reordered and dropped messages, writes that are
 //! applied although their answer is lost or their sender is gone, hands on Leases and objects. Clocks show anything,
 //! but all run at one rate, which is what the election assumes. Then nothing goes wrong any more, until everything has settled.
+//! One more member is [`hostile`].
 //!
 //! * At every moment: never two leaders in a cluster. After a hand on the Lease, which no election can survive, not for
 //!   longer than the last leader's renewal lasts.
@@ -14,6 +15,7 @@
     reason = "a simulation that cannot go on has failed"
 )]
 
+mod hostile;
 mod node;
 mod store;
 mod verdict;
@@ -41,6 +43,24 @@ fn the_same_seed_makes_the_same_world() {
     };
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
+}
+
+#[test]
+fn the_hostile_member_does_all_that_it_can() {
+    let mut all = hostile::Deeds::default();
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        world.run_until(QUIET).expect("whatever it does there is one leader");
+        let deeds = world.hostile.deeds;
+        all.claims += deeds.claims;
+        all.forgeries += deeds.forgeries;
+        all.squats += deeds.squats;
+        all.floods += deeds.floods;
+        all.changes += deeds.changes;
+        all.deletions += deeds.deletions;
+    }
+    let all = [all.claims, all.forgeries, all.squats, all.floods, all.changes, all.deletions];
+    assert!(all.iter().all(|deeds| *deeds > 0), "{all:?}");
 }
 
 /// Runs one schedule until everything has settled.

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use ipnet::IpNet;
 use trieste_control::api::{Kind, Object, annotation, overlap};
 use trieste_control::leader::{Plan as LeaderPlan, TERM_ANNOTATION, View, plan};
+use trieste_control::sync::SyncLimits;
 
+use super::hostile;
 use super::node::{LOCAL, Node};
 use super::world::World;
 
@@ -83,37 +86,95 @@ fn gateways(world: &World, cluster: usize) -> Result<(), String> {
 }
 
 /// Others' Endpoints are here as they are on the broker, but for those that claim addresses which are ours, or of a
-/// cluster that was written first: by the age of its Cluster object, ties by ID.
+/// cluster that was written first: by the age of its Cluster object, ties by ID. The hostile member is one of them, as far
+/// as a member may claim what it does.
 fn foreign_objects(world: &World, cluster: usize) -> Result<(), String> {
-    let broker = world.members.len();
-    let age = |of_cluster: usize| {
-        let id = &world.members[of_cluster].id;
-        let object = of(world, broker, Kind::Cluster).find(|object| object.metadata.origin() == Some(id));
-        (object.and_then(|object| object.metadata.creation_timestamp), id.clone())
-    };
-    let overlaps =
-        |a: usize, b: usize| overlap(&world.members[a].subnets, &world.members[b].subnets).is_some();
-    for other in (0..broker).filter(|other| *other != cluster) {
-        let id = &world.members[other].id;
-        let is_later = |rival: usize| {
-            rival != other && rival != cluster && overlaps(rival, other) && age(rival) < age(other)
+    let own = &world.members[cluster];
+    let lost = lost(world);
+    for other in world.members.iter().filter(|other| other.id != own.id) {
+        let wanted = endpoints(world, world.members.len(), &other.id);
+        let is_refused = |object: &&Object| {
+            overlap(&other.subnets, &own.subnets).is_some() || lost.contains(&object.metadata.name)
         };
-        let is_refused = overlaps(other, cluster) || (0..broker).any(is_later);
-        let copies = of(world, cluster, Kind::Endpoint).filter(|copy| copy.metadata.origin() == Some(id));
-        let copies: Vec<&Object> = copies.collect();
-        let wanted = of(world, broker, Kind::Endpoint).find(|object| object.metadata.origin() == Some(id));
-        match (is_refused, &copies[..], wanted) {
-            (true, [], _) => {}
-            (false, [copy], Some(wanted)) if copy.body == wanted.body => {}
-            _ => {
-                return Err(format!(
-                    "c{cluster} has {} Endpoints of {id}, refused: {is_refused}",
-                    copies.len()
-                ));
-            }
+        let wanted: Vec<&Object> = wanted.into_iter().filter(|object| !is_refused(object)).collect();
+        let copies = endpoints(world, cluster, &other.id);
+        let bodies =
+            |objects: &[&Object]| -> Vec<_> { objects.iter().map(|object| object.body.clone()).collect() };
+        if bodies(&copies) != bodies(&wanted) {
+            return Err(format!("{} has {copies:#?} of {}, not {wanted:#?}", own.id, other.id));
         }
     }
-    Ok(())
+    hostile_objects(world, cluster, &lost)
+}
+
+/// Of the hostile member there is what a member may have: what it may claim, and no more objects than anybody may have.
+fn hostile_objects(world: &World, cluster: usize, lost: &BTreeSet<String>) -> Result<(), String> {
+    let own = &world.members[cluster];
+    let is_fine = |object: &&Object| {
+        let nets = hostile::claimed(object).unwrap_or_default();
+        overlap(&nets, &own.subnets).is_none() && !lost.contains(&object.metadata.name)
+    };
+    let name = |object: &Object| object.metadata.name.clone();
+    let wanted: BTreeSet<String> =
+        taken_of(world, hostile::ID).into_iter().filter(is_fine).map(name).collect();
+    let found: BTreeSet<String> = endpoints(world, cluster, hostile::ID).into_iter().map(name).collect();
+    if found == wanted {
+        Ok(())
+    } else {
+        let (more, less) = (&found - &wanted, &wanted - &found);
+        Err(format!("{} has {more:?} of the hostile member and lacks {less:?}", own.id))
+    }
+}
+
+/// Tells whether an object of a member makes sense: nobody speaks for another one, or claims what none may have.
+fn is_sane(object: &Object, id: &str) -> bool {
+    let is_own = object.body["spec"]["cluster_id"] == id;
+    is_own && (object.kind == Kind::Cluster || hostile::claimed(object).is_some())
+}
+
+/// The Endpoints of a member on the broker that make sense and are among its oldest objects, as many as it may have.
+fn taken_of<'a>(world: &'a World, id: &str) -> Vec<&'a Object> {
+    let broker = &world.stores[world.members.len()];
+    let own = broker.objects.values().filter(|object| object.metadata.origin() == Some(id));
+    let mut own: Vec<&Object> = own.filter(|object| is_sane(object, id)).collect();
+    own.sort_by_key(|object| (object.metadata.creation_timestamp, object.kind, object.metadata.name.clone()));
+    own.truncate(SyncLimits::default().objects_per_cluster);
+    own.retain(|object| object.kind == Kind::Endpoint);
+    own
+}
+
+/// Endpoints on the broker that lose to an older cluster's, by the rule: oldest cluster first, each is taken in that overlaps
+/// none of another cluster that was taken in before.
+fn lost(world: &World) -> BTreeSet<String> {
+    let broker = world.members.len();
+    let mut claims = Vec::new();
+    for id in world.members.iter().map(|member| member.id.as_str()).chain([hostile::ID]) {
+        let oldest = |kind| {
+            let own = of(world, broker, kind).filter(|object| object.metadata.origin() == Some(id));
+            own.filter(|object| is_sane(object, id))
+                .filter_map(|object| object.metadata.creation_timestamp)
+                .min()
+        };
+        let age = oldest(Kind::Cluster).or_else(|| oldest(Kind::Endpoint));
+        for object in taken_of(world, id) {
+            claims.push((age, id, &object.metadata.name, hostile::claimed(object).unwrap_or_default()));
+        }
+    }
+    claims.sort_by(|a, b| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)));
+    let mut taken: Vec<(&str, &[IpNet])> = Vec::new();
+    let mut lost = BTreeSet::new();
+    for (_, id, name, nets) in &claims {
+        if taken.iter().any(|(other, theirs)| other != id && overlap(theirs, nets).is_some()) {
+            lost.insert((*name).clone());
+        } else {
+            taken.push((id, nets));
+        }
+    }
+    lost
+}
+
+fn endpoints<'a>(world: &'a World, store: usize, id: &str) -> Vec<&'a Object> {
+    of(world, store, Kind::Endpoint).filter(|object| object.metadata.origin() == Some(id)).collect()
 }
 
 /// Whoever plans again has nothing to do.

@@ -15,6 +15,7 @@ use trieste_control::store::{StoreError, StoreEvent};
 use trieste_control::sync::Side;
 use trieste_simulator::{Queue, Random};
 
+use super::hostile::Hostile;
 use super::node::{Answer, Call, Member, Node, Purpose, STREAMS};
 use super::store::{Change, Op, SimStore};
 
@@ -39,6 +40,7 @@ enum Event {
     Relist { to: Sender, stream: usize },
     Restart(usize),
     Mischief,
+    Hostile,
     Calm,
 }
 
@@ -75,6 +77,7 @@ pub(crate) struct World {
     pub(crate) members: Vec<Member>,
     /// Each cluster's, then the broker's.
     pub(crate) stores: Vec<SimStore>,
+    pub(crate) hostile: Hostile,
     places: Vec<Place>,
     queue: Queue<Event>,
     random: Random,
@@ -108,6 +111,7 @@ impl World {
             terms: vec![BTreeMap::new(); clusters],
             nodes,
             members,
+            hostile: Hostile::new(seed),
             queue,
             is_calm: false,
             random,
@@ -119,6 +123,10 @@ impl World {
         for _ in 0..world.random.between(2, 8) {
             let when = world.random.between(3_000, FAULTS_END);
             world.at(when, Event::Mischief);
+        }
+        for _ in 0..world.hostile.random.between(2, 8) {
+            let when = world.hostile.random.between(1_000, FAULTS_END);
+            world.at(when, Event::Hostile);
         }
         world.at(FAULTS_END, Event::Calm);
         world
@@ -223,6 +231,10 @@ impl World {
                 if !self.is_calm {
                     self.mischief();
                 }
+                None
+            }
+            Event::Hostile => {
+                self.be_hostile();
                 None
             }
             Event::Calm => {
@@ -499,6 +511,17 @@ impl World {
             10 if self.random.percent(70) => self.edit_lease(cluster),
             10 => self.lose_the_count(cluster, until),
             _ => self.edit_object(cluster),
+        }
+    }
+
+    /// The hostile member writes on the broker, from where nothing is lost.
+    fn be_hostile(&mut self) {
+        let broker = self.members.len();
+        let seen: Vec<Object> = self.stores[broker].objects.values().cloned().collect();
+        for op in self.hostile.act(&self.members, &seen) {
+            if let (_, Some(change)) = self.stores[broker].apply(op, self.queue.millis()) {
+                self.tell(broker, &change);
+            }
         }
     }
 
