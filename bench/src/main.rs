@@ -15,6 +15,7 @@ mod census;
 mod clusters;
 mod esp;
 mod failover;
+mod flood;
 mod globalnet;
 mod lab;
 mod machine;

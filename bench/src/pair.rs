@@ -14,7 +14,9 @@ use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, LaneConfig, Site};
 use trieste_nat::{EgressKind, IngressKind, Nat, OwnerKey, Rules, RulesBuilder};
 use trieste_packet::pool::TRAIN_SLOT_BYTES;
-use trieste_packet::{Batch, CableId, GatewayKey, LaneId, MAX_BATCH, Outer, Packet, PoolConfig, WorkerId};
+use trieste_packet::{
+    Batch, CableId, GatewayKey, LaneId, MAX_BATCH, Outer, Packet, Pool, PoolConfig, WorkerId,
+};
 use trieste_pipeline::{Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, TablesBuilder, health};
 
 use crate::esp::EspKind;
@@ -242,6 +244,16 @@ impl Pair {
         self.east.nat().map_or(0, Nat::session_count)
     }
 
+    /// Makes a packet in a buffer of the first line's.
+    pub(crate) fn make(&mut self, make: impl FnOnce(&mut Pool) -> Packet) -> Packet {
+        make(&mut self.east.pool)
+    }
+
+    /// Tells whether the first line has carried whatever it was given.
+    pub(crate) fn has_dropped_nothing(&self) -> bool {
+        self.east.drops.total() == 0
+    }
+
     /// Fills one batch.
     pub(crate) fn fill_one(&mut self, batch: &mut Batch) {
         self.fill(std::slice::from_mut(batch));
@@ -332,14 +344,16 @@ fn line(
     translated: Translated,
     now: Instant,
 ) -> anyhow::Result<Pipeline> {
-    let subnet = |side: u8| -> anyhow::Result<IpNet> { Ok(translated.published(side).parse()?) };
+    let subnets = |side: u8| -> anyhow::Result<[IpNet; 2]> {
+        Ok([translated.published(side).parse()?, format!("fd00:{side}::/32").parse()?])
+    };
     let far = 3 - side;
-    let mut tables = TablesBuilder::new(1, &[subnet(side)?], &[IpAddr::from([10, side, 0, 1])]);
+    let mut tables = TablesBuilder::new(1, &subnets(side)?, &[IpAddr::from([10, side, 0, 1])]);
     if translated.is(side) {
         let inside = Ipv4Net::new(Ipv4Addr::new(10, side, 0, 0), 16)?;
         tables = tables.globalnet(&[inside], Arc::new(rules(side, inside)?), None);
     }
-    let cluster = tables.cluster("other", &[subnet(far)?])?;
+    let cluster = tables.cluster("other", &subnets(far)?)?;
     tables.path(cluster, LANE, CABLE, mtu_bytes)?;
     tables.identity(own.identity(&site(other, far))?, LANE);
     let config = Config {

@@ -22,6 +22,7 @@ use trieste_packet::{Layout, LayoutKind, MAX_BATCH, Packet, Pool, PoolConfig};
 
 use crate::cables::lane::{self, Feed};
 use crate::census::{self, Counts};
+use crate::flood;
 use crate::globalnet;
 use crate::machine::Circumstances;
 use crate::measure::{Candidate, Rounds, Sample, Spread};
@@ -53,6 +54,9 @@ pub(crate) struct Options {
     /// Leaves all but the watching of paths out.
     #[arg(long, conflicts_with = "only_globalnet")]
     only_paths: bool,
+    /// Leaves all but one flow beside a flood of others out.
+    #[arg(long, conflicts_with_all = ["only_globalnet", "only_paths"])]
+    only_flood: bool,
     /// Leaves the counts out; they need valgrind and take half a minute.
     #[arg(long)]
     no_counts: bool,
@@ -76,6 +80,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     globalnet: Option<globalnet::Report>,
     paths: Vec<paths::Cost>,
+    flood: Vec<flood::Cost>,
 }
 
 #[derive(Debug, Serialize)]
@@ -95,7 +100,7 @@ struct Row {
 /// When a stage cannot be set up.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let circumstances = Circumstances::read();
-    let (counts, counts_missing) = if options.no_counts || options.only_paths {
+    let (counts, counts_missing) = if options.no_counts || options.only_paths || options.only_flood {
         (Vec::new(), Some("not asked for".to_owned()))
     } else {
         match census::count() {
@@ -107,12 +112,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     // First, while nothing else has grown or shrunk the memory.
     let globalnet = match &options.globalnet_flows[..] {
         [] => None,
-        _ if options.only_paths => None,
+        _ if options.only_paths || options.only_flood => None,
         flows => Some(globalnet::measure(flows, options.rounds, usize::from(options.ring))?),
     };
     let mut stages = Vec::new();
-    let paths = if options.only_globalnet { Vec::new() } else { paths::measure()? };
-    let sizes = if options.only_globalnet || options.only_paths { &[] } else { &options.sizes[..] };
+    let has_all = !(options.only_globalnet || options.only_paths || options.only_flood);
+    let paths = if has_all || options.only_paths { paths::measure()? } else { Vec::new() };
+    let flood = if has_all || options.only_flood { flood::measure(options.rounds)? } else { Vec::new() };
+    let sizes = if has_all { &options.sizes[..] } else { &[] };
     for direction in [Direction::Outbound, Direction::Inbound] {
         for &bytes in sizes {
             for is_train in [true, false] {
@@ -125,8 +132,18 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     let (rounds, ring) = (options.rounds.rounds, options.ring);
-    let report =
-        Report { circumstances, rounds, ring, pinned_to, stages, counts, counts_missing, globalnet, paths };
+    let report = Report {
+        circumstances,
+        rounds,
+        ring,
+        pinned_to,
+        stages,
+        counts,
+        counts_missing,
+        globalnet,
+        paths,
+        flood,
+    };
     if options.json { report::print_json(&report) } else { report::print(&text(&report)) }
 }
 
@@ -294,6 +311,9 @@ fn text(report: &Report) -> String {
         text += &globalnet.text();
     }
     text += &paths::text(&report.paths);
+    if !report.flood.is_empty() {
+        text += &flood::text(&report.flood);
+    }
     text += &format!(
         "\nPer packet on the wire, in steady state (1420 bytes, {} flows; what is done once per batch is a fraction):\n\n",
         census::FLOWS

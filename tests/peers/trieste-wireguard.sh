@@ -16,7 +16,7 @@ up() {
     daemon gateway "$programs/"${TRIESTE_PROGRAM:-trieste-gateway} \
         --cluster-id "$(echo "c-$PEER_LOCAL" | tr '.:' '--')" --cluster-cidrs "$(own_subnets)" --hostname "$PEER_IF" \
         --private-ip "$PEER_LOCAL" --udp-port "${PEER_PORT:-4500}" --cable-driver "$driver" --tun-name "$PEER_IF" \
-        --broker "dir:$broker" --state-dir "$PEER_STATE/state" --psk bench \
+        --broker "dir:$broker" --state-dir "$PEER_STATE/state" --psk a-key-of-the-bench-alone \
         --admin-socket "$PEER_STATE/gateway.sock" --metrics-port 0 --cpus off ${TRIESTE_FLAGS:-}
     wait_for 10 "Trieste's admin socket" test -S "$PEER_STATE/gateway.sock"
     wait_for 5 "Trieste's device" ip -n "$PEER_NS" link show dev "$PEER_IF" up
