@@ -218,7 +218,7 @@ fn surroundings(state: &ClusterState) -> Surroundings {
     for address in &state.servers {
         around.protect(*address, "an API server of this cluster");
     }
-    for (address, whose) in &state.node.protected {
+    for (address, whose) in state.node.protected.iter().chain(&state.named) {
         around.protect(*address, whose);
     }
     around

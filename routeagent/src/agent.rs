@@ -49,7 +49,7 @@ pub async fn run<H: Host, D: Driver>(
         first = views.wait_for(Option::is_some) => if first.is_err() { return },
     }
     let mut pace = Pace::default();
-    let (mut kernel, mut live) = (None, reconciler.live());
+    let (mut kernel, mut live, mut names) = (None, reconciler.live(), reconciler.names());
     loop {
         if kernel.is_none() {
             kernel = subscribe();
@@ -64,6 +64,7 @@ pub async fn run<H: Host, D: Driver>(
             // A closed channel means that the store's reader ended; the periodic pass goes on.
             () = changed(&mut views) => true,
             () = changed(&mut live) => true,
+            () = changed(&mut names) => true,
             notice = kernel_notice(kernel.as_mut()) => {
                 act(notice, reconciler, &mut kernel).await;
                 true

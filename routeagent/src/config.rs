@@ -77,6 +77,18 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_PROTECTED_ADDRESSES", default_value = "", value_name = "ADDRESSES")]
     pub protected_addresses: Addresses,
 
+    /// Host names of the broker, separated by commas: no other member may claim the addresses that they have, now or within
+    /// the last day.
+    #[arg(
+        long,
+        env = "TRIESTE_BROKER_NAMES",
+        default_value = "",
+        hide_default_value = true,
+        value_delimiter = ',',
+        value_name = "NAMES"
+    )]
+    pub broker_names: Vec<String>,
+
     /// Network plugin of this cluster, as the operator found it.
     #[arg(long, env = "SUBMARINER_NETWORKPLUGIN", value_name = "NAME", default_value = "generic")]
     pub network_plugin: String,
@@ -217,6 +229,18 @@ impl Options {
         servers.chain(named).collect()
     }
 
+    /// Returns the servers that are known by a name, and whose each is, the name in it.
+    #[must_use]
+    pub fn servers(&self) -> BTreeMap<String, String> {
+        let own = self.kubernetes_service_host.iter().map(|name| (name, "an API server of this cluster"));
+        let brokers = self.broker_names.iter().map(|name| (name, "the broker"));
+        let names = own.chain(brokers).map(|(name, whose)| (name.trim(), whose));
+        names
+            .filter(|(name, _)| !name.is_empty() && name.parse::<IpAddr>().is_err())
+            .map(|(name, whose)| (name.to_owned(), format!("{whose} ({name})")))
+            .collect()
+    }
+
     /// Returns how remote gateways are pinged; `None` if they are not.
     #[must_use]
     pub fn pinger(&self) -> Option<PingerConfig> {
@@ -318,6 +342,21 @@ mod tests {
             let flag = wrong.split('=').next().unwrap();
             assert!(error.contains(flag), "{error}");
         }
+    }
+
+    #[test]
+    fn servers_that_are_known_by_a_name_are_named_with_it_and_addresses_are_not_names() {
+        let servers = |arguments: &[&str]| options(arguments).servers().into_values().collect::<Vec<_>>();
+        assert_eq!(servers(&["--kubernetes-service-host=100.65.0.1"]), Vec::<String>::new());
+        assert_eq!(servers(&["--broker-names="]), Vec::<String>::new());
+        let both =
+            servers(&["--kubernetes-service-host=api.example", "--broker-names=b.example, c.example,"]);
+        let expected = [
+            "an API server of this cluster (api.example)",
+            "the broker (b.example)",
+            "the broker (c.example)",
+        ];
+        assert_eq!(both, expected);
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::plan::Change;
 use crate::port::{Host, Query};
 
 const FILE: &str = "closed.json";
+/// Where the addresses of names are (`names.rs`).
+pub(crate) const NAMES_FILE: &str = "names.json";
 /// The form of the file; one of another form is not read.
 const VERSION: u32 = 1;
 /// Ours: largest file; 10,000 networks are under 1 MiB.
@@ -82,11 +84,7 @@ impl Closed {
         if text.len() as u64 >= MAX_BYTES {
             return Err(io::Error::other(format!("it is larger than {MAX_BYTES} bytes")));
         }
-        fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-        let fresh = directory.join(FILE).with_extension("json.new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.write_all(&text).and_then(|()| file.sync_all())?;
-        fs::rename(fresh, directory.join(FILE))
+        put(directory, FILE, &text)
     }
 
     /// Says what is missing of it on a node whose cluster has these networks now.
@@ -110,6 +108,18 @@ impl Closed {
         }
         changes
     }
+}
+
+/// Writes a file into a state directory, whole or not at all, readable by its owner only; nothing where there is none.
+pub(crate) fn put(directory: &Path, name: &str, text: &[u8]) -> io::Result<()> {
+    if !directory.is_dir() {
+        return Ok(());
+    }
+    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    let fresh = directory.join(name).with_extension("json.new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(text).and_then(|()| file.sync_all())?;
+    fs::rename(fresh, directory.join(name))
 }
 
 /// Puts back what is kept, as far as it is missing. What fails is told; the first pass tries everything again.
@@ -144,10 +154,13 @@ pub async fn put_back(host: &impl Host, directory: &Path, cluster: Option<&str>,
 ///
 /// It cannot be removed; that there was nothing is no error.
 pub fn forget(directory: &Path) -> io::Result<()> {
-    match fs::remove_file(directory.join(FILE)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed,
+    for file in [FILE, NAMES_FILE] {
+        match fs::remove_file(directory.join(file)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub mod grace;
 pub mod guard;
 pub mod hostnet;
 pub mod keep;
+pub mod names;
 pub mod nexthops;
 pub mod nodes;
 pub mod notices;

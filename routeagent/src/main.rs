@@ -23,7 +23,7 @@ use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
 use trieste_routeagent::reconcile::{Pass, Reconciler};
 use trieste_routeagent::source::{Feed, Reader};
 use trieste_routeagent::state::Node;
-use trieste_routeagent::{agent, alive, keep, notices, source, status, taint, wait};
+use trieste_routeagent::{agent, alive, keep, names, notices, source, status, taint, wait};
 
 fn main() -> ExitCode {
     let options = Options::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name));
@@ -83,9 +83,11 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         hostname: node.hostname.clone(),
         node_name: options.node_name.clone(),
     };
+    let names = names::follow(options.servers(), &options.state_dir, !options.dry_run).await;
     let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, node.clone())
         .with_grace(options.close_grace())
-        .with_memory(&options.state_dir);
+        .with_memory(&options.state_dir)
+        .with_names(names);
     if options.dry_run {
         let view = source::read(&store, &reader).await.context("reading the store")?;
         print_plan(&reconciler.dry_run(&view).await.context("reading the node's network")?);

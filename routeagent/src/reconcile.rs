@@ -16,6 +16,7 @@ use crate::grace::Grace;
 use crate::guard::GuardChange;
 use crate::hostnet::{Family, Guard, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX_DEVICE};
 use crate::keep::Closed;
+use crate::names::Resolved;
 use crate::nexthops::NexthopChange;
 use crate::notices::{Ears, Live};
 use crate::observed::{Observed, ObservedGuard, RouteKind};
@@ -98,6 +99,7 @@ pub struct Reconciler<H, D> {
     /// Where what is closed is kept, and what is.
     memory: Option<(PathBuf, Option<Closed>)>,
     live: watch::Receiver<Live>,
+    names: watch::Receiver<Resolved>,
     ears: watch::Sender<Ears>,
     last_changes: Vec<Change>,
     last_conditions: BTreeSet<Condition>,
@@ -110,6 +112,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let loosened = BTreeMap::new();
         let (grace, memory) = (Grace::default(), None);
         let (live, ears) = (watch::channel(Live::default()).1, watch::channel(Ears::default()).0);
+        let names = watch::channel(Resolved::default()).1;
         let filter = Restoration::default();
         Self {
             host,
@@ -120,6 +123,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             filter,
             memory,
             live,
+            names,
             ears,
             last_changes,
             last_conditions,
@@ -142,6 +146,17 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     #[must_use]
     pub fn with_notices(self, live: watch::Receiver<Live>, ears: watch::Sender<Ears>) -> Self {
         Self { live, ears, ..self }
+    }
+
+    /// Protects the addresses of servers that are known by a name.
+    #[must_use]
+    pub fn with_names(self, names: watch::Receiver<Resolved>) -> Self {
+        Self { names, ..self }
+    }
+
+    /// Wakes when names have other addresses.
+    pub fn names(&self) -> watch::Receiver<Resolved> {
+        self.names.clone()
     }
 
     /// Tells when gateways say something else.
@@ -308,6 +323,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             clusters: view.clusters.clone(),
             nodes: view.nodes.clone(),
             servers: view.servers.clone(),
+            named: self.names.borrow().addresses.clone(),
             addresses: observed.addresses.clone(),
             mtus: observed.links.iter().map(|(name, link)| (name.clone(), link.mtu)).collect(),
             ways: observed.ways.clone(),

@@ -211,6 +211,8 @@ pub struct ClusterState {
     pub nodes: Vec<ClusterNode>,
     /// Addresses of the own cluster's API servers.
     pub servers: BTreeSet<IpAddr>,
+    /// Addresses of servers that are known by a name, and whose they are (`names.rs`).
+    pub named: BTreeMap<IpAddr, String>,
     /// Addresses of this node's devices.
     pub addresses: BTreeSet<DeviceAddress>,
     /// MTUs of this node's devices, bytes of IP packet.

@@ -85,6 +85,8 @@ fn hostile_claims_are_neither_routed_nor_closed_and_do_not_linger() {
         "10.50.0.0/24",
         "10.60.0.53/32",
         "10.70.0.0/16",
+        "10.80.0.0/24",
+        "fd00:80::/64",
         "8.8.8.0/24",
         "172.16.0.0/12",
         "2.0.0.0/7",
@@ -105,6 +107,8 @@ fn hostile_claims_are_neither_routed_nor_closed_and_do_not_linger() {
         state.servers = [address("10.50.0.10")].into();
         let protected = [("10.60.0.53", "a name server"), ("10.70.1.1", "the broker")];
         state.node.protected = protected.map(|(text, whose)| (address(text), whose.to_owned())).into();
+        let named = [("10.80.0.1", "the broker (b.example)"), ("fd00:80::1", "the broker (b.example)")];
+        state.named = named.map(|(text, whose)| (address(text), whose.to_owned())).into();
         // Claimed by an Endpoint, by a Cluster, by both; and a moment ago.
         state.clusters.push(Cluster { id: "d".into(), created: 3, networks: nets(&[claim]) });
         state.lingering = nets(&[claim]).into_iter().collect();
@@ -115,6 +119,12 @@ fn hostile_claims_are_neither_routed_nor_closed_and_do_not_linger() {
         for cluster in ["c", "d"] {
             let said = format!("network {claim} of cluster {cluster} is refused: ");
             assert!(reasons.iter().any(|reason| reason.starts_with(&said)), "{reasons:?}");
+        }
+        if claim.contains("80") {
+            assert!(
+                reasons.iter().all(|reason| reason.contains("1, the broker (b.example);")),
+                "{reasons:?}"
+            );
         }
     }
 }

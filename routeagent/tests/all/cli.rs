@@ -50,6 +50,7 @@ fn help_names_every_variable_and_version_is_told() {
         "TRIESTE_STORE",
         "TRIESTE_STATE_DIR",
         "TRIESTE_CLOSE_GRACE",
+        "TRIESTE_BROKER_NAMES",
     ] {
         assert!(help.contains(variable), "{variable} is missing in {help}");
     }

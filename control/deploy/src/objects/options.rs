@@ -180,9 +180,14 @@ impl BrokerAccess {
     /// Returns the server's address, where it is said by one and not by a name.
     pub fn address(&self) -> Option<IpAddr> {
         let host = self.api_server.split('/').next().unwrap_or_default();
-        let without_port = host.rsplit_once(':').map_or(host, |(host, _)| host);
         let address = |host: &str| host.trim_matches(['[', ']']).parse().ok();
-        address(host).or_else(|| address(without_port))
+        address(host).or_else(|| address(self.host()))
+    }
+
+    /// Returns the server's host name or address, without a port.
+    pub fn host(&self) -> &str {
+        let host = self.api_server.split('/').next().unwrap_or_default();
+        host.rsplit_once(':').map_or(host, |(host, _)| host)
     }
 }
 
@@ -216,5 +221,10 @@ mod tests {
             assert_eq!(address(text), Some(is.parse().unwrap()), "{text}");
         }
         assert_eq!(address("broker.example:6443"), None);
+        let host =
+            |api_server: &str| BrokerAccess::new(api_server, None, Secret::default()).host().to_owned();
+        for api_server in ["broker.example", "broker.example:6443", "https://broker.example:6443/path"] {
+            assert_eq!(host(api_server), "broker.example");
+        }
     }
 }

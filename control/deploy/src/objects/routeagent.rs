@@ -22,9 +22,10 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
     };
     let mut variables = common_variables(options);
     variables.push(variable("SUBMARINER_NETWORKPLUGIN", options.plugin()));
-    if let Some(broker) = options.broker.address() {
-        variables.push(variable("TRIESTE_PROTECTED_ADDRESSES", broker.to_string()));
-    }
+    variables.push(match options.broker.address() {
+        Some(broker) => variable("TRIESTE_PROTECTED_ADDRESSES", broker.to_string()),
+        None => variable("TRIESTE_BROKER_NAMES", options.broker.host()),
+    });
     if options.node_taint {
         variables.push(variable("TRIESTE_NODE_TAINT", "true"));
     }
