@@ -15,6 +15,8 @@ const BYTES: u16 = 1420;
 /// Bytes of each packet of the flood: IPv6 and UDP headers, and some.
 const FLOOD_BYTES: usize = 64;
 const IP_BYTES: usize = 40;
+/// Bytes of its UDP header and payload.
+const UDP_BYTES: u16 = 24;
 /// Batches of the flow in a pass, each after one of the flood.
 const BATCHES: usize = 8;
 /// The interface identifier that erased all that foldhash 0.2 had taken in before, for every seed.
@@ -115,13 +117,13 @@ impl FloodPackets {
     fn new(flood: Flood) -> Self {
         let mut bytes = [0; FLOOD_BYTES];
         bytes[0] = 0x60;
-        put16(&mut bytes, 4, (FLOOD_BYTES - IP_BYTES) as u16);
+        put16(&mut bytes, 4, UDP_BYTES);
         bytes[6..8].copy_from_slice(&[17, 64]);
         bytes[8..12].copy_from_slice(&[0xfd, 0, 0, 1]);
         bytes[24..28].copy_from_slice(&[0xfd, 0, 0, 2]);
         put16(&mut bytes, 40, 4000);
         put16(&mut bytes, 42, 53);
-        put16(&mut bytes, 44, (FLOOD_BYTES - IP_BYTES) as u16);
+        put16(&mut bytes, 44, UDP_BYTES);
         Self { flood, bytes, count: 0 }
     }
 

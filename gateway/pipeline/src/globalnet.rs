@@ -189,18 +189,18 @@ impl Translator {
         facts: &Facts,
         epoch: u64,
         now: Instant,
-        is_its: impl Fn(Way) -> bool,
+        is_its: impl FnOnce(Way) -> bool,
     ) -> Option<Plan> {
         let plan = self.memo.lookup(hash, key, epoch)?;
-        match plan {
-            Plan::Go { way, .. } | Plan::Away { way, .. } if !is_its(way) => None,
-            Plan::Go { session: Some(session), .. } => {
-                self.nat.touch(session, tcp_flags(facts), now).then_some(plan)
-            }
-            Plan::Go { session: None, .. } | Plan::Hand(_) | Plan::Away { .. } | Plan::Refuse(_) => {
-                Some(plan)
-            }
+        if let Plan::Go { way, .. } | Plan::Away { way, .. } = plan
+            && !is_its(way)
+        {
+            return None;
         }
+        if let Plan::Go { session: Some(session), .. } = plan {
+            return self.nat.touch(session, tcp_flags(facts), now).then_some(plan);
+        }
+        Some(plan)
     }
 }
 

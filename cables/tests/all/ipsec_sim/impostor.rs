@@ -97,7 +97,11 @@ impl Impostor {
                 assert!(opened.is_empty(), "the impostor was sent a packet for whom it says that it is");
                 false
             }
-            _ => false,
+            Message::Control(_)
+            | Message::Greeting
+            | Message::Keepalive
+            | Message::Stranger
+            | Message::Unknown => false,
         }
     }
 

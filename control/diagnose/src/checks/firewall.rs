@@ -12,7 +12,7 @@ use crate::agents::Agents as _;
 use crate::facts;
 use crate::node::token::Run;
 use crate::node::wire::VX_PORT;
-use crate::node::{SendRequest, Transport, WatchReport, WatchRequest, Way};
+use crate::node::{Direction, SendRequest, Transport, WatchReport, WatchRequest};
 use crate::path::evidence::Cluster;
 
 /// Ours: workers that are tried.
@@ -125,7 +125,7 @@ fn remote_address(cluster: &Cluster) -> Option<IpAddr> {
 
 fn judge_worker(seen: &WatchReport, probe: u16, worker: &str, gateway: &str) -> (Outcome, String) {
     let arrived = |is: &dyn Fn(&crate::node::Sighting) -> bool| {
-        seen.sights.iter().any(|sight| sight.seen.probe == probe && sight.way == Way::In && is(sight))
+        seen.sights.iter().any(|sight| sight.seen.probe == probe && sight.way == Direction::In && is(sight))
     };
     if arrived(&|sight| sight.device == VX_DEVICE) {
         return (
@@ -173,7 +173,7 @@ pub async fn inter_cluster(
             tokio::time::sleep(SETTLE).await;
             let seen = watching.stop();
             let has_arrived =
-                seen.sights.iter().any(|sight| sight.way == Way::In && sight.seen.carrier.is_none());
+                seen.sights.iter().any(|sight| sight.way == Direction::In && sight.seen.carrier.is_none());
             (!has_arrived).then(|| {
                 format!(
                     "UDP/{port} traffic from node {there:?} to {address} does not arrive. Please check that your firewall \
@@ -221,7 +221,8 @@ mod tests {
             what: What::EchoRequest,
             carrier,
         };
-        let sight = Sighting { time: Timestamp::UNIX_EPOCH, device: device.to_owned(), way: Way::In, seen };
+        let sight =
+            Sighting { time: Timestamp::UNIX_EPOCH, device: device.to_owned(), way: Direction::In, seen };
         WatchReport { sights: vec![sight], ..WatchReport::default() }
     }
 

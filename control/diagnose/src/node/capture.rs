@@ -9,7 +9,7 @@ use nix::sys::socket::{LinkAddr, recvfrom};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::filter::{SNAP_BYTES, filter};
-use super::{NodeError, Way};
+use super::{Direction, NodeError};
 
 /// From the kernel's `linux/if_ether.h`: every protocol.
 const ETH_P_ALL: u16 = 3;
@@ -36,7 +36,7 @@ pub(super) struct Captured<'a> {
     /// The device's name.
     pub(super) device: &'a str,
     /// Whether it comes or goes.
-    pub(super) way: Way,
+    pub(super) way: Direction,
     /// The packet.
     pub(super) bytes: &'a [u8],
 }
@@ -70,7 +70,7 @@ impl Capture {
             }
         };
         let index = u32::try_from(from.ifindex()).unwrap_or(0);
-        let way = if from.pkttype() == PACKET_OUTGOING { Way::Out } else { Way::In };
+        let way = if from.pkttype() == PACKET_OUTGOING { Direction::Out } else { Direction::In };
         if self.devices.len() >= MAX_DEVICES {
             self.devices.clear();
         }

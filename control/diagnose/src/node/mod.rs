@@ -32,7 +32,7 @@ pub use listen::{Heard, ListenRequest, listen};
 pub use report::{ReportRequest, report};
 pub use ruleset::{ClosedChain, DropRule, Filters, Match, PacketFacts, Takes};
 pub use send::{SendError, SendReport, SendRequest, SentPacket, Transport, send};
-pub use watch::{MAX_SECONDS, OuterCount, Sighting, WatchLine, WatchReport, WatchRequest, Way, watch};
+pub use watch::{Direction, MAX_SECONDS, OuterCount, Sighting, WatchLine, WatchReport, WatchRequest, watch};
 
 /// Why a node cannot do what it is asked for.
 #[derive(Debug, thiserror::Error)]

@@ -37,7 +37,7 @@ pub struct WatchRequest {
 /// Whether a packet comes or goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum Direction {
     /// Into the node.
     In,
     /// Out of it.
@@ -52,7 +52,7 @@ pub struct Sighting {
     /// On which device.
     pub device: String,
     /// Whether it came or went.
-    pub way: Way,
+    pub way: Direction,
     /// The packet.
     #[serde(flatten)]
     pub seen: Seen,
@@ -64,7 +64,7 @@ pub struct OuterCount {
     /// On which device.
     pub device: String,
     /// Whether they came or went.
-    pub way: Way,
+    pub way: Direction,
     /// Between whom.
     #[serde(flatten)]
     pub outer: Outer,
@@ -135,7 +135,7 @@ pub fn watch(
     let mut ports = request.ports.clone();
     ports.push(wire::VX_PORT);
     let mut capture = Capture::open(&ports)?;
-    let mut pairs: BTreeMap<(String, Way, Outer), u64> = BTreeMap::new();
+    let mut pairs: BTreeMap<(String, Direction, Outer), u64> = BTreeMap::new();
     let (mut told, mut untold) = (0, 0);
     let mut say = |line: &WatchLine| tell(line).map_err(NodeError::Output);
     say(&WatchLine::Ready { hostname: hostname() })?;

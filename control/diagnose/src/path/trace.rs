@@ -6,8 +6,8 @@ use trieste_control::devices::VX_DEVICE;
 
 use super::evidence::{Cluster, Evidence, Node, Side, probe};
 use super::verdict::{Hop, Way};
+use crate::node::Direction;
 use crate::node::Sighting;
-use crate::node::Way as Direction;
 use crate::node::wire::What;
 
 /// Where a probe can be seen, in the order in which it passes.

@@ -159,11 +159,10 @@ impl World {
     /// The hostile one sends to both.
     fn be_hostile(&mut self) {
         let Some(hostile) = &mut self.hostile else { return };
-        for index in 0..2 {
+        for (machine, own) in self.machines.iter_mut().zip(PRIVATES) {
             let from = SocketAddr::new(ip(Hostile::ADDRESS), hostile.random.between(1024, 65_535));
             if let Some(payload) = hostile.datagram() {
-                let to = Some(ip(PRIVATES[index]));
-                self.machines[index].handle_datagram(&payload, from, to, self.now);
+                machine.handle_datagram(&payload, from, Some(ip(own)), self.now);
             }
         }
     }

@@ -10,7 +10,7 @@ use super::super::verdict::{Cause, Finding, Hop};
 use super::context::{Context, Place};
 use super::{filters, legs};
 use crate::node::wire::What;
-use crate::node::{PacketFacts, Way as Direction};
+use crate::node::{Direction, PacketFacts};
 
 /// Reasons why a packet that entered one gateway does not leave the other; never empty.
 pub(super) fn explain(context: &Context<'_>) -> Vec<Finding> {

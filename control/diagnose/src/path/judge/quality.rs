@@ -7,7 +7,7 @@ use super::super::evidence::{Evidence, Node, Side, probe};
 use super::super::trace::Trip;
 use super::super::verdict::{Cause, Finding, Hop, Measured, Way};
 use crate::node::wire::{Refusal, What};
-use crate::node::{DropRule, SendReport, Way as Direction};
+use crate::node::{Direction, DropRule, SendReport};
 
 /// Ours: most rules that are shown.
 const MAX_RULES: usize = 8;

@@ -15,9 +15,7 @@ use trieste_control::devices::VX_DEVICE;
 
 use crate::node::document::{Link, Neighbour, NodeReport, Route, Rule};
 use crate::node::wire::{Carrier, Seen, What};
-use crate::node::{
-    DropRule, Filters, Match, SendReport, SentPacket, Sighting, WatchReport, Way as Direction,
-};
+use crate::node::{Direction, DropRule, Filters, Match, SendReport, SentPacket, Sighting, WatchReport};
 use crate::path::evidence::{Cluster, Evidence, Node, PodFacts, Side, probe};
 use crate::path::trace::Place;
 use crate::path::verdict::Way;
