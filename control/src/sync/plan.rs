@@ -20,6 +20,8 @@ pub struct View<'a> {
     pub broker_namespace: &'a str,
     /// Our own CIDRs.
     pub local_subnets: &'a [IpNet],
+    /// Which networks other members may claim.
+    pub allowed: &'a Allowed,
     /// Clusters and Endpoints of the local namespace.
     pub local: &'a [&'a Object],
     /// Clusters and Endpoints of the broker's namespace.
@@ -99,7 +101,7 @@ impl std::fmt::Display for OwnRefusal {
     }
 }
 
-/// Compares the two stores, for a cluster whose members may claim what is allowed by default.
+/// Compares the two stores.
 pub fn plan(view: &View<'_>) -> Plan {
     let mut book = Book::new(Scope {
         cluster_id: view.cluster_id.to_owned(),
@@ -107,7 +109,7 @@ pub fn plan(view: &View<'_>) -> Plan {
         broker_namespace: view.broker_namespace.to_owned(),
         local_subnets: view.local_subnets.to_vec(),
         limits: SyncLimits::default(),
-        allowed: Allowed::default(),
+        allowed: view.allowed.clone(),
         exports: true,
     });
     for (side, objects) in [(Side::Local, view.local), (Side::Broker, view.broker)] {

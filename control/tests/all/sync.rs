@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use trieste_control::api::{ClusterSpec, Endpoint, EndpointSpec, Kind, Object, Resource};
+use trieste_control::claims::Allowed;
 use trieste_control::publish::{Publisher, withdraw_from_broker};
 use trieste_control::store::{DirOptions, DirStore, Store};
 use trieste_control::sync::{Action, BrokerLink, Plan, SyncConfig, SyncHandle, Syncer, View, plan};
@@ -213,6 +214,8 @@ fn where_upstream_has_synced_there_is_nothing_to_do_and_what_we_push_is_what_it_
             local_namespace,
             broker_namespace,
             local_subnets: &subnets,
+            // Upstream's test clusters have their services in 100.0.0.0/8, which is not private space.
+            allowed: &Allowed::of(vec!["10.0.0.0/8".parse().unwrap(), "100.0.0.0/8".parse().unwrap()]),
             local,
             broker,
         };

@@ -102,7 +102,10 @@ fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
     match program["env"].as_array_mut() {
         Some(variables) => {
             // The command leaves the broker itself: nodes do not wait for one that is away, or has let us go already.
-            let is_brokers = |name: &str| name == "SUBMARINER_BROKER" || name.starts_with("BROKER_K8S_");
+            let is_brokers = |name: &str| {
+                ["SUBMARINER_BROKER", "TRIESTE_BROKER_NAMES"].contains(&name)
+                    || name.starts_with("BROKER_K8S_")
+            };
             variables.retain(|variable| !variable["name"].as_str().is_some_and(is_brokers));
             variables.push(uninstall);
         }

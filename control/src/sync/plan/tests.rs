@@ -367,6 +367,7 @@ impl World {
             local_namespace: LOCAL_NS,
             broker_namespace: BROKER_NS,
             local_subnets: &self.local_subnets,
+            allowed: &Allowed::default(),
             local: &local,
             broker: &broker,
         })

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use trieste_control::api::{
     ClusterSpec, EndpointSpec, HaStatus, Kind, Object, ObjectKey, PublishedStatus, cable_name,
 };
+use trieste_control::claims::Allowed;
 use trieste_control::election::{
     ElectionConfig, Elector, Failure, Leadership, Lease, Request, Term, Timings,
 };
@@ -271,6 +272,7 @@ impl Node {
             local_namespace: LOCAL,
             broker_namespace: BROKER,
             local_subnets: &self.member.subnets,
+            allowed: &Allowed::default(),
             local,
             broker,
         })
