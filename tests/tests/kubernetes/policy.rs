@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trieste_control::api::{Kind, Object, ObjectKey};
+use trieste_control::claims::Allowed;
 use trieste_control::store::kube::{Access, ServerSettings};
 use trieste_control::store::{DirStore, KubeStore, Store as _};
 use trieste_control::sync::{BrokerLink, SyncConfig, Syncer};
@@ -273,6 +274,8 @@ fn our_syncer_works_with_the_rights_of_a_member_and_shows_what_the_policy_refuse
         }
         let mut config = SyncConfig::new("cluster-a", vec!["10.1.0.0/16".parse().unwrap()]);
         config.broker_namespace.clone_from(&set.broker);
+        // The recorded clusters have their services in 100.0.0.0/8, which is not private space.
+        config.allowed = Allowed::of(["10.0.0.0/8", "100.0.0.0/8"].map(|net| net.parse().unwrap()).into());
         let sync = Syncer::spawn(local.clone(), broker, config);
         let key = |name: &str| ObjectKey::new(Kind::Endpoint, names::NAMESPACE, name);
         let copy = key(endpoint["metadata"]["name"].as_str().unwrap());
