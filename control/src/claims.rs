@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::api::ApiError;
 use crate::words::Cidrs;
 
 /// What members may claim where nothing else is said: private space (RFC 1918, 4193), what carriers share (RFC 6598), and
@@ -56,6 +57,19 @@ impl Allowed {
         let is_block = network.prefix_len() < WHOLE_BLOCK && self.networks.contains(network);
         if self.is_default && (network.prefix_len() < least || is_block) {
             return Err(Forbidden::TooWide(least));
+        }
+        Ok(())
+    }
+
+    /// Looks whether a member may claim all subnets of an Endpoint.
+    ///
+    /// # Errors
+    /// The field, and why not.
+    pub fn check_subnets(&self, subnets: &[IpNet]) -> Result<(), ApiError> {
+        for (index, subnet) in subnets.iter().enumerate() {
+            self.check(subnet).map_err(|why| {
+                ApiError::field(format!("spec.subnets[{index}]"), format!("it claims {subnet}: {why}"))
+            })?;
         }
         Ok(())
     }

@@ -44,11 +44,7 @@ pub(super) fn read(
         let reason = format!("is `{cluster_id}`, but the object is labelled `{origin}`");
         return Err(ApiError::field("spec.cluster_id", reason));
     }
-    for (index, subnet) in subnets.iter().enumerate() {
-        let forbidden =
-            |why| ApiError::field(format!("spec.subnets[{index}]"), format!("it claims {subnet}: {why}"));
-        allowed.check(subnet).map_err(forbidden)?;
-    }
+    allowed.check_subnets(&subnets)?;
     Ok(subnets)
 }
 

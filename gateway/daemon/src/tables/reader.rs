@@ -135,11 +135,7 @@ fn read(endpoint: &Endpoint, role: Role, kind: &dyn CableKind, allowed: &Allowed
     let spec = &endpoint.spec;
     let facts = spec.parse().map_err(|error| error.to_string())?;
     if role != Role::Sibling {
-        for (index, subnet) in facts.subnets.iter().enumerate() {
-            allowed
-                .check(subnet)
-                .map_err(|why| format!("field `spec.subnets[{index}]`: it claims {subnet}: {why}"))?;
-        }
+        allowed.check_subnets(&facts.subnets).map_err(|error| error.to_string())?;
     }
     if facts.backend != kind.name() {
         return Err(format!("its cable driver is {:?}, ours is {:?}", facts.backend, kind.name()));
