@@ -256,9 +256,8 @@ impl Control<'_> {
     pub(crate) async fn stop(self, within: Duration) {
         let leave = self.leave();
         let mut memory = self.memory;
-        if leave == Leave::ForGood
-            && let Some(memory) = memory.take()
-        {
+        let is_for_good = leave == Leave::ForGood;
+        if is_for_good && let Some(memory) = memory.take() {
             // First, or a restart would begin with shares that are somebody else's.
             memory.forget_slots();
             memory.stop(within).await;
@@ -275,6 +274,9 @@ impl Control<'_> {
                 duty.release(within).await;
             }
         };
+        // Siblings remove what stays behind, so that a store that is slow costs no more than half of it; shares of the outside
+        // ports that are given up are worth all of it.
+        let within = if is_for_good { within } else { within / 2 };
         let _ = tokio::join!(memory, discovery, globalnet, self.company.handle.leave(leave, within));
     }
 

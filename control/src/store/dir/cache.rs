@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::file::{BadFile, Stamp};
 use super::problem::FileProblem;
@@ -23,20 +24,20 @@ pub(super) struct CachedFile {
     /// Read so soon after its last change that the stamp alone cannot vouch for it.
     pub(super) is_fresh: bool,
     /// What the last reading gave.
-    pub(super) outcome: Result<Object, BadFile>,
+    pub(super) outcome: Result<Arc<Object>, BadFile>,
     /// The newest state that could be read, if the last reading failed.
-    pub(super) last_good: Option<Object>,
+    pub(super) last_good: Option<Arc<Object>>,
     /// The newest complaint that was made about the file, and about which state of it.
     complaint: Option<(Stamp, FileProblem)>,
 }
 
 impl CachedFile {
     /// Returns what the file claims to be: by its newest readable state.
-    pub(super) fn object(&self) -> Option<&Object> {
+    pub(super) fn object(&self) -> Option<&Arc<Object>> {
         self.outcome.as_ref().ok().or(self.last_good.as_ref())
     }
 
-    fn object_mut(&mut self) -> Option<&mut Object> {
+    fn object_mut(&mut self) -> Option<&mut Arc<Object>> {
         self.outcome.as_mut().ok().or(self.last_good.as_mut())
     }
 }
@@ -64,6 +65,7 @@ impl FileCache {
             None => (None, None),
             Some(before) => (before.outcome.ok().or(before.last_good), before.complaint),
         };
+        let outcome = outcome.map(Arc::new);
         let last_good = if outcome.is_ok() { None } else { last_good };
         self.files.insert(path.to_owned(), CachedFile { stamp, is_fresh, outcome, last_good, complaint });
         self.count(path);
@@ -76,7 +78,7 @@ impl FileCache {
         let quota = self.quotas.entry(dir.to_owned()).or_insert_with(Quota::new);
         for (path, reason) in quota.enter(&path.to_owned(), object) {
             if let Some(object) = self.files.get_mut(&path).and_then(CachedFile::object_mut) {
-                *object = object.withhold(reason);
+                *object = Arc::new(object.withhold(reason));
             }
         }
     }

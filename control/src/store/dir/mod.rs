@@ -186,7 +186,7 @@ impl Inner {
     }
 
     /// Every object of a kind in a namespace, or in all of them, by namespace and name.
-    fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
+    fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Arc<Object>>, StoreError> {
         let mut objects = Vec::new();
         for dir in self.kind_dirs(kind, namespace)? {
             let scan = scan::scan(&dir, &mut self.lock_cache())?;
@@ -229,13 +229,17 @@ impl Store for DirStore {
             layout::check_key(&key)?;
             let dir = inner.kind_dir(key.kind, &key.namespace)?;
             let mut scan = scan::scan(&dir, &mut inner.lock_cache())?;
-            Ok(scan.objects.remove(&key.name).map(|claim| claim.object))
+            Ok(scan.objects.remove(&key.name).map(|claim| Arc::unwrap_or_clone(claim.object)))
         })
         .await
     }
 
     async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
         let namespace = namespace.to_owned();
-        self.blocking(move |inner| inner.list(kind, &namespace)).await
+        self.blocking(move |inner| {
+            let objects = inner.list(kind, &namespace)?;
+            Ok(objects.into_iter().map(Arc::unwrap_or_clone).collect())
+        })
+        .await
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -27,7 +28,7 @@ pub(super) struct Scan {
 /// An object and the files that claim to be it.
 #[derive(Debug)]
 pub(super) struct Claim {
-    pub(super) object: Object,
+    pub(super) object: Arc<Object>,
     /// The file that was believed.
     pub(super) file: ClaimFile,
     /// Other files that claim the same object.
@@ -50,7 +51,7 @@ pub(super) fn scan(dir: &KindDir, cache: &mut FileCache) -> Result<Scan, StoreEr
     let mut scan = Scan::default();
     let paths = if dir.exists()? { files_of(dir, &mut scan)? } else { Vec::new() };
     cache.retain_dir(&dir.path, |path| paths.binary_search_by(|there| there.as_path().cmp(path)).is_ok());
-    let mut claims: BTreeMap<String, Vec<(PathBuf, Object)>> = BTreeMap::new();
+    let mut claims: BTreeMap<String, Vec<(PathBuf, Arc<Object>)>> = BTreeMap::new();
     for path in &paths {
         refresh(path, dir, cache);
     }
@@ -129,12 +130,17 @@ fn is_yaml(path: &Path) -> bool {
 }
 
 /// What a file claims to be: by its newest readable state.
-fn claim_of(path: &Path, cache: &FileCache) -> Option<Object> {
+fn claim_of(path: &Path, cache: &FileCache) -> Option<Arc<Object>> {
     cache.get(path)?.object().cloned()
 }
 
 /// Of several files that claim one object the one named after it is believed, or else the first.
-fn settle(name: &str, mut claims: Vec<(PathBuf, Object)>, dir: &KindDir, cache: &mut FileCache) -> Claim {
+fn settle(
+    name: &str,
+    mut claims: Vec<(PathBuf, Arc<Object>)>,
+    dir: &KindDir,
+    cache: &mut FileCache,
+) -> Claim {
     let canonical = dir.file_of(name);
     let winner = claims.iter().position(|(path, _)| *path == canonical).unwrap_or(0);
     let (path, object) = claims.remove(winner);
@@ -163,7 +169,7 @@ fn judge(path: &Path, other: Option<BadFile>, cache: &mut FileCache) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use super::*;
     use crate::api::Kind;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, stream};
@@ -12,7 +13,6 @@ use super::DirStore;
 use super::layout::KindDir;
 use super::listen::Listener;
 use crate::api::{Kind, Object, ObjectKey};
-use crate::store::quota::has_quota;
 use crate::store::{StoreError, StoreEvent};
 
 /// How long to go without looking while the store is away or inotify is not to be had. Ours: a second is soon enough
@@ -47,9 +47,8 @@ struct Follower {
     kind: Kind,
     namespace: String,
     watcher: Watcher,
-    /// What the consumer was told, by namespace and name; `None` when it has to be told all of it. Of what members write it
-    /// is the outline: a version is of all that a file says.
-    known: Option<BTreeMap<ObjectKey, Object>>,
+    /// What the consumer was told, by namespace and name, shared with the cache; `None` when it has to be told all of it.
+    known: Option<BTreeMap<ObjectKey, Arc<Object>>>,
     pending: VecDeque<StoreEvent>,
     /// The reason that the consumer was told for the store being away.
     last_error: Option<String>,
@@ -82,7 +81,7 @@ impl Follower {
     }
 
     /// Turns the difference between what is there and what the consumer knows into events.
-    fn compare(&mut self, listed: Result<Vec<Object>, StoreError>) {
+    fn compare(&mut self, listed: Result<Vec<Arc<Object>>, StoreError>) {
         let objects = match listed {
             Ok(objects) => objects,
             Err(error) => {
@@ -96,24 +95,24 @@ impl Follower {
             }
         };
         self.last_error = None;
-        let kept = |object: &Object| if has_quota(object.kind) { object.outline() } else { object.clone() };
-        let fresh: BTreeMap<ObjectKey, Object> =
-            objects.iter().map(|object| (object.key(), kept(object))).collect();
-        let before = self.known.take();
-        let fresh = self.known.insert(fresh);
-        match before {
-            None => self.pending.push_back(StoreEvent::Listed(objects)),
+        match self.known.take() {
+            None => {
+                let all = objects.iter().map(|object| Object::clone(object)).collect();
+                self.pending.push_back(StoreEvent::Listed(all));
+            }
             Some(mut before) => {
-                for object in objects {
-                    let key = object.key();
-                    if before.remove(&key).as_ref() != fresh.get(&key) {
-                        self.pending.push_back(StoreEvent::Applied(object));
+                for object in &objects {
+                    // Both are the cache's own unless the file was read anew, so that most are equal without a look.
+                    if before.remove(&object.key()).is_none_or(|known| known != *object) {
+                        self.pending.push_back(StoreEvent::Applied(Object::clone(object)));
                     }
                 }
                 // Deletions first: the consumer should not see both the old and the new owner of a name or an address.
-                before.into_values().for_each(|object| self.pending.push_front(StoreEvent::Deleted(object)));
+                let gone = before.into_values().map(Arc::unwrap_or_clone);
+                gone.for_each(|object| self.pending.push_front(StoreEvent::Deleted(object)));
             }
         }
+        self.known = Some(objects.into_iter().map(|object| (object.key(), object)).collect());
     }
 }
 

@@ -43,8 +43,8 @@ impl Inner {
                 return Err(StoreError::Conflict { key, expected, found });
             }
             self.inherit(&mut object.metadata, &current);
-            if object == current && !claim.file.is_stale {
-                return Ok(current);
+            if object == *current && !claim.file.is_stale {
+                return Ok(object);
             }
             if object.body != current.body {
                 object.metadata.generation = Some(current.metadata.generation.unwrap_or(0).saturating_add(1));
@@ -71,7 +71,7 @@ impl Inner {
         let dir = self.kind_dir(key.kind, &key.namespace)?;
         self.locked(&dir, false, |mut scan| {
             let claim = scan.objects.remove(&key.name).ok_or_else(|| StoreError::NotFound(key.clone()))?;
-            let found = claim.object.metadata.resource_version.unwrap_or_default();
+            let found = claim.object.metadata.resource_version.clone().unwrap_or_default();
             if let Some(expected) = version.filter(|version| **version != found) {
                 return Err(StoreError::Conflict { key: key.clone(), expected: expected.to_owned(), found });
             }

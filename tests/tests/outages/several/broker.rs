@@ -76,7 +76,8 @@ fn a_flood_of_junk_on_the_broker_costs_no_packet() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// By hand, ten thousand of the large ones, with programs as they are shipped: `TRIESTE_JUNK=10000 TRIESTE_BIN=FOLDER`.
+/// By hand, ten thousand of the large ones, with programs as they are shipped: `TRIESTE_JUNK=10000
+/// TRIESTE_BIN=FOLDER`, an absolute path.
 #[test]
 fn objects_that_are_refused_for_their_sizes_cost_no_memory_and_no_time_to_stop() {
     let name = "objects_that_are_refused_for_their_sizes_cost_no_memory_and_no_time_to_stop";
