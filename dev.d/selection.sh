@@ -60,7 +60,8 @@ targets_with() {
             echo "--test $program"
             ;;
         src/main.rs | src/bin/*) echo "--bins $package" ;;
-        src/*) echo "--lib $package" ;;
+        # A module may be of both.
+        src/*) unit_targets "$folder" "$package" ;;
         *) ;;
         esac
     done | sort -u
