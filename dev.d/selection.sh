@@ -60,8 +60,8 @@ targets_with() {
             echo "--test $program"
             ;;
         src/main.rs | src/bin/*) echo "--bins $package" ;;
-        # A module may be of both.
-        src/*) unit_targets "$folder" "$package" ;;
+        # Its library's, or its programs' where there is none.
+        src/*) unit_targets "$folder" "$package" | head -n 1 ;;
         *) ;;
         esac
     done | sort -u
