@@ -10,7 +10,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::{Janitor, Member, Members, SlotTimes, Slots, further_name, paths_namespace, plan_own};
+use super::{
+    FURTHER_PREFIX, Janitor, Member, Members, SlotTimes, Slots, further_name, paths_namespace, plan_own,
+};
 use crate::admin::Severity;
 use crate::api::{EndpointSpec, Kind, NoticeKey, Object, ObjectKey};
 use crate::backoff::Backoff;
@@ -251,7 +253,10 @@ impl Place {
             tokio::select! {
                 biased;
                 () = told_to_leave(&mut left) => break,
-                Some(event) = endpoints.next() => self.hear(&mut mirror, &event),
+                // A hostile member's objects are not gateways', however many there are of them.
+                Some(event) = endpoints.next() => {
+                    self.hear(&mut mirror, &event.retain(|object| self.is_of_interest(object)));
+                }
                 () = inputs.changed() => {}
                 Ok(()) = known.changed() => {}
                 Ok(()) = gone.changed() => {}
@@ -268,6 +273,14 @@ impl Place {
             }
         }
         self.withdraw(&store).await;
+    }
+
+    /// Returns whether an object of the broker's may be a further Endpoint that can be read, or has the name of ours.
+    fn is_of_interest(&self, object: &Object) -> bool {
+        let name = &object.metadata.name;
+        let is_ours =
+            || further_name(&self.inputs.endpoint.borrow().cable_name).is_ok_and(|own| own == *name);
+        name.starts_with(FURTHER_PREFIX) && (object.withheld.is_none() || is_ours())
     }
 
     /// Takes an event of further Endpoints in, and tells who is there.

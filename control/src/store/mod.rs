@@ -127,6 +127,20 @@ pub enum StoreEvent {
 }
 
 impl StoreEvent {
+    /// Returns what this event says about the objects that are to be kept. One that is not kept, or not any more, is gone.
+    #[must_use]
+    pub fn retain(self, keep: impl Fn(&Object) -> bool) -> Self {
+        match self {
+            Self::Listed(mut objects) => {
+                objects.retain(keep);
+                objects.shrink_to_fit();
+                Self::Listed(objects)
+            }
+            Self::Applied(object) if !keep(&object) => Self::Deleted(object),
+            other @ (Self::Applied(_) | Self::Deleted(_) | Self::Unavailable(_)) => other,
+        }
+    }
+
     /// What this event says about the object of this name, if anything.
     fn about(self, name: &str) -> Option<Self> {
         match self {
@@ -184,5 +198,22 @@ impl<S: Store> Store for Arc<S> {
         namespace: &str,
     ) -> impl Future<Output = Result<Vec<Object>, StoreError>> + Send {
         S::list(self, kind, namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ObjectMeta;
+
+    #[test]
+    fn what_is_not_kept_any_more_is_gone_for_whoever_knew_it() {
+        let object = |name: &str| Object::new(Kind::Endpoint, ObjectMeta::new("ns", name));
+        let keep = |object: &Object| object.metadata.name.starts_with("ours-");
+        let listed = StoreEvent::Listed(vec![object("ours-1"), object("junk")]).retain(keep);
+        assert!(matches!(listed, StoreEvent::Listed(kept) if kept == [object("ours-1")]));
+        let applied = |name: &str| StoreEvent::Applied(object(name)).retain(keep);
+        assert!(matches!(applied("ours-1"), StoreEvent::Applied(_)));
+        assert!(matches!(applied("junk"), StoreEvent::Deleted(gone) if gone == object("junk")));
     }
 }

@@ -30,7 +30,7 @@ use tokio::sync::watch;
 use trieste_control::admin::{BrokerLink, BrokerStatus, IpsecStatus, Severity};
 use trieste_control::api::{Endpoint, EndpointSpec, Kind, Object, Resource as _};
 use trieste_control::conditions::Conditions;
-use trieste_control::election::Candidate;
+use trieste_control::election::{Candidate, Term};
 use trieste_control::health::Probes;
 use trieste_control::members::{Leave, targets};
 use trieste_control::natdiscovery::Remote;
@@ -65,9 +65,10 @@ const ADDRESS_INTERVAL: Duration = Duration::from_secs(5);
 const HANDOVER: Duration = Duration::from_secs(3);
 /// How long a planned stop waits for the Lease to be given back.
 const RELEASE: Duration = Duration::from_millis(300);
-/// How long a gateway that gave the lead away waits for a successor. Upstream's pods have a second from being asked to
-/// being killed.
+/// How long a gateway that gave the lead away waits for a successor, and since it was asked to stop at the most. Upstream's
+/// pods have a second from being asked to being killed.
 const LINGER: Duration = Duration::from_millis(500);
+const LINGER_UNTIL: Duration = Duration::from_millis(600);
 /// How long it goes on when the successor is there: peers hear of it through the broker.
 const FAREWELL: Duration = Duration::from_millis(250);
 /// How long a cable is in error before its peer's address is looked for anew.
@@ -84,6 +85,7 @@ pub(crate) struct Control<'a> {
     pub(crate) names: &'a ArcSwap<BTreeMap<u16, String>>,
     pub(crate) candidate: Candidate,
     pub(crate) broker: watch::Receiver<BrokerView>,
+    pub(crate) announced: watch::Receiver<Option<Term>>,
     pub(crate) endpoint: watch::Sender<EndpointSpec>,
     pub(crate) discovery: Discovery,
     pub(crate) notices: Notices,
@@ -231,6 +233,7 @@ impl Control<'_> {
     /// Gives the lead away before a planned stop. Gives until when a successor is waited for; `None` if there is nothing
     /// to wait for.
     async fn step_down(&mut self, engine: &Engine) -> Option<Instant> {
+        let latest = Instant::now() + LINGER_UNTIL;
         let is_relieved = self.drain_to_stop(engine);
         let was_leader = self.candidate.is_leader(Instant::now());
         let is_released = self.candidate.release(RELEASE).await;
@@ -243,7 +246,7 @@ impl Control<'_> {
             self.recorder.record(Severity::Info, "SteppingDown", message);
         }
         // Nobody else can take over a Lease that was not given back.
-        (is_relieved || (was_leader && is_released)).then(|| Instant::now() + LINGER)
+        (is_relieved || (was_leader && is_released)).then(|| latest.min(Instant::now() + LINGER))
     }
 
     /// How this gateway leaves: for good where its node is no gateway's any more.
@@ -487,6 +490,7 @@ impl Control<'_> {
         let live = Live {
             endpoint,
             is_multi: self.members().is_multi,
+            is_announced: self.is_announced(now),
             drain,
             broker: if self.config.broker.is_some() { broker.state } else { BrokerStatus::default() },
             refused: broker.refused,
@@ -524,6 +528,12 @@ impl Control<'_> {
         *self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner) = counters.collect();
         self.names.store(Arc::new(engine.cable_names()));
         self.remember(engine);
+    }
+
+    /// Returns whether this gateway leads, and the own store has said so in this term.
+    fn is_announced(&self, now: Instant) -> bool {
+        let term = self.candidate.term(now);
+        term.is_some() && *self.announced.borrow() == term
     }
 
     /// A peer that has been in error for a while may be reached by another of its addresses.

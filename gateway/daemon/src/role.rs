@@ -8,8 +8,8 @@ use tokio::sync::{broadcast, watch};
 use trieste_control::admin::{BrokerLink, BrokerStatus, RefusedCluster, Severity};
 use trieste_control::api::HaStatus;
 use trieste_control::conditions::Conditions;
-use trieste_control::election::{Candidate, ElectionEvent};
-use trieste_control::leader::LeaderStatus;
+use trieste_control::election::{Candidate, ElectionEvent, Term};
+use trieste_control::leader::{LeaderState, LeaderStatus};
 use trieste_control::recorder::Recorder;
 use trieste_control::store::AnyStore;
 use trieste_control::sync::{SyncConfig, SyncHandle, Syncer, WriteGuard};
@@ -149,11 +149,23 @@ pub(crate) async fn tell_ha_status(candidate: Candidate, status: watch::Sender<H
     }
 }
 
-/// Says what keeps a leader from being its cluster's one Endpoint, until it is gone.
-pub(crate) async fn watch_leader(mut status: watch::Receiver<LeaderStatus>, conditions: Conditions) {
+/// Says what keeps a leader from being its cluster's one Endpoint, and in which term it became so, until it is gone.
+pub(crate) async fn watch_leader(
+    mut status: watch::Receiver<LeaderStatus>,
+    announced: watch::Sender<Option<Term>>,
+    conditions: Conditions,
+) {
     loop {
-        let problem = status.borrow_and_update().problem.clone();
+        let LeaderStatus { state, term, problem } = status.borrow_and_update().clone();
         conditions.put("NotAnnounced", Severity::Error, "", problem);
+        // A store that is away takes back nothing that it has said.
+        announced.send_if_modified(|known| {
+            let has_changed = state == LeaderState::Announced && *known != term;
+            if has_changed {
+                *known = term;
+            }
+            has_changed
+        });
         if status.changed().await.is_err() {
             return;
         }
@@ -181,5 +193,30 @@ pub(crate) async fn record(
             Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_announced_in_a_term_stays_so_while_the_store_is_away() {
+        let at = |state, term: i64| LeaderStatus { state, term: Term::new(term), problem: None };
+        let (sender, status) = watch::channel(LeaderStatus::default());
+        let (announcing, mut announced) = watch::channel(None);
+        let task = tokio::spawn(watch_leader(status, announcing, Conditions::new()));
+
+        sender.send_replace(at(LeaderState::Announced, 1));
+        announced.wait_for(|term| *term == Term::new(1)).await.unwrap();
+        for unsaid in [at(LeaderState::Announcing, 1), LeaderStatus::default(), at(LeaderState::Fenced, 2)] {
+            sender.send_replace(unsaid);
+            tokio::task::yield_now().await;
+            assert_eq!(*announced.borrow(), Term::new(1));
+        }
+        sender.send_replace(at(LeaderState::Announced, 2));
+        announced.wait_for(|term| *term == Term::new(2)).await.unwrap();
+        drop(sender);
+        task.await.unwrap();
     }
 }

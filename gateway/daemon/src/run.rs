@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -20,7 +20,7 @@ use trieste_cables::Site;
 use trieste_control::admin::{GatewayStatus, IoCapability, Severity, SnapshotStatus};
 use trieste_control::api::{EndpointSpec, HaStatus, Kind, NoticeKey, ObjectKey, ensure_valid_name};
 use trieste_control::conditions::Conditions;
-use trieste_control::election::{self, Candidate, ElectionConfig};
+use trieste_control::election::{self, Candidate, ElectionConfig, Term};
 use trieste_control::leader::{self, LeaderConfig};
 use trieste_control::logging;
 use trieste_control::members::{self, Inputs, Leave, MembersConfig, SlotTimes};
@@ -63,8 +63,17 @@ use crate::{ike, privileges, state, stores, uninstall};
 
 /// How long each step of an end may take.
 const STOP_TIMEOUT: Duration = Duration::from_millis(400);
+/// How long all of a planned stop may take, and how much of it the last step has at least. Upstream's pods have a second from
+/// being asked to being killed.
+const STOP_BUDGET: Duration = Duration::from_millis(900);
+const LAST_STEP: Duration = Duration::from_millis(200);
+/// How long file operations that nobody waits for may go on.
+const FILES_TIMEOUT: Duration = Duration::from_millis(20);
 /// How long the first announcement waits for the public address: peers that take a first one for good get the right one.
 const PUBLIC_IP_TIMEOUT: Duration = Duration::from_secs(3);
+/// How many heaps there are for all threads, and how large an allocation is kept when it is free.
+const HEAPS: u16 = 2;
+const LARGE_FROM: u32 = 128 << 10;
 /// How often the Node object is asked for at start.
 const NODE_RETRY: Duration = Duration::from_millis(250);
 /// How long a start waits for the Node object where its settings are remembered, and where they are not.
@@ -97,6 +106,8 @@ pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
 
 fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
     privileges::keep_memory_private();
+    // What objects of the stores took is free again soon, and is to be the kernel's then. Packets do not come by the heap.
+    trieste_io::heap::bound(HEAPS, LARGE_FROM);
     let config = command_line.load()?;
     // Threads have capabilities of their own: before the first one.
     privileges::settle(command_line, &config)?;
@@ -109,7 +120,10 @@ fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
     if command_line.uninstall {
         return runtime.block_on(uninstall::uninstall(&config));
     }
-    runtime.block_on(run(&config, kinds, terminated()))
+    let outcome = runtime.block_on(run(&config, kinds, terminated()));
+    // A directory that is slow to read must not hold the process up: whatever is written there is written whole or not.
+    runtime.shutdown_timeout(FILES_TIMEOUT);
+    outcome
 }
 
 /// Completes at SIGTERM or SIGINT.
@@ -191,6 +205,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         names: &names,
         candidate: office.candidate.clone(),
         broker: office.broker.clone(),
+        announced: office.announced.clone(),
         endpoint: endpoint_sender,
         discovery,
         notices,
@@ -207,8 +222,10 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
     let publisher = Publisher::new(Arc::new(store), &config.namespace, &config.cluster_id, &node.hostname)
         .sparing(control.company.spared());
     let heartbeat = tokio::spawn(heartbeat(publisher.clone(), Arc::clone(&shared), stop_receiver));
+    let asked = OnceLock::new();
     let leaving = async {
         stop.await;
+        let _ = asked.set(Instant::now());
         // The Gateway object goes at once, as upstream's does; cables stay until a successor is there.
         let _ = stop_sender.send(true);
     };
@@ -223,24 +240,40 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         heartbeat.abort();
         say_why(error, &shared, &office, &publisher).await;
     }
-    // All at once: upstream's pods have a second from being asked to being killed.
-    let farewell = async {
-        if control.leave() == Leave::ForGood {
-            // The shares that are given up are used by others at once.
-            stop_workers(&engine).await;
-        }
-        // An aborted heartbeat has had its last word.
-        let _ = tokio::join!(stop_workers(&engine), heartbeat, control.stop(STOP_TIMEOUT));
+    let within = left_of_stop(asked.get());
+    let last_step = async {
+        end_tasks(control, &engine, heartbeat, within).await;
         let _ = end_sender.send(true);
         futures::future::join_all(servers).await;
     };
-    let _ = tokio::time::timeout(STOP_TIMEOUT, farewell).await;
+    let _ = tokio::time::timeout(within, last_step).await;
     delivering.abort();
     // Its last round has what the workers said to their end.
     board.set_keeper(None);
     office.close().await;
     tracing::info!("gateway has stopped; its TUN device stays, so that nothing leaves in clear");
     outcome
+}
+
+/// Returns how long the last step of a stop may take that was asked for then, if anybody has asked.
+fn left_of_stop(asked: Option<&Instant>) -> Duration {
+    let spent = asked.map_or(Duration::ZERO, Instant::elapsed);
+    STOP_BUDGET.saturating_sub(spent).clamp(LAST_STEP, STOP_TIMEOUT)
+}
+
+/// Ends the workers and what writes objects, all at once.
+async fn end_tasks(
+    control: Control<'_>,
+    engine: &Engine,
+    heartbeat: tokio::task::JoinHandle<()>,
+    within: Duration,
+) {
+    if control.leave() == Leave::ForGood {
+        // The shares that are given up are used by others at once.
+        stop_workers(engine).await;
+    }
+    // An aborted heartbeat has had its last word.
+    let _ = tokio::join!(stop_workers(engine), heartbeat, control.stop(within));
 }
 
 /// What does not change while the gateway runs.
@@ -564,6 +597,8 @@ async fn first_public_ip(
 struct Office {
     candidate: Candidate,
     broker: watch::Receiver<BrokerView>,
+    /// The newest term in which this gateway became its cluster's Endpoint.
+    announced: watch::Receiver<Option<Term>>,
     recorder: Recorder,
     totals: Arc<SyncTotals>,
     /// Each gives its name if it ended although it should not.
@@ -593,12 +628,13 @@ impl Office {
         let duties = LeaderConfig { namespace: config.namespace.clone(), cluster: Node::cluster(config) };
         let (leader_store, candidate_of_leader, said) =
             (store.clone(), candidate.clone(), conditions.clone());
+        let (announcing, announced) = watch::channel(None);
         tasks.spawn(async move {
             if let Some(public_ip) = public_ip {
                 first_public_ip(public_ip, endpoint.clone()).await;
             }
             let leader = leader::spawn(leader_store, duties, candidate_of_leader, endpoint);
-            role::watch_leader(leader.status.clone(), said).await;
+            role::watch_leader(leader.status.clone(), announcing, said).await;
             Some("announcing this gateway")
         });
         let (status, ha_status) = watch::channel(HaStatus::Passive);
@@ -627,7 +663,7 @@ impl Office {
             };
             tasks.spawn(duties.run(view).map(|()| Some("the broker's syncer")));
         }
-        Self { candidate, broker: seen, recorder, totals, tasks }
+        Self { candidate, broker: seen, announced, recorder, totals, tasks }
     }
 
     /// Where numbers are asked for.

@@ -54,6 +54,8 @@ pub struct Live {
     pub events: Vec<EventRecord>,
     /// Whether all gateways of this cluster are active.
     pub is_multi: bool,
+    /// Whether this gateway leads, and is its cluster's Endpoint in the own store.
+    pub is_announced: bool,
     /// How far this gateway has handed its flows over.
     pub drain: Option<DrainStatus>,
     /// Why the gateway cannot work; empty if it can.
@@ -101,9 +103,10 @@ pub fn document(fixed: &Fixed, engine: &Engine, live: Live, now: Instant) -> Gat
     }
 }
 
-/// Whether this gateway carries traffic: all do, or the leader does.
+/// Returns whether this gateway carries traffic: all do, or the leader does. A new leader does once its Endpoint stands for the
+/// cluster; whoever sees an active Gateway finds its Endpoint (measured §3: the Endpoint is added first).
 fn ha_status(live: &Live) -> HaStatus {
-    if live.election.is_leader || live.is_multi { HaStatus::Active } else { HaStatus::Passive }
+    if live.is_announced || live.is_multi { HaStatus::Active } else { HaStatus::Passive }
 }
 
 fn worker(handle: &WorkerHandle, view: &Published, now: Instant) -> WorkerStatus {
@@ -164,5 +167,22 @@ pub fn published(status: &GatewayStatus) -> PublishedStatus {
             .map(|cable| cable.connection.clone())
             .collect(),
         extra: Default::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_is_active_once_its_endpoint_stands_for_the_cluster_or_where_all_are() {
+        let status = |is_leader: bool, is_announced: bool, is_multi: bool| {
+            let election = ElectionStatus { is_leader, ..ElectionStatus::default() };
+            ha_status(&Live { election, is_announced, is_multi, ..Live::default() })
+        };
+        assert_eq!(status(false, false, false), HaStatus::Passive);
+        assert_eq!(status(true, false, false), HaStatus::Passive, "its Endpoint is still to be written");
+        assert_eq!(status(true, true, false), HaStatus::Active);
+        assert_eq!(status(false, false, true), HaStatus::Active);
     }
 }

@@ -13,6 +13,7 @@
 mod capabilities;
 pub mod cpu;
 mod error;
+pub mod heap;
 pub mod inherited;
 pub mod link;
 pub mod memory;
