@@ -204,6 +204,7 @@ impl Place {
         let mut janitor = Janitor::new(&self.config.hostname);
         let mut slots = Slots::new(&self.namespace, &self.config.hostname, self.config.times);
         let mut read_at = Instant::now();
+        let mut last_read = read_at;
         let mut work = Work::new();
         let mut ticks = ticks();
         let mut left = self.left.clone();
@@ -216,7 +217,11 @@ impl Place {
                     janitor.handle_gateways(&event, clock());
                     continue;
                 }
-                Some(event) = endpoints.next() => self.hear(&mut mirror, &event),
+                Some(event) = endpoints.next() => {
+                    self.hear(&mut mirror, &event);
+                    // Who comes lacks a share of the ports.
+                    read_at = read_at.min(last_read + SLOTS_INTERVAL.1);
+                }
                 () = inputs.changed() => {}
                 _ = ticks.tick() => self.judge(&store, &mirror, &mut janitor, &vanished).await,
             }
@@ -224,7 +229,8 @@ impl Place {
             if is_multi && self.config.has_slots && Instant::now() >= read_at {
                 let is_waiting = self.claim(&store, &mirror, &janitor, &mut slots).await;
                 let wait = if is_waiting { SLOTS_INTERVAL.1 } else { SLOTS_INTERVAL.0 };
-                read_at = Instant::now() + wait;
+                last_read = Instant::now();
+                read_at = last_read + wait;
             }
             if mirror.is_complete() && work.is_due() {
                 let outcome = self.announce(&store, &mut mirror, slots.first()).await;

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use trieste_control::api::{Kind, Object, ObjectKey, ObjectMeta, PublishedStatus};
 use trieste_control::members::conformance::{
     BROKER, Gateway, LOCAL, PATIENCE, config, names, share_the_ports, spec, tell_of_one_another,
@@ -40,6 +40,23 @@ async fn gateways_of_two_clusters_tell_of_one_another_through_any_store() {
     let [a, b, c, broker] = [(); 4].map(|()| MemoryStore::default());
     tell_of_one_another([a, b], [broker.clone(), broker.clone()]).await;
     share_the_ports(&c, &broker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_has_a_share_of_the_ports_within_seconds_of_whoever_had_all() {
+    let (a, broker) = (MemoryStore::default(), MemoryStore::default());
+    let first = Gateway::start(&a, broker.clone(), &config("a", 1), 1);
+    first.until("all shares", |seen| seen.slots.is_some_and(|slots| slots.held == 0xff)).await;
+    for (number, other) in [(2, 17), (3, 61)] {
+        // At whatever time after the holders have looked last.
+        tokio::time::sleep(Duration::from_secs(other)).await;
+        let (gateway, began) =
+            (Gateway::start(&a, broker.clone(), &config("a", number), number), Instant::now());
+        gateway.until("a share", |seen| seen.slots.is_some()).await;
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(8), "gateway {number} has waited for {took:?}");
+        std::mem::forget(gateway);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -475,7 +475,7 @@ impl Control<'_> {
         self.come_forward(engine, now);
         let is_settled = self.is_settled(engine, now);
         self.shared.settle(is_settled);
-        self.refresh_globalnet();
+        self.refresh_globalnet(now);
         self.tell_heard(engine);
         self.judge_company();
         let drain = self.look_at_drain(engine, now);

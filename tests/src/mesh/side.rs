@@ -144,6 +144,17 @@ impl Side {
         Ok(())
     }
 
+    /// Forgets everything about a gateway that does not run: the next one on its node is new.
+    ///
+    /// # Errors
+    /// If it runs, or files cannot be removed.
+    pub fn forget_gateway(&self, gateway: usize) -> anyhow::Result<()> {
+        let place = self.places.get(gateway).context("there is no such node")?;
+        anyhow::ensure!(place.gateway.is_none(), "the gateway runs");
+        std::fs::remove_dir_all(&place.own.state)?;
+        std::fs::create_dir_all(&place.own.state).context("making the state directory")
+    }
+
     fn take_gateway(&mut self, gateway: usize) -> anyhow::Result<Daemon> {
         let place = self.places.get_mut(gateway).context("there is no such node")?;
         place.gateway.take().context("the gateway does not run")

@@ -147,8 +147,19 @@ impl Control<'_> {
 
     /// Whether there are others in this cluster, as [`Self::members`] counts them.
     fn has_siblings(&self) -> bool {
+        self.shares_with_siblings().is_some()
+    }
+
+    /// Returns whether this gateway shares the outside ports with others and has no share yet.
+    pub(super) fn lacks_ports(&self) -> bool {
+        self.shares_with_siblings().is_some_and(|slots| slots.is_none())
+    }
+
+    /// Returns this gateway's shares of the outside ports, where there are others in this cluster.
+    fn shares_with_siblings(&self) -> Option<Option<NatSlots>> {
         let members = self.company.handle.members.borrow();
-        members.is_multi && !members.siblings.is_empty() && !self.has_older_leader()
+        let has_siblings = members.is_multi && !members.siblings.is_empty() && !self.has_older_leader();
+        has_siblings.then_some(members.slots)
     }
 
     /// Whether another gateway of this cluster leads that does not know of several at once.

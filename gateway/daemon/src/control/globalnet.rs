@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use trieste_control::admin::Severity;
 use trieste_control::api::ensure_valid_name;
 use trieste_control::globalnet::GlobalnetState;
-use trieste_control::members::Members;
+use trieste_control::members::{Members, paths_namespace};
 use trieste_nat::Share;
 
 use super::Control;
@@ -23,6 +23,11 @@ use crate::tables::{Own, Owners, Translation, compile};
 const REFUSED_RULE: &str = "GlobalnetRule";
 /// The condition of timers that are shorter than the standards allow.
 const TIMERS: &str = "GlobalnetTimers";
+
+/// The condition of a gateway that has no share of the outside ports.
+const NO_PORTS: &str = "NoOutsidePorts";
+/// How long a gateway that comes may wait for its share: whoever has all of them gives one up within seconds.
+const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
 /// What the loop works with for Globalnet.
 pub(crate) struct Globalnet {
@@ -47,6 +52,8 @@ pub(super) struct Known {
     epoch: u64,
     /// Names of conditions that the state has asked for.
     problems: BTreeSet<&'static str>,
+    /// Since when this gateway has siblings and no share of the outside ports.
+    lacks_ports: Option<Instant>,
 }
 
 impl Known {
@@ -191,8 +198,29 @@ impl Control<'_> {
         self.state.globalnet.problems = by_name.into_keys().collect();
     }
 
+    /// Says why this gateway begins no connections, where it has waited for a share of the ports for long.
+    fn check_ports(&mut self, now: Instant) {
+        let lacks_ports = self.lacks_ports();
+        let since = &mut self.state.globalnet.lacks_ports;
+        *since = lacks_ports.then(|| since.unwrap_or(now));
+        let is_late = since.is_some_and(|since| now.duration_since(since) >= SHARE_WITHIN);
+        let message = is_late.then(|| {
+            format!(
+                "this gateway has no share of the outside ports: its siblings translate for it, and new connections are \
+                 refused (nat_not_ready) where none of them has any. Is the API server reachable, and who holds the Leases \
+                 trieste-nat-slot-0 to 7 in {}?",
+                paths_namespace(&self.config.namespace)
+            )
+        });
+        self.conditions.put(NO_PORTS, Severity::Warning, "", message);
+    }
+
     /// Puts what the controllers do onto the board.
-    pub(super) fn refresh_globalnet(&self) {
+    pub(super) fn refresh_globalnet(&mut self, now: Instant) {
+        if self.globalnet.duty.is_none() {
+            return;
+        }
+        self.check_ports(now);
         let Some(duty) = &self.globalnet.duty else { return };
         let mut status = duty.status(&self.conditions);
         status.is_remembered = self.state.globalnet.is_remembered;

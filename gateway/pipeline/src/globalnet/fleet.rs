@@ -7,6 +7,8 @@
 //! copies to go on with, and others will be told of them. Who has just started sees its siblings' cables come and go
 //! while they set them up anew, and knows nothing that it could tell.
 //!
+//! Who has no slot of ports can begin no connection, and leaves its buckets to siblings that have one as long as there are any.
+//!
 //! ```text
 //!   comes ──greeted by all siblings, their sessions taken over──▶ ready ──asked to leave──▶ draining
 //!     ▲                                                             │
@@ -100,6 +102,8 @@ pub struct Fleet {
     generation: AtomicU64,
     incarnation: AtomicU32,
     is_ready: AtomicBool,
+    /// Whether it had buckets when it was last looked at.
+    has_served: AtomicBool,
     /// Since when this gateway is asked to leave, in nanoseconds; 0 for not.
     leaves: AtomicU64,
     is_draining: AtomicBool,
@@ -124,6 +128,7 @@ impl Fleet {
             generation: AtomicU64::new(1),
             incarnation: AtomicU32::new(1),
             is_ready: AtomicBool::new(false),
+            has_served: AtomicBool::new(false),
             leaves: AtomicU64::new(0),
             is_draining: AtomicBool::new(false),
             expects_rules: AtomicBool::new(false),
@@ -181,6 +186,7 @@ impl Fleet {
     fn begin_anew(&self, after: u32, now: Instant) {
         self.incarnation.store(after.saturating_add(1), Ordering::Release);
         self.is_ready.store(false, Ordering::Release);
+        self.has_served.store(false, Ordering::Release);
         for cell in &self.cells {
             cell.told.store(0, Ordering::Release);
             cell.since.store(self.nanos(now), Ordering::Release);
@@ -212,9 +218,14 @@ impl Fleet {
         self.is_ready.load(Ordering::Acquire)
     }
 
-    /// Whether this gateway has buckets, as far as it is up to itself.
+    /// Returns whether this gateway has buckets, as far as it is up to itself.
     pub(crate) fn is_serving(&self) -> bool {
-        self.is_ready() && !self.is_draining()
+        self.is_able_itself() && !self.is_draining()
+    }
+
+    /// Returns whether this gateway has the sessions of its buckets, and ports for new ones where a sibling has any.
+    fn is_able_itself(&self) -> bool {
+        self.is_ready() && (self.held() != Share::NONE || !self.cells.iter().any(Cell::has_ports))
     }
 
     /// Who this gateway is.
@@ -292,7 +303,7 @@ impl Fleet {
             boot: self.boot,
             incarnation: self.incarnation(),
             age: self.nanos(now),
-            is_ready: self.is_ready(),
+            is_ready: self.is_able_itself(),
             is_draining: self.is_draining(),
             share: self.held().bits(),
             workers,
@@ -435,11 +446,16 @@ impl Fleet {
             }
             if !waits {
                 self.is_ready.store(true, Ordering::Release);
-                if !self.is_draining() {
-                    self.declare_dead();
-                }
                 self.touch();
             }
+        }
+        let serves = self.is_serving();
+        if self.has_served.load(Ordering::Acquire) != serves {
+            self.has_served.store(serves, Ordering::Release);
+            if serves {
+                self.declare_dead();
+            }
+            self.touch();
         }
         let leaves = self.leaves.load(Ordering::Acquire);
         if leaves != 0 && !self.is_draining() {
@@ -473,6 +489,12 @@ impl Cell {
         self.is_ready.load(Ordering::Acquire)
             && !self.is_draining.load(Ordering::Acquire)
             && self.incarnation.load(Ordering::Acquire) > self.dead.load(Ordering::Acquire)
+    }
+
+    /// Returns whether it can begin connections.
+    fn has_ports(&self) -> bool {
+        let has_share = self.share.load(Ordering::Acquire) != Share::NONE.bits();
+        has_share && self.is_up.load(Ordering::Acquire) && self.is_able()
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trieste_packet::FlowKey;
+use trieste_nat::Share;
 use trieste_packet::wire::tcp;
+use trieste_packet::{DropReason, FlowKey};
 use trieste_pipeline::{PathState, TraceQuestion};
 use trieste_simulator::Random;
 
@@ -148,6 +149,41 @@ fn a_gateway_that_has_just_started_calls_no_sibling_dead() {
         assert_eq!(net.ready(), [true, true]);
         assert_eq!(talk(&mut net, 5000..5080, tcp::ACK), outside);
     }
+}
+
+#[test]
+fn a_gateway_without_ports_leaves_its_buckets_to_those_that_have_some() {
+    let mut net = Net::new(2, 2);
+    talk(&mut net, 1000..1100, tcp::SYN);
+    net.restart(1);
+    net.see(1, PathState::Up);
+    net.gateways[1].fleet.set_share(Share::NONE, None);
+    net.settle();
+    assert_eq!(net.ready(), [true, true], "it has been told everything");
+    let buckets = |net: &Net| [0, 1].map(|index| net.gateways[index].sharing().buckets);
+    assert_eq!(buckets(&net), [64, 0]);
+
+    // Whichever gateway a new connection reaches, it is begun.
+    talk(&mut net, 2000..2100, tcp::SYN);
+
+    // Its part is its own with the first slot, and not without.
+    net.gateways[1].fleet.set_share(Share::of_slot(1), None);
+    net.settle();
+    assert!(buckets(&net).iter().all(|count| *count > 0), "{:?}", buckets(&net));
+    talk(&mut net, 3000..3100, tcp::SYN);
+    net.gateways[1].fleet.set_share(Share::NONE, None);
+    net.settle();
+    assert_eq!(buckets(&net), [64, 0]);
+    talk(&mut net, 4000..4100, tcp::SYN);
+    let not_ready = net.drops().iter().filter(|(_, reason, _)| *reason == DropReason::NatNotReady).count();
+    assert_eq!(not_ready, 0, "{:?}", net.drops());
+
+    // What it has been told goes on when nobody is left who has any.
+    net.gateways[0].runs = false;
+    net.see(0, PathState::Down);
+    net.settle();
+    assert_eq!(net.gateways[1].sharing().buckets, 64);
+    talk(&mut net, 4000..4100, tcp::ACK);
 }
 
 #[test]
@@ -366,8 +402,15 @@ fn happen(net: &mut Net, faults: &mut Faults) {
         5 => net.settle(),
         6 if faults.paused.is_none() && faults.cut.is_none() => {
             net.restart(gateway);
+            let fleet = std::sync::Arc::clone(&net.gateways[gateway].fleet);
+            let share = fleet.held();
+            // The first one finds its ports again at once, the others are given theirs later.
+            if gateway > 0 {
+                fleet.set_share(Share::NONE, None);
+            }
             net.see(gateway, PathState::Up);
             net.settle();
+            fleet.set_share(share, None);
         }
         _ => {
             for _ in 0..10 {
