@@ -13,14 +13,17 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
-use trieste_control::api::{Cluster as ClusterObject, Endpoint, Gateway, RouteAgent};
+use trieste_control::api::{Cluster as ClusterObject, Endpoint, Gateway, HaStatus, RouteAgent};
+use trieste_control::members::paths_namespace;
 
-use crate::path::evidence::{Cluster, Node, PodFacts, PolicyFacts};
+use crate::path::evidence::{Cluster, GatewayNode, Node, PodFacts, PolicyFacts};
 
 /// Ours: how long an API server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Ours: a gateway that has not written its object for so long is none. It writes every five seconds; clocks differ.
 const STALE_SECONDS: i64 = 60;
+/// Ours: gateways of a cluster that are looked at.
+const MAX_GATEWAYS: usize = 8;
 /// The label of a node that a gateway runs on.
 const GATEWAY_LABEL: &str = "submariner.io/gateway";
 /// The label of copies of other clusters' objects.
@@ -233,13 +236,15 @@ pub async fn cluster(source: &Source, kubectl: &str, notes: &mut Vec<String>) ->
         namespace: source.namespace.clone(),
         ..Cluster::default()
     };
-    let (nodes, endpoints, gateways, clusters, members, pods) = futures::join!(
+    let paths = paths_namespace(&source.namespace);
+    let (nodes, endpoints, gateways, clusters, members, pods, further) = futures::join!(
         source.nodes(),
         source.endpoints(),
         source.gateways(),
         source.list::<ClusterObject>("Cluster", "clusters"),
         source.list_in::<Value>("Submariner", "submariners", "v1alpha1", &source.namespace),
         source.pods("app=submariner-gateway"),
+        source.list_in::<Endpoint>("Endpoint", "endpoints", "v1", &paths),
     );
     let nodes = nodes?;
     cluster.nodes = nodes.iter().filter_map(node).collect();
@@ -270,12 +275,17 @@ pub async fn cluster(source: &Source, kubectl: &str, notes: &mut Vec<String>) ->
         )
     }));
     cluster.gateway = gateway_node(&endpoints, &gateways, &nodes, &pods, &cluster.id);
+    cluster.active_gateways =
+        active_gateways(cluster.gateway.as_deref(), gateways.iter().filter(|g| is_fresh(g)), &nodes);
     cluster.gateway_pods = pods.iter().filter_map(gateway_pod).collect();
     cluster.gateways = gateways.into_iter().filter(is_fresh).map(|gateway| gateway.status).collect();
     let newest_last = |endpoint: &Endpoint| endpoint.metadata.creation_timestamp;
     let mut endpoints = endpoints;
     endpoints.sort_by_key(newest_last);
     cluster.endpoints = endpoints.into_iter().rev().map(|endpoint| endpoint.spec).collect();
+    // Those of this cluster's gateways that do not lead.
+    let own = further.unwrap_or_default().into_iter().flatten().map(|endpoint| endpoint.spec);
+    cluster.endpoints.extend(own.filter(|endpoint| endpoint.cluster_id == cluster.id));
     notes.extend(cluster.unpublished().into_iter().map(|(node, net)| {
         format!("cluster {} does not publish {net}, the network of pods on node {node}", cluster.id)
     }));
@@ -357,18 +367,11 @@ fn gateway_node(
         .iter()
         .filter(|endpoint| endpoint.spec.cluster_id == id)
         .max_by_key(|endpoint| endpoint.metadata.creation_timestamp);
-    let active =
-        gateways.iter().find(|gateway| gateway.status.ha_status == trieste_control::api::HaStatus::Active);
+    let active = gateways.iter().find(|gateway| gateway.status.ha_status == HaStatus::Active);
     let hosts = newest
         .map(|endpoint| &endpoint.spec.hostname)
         .into_iter()
         .chain(active.map(|gateway| &gateway.status.local_endpoint.hostname));
-    let by_host = |host: &String| {
-        let is_it = |node: &&KubeNode| {
-            node.metadata.name.as_ref() == Some(host) || label(node, "kubernetes.io/hostname") == Some(host)
-        };
-        nodes.iter().find(is_it)?.metadata.name.clone()
-    };
     let labelled = || {
         let is_active = |pod: &&Pod| {
             let labels = pod.metadata.labels.as_ref();
@@ -378,7 +381,31 @@ fn gateway_node(
         };
         pods.iter().find(is_active)?.spec.as_ref()?.node_name.clone()
     };
-    hosts.into_iter().find_map(by_host).or_else(labelled)
+    hosts.into_iter().find_map(|host| node_of(host, nodes)).or_else(labelled)
+}
+
+/// Returns the name of the node with this host name.
+fn node_of(host: &String, nodes: &[KubeNode]) -> Option<String> {
+    let is_it = |node: &&KubeNode| {
+        node.metadata.name.as_ref() == Some(host) || label(node, "kubernetes.io/hostname") == Some(host)
+    };
+    nodes.iter().find(is_it)?.metadata.name.clone()
+}
+
+/// Returns the gateways that say that they carry traffic, the leader first. A gateway that stands by is none.
+fn active_gateways<'a>(
+    leader: Option<&str>,
+    gateways: impl Iterator<Item = &'a Gateway>,
+    nodes: &[KubeNode],
+) -> Vec<GatewayNode> {
+    let of = |gateway: &Gateway| {
+        let hostname = gateway.status.local_endpoint.hostname.clone();
+        Some(GatewayNode { node: node_of(&hostname, nodes)?, hostname })
+    };
+    let active = gateways.filter(|gateway| gateway.status.ha_status == HaStatus::Active);
+    let mut all: Vec<GatewayNode> = active.filter_map(of).take(MAX_GATEWAYS).collect();
+    all.sort_by_key(|gateway| (Some(gateway.node.as_str()) != leader, gateway.node.clone()));
+    all
 }
 
 fn gateway_pod(pod: &Pod) -> Option<(String, Option<String>)> {

@@ -105,7 +105,32 @@ pub struct SendError {
     pub mtu: Option<u32>,
 }
 
+impl SentPacket {
+    fn is_known(&self) -> bool {
+        self.answered_us.is_some() || self.error.is_some() || self.refused.is_some()
+    }
+}
+
 impl SendReport {
+    /// Returns the lengths of which nothing is known: none was answered, and nobody says that they are too long.
+    pub(crate) fn lost_sizes(&self) -> Vec<u16> {
+        let is_known = |size: u16| self.sent.iter().any(|packet| packet.size == size && packet.is_known());
+        let mut lost: Vec<u16> =
+            self.sent.iter().map(|packet| packet.size).filter(|size| !is_known(*size)).collect();
+        lost.dedup();
+        lost
+    }
+
+    /// Takes over what became of the same lengths when they were sent again.
+    pub(crate) fn take_answers(&mut self, again: &Self) {
+        for packet in self.sent.iter_mut().filter(|packet| !packet.is_known()) {
+            let same = again.sent.iter().filter(|later| later.size == packet.size);
+            if let Some(later) = same.into_iter().find(|later| later.is_known()) {
+                (packet.answered_us, packet.error) = (later.answered_us, later.error.clone());
+            }
+        }
+    }
+
     /// How many packets were answered.
     #[must_use]
     pub fn answered(&self) -> usize {
@@ -311,4 +336,32 @@ fn connect(request: &SendRequest) -> SendReport {
         Err(error) => sent.refused = Some(error.to_string()),
     }
     SendReport { source: None, sent: vec![sent] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_by_chance_is_known_once_it_was_sent_again() {
+        let packet = |number: u16, size: u16, answered_us: Option<u64>| SentPacket {
+            number,
+            size,
+            answered_us,
+            ..SentPacket::default()
+        };
+        let sent = vec![
+            packet(1, 600, Some(9)),
+            packet(2, 600, None),
+            packet(3, 1200, None),
+            packet(4, 1200, None),
+            packet(5, 1400, None),
+        ];
+        let mut report = SendReport { sent, ..SendReport::default() };
+        assert_eq!(report.lost_sizes(), [1200, 1400]);
+        let again = vec![packet(1, 1200, None), packet(2, 1200, Some(7)), packet(3, 1400, None)];
+        report.take_answers(&SendReport { sent: again, ..SendReport::default() });
+        assert_eq!(report.lost_sizes(), [1400]);
+        assert_eq!(report.sent[2], packet(3, 1200, Some(7)), "its number is that of its sights");
+    }
 }

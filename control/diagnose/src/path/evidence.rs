@@ -36,6 +36,9 @@ pub mod probe {
     pub const SERVICE: u16 = 10;
     /// A ping in the name of the destination pod to the source pod.
     pub const REVERSE: u16 = 11;
+    /// Those from one gateway's node to the other's.
+    pub const BETWEEN_GATEWAYS: [u16; 6] =
+        [CABLE_THERE, CABLE_BACK, UNDERLAY_THERE, UNDERLAY_BACK, DISCOVERY_THERE, DISCOVERY_BACK];
 }
 
 /// Which end of the connection.
@@ -85,6 +88,12 @@ impl Evidence {
         }
     }
 
+    /// Says of each side which gateway of the other one is looked at.
+    pub(super) fn pair_gateways(&mut self) {
+        self.source.far_gateway = self.destination.gateway_hostname().map(str::to_owned);
+        self.destination.far_gateway = self.source.gateway_hostname().map(str::to_owned);
+    }
+
     /// A probe's result, if it was sent.
     #[must_use]
     pub fn probe(&self, probe: u16) -> Option<&SendReport> {
@@ -109,8 +118,12 @@ pub struct Cluster {
     pub pod: PodFacts,
     /// The node that the pod is on.
     pub worker: Option<String>,
-    /// The node of the active gateway.
+    /// The node of the gateway that is looked at: the leader's, or the one that the probes went by.
     pub gateway: Option<String>,
+    /// All gateways that carry traffic, the leader first.
+    pub active_gateways: Vec<GatewayNode>,
+    /// The host name of the other side's gateway that is looked at: which of several cables is meant.
+    pub far_gateway: Option<String>,
     /// Nodes, by name.
     pub nodes: BTreeMap<String, Node>,
     /// Nodes that are labelled as gateways.
@@ -129,6 +142,15 @@ pub struct Cluster {
     pub policies: Vec<PolicyFacts>,
     /// What about the pod network is special: delivery by the network plugin.
     pub network_plugin: String,
+}
+
+/// A gateway that carries traffic.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GatewayNode {
+    /// Its node.
+    pub node: String,
+    /// What it calls itself in Endpoints.
+    pub hostname: String,
 }
 
 /// A pod, or the lack of one.
@@ -237,42 +259,84 @@ impl Cluster {
         self.worker.is_some() && self.worker == self.gateway
     }
 
-    /// Its own Endpoint.
+    /// Returns the nodes of all gateways that carry traffic, as evidence.
+    pub fn gateway_evidence(&self) -> impl Iterator<Item = (&GatewayNode, &Node)> {
+        self.active_gateways.iter().filter_map(|gateway| Some((gateway, self.nodes.get(&gateway.node)?)))
+    }
+
+    /// Returns the names of the nodes of all gateways that carry traffic.
+    pub fn gateway_names(&self) -> impl Iterator<Item = &str> {
+        let leader = self.gateway.as_deref().filter(|_| self.active_gateways.is_empty());
+        self.active_gateways.iter().map(|gateway| gateway.node.as_str()).chain(leader)
+    }
+
+    /// Returns what the gateway that is looked at calls itself.
+    #[must_use]
+    pub fn gateway_hostname(&self) -> Option<&str> {
+        let node = self.gateway.as_ref()?;
+        self.active_gateways
+            .iter()
+            .find(|gateway| gateway.node == *node)
+            .map(|gateway| gateway.hostname.as_str())
+    }
+
+    /// The Endpoint of its own gateway that is looked at.
     #[must_use]
     pub fn endpoint(&self) -> Option<&EndpointSpec> {
-        self.endpoints.iter().find(|endpoint| endpoint.cluster_id == self.id)
+        let host = self.gateway_hostname();
+        first(self.endpoints.iter().filter(|endpoint| endpoint.cluster_id == self.id), |endpoint| {
+            Some(endpoint.hostname.as_str()) == host
+        })
     }
 
-    /// What it knows of another cluster.
+    /// What it knows of another cluster: of the gateway there that is looked at, if it can.
     #[must_use]
     pub fn endpoint_of(&self, cluster: &str) -> Option<&EndpointSpec> {
-        self.endpoints.iter().find(|endpoint| endpoint.cluster_id == cluster)
+        let connected = self.connection(cluster).map(|connection| &connection.endpoint);
+        let stored = self.endpoints.iter().filter(|endpoint| endpoint.cluster_id == cluster);
+        first(stored.chain(connected.filter(|endpoint| self.is_far(endpoint))), |endpoint| {
+            self.is_far(endpoint)
+        })
     }
 
-    /// Its active gateway, as published.
+    fn is_far(&self, endpoint: &EndpointSpec) -> bool {
+        self.far_gateway.as_deref() == Some(endpoint.hostname.as_str())
+    }
+
+    /// Its gateway that is looked at, as published.
     #[must_use]
     pub fn active(&self) -> Option<&PublishedStatus> {
-        self.gateways.iter().find(|gateway| gateway.ha_status == HaStatus::Active)
+        let host = self.gateway_hostname();
+        first(self.gateways.iter().filter(|gateway| gateway.ha_status == HaStatus::Active), |gateway| {
+            Some(gateway.local_endpoint.hostname.as_str()) == host
+        })
     }
 
-    /// The status of its active gateway, if that could be asked.
+    /// The status of its gateway that is looked at, if that could be asked.
     #[must_use]
     pub fn status(&self) -> Option<&GatewayStatus> {
         self.gateway()?.gateway()
     }
 
-    /// The cable to another cluster, as its owner says.
+    /// The cable to another cluster's gateway that is looked at, as its owner says.
     #[must_use]
     pub fn cable(&self, cluster: &str) -> Option<&CableStatus> {
-        self.status()?.connections.iter().find(|cable| cable.connection.endpoint.cluster_id == cluster)
+        let cables = self.status()?.connections.iter();
+        first(cables.filter(|cable| cable.connection.endpoint.cluster_id == cluster), |cable| {
+            self.is_far(&cable.connection.endpoint)
+        })
     }
 
-    /// The connection to another cluster, as its owner says or publishes.
+    /// The connection to another cluster's gateway that is looked at, as its owner says or publishes.
     #[must_use]
     pub fn connection(&self, cluster: &str) -> Option<&Connection> {
         let own = self.cable(cluster).map(|cable| &cable.connection);
-        let published =
-            || self.active()?.connections.iter().find(|connection| connection.endpoint.cluster_id == cluster);
+        let published = || {
+            let all = self.active()?.connections.iter();
+            first(all.filter(|connection| connection.endpoint.cluster_id == cluster), |connection| {
+                self.is_far(&connection.endpoint)
+            })
+        };
         own.or_else(published)
     }
 
@@ -307,6 +371,18 @@ impl Cluster {
             (None, _) => TUN,
         }
     }
+}
+
+/// Returns the first that is meant, or else the first.
+fn first<T>(all: impl Iterator<Item = T>, is_meant: impl Fn(&T) -> bool) -> Option<T> {
+    let mut one = None;
+    for each in all {
+        if is_meant(&each) {
+            return Some(each);
+        }
+        one = one.or(Some(each));
+    }
+    one
 }
 
 #[cfg(test)]

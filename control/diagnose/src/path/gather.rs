@@ -155,8 +155,12 @@ pub async fn give_up(request: &PathRequest) {
 }
 
 fn on_the_way(cluster: &Cluster) -> Vec<String> {
-    let mut names: Vec<String> = cluster.worker.iter().chain(&cluster.gateway).cloned().collect();
-    names.dedup();
+    let mut names: Vec<String> = Vec::new();
+    for name in cluster.worker.as_deref().into_iter().chain(cluster.gateway_names()) {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
     names
 }
 
@@ -324,9 +328,27 @@ impl Plan<'_> {
         let mut sent = vec![(probe::PING, pinged)];
         if passes {
             let sizes = SendRequest { sizes: self.sizes(), probe: probe::SIZES, ..ping };
-            sent.push((probe::SIZES, agents.send(worker, &sizes).await.map_err(|error| error.to_string())));
+            let sized = agents.send(worker, &sizes).await.map_err(|error| error.to_string());
+            sent.push((probe::SIZES, self.again(agents, worker, &sizes, sized).await));
         }
         sent
+    }
+
+    /// Sends once more what was lost: of a path that is only busy some of it passes, of one that is too small none.
+    async fn again<A: Agents>(&self, agents: &A, worker: &str, request: &SendRequest, sized: Sent) -> Sent {
+        let mut report = sized?;
+        let lost = report.lost_sizes();
+        if lost.is_empty() {
+            return Ok(report);
+        }
+        let again = SendRequest {
+            sizes: lost.into_iter().flat_map(|size| [size, size]).collect(),
+            ..request.clone()
+        };
+        if let Ok(again) = agents.send(worker, &again).await {
+            report.take_answers(&again);
+        }
+        Ok(report)
     }
 
     /// Each size twice, up to what the node's default device takes.

@@ -52,6 +52,7 @@ pub(super) async fn read(request: &PathRequest, evidence: &mut Evidence) -> Resu
             infer_destination(evidence);
         }
     }
+    evidence.pair_gateways();
     evidence.same_preshared_key = match keys {
         (Some(one), Some(other)) => Some(one == other),
         (_, _) => None,

@@ -53,8 +53,10 @@ pub(super) struct Stop {
 }
 
 /// A probe on its way in one direction.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Trip {
+    /// What was found out, with the gateways that this trip went by.
+    pub(super) evidence: Evidence,
     pub(super) way: Way,
     /// The side that it comes from.
     pub(super) from: Side,
@@ -115,6 +117,7 @@ fn trip(evidence: &Evidence, way: Way) -> Trip {
         Way::There => Side::Source,
         Way::Back => Side::Destination,
     };
+    let evidence = &Look { evidence, way, from }.along();
     let look = Look { evidence, way, from };
     let (sender, receiver) = (evidence.side(from), evidence.side(from.other()));
     let mut stops = vec![look.start()];
@@ -141,7 +144,7 @@ fn trip(evidence: &Evidence, way: Way) -> Trip {
     if way == Way::There {
         stops.push(look.answered());
     }
-    Trip { way, from, stops }
+    Trip { evidence: evidence.clone(), way, from, stops }
 }
 
 struct Look<'a> {
@@ -151,6 +154,51 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
+    /// Returns the evidence with the gateways that the probe went by, where a side has several: each way may have its own.
+    fn along(&self) -> Evidence {
+        let (evidence, from) = (self.evidence, self.from);
+        let mut along = evidence.clone();
+        for (side, direction) in [(from, Direction::Out), (from.other(), Direction::In)] {
+            let cluster = evidence.side(side);
+            if cluster.active_gateways.len() < 2 {
+                continue;
+            }
+            let in_tunnel = |sight: &Sighting| is_tunnel(sight, cluster, direction);
+            let on_arrival = |sight: &Sighting| {
+                side == from && (is_vx(sight, Direction::In) || is_carried(sight, Direction::In))
+            };
+            let by_sight =
+                self.gateway_with(cluster, in_tunnel).or_else(|| self.gateway_with(cluster, on_arrival));
+            // A gateway's own node sends by itself.
+            let own = || {
+                cluster.gateway_names().find(|name| side == from && cluster.worker.as_deref() == Some(*name))
+            };
+            let found = by_sight.or_else(own).map(str::to_owned);
+            let of_side = match side {
+                Side::Source => &mut along.source,
+                Side::Destination => &mut along.destination,
+            };
+            of_side.gateway = found.or_else(|| of_side.gateway.take());
+        }
+        let is_same = along.source.gateway == evidence.source.gateway
+            && along.destination.gateway == evidence.destination.gateway;
+        if !is_same {
+            // What was sent between two gateways says nothing of two others.
+            along.probes.retain(|number, _| !probe::BETWEEN_GATEWAYS.contains(number));
+            along.pair_gateways();
+        }
+        along
+    }
+
+    /// Returns the node of the gateway that has seen the probe so.
+    fn gateway_with<'c>(&self, cluster: &'c Cluster, is: impl Fn(&Sighting) -> bool) -> Option<&'c str> {
+        let has_seen = |node: &Node| {
+            let sights = node.watch.iter().flat_map(|watch| &watch.sights);
+            sights.into_iter().any(|sight| self.is_ours(sight) && is(sight))
+        };
+        cluster.gateway_evidence().find(|(_, node)| has_seen(node)).map(|(gateway, _)| gateway.node.as_str())
+    }
+
     fn at(&self, place: Place, side: Side, node: Option<&Node>, is: impl Fn(&Sighting) -> bool) -> Stop {
         let watch = node.and_then(|node| node.watch.as_ref());
         let found =

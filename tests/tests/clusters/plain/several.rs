@@ -2,7 +2,7 @@
 
 use trieste_tests::table::Table;
 
-use crate::several::{flows, losses, matrix};
+use crate::several::{diagnosis, flows, losses, matrix};
 use crate::shared::{PLAIN, lease};
 
 #[test]
@@ -20,6 +20,8 @@ fn every_way_there_goes_with_every_way_back_and_kube_proxy_does_not_mind() {
     two.say("matrix");
     flows::run(&sides, &table);
     two.say("flows");
+    diagnosis::finds_nothing(&two, &sides, &table);
+    two.say("diagnosis");
     losses::of_services(&two, &sides, &table);
 
     two.say(&format!("all checked:\n{table}"));

@@ -10,6 +10,7 @@
 //! have to be seen with all pairs back, with pods and with services, and the server has to see the client's own address:
 //! whatever kube-proxy and connection tracking on the nodes think of a connection of which they see one half.
 
+pub(crate) mod diagnosis;
 pub(crate) mod flows;
 pub(crate) mod losses;
 pub(crate) mod matrix;

@@ -19,7 +19,8 @@ pub(super) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn new(evidence: &'a Evidence, trip: &Trip) -> Self {
+    pub(super) fn new(trip: &'a Trip) -> Self {
+        let evidence = &trip.evidence;
         let (sender, receiver) = (evidence.side(trip.from), evidence.side(trip.from.other()));
         Self { evidence, way: trip.way, from: trip.from, sender, receiver }
     }

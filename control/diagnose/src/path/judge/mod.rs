@@ -45,7 +45,7 @@ pub fn judge(evidence: &Evidence) -> Diagnosis {
     };
     Diagnosis {
         health,
-        hops: hops(evidence, &trips, &findings, verdict.as_ref()),
+        hops: hops(&trips[0].evidence, &trips, &findings, verdict.as_ref()),
         verdict,
         measured,
         notes: evidence.notes.clone(),
@@ -80,29 +80,29 @@ fn broken(
     }
     // Where nothing was sent, nothing is missed either.
     if evidence.probe(probe::PING).is_none() {
-        return by_state(evidence, trips, findings);
+        return by_state(trips, findings);
     }
     for trip in trips {
-        let context = Context::new(evidence, trip);
+        let context = Context::new(trip);
         if let Some(missed) = trip.first_missed() {
             let last = trip.last_seen();
             let reasons = (last + 1..=missed).flat_map(|at| explain(&context, trip, at)).collect::<Vec<_>>();
             let best = best(&reasons).unwrap_or_else(|| unexplained(&context, trip, last, missed));
             findings.extend(reasons.into_iter().filter(|reason| *reason != best));
-            let best = best.seen_all(last_sight(evidence, trip)).seen_all(quality::refusals(evidence));
+            let best = best.seen_all(last_sight(trip)).seen_all(quality::refusals(evidence));
             findings.push(best.clone());
             return Some(best);
         }
     }
     if evidence.probe(probe::POD).is_some_and(|report| report.answered() == 0) {
-        return Some(cut_off(evidence, &trips[0], findings));
+        return Some(cut_off(&trips[0], findings));
     }
-    by_state(evidence, trips, findings)
+    by_state(trips, findings)
 }
 
 /// Where a probe was seen last, in words.
-fn last_sight(evidence: &Evidence, trip: &Trip) -> Option<String> {
-    let stop = &trip.stops[trip.last_seen()];
+fn last_sight(trip: &Trip) -> Option<String> {
+    let (evidence, stop) = (&trip.evidence, &trip.stops[trip.last_seen()]);
     let what = if trip.way == Way::There { "the probe" } else { "the answer" };
     let cluster = evidence.side(stop.side);
     let worker = cluster.worker.as_deref().unwrap_or("?");
@@ -192,8 +192,9 @@ fn unexplained(context: &Context<'_>, trip: &Trip, last: usize, missed: usize) -
 }
 
 /// The node reaches everything, the pod beside it nothing.
-fn cut_off(evidence: &Evidence, there: &Trip, findings: &mut Vec<Finding>) -> Finding {
-    let context = Context::new(evidence, there);
+fn cut_off(there: &Trip, findings: &mut Vec<Finding>) -> Finding {
+    let evidence = &there.evidence;
+    let context = Context::new(there);
     let mut reasons = legs::only_from_the_pod(&context);
     reasons.extend(legs::policies(&context, Hop::SourceNode, Side::Source));
     let best = best(&reasons).unwrap_or_else(|| {
@@ -209,10 +210,10 @@ fn cut_off(evidence: &Evidence, there: &Trip, findings: &mut Vec<Finding>) -> Fi
 }
 
 /// No probe tells: the first thing that is certainly wrong.
-fn by_state(evidence: &Evidence, trips: &[Trip; 2], findings: &mut Vec<Finding>) -> Option<Finding> {
+fn by_state(trips: &[Trip; 2], findings: &mut Vec<Finding>) -> Option<Finding> {
     let mut reasons = Vec::new();
     for trip in trips {
-        let context = Context::new(evidence, trip);
+        let context = Context::new(trip);
         if trip.way == Way::There {
             reasons.extend(legs::only_from_the_pod(&context));
         }

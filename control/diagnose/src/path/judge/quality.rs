@@ -70,12 +70,11 @@ pub(super) fn black_hole(evidence: &Evidence) -> Option<Finding> {
 fn lost_at(evidence: &Evidence, number: u16) -> (Hop, Way, String) {
     let saw = |side: Side, kind: What, is_gateway: bool, way: Direction| {
         let cluster = evidence.side(side);
-        let node = if is_gateway { cluster.gateway() } else { cluster.worker() };
-        let sights = node
-            .and_then(|node| node.watch.as_ref())
-            .map(|watch| watch.sights.as_slice())
-            .unwrap_or_default();
-        sights.iter().any(|sight| {
+        let gateways = cluster.gateway_names().filter(|_| is_gateway);
+        let worker = cluster.worker.as_deref().filter(|_| !is_gateway);
+        let nodes = gateways.chain(worker).filter_map(|name| cluster.nodes.get(name));
+        let mut sights = nodes.filter_map(|node| node.watch.as_ref()).flat_map(|watch| &watch.sights);
+        sights.any(|sight| {
             let is_it = sight.seen.probe == probe::SIZES && sight.seen.number == Some(number);
             is_it && sight.seen.what == kind && sight.seen.carrier.is_none() && sight.way == way
         })

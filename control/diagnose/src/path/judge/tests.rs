@@ -50,6 +50,40 @@ fn pods_on_gateway_nodes_have_a_shorter_way() {
 }
 
 #[test]
+fn sets_of_any_number_of_gateways_are_well_whichever_of_them_the_probe_goes_by() {
+    let ways: [&[Way]; 4] = [&[], &[Way::There], &[Way::Back], &[Way::There, Way::Back]];
+    for (near, far) in ways.iter().flat_map(|near| ways.iter().map(move |far| (*near, *far))) {
+        for sides in [&[Side::Source][..], &[Side::Destination], &[Side::Source, Side::Destination]] {
+            let mut evidence = healthy();
+            for side in sides {
+                add_gateway(&mut evidence, *side, if *side == Side::Source { near } else { far });
+            }
+            evidence.pair_gateways();
+            let diagnosis = judge(&evidence);
+            assert_eq!(diagnosis.verdict, None, "{sides:?}: {near:?}, {far:?}");
+            assert!(diagnosis.hops.iter().all(|hop| hop.state == HopState::Good), "{:#?}", diagnosis.hops);
+        }
+    }
+}
+
+#[test]
+fn the_gateway_is_named_that_the_probe_has_gone_by() {
+    let mut evidence = healthy();
+    add_gateway(&mut evidence, Side::Source, &[Way::There]);
+    add_gateway(&mut evidence, Side::Destination, &[Way::There]);
+    evidence.pair_gateways();
+    evidence.probes.insert(probe::PING, Ok(unanswered()));
+    for (name, node) in &mut evidence.destination.nodes {
+        let is_gone = name == "b-gw2" || name == "b-w1";
+        node.watch.as_mut().unwrap().sights.retain(|_| !is_gone);
+    }
+    let diagnosis = judge(&evidence);
+    let verdict = diagnosis.verdict.unwrap();
+    assert_eq!((diagnosis.health, verdict.hop), (Health::Broken, Hop::Cable), "{verdict:#?}");
+    assert!(verdict.evidence.iter().any(|text| text.contains("a-gw2")), "{verdict:#?}");
+}
+
+#[test]
 fn source_pod_is_missing_or_not_ready() {
     let missing = |e: &mut Evidence| {
         e.source.pod.missing = true;

@@ -16,7 +16,7 @@ use trieste_control::devices::VX_DEVICE;
 use crate::node::document::{Link, Neighbour, NodeReport, Route, Rule};
 use crate::node::wire::{Carrier, Seen, What};
 use crate::node::{Direction, DropRule, Filters, Match, SendReport, SentPacket, Sighting, WatchReport};
-use crate::path::evidence::{Cluster, Evidence, Node, PodFacts, Side, probe};
+use crate::path::evidence::{Cluster, Evidence, GatewayNode, Node, PodFacts, Side, probe};
 use crate::path::trace::Place;
 use crate::path::verdict::Way;
 
@@ -52,6 +52,32 @@ pub(super) fn healthy() -> Evidence {
     evidence.probes.insert(probe::SIZES, Ok(SendReport { sent: sizes.to_vec(), ..SendReport::default() }));
     see_all(&mut evidence);
     evidence
+}
+
+/// Adds a gateway to a side, by which the probe goes in some of its ways.
+pub(super) fn add_gateway(evidence: &mut Evidence, side: Side, ways: &[Way]) {
+    let kinds: Vec<What> = ways.iter().map(|way| kind(*way)).collect();
+    let cluster = side_mut(evidence, side);
+    let first = cluster.gateway.clone().unwrap();
+    let name = format!("{}-gw2", cluster.id);
+    let mut node = cluster.nodes[&first].clone();
+    let sights = |node: &mut Node, keep: &dyn Fn(&What) -> bool| {
+        node.watch.as_mut().unwrap().sights.retain(|sight| keep(&sight.seen.what));
+    };
+    sights(&mut node, &|what| kinds.contains(what));
+    sights(cluster.nodes.get_mut(&first).unwrap(), &|what| !kinds.contains(what));
+    cluster.nodes.insert(name.clone(), node);
+    let further = EndpointSpec { hostname: name.clone(), ..cluster.endpoints[0].clone() };
+    cluster.endpoints.push(further);
+    cluster.active_gateways =
+        [first, name].map(|name| GatewayNode { node: name.clone(), hostname: name }).to_vec();
+}
+
+fn kind(way: Way) -> What {
+    match way {
+        Way::There => What::EchoRequest,
+        Way::Back => What::EchoReply,
+    }
 }
 
 fn sent(number: u16, size: u16) -> SentPacket {
