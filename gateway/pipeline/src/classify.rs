@@ -39,7 +39,8 @@ pub(crate) fn parse_packet(packet: &mut Packet) -> Result<Inner, DropReason> {
     if is_unicast(inner.flow.destination()) { Ok(inner) } else { Err(DropReason::NotUnicast) }
 }
 
-fn is_unicast(destination: IpAddr) -> bool {
+/// Returns whether an address is that of a single host.
+pub(crate) fn is_unicast(destination: IpAddr) -> bool {
     match destination {
         IpAddr::V4(v4) => !(v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified()),
         IpAddr::V6(v6) => !(v6.is_multicast() || v6.is_unspecified()),
@@ -83,8 +84,11 @@ pub(crate) fn outbound_one(
     }
 }
 
+/// What nobody but gateways may send: their messages to each other.
+pub(crate) const RESERVED_PROTOCOL: u8 = inside::PROTOCOL;
+
 fn decide_outbound(way: &FlowKey, steering: &Steering<'_>) -> Verdict {
-    if way.protocol == inside::PROTOCOL {
+    if way.protocol == RESERVED_PROTOCOL {
         return Verdict::Refuse(DropReason::ReservedProtocol);
     }
     let paths = match steering.tables.select(way.source(), way.destination()) {

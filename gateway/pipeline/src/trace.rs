@@ -10,6 +10,7 @@ use trieste_nat::{Config, Explanation, Facts, Kind, Limits, Nat, Rules};
 use trieste_packet::wire::{protocol, tcp};
 use trieste_packet::{DropReason, FlowKey, PathId, WorkerId};
 
+use crate::classify::{RESERVED_PROTOCOL, is_unicast};
 use crate::globalnet::{
     Owner, View, Way, admit, after_in2out, after_out2in, flow_key, inbound_owner, outbound_owner, reason,
     route,
@@ -78,6 +79,10 @@ impl Pipeline {
         let nat = self.nat().or(empty.as_ref());
         let steering = Steering { tables: &tables, board: &self.config.board };
         let result = match (tables.rules(), nat) {
+            _ if !is_unicast(question.flow.destination()) => {
+                let why = format!("{} is no single host's address", question.flow.destination());
+                Err(trace.refuse("parse", DropReason::NotUnicast, why))
+            }
             (Some(rules), Some(nat)) if question.flow.is_ipv4() => {
                 let view = &self.view;
                 let trace = &mut trace;
@@ -117,6 +122,9 @@ impl Trace {
             self.deliver(delivery, &flow, &format!("from cluster {from}, not translated"));
             return Ok(flow);
         }
+        if flow.protocol == RESERVED_PROTOCOL {
+            return Err(self.reserved());
+        }
         match tables.select(source, destination) {
             Selection::Paths(paths) => {
                 let cluster = name_of(tables, destination);
@@ -153,6 +161,11 @@ impl Trace {
                 self.say("deliver", "to the TUN device, for kube-proxy of this node", why);
             }
         }
+    }
+
+    fn reserved(&mut self) -> DropReason {
+        let why = format!("protocol {RESERVED_PROTOCOL} is what gateways speak with each other");
+        self.refuse("classify", DropReason::ReservedProtocol, why)
     }
 
     fn no_route(&mut self, destination: IpAddr) -> DropReason {
@@ -262,6 +275,7 @@ impl Tracer<'_> {
                 let why = format!("{} is in none of the cluster's own networks", facts.source);
                 return Err(self.trace.refuse("classify", DropReason::SourceNotLocal, why));
             }
+            Err(DropReason::ReservedProtocol) => return Err(self.trace.reserved()),
             Err(_) => return Err(self.trace.no_route(facts.destination.into())),
         };
         match route {
@@ -286,7 +300,9 @@ impl Tracer<'_> {
     fn inbound(&mut self, facts: &Facts) -> Result<FlowKey, DropReason> {
         self.trace.classify_inbound(facts.source.into(), facts.destination.into(), self.tables)?;
         if let Some(cluster) = self.tables.cluster_of(facts.source.into()) {
-            admit(self.tables, facts, Way::From(LaneEnd::Cluster(cluster)))?;
+            let admitted = admit(self.tables, facts, Way::From(LaneEnd::Cluster(cluster)));
+            admitted
+                .map_err(|reason| self.trace.refuse("classify", reason, "its peer may not send that here"))?;
         }
         self.inbound_half(facts, Crossing::In)
     }

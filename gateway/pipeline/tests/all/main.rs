@@ -11,4 +11,5 @@ mod services;
 mod several_sim;
 mod siblings;
 mod support;
+mod traces;
 mod watching;
