@@ -43,12 +43,18 @@ fn a_connection_has_one_status_at_a_time() {
 }
 
 #[test]
-fn a_vxlan_cable_has_no_upstream_byte_counters() {
+fn bytes_of_every_kind_of_cable_are_counted_under_upstreams_names_too() {
     let mut status = status();
-    status.connections[0].connection.endpoint.backend = "vxlan".to_owned();
-    let text = page(&status, &extra());
-    assert!(!text.contains("submariner_gateway_rx_bytes") && !text.contains("submariner_gateway_tx_bytes"));
-    assert!(text.contains("trieste_cable_rx_bytes_total{"));
+    for driver in ["wireguard", "libreswan", "vxlan"] {
+        status.connections[0].connection.endpoint.backend = driver.to_owned();
+        let text = page(&status, &extra());
+        let of_driver = format!("{{cable_driver=\"{driver}\"");
+        for name in ["submariner_gateway_rx_bytes", "submariner_gateway_tx_bytes"] {
+            let line = text.lines().find(|line| line.starts_with(name) && line.contains(&of_driver));
+            assert!(line.is_some(), "{name} of {driver}:\n{text}");
+        }
+        assert!(text.contains("trieste_cable_rx_bytes_total{"));
+    }
 }
 
 #[test]

@@ -9,9 +9,6 @@ use trieste_control::api::{ConnectionStatus, GoDuration};
 use super::MetricsExtra;
 use super::exposition::{Family, Kind, Page};
 
-/// The driver whose cables have no byte counters upstream.
-const UNCOUNTED_DRIVER: &str = "vxlan";
-
 pub(super) fn render(page: &mut Page, status: &GatewayStatus, extra: &MetricsExtra) {
     let gauge = |name, help| Family::new(Kind::Gauge, name, help);
     let mut established = gauge(
@@ -42,10 +39,9 @@ pub(super) fn render(page: &mut Page, status: &GatewayStatus, extra: &MetricsExt
         with_status.push(("status", state));
         connections.set(&with_status, 1u64);
         short.set(&[("cable_driver", &connection.endpoint.backend), ("status", state)], 1u64);
-        if connection.endpoint.backend != UNCOUNTED_DRIVER {
-            received.set(&labels, cable.lane.rx_bytes);
-            sent.set(&labels, cable.lane.tx_bytes);
-        }
+        // Upstream has no such counters of VXLAN cables.
+        received.set(&labels, cable.lane.rx_bytes);
+        sent.set(&labels, cable.lane.tx_bytes);
         if let Some((_, since)) =
             extra.established.iter().find(|(name, _)| *name == connection.endpoint.cable_name)
         {
