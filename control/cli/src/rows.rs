@@ -31,6 +31,9 @@ pub(super) fn table<R: Row>(rows: &[R]) -> String {
 }
 
 /// A cable.
+/// How long a list of subnets may be, as upstream's.
+const SUBNETS_BYTES: usize = 40;
+
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConnectionRow {
@@ -59,7 +62,7 @@ impl Row for ConnectionRow {
         column("REMOTE IP"),
         column("NAT"),
         column("CABLE DRIVER"),
-        limited("SUBNETS", 40),
+        column("SUBNETS"),
         column("STATUS"),
         column("RTT avg."),
     ];
@@ -72,7 +75,7 @@ impl Row for ConnectionRow {
             self.remote_ip.clone(),
             yes_no(self.nat),
             self.cable_driver.clone(),
-            self.subnets.join(", "),
+            whole_items(&self.subnets, SUBNETS_BYTES),
             self.status.to_string(),
             self.rtt_average.clone(),
         ]
@@ -84,6 +87,20 @@ impl Row for ConnectionRow {
         let is_counted = self.status_message.starts_with("Rx=");
         (is_said && !is_counted).then(|| format!("{}: {}", self.cluster, self.status_message))
     }
+}
+
+/// Returns as many items as there is space for, and how many are left out. A network that is cut is another network.
+fn whole_items(items: &[String], max_bytes: usize) -> String {
+    let all = items.join(", ");
+    if all.len() <= max_bytes {
+        return all;
+    }
+    let with_rest = |shown: usize| match items.len() - shown {
+        0 => items.join(", "),
+        rest => format!("{}, +{rest} more", items[..shown].join(", ")),
+    };
+    let most = (1..items.len()).rev().find(|shown| with_rest(*shown).len() <= max_bytes);
+    with_rest(most.unwrap_or(1))
 }
 
 /// One row per cable of these gateways.

@@ -82,13 +82,21 @@ fn a_summary_counts_or_names_the_failure() {
 }
 
 #[test]
-fn subnets_of_both_families_are_cut_as_upstream_cuts_them() {
+fn subnets_that_do_not_fit_are_counted_and_none_is_cut() {
     let mut gateway = recorded_gateways("0s").remove(0);
     gateway.status.connections[0].endpoint.subnets =
         ["100.2.0.0/16", "10.2.0.0/16", "fd00:2::/112", "fd00:10:2::/48"].map(str::to_owned).into();
     let text = table(&connections(std::slice::from_ref(&gateway)));
     let row = text.lines().nth(1).unwrap();
-    assert!(row.contains("100.2.0.0/16, 10.2.0.0/16, fd00:2::/112,   connected"), "{row}");
+    assert!(row.contains(" 100.2.0.0/16, 10.2.0.0/16, +2 more   connected"), "{row}");
+    let items = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+    // As upstream shows them while they fit.
+    let (fit, long) =
+        (items(&["100.2.0.0/16", "10.2.0.0/16", "10.3.0.0/12"]), "fd00:1111:2222:3333:4444:5555:6666:0/112");
+    assert_eq!(whole_items(&fit, 40), "100.2.0.0/16, 10.2.0.0/16, 10.3.0.0/12");
+    assert_eq!(whole_items(&items(&[long]), 40), long);
+    assert_eq!(whole_items(&items(&[long, "10.2.0.0/16"]), 40), format!("{long}, +1 more"));
+    assert_eq!(whole_items(&[], 40), "");
     assert_eq!(table(&connections(&[])), "", "without rows not even a heading");
 }
 
