@@ -43,7 +43,8 @@ unit_targets() {
 
 # targets_with NAME — the same for the places where a test or a module of that name is.
 targets_with() {
-    last=${1##*::}
+    last=${1%::}
+    last=${last##*::}
     {
         git grep -lE "fn ([a-z0-9_]*${last}[a-z0-9_]*)\(" -- '*.rs'
         git ls-files -co --exclude-standard -- "*/$last.rs" "*/$last/*.rs"
@@ -141,7 +142,14 @@ select_changed() {
 # select_named NAME — a test of any other name is not run.
 select_named() {
     targets=$(targets_of "$1")
-    if [ -z "$targets" ]; then
+    program=${1%%::*}
+    if [ -n "$targets" ]; then
+        :
+    elif [ "$program" != "$1" ] && integration tests | grep -qx "$program"; then
+        # As the list of the slowest tests names them: the program first.
+        filter=${1#*::}
+        targets="--test $program"
+    else
         filter=$1
         targets=$(targets_with "$1")
     fi

@@ -141,7 +141,9 @@ fn claim_north(pair: &Pair) {
 fn assert_closed(pair: &Pair, case: &Case) {
     let frames = watch(pair, case);
     let seen = (leaks(&frames, false), leaks(&frames, true));
-    assert_eq!(seen, (0, 0), "{}: IPv4 and IPv6 packets in clear", case.name);
+    let first =
+        frames.frames.iter().find(|frame| shows_marker(frame)).map(|frame| frame.escape_ascii().to_string());
+    assert_eq!(seen, (0, 0), "{}: IPv4 and IPv6 packets in clear; the first: {first:?}", case.name);
 }
 
 /// Sends before, while and after others do this, and returns what was on the underlay.
@@ -180,8 +182,12 @@ fn socket(place: &Namespace, to: IpAddr) -> UdpSocket {
 /// Counts frames of a family that show the marker.
 fn leaks(frames: &Frames, is_v6: bool) -> usize {
     let kind: &[u8] = if is_v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] };
-    let shows = |frame: &&Vec<u8>| frame.windows(MARKER.len()).any(|window| window == MARKER);
-    frames.frames.iter().filter(shows).filter(|frame| frame.get(12..14) == Some(kind)).count()
+    let of_family = |frame: &&Vec<u8>| frame.get(12..14) == Some(kind);
+    frames.frames.iter().filter(of_family).filter(|frame| shows_marker(frame)).count()
+}
+
+fn shows_marker(frame: &[u8]) -> bool {
+    frame.windows(MARKER.len()).any(|window| window == MARKER)
 }
 
 fn assert_connected(pair: &Pair, port: u16, after: &str) {
