@@ -46,7 +46,7 @@ targets_with() {
     last=${1%::}
     last=${last##*::}
     {
-        git grep -lE "fn ([a-z0-9_]*${last}[a-z0-9_]*)\(" -- '*.rs'
+        git grep --untracked -lE "fn ([a-z0-9_]*${last}[a-z0-9_]*)\(" -- '*.rs'
         git ls-files -co --exclude-standard -- "*/$last.rs" "*/$last/*.rs"
     } | while read -r file; do
         crate=$(crate_of "$file")

@@ -87,6 +87,11 @@ enum Command {
     /// Cleans the nodes, leaves the broker, and removes every object; a run that was interrupted is finished by the
     /// next one. A broker stays while clusters are registered with it.
     Uninstall(Box<uninstall::UninstallArgs>),
+    /// Take a cluster off its set that was deleted without leaving it
+    ///
+    /// Run on the broker's cluster. Other members are asked whether it still answers, and are waited for until they have
+    /// forgotten it.
+    RemoveMember(Box<uninstall::RemoveMemberArgs>),
     /// Write broker-info.subm anew, of what the broker and a member have
     RecoverBrokerInfo(Box<recover::RecoverArgs>),
     /// Show what gateways publish: connections, endpoints, gateways, networks, or all of it
@@ -190,6 +195,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::DeployBroker(args) => in_runtime(deploy_broker::run(&args, &mut output)),
         Command::Join(args) => in_runtime(join::run(&args, &mut output)),
         Command::Uninstall(args) => in_runtime(uninstall::run(&args, &mut output)),
+        Command::RemoveMember(args) => in_runtime(uninstall::remove_member(&args, &output)),
         Command::RecoverBrokerInfo(args) => in_runtime(recover::run(&args, &output)),
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),

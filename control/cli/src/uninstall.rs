@@ -1,4 +1,5 @@
-//! `trieste uninstall`: a cluster leaves its set, or stops being a broker, and keeps nothing of it.
+//! `trieste uninstall`: a cluster leaves its set, or stops being a broker, and keeps nothing of it; and `trieste remove-member`: the
+//! broker forgets a cluster that was deleted without leaving.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,6 +8,8 @@ use std::time::Duration;
 use anyhow::anyhow;
 use trieste_control::steps::{Outcome, Steps as _};
 use trieste_deploy::broker_info::{self, BrokerInfo};
+use trieste_deploy::objects::names::BROKER_NAMESPACE;
+use trieste_deploy::remove_member::RemoveMember;
 use trieste_deploy::uninstall::{self, Found, Uninstall};
 use trieste_deploy::{BrokerLogin, DeployError, Server, connect};
 
@@ -165,4 +168,53 @@ async fn recall(server: &Server, found: &mut Found, path: &Path) -> Result<(), D
 
 fn is_of(info: &BrokerInfo, broker: &str) -> bool {
     info.broker_url.trim_start_matches("https://").trim_end_matches('/') == broker
+}
+
+/// Flags of `remove-member`.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct RemoveMemberArgs {
+    /// The ID of the cluster that is gone
+    #[arg(value_name = "CLUSTER-ID")]
+    cluster_id: String,
+    #[command(flatten)]
+    kube: KubeArgs,
+    /// The namespace in which members meet
+    #[arg(long, value_name = "NAMESPACE", default_value = BROKER_NAMESPACE)]
+    broker_namespace: String,
+    /// The context of another member, which is asked whether the cluster still answers; can be given several times [default:
+    /// the broker's cluster, if it is a member]
+    #[arg(long, value_name = "NAME")]
+    member_context: Vec<String>,
+    /// Remove it whatever others say of it
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Says what went wrong and what to do next.
+pub(super) async fn remove_member(args: &RemoveMemberArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let target = args.kube.target()?;
+    let named = |cluster: &str| format!("cluster \"{cluster}\"");
+    let broker = Server::new(target.client().await?, named(&target.cluster));
+    let mut members = vec![Server::new(target.client().await?, named(&target.cluster))];
+    for context in &args.member_context {
+        let target = args.kube.target_of(context)?;
+        members.push(Server::new(target.client().await?, named(&target.cluster)));
+    }
+    let options = RemoveMember {
+        cluster_id: args.cluster_id.clone(),
+        broker_namespace: args.broker_namespace.clone(),
+        namespace: args.kube.namespace.clone(),
+        force: args.force,
+    };
+    let mut printer = Printer::new(output);
+    printer.heading(&target.cluster);
+    trieste_deploy::remove_member::remove_member(&broker, &members, &options, &mut printer)
+        .await
+        .map_err(explained)?;
+    printer.remark(Outcome::Success, &format!("Cluster {} is no member any more", args.cluster_id));
+    printer.finish()?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -18,6 +18,7 @@ mod place;
 pub mod preflight;
 pub mod psk;
 pub mod recover;
+pub mod remove_member;
 mod server;
 pub mod uninstall;
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trieste_control::steps::{Outcome, Steps};
 
+pub(crate) use leave::remove_from_broker;
 pub use look::{Elsewhere, Found, broker_namespace, look};
 
 use crate::apply::{remove, remove_definition};

@@ -7,6 +7,7 @@ mod faults;
 mod gateway;
 mod globalnet;
 mod globalnet_process;
+mod gone;
 mod join;
 mod members;
 mod policy;

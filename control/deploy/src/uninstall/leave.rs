@@ -56,10 +56,7 @@ pub(super) async fn broker(
             Outcome::Warning,
             &format!(
                 "The broker was not left: {error}. There stay the account, the Cluster and the Endpoints of {id}, and \
-                 the others keep trying to reach it; on the broker's cluster: kubectl -n {namespace} delete \
-                 clusters.submariner.io,endpoints.submariner.io -l submariner-io/clusterID={id}, and delete \
-                 serviceaccount {}",
-                cluster_account(id)
+                 the others keep trying to reach it; once the broker answers: trieste remove-member {id} on its cluster"
             ),
         ),
     }
@@ -86,19 +83,31 @@ async fn own_access(
 }
 
 async fn leave(broker: &Server, with_account: bool, member: &Member) -> Result<(), DeployError> {
-    let namespace = Some(member.broker_namespace.as_str());
+    remove_from_broker(broker, with_account, &member.cluster_id, &member.broker_namespace).await
+}
+
+/// Removes what a cluster has on the broker; its account, with which it could put it back, too, if that is asked for.
+///
+/// # Errors
+/// [`DeployError`]; the next run goes on from there.
+pub(crate) async fn remove_from_broker(
+    broker: &Server,
+    with_account: bool,
+    cluster_id: &str,
+    broker_namespace: &str,
+) -> Result<(), DeployError> {
     for kind in ["Endpoint", "Cluster"] {
-        let all = broker.list("submariner.io/v1", kind, namespace, "").await?;
-        let is_own = |object: &&Value| object["spec"]["cluster_id"] == member.cluster_id.as_str();
+        let all = broker.list("submariner.io/v1", kind, Some(broker_namespace), "").await?;
+        let is_own = |object: &&Value| object["spec"]["cluster_id"] == cluster_id;
         for place in all.iter().filter(is_own).filter_map(Place::of) {
             broker.delete(&place).await?;
         }
     }
     if with_account {
-        let account = broker_member(&member.cluster_id, &member.broker_namespace);
-        let name = upstream_binding(&member.cluster_id);
+        let account = broker_member(cluster_id, broker_namespace);
+        let name = upstream_binding(cluster_id);
         let binding =
-            Place::namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", &member.broker_namespace, &name);
+            Place::namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", broker_namespace, &name);
         let places = account.iter().rev().filter_map(|manifest| Place::of(manifest.as_value()));
         for place in std::iter::once(binding).chain(places) {
             if broker.find(&place).await?.is_some() {

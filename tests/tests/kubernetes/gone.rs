@@ -1,0 +1,102 @@
+//! A member that was deleted without leaving the set: it is removed on the broker, and the others forget it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trieste_tests::command::Run;
+use trieste_tests::guard::root_test;
+use trieste_tests::kubernetes::{ApiServer, Fleet, Place};
+use trieste_tests::programs;
+use trieste_tests::wait::eventually;
+
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+#[test]
+fn a_member_that_is_gone_is_removed_everywhere_and_one_that_lives_is_not() {
+    let Some(_turn) = root_test("a_member_that_is_gone_is_removed_everywhere_and_one_that_lives_is_not")
+    else {
+        return;
+    };
+    let mut fleet = Fleet::new(2).unwrap();
+    for cluster in ["east", "west"] {
+        fleet.start(cluster, 0).unwrap();
+    }
+    for (of, at) in [("west", "east"), ("east", "west")] {
+        fleet.wait_endpoint(of, 0, Place::Cluster(at)).unwrap();
+    }
+    // Without them nobody answers a health check.
+    let _agents = ["east", "west"].map(|cluster| {
+        let node = fleet.lab.gateway_node(cluster, 0);
+        fleet.lab.route_agent(cluster, node).unwrap().start(&[]).unwrap()
+    });
+    let kubeconfig = both(&fleet);
+    let namespace = fleet.lab.gateway_node("east", 0).namespace.clone();
+    let remove = |words: &[&str]| -> Run {
+        let run = namespace.run(&programs::path("trieste").unwrap().to_string_lossy());
+        let broker = ["--kubeconfig", kubeconfig.to_str().unwrap(), "--context", "broker"];
+        run.arg("remove-member").args(words).args(broker).timeout(TIMEOUT)
+    };
+    let is_connected = |fleet: &Fleet| {
+        let status = fleet.gateway("east", 0).status()?;
+        anyhow::Ok(status.connections.iter().any(|cable| cable.connection.status.as_str() == "connected"))
+    };
+    eventually("east to be connected to west", TIMEOUT, || {
+        anyhow::ensure!(is_connected(&fleet)?, "it is not");
+        Ok(())
+    })
+    .unwrap();
+    eventually("a refusal that names the gateway", TIMEOUT, || {
+        let refused = remove(&["west", "--member-context", "east"]).output()?;
+        anyhow::ensure!(!refused.status.success(), "{refused:?}");
+        anyhow::ensure!(
+            refused.stderr.contains("gateway east-gw1 of cluster \"east\" is connected to it"),
+            "{refused:?}"
+        );
+        Ok(())
+    })
+    .unwrap();
+    let refused = remove(&["wets", "--member-context", "east"]).output().unwrap();
+    assert!(refused.stderr.contains("registered are: east, west"), "{refused:?}");
+    fleet.wait_endpoint("west", 0, Place::Broker).unwrap();
+
+    fleet.take("west", 0).kill().unwrap();
+    eventually("west to be seen as gone, and removed", TIMEOUT, || {
+        let removed = remove(&["west", "--member-context", "east"]).output()?;
+        anyhow::ensure!(removed.status.success(), "{removed:?}");
+        Ok(())
+    })
+    .unwrap();
+    for at in [Place::Broker, Place::Cluster("east")] {
+        assert!(fleet.endpoints("west", at).unwrap().is_empty(), "{at:?}");
+    }
+    let clusters = Place::Broker.client(&fleet.lab).list(&Place::Broker.path("clusters")).unwrap();
+    let ids: Vec<&Value> = clusters.iter().map(|cluster| &cluster["spec"]["cluster_id"]).collect();
+    assert_eq!(ids, ["east"]);
+    eventually("east to have no cable", TIMEOUT, || {
+        let cables = fleet.gateway("east", 0).status()?.connections.len();
+        anyhow::ensure!(cables == 0, "{cables}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// A kubeconfig with the contexts `broker` and `east`.
+fn both(fleet: &Fleet) -> PathBuf {
+    let servers: [(&str, &ApiServer); 2] =
+        [("broker", &fleet.lab.broker), ("east", &fleet.lab.cluster("east").server)];
+    let read = |server: &ApiServer| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(server.kubeconfig()).unwrap()).unwrap()
+    };
+    let list = |field: &str, part: &str| -> Vec<Value> {
+        let one =
+            |(name, server): &(&str, &ApiServer)| json!({"name": name, part: read(server)[field][0][part]});
+        servers.iter().map(one).collect()
+    };
+    let contexts = servers.map(|(name, _)| json!({"name": name, "context": {"cluster": name, "user": name}}));
+    let text = json!({"apiVersion": "v1", "kind": "Config", "clusters": list("clusters", "cluster"),
+        "users": list("users", "user"), "contexts": contexts, "current-context": "broker"});
+    let path = fleet.lab.lab.directory().join("both.conf");
+    std::fs::write(&path, text.to_string()).unwrap();
+    path
+}
