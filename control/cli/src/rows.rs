@@ -30,10 +30,10 @@ pub(super) fn table<R: Row>(rows: &[R]) -> String {
     render(R::COLUMNS, &cells)
 }
 
-/// A cable.
 /// How long a list of subnets may be, as upstream's.
 const SUBNETS_BYTES: usize = 40;
 
+/// A cable.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConnectionRow {
@@ -92,13 +92,10 @@ impl Row for ConnectionRow {
 /// Returns as many items as there is space for, and how many are left out. A network that is cut is another network.
 fn whole_items(items: &[String], max_bytes: usize) -> String {
     let all = items.join(", ");
-    if all.len() <= max_bytes {
+    if all.len() <= max_bytes || items.len() == 1 {
         return all;
     }
-    let with_rest = |shown: usize| match items.len() - shown {
-        0 => items.join(", "),
-        rest => format!("{}, +{rest} more", items[..shown].join(", ")),
-    };
+    let with_rest = |shown: usize| format!("{}, +{} more", items[..shown].join(", "), items.len() - shown);
     let most = (1..items.len()).rev().find(|shown| with_rest(*shown).len() <= max_bytes);
     with_rest(most.unwrap_or(1))
 }

@@ -198,7 +198,7 @@ pub(super) async fn remove_member(args: &RemoveMemberArgs, output: &Output) -> a
     let target = args.kube.target()?;
     let named = |cluster: &str| format!("cluster \"{cluster}\"");
     let broker = Server::new(target.client().await?, named(&target.cluster));
-    let mut members = vec![Server::new(target.client().await?, named(&target.cluster))];
+    let mut members = vec![broker.clone()];
     for context in &args.member_context {
         let target = args.kube.target_of(context)?;
         members.push(Server::new(target.client().await?, named(&target.cluster)));

@@ -117,8 +117,8 @@ fn trip(evidence: &Evidence, way: Way) -> Trip {
         Way::There => Side::Source,
         Way::Back => Side::Destination,
     };
-    let evidence = &Look { evidence, way, from }.along();
-    let look = Look { evidence, way, from };
+    let evidence = Look { evidence, way, from }.along();
+    let look = Look { evidence: &evidence, way, from };
     let (sender, receiver) = (evidence.side(from), evidence.side(from.other()));
     let mut stops = vec![look.start()];
     if !sender.is_on_gateway() {
@@ -144,7 +144,7 @@ fn trip(evidence: &Evidence, way: Way) -> Trip {
     if way == Way::There {
         stops.push(look.answered());
     }
-    Trip { evidence: evidence.clone(), way, from, stops }
+    Trip { evidence, way, from, stops }
 }
 
 struct Look<'a> {
