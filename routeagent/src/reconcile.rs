@@ -86,12 +86,27 @@ struct Prepared {
     had_services: bool,
 }
 
+/// How long networks stay closed that no longer have to be: those that nobody claims, and those of pods whose device is
+/// gone. Of the latter the kernel's routes say nothing, since they could be of the former that became ours.
+#[derive(Debug, Clone, Default)]
+struct Graces {
+    claims: Grace,
+    bridges: Grace,
+}
+
+/// What stays closed without being asked for.
+#[derive(Debug, Clone, Default)]
+struct Lingering {
+    claims: BTreeSet<IpNet>,
+    bridges: BTreeSet<IpNet>,
+}
+
 /// Brings one node to what its driver wants, again and again.
 pub struct Reconciler<H, D> {
     host: H,
     driver: D,
     node: Node,
-    grace: Grace,
+    grace: Graces,
     /// Former values of settings: the packet filter's table has them too, but somebody may flush that.
     loosened: BTreeMap<String, u32>,
     /// The packet filter as the last pass left it.
@@ -110,7 +125,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     pub fn new(host: H, driver: D, node: Node) -> Self {
         let (last_changes, last_conditions) = (Vec::new(), BTreeSet::new());
         let loosened = BTreeMap::new();
-        let (grace, memory) = (Grace::default(), None);
+        let (grace, memory) = (Graces::default(), None);
         let (live, ears) = (watch::channel(Live::default()).1, watch::channel(Ears::default()).0);
         let names = watch::channel(Resolved::default()).1;
         let filter = Restoration::default();
@@ -133,7 +148,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     /// Sets how long a network stays closed after nobody claims it any more.
     #[must_use]
     pub fn with_grace(self, period: Duration) -> Self {
-        Self { grace: Grace::new(period), ..self }
+        let grace = || Grace::new(period);
+        Self { grace: Graces { claims: grace(), bridges: grace() }, ..self }
     }
 
     /// Keeps what is closed in a state directory, if there is one.
@@ -267,21 +283,28 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         self.last_conditions = conditions;
     }
 
-    async fn prepare(&self, view: &ClusterView, grace: &mut Grace) -> Result<Prepared, PortError> {
+    async fn prepare(&self, view: &ClusterView, graces: &mut Graces) -> Result<Prepared, PortError> {
         // The settings to read follow from the device names, those from the view alone.
-        let blind = self.state(view, &Observed::default(), BTreeSet::new());
+        let blind = self.state(view, &Observed::default(), Lingering::default());
         let wishes = self.driver.desired(&blind);
         let query = Query { sysctls: settings(&wishes.hostnet), sought: blind.sought() };
         let mut observed = self.host.observe(&query).await?;
         observed.remember(&self.loosened);
-        let wishes = self.driver.desired(&self.state(view, &observed, BTreeSet::new()));
-        let claimed = closed(&wishes.hostnet);
-        let lingering = grace.update(Instant::now(), claimed.clone(), &closed_in_kernel(&observed));
+        let state = self.state(view, &observed, Lingering::default());
+        let claimed = closed(&self.driver.desired(&state).hostnet);
+        let (now, in_kernel) = (Instant::now(), closed_in_kernel(&observed));
+        let lingering = Lingering {
+            claims: graces.claims.update(now, claimed.clone(), &in_kernel),
+            bridges: graces.bridges.update(now, state.bridged_networks(), &BTreeSet::new()),
+        };
         let state = self.state(view, &observed, lingering);
         let Desired { hostnet, conditions } = self.driver.desired(&state);
         let mut plan = plan(&hostnet, &observed);
         plan.conditions.extend(conditions);
-        plan.conditions.extend(closed(&hostnet).difference(&claimed).copied().map(Condition::Vanished));
+        let is_of_claims =
+            |network: &&IpNet| !claimed.contains(network) && !state.unplugged.contains(network);
+        let vanished = closed(&hostnet).into_iter().filter(|network| is_of_claims(&network));
+        plan.conditions.extend(vanished.map(Condition::Vanished));
         plan.conditions.extend(host_conditions(&hostnet, &observed));
         plan.conditions.extend(view.conditions.iter().cloned());
         plan.conditions.extend(left_out(&state, &self.live.borrow()));
@@ -312,7 +335,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         }
     }
 
-    fn state(&self, view: &ClusterView, observed: &Observed, lingering: BTreeSet<IpNet>) -> ClusterState {
+    fn state(&self, view: &ClusterView, observed: &Observed, lingering: Lingering) -> ClusterState {
         ClusterState {
             node: self.node.clone(),
             endpoints: view.endpoints.clone(),
@@ -327,7 +350,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             addresses: observed.addresses.clone(),
             mtus: observed.links.iter().map(|(name, link)| (name.clone(), link.mtu)).collect(),
             ways: observed.ways.clone(),
-            lingering,
+            lingering: lingering.claims,
+            unplugged: lingering.bridges,
             services: Services {
                 // Gateways that go on alone still send as before: flows must not end with the others.
                 is_wanted: view.services.is_wanted

@@ -221,6 +221,8 @@ pub struct ClusterState {
     pub ways: BTreeMap<IpAddr, Way>,
     /// Networks that nobody claims any more and that stay closed for now (`grace.rs`).
     pub lingering: BTreeSet<IpNet>,
+    /// Networks of pods of this node whose device is down or gone, and that stay closed for now.
+    pub unplugged: BTreeSet<IpNet>,
     /// What is known of services.
     pub services: Services,
     /// Whether the active gateway's node is another one and has another route agent than ours (`deliverer.rs`).
@@ -332,6 +334,26 @@ impl ClusterState {
         let is_of_pods = |address| self.node.pod_networks.iter().any(|net| net.contains(&address));
         self.own_networks()
             .find(|own| Family::of(own.network.addr()) == family && is_of_pods(own.network.addr()))
+    }
+
+    /// Returns the networks that this node alone has pods in: those of the devices, bridges mostly, that the network
+    /// plugin gave an address with a network. Not one that leads to other nodes as well.
+    #[must_use]
+    pub fn bridged_networks(&self) -> BTreeSet<IpNet> {
+        let default: Vec<&str> = Family::ALL
+            .iter()
+            .filter_map(|family| self.default_way(*family))
+            .map(|way| way.device.as_str())
+            .collect();
+        let is_of_nodes = |net: &IpNet| {
+            self.nodes.iter().flat_map(|node| &node.addresses).any(|address| net.contains(address))
+        };
+        let is_within_pods = |net: &IpNet| self.node.pod_networks.iter().any(|all| all.contains(net));
+        self.own_networks()
+            .filter(|own| !default.contains(&own.device.as_str()))
+            .map(|own| own.network.trunc())
+            .filter(|net| net.prefix_len() < net.max_prefix_len() && is_within_pods(net) && !is_of_nodes(net))
+            .collect()
     }
 
     /// Returns the address at which the cluster's other nodes reach this one, of the family at which the active

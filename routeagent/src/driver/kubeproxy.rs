@@ -34,6 +34,7 @@ impl Driver for KubeProxy {
         let mut desired = Desired { conditions: admission.refused.clone(), ..Desired::default() };
         let own = state.own_endpoint();
         fail_closed(&mut desired.hostnet, &admission, own.is_some(), &gateways);
+        close_bridges(&mut desired.hostnet, state);
         intra::add(&mut desired, state, &admission);
         spread::add(&mut desired, state, &admission);
         match own {
@@ -64,6 +65,19 @@ fn fail_closed(hostnet: &mut HostNet, admission: &Admission, is_gateway: bool, g
             }
         }
         hostnet.routes.insert(Route::unreachable(TABLE_MAIN, *network));
+    }
+}
+
+/// Adds an `unreachable` route behind that of each network of this node's own pods, where anything is closed at all.
+///
+/// A pod whose packet is refused gets an ICMP error that quotes it. While the plugin's bridge is down, this keeps the
+/// error from the default route.
+fn close_bridges(hostnet: &mut HostNet, state: &ClusterState) {
+    if hostnet.routes.iter().all(|route| route.table != TABLE_MAIN) {
+        return;
+    }
+    for network in state.bridged_networks().into_iter().chain(state.unplugged.iter().copied()) {
+        hostnet.routes.insert(Route::unreachable(TABLE_MAIN, network));
     }
 }
 

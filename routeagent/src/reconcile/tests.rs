@@ -195,6 +195,24 @@ async fn an_empty_store_leaves_everything_closed_also_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_bridge_that_is_down_stays_closed_for_the_period_and_is_nobodys_claim() {
+    let bridge = DeviceAddress { device: "cni0".to_owned(), network: "10.1.1.1/24".parse().unwrap() };
+    let network = bridge.network.trunc();
+    for (grace, stays) in [(Duration::from_mins(10), true), (Duration::ZERO, false)] {
+        let mut host = Fake::new();
+        host.observed.get_mut().addresses.insert(bridge.clone());
+        let mut reconciler = reconciler(host).with_grace(grace);
+        reconciler.pass(&view()).await.unwrap();
+        assert!(closed_in_kernel(&reconciler.host.observed.borrow()).contains(&network));
+
+        reconciler.host.observed.get_mut().addresses.clear();
+        let pass = reconciler.pass(&view()).await.unwrap();
+        let is_closed = closed_in_kernel(&reconciler.host.observed.borrow()).contains(&network);
+        assert_eq!((is_closed, pass.conditions), (stays, BTreeSet::new()));
+    }
+}
+
+#[tokio::test]
 async fn a_network_that_became_local_is_opened_at_once() {
     let mut reconciler = reconciler(Fake::new());
     reconciler.pass(&view()).await.unwrap();

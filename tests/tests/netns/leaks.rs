@@ -91,6 +91,7 @@ fn nothing_leaves_in_clear_whatever_others_do_to_a_node() {
     // From here on nobody puts anything right.
     pair.east.kill_route_agent().unwrap();
     assert_closed(&pair, &Case { name: "a rule, and no agent", ..foreign_rule() });
+    assert_bridge_closed(&node);
     let plugin = Case {
         name: "a network plugin starts anew, and there is no agent",
         begin: format!(
@@ -144,6 +145,18 @@ fn assert_closed(pair: &Pair, case: &Case) {
     let first =
         frames.frames.iter().find(|frame| shows_marker(frame)).map(|frame| frame.escape_ascii().to_string());
     assert_eq!(seen, (0, 0), "{}: IPv4 and IPv6 packets in clear; the first: {first:?}", case.name);
+}
+
+/// While the plugin's bridge is down, an ICMP error that quotes a pod's refused packet finds no way to the pod, and not the
+/// default route either.
+fn assert_bridge_closed(node: &Namespace) {
+    let look =
+        "ip link set cni0 down; for pod in 10.1.1.99 fd00:1:0:1::99; do ip route get $pod 2>&1; done; true";
+    let ways = node.run("sh").args(["-c", look]).stdout().unwrap();
+    let back = "ip link set cni0 up; ip -6 addr add fd00:1:0:1::1/64 dev cni0 nodad";
+    node.run("sh").args(["-ec", back]).stdout().unwrap();
+    let is_refused = |line: &&str| line.contains("No route to host");
+    assert_eq!(ways.lines().filter(is_refused).count(), 2, "{ways}");
 }
 
 /// Sends before, while and after others do this, and returns what was on the underlay.

@@ -1,3 +1,5 @@
+use ipnet::IpNet;
+
 use super::*;
 use crate::condition::Condition;
 use crate::hostnet::{Delivery, Hop, METRIC_FAIL_CLOSED, Rule, Sysctl};
@@ -75,6 +77,48 @@ fn any_other_node_only_fails_closed() {
     assert_eq!(routes(&desired), ["unreachable 10.2.0.0/16 table main metric 4278198272"]);
     assert!(desired.hostnet.rules.is_empty() && desired.hostnet.sysctls.is_empty());
     assert_eq!(desired.hostnet.guard.unwrap().remote.len(), 1);
+}
+
+#[test]
+fn while_anything_is_closed_a_pods_own_network_never_follows_the_default_route() {
+    let bridge = "unreachable 10.1.3.0/24 table main metric 4278198272";
+    let closed = |state: &ClusterState| -> Vec<String> {
+        let routes = KubeProxy.desired(state).hostnet.routes;
+        let within =
+            |route: &&Route| state.node.pod_networks.iter().any(|net| net.contains(&route.destination));
+        let refusals = routes.iter().filter(within).filter(|route| route.hop == Hop::Unreachable);
+        refusals.map(ToString::to_string).collect()
+    };
+    let mut state = cluster("a-w1", &["10.2.0.0/16"]);
+    assert_eq!(closed(&state), [bridge]);
+
+    // Nothing is closed where no cluster has joined.
+    let alone = cluster("a-w1", &[]);
+    assert_eq!(closed(&alone), Vec::<String>::new());
+
+    // The bridge goes down, and its address goes with it.
+    state.addresses.retain(|own| own.device != "cni0");
+    assert_eq!(closed(&state), Vec::<String>::new());
+    state.unplugged.insert("10.1.3.0/24".parse().unwrap());
+    assert_eq!(closed(&state), [bridge]);
+    state.unplugged.clear();
+
+    for (device, network) in [
+        ("cilium_host", "10.1.3.1/32"),
+        ("eth0", "10.1.3.1/24"),
+        ("lo", "10.1.3.1/24"),
+        ("docker0", "172.17.0.1/16"),
+    ] {
+        let mut other = state.clone();
+        let address = DeviceAddress { device: device.into(), network: network.parse().unwrap() };
+        other.addresses.insert(address);
+        let way = Way { device: "eth0".into(), ..Way::default() };
+        other.ways.insert("8.8.8.8".parse().unwrap(), way);
+        assert_eq!(closed(&other), Vec::<String>::new(), "{device}");
+    }
+    // Pods and nodes share a network: others of either are on it.
+    state.node.pod_networks.push("172.31.0.0/16".parse().unwrap());
+    assert_eq!(closed(&state), Vec::<String>::new());
 }
 
 #[test]
@@ -543,6 +587,9 @@ pub(super) fn cluster(seen_from: &str, remote: &[&str]) -> ClusterState {
     state
 }
 
+/// Returns the routes but those that close this node's own pods' networks.
 pub(super) fn routes(desired: &Desired) -> Vec<String> {
-    desired.hostnet.routes.iter().map(ToString::to_string).collect()
+    let pods: IpNet = "10.1.0.0/16".parse().unwrap();
+    let is_of_bridge = |route: &&Route| route.hop == Hop::Unreachable && pods.contains(&route.destination);
+    desired.hostnet.routes.iter().filter(|route| !is_of_bridge(route)).map(ToString::to_string).collect()
 }

@@ -254,6 +254,18 @@ fn what_a_remote_cluster_sends_to_a_pod_without_a_device_does_not_leave_by_the_d
         for program in ["iptables-nft", "ip6tables-nft"] {
             lab.run(place, program, &["-P", "FORWARD", "ACCEPT"]);
         }
+        // The bridge's own network is closed.
+        for to in to {
+            send(&lab, "remote", to, b"x", None).unwrap();
+            let address = to.parse::<SocketAddr>().unwrap().ip();
+            let way = lab.try_ip(place, &["route", "get", &address.to_string()]);
+            assert!(way.contains("No route to host"), "{way}");
+        }
+        assert_eq!(leaked(), (0, 0), "{place}, by routes");
+        for (family, pods) in [("-4", "10.1.0.0/16"), ("-6", "fd00:1::/48")] {
+            lab.ip(place, &[family, "route", "flush", "type", "unreachable", "root", pods]);
+        }
+        // Where somebody took that away, the filter drops it.
         for to in to {
             let stray =
                 || lab.counter(place, "trieste", if to.starts_with('[') { "stray6" } else { "stray4" });
