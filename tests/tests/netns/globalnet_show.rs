@@ -51,8 +51,13 @@ fn what_is_translated_is_shown_traced_and_counted_before_and_after_a_restart() {
         Ok(())
     })
     .unwrap();
-    let state = shown(&scene.pair.east);
-    assert_eq!(state["controllers"]["is_running"], true, "{state:#}");
+    // The state that is translated by is read before it is written to.
+    let state = eventually("the controllers to write", SOON, || {
+        let state = shown(&scene.pair.east);
+        anyhow::ensure!(state["controllers"]["is_running"] == true, "{}", state["controllers"]);
+        Ok(state)
+    })
+    .unwrap();
     assert_eq!(state["pools"][0]["cidr"], "242.1.0.0/16");
     assert_eq!(state["pools"][0]["cluster_egress"], 8);
     let classes: Vec<&str> =
