@@ -1,6 +1,7 @@
 //! Reads what the API server of a cluster knows: objects of the cluster set, nodes, pods, policies.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::TryFutureExt;
@@ -13,7 +14,9 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
-use trieste_control::api::{Cluster as ClusterObject, Endpoint, Gateway, HaStatus, RouteAgent};
+use trieste_control::api::{
+    Cluster as ClusterObject, Endpoint, Gateway, GlobalIngressIp, HaStatus, RouteAgent,
+};
 use trieste_control::members::paths_namespace;
 
 use crate::path::evidence::{Cluster, GatewayNode, Node, PodFacts, PolicyFacts};
@@ -74,26 +77,34 @@ impl Source {
         version: &str,
         namespace: &str,
     ) -> Result<Option<Vec<T>>, FactError> {
-        let resource = ApiResource {
-            group: "submariner.io".to_owned(),
-            version: version.to_owned(),
-            api_version: format!("submariner.io/{version}"),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        };
+        let resource = resource(kind, plural, version);
         let objects = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
-        let objects =
-            match within(&format!("{plural} of namespace {namespace}"), objects.list(&ListParams::default()))
-                .await?
-            {
-                Found::There(list) => list.items,
-                Found::Missing => return Ok(None),
-            };
-        let read = |object: DynamicObject| {
-            let value = serde_json::to_value(object).ok()?;
-            serde_json::from_value(value).ok()
+        readable(&format!("{plural} of namespace {namespace}"), &objects).await
+    }
+
+    async fn list_all<T: DeserializeOwned>(
+        &self,
+        kind: &str,
+        plural: &str,
+        version: &str,
+    ) -> Result<Option<Vec<T>>, FactError> {
+        let objects = Api::<DynamicObject>::all_with(self.client.clone(), &resource(kind, plural, version));
+        readable(plural, &objects).await
+    }
+
+    /// Returns the global addresses of exported services and their pods, of one namespace or of all.
+    ///
+    /// # Errors
+    /// As [`Source::list`].
+    pub(crate) async fn global_ingress_ips(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<Vec<GlobalIngressIp>, FactError> {
+        let found = match namespace {
+            Some(namespace) => self.list_in("GlobalIngressIP", "globalingressips", "v1", namespace).await?,
+            None => self.list_all("GlobalIngressIP", "globalingressips", "v1").await?,
         };
-        Ok(Some(objects.into_iter().filter_map(read).collect()))
+        Ok(found.unwrap_or_default())
     }
 
     /// Endpoints; `None` if the cluster is no member of a set.
@@ -160,7 +171,7 @@ impl Source {
     ///
     /// # Errors
     /// As [`Source::list`].
-    pub async fn pod_at(&self, address: std::net::IpAddr) -> Result<Option<Pod>, FactError> {
+    pub async fn pod_at(&self, address: IpAddr) -> Result<Option<Pod>, FactError> {
         let pods = Api::<Pod>::all(self.client.clone());
         let params = ListParams::default().fields(&format!("status.podIP={address}"));
         Ok(match within("pods", pods.list(&params)).await? {
@@ -223,6 +234,28 @@ pub(crate) async fn within<T>(
         Ok(found) => found,
         Err(_) => Err(fail(format!("no answer within {} s", PATIENCE.as_secs()))),
     }
+}
+
+fn resource(kind: &str, plural: &str, version: &str) -> ApiResource {
+    ApiResource {
+        group: "submariner.io".to_owned(),
+        version: version.to_owned(),
+        api_version: format!("submariner.io/{version}"),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
+/// Lists objects and reads those that can be; `None` where their kind is not known.
+async fn readable<T: DeserializeOwned>(
+    what: &str,
+    objects: &Api<DynamicObject>,
+) -> Result<Option<Vec<T>>, FactError> {
+    let Found::There(list) = within(what, objects.list(&ListParams::default())).await? else {
+        return Ok(None);
+    };
+    let read = |object: DynamicObject| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
+    Ok(Some(list.items.into_iter().filter_map(read).collect()))
 }
 
 /// Reads everything but the pod at the connection's end.
@@ -447,11 +480,21 @@ pub(crate) fn pod_facts(pod: &Pod) -> PodFacts {
         pod.metadata.namespace.as_deref().unwrap_or_default(),
         pod.metadata.name.as_deref().unwrap_or_default()
     );
+    let status = pod.status.clone().unwrap_or_default();
+    let all = status.pod_ips.into_iter().flatten().map(|one| one.ip).chain(status.pod_ip);
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in all.filter_map(|text| text.parse().ok()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
     PodFacts {
         name,
         missing: false,
         not_ready: not_ready(pod),
-        address: pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok()),
+        address: addresses.first().copied(),
+        addresses,
+        outside: None,
         host_network: is_host_network(pod),
         known: true,
     }

@@ -12,7 +12,8 @@ use crate::globalnet::{Actors, Client, EGRESS, Server, Site, allocated, egress};
 /// How long addresses may take to be given.
 const SOON: Duration = Duration::from_secs(60);
 const TEAM: &str = "team";
-const HEADLESS: &str = "db";
+/// The headless service of every site, with its servers.
+pub const HEADLESS: &str = "db";
 const PORT: u16 = 80;
 
 /// Makes pods, services, exports and egress addresses in a cluster with Globalnet, on its first gateway's node and its

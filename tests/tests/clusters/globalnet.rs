@@ -14,7 +14,7 @@ use trieste_tests::lab::Lab;
 use trieste_tests::table::Table;
 use trieste_tests::wait::eventually;
 
-use crate::several::{losses, matrix};
+use crate::several::{diagnosis, losses, matrix};
 use crate::shared::{AT_ONCE, GLOBALNET, Lease, SOON, in_parallel, lease};
 
 /// The tests that share these clusters.
@@ -37,12 +37,15 @@ fn pods_of_clusters_with_the_same_addresses_reach_services_and_headless_pods_of_
     let wires = two.in_both(|cluster| Capture::start(&two.lab, fabric, &cluster.bridge(), filter).unwrap());
     let table = Table::default();
     go_through(&rows(&east, &west), &two.lab, &table);
-
-    two.say(&format!("all checked:\n{table}"));
-    for wire in wires {
-        let (sealed, _, other) = wire.finish().unwrap().kinds_with(Cable::WireGuard, 4500);
+    two.say("flows");
+    let frames = wires.into_iter().map(|wire| wire.finish().unwrap().kinds_with(Cable::WireGuard, 4500));
+    for (sealed, _, other) in frames {
         assert!(sealed > 1000 && other == 0, "{sealed} frames of the cable, {other} others");
     }
+    // Its probes of the cable's port are none of the cable's frames.
+    diagnosis::knows_global_ips(&two, &east, &west, &table);
+
+    two.say(&format!("all checked:\n{table}"));
     table.assert_no_failure();
 }
 
@@ -62,6 +65,8 @@ fn with_several_gateways_translated_connections_outlive_the_one_that_owns_them()
     let own = hairpins(&east).into_iter().filter(|row| row.is_headless);
     go_through(&rows(&east, &west).into_iter().chain(own).collect::<Vec<_>>(), &two.lab, &table);
     two.say("flows");
+    diagnosis::knows_global_ips(&two, &east, &west, &table);
+    two.say("diagnosis");
     losses::of_translations(&two, &east, &west, &table);
 
     two.say(&format!("all checked:\n{table}"));

@@ -45,8 +45,6 @@ pub struct ProbePod {
     pub image: String,
     /// Names of Secrets by which the image is pulled, if the namespace has such.
     pub pull_secrets: Vec<String>,
-    /// Whether it has the node's own network.
-    pub host_network: bool,
 }
 
 /// Why there is no probe from a pod.
@@ -85,12 +83,6 @@ impl ProbePod {
     /// The object. Its name ends with the run and the probe, so that no two are alike.
     fn manifest(&self, request: &SendRequest) -> serde_json::Value {
         let command = ["trieste", "node"].map(str::to_owned).into_iter().chain(send_words(request));
-        // Not allowed where the pod has the node's own network.
-        let sysctls = if self.host_network {
-            json!([])
-        } else {
-            json!([{"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}])
-        };
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -105,12 +97,13 @@ impl ProbePod {
             "spec": {
                 "nodeName": self.node, "restartPolicy": "Never", "activeDeadlineSeconds": PATIENCE.as_secs(),
                 "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
-                "enableServiceLinks": false, "hostNetwork": self.host_network,
+                "enableServiceLinks": false,
                 "tolerations": [{"operator": "Exists"}],
                 "imagePullSecrets": self.pull_secrets.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
                 "securityContext": {
                     "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
-                    "seccompProfile": {"type": "RuntimeDefault"}, "sysctls": sysctls,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                    "sysctls": [{"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}],
                 },
                 "containers": [{
                     "name": "probe", "image": self.image, "imagePullPolicy": "IfNotPresent",
@@ -263,7 +256,6 @@ mod tests {
             node: "w1".to_owned(),
             image: "trieste:1".to_owned(),
             pull_secrets: vec!["registry".to_owned()],
-            host_network: false,
         }
     }
 
@@ -294,12 +286,5 @@ mod tests {
                 .unwrap();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         assert!(!is_stale(&pod, at("2026-11-21T18:01:30Z")) && is_stale(&pod, at("2026-11-21T18:02:30Z")));
-    }
-
-    #[test]
-    fn with_the_nodes_network_no_setting_of_it_is_asked_for() {
-        let place = ProbePod { host_network: true, ..place() };
-        let pod: Pod = serde_json::from_value(place.manifest(&request())).unwrap();
-        assert!(pod.spec.unwrap().security_context.unwrap().sysctls.unwrap_or_default().is_empty());
     }
 }

@@ -204,8 +204,9 @@ fn raw(request: &SendRequest, source: IpAddr) -> Result<SendReport, NodeError> {
     let mut times = Vec::new();
     for (number, size) in numbered().zip(sizes(request)) {
         let packet = probe(request, source, number, size).emit().unwrap_or_default();
-        let refused = socket.send_to(&packet, &to).err().map(|error| error.to_string());
+        // Before it leaves: an answer may be there before this thread goes on.
         times.push(Instant::now());
+        let refused = socket.send_to(&packet, &to).err().map(|error| error.to_string());
         report.sent.push(SentPacket { number, size, refused, ..SentPacket::default() });
         observe(&mut capture, request, Instant::now() + PAUSE, &times, &mut report)?;
     }

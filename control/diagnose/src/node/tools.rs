@@ -73,12 +73,14 @@ fn route(entry: &Value, is_v6: bool) -> Option<Route> {
     if table == "local" {
         return None;
     }
+    // One with several next hops has them in a list, by one device all of them where they are ours.
+    let hop = entry.get("nexthops").and_then(|hops| hops.get(0)).unwrap_or(entry);
     Some(Route {
         table,
         kind: text(entry, "type").unwrap_or_else(|| "unicast".to_owned()),
         destination: network(entry.get("dst")?.as_str()?, is_v6)?,
-        via: address(entry, "gateway").or_else(|| address(entry.get("via")?, "host")),
-        device: text(entry, "dev"),
+        via: address(hop, "gateway").or_else(|| address(hop.get("via")?, "host")),
+        device: text(hop, "dev"),
         source: address(entry, "prefsrc"),
         metric: number(entry, "metric").unwrap_or(0),
         protocol: text(entry, "protocol").unwrap_or_default(),
@@ -171,9 +173,13 @@ mod tests {
             {"type": "unreachable", "dst": "10.2.0.0/16", "table": "150", "protocol": "static",
              "metric": 4_278_198_272_u32, "flags": []},
             {"dst": "10.2.0.7", "via": {"family": "inet6", "host": "fe80::1"}, "dev": "eth0", "flags": ["onlink"]},
+            {"dst": "10.3.0.0/16", "nhid": 1, "nexthops": [{"gateway": "240.0.0.1", "dev": "vx-submariner"},
+             {"gateway": "240.0.0.2", "dev": "vx-submariner"}]},
             {"type": "local", "dst": "10.0.0.1", "table": "local"}, {"dst": "nonsense"}]);
         let routes = routes(&json, false);
-        assert_eq!(routes.len(), 3);
+        assert_eq!(routes.len(), 4);
+        assert_eq!(routes[3].device.as_deref(), Some("vx-submariner"));
+        assert_eq!(routes[3].via, "240.0.0.1".parse().ok());
         assert_eq!(routes[0].destination.to_string(), "0.0.0.0/0");
         assert_eq!((routes[1].kind.as_str(), routes[1].table.as_str()), ("unreachable", "150"));
         assert_eq!(routes[2].destination.to_string(), "10.2.0.7/32");

@@ -34,8 +34,8 @@ pub mod probe {
     pub const POD: u16 = 9;
     /// A TCP connection to a service, from there.
     pub const SERVICE: u16 = 10;
-    /// A ping in the name of the destination pod to the source pod.
-    pub const REVERSE: u16 = 11;
+    /// Those of [`SIZES`] that were lost, once more: late answers to the first are none to these.
+    pub const SIZES_REPEATED: u16 = 11;
     /// Those from one gateway's node to the other's.
     pub const BETWEEN_GATEWAYS: [u16; 6] =
         [CABLE_THERE, CABLE_BACK, UNDERLAY_THERE, UNDERLAY_BACK, DISCOVERY_THERE, DISCOVERY_BACK];
@@ -92,6 +92,42 @@ impl Evidence {
     pub(super) fn pair_gateways(&mut self) {
         self.source.far_gateway = self.destination.gateway_hostname().map(str::to_owned);
         self.destination.far_gateway = self.source.gateway_hostname().map(str::to_owned);
+    }
+
+    /// Returns the address of the pod at one end as the cluster of the other end, or its own one, knows it. With
+    /// Globalnet the two differ.
+    #[must_use]
+    pub fn address(&self, end: Side, known_to: Side) -> Option<IpAddr> {
+        let cluster = self.side(end);
+        if end != known_to && cluster.is_global { cluster.pod.outside } else { cluster.pod.address }
+    }
+
+    /// Returns the address under which the source's cluster reaches the service.
+    #[must_use]
+    pub fn service_address(&self) -> Option<IpAddr> {
+        let service = self.service.as_ref()?;
+        if self.destination.is_global { service.outside } else { service.address }
+    }
+
+    /// Chooses one family for both ends, where both have one in common: the first of the source's that the destination has
+    /// too. Of global IPs there are IPv4 ones alone.
+    pub(super) fn choose_family(&mut self) {
+        let global = self.destination.pod.outside.or_else(|| self.service.as_ref()?.outside);
+        let to = match (global, &self.service) {
+            (Some(global), _) if self.destination.is_global => vec![global],
+            (_, Some(service)) if !service.addresses.is_empty() => service.addresses.clone(),
+            _ => self.destination.pod.addresses.clone(),
+        };
+        let is_common = |own: &&IpAddr| to.iter().any(|other| other.is_ipv4() == own.is_ipv4());
+        let Some(is_v4) = self.source.pod.addresses.iter().find(is_common).map(IpAddr::is_ipv4) else {
+            return;
+        };
+        let service = self.service.as_mut().map(|service| (&mut service.address, &service.addresses));
+        let pods =
+            [&mut self.source.pod, &mut self.destination.pod].map(|pod| (&mut pod.address, &pod.addresses));
+        for (address, all) in pods.into_iter().chain(service) {
+            *address = all.iter().copied().find(|one| one.is_ipv4() == is_v4).or(*address);
+        }
     }
 
     /// A probe's result, if it was sent.
@@ -162,8 +198,13 @@ pub struct PodFacts {
     pub missing: bool,
     /// Why it is not ready.
     pub not_ready: Option<String>,
-    /// Its address.
+    /// Its address, of the family that is spoken.
     pub address: Option<IpAddr>,
+    /// All that it has, the first one first.
+    pub addresses: Vec<IpAddr>,
+    /// With Globalnet, the address under which other clusters know it: its global ingress IP, or the source that its
+    /// packets arrive with.
+    pub outside: Option<IpAddr>,
     /// Whether it has its node's own network.
     pub host_network: bool,
     /// Whether there is a pod at all, and not only an address.
@@ -196,8 +237,12 @@ pub struct ServiceFacts {
     pub name: String,
     /// Whether it is not there.
     pub missing: bool,
-    /// Its address.
+    /// Its address, of the family that is spoken.
     pub address: Option<IpAddr>,
+    /// All that it has, the first one first.
+    pub addresses: Vec<IpAddr>,
+    /// Its global ingress IP, with Globalnet and once it is exported.
+    pub outside: Option<IpAddr>,
     /// Its first TCP port.
     pub port: Option<u16>,
     /// How many endpoints are ready.

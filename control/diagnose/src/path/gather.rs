@@ -8,10 +8,11 @@ use trieste_control::steps::{Outcome, Steps};
 
 use super::evidence::{Cluster, Evidence, Side, probe};
 use super::read::read;
+use super::request::PathRequest;
 use crate::agents::{
     AgentError, AgentImage, Agents, KubeAgents, ProbePod, Sweep, Watching, probe_from_pod, sweep_probe_pods,
 };
-use crate::facts::{FactError, Source};
+use crate::facts::FactError;
 use crate::node::document::NodeReport;
 use crate::node::token::Run;
 use crate::node::{SendReport, SendRequest, Transport, WatchRequest};
@@ -24,52 +25,6 @@ const WAIT_MS: u32 = 1000;
 const SETTLE: Duration = Duration::from_millis(700);
 /// Lengths of pings that look for the path's size.
 const SIZES: [u16; 14] = [600, 1000, 1200, 1280, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 4000, 8000, 8800];
-
-/// A namespace and a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodRef {
-    /// The namespace.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
-
-/// Where the connection goes to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Destination {
-    /// A pod.
-    Pod(PodRef),
-    /// A service: its first endpoint that is ready.
-    Service(PodRef),
-    /// Whoever has an address.
-    Address(IpAddr),
-}
-
-/// One side's API server.
-#[derive(Clone)]
-pub struct SideRequest {
-    /// Where to ask.
-    pub source: Source,
-    /// The words that make `kubectl` talk to it, such as ` --context a`.
-    pub kubectl: String,
-}
-
-/// Which connection.
-#[derive(Clone)]
-pub struct PathRequest {
-    /// The pod that speaks first.
-    pub source: PodRef,
-    /// Where it goes to.
-    pub destination: Destination,
-    /// The cluster of the source.
-    pub source_side: SideRequest,
-    /// The cluster of the destination; absent if its API server cannot be asked.
-    pub destination_side: Option<SideRequest>,
-    /// Whether pods may be made to probe from.
-    pub with_pods: bool,
-    /// What its probes are recognised by.
-    pub run: Run,
-}
 
 /// Gathers everything about a connection.
 ///
@@ -100,7 +55,9 @@ pub async fn gather(request: &PathRequest, steps: &mut dyn Steps) -> Result<Evid
         },
         async {
             match from_to {
-                Some(_) if request.with_pods => place(request, &source, &evidence).await,
+                Some(_) if request.with_pods && !evidence.source.pod.host_network => {
+                    place(request, &source, &evidence).await
+                }
                 Some(_) | None => None,
             }
         },
@@ -140,7 +97,10 @@ pub async fn gather(request: &PathRequest, steps: &mut dyn Steps) -> Result<Evid
 
 /// Where probes go from and to, if there is something to probe.
 fn ends(evidence: &mut Evidence) -> Option<(IpAddr, IpAddr)> {
-    let (from, to) = (evidence.source.pod.address?, evidence.destination.pod.address?);
+    let from = evidence.source.pod.address?;
+    // A service with a global IP is tried by that, whatever its pods' addresses are.
+    let service = evidence.service_address().filter(|_| evidence.destination.is_global);
+    let to = evidence.address(Side::Destination, Side::Source).or(service)?;
     if from.is_ipv4() != to.is_ipv4() {
         evidence.notes.push(format!("{from} and {to} are of two families: no probe was sent"));
         return None;
@@ -228,7 +188,7 @@ async fn send_all<A: Agents>(
     let from_pod = async {
         match &pods {
             Some(pods) => futures::join!(pods.ping(plan), pods.service(plan)),
-            None => (None, None),
+            None => (None, plan.service(source).await),
         }
     };
     let (mut sent, (ping, service)) = futures::join!(plan.walk(source, destination), from_pod);
@@ -243,6 +203,11 @@ struct Results(Vec<(u16, Sent)>);
 impl Results {
     fn keep(self, evidence: &mut Evidence) {
         evidence.probes.extend(self.0);
+        if evidence.source.pod.host_network {
+            // What the kernel chose.
+            let chosen = evidence.probe(probe::PING).and_then(|report| report.source);
+            evidence.source.pod.address = chosen.or(evidence.source.pod.address);
+        }
         for (number, result) in &evidence.probes {
             if let Err(why) = result {
                 let note = format!("probe {number} was not sent: {why}");
@@ -301,6 +266,19 @@ impl Plan<'_> {
         }
     }
 
+    fn to_service(&self) -> Option<SendRequest> {
+        let port = self.evidence.service.as_ref()?.port?;
+        let request = self.request(probe::SERVICE, self.evidence.service_address()?);
+        Some(SendRequest { transport: Transport::Tcp, port, wait_ms: 5000, ..request })
+    }
+
+    /// Connects to the service from the source's node: as its pod does if that has the node's network, and the best that
+    /// can be had where no pod may be made.
+    async fn service<A: Agents>(&self, agents: &A) -> Option<Sent> {
+        let (worker, request) = (self.evidence.source.worker.as_ref()?, self.to_service()?);
+        Some(agents.send(worker, &request).await.map_err(|error| error.to_string()))
+    }
+
     /// All probes that nodes send.
     async fn walk<A: Agents>(&self, source: &A, destination: Option<&A>) -> Vec<(u16, Sent)> {
         let there = self.between_gateways(source, Side::Source);
@@ -319,10 +297,14 @@ impl Plan<'_> {
     /// In the source pod's name: small ones, then growing ones if the small ones pass.
     async fn pings<A: Agents>(&self, agents: &A) -> Vec<(u16, Sent)> {
         let source = &self.evidence.source;
-        let (Some(worker), Some(to)) = (&source.worker, self.evidence.destination.pod.address) else {
+        let (Some(worker), Some(to)) =
+            (&source.worker, self.evidence.address(Side::Destination, Side::Source))
+        else {
             return Vec::new();
         };
-        let ping = SendRequest { source: source.pod.address, ..self.request(probe::PING, to) };
+        // A pod with its node's network has the kernel choose the source, as for all that the node sends.
+        let address = source.pod.address.filter(|_| !source.pod.host_network);
+        let ping = SendRequest { source: address, ..self.request(probe::PING, to) };
         let pinged = agents.send(worker, &ping).await.map_err(|error| error.to_string());
         let passes = pinged.as_ref().is_ok_and(|report| report.answered() > 0);
         let mut sent = vec![(probe::PING, pinged)];
@@ -342,6 +324,7 @@ impl Plan<'_> {
             return Ok(report);
         }
         let again = SendRequest {
+            probe: probe::SIZES_REPEATED,
             sizes: lost.into_iter().flat_map(|size| [size, size]).collect(),
             ..request.clone()
         };
@@ -415,28 +398,18 @@ async fn place(request: &PathRequest, agents: &KubeAgents, evidence: &Evidence) 
     let namespace = &request.source.namespace;
     let (image, ()) = futures::join!(agents.image(&node), sweep_probe_pods(&client, namespace, Sweep::Stale));
     let AgentImage { name: image, pull_secrets } = image.ok()??;
-    let place = ProbePod {
-        namespace: namespace.clone(),
-        node,
-        image,
-        pull_secrets,
-        host_network: evidence.source.pod.host_network,
-    };
+    let place = ProbePod { namespace: namespace.clone(), node, image, pull_secrets };
     Some(Pods { client, place })
 }
 
 impl Pods {
     async fn ping(&self, plan: &Plan<'_>) -> Option<Sent> {
-        let to = plan.evidence.destination.pod.address?;
+        let to = plan.evidence.address(Side::Destination, Side::Source)?;
         Some(self.send(&plan.request(probe::POD, to)).await)
     }
 
     async fn service(&self, plan: &Plan<'_>) -> Option<Sent> {
-        let service = plan.evidence.service.as_ref()?;
-        let request = plan.request(probe::SERVICE, service.address?);
-        let request =
-            SendRequest { transport: Transport::Tcp, port: service.port?, wait_ms: 5000, ..request };
-        Some(self.send(&request).await)
+        Some(self.send(&plan.to_service()?).await)
     }
 
     async fn send(&self, request: &SendRequest) -> Sent {

@@ -11,18 +11,22 @@
 //!
 //! * [`gather`](gather()) — asks both clusters and their nodes, sends the probes;
 //! * `read` — what the API servers know, before that;
+//! * `global` — of that, the addresses that Globalnet gives;
 //! * [`evidence`] — what came of it;
 //! * [`judge`](judge()) — a pure function of the evidence;
 //! * [`verdict`] — what it says.
 
 pub mod evidence;
 mod gather;
+mod global;
 mod judge;
 mod read;
+mod request;
 mod trace;
 pub mod verdict;
 
 pub use evidence::Evidence;
-pub use gather::{Destination, PathRequest, PodRef, SideRequest, gather, give_up};
+pub use gather::{gather, give_up};
 pub use judge::judge;
+pub use request::{Destination, PathRequest, PodRef, SideRequest};
 pub use verdict::{Cause, Diagnosis, Finding, Health, Hop};

@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint as KubeEndpoint, EndpointSlice};
 use kube::Api;
 use kube::api::ListParams;
+use trieste_control::api::GlobalIngressIp;
 
 use super::evidence::{Cluster, Evidence, PodFacts, ServiceFacts};
-use super::gather::{Destination, PathRequest, PodRef, SideRequest};
+use super::global::{self, Holder};
+use super::request::{Destination, PathRequest, PodRef, SideRequest};
 use crate::facts::{self, FactError, Found, Source, within};
 
 /// Objects of both sides.
@@ -52,6 +54,7 @@ pub(super) async fn read(request: &PathRequest, evidence: &mut Evidence) -> Resu
             infer_destination(evidence);
         }
     }
+    evidence.choose_family();
     evidence.pair_gateways();
     evidence.same_preshared_key = match keys {
         (Some(one), Some(other)) => Some(one == other),
@@ -61,7 +64,8 @@ pub(super) async fn read(request: &PathRequest, evidence: &mut Evidence) -> Resu
 }
 
 fn of_address(address: IpAddr) -> PodFacts {
-    PodFacts { name: address.to_string(), address: Some(address), ..PodFacts::default() }
+    let (name, addresses) = (address.to_string(), vec![address]);
+    PodFacts { name, address: Some(address), addresses, ..PodFacts::default() }
 }
 
 async fn set_pod(
@@ -89,28 +93,77 @@ async fn find_destination(
     asked: &Destination,
     evidence: &mut Evidence,
 ) -> Result<(), FactError> {
-    match asked {
-        Destination::Pod(name) => {
-            let pod = far.source.pod(&name.namespace, &name.name).await?;
-            set_pod(&far.source, &mut evidence.destination, name, pod, &mut evidence.notes).await;
+    let globals = match asked {
+        _ if !evidence.destination.is_global => Vec::new(),
+        Destination::Address(_) => far.source.global_ingress_ips(None).await?,
+        Destination::Pod(name) | Destination::Service(name) => {
+            far.source.global_ingress_ips(Some(&name.namespace)).await?
         }
-        Destination::Address(address) => match far.source.pod_at(*address).await? {
-            Some(pod) => {
-                let metadata = &pod.metadata;
-                let name = PodRef {
-                    namespace: metadata.namespace.clone().unwrap_or_default(),
-                    name: metadata.name.clone().unwrap_or_default(),
-                };
-                set_pod(&far.source, &mut evidence.destination, &name, Some(pod), &mut evidence.notes).await;
+    };
+    match asked {
+        Destination::Pod(name) => find_pod(far, name, &globals, evidence).await?,
+        Destination::Address(address) => match global::holder(&globals, *address) {
+            Some(Holder::Service(name)) => find_service(far, &name, &globals, evidence).await?,
+            Some(Holder::Pod(name)) => {
+                find_pod(far, &name, &globals, evidence).await?;
+                evidence.destination.pod.outside = Some(*address);
             }
-            None => evidence.destination.pod = of_address(*address),
+            Some(Holder::Address(inside)) => {
+                evidence.destination.pod =
+                    PodFacts { address: inside, outside: Some(*address), ..of_address(*address) };
+            }
+            None => find_address(far, *address, &globals, evidence).await?,
         },
-        Destination::Service(name) => find_service(far, name, evidence).await?,
+        Destination::Service(name) => find_service(far, name, &globals, evidence).await?,
     }
     Ok(())
 }
 
-async fn find_service(far: &SideRequest, asked: &PodRef, evidence: &mut Evidence) -> Result<(), FactError> {
+async fn find_pod(
+    far: &SideRequest,
+    name: &PodRef,
+    globals: &[GlobalIngressIp],
+    evidence: &mut Evidence,
+) -> Result<(), FactError> {
+    let pod = far.source.pod(&name.namespace, &name.name).await?;
+    set_pod(&far.source, &mut evidence.destination, name, pod, &mut evidence.notes).await;
+    evidence.destination.pod.outside = global::of_pod(globals, name, None);
+    Ok(())
+}
+
+async fn find_address(
+    far: &SideRequest,
+    address: IpAddr,
+    globals: &[GlobalIngressIp],
+    evidence: &mut Evidence,
+) -> Result<(), FactError> {
+    let Some(pod) = far.source.pod_at(address).await? else {
+        evidence.destination.pod = of_address(address);
+        return Ok(());
+    };
+    let name = name_of(&pod);
+    set_pod(&far.source, &mut evidence.destination, &name, Some(pod), &mut evidence.notes).await;
+    let pod = &mut evidence.destination.pod;
+    pod.outside = global::of_pod(globals, &name, None);
+    // This one was asked for.
+    (pod.address, pod.addresses) = (Some(address), vec![address]);
+    Ok(())
+}
+
+fn name_of(pod: &Pod) -> PodRef {
+    let metadata = &pod.metadata;
+    PodRef {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+    }
+}
+
+async fn find_service(
+    far: &SideRequest,
+    asked: &PodRef,
+    globals: &[GlobalIngressIp],
+    evidence: &mut Evidence,
+) -> Result<(), FactError> {
     let name = format!("{}/{}", asked.namespace, asked.name);
     let client = far.source.client.clone();
     let services = Api::<Service>::namespaced(client.clone(), &asked.namespace);
@@ -127,7 +180,7 @@ async fn find_service(far: &SideRequest, asked: &PodRef, evidence: &mut Evidence
         Found::Missing => Vec::new(),
     };
     let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter());
-    let is_ready = |endpoint: &k8s_openapi::api::discovery::v1::Endpoint| {
+    let is_ready = |endpoint: &KubeEndpoint| {
         endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
     };
     let (ready, not_ready): (Vec<_>, Vec<_>) = endpoints.partition(|endpoint| is_ready(endpoint));
@@ -135,24 +188,42 @@ async fn find_service(far: &SideRequest, asked: &PodRef, evidence: &mut Evidence
     let is_tcp = |port: &&k8s_openapi::api::core::v1::ServicePort| {
         port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP")
     };
+    let addresses: Vec<IpAddr> = match spec.cluster_ips {
+        Some(all) if !all.is_empty() => all.iter().filter_map(|address| address.parse().ok()).collect(),
+        _ => spec.cluster_ip.and_then(|address| address.parse().ok()).into_iter().collect(),
+    };
     let port = spec.ports.iter().flatten().find(is_tcp).and_then(|port| u16::try_from(port.port).ok());
     evidence.service = Some(ServiceFacts {
         name: name.clone(),
         missing: false,
-        address: spec.cluster_ip.and_then(|address| address.parse().ok()),
+        address: addresses.first().copied(),
+        addresses,
+        outside: global::of_service(globals, asked),
         port,
         ready: ready.len(),
         not_ready: not_ready.len(),
     });
     evidence.destination.pod = PodFacts { name, ..PodFacts::default() };
-    let first = ready.first().and_then(|endpoint| endpoint.addresses.first()?.parse::<IpAddr>().ok());
-    if let Some(address) = first {
-        match far.source.pod_at(address).await? {
-            Some(pod) => {
-                set_pod(&far.source, &mut evidence.destination, asked, Some(pod), &mut evidence.notes).await;
-            }
-            None => evidence.destination.pod = of_address(address),
+    // Slices of both families are in any order.
+    let address_of = |endpoint: &&KubeEndpoint| endpoint.addresses.first()?.parse::<IpAddr>().ok();
+    let own = evidence.source.pod.address;
+    let is_own_family = |endpoint: &&&KubeEndpoint| {
+        address_of(endpoint).is_some_and(|address| own.is_none_or(|own| own.is_ipv4() == address.is_ipv4()))
+    };
+    let Some(endpoint) = ready.iter().find(is_own_family).or_else(|| ready.first()) else { return Ok(()) };
+    let Some(address) = address_of(endpoint) else { return Ok(()) };
+    let target = endpoint.target_ref.as_ref().filter(|target| target.kind.as_deref() == Some("Pod"));
+    let pod = match target.and_then(|target| target.name.as_deref()) {
+        Some(name) => far.source.pod(&asked.namespace, name).await?,
+        None => far.source.pod_at(address).await?,
+    };
+    match pod {
+        Some(pod) => {
+            let name = name_of(&pod);
+            set_pod(&far.source, &mut evidence.destination, asked, Some(pod), &mut evidence.notes).await;
+            evidence.destination.pod.outside = global::of_pod(globals, &name, Some(&asked.name));
         }
+        None => evidence.destination.pod = of_address(address),
     }
     Ok(())
 }

@@ -140,7 +140,7 @@ fn trip(evidence: &Evidence, way: Way) -> Trip {
         stops.push(look.at(Place::ReceivedCarried, to, receiver.worker(), |s| is_carried(s, Direction::In)));
         stops.push(look.at(Place::EntersWorker, to, receiver.worker(), |s| is_vx(s, Direction::In)));
     }
-    stops.push(look.at(Place::Delivered, to, receiver.worker(), |s| is_last(s, receiver, Direction::Out)));
+    stops.extend(look.delivered(to, receiver));
     if way == Way::There {
         stops.push(look.answered());
     }
@@ -213,6 +213,20 @@ impl Look<'_> {
             Way::Back => What::EchoReply,
         };
         sight.seen.probe == probe::PING && sight.seen.what == kind
+    }
+
+    /// Looks at the device towards the pod. One with its node's network has none: of the way back the sender says, of the way
+    /// there its answer.
+    fn delivered(&self, to: Side, receiver: &Cluster) -> Option<Stop> {
+        let last = |s: &Sighting| is_last(s, receiver, Direction::Out);
+        let mut stop = self.at(Place::Delivered, to, receiver.worker(), last);
+        if receiver.pod.host_network {
+            if self.from == Side::Source {
+                return None;
+            }
+            stop.seen = self.evidence.probe(probe::PING).map(|report| report.answered() > 0);
+        }
+        Some(stop)
     }
 
     /// There: the probe was sent. Back: the destination has answered.

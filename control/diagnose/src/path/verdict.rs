@@ -100,6 +100,8 @@ names! {
         GatewayDown = "GatewayDown",
         /// The cluster does not publish the network that the address is in.
         AddressNotPublished = "AddressNotPublished",
+        /// With Globalnet, what is spoken to has no global address.
+        NoGlobalIp = "NoGlobalIp",
         /// Networks of two clusters overlap, and the other was there first.
         NetworksOverlap = "NetworksOverlap",
         /// The broker does not answer, and the other cluster is not known.

@@ -2,7 +2,9 @@
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
+use trieste_tests::clusters::GLOBALNET_HEADLESS;
 use trieste_tests::command::Run;
+use trieste_tests::globalnet::Site;
 use trieste_tests::table::Table;
 
 use crate::shared::{SOON, Two};
@@ -16,6 +18,8 @@ pub(crate) fn finds_nothing(two: &Two, sides: &[Side<'_>; 2], table: &Table) {
         &["firewall", "inter-cluster", "--context", "east", "--remotecontext", "west"],
         &["firewall", "nat-discovery", "--context", "west", "--remotecontext", "east"],
     ];
+    let [east, west] = sides;
+    let service = format!("service:svc-{}", west.on_worker.pod.name);
     std::thread::scope(|scope| {
         for words in checks {
             scope.spawn(move || {
@@ -42,7 +46,60 @@ pub(crate) fn finds_nothing(two: &Two, sides: &[Side<'_>; 2], table: &Table) {
                 }
             }
         }
+        for (who, client, to) in [
+            ("host nGW", &east.host_on_worker, &west.on_gateway.pod.name),
+            ("host GW", &east.host_on_gateway, &west.on_worker.pod.name),
+            ("host nGW", &east.host_on_worker, &service),
+            ("nGW", &east.on_worker, &service),
+        ] {
+            let words = path(&client.pod.name, to);
+            scope.spawn(move || {
+                table.row("east", &format!("diagnose path {who} → {to}"), || walk(two, &words))
+            });
+        }
     });
+}
+
+/// With Globalnet: walks from pods and from a node's network to what is exported, by name and by address; and what is not
+/// exported is said to be so.
+pub(crate) fn knows_global_ips(two: &Two, east: &Site, west: &Site, table: &Table) {
+    let (client, host) = (&east.worker.plain.name, &east.worker.host.name);
+    let server = &west.gateway.server;
+    let [headless, service] = [server.headless, server.service].map(|address| address.ip().to_string());
+    let web = "service:web-0".to_owned();
+    let all = format!("service:{}", GLOBALNET_HEADLESS);
+    std::thread::scope(|scope| {
+        for (from, to) in [
+            (client, &server.name),
+            (&east.gateway.plain.name, &west.worker.server.name),
+            (host, &server.name),
+            (client, &web),
+            (client, &all),
+            (client, &headless),
+            (client, &service),
+        ] {
+            let words = path(from, to);
+            scope.spawn(move || {
+                table.row("east", &format!("diagnose path {from} → {to}"), || walk(two, &words))
+            });
+        }
+        let to = &west.gateway.plain.name;
+        scope.spawn(move || {
+            table.row("east", &format!("diagnose path {client} → {to}, not exported"), || {
+                let told = told(two, &path(client, to), false)?;
+                let verdict = &told["verdict"];
+                ensure!(verdict["cause"] == "NoGlobalIp", "{told:#}");
+                let remedy = verdict["remedy"].as_str().unwrap_or_default();
+                ensure!(remedy.contains("ServiceExport") && !remedy.contains("--clustercidr"), "{remedy}");
+                Ok("NoGlobalIp".to_owned())
+            })
+        });
+    });
+}
+
+/// The words that walk from a pod of the eastern cluster to something of the western one.
+fn path(from: &str, to: &str) -> Vec<String> {
+    ["path", from, to, "--context", "east", "--remotecontext", "west"].map(str::to_owned).to_vec()
 }
 
 fn diagnose(two: &Two, words: &[impl AsRef<str>]) -> Run {
@@ -62,9 +119,19 @@ fn check(two: &Two, words: &[&str]) -> anyhow::Result<String> {
 }
 
 fn walk(two: &Two, words: &[String]) -> anyhow::Result<String> {
+    let told = told(two, words, true)?;
+    ensure!(told["health"] == "healthy", "{told:#}");
+    let rtt = told["measured"]["rtt_us"].as_u64().context("no round trip")?;
+    ensure!(rtt >= 20, "a round trip of {rtt} µs is impossible");
+    let mtu = told["measured"]["path_mtu_bytes"].as_u64();
+    ensure!(mtu.is_none_or(|mtu| mtu < 1500), "a path of {mtu:?} bytes leaves no room for a cable");
+    Ok(format!("healthy, {rtt} µs"))
+}
+
+fn told(two: &Two, words: &[String], succeeds: bool) -> anyhow::Result<Value> {
     let output = diagnose(two, words).args(["-o", "json"]).output()?;
     let told: Value = serde_json::from_str(&output.stdout)
         .with_context(|| format!("{}{}", output.stdout, output.stderr))?;
-    ensure!(told["health"] == "healthy" && output.status.success(), "{}: {told:#}", output.status);
-    Ok("healthy".to_owned())
+    ensure!(output.status.success() == succeeds, "{}: {told:#}", output.status);
+    Ok(told)
 }

@@ -25,22 +25,22 @@ impl<'a> Context<'a> {
         Self { evidence, way: trip.way, from: trip.from, sender, receiver }
     }
 
-    /// Where the trip's packets come from and go to.
-    pub(super) fn source(&self) -> Option<IpAddr> {
-        self.sender.pod.address
+    /// Returns where the trip's packets go to, as they are written in a side's cluster.
+    pub(super) fn destination(&self, on: Side) -> Option<IpAddr> {
+        self.evidence.address(self.from.other(), on)
     }
 
-    pub(super) fn destination(&self) -> Option<IpAddr> {
-        self.receiver.pod.address
+    pub(super) fn is_v6(&self) -> bool {
+        let ends = [Side::Source, Side::Destination].map(|side| self.evidence.side(side).pod.address);
+        ends.into_iter().flatten().any(|address| address.is_ipv6())
     }
 
-    /// The packet, as filters see it between two devices.
-    pub(super) fn packet<'p>(&self, from: Option<&'p str>, to: Option<&'p str>) -> PacketFacts<'p> {
-        let is_v6 = self.destination().is_some_and(|address| address.is_ipv6());
+    /// Describes the packet as filters of a side see it between two devices.
+    pub(super) fn packet<'p>(&self, on: Side, from: Option<&'p str>, to: Option<&'p str>) -> PacketFacts<'p> {
         PacketFacts {
-            source: self.source(),
-            destination: self.destination(),
-            protocol: if is_v6 { "icmpv6" } else { "icmp" },
+            source: self.evidence.address(self.from, on),
+            destination: self.destination(on),
+            protocol: if self.is_v6() { "icmpv6" } else { "icmp" },
             port: None,
             from,
             to,
@@ -69,6 +69,7 @@ impl<'a> Context<'a> {
 
 /// A node on the way, and which hop it is.
 pub(super) struct Place<'a> {
+    pub(super) side: Side,
     pub(super) hop: Hop,
     pub(super) name: &'a str,
     pub(super) node: &'a Node,
@@ -82,7 +83,7 @@ impl<'a> Place<'a> {
             Side::Source => Hop::SourceNode,
             Side::Destination => Hop::DestinationNode,
         };
-        Some(Self { hop, name: cluster.worker.as_deref()?, node: cluster.worker()?, cluster })
+        Some(Self { side, hop, name: cluster.worker.as_deref()?, node: cluster.worker()?, cluster })
     }
 
     /// The gateway of a side.
@@ -91,7 +92,7 @@ impl<'a> Place<'a> {
             Side::Source => Hop::SourceGateway,
             Side::Destination => Hop::DestinationGateway,
         };
-        Some(Self { hop, name: cluster.gateway.as_deref()?, node: cluster.gateway()?, cluster })
+        Some(Self { side, hop, name: cluster.gateway.as_deref()?, node: cluster.gateway()?, cluster })
     }
 
     /// Whether it was so in one of the two reports: what is put right within seconds was wrong all the same.

@@ -15,7 +15,7 @@ pub(super) fn leaves_worker(context: &Context<'_>) -> Vec<Finding> {
     let mut found = agent(context, &place);
     found.extend(device(context, &place));
     found.extend(worker_route(context, &place));
-    let packet = context.packet(None, Some(VX_DEVICE));
+    let packet = context.packet(place.side, None, Some(VX_DEVICE));
     found.extend(context.filtered(&place, "output", &packet, Cause::FilterDrop));
     found.extend(context.filtered(&place, "postrouting", &packet, Cause::FilterDrop));
     found
@@ -29,7 +29,12 @@ pub(super) fn only_from_the_pod(context: &Context<'_>) -> Vec<Finding> {
     }
     let mut found = forwarding(context, &place);
     let to = if context.sender.is_on_gateway() { context.sender.tunnel_device() } else { VX_DEVICE };
-    found.extend(context.filtered(&place, "forward", &context.packet(None, Some(to)), Cause::FilterDrop));
+    found.extend(context.filtered(
+        &place,
+        "forward",
+        &context.packet(place.side, None, Some(to)),
+        Cause::FilterDrop,
+    ));
     found
 }
 
@@ -140,7 +145,12 @@ pub(super) fn into_tunnel(context: &Context<'_>) -> Vec<Finding> {
         found.extend(forwarding(context, &place));
     }
     let (hook, from) = if is_local { ("output", None) } else { ("forward", Some(VX_DEVICE)) };
-    found.extend(context.filtered(&place, hook, &context.packet(from, Some(tunnel)), Cause::FilterDrop));
+    found.extend(context.filtered(
+        &place,
+        hook,
+        &context.packet(place.side, from, Some(tunnel)),
+        Cause::FilterDrop,
+    ));
     found
 }
 
@@ -157,7 +167,7 @@ pub(super) fn out_of_tunnel(context: &Context<'_>) -> Vec<Finding> {
         found.extend(rule(context, &place, 149, "149"));
         found.extend(table_route(context, &place, "149", VX_DEVICE));
     }
-    let packet = context.packet(Some(tunnel), Some(VX_DEVICE));
+    let packet = context.packet(place.side, Some(tunnel), Some(VX_DEVICE));
     found.extend(context.filtered(&place, "forward", &packet, Cause::FilterDrop));
     if let Some(worker) = Place::worker(context.receiver, side) {
         found.extend(guard(context, &worker));
@@ -178,12 +188,17 @@ pub(super) fn deliver(context: &Context<'_>) -> Vec<Finding> {
         found.extend(context.filtered(
             &place,
             "forward",
-            &context.packet(Some(from), None),
+            &context.packet(place.side, Some(from), None),
             Cause::FilterDrop,
         ));
     }
     for hook in ["prerouting", "postrouting"] {
-        found.extend(context.filtered(&place, hook, &context.packet(Some(from), None), Cause::FilterDrop));
+        found.extend(context.filtered(
+            &place,
+            hook,
+            &context.packet(place.side, Some(from), None),
+            Cause::FilterDrop,
+        ));
     }
     found.extend(policies(context, place.hop, side));
     found
@@ -247,7 +262,7 @@ fn device(context: &Context<'_>, place: &Place<'_>) -> Vec<Finding> {
 }
 
 fn worker_route(context: &Context<'_>, place: &Place<'_>) -> Vec<Finding> {
-    let Some(destination) = context.destination() else { return Vec::new() };
+    let Some(destination) = context.destination(place.side) else { return Vec::new() };
     let leads = |report: &NodeReport| {
         let route = report.route_to("main", destination);
         route.is_some_and(|route| route.kind == "unicast" && route.device.as_deref() == Some(VX_DEVICE))
@@ -277,7 +292,7 @@ fn has_rule(report: &NodeReport, table: &str) -> bool {
 }
 
 fn rule(context: &Context<'_>, place: &Place<'_>, priority: u32, table: &str) -> Vec<Finding> {
-    let is_v6 = context.destination().is_some_and(|address| address.is_ipv6());
+    let is_v6 = context.is_v6();
     let is_there =
         |report: &NodeReport| report.rules.iter().any(|rule| rule.table == table && rule.is_v6 == is_v6);
     if !place.ever(|report| !is_there(report)) {
@@ -292,7 +307,7 @@ fn rule(context: &Context<'_>, place: &Place<'_>, priority: u32, table: &str) ->
 }
 
 fn table_route(context: &Context<'_>, place: &Place<'_>, table: &str, device: &str) -> Vec<Finding> {
-    let Some(destination) = context.destination() else { return Vec::new() };
+    let Some(destination) = context.destination(place.side) else { return Vec::new() };
     let leads = |report: &NodeReport| {
         let route = report.route_to(table, destination);
         route.is_some_and(|route| route.device.as_deref() == Some(device))
@@ -350,11 +365,7 @@ fn tunnel_device(context: &Context<'_>, place: &Place<'_>, tunnel: &str) -> Vec<
 }
 
 fn forwarding(context: &Context<'_>, place: &Place<'_>) -> Vec<Finding> {
-    let setting = if context.destination().is_some_and(|address| address.is_ipv6()) {
-        "ipv6/conf/all/forwarding"
-    } else {
-        "ipv4/ip_forward"
-    };
+    let setting = if context.is_v6() { "ipv6/conf/all/forwarding" } else { "ipv4/ip_forward" };
     if !place.ever(|report| report.sysctl(setting) == Some(0)) {
         return Vec::new();
     }

@@ -15,11 +15,13 @@ mod quality;
 use super::evidence::{Evidence, Side, probe};
 use super::trace::{Place as Stop, Trip, trips};
 use super::verdict::{Cause, Certainty, Diagnosis, Finding, Health, Hop, HopReport, HopState, Way};
+use crate::node::SendReport;
 use context::{Context, Place};
 
 /// Judges a connection.
 #[must_use]
 pub fn judge(evidence: &Evidence) -> Diagnosis {
+    let evidence = &with_global_source(evidence);
     let objects = objects::check(evidence);
     let trips = trips(evidence);
     let measured = quality::measure(evidence, &trips[0]);
@@ -52,12 +54,29 @@ pub fn judge(evidence: &Evidence) -> Diagnosis {
     }
 }
 
+/// Returns the evidence with the address under which the destination's cluster knows the source: Globalnet's gateway there
+/// chooses it, and packets show it.
+fn with_global_source(evidence: &Evidence) -> Evidence {
+    let mut evidence = evidence.clone();
+    if evidence.source.is_global {
+        let [there, _] = trips(&evidence);
+        let arrived = there.stops.iter().filter(|stop| stop.side == Side::Destination);
+        evidence.source.pod.outside = arrived.filter_map(|stop| stop.source).next();
+    }
+    evidence
+}
+
 /// Whether packets pass, there and back; `None` where nobody could tell.
 fn works(evidence: &Evidence, trips: &[Trip; 2]) -> Option<bool> {
     if let Some(report) = evidence.probe(probe::POD) {
         return Some(report.answered() > 0);
     }
-    evidence.probe(probe::PING)?;
+    if evidence.probe(probe::PING).is_none() {
+        // A service that has an address of its own and answers is proof enough. One without a pod is refused on the way.
+        let has_pods = evidence.service.as_ref().is_some_and(|service| service.ready > 0);
+        let report = evidence.probe(probe::SERVICE).filter(|_| has_pods);
+        return report.filter(|report| is_answered(report)).map(|_| true);
+    }
     let ends = trips.each_ref().map(|trip| trip.stops.last().and_then(|stop| stop.seen));
     match ends {
         [Some(true), Some(true)] => Some(true),
@@ -276,16 +295,32 @@ fn from_warnings(
 /// Its endpoints answer and the service's own address does not.
 fn service(evidence: &Evidence) -> Option<Finding> {
     let (service, report) = (evidence.service.as_ref()?, evidence.probe(probe::SERVICE)?);
-    let why = report.sent.iter().find_map(|packet| packet.refused.clone());
-    if report.answered() > 0 || why.as_ref().is_some_and(|why| why.contains("refused")) {
+    if is_answered(report) {
         return None;
     }
-    let (address, port) = (service.address?, service.port?);
+    let why = report.sent.iter().find_map(|packet| packet.refused.clone());
+    let (address, port) = (evidence.service_address()?, service.port?);
     let reason = format!("service {} does not answer at {address}, TCP {port}", service.name);
-    Some(Finding::new(Hop::DestinationPod, Cause::ServiceUnreachable, reason).seen_all(why).remedy(format!(
-        "is {address} in the service network that cluster {} publishes, and does kube-proxy work on its gateway node?",
-        evidence.destination.id
-    )))
+    let finding = Finding::new(Hop::DestinationPod, Cause::ServiceUnreachable, reason).seen_all(why);
+    let id = &evidence.destination.id;
+    Some(if evidence.destination.is_global {
+        finding.remedy(format!(
+            "does its cluster IP answer on the gateway node of cluster {id}, and does anything listen on TCP {port}? \
+             `kubectl{kubectl} -n {namespace} exec ds/submariner-gateway -- trieste show globalnet` lists what is translated",
+            kubectl = evidence.destination.kubectl,
+            namespace = evidence.destination.namespace,
+        ))
+    } else {
+        finding.remedy(format!(
+            "is {address} in the service network that cluster {id} publishes, and does kube-proxy work on its gateway node?"
+        ))
+    })
+}
+
+/// Says whether somebody answered a connection, if only to refuse it.
+fn is_answered(report: &SendReport) -> bool {
+    let is_refused = |why: &String| why.contains("refused");
+    report.answered() > 0 || report.sent.iter().filter_map(|packet| packet.refused.as_ref()).any(is_refused)
 }
 
 /// Every hop, and what became of it.
@@ -301,13 +336,15 @@ fn hops(
     };
     let broken = verdict
         .filter(|verdict| works(evidence, trips) != Some(true) || verdict.cause == Cause::MtuBlackHole);
+    // By a connection alone, which nobody watched.
+    let is_proven = works(evidence, trips) == Some(true) && evidence.probe(probe::PING).is_none();
     let hops = Hop::ALL.iter().copied().filter(|hop| !skipped(hop));
     hops.map(|hop| {
         let mut own: Vec<Finding> = findings.iter().filter(|finding| finding.hop == hop).cloned().collect();
         own.dedup();
         HopReport {
             hop,
-            state: state(hop, trips, &own, broken),
+            state: state(hop, trips, &own, broken, is_proven),
             detail: detail(evidence, hop),
             findings: own,
         }
@@ -315,7 +352,13 @@ fn hops(
     .collect()
 }
 
-fn state(hop: Hop, trips: &[Trip; 2], findings: &[Finding], broken: Option<&Finding>) -> HopState {
+fn state(
+    hop: Hop,
+    trips: &[Trip; 2],
+    findings: &[Finding],
+    broken: Option<&Finding>,
+    is_proven: bool,
+) -> HopState {
     let is_wrong = findings.iter().any(|finding| finding.certainty == Certainty::Certain);
     if broken.is_some_and(|broken| broken.hop == hop) {
         return HopState::Broken;
@@ -326,7 +369,7 @@ fn state(hop: Hop, trips: &[Trip; 2], findings: &[Finding], broken: Option<&Find
     let is_object = matches!(hop, Hop::SourcePod | Hop::ClusterSet);
     let passed =
         trips[0].stops.iter().any(|stop| stop.hop(trips[0].from) == hop && trips[0].passed(stop.place));
-    if is_object || passed {
+    if is_object || passed || is_proven {
         return HopState::Good;
     }
     match broken {
@@ -342,9 +385,11 @@ fn detail(evidence: &Evidence, hop: Hop) -> String {
     };
     let pod = |side: Side| {
         let pod = &evidence.side(side).pod;
+        let outside =
+            pod.outside.map(|outside| format!(", for other clusters {outside}")).unwrap_or_default();
         match (pod.known, pod.address) {
-            (true, Some(address)) => format!("{} ({address})", pod.name),
-            (_, _) => pod.name.clone(),
+            (true, Some(address)) => format!("{} ({address}{outside})", pod.name),
+            (_, _) => format!("{}{outside}", pod.name),
         }
     };
     let (source, destination) = (&evidence.source, &evidence.destination);
@@ -364,7 +409,10 @@ fn detail(evidence: &Evidence, hop: Hop) -> String {
         Hop::DestinationVxlan => format!("{} to {}", node(&destination.gateway), node(&destination.worker)),
         Hop::DestinationNode => node(&destination.worker),
         Hop::DestinationPod => match &evidence.service {
-            Some(service) => format!("service {}, {}", service.name, pod(Side::Destination)),
+            Some(service) => {
+                let outside = service.outside.map(|outside| format!(" at {outside}")).unwrap_or_default();
+                format!("service {}{outside}, {}", service.name, pod(Side::Destination))
+            }
             None => pod(Side::Destination),
         },
     }

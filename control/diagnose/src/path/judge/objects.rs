@@ -13,6 +13,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = pod(&evidence.source, Side::Source);
     found.extend(service(evidence));
     found.extend(pod(&evidence.destination, Side::Destination));
+    found.extend(no_global_ip(evidence));
     let mut without_gateway = Vec::new();
     for (side, hop) in [(Side::Source, Hop::SourceGateway), (Side::Destination, Hop::DestinationGateway)] {
         let wrong = gateways(evidence.side(side), hop);
@@ -134,9 +135,47 @@ fn cluster_set(evidence: &Evidence, without_gateway: &[Side]) -> Vec<Finding> {
         }
     }
     for side in [Side::Source, Side::Destination].into_iter().filter(|side| !without_gateway.contains(side)) {
-        found.extend(not_published(evidence.side(side)));
+        found.extend(not_published(evidence.side(side), side));
     }
     found
+}
+
+/// Finds out whether the destination has a global IP: with Globalnet, what is not exported is reached by nobody.
+fn no_global_ip(evidence: &Evidence) -> Option<Finding> {
+    let cluster = &evidence.destination;
+    let known = evidence.address(Side::Destination, Side::Source).or_else(|| evidence.service_address());
+    let is_missing = cluster.pod.missing || evidence.service.as_ref().is_some_and(|service| service.missing);
+    if !cluster.visible || !cluster.is_global || known.is_some() || is_missing {
+        return None;
+    }
+    let Cluster { kubectl, id, .. } = cluster;
+    let what = match &evidence.service {
+        Some(service) => format!("service {}", service.name),
+        None if cluster.pod.known => format!("pod {}", cluster.pod.name),
+        None => {
+            let reason =
+                format!("no exported service or pod of cluster {id} has the address {}", cluster.pod.name);
+            let remedy = format!("`kubectl{kubectl} get globalingressip -A` lists the addresses");
+            return Some(Finding::new(Hop::DestinationPod, Cause::NoGlobalIp, reason).remedy(remedy));
+        }
+    };
+    let reason = format!(
+        "{what} of cluster {id} has no global IP: with Globalnet others reach what is exported alone"
+    );
+    let finding = Finding::new(Hop::DestinationPod, Cause::NoGlobalIp, reason);
+    let name = evidence.service.as_ref().map_or(&cluster.pod.name, |service| &service.name);
+    let (namespace, name) = name.split_once('/').unwrap_or_default();
+    let (export, which) = match &evidence.service {
+        Some(_) => (name, "export it"),
+        None => {
+            ("SERVICE", "export a headless service that chooses it, or ask for the service that it is behind")
+        }
+    };
+    Some(finding.remedy(format!(
+        "{which}: `echo '{{\"apiVersion\": \"multicluster.x-k8s.io/v1alpha1\", \"kind\": \"ServiceExport\", \"metadata\": \
+         {{\"name\": \"{export}\", \"namespace\": \"{namespace}\"}}}}' | kubectl{kubectl} apply -f -`. If that is done: \
+         `kubectl{kubectl} describe serviceexport,globalingressip -n {namespace}` says why there is no address"
+    )))
 }
 
 /// The cluster that publishes an address, as another one knows.
@@ -160,13 +199,26 @@ fn address_unknown(own: &Cluster, other: &Cluster) -> Finding {
         .remedy("is the address right, and its cluster joined? trieste show endpoints")
 }
 
-/// The pod's address has to be in what its cluster publishes.
-fn not_published(cluster: &Cluster) -> Option<Finding> {
-    let address =
-        cluster.pod.address.filter(|_| cluster.visible && cluster.pod.known && !cluster.pod.host_network)?;
+/// Finds out whether the pod's address is in what its cluster publishes; with Globalnet it never is. What a pod with its node's
+/// network sends has a source that is published.
+fn not_published(cluster: &Cluster, side: Side) -> Option<Finding> {
+    let is_plain = cluster.visible && cluster.pod.known && !cluster.is_global;
+    let is_of_node = cluster.pod.host_network;
+    let address = cluster.pod.address.filter(|_| is_plain && !(is_of_node && side == Side::Source))?;
     let endpoint = cluster.endpoint()?;
     if holder(cluster, address) == Some(cluster.id.as_str()) {
         return None;
+    }
+    if is_of_node {
+        let reason = format!(
+            "pod {} has its node's address {address}, and cluster {} does not publish its nodes' network",
+            cluster.pod.name, cluster.id
+        );
+        let finding = Finding::new(Hop::ClusterSet, Cause::AddressNotPublished, reason);
+        return Some(
+            finding
+                .remedy("ask for a service that it is behind (service:NAMESPACE/NAME): those are published"),
+        );
     }
     let reason = format!(
         "pod {} has the address {address}, which is in none of the networks that cluster {} publishes",

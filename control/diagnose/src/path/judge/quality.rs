@@ -14,7 +14,8 @@ const MAX_RULES: usize = 8;
 
 /// Measures what passed.
 pub(super) fn measure(evidence: &Evidence, there: &Trip) -> Measured {
-    let pings = evidence.probe(probe::PING);
+    // A service with a global IP answers connections, and no pings.
+    let pings = evidence.probe(probe::PING).or_else(|| evidence.probe(probe::SERVICE));
     let pod = evidence.probe(probe::POD);
     let rtt =
         pings.into_iter().chain(pod).flat_map(|report| &report.sent).filter_map(|packet| packet.answered_us);

@@ -1,5 +1,6 @@
 //! One breakage after the other, in a connection in which all else is well.
 
+mod ends;
 mod world;
 
 use trieste_control::admin::{BrokerLink, DropCount, RefusedCluster};

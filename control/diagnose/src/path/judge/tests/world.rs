@@ -388,6 +388,51 @@ pub(super) fn lose_datagrams(evidence: &mut Evidence, number: u16) {
     }
 }
 
+pub(super) const GLOBAL_A: &str = "242.1.0.3";
+pub(super) const GLOBAL_B: &str = "242.2.0.5";
+
+/// Both clusters publish global networks alone: packets have a global source in the other cluster, and routes lead to global
+/// addresses.
+pub(super) fn globalnet(evidence: &mut Evidence) {
+    let networks = [("10.1.0.0/16", "242.1.0.0/16"), ("10.2.0.0/16", "242.2.0.0/16")];
+    let global =
+        |net: &str| networks.iter().find(|(own, _)| *own == net).map_or(net, |(_, net)| *net).to_owned();
+    for side in [Side::Source, Side::Destination] {
+        let cluster = side_mut(evidence, side);
+        cluster.is_global = true;
+        cluster.networks =
+            cluster.networks.iter().map(|net| global(&net.to_string()).parse().unwrap()).collect();
+        for subnet in cluster.endpoints.iter_mut().flat_map(|endpoint| &mut endpoint.subnets) {
+            *subnet = global(subnet);
+        }
+        let reports =
+            cluster.nodes.values_mut().flat_map(|node| node.before.iter_mut().chain(&mut node.after));
+        for route in reports.flat_map(|report| &mut report.routes).filter(|route| route.table != "149") {
+            route.destination = global(&route.destination.to_string()).parse().unwrap();
+        }
+        let sights = cluster.nodes.values_mut().flat_map(|node| &mut node.watch.as_mut().unwrap().sights);
+        for seen in sights.map(|sight| &mut sight.seen) {
+            match (side, seen.what) {
+                (Side::Source, What::EchoRequest) => seen.destination = ip(GLOBAL_B),
+                (Side::Source, What::EchoReply) => seen.source = ip(GLOBAL_B),
+                (Side::Destination, What::EchoRequest) => seen.source = ip(GLOBAL_A),
+                (Side::Destination, What::EchoReply) => seen.destination = ip(GLOBAL_A),
+                _ => {}
+            }
+        }
+    }
+    evidence.destination.pod.outside = Some(ip(GLOBAL_B));
+}
+
+/// A pod has its node's network: there is no device towards it.
+pub(super) fn on_host_network(evidence: &mut Evidence, side: Side) {
+    let cluster = side_mut(evidence, side);
+    cluster.pod.host_network = true;
+    let worker = cluster.worker.clone().unwrap();
+    let node = cluster.nodes.get_mut(&worker).unwrap();
+    node.watch.as_mut().unwrap().sights.retain(|sight| sight.device != "veth1");
+}
+
 /// Every sight of the ping has this source: it got it on the first node.
 pub(super) fn translated(evidence: &mut Evidence, source: &str) {
     for side in [Side::Source, Side::Destination] {
