@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use trieste_cables::Jobs;
-use trieste_packet::wire::{protocol, version};
+use trieste_packet::wire::{IPV6_HEADER_BYTES, be16, protocol, version};
 use trieste_packet::{CableId, Checksum, DropReason, LaneId, LayoutKind, Packet, Pool};
 
 use crate::board::{Board, PathState};
@@ -20,6 +20,11 @@ use crate::pipeline::Pipeline;
 /// Probes that are due together are sent together. Ours: with hundreds of paths a thousand wake-ups a second, and no
 /// more.
 const SLACK: Duration = Duration::from_millis(1);
+
+/// Length of a health check's ICMP message in bytes (upstream's, as measured).
+const HEALTH_CHECK_BYTES: usize = 32;
+/// Types of echo messages: reply and request (RFC 792), request and reply (RFC 4443).
+const ECHO: [u8; 4] = [0, 8, 128, 129];
 
 /// A lane's probing.
 pub(crate) struct Watching {
@@ -158,7 +163,7 @@ impl Pipeline {
         }
         let mut taken = Taken::default();
         for packet in &mut self.opened.as_mut_slice()[before..] {
-            taken.take(packet, watching.as_deref_mut(), time);
+            taken.take(packet, watching.as_deref_mut(), (time, now));
         }
         let Taken { probes, bad, has_data } = taken;
         self.counters.control_in += probes;
@@ -212,7 +217,7 @@ impl Pipeline {
             watching.note_use(&self.config.board, time);
             // What would be held until there are keys would push packets out of the lane's queue.
             let has_keys = slot.tunnel.stats(now).is_up;
-            while let Some(outgoing) = watching.watcher.poll_transmit(time) {
+            while let Some(outgoing) = watching.watcher.poll_transmit(time, now) {
                 if !has_keys {
                     continue;
                 }
@@ -259,7 +264,12 @@ struct Taken {
 
 impl Taken {
     /// Takes messages out of a packet, or a train of opened ones; nothing is left of it if there was nothing else.
-    fn take(&mut self, packet: &mut Packet, mut watching: Option<&mut Watching>, time: Instant) {
+    fn take(
+        &mut self,
+        packet: &mut Packet,
+        mut watching: Option<&mut Watching>,
+        (time, now): (Instant, Instant),
+    ) {
         for index in 0..usize::from(packet.layout.count) {
             if packet.layout.present & (1 << (index % 64)) == 0 {
                 continue;
@@ -280,7 +290,7 @@ impl Taken {
                 Some(probe) => {
                     self.probes += 1;
                     if let Some(watching) = &mut watching {
-                        watching.watcher.handle_probe(&probe, time);
+                        watching.watcher.handle_probe(&probe, time, now);
                     }
                 }
                 None => self.bad += 1,
@@ -294,13 +304,28 @@ impl Taken {
     }
 }
 
-/// Whether a packet says that its path is used: what gateways say to each other all the time does not, nor do pings.
+/// Says whether a packet makes its path one that is used: what gateways say to each other all the time does not, nor do the pings of
+/// health checks. Anybody else's pings do.
 pub(crate) fn is_data(packet: &[u8]) -> bool {
-    let protocol = match version(packet) {
-        4 => packet.get(9),
-        _ => packet.get(6),
+    let (protocol, header_bytes) = match version(packet) {
+        4 => (packet.get(9), packet.first().map_or(0, |first| usize::from(first & 0xf) * 4)),
+        _ => (packet.get(6), IPV6_HEADER_BYTES),
     };
-    protocol.is_some_and(|protocol| ![protocol::ICMP, protocol::ICMPV6, inside::PROTOCOL].contains(protocol))
+    match protocol {
+        None | Some(&inside::PROTOCOL) => false,
+        Some(&(protocol::ICMP | protocol::ICMPV6)) => !is_health_check(packet, header_bytes),
+        Some(_) => true,
+    }
+}
+
+/// Says whether an ICMP packet has the shape of health checks, upstream's and ours: echo of 8 bytes of header and 24 of data,
+/// which no usual `ping` sends.
+fn is_health_check(packet: &[u8], header_bytes: usize) -> bool {
+    // Cables pad: the header tells the length.
+    let word = |at: usize| packet.get(at..at + 2).map_or(0, |_| usize::from(be16(packet, at)));
+    let length = if version(packet) == 4 { word(2) } else { IPV6_HEADER_BYTES + word(4) };
+    length == header_bytes + HEALTH_CHECK_BYTES
+        && packet.get(header_bytes).is_some_and(|message_type| ECHO.contains(message_type))
 }
 
 fn make(watch: &Watch, outgoing: &Outgoing, pool: &mut Pool) -> Option<Packet> {
@@ -314,4 +339,40 @@ fn make(watch: &Watch, outgoing: &Outgoing, pool: &mut Pool) -> Option<Packet> {
     let mut packet = Packet::new(buf);
     packet.checksum = Checksum::Verified;
     Some(packet)
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::PacketBuilder;
+
+    use super::is_data;
+
+    #[test]
+    fn of_all_packets_only_messages_and_health_checks_make_no_path_used() {
+        let echo = |is_v6: bool, data: usize| {
+            let (mut bytes, data) = (Vec::new(), vec![0; data]);
+            if is_v6 {
+                let builder = PacketBuilder::ipv6([1; 16], [2; 16], 64);
+                builder.icmpv6_echo_request(1, 1).write(&mut bytes, &data).unwrap();
+            } else {
+                let builder = PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+                builder.icmpv4_echo_request(1, 1).write(&mut bytes, &data).unwrap();
+            }
+            bytes
+        };
+        for is_v6 in [false, true] {
+            assert!(is_data(&echo(is_v6, 56)) && is_data(&echo(is_v6, 25)));
+            let mut check = echo(is_v6, 24);
+            assert!(!is_data(&check));
+            check.extend([0; 12]);
+            assert!(!is_data(&check), "padded by the cable");
+            for end in 0..check.len() {
+                // No piece of it is too short.
+                let _ = is_data(&check[..end]);
+            }
+            let message_type = if is_v6 { 40 } else { 20 };
+            check[message_type] = 3;
+            assert!(is_data(&check), "an error is about a flow");
+        }
+    }
 }

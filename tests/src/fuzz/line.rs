@@ -55,10 +55,10 @@ fn speak(watcher: &mut Watcher, bytes: &[u8], now: Instant) {
     let body = inside::parse(bytes).map_or(bytes, |(_, body)| body);
     if let Some(probe) = Probe::parse(body) {
         watcher.handle_arrival(now);
-        watcher.handle_probe(&probe, now);
+        watcher.handle_probe(&probe, now, now);
     }
     watcher.handle_timeout(now);
-    while watcher.poll_transmit(now).is_some() {}
+    while watcher.poll_transmit(now, now).is_some() {}
     assert!(watcher.poll_timeout(now) > now, "what is due has been done");
 }
 

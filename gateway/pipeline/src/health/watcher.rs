@@ -57,7 +57,7 @@ pub struct Watcher {
     /// Lateness of a time in which probes went missing: jitter after all if they come.
     doubted: Option<(Duration, Instant)>,
     loss: Loss,
-    /// What the far end last said.
+    /// What the far end last said, and when that came, in real time: round trips are nobody's stalls.
     far: Option<(Probe, Instant)>,
     /// How often it sends when it is in a hurry.
     far_fast: Duration,
@@ -180,8 +180,9 @@ impl Watcher {
         self.judge(now);
     }
 
-    /// A probe of the far end arrived; after [`Self::handle_arrival`].
-    pub fn handle_probe(&mut self, probe: &Probe, now: Instant) {
+    /// Takes a probe of the far end that arrived; after [`Self::handle_arrival`]. `real` is the time by the clock that does not stand
+    /// still: by it round trips are measured.
+    pub fn handle_probe(&mut self, probe: &Probe, now: Instant, real: Instant) {
         if self.far.as_ref().is_some_and(|(far, _)| far.boot != probe.boot) {
             self.loss.restart();
             self.jitter.beware(now);
@@ -203,7 +204,7 @@ impl Watcher {
                 Some(_) => self.doubted = Some((lateness, now)),
                 None => {}
             }
-            self.measure(probe, now);
+            self.measure(probe, real);
         }
         if probe.is_fast {
             self.far_fast = probe.interval;
@@ -212,7 +213,7 @@ impl Watcher {
         let was_fast = self.is_fast(now);
         self.mtu_heard(probe, now);
         let padded = if probe.mtu_probe == 0 { self.padded() } else { probe.mtu_probe };
-        self.far = Some((Probe { mtu_probe: padded, ..*probe }, now));
+        self.far = Some((Probe { mtu_probe: padded, ..*probe }, real));
         if self.is_fast(now) && !was_fast {
             self.next = now;
         }
@@ -233,8 +234,8 @@ impl Watcher {
         [silence, held, padded].into_iter().flatten().fold(self.next, Instant::min)
     }
 
-    /// The next probe to send now, if any.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
+    /// Returns the next probe to send now, if any. `real` as for [`Self::handle_probe`].
+    pub fn poll_transmit(&mut self, now: Instant, real: Instant) -> Option<Outgoing> {
         if now >= self.next {
             let interval = self.interval(now);
             // Between three quarters of it and all of it (RFC 5880 section 6.8.7), so that paths do not fall into step.
@@ -242,19 +243,19 @@ impl Watcher {
             let share = u32::try_from(self.draw() >> 48).unwrap_or_default();
             self.next = now + interval - quarter.mul_f64(f64::from(share) / 65_536.0);
             self.sequence = self.sequence.wrapping_add(1);
-            return Some(self.outgoing(None, now));
+            return Some(self.outgoing(None, now, real));
         }
         if !self.is_up() {
             return None;
         }
         let (id, bytes) = self.search.as_mut()?.poll_transmit(now)?;
-        Some(self.outgoing(Some((id, bytes)), now))
+        Some(self.outgoing(Some((id, bytes)), now, real))
     }
 
-    fn outgoing(&mut self, padded: Option<(u16, u16)>, now: Instant) -> Outgoing {
+    fn outgoing(&mut self, padded: Option<(u16, u16)>, now: Instant, real: Instant) -> Outgoing {
         self.sent += 1;
         let echo =
-            self.far.as_ref().map(|(far, at)| (far.sent_us, micros(now.saturating_duration_since(*at))));
+            self.far.as_ref().map(|(far, at)| (far.sent_us, micros(real.saturating_duration_since(*at))));
         let probe = Probe {
             hears: self.heard.is_some(),
             is_draining: self.is_draining,
@@ -263,7 +264,7 @@ impl Watcher {
             interval: self.interval(now),
             boot: self.boot,
             sequence: self.sequence,
-            sent_us: micros(now.saturating_duration_since(self.epoch)),
+            sent_us: micros(real.saturating_duration_since(self.epoch)),
             echo,
             loss_permille: self.loss.permille(),
             mtu_probe: padded.map_or(0, |(id, _)| id),
@@ -293,9 +294,9 @@ impl Watcher {
         }
     }
 
-    fn measure(&mut self, probe: &Probe, now: Instant) {
+    fn measure(&mut self, probe: &Probe, real: Instant) {
         let Some((sent_us, age_us)) = probe.echo else { return };
-        let elapsed = micros(now.saturating_duration_since(self.epoch)).wrapping_sub(sent_us);
+        let elapsed = micros(real.saturating_duration_since(self.epoch)).wrapping_sub(sent_us);
         // Beyond a minute it is no round trip but a clock of somebody else's.
         let Some(trip) = elapsed.checked_sub(age_us).filter(|trip| *trip < 60_000_000) else { return };
         let trip = Duration::from_micros(trip.into());

@@ -144,14 +144,14 @@ impl World {
         for probe in end.inbox.drain(..) {
             end.watcher.handle_arrival(now);
             if let Some(probe) = probe {
-                end.watcher.handle_probe(&probe, now);
+                end.watcher.handle_probe(&probe, now, real);
             } else {
                 end.watcher.handle_traffic(now);
             }
         }
         end.watcher.handle_timeout(now);
         let mut sent = Vec::new();
-        while let Some(outgoing) = end.watcher.poll_transmit(now) {
+        while let Some(outgoing) = end.watcher.poll_transmit(now, real) {
             sent.push((Probe::parse(&outgoing.probe.emit()), outgoing.padded_to.unwrap_or(60)));
         }
         end.due = end.awake.real(end.watcher.poll_timeout(now)).max(real + ms(1));
@@ -504,4 +504,28 @@ fn packets_now_and_then_on_a_path_that_works_are_no_reason_to_give_it_up() {
         }
         assert_eq!(world.failures(), before, "seed {seed}");
     }
+}
+
+#[test]
+fn a_far_end_that_comes_late_for_its_probes_makes_no_round_trip_longer() {
+    let start = Queue::<()>::new().start();
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    let mut near = Watcher::new(Config::default(), 1420, 1, start);
+    let mut far = Watcher::new(Config::default(), 1420, 2, start);
+    for round in 0..20 {
+        let asked = at(round * 400);
+        let question = near.poll_transmit(asked, asked).unwrap().probe;
+        // The far end wants to answer 200 ms later, and is called 130 ms too late: its awake time stands still meanwhile.
+        let came = at(round * 400 + 1);
+        let awake = start + Duration::from_millis(round * 270 + 1);
+        far.handle_arrival(awake);
+        far.handle_probe(&question, awake, came);
+        let called = came + Duration::from_millis(330);
+        let answer = far.poll_transmit(awake + Duration::from_millis(200), called).unwrap().probe;
+        let back = called + Duration::from_millis(1);
+        near.handle_arrival(back);
+        near.handle_probe(&answer, back, back);
+    }
+    let trip = near.rtt().unwrap();
+    assert!(trip <= Duration::from_millis(3), "{trip:?}");
 }

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use etherparse::PacketBuilder;
 use trieste_packet::{Batch, CableId, DropReason, Packet};
 use trieste_pipeline::health::Watch;
 use trieste_pipeline::inside::{self, Kind};
@@ -216,6 +217,40 @@ fn a_siblings_path_is_probed_quickly_while_another_path_of_the_gateway_carries_p
     wire.run(ms(3_000));
     assert_eq!(fast(&wire), [false; 2], "nobody uses any path");
     assert!(report(&wire, 0).state == PathState::Up);
+}
+
+#[test]
+fn whoever_pings_has_a_path_that_is_probed_quickly_and_health_checks_do_not() {
+    // `ping` sends 56 bytes of data unless told otherwise, health checks send 24.
+    for (data, is_reply, is_fast) in
+        [(56, false, true), (56, true, true), (8, false, true), (24, false, false), (24, true, false)]
+    {
+        let mut wire = Wire::new();
+        wire.run(ms(12_000));
+        for _ in 0..50 {
+            let packet = wire.ends[0].packet(&echo(data, is_reply));
+            let mut batch = Batch::new();
+            batch.push(packet).unwrap();
+            wire.ends[0].line.outbound(&mut batch, wire.now);
+            wire.run(ms(10));
+        }
+        assert_eq!(wire.ends[1].delivered().len(), 50);
+        let fast = [0, 1].map(|end: usize| report(&wire, end).is_fast);
+        assert_eq!(fast, [is_fast; 2], "{data} bytes, reply: {is_reply}");
+        let timeout = if is_fast { ms(75) } else { ms(600) };
+        assert_eq!(report(&wire, 1).timeout, timeout, "{data} bytes, reply: {is_reply}");
+    }
+}
+
+fn echo(data: usize, is_reply: bool) -> Vec<u8> {
+    let builder = PacketBuilder::ipv4(POD_A, POD_B, 64);
+    let mut bytes = Vec::new();
+    if is_reply {
+        builder.icmpv4_echo_reply(7, 1).write(&mut bytes, &vec![3; data]).unwrap();
+    } else {
+        builder.icmpv4_echo_request(7, 1).write(&mut bytes, &vec![3; data]).unwrap();
+    }
+    bytes
 }
 
 #[test]
