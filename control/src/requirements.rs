@@ -40,6 +40,16 @@ pub fn plugin(name: &str) -> PluginSupport {
     known.map_or(PluginSupport::Unknown, |(_, support)| *support)
 }
 
+/// Plugins whose pods' addresses do not follow from what Kubernetes says of a node, so that they alone deliver there.
+const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", "OVNKubernetes"];
+
+/// Says whether a plugin gives pods addresses that Kubernetes does not know by node. With several active gateways answers
+/// may come by another one than the question went by, and are lost at kube-proxy's rule against half connections.
+#[must_use]
+pub fn has_own_addressing(name: &str) -> bool {
+    OWN_ADDRESSING.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
 /// The names of the plugins that are served.
 pub fn served_plugins() -> impl Iterator<Item = &'static str> {
     PLUGINS.into_iter().filter(|(_, support)| *support == PluginSupport::Served).map(|(name, _)| name)
@@ -55,6 +65,7 @@ mod tests {
         assert_eq!(plugin("generic"), PluginSupport::Generic);
         assert!(matches!(plugin("ovnkubernetes"), PluginSupport::NotServed(_)));
         assert_eq!(plugin("other"), PluginSupport::Unknown);
+        assert!(has_own_addressing("Calico") && !has_own_addressing("canal-flannel"));
         assert!(served_plugins().all(|name| plugin(name) == PluginSupport::Served));
     }
 }

@@ -11,7 +11,7 @@ use trieste_deploy::broker_info::{self, BrokerInfo};
 use trieste_deploy::discover::Given;
 use trieste_deploy::globalnet::Wish;
 use trieste_deploy::join::{self, Earlier, Join, NoOne};
-use trieste_deploy::objects::{MemberOptions, MemoryLimit};
+use trieste_deploy::objects::{ActiveGateways, MemberOptions, MemoryLimit};
 use trieste_deploy::preflight;
 use trieste_deploy::{BrokerLogin, DeployError, Server, cluster_id, connect};
 
@@ -102,7 +102,8 @@ struct BrokerArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Gateway and cables")]
 struct CableArgs {
-    /// The kind of cable: wireguard, or libreswan, which is IPsec. The same in all clusters [default: wireguard]
+    /// The kind of cable: wireguard, libreswan, which is IPsec, or vxlan, which neither encrypts nor authenticates. The
+    /// same in all clusters [default: wireguard]
     #[arg(long, value_name = "DRIVER")]
     cable_driver: Option<String>,
     /// Label a node as a gateway if none is
@@ -136,7 +137,11 @@ struct CableArgs {
     /// Make a Service of type LoadBalancer that leads to the active gateway
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     load_balancer: Option<bool>,
-    /// Several gateways are to be active; kept for a later version
+    /// Which of this cluster's gateways carry traffic: all, or one while the others stand by [default: all, but one with
+    /// network plugins that give pods addresses of their own accord: Calico, Weave Net]
+    #[arg(long, value_name = "all|one", value_parser = active_gateways)]
+    active_gateways: Option<ActiveGateways>,
+    /// Upstream's; without effect, as all gateways are active unless --active-gateways says something else
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     multi_active_gateway: Option<bool>,
 }
@@ -243,6 +248,11 @@ async fn dry_run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Reads which gateways are to be active.
+fn active_gateways(text: &str) -> Result<ActiveGateways, String> {
+    ActiveGateways::parse(text).ok_or_else(|| "it is all or one".to_owned())
+}
+
 /// Takes what was said.
 fn take<T: Clone>(field: &mut T, said: Option<&T>) {
     if let Some(said) = said {
@@ -332,6 +342,9 @@ impl JoinArgs {
         take(&mut member.air_gapped, cable.air_gapped.as_ref());
         take(&mut member.load_balancer, cable.load_balancer.as_ref());
         take(&mut member.multi_active_gateway, cable.multi_active_gateway.as_ref());
+        if cable.active_gateways.is_some() {
+            member.active_gateways = cable.active_gateways;
+        }
         take(&mut member.node_taint, self.node_taint.as_ref());
         take(&mut member.gateway_memory, self.gateway_memory.as_ref());
         take(&mut member.route_agent_memory, self.routeagent_memory.as_ref());
@@ -389,7 +402,7 @@ impl JoinArgs {
             (
                 self.cable.multi_active_gateway == Some(true),
                 "--multi-active-gateway",
-                "all gateways of a cluster are active in this version; kept",
+                "all gateways of a cluster are active, unless --active-gateways says something else",
             ),
         ]);
         if info.service_discovery {

@@ -3,12 +3,15 @@
 mod cluster;
 mod networks;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
 pub(super) use cluster::{BrokerRow, RouteAgentRow, VersionRow, brokers, route_agents, versions};
 pub(super) use networks::Networks;
 use serde::Serialize;
 
 use super::table::{Column, column, limited, render, yes_no};
-use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec, Gateway, backend_config};
+use trieste_control::api::{Connection, ConnectionStatus, Endpoint, EndpointSpec, Gateway, backend_config};
 
 /// A row that knows its table.
 pub(super) trait Row: Serialize {
@@ -123,6 +126,41 @@ pub(super) fn connections(gateways: &[Gateway]) -> Vec<ConnectionRow> {
         }
     })
     .collect()
+}
+
+/// Says of each remote cluster that this one knows an Endpoint of and has no cable to why that is, as far as it can be
+/// seen here.
+pub(super) fn unconnected(gateways: &[Gateway], endpoints: &[Endpoint]) -> Vec<String> {
+    let own: Vec<&EndpointSpec> = gateways.iter().map(|gateway| &gateway.status.local_endpoint).collect();
+    let Some(ours) = own.first() else { return Vec::new() };
+    let cables = gateways.iter().flat_map(|gateway| &gateway.status.connections);
+    let connected: BTreeSet<&str> = cables.map(|cable| cable.endpoint.cluster_id.as_str()).collect();
+    let is_strange = |spec: &&EndpointSpec| {
+        spec.cluster_id != ours.cluster_id && !connected.contains(spec.cluster_id.as_str())
+    };
+    let strange: BTreeMap<&str, &EndpointSpec> = endpoints
+        .iter()
+        .map(|endpoint| &endpoint.spec)
+        .filter(is_strange)
+        .map(|spec| (spec.cluster_id.as_str(), spec))
+        .collect();
+    let is_v4 = |spec: &EndpointSpec| spec.private_ip.parse::<Ipv4Addr>().is_ok();
+    let why = |theirs: &EndpointSpec| {
+        if theirs.backend != ours.backend {
+            format!(
+                "it uses the cable driver {}, this cluster {}: let all clusters of the set use the same (trieste join \
+                 --cable-driver)",
+                theirs.backend, ours.backend
+            )
+        } else if ours.backend == "vxlan" && !(is_v4(ours) && is_v4(theirs)) {
+            "vxlan goes from one gateway's IPv4 address to another's, and one of the two has none: use another cable \
+             driver in all clusters"
+                .to_owned()
+        } else {
+            "trieste status on the gateway says whether it refuses that cluster".to_owned()
+        }
+    };
+    strange.into_iter().map(|(cluster, theirs)| format!("{cluster}: no cable; {}", why(theirs))).collect()
 }
 
 /// The address in use, and whether it is behind NAT; while none is chosen, what would be without discovery.

@@ -143,13 +143,16 @@ pub async fn prepare(
     let nodes = preflight::gateway_nodes(&here.nodes);
     let label = choose_gateway(&nodes, options.label_gateway, ask, steps);
     let has_gateway = label.is_some() || matches!(nodes, GatewayNodes::Labelled(_));
+    // No cable to the others comes, whatever is waited for.
+    let is_of_ours = |(_, driver): &(String, String)| preflight::is_driver(&member.cable_driver, driver);
+    let peers = there.drivers.into_iter().filter(is_of_ours).map(|(cluster, _)| cluster).collect();
     Ok(Plan {
         member,
         broker: plan_broker,
         local: plan_local,
         label,
         has_gateway,
-        peers: there.drivers.into_iter().map(|(cluster, _)| cluster).collect(),
+        peers,
         share: (options.globalnet && there.globalnet.is_some()).then_some((options.share, foreign)),
         patience: options.patience,
     })
@@ -254,10 +257,13 @@ fn check(
     let is_asked_for = options.share != Wish::default();
     findings.extend(preflight::globalnet(there.globalnet.is_some(), options.globalnet, is_asked_for));
     findings.extend(preflight::networks(&member.cluster_id, network, global, &there.others));
-    findings.extend(preflight::cable(&member.cable_driver));
-    findings.extend(preflight::drivers(&member.cable_driver, &there.drivers));
+    findings.extend(preflight::cable(&member.cable_driver, &here.nodes));
+    let drivers =
+        preflight::drivers(&member.cable_driver, &there.drivers, here.settings.is_some()).into_iter();
+    findings.extend(drivers.map(|finding| finding.unless_ignored(options.ignore_requirements)));
     let plugin = preflight::plugin(&network.plugin.name).into_iter();
     findings.extend(plugin.map(|finding| finding.unless_ignored(options.ignore_requirements)));
+    findings.extend(preflight::active_gateways(&network.plugin.name, member.active_gateways));
     findings.extend(preflight::virtual_nodes(&here.nodes));
     findings.extend(preflight::image(&member.image.reference));
     findings.extend(preflight::ports(member.natt_port, member.nat_discovery_port, &here.gateway_pods));

@@ -13,7 +13,9 @@ pub use networks::{Others, networks};
 pub(crate) use nodes::VIRTUAL;
 pub use nodes::{GatewayNodes, gateway_nodes, ports, virtual_nodes};
 pub(crate) use requirements::POLICIES_SINCE;
-pub use requirements::{cable, canonical, drivers, globalnet, image, plugin, rights, version};
+pub use requirements::{
+    active_gateways, cable, canonical, drivers, globalnet, image, is_driver, plugin, rights, version,
+};
 
 use crate::error::DeployError;
 

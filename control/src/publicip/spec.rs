@@ -178,6 +178,17 @@ impl Resolvers {
         resolvers
     }
 
+    /// Returns what a gateway goes by that no load balancer leads to: the other entries, and where there are none what holds
+    /// where nothing is said.
+    #[must_use]
+    pub fn without_load_balancer(mut self, is_air_gapped: bool, random: &mut impl RngCore) -> Self {
+        if !self.valid().any(Resolver::is_load_balancer) {
+            return self;
+        }
+        self.entries.retain(|entry| !entry.as_ref().is_ok_and(Resolver::is_load_balancer));
+        if self.entries.is_empty() { Self::from_setting(None, is_air_gapped, random) } else { self }
+    }
+
     /// The entries, each a resolver or what is wrong with it.
     pub fn entries(&self) -> &[Result<Resolver, SpecError>] {
         &self.entries
@@ -326,6 +337,19 @@ mod tests {
             assert_eq!(hosts.len(), 10);
         }
         assert!(lists.iter().any(|list| *list != lists[0]), "one chance in 10!^7");
+    }
+
+    #[test]
+    fn who_does_not_lead_has_no_load_balancer_and_goes_by_what_else_there_is() {
+        let follower = |setting: Option<&str>, is_air_gapped: bool| -> Vec<String> {
+            let list = Resolvers::from_setting(setting, is_air_gapped, &mut OsRng);
+            let list = list.without_load_balancer(is_air_gapped, &mut OsRng);
+            list.valid().map(ToString::to_string).collect()
+        };
+        assert_eq!(follower(Some("lb:gw,dns:gw.example"), false), ["dns:gw.example"]);
+        assert_eq!(follower(Some("lb:gw"), false).len(), 10, "the built-in list");
+        assert_eq!(follower(Some("lb:gw"), true), Vec::<String>::new());
+        assert_eq!(follower(Some("ipv4:192.0.2.1"), false), ["ipv4:192.0.2.1"]);
     }
 
     #[test]

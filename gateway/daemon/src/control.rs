@@ -124,6 +124,8 @@ pub(crate) struct State {
     was_gateway: bool,
     /// Whether the Node's settings could not be read at start, and what was taken instead is a guess.
     is_guess: bool,
+    /// The setting by which the public address is sought, and whether another gateway leads.
+    sought: Option<(Option<String>, bool)>,
     /// Why this gateway has to start again.
     restart: Option<String>,
     globalnet: globalnet::Known,
@@ -131,11 +133,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What is known at start.
-    pub(crate) fn new(found: Found, remembered: Option<Remembered>, is_guess: bool) -> Self {
+    /// Makes what is known at start; the public address is sought already.
+    pub(crate) fn new(config: &Config, found: Found, remembered: Option<Remembered>, is_guess: bool) -> Self {
         let was_gateway =
             found.settings.is_gateway || remembered.as_ref().is_some_and(|known| known.was_gateway);
-        Self { found, remembered, was_gateway, is_guess, ..Self::default() }
+        let sought = Some((found.resolvers(config).map(str::to_owned), false));
+        Self { found, remembered, was_gateway, is_guess, sought, ..Self::default() }
     }
 }
 
@@ -191,6 +194,7 @@ impl Control<'_> {
                     // Every renewal comes by here; only another term is news.
                     let newest = leadership.borrow_and_update().map(|held| held.term);
                     if std::mem::replace(&mut term, newest) != newest {
+                        self.follow_public_ip();
                         self.converge(engine).await;
                     }
                 }
@@ -205,6 +209,7 @@ impl Control<'_> {
                     self.take_public_ip();
                 }
                 _ = ticks.tick() => {
+                    self.follow_public_ip();
                     self.hand_over(engine).await;
                     self.refresh(engine).await;
                 }

@@ -41,6 +41,10 @@ const ASKS: usize = 8;
 const SECRETS_QUEUE: usize = 64;
 /// Most reasons of failures that are counted apart.
 const REASONS: usize = 32;
+/// Ours: how long the Endpoint of a new gateway may be on its way to a peer, who turns it away meanwhile.
+const GREETING: Duration = Duration::from_secs(10);
+/// The notify of who turns an identity away (RFC 7296 section 2.21.2).
+const UNKNOWN_TO_PEER: &str = "AUTHENTICATION_FAILED (peer)";
 /// Most failures of a cable that are logged before it is up again.
 const SAID: usize = 64;
 /// Where all others are counted.
@@ -129,6 +133,8 @@ struct Ike {
     names: BTreeMap<LaneId, String>,
     /// What was said of each lane since it was last up: a reason is logged once, not at each attempt.
     said: BTreeMap<LaneId, BTreeSet<(String, String)>>,
+    /// Since when there are cables that have not been up yet.
+    begun: BTreeMap<LaneId, Instant>,
     panics: VecDeque<Instant>,
     next_publish: Instant,
 }
@@ -152,6 +158,7 @@ impl Ike {
             told: Vec::new(),
             names: BTreeMap::new(),
             said: BTreeMap::new(),
+            begun: BTreeMap::new(),
             panics: VecDeque::new(),
             next_publish: now,
         };
@@ -209,7 +216,7 @@ impl Ike {
         }
         while let Some(event) = self.slow.engine.poll_event() {
             is_news |= !matches!(event, IkeEvent::Poke(_));
-            self.follow(event);
+            self.follow(event, now);
         }
         while let Some(transmit) = self.slow.engine.poll_transmit() {
             tracing::debug!(peer = %transmit.outer.peer, message = %headline(transmit.payload.get(4..).unwrap_or_default()), "IKE message sent");
@@ -231,11 +238,13 @@ impl Ike {
             Input::Connect(config, ..) => {
                 self.names.insert(config.lane, config.name.clone());
                 self.said.remove(&config.lane);
+                self.begun.insert(config.lane, now);
                 true
             }
             Input::Disconnect(lane) => {
                 self.names.remove(lane);
                 self.said.remove(lane);
+                self.begun.remove(lane);
                 true
             }
             Input::Datagram { message, from } => {
@@ -248,7 +257,7 @@ impl Ike {
         is_news
     }
 
-    fn follow(&mut self, event: IkeEvent) {
+    fn follow(&mut self, event: IkeEvent, now: Instant) {
         match event {
             IkeEvent::Poke(lane) => {
                 let owner = owner_of(lane);
@@ -258,6 +267,7 @@ impl Ike {
             }
             IkeEvent::Up { lane } => {
                 self.said.remove(&lane);
+                self.begun.remove(&lane);
                 tracing::info!(cable = self.name(lane), "IPsec: packets can be sealed");
             }
             IkeEvent::Down { lane, reason } => {
@@ -265,7 +275,14 @@ impl Ike {
             }
             IkeEvent::Failed { lane, reason } => {
                 self.count(&reason);
-                if self.is_new(lane, "", &reason) {
+                let is_fresh =
+                    self.begun.get(&lane).is_some_and(|at| now.saturating_duration_since(*at) < GREETING);
+                if is_fresh && reason == UNKNOWN_TO_PEER {
+                    tracing::info!(
+                        cable = self.name(lane),
+                        "IPsec: the peer does not know this gateway yet; trying on"
+                    );
+                } else if self.is_new(lane, "", &reason) {
                     tracing::warn!(cable = self.name(lane), %reason, "IPsec: the negotiation failed; trying on");
                 }
             }

@@ -157,7 +157,7 @@ pub fn endpoint(
         settings.insert(backend_config::USING_LOAD_BALANCER.to_owned(), "true".to_owned());
     }
     let text = |address: Option<IpAddr>| address.map(|ip| ip.to_string()).unwrap_or_default();
-    EndpointSpec {
+    let mut spec = EndpointSpec {
         cluster_id: config.cluster_id.clone(),
         cable_name: cable_name(&config.cluster_id, node.private_ip),
         health_check_ip: text(found.health_check_ip(config)),
@@ -169,7 +169,11 @@ pub fn endpoint(
         backend: driver.to_owned(),
         backend_config: settings,
         ..EndpointSpec::default()
+    };
+    if let Some(weight) = found.settings.weight.or(config.weight) {
+        spec.set_weight(weight);
     }
+    spec
 }
 
 /// This node's address inside the cluster CIDRs, as upstream looks for it: the first interface that has one, IPv4

@@ -216,7 +216,7 @@ pub async fn run(config: &Config, kinds: &Kinds, stop: impl Future<Output = ()>)
         globalnet: Globalnet { duty, board: Arc::clone(&board), owners, files },
         company,
         conditions,
-        state: State::new(found, remembered, is_guess),
+        state: State::new(config, found, remembered, is_guess),
     };
     control.refresh(&mut engine).await;
     let publisher = Publisher::new(Arc::new(store), &config.namespace, &config.cluster_id, &node.hostname)
@@ -378,6 +378,7 @@ fn company(
 ) -> Company {
     let (draining, is_draining) = watch::channel(false);
     let (heard, heard_by) = watch::channel(BTreeSet::new());
+    remark_plugin(config, conditions);
     let members = MembersConfig {
         namespace: config.namespace.clone(),
         broker_namespace: config.broker_namespace.clone(),
@@ -398,6 +399,22 @@ fn company(
     let known = known.map(|known| known.members.members(Instant::now(), Timestamp::now()));
     let handle = members::spawn(store.clone(), broker, &members, &inputs, known.unwrap_or_default());
     Company { handle, draining, heard }
+}
+
+/// Says what the network plugin has to do with the number of active gateways.
+fn remark_plugin(config: &Config, conditions: &Conditions) {
+    let Some(plugin) = &config.own_addressing else { return };
+    let (severity, what) = if config.all_gateways_active {
+        let what = "answers that come by another gateway than the question went by are lost; active-gateways: one \
+                    (trieste join --active-gateways one) has one carry everything";
+        (Severity::Warning, what)
+    } else {
+        (Severity::Info, "one gateway carries traffic, the others stand by")
+    };
+    let why = format!(
+        "the network plugin {plugin} gives pods addresses that Kubernetes does not know by node: {what}"
+    );
+    conditions.put("OwnAddressing", severity, "", Some(why));
 }
 
 /// Starts to look for the public address, from the one that was found last. Gives whether anybody is asked.

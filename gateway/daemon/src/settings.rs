@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use trieste_control::api::Object;
+use trieste_control::api::{MAX_WEIGHT, Object};
 use trieste_control::words::parse_bool;
 
 /// Prefix of upstream's keys.
@@ -18,6 +18,8 @@ const GATEWAY_LABEL: &str = "submariner.io/gateway";
 pub const ENDPOINT_IP: &str = "trieste.io/endpoint-ip";
 /// Ours: the interface whose address peers should use.
 pub const ENDPOINT_INTERFACE: &str = "trieste.io/endpoint-interface";
+/// Ours: the gateway's share of other clusters' flows.
+pub const WEIGHT: &str = "trieste.io/weight";
 
 /// What a Node object says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +37,8 @@ pub struct NodeSettings {
     pub endpoint_ip: Option<IpAddr>,
     /// [`ENDPOINT_INTERFACE`].
     pub endpoint_interface: Option<String>,
+    /// [`WEIGHT`].
+    pub weight: Option<u16>,
     /// Whether the node is labelled as a gateway.
     pub is_gateway: bool,
     /// What is wrong, as key and sentence. Such a key has no effect.
@@ -48,7 +52,7 @@ impl NodeSettings {
         let mut settings = Self::default();
         let metadata = &node.metadata;
         settings.is_gateway = metadata.labels.get(GATEWAY_LABEL).is_some_and(|value| value == "true");
-        let is_ours = |key: &str| key == ENDPOINT_IP || key == ENDPOINT_INTERFACE;
+        let is_ours = |key: &str| [ENDPOINT_IP, ENDPOINT_INTERFACE, WEIGHT].contains(&key);
         let is_setting = |key: &&String| key.starts_with(PREFIX) || is_ours(key);
         let mut keys: Vec<&String> =
             metadata.labels.keys().chain(metadata.annotations.keys()).filter(is_setting).collect();
@@ -79,6 +83,12 @@ impl NodeSettings {
                 self.endpoint_ip = Some(address);
             }
             ENDPOINT_INTERFACE => self.endpoint_interface = Some(value.to_owned()),
+            WEIGHT => {
+                let weight = value.parse().ok().filter(|weight| is_weight(*weight));
+                let no_weight =
+                    || format!("`{value}` is not a number from 1 to {MAX_WEIGHT} and has no effect");
+                self.weight = Some(weight.ok_or_else(no_weight)?);
+            }
             _ => {
                 return Err(
                     "is no setting of a gateway and has no effect; known are udp-port, natt-discovery-port, \
@@ -89,6 +99,12 @@ impl NodeSettings {
         }
         Ok(())
     }
+}
+
+/// Says whether a gateway may have this weight.
+#[must_use]
+pub fn is_weight(weight: u16) -> bool {
+    (1..=MAX_WEIGHT).contains(&weight)
 }
 
 fn port(value: &str) -> Option<u16> {
@@ -144,6 +160,7 @@ mod tests {
                 ("gateway.submariner.io/preferred-server", "perhaps"),
                 ("gateway.submariner.io/udp-port", "0"),
                 (ENDPOINT_IP, "gw1"),
+                (WEIGHT, "1001"),
             ],
         );
         let settings = NodeSettings::read(&node);
@@ -156,6 +173,7 @@ mod tests {
                 "gateway.submariner.io/udp-port",
                 "gateway.submariner.io/udp-prot",
                 ENDPOINT_IP,
+                WEIGHT,
             ]
         );
         assert_eq!(NodeSettings { problems: vec![], ..settings }, NodeSettings::default());
@@ -165,11 +183,12 @@ mod tests {
     fn zero_switches_discovery_off_and_our_keys_choose_the_address() {
         let node = node(
             &[("gateway.submariner.io/natt-discovery-port", "0")],
-            &[(ENDPOINT_IP, "192.0.2.7"), (ENDPOINT_INTERFACE, "eth1")],
+            &[(ENDPOINT_IP, "192.0.2.7"), (ENDPOINT_INTERFACE, "eth1"), (WEIGHT, "250")],
         );
         let settings = NodeSettings::read(&node);
         assert_eq!(settings.nat_discovery_port, Some(0));
         assert_eq!(settings.endpoint_ip, Some("192.0.2.7".parse().unwrap()));
         assert_eq!(settings.endpoint_interface.as_deref(), Some("eth1"));
+        assert_eq!(settings.weight, Some(250));
     }
 }

@@ -11,8 +11,8 @@ use crate::api::Api;
 use crate::contexts::{KubeArgs, Target, on_each};
 use crate::installation::Installation;
 use crate::output::{Output, remark};
-use crate::rows::{Networks, brokers, connections, endpoints, gateways, route_agents, versions};
-use trieste_control::api::{Cluster, Gateway, Resource, RouteAgent};
+use crate::rows::{Networks, brokers, connections, endpoints, gateways, route_agents, unconnected, versions};
+use trieste_control::api::{Cluster, Endpoint, Gateway, Resource, RouteAgent};
 
 pub(super) async fn run(
     args: &KubeArgs,
@@ -63,6 +63,7 @@ async fn read(target: &Target, client: Client, namespace: &str, what: What) -> V
     let has = |part| what.has(part);
     let submariner = of.submariner().await.map_err(|error| told(&error));
     let all: Result<Vec<Gateway>, String> = of.list().await.map_err(|error| told(&error));
+    let stored = list::<Endpoint>(&of, has(What::Connections)).await.unwrap_or_default();
     let agents = list::<RouteAgent>(&of, has(What::RouteAgents) || has(What::Versions)).await;
     let networks = if !has(What::Networks) {
         Ok(None)
@@ -84,6 +85,7 @@ async fn read(target: &Target, client: Client, namespace: &str, what: What) -> V
         has_gateways: all.as_ref().is_ok_and(|all| !all.is_empty()),
         brokers: Part::of(has(What::Brokers), found.map(|found| brokers(&found))),
         connections: Part::of(has(What::Connections), rows(&all, connections)),
+        unconnected: unconnected(all.as_deref().unwrap_or_default(), &stored),
         endpoints: Part::of(has(What::Endpoints), rows(&all, endpoints)),
         gateways: Part::of(has(What::Gateways), rows(&all, gateways)),
         route_agents: Part::of(has(What::RouteAgents), rows(&agents, route_agents)),

@@ -47,6 +47,9 @@ pub(super) struct View {
     pub(super) brokers: Part<Vec<BrokerRow>>,
     #[serde(skip_serializing_if = "Part::is_not_asked")]
     pub(super) connections: Part<Vec<ConnectionRow>>,
+    /// Clusters that are known and without a cable, and why.
+    #[serde(skip)]
+    pub(super) unconnected: Vec<String>,
     #[serde(skip_serializing_if = "Part::is_not_asked")]
     pub(super) endpoints: Part<Vec<EndpointRow>>,
     #[serde(skip_serializing_if = "Part::is_not_asked")]
@@ -120,6 +123,7 @@ impl View {
                 "no gateways detected"
             });
             page.rows("Showing Connections", &self.connections, no_rows);
+            page.remarks(&self.unconnected);
             page.rows("Showing Endpoints", &self.endpoints, no_rows);
             page.rows("Showing Gateways", &self.gateways, no_rows);
             page.rows("Showing Route agents", &self.route_agents, Empty::Missing("no route agents detected"));
@@ -172,6 +176,15 @@ impl Page<'_> {
             },
         }
         self.gap();
+    }
+
+    fn remarks(&mut self, remarks: &[String]) {
+        for remark in remarks {
+            self.printer.remark(Outcome::Warning, remark);
+        }
+        if !remarks.is_empty() {
+            self.gap();
+        }
     }
 
     fn networks(&mut self, part: &Part<Option<Networks>>) {

@@ -6,10 +6,10 @@ use serde_json::Value;
 use crate::discover::Given;
 use crate::error::DeployError;
 use crate::objects::names::{
-    ALLOW_REMOTE_CIDRS, GATEWAY, GATEWAY_MEMORY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, NODE_TAINT,
-    ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
+    ACTIVE_GATEWAYS, ALLOW_REMOTE_CIDRS, GATEWAY, GATEWAY_MEMORY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY,
+    NODE_TAINT, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
-use crate::objects::{self, Image, MemberOptions};
+use crate::objects::{self, ActiveGateways, Image, MemberOptions};
 use crate::place::Place;
 use crate::preflight;
 use crate::server::Server;
@@ -64,6 +64,7 @@ impl Earlier {
         flag("natEnabled", &mut member.nat_enabled);
         let annotations = &self.submariner["metadata"]["annotations"];
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
+        member.active_gateways = annotations[ACTIVE_GATEWAYS].as_str().and_then(ActiveGateways::parse);
         member.node_taint = annotations[NODE_TAINT] == "true";
         let limit = |name: &str| annotations[name].as_str().and_then(|limit| limit.parse().ok());
         member.gateway_memory = limit(GATEWAY_MEMORY).unwrap_or(member.gateway_memory);
@@ -165,6 +166,7 @@ mod tests {
         chosen.nat_enabled = true;
         chosen.load_balancer = true;
         chosen.multi_active_gateway = true;
+        chosen.active_gateways = Some(ActiveGateways::One);
         chosen.node_taint = true;
         chosen.gateway_memory = "3Gi".parse().unwrap();
         chosen.route_agent_memory = MemoryLimit::NONE;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::names::{
-    BROKER, BROKER_SECRET, GATEWAY_MEMORY, MULTI_ACTIVE_GATEWAY, NODE_TAINT, PSK_SECRET, ROUTE_AGENT_MEMORY,
-    SUBMARINER,
+    ACTIVE_GATEWAYS, BROKER, BROKER_SECRET, GATEWAY_MEMORY, MULTI_ACTIVE_GATEWAY, NODE_TAINT, PSK_SECRET,
+    ROUTE_AGENT_MEMORY, SUBMARINER,
 };
 use super::options::joined;
 use super::{BrokerOptions, Manifest, MemberOptions, MemoryLimit, Secret};
@@ -67,6 +67,10 @@ pub fn submariner_resource(options: &MemberOptions) -> Manifest {
     let switches = [(MULTI_ACTIVE_GATEWAY, options.multi_active_gateway), (NODE_TAINT, options.node_taint)];
     let on = switches.into_iter().filter(|(_, is_on)| *is_on);
     let resource = on.fold(resource, |resource, (name, _)| resource.annotated(name, "true"));
+    let resource = match options.active_gateways {
+        Some(chosen) => resource.annotated(ACTIVE_GATEWAYS, chosen.as_str()),
+        None => resource,
+    };
     let limits = [
         (GATEWAY_MEMORY, options.gateway_memory, MemoryLimit::GATEWAY),
         (ROUTE_AGENT_MEMORY, options.route_agent_memory, MemoryLimit::ROUTE_AGENT),

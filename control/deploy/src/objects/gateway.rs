@@ -66,6 +66,10 @@ fn variables(options: &MemberOptions) -> Vec<Value> {
         variable("CE_IPSEC_FORCEENCAPS", options.force_udp_encaps.to_string()),
         variable("TRIESTE_NAT_DISCOVERY_PORT", options.nat_discovery_port.to_string()),
     ]);
+    variables.push(variable("SUBMARINER_NETWORKPLUGIN", options.plugin()));
+    if let Some(chosen) = options.active_gateways {
+        variables.push(variable("TRIESTE_ACTIVE_GATEWAYS", chosen.as_str()));
+    }
     if options.load_balancer {
         variables.push(variable("SUBMARINER_PUBLICIP", format!("lb:{GATEWAY}")));
     }

@@ -58,8 +58,10 @@ pub struct MemberOptions {
     pub air_gapped: bool,
     /// Whether a Service of type LoadBalancer leads to the active gateway.
     pub load_balancer: bool,
-    /// Whether several gateways are to be active. Kept for what comes.
+    /// Upstream's wish for several active gateways, kept for its tools: here they all are, unless something else is chosen.
     pub multi_active_gateway: bool,
+    /// Which of the cluster's gateways are active; `None` leaves it to them, who go by the network plugin.
+    pub active_gateways: Option<ActiveGateways>,
     /// Whether programs log more.
     pub debug: bool,
     /// Whether the IPsec cable logs more.
@@ -99,6 +101,30 @@ pub struct BrokerAccess {
     pub token: Secret,
     /// Whether the server's certificate is not checked.
     pub insecure: bool,
+}
+
+/// Which of a cluster's gateways carry traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActiveGateways {
+    /// All of them.
+    All,
+    /// One, while the others stand by.
+    One,
+}
+
+impl ActiveGateways {
+    /// Returns the word of the gateway's setting.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::One => "one",
+        }
+    }
+
+    /// Reads that word; `None` for any other.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::All, Self::One].into_iter().find(|choice| choice.as_str() == text)
+    }
 }
 
 /// How connections are checked.
@@ -148,6 +174,7 @@ impl MemberOptions {
             air_gapped: false,
             load_balancer: false,
             multi_active_gateway: false,
+            active_gateways: None,
             debug: false,
             ipsec_debug: false,
             broker,

@@ -1,8 +1,13 @@
 //! What this version needs, and what it cannot do yet.
 
+use std::net::IpAddr;
+
+use serde_json::Value;
 use trieste_control::requirements::{OLDEST_KUBERNETES as OLDEST, PluginSupport};
+use trieste_control::steps::Outcome;
 
 use super::Finding;
+use crate::objects::ActiveGateways;
 use crate::place::Place;
 
 /// Since when a broker can tell members' objects apart (ValidatingAdmissionPolicy, version v1).
@@ -36,13 +41,17 @@ pub fn canonical(driver: &str) -> String {
     }
 }
 
-/// Looks at the kind of cable.
-pub fn cable(driver: &str) -> Vec<Finding> {
+/// Looks at the kind of cable, and whether the nodes have the addresses that it needs.
+pub fn cable(driver: &str, nodes: &[Value]) -> Vec<Finding> {
     let next = "join with --cable-driver wireguard or libreswan";
     let open = "the vxlan cable neither encrypts nor authenticates: whoever is on the way between the clusters can read \
                 and change all traffic";
     match canonical(driver).as_str() {
         WIREGUARD | IPSEC => Vec::new(),
+        VXLAN if is_ipv6_only(nodes) => vec![Finding::bad(
+            "the vxlan cable goes from one IPv4 address to another, and no node of this cluster has one",
+            next,
+        )],
         VXLAN => {
             vec![Finding::doubt(open, "use it on networks that you trust, or join with another cable driver")]
         }
@@ -52,11 +61,34 @@ pub fn cable(driver: &str) -> Vec<Finding> {
     }
 }
 
-/// Looks at the other clusters' kinds of cable: (cluster, driver), as their Endpoints say. `own` is ours.
-pub fn drivers(own: &str, others: &[(String, String)]) -> Vec<Finding> {
+/// Says whether nodes have addresses, and none of them IPv4.
+fn is_ipv6_only(nodes: &[Value]) -> bool {
+    let addresses = |node: &Value| node["status"]["addresses"].as_array().cloned().unwrap_or_default();
+    let internal = nodes.iter().flat_map(addresses).filter(|address| address["type"] == "InternalIP");
+    let all: Vec<IpAddr> = internal.filter_map(|address| address["address"].as_str()?.parse().ok()).collect();
+    !all.is_empty() && all.iter().all(IpAddr::is_ipv6)
+}
+
+/// Says whether a cluster's cables are of this kind.
+pub fn is_driver(own: &str, other: &str) -> bool {
+    canonical(own) == canonical(other)
+}
+
+/// Looks at the other clusters' kinds of cable: (cluster, driver), as their Endpoints say. `own` is ours. Where nobody has
+/// ours, a cluster that was no member before would be alone; one that was changes its driver.
+pub fn drivers(own: &str, others: &[(String, String)], was_member: bool) -> Vec<Finding> {
+    let (same, strange): (Vec<_>, Vec<_>) = others.iter().partition(|(_, driver)| is_driver(own, driver));
     let own = canonical(own);
-    let strange = others.iter().filter(|(_, driver)| !driver.eq_ignore_ascii_case(&own));
+    if let (true, false, Some((_, theirs))) = (same.is_empty(), was_member, strange.first()) {
+        let text = format!(
+            "cables are made between clusters of one driver: here {own}, in all others of the set {}",
+            theirs.escape_debug()
+        );
+        let next = format!("join with --cable-driver {}", theirs.escape_debug());
+        return vec![Finding::bad(text, next)];
+    }
     let shown: Vec<String> = strange
+        .into_iter()
         .take(16)
         .map(|(cluster, driver)| format!("{} ({})", cluster.escape_debug(), driver.escape_debug()))
         .collect();
@@ -87,6 +119,25 @@ pub fn plugin(name: &str) -> Vec<Finding> {
             let generic = crate::discover::GENERIC;
             let text = format!("the network plugin was not recognised and is treated as \"{generic}\"");
             vec![Finding::doubt(text, "it may or may not work; trieste diagnose all tells")]
+        }
+    }
+}
+
+/// Looks at how many gateways are active with a network plugin whose answers may come by another one.
+pub fn active_gateways(plugin: &str, chosen: Option<ActiveGateways>) -> Vec<Finding> {
+    if !trieste_control::requirements::has_own_addressing(plugin) {
+        return Vec::new();
+    }
+    let why = "it gives pods addresses that Kubernetes does not know by node";
+    match chosen {
+        None => vec![Finding::good(format!("One gateway at a time will be active with {plugin}: {why}"))],
+        Some(ActiveGateways::One) => Vec::new(),
+        Some(ActiveGateways::All) => {
+            let text = format!(
+                "with several active gateways and {plugin} answers are lost that come by another one: {why}"
+            );
+            let next = "leave --active-gateways away, or say one".to_owned();
+            vec![Finding { outcome: Outcome::Warning, text, next }]
         }
     }
 }
@@ -166,7 +217,6 @@ pub fn rights(missing: &[(&str, Place, String)]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trieste_control::steps::Outcome;
 
     #[test]
     fn versions_since_1_22_are_enough() {
@@ -178,14 +228,47 @@ mod tests {
 
     #[test]
     fn cables_that_are_not_there_yet_are_refused_by_name() {
-        assert!(["", "WireGuard", "libreswan", "ipsec"].iter().all(|driver| cable(driver).is_empty()));
-        assert_eq!(cable("VXLAN")[0].outcome, Outcome::Warning);
-        assert_eq!(cable("tin can")[0].outcome, Outcome::Failure);
+        assert!(["", "WireGuard", "libreswan", "ipsec"].iter().all(|driver| cable(driver, &[]).is_empty()));
+        assert_eq!(cable("VXLAN", &[])[0].outcome, Outcome::Warning);
+        assert_eq!(cable("tin can", &[])[0].outcome, Outcome::Failure);
         let others =
             [("west".to_owned(), "libreswan".to_owned()), ("north".to_owned(), "wireguard".to_owned())];
-        assert!(drivers("wireguard", &others)[0].text.ends_with("none to west (libreswan)"));
-        assert!(drivers("IPsec", &others)[0].text.ends_with("none to north (wireguard)"));
-        assert_eq!(drivers("wireguard", &others[1..]), []);
+        for was_member in [true, false] {
+            let found = |own: &str| drivers(own, &others, was_member)[0].text.clone();
+            assert!(found("wireguard").ends_with("none to west (libreswan)"));
+            assert!(found("IPsec").ends_with("none to north (wireguard)"));
+            assert_eq!(drivers("wireguard", &others[1..], was_member), []);
+            assert_eq!(drivers("vxlan", &[], was_member), []);
+        }
+    }
+
+    #[test]
+    fn a_newcomer_whose_driver_nobody_has_is_refused_and_a_member_may_change_its_own() {
+        let others = [("west".to_owned(), "libreswan".to_owned()), ("north".to_owned(), String::new())];
+        let refused = &drivers("wireguard", &others, false)[0];
+        assert_eq!(refused.outcome, Outcome::Failure);
+        assert!(refused.text.contains("here wireguard") && refused.next.contains("--cable-driver libreswan"));
+        assert_eq!(drivers("wireguard", &others, true)[0].outcome, Outcome::Warning);
+    }
+
+    #[test]
+    fn a_vxlan_cable_needs_a_node_with_an_ipv4_address() {
+        let node = |addresses: &[&str]| {
+            let all = addresses.iter().map(|ip| serde_json::json!({"type": "InternalIP", "address": ip}));
+            serde_json::json!({"status": {"addresses": all.collect::<Vec<_>>()}})
+        };
+        let (v6, dual) = (node(&["fd00::1"]), node(&["fd00::2", "10.0.0.2"]));
+        assert_eq!(cable("vxlan", std::slice::from_ref(&v6))[0].outcome, Outcome::Failure);
+        assert_eq!(cable("vxlan", &[v6.clone(), dual])[0].outcome, Outcome::Warning);
+        assert_eq!(cable("wireguard", &[v6]), []);
+    }
+
+    #[test]
+    fn one_gateway_at_a_time_is_active_where_the_plugin_gives_addresses() {
+        assert_eq!(active_gateways("kindnet", None), []);
+        assert_eq!(active_gateways("calico", Some(ActiveGateways::One)), []);
+        assert_eq!(active_gateways("calico", None)[0].outcome, Outcome::Success);
+        assert_eq!(active_gateways("calico", Some(ActiveGateways::All))[0].outcome, Outcome::Warning);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use trieste_control::admin::DEFAULT_SOCKET;
-use trieste_control::api::check_cluster_id;
+use trieste_control::api::{MAX_WEIGHT, check_cluster_id};
 use trieste_control::claims::Allowed;
 use trieste_control::devices;
 use trieste_control::election::Timings;
@@ -122,6 +122,10 @@ pub struct Config {
     pub election: Timings,
     /// Whether all of this cluster's gateways carry traffic, where they can tell one another of themselves.
     pub all_gateways_active: bool,
+    /// The gateway's share of other clusters' flows, unless its Node says another one.
+    pub weight: Option<u16>,
+    /// The network plugin, if it gives pods addresses that Kubernetes does not know by node.
+    pub own_addressing: Option<String>,
     /// Number of workers.
     pub workers: u16,
     /// Where they are pinned.
@@ -295,7 +299,10 @@ impl Options {
             max_loss: self.health_check_max_loss.filter(|count| *count != 0).unwrap_or(HEALTH_CHECK_MAX_LOSS),
         });
         let election = election(self.lease_duration, self.renew_deadline, self.retry_period)?;
-        let all_gateways_active = all_active(said(self.active_gateways).as_deref())?;
+        let own_addressing = said(self.network_plugin)
+            .filter(|plugin| trieste_control::requirements::has_own_addressing(plugin));
+        let all_gateways_active =
+            all_active(said(self.active_gateways).as_deref(), own_addressing.is_some())?;
         let workers = self.workers.unwrap_or(1);
         if !(1..=MAX_WORKERS).contains(&workers) {
             return Err(invalid("workers", format!("{workers} is not a number from 1 to {MAX_WORKERS}")));
@@ -344,6 +351,8 @@ impl Options {
             health_check,
             election,
             all_gateways_active,
+            own_addressing,
+            weight: checked_weight(self.weight)?,
             workers,
             cpus: self.cpus,
             tun_name,
@@ -369,10 +378,19 @@ fn driver(said: Option<String>) -> String {
     }
 }
 
-/// Whether all of a cluster's gateways carry traffic.
-fn all_active(said: Option<&str>) -> Result<bool, ConfigError> {
-    match said {
-        None | Some("all") => Ok(true),
+/// Checks a gateway's share of other clusters' flows.
+fn checked_weight(weight: Option<u16>) -> Result<Option<u16>, ConfigError> {
+    match weight.filter(|weight| !crate::settings::is_weight(*weight)) {
+        Some(weight) => Err(invalid("weight", format!("{weight} is not a number from 1 to {MAX_WEIGHT}"))),
+        None => Ok(weight),
+    }
+}
+
+/// Says whether all of a cluster's gateways carry traffic; by default not where a network plugin that delivers would lose answers.
+fn all_active(choice: Option<&str>, has_own_addressing: bool) -> Result<bool, ConfigError> {
+    match choice {
+        None => Ok(!has_own_addressing),
+        Some("all") => Ok(true),
         Some("one") => Ok(false),
         Some(other) => Err(invalid("active-gateways", format!("`{other}` is neither all nor one"))),
     }

@@ -161,9 +161,16 @@ pub struct Options {
     /// Pings that may go unanswered before a connection counts as failed [default: 5]
     #[arg(long, env = "SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT", value_name = "COUNT")]
     pub health_check_max_loss: Option<u32>,
-    /// Which of this cluster's gateways carry traffic: all of them, or one while the others stand by [default: all]
+    /// Which of this cluster's gateways carry traffic: all of them, or one while the others stand by [default: all, but one
+    /// with network plugins that give pods addresses of their own accord: Calico, Weave Net]
     #[arg(long, env = "TRIESTE_ACTIVE_GATEWAYS", value_name = "all|one")]
     pub active_gateways: Option<String>,
+    /// The cluster's network plugin, as upstream names them [default: generic]
+    #[arg(long, env = "SUBMARINER_NETWORKPLUGIN", value_name = "NAME")]
+    pub network_plugin: Option<String>,
+    /// This gateway's share of other clusters' flows against that of its siblings, 1 to 1000 [default: 100]
+    #[arg(long, env = "TRIESTE_WEIGHT", value_name = "NUMBER")]
+    pub weight: Option<u16>,
     /// Seconds that leadership lasts without being renewed [default: 15]
     #[arg(long, env = "LEADERSHIP_LEASEDURATION", value_name = "SECONDS")]
     pub lease_duration: Option<u32>,
@@ -287,6 +294,8 @@ impl Options {
             notice_port: self.notice_port.or(other.notice_port),
             health_check: self.health_check.or(other.health_check),
             active_gateways: self.active_gateways.or(other.active_gateways),
+            network_plugin: self.network_plugin.or(other.network_plugin),
+            weight: self.weight.or(other.weight),
             health_check_interval: self.health_check_interval.or(other.health_check_interval),
             health_check_max_loss: self.health_check_max_loss.or(other.health_check_max_loss),
             lease_duration: self.lease_duration.or(other.lease_duration),

@@ -227,6 +227,8 @@ impl Control<'_> {
             };
             self.recorder.record(Severity::Info, reason, message);
         }
+        // `trieste show gateways` says it at once, and not with the next heartbeat.
+        self.state.is_dirty = true;
         engine.set_draining(is_draining);
         self.settle_flows(engine);
         self.company.draining.send_if_modified(|known| std::mem::replace(known, is_draining) != is_draining);

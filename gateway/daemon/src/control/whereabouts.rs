@@ -11,7 +11,7 @@ use trieste_control::admin::Severity;
 use trieste_control::api::{EndpointSpec, Kind, ObjectKey, ensure_valid_name};
 use trieste_control::leader::global_health_check_ip;
 use trieste_control::natdiscovery::Local as DiscoveryLocal;
-use trieste_control::publicip::Resolvers;
+use trieste_control::publicip::{Resolver, Resolvers};
 use trieste_control::store::{Store as _, StoreEvent};
 
 use super::{Control, Driver};
@@ -68,16 +68,35 @@ impl Control<'_> {
         self.conditions.replace("UnknownNodeSetting", Severity::Warning, &problems);
         self.follow_label(&subject, settings.is_gateway);
         self.ask_for_restart(&subject, &settings);
-        if settings.public_ip != self.state.found.settings.public_ip {
-            let resolvers = settings.public_ip.as_deref().or(self.config.public_ip.as_deref());
-            self.public_ip.set_resolvers(Resolvers::from_setting(
-                resolvers,
-                self.config.air_gapped,
-                &mut OsRng,
-            ));
-        }
         self.state.found.settings = settings;
+        self.follow_public_ip();
         self.publish_endpoint();
+    }
+
+    /// Looks for the public address as the settings and this gateway's part have it: the Service of a load balancer
+    /// chooses the leader, so that its address is none of the others'. Nobody is known to lead at first: then it counts.
+    pub(super) fn follow_public_ip(&mut self) {
+        let leads = self.candidate.is_leader(Instant::now());
+        let is_follower = !leads && !self.candidate.status().borrow().holder.is_empty();
+        let setting = self.state.found.resolvers(self.config).map(str::to_owned);
+        let sought = Some((setting, is_follower));
+        if self.state.sought == sought {
+            return;
+        }
+        let setting = sought.as_ref().and_then(|(setting, _)| setting.as_deref());
+        let is_air_gapped = self.config.air_gapped;
+        let resolvers = Resolvers::from_setting(setting, is_air_gapped, &mut OsRng);
+        let has_load_balancer = resolvers.valid().any(Resolver::is_load_balancer);
+        let was_sought = self.state.sought.as_ref().map(|(setting, _)| setting.as_deref());
+        // The built-in list is in another order each time: what stays the same is not asked for anew.
+        if has_load_balancer || was_sought != Some(setting) {
+            self.public_ip.set_resolvers(if is_follower {
+                resolvers.without_load_balancer(is_air_gapped, &mut OsRng)
+            } else {
+                resolvers
+            });
+        }
+        self.state.sought = sought;
     }
 
     /// A node that was a gateway and no longer is stands back; one that never was is told, and stands all the same.

@@ -20,8 +20,6 @@ const ESP_OVERHEAD: u32 = 37;
 /// Bytes that the VXLAN cable adds: its header and an Ethernet one. Upstream's device, without an interface's name in its
 /// Endpoint, has an MTU of its own.
 const VXLAN_OVERHEAD: u32 = 22;
-/// Network plugins whose pods' addresses do not follow from what Kubernetes says of a node.
-const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", "ovnkubernetes"];
 
 /// Adds the device where there is a node to reach by it.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admission) {
@@ -123,8 +121,7 @@ pub(super) fn plugin_delivers(state: &ClusterState) -> Option<&'static str> {
     if active.is_some_and(|active| active.device(&state.node.tun).is_none()) {
         return Some("the active gateway is upstream's with IPsec, which has no device");
     }
-    OWN_ADDRESSING
-        .contains(&state.node.plugin.as_str())
+    trieste_control::requirements::has_own_addressing(&state.node.plugin)
         .then_some("it gives pods addresses that Kubernetes does not know by node")
 }
 
