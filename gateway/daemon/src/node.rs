@@ -320,4 +320,17 @@ mod tests {
         let chosen = private_ip(&config(""), &settings, &addresses).unwrap();
         assert_eq!(chosen, IpAddr::from([203, 0, 113, 9]));
     }
+
+    #[test]
+    fn a_nodes_weight_goes_before_the_configurations() {
+        let weight = |lines: &str, of_node: Option<u16>| {
+            let settings = NodeSettings { weight: of_node, ..NodeSettings::default() };
+            let found = Found { settings, ..Found::default() };
+            let spec = endpoint(&config(lines), &node(), &found, "wireguard", BTreeMap::new());
+            (spec.weight(), spec.backend_config.get(backend_config::WEIGHT).cloned())
+        };
+        assert_eq!(weight("", None), (100, None), "nothing is said that upstream would not say");
+        assert_eq!(weight("weight: 50\n", None), (50, Some("50".to_owned())));
+        assert_eq!(weight("weight: 50\n", Some(300)), (300, Some("300".to_owned())));
+    }
 }

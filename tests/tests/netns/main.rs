@@ -10,6 +10,7 @@ mod globalnet_show;
 mod globalnet_stun;
 mod leaks;
 mod least_privilege;
+mod load_balancer;
 mod metrics_port;
 mod mtu;
 mod nat;

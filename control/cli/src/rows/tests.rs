@@ -120,3 +120,35 @@ fn recorded(cluster: &str, step: &str) -> String {
     let (table, _) = block.split_once("\n\n").unwrap();
     format!("{table}\n")
 }
+
+#[test]
+fn a_cluster_without_a_cable_is_named_with_the_reason() {
+    let gateways = recorded_gateways("0s");
+    let own = gateways[0].status.local_endpoint.clone();
+    let remote = |cluster: &str, backend: &str, private_ip: &str| {
+        let mut spec = own.clone();
+        cluster.clone_into(&mut spec.cluster_id);
+        backend.clone_into(&mut spec.backend);
+        private_ip.clone_into(&mut spec.private_ip);
+        Endpoint { metadata: Default::default(), spec, extra: Default::default() }
+    };
+    let connected = gateways[0].status.connections[0].endpoint.cluster_id.clone();
+    let all = [
+        remote(&own.cluster_id, "vxlan", "10.0.0.1"),
+        remote(&connected, "vxlan", "10.0.0.1"),
+        remote("north", "libreswan", "10.0.0.2"),
+        remote("south", &own.backend, "10.0.0.3"),
+    ];
+    let told = unconnected(&gateways, &all);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].starts_with("north: no cable; it uses the cable driver libreswan"), "{told:?}");
+    assert!(told[1].starts_with("south: no cable; trieste status"), "{told:?}");
+    assert_eq!(unconnected(&[], &all), Vec::<String>::new());
+
+    let mut vxlan = gateways;
+    for gateway in &mut vxlan {
+        "vxlan".clone_into(&mut gateway.status.local_endpoint.backend);
+    }
+    let told = unconnected(&vxlan, &[remote("east", "vxlan", "fd00::1")]);
+    assert!(told[0].contains("IPv4 address"), "{told:?}");
+}

@@ -21,6 +21,8 @@ use crate::node::{SendReport, SendRequest, Transport, WatchRequest};
 const WATCH_SECONDS: u32 = 60;
 /// Ours: how long an answer may take, in milliseconds.
 const WAIT_MS: u32 = 1000;
+/// Ours: the most that is waited for, on a path that is slow or busy.
+const MOST_WAIT_MS: u32 = 5000;
 /// Ours: until the last sights have come here.
 const SETTLE: Duration = Duration::from_millis(700);
 /// Lengths of pings that look for the path's size.
@@ -243,6 +245,12 @@ fn ports(evidence: &Evidence) -> Vec<u16> {
     ports
 }
 
+/// Returns how long answers are waited for, in milliseconds, on a path whose slowest round trip is known in microseconds.
+fn patience(trip_us: u64) -> u32 {
+    let some_trips = u32::try_from(trip_us.saturating_mul(4) / 1000).unwrap_or(u32::MAX);
+    some_trips.clamp(WAIT_MS, MOST_WAIT_MS)
+}
+
 /// What is sent.
 struct Plan<'a> {
     run: Run,
@@ -307,12 +315,15 @@ impl Plan<'_> {
         let ping = SendRequest { source: address, ..self.request(probe::PING, to) };
         let pinged = agents.send(worker, &ping).await.map_err(|error| error.to_string());
         let passes = pinged.as_ref().is_ok_and(|report| report.answered() > 0);
-        let mut sent = vec![(probe::PING, pinged)];
+        let mut sent = Vec::new();
         if passes {
-            let sizes = SendRequest { sizes: self.sizes(), probe: probe::SIZES, ..ping };
+            let trips = pinged.iter().flat_map(|report| &report.sent).filter_map(|packet| packet.answered_us);
+            let wait_ms = patience(trips.max().unwrap_or(0));
+            let sizes = SendRequest { sizes: self.sizes(), probe: probe::SIZES, wait_ms, ..ping };
             let sized = agents.send(worker, &sizes).await.map_err(|error| error.to_string());
             sent.push((probe::SIZES, self.again(agents, worker, &sizes, sized).await));
         }
+        sent.push((probe::PING, pinged));
         sent
     }
 

@@ -148,3 +148,33 @@ fn globalnet_publishes_its_cidrs_alone() {
     let config = resolve(&format!("{MINIMAL}global-cidrs: [242.1.0.0/16]\n")).unwrap();
     assert_eq!(config.published_subnets(), ["242.1.0.0/16".parse().unwrap()]);
 }
+
+#[test]
+fn one_gateway_is_active_where_the_plugin_gives_addresses_unless_somebody_says_otherwise() {
+    for (lines, all) in [
+        ("", true),
+        ("network-plugin: kindnet\n", true),
+        ("network-plugin: Calico\n", false),
+        ("network-plugin: weave-net\n", false),
+        ("network-plugin: calico\nactive-gateways: all\n", true),
+        ("active-gateways: one\n", false),
+    ] {
+        let config = resolve(&format!("{MINIMAL}{lines}")).unwrap();
+        assert_eq!(config.all_gateways_active, all, "{lines}");
+        assert_eq!(
+            config.own_addressing.is_some(),
+            lines.to_lowercase().contains("calico") || lines.contains("weave")
+        );
+    }
+}
+
+#[test]
+fn a_weight_is_from_1_to_1000() {
+    let weight = |lines: &str| resolve(&format!("{MINIMAL}{lines}")).map(|config| config.weight);
+    assert_eq!(weight(""), Ok(None));
+    assert_eq!(weight("weight: 250\n"), Ok(Some(250)));
+    for wrong in ["0", "1001"] {
+        let error = weight(&format!("weight: {wrong}\n")).unwrap_err();
+        assert!(error.contains("weight") && error.contains("1 to 1000"), "{error}");
+    }
+}

@@ -7,10 +7,11 @@ use trieste_tests::command::Run;
 use trieste_tests::globalnet::Site;
 use trieste_tests::table::Table;
 
-use crate::shared::{SOON, Two};
+use crate::shared::{AT_ONCE, SOON, Two, in_parallel};
 use crate::sides::Side;
 
-/// Runs every check at the same time, and walks from workers and gateways' nodes to both kinds.
+/// Runs every check at the same time, and walks from pods and nodes' networks, on workers and gateways' nodes, to both
+/// kinds and to a service.
 pub(crate) fn finds_nothing(two: &Two, sides: &[Side<'_>; 2], table: &Table) {
     let checks: [&[&str]; 4] = [
         &["all", "--contexts", "east,west"],
@@ -18,46 +19,27 @@ pub(crate) fn finds_nothing(two: &Two, sides: &[Side<'_>; 2], table: &Table) {
         &["firewall", "inter-cluster", "--context", "east", "--remotecontext", "west"],
         &["firewall", "nat-discovery", "--context", "west", "--remotecontext", "east"],
     ];
-    let [east, west] = sides;
-    let service = format!("service:svc-{}", west.on_worker.pod.name);
     std::thread::scope(|scope| {
         for words in checks {
             scope.spawn(move || {
                 table.row("both", &format!("diagnose {}", words.join(" ")), || check(two, words))
             });
         }
-        for (from, to) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
-            let (here, there) = (from.cluster.name(), to.cluster.name());
-            for (who, client) in [("nGW", &from.on_worker), ("GW", &from.on_gateway)] {
-                for (whom, server) in [("nGW", &to.on_worker), ("GW", &to.on_gateway)] {
-                    let words = [
-                        "path",
-                        &client.pod.name,
-                        &server.pod.name,
-                        "--context",
-                        here,
-                        "--remotecontext",
-                        there,
-                    ];
-                    let words = words.map(str::to_owned);
-                    scope.spawn(move || {
-                        table.row(here, &format!("diagnose path {who} → {whom}"), || walk(two, &words))
-                    });
-                }
-            }
-        }
-        for (who, client, to) in [
-            ("host nGW", &east.host_on_worker, &west.on_gateway.pod.name),
-            ("host GW", &east.host_on_gateway, &west.on_worker.pod.name),
-            ("host nGW", &east.host_on_worker, &service),
-            ("nGW", &east.on_worker, &service),
-        ] {
-            let words = path(&client.pod.name, to);
-            scope.spawn(move || {
-                table.row("east", &format!("diagnose path {who} → {to}"), || walk(two, &words))
-            });
-        }
     });
+    let [east, west] = sides;
+    let service = format!("service:svc-{}", west.on_worker.pod.name);
+    let walks = [
+        ("east", &east.on_worker, "west", &west.on_gateway.pod.name),
+        ("east", &east.on_gateway, "west", &west.on_worker.pod.name),
+        ("west", &west.on_worker, "east", &east.on_worker.pod.name),
+        ("west", &west.on_gateway, "east", &east.on_gateway.pod.name),
+        ("east", &east.host_on_worker, "west", &west.on_gateway.pod.name),
+        ("east", &east.host_on_gateway, "west", &west.on_worker.pod.name),
+        ("east", &east.host_on_worker, "west", &service),
+        ("east", &east.on_worker, "west", &service),
+    ];
+    let walks = walks.map(|(here, client, there, to)| path(here, &client.pod.name, there, to));
+    walk_all(two, &walks, table);
 }
 
 /// With Globalnet: walks from pods and from a node's network to what is exported, by name and by address; and what is not
@@ -68,38 +50,40 @@ pub(crate) fn knows_global_ips(two: &Two, east: &Site, west: &Site, table: &Tabl
     let [headless, service] = [server.headless, server.service].map(|address| address.ip().to_string());
     let web = "service:web-0".to_owned();
     let all = format!("service:{}", GLOBALNET_HEADLESS);
-    std::thread::scope(|scope| {
-        for (from, to) in [
-            (client, &server.name),
-            (&east.gateway.plain.name, &west.worker.server.name),
-            (host, &server.name),
-            (client, &web),
-            (client, &all),
-            (client, &headless),
-            (client, &service),
-        ] {
-            let words = path(from, to);
-            scope.spawn(move || {
-                table.row("east", &format!("diagnose path {from} → {to}"), || walk(two, &words))
-            });
-        }
-        let to = &west.gateway.plain.name;
-        scope.spawn(move || {
-            table.row("east", &format!("diagnose path {client} → {to}, not exported"), || {
-                let told = told(two, &path(client, to), false)?;
-                let verdict = &told["verdict"];
-                ensure!(verdict["cause"] == "NoGlobalIp", "{told:#}");
-                let remedy = verdict["remedy"].as_str().unwrap_or_default();
-                ensure!(remedy.contains("ServiceExport") && !remedy.contains("--clustercidr"), "{remedy}");
-                Ok("NoGlobalIp".to_owned())
-            })
-        });
+    let walks = [
+        (client, &server.name),
+        (&east.gateway.plain.name, &west.worker.server.name),
+        (host, &server.name),
+        (client, &web),
+        (client, &all),
+        (client, &headless),
+        (client, &service),
+    ];
+    walk_all(two, &walks.map(|(from, to)| path("east", from, "west", to)), table);
+    let to = &west.gateway.plain.name;
+    table.row("east", &format!("diagnose path {client} → {to}, not exported"), || {
+        let told = told(two, &path("east", client, "west", to), false)?;
+        let verdict = &told["verdict"];
+        ensure!(verdict["cause"] == "NoGlobalIp", "{told:#}");
+        let remedy = verdict["remedy"].as_str().unwrap_or_default();
+        ensure!(remedy.contains("ServiceExport") && !remedy.contains("--clustercidr"), "{remedy}");
+        Ok("NoGlobalIp".to_owned())
     });
 }
 
-/// The words that walk from a pod of the eastern cluster to something of the western one.
-fn path(from: &str, to: &str) -> Vec<String> {
-    ["path", from, to, "--context", "east", "--remotecontext", "west"].map(str::to_owned).to_vec()
+/// Walks, some at a time: each is a handful of programs on six nodes.
+fn walk_all(two: &Two, walks: &[[String; 7]], table: &Table) {
+    for some in walks.chunks(AT_ONCE) {
+        in_parallel(some, |words| {
+            let [_, from, to, _, here, ..] = words;
+            table.row(here, &format!("diagnose path {from} → {to}"), || walk(two, words))
+        });
+    }
+}
+
+/// The words that walk from a pod of one cluster to something of another one.
+fn path(here: &str, from: &str, there: &str, to: &str) -> [String; 7] {
+    ["path", from, to, "--context", here, "--remotecontext", there].map(str::to_owned)
 }
 
 fn diagnose(two: &Two, words: &[impl AsRef<str>]) -> Run {
