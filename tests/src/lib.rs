@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+pub mod cables;
 pub mod capture;
 pub mod cluster;
 pub mod clusters;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::{Cluster, ClusterShape, Clusters};
+use crate::cables;
 use crate::command::{Output, Run};
 use crate::image;
 use crate::lab::Lab;
@@ -83,7 +84,7 @@ impl ClusterSet {
     /// # Errors
     /// If it failed.
     pub fn join(&self, cluster: &Cluster) -> anyhow::Result<String> {
-        self.join_over(cluster, "wireguard")
+        self.join_over(cluster, &cables::driver())
     }
 
     /// The same with the cable driver that is to be used.
@@ -100,7 +101,11 @@ impl ClusterSet {
     /// # Errors
     /// If it failed.
     pub fn join_with(&self, cluster: &Cluster, flags: &[&str]) -> anyhow::Result<String> {
-        let join = self.trieste(cluster).args(["join", "broker-info.subm"]).args(flags);
+        let driver = cables::driver();
+        let is_said = flags.contains(&"--cable-driver");
+        let cable = ["--cable-driver", &driver];
+        let cable = if is_said { &[][..] } else { &cable[..] };
+        let join = self.trieste(cluster).args(["join", "broker-info.subm"]).args(flags).args(cable);
         said(&join.timeout(JOIN).output()?)
     }
 

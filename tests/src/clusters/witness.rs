@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::{Cluster, Clusters, Pod};
+use crate::cables;
 use crate::capture::{Capture, Frames};
 use crate::command::Run;
 use crate::flow::{Flow, Mark};
@@ -80,7 +81,8 @@ impl<'a> Witness<'a> {
         for cluster in clusters.all() {
             let (bridge, remote) = (cluster.bridge(), remote(clusters, cluster));
             // What a marker can be in, and what should not be there at all.
-            let filter = format!("({remote}) or (udp and not ({}))", between_nodes(cluster));
+            let cable = if cables::is_encrypted() { "" } else { " and not udp dst port 4500" };
+            let filter = format!("({remote}) or (udp and not ({}){cable})", between_nodes(cluster));
             let capture = Capture::start(lab, clusters.fabric(), &bridge, &filter)?;
             captures.push(Look { bridge, capture, remote });
         }

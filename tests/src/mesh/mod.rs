@@ -23,6 +23,7 @@ pub mod waits;
 
 use std::time::Duration;
 
+use crate::cables;
 use crate::cluster::Settings;
 use crate::flow::INTERVAL;
 use crate::lab::Lab;
@@ -56,7 +57,8 @@ impl Mesh {
     pub fn start(lab: &Lab, topology: &Topology, extra: &[&str]) -> anyhow::Result<Self> {
         let plan = lab.build(topology)?;
         let mut settings = Settings::of(lab);
-        settings.extra = extra.iter().map(|line| (*line).to_owned()).collect();
+        let of_cable = cables::line().filter(|_| !extra.iter().any(|line| line.starts_with("cable-driver")));
+        settings.extra = extra.iter().map(|line| (*line).to_owned()).chain(of_cable).collect();
         Self::start_in(lab, plan, &settings)
     }
 

@@ -7,8 +7,9 @@
 //!  known as 242.0.0.0/16 ─── encrypted cable ────── known as 242.1.0.0/16
 //! ```
 
-use trieste_tests::capture::{Cable, Capture};
-use trieste_tests::clusters::globalnet_site;
+use trieste_tests::cables;
+use trieste_tests::capture::Capture;
+use trieste_tests::clusters::{MEMBER, globalnet_site};
 use trieste_tests::globalnet::{Flow, Site, hairpins, rows};
 use trieste_tests::lab::Lab;
 use trieste_tests::table::Table;
@@ -38,7 +39,7 @@ fn pods_of_clusters_with_the_same_addresses_reach_services_and_headless_pods_of_
     let table = Table::default();
     go_through(&rows(&east, &west), &two.lab, &table);
     two.say("flows");
-    let frames = wires.into_iter().map(|wire| wire.finish().unwrap().kinds_with(Cable::WireGuard, 4500));
+    let frames = wires.into_iter().map(|wire| wire.finish().unwrap().kinds_with(cables::on_the_wire(), 4500));
     for (sealed, _, other) in frames {
         assert!(sealed > 1000 && other == 0, "{sealed} frames of the cable, {other} others");
     }
@@ -55,6 +56,7 @@ fn with_several_gateways_translated_connections_outlive_the_one_that_owns_them()
     let [east, west] = sites(&mut two);
     two.gateways(&[2, 3]);
     two.settle().unwrap();
+    share_ports(&two);
     first_packets(&east, &west);
     two.say("two gateways each");
 
@@ -71,6 +73,27 @@ fn with_several_gateways_translated_connections_outlive_the_one_that_owns_them()
 
     two.say(&format!("all checked:\n{table}"));
     table.assert_no_failure();
+}
+
+/// Waits until every gateway has a share of the outside ports: one that has none yet owns no connection, so that none comes
+/// back by it.
+fn share_ports(two: &Lease) {
+    for cluster in two.set.clusters.all() {
+        let path = format!("/apis/submariner.io/v1/namespaces/{MEMBER}-paths/endpoints");
+        let have_shares = || {
+            let all = cluster.client().list(&path)?;
+            let own = all.iter().filter(|endpoint| endpoint["spec"]["cluster_id"] == cluster.name());
+            let slots: Vec<_> =
+                own.map(|endpoint| &endpoint["spec"]["backend_config"]["trieste.nat-slot"]).collect();
+            let gateways = cluster.nodes().len() - 1;
+            anyhow::ensure!(
+                slots.len() == gateways && slots.iter().all(|slot| slot.is_string()),
+                "{slots:?}"
+            );
+            Ok(())
+        };
+        cluster.wait("shares of the outside ports", SOON, have_shares).unwrap();
+    }
 }
 
 /// Joins the clusters and makes who asks and answers, unless both is done.

@@ -80,11 +80,12 @@ pub fn drivers(own: &str, others: &[(String, String)], was_member: bool) -> Vec<
     let (same, strange): (Vec<_>, Vec<_>) = others.iter().partition(|(_, driver)| is_driver(own, driver));
     let own = canonical(own);
     if let (true, false, Some((_, theirs))) = (same.is_empty(), was_member, strange.first()) {
+        let theirs = canonical(theirs);
+        let theirs = theirs.escape_debug();
         let text = format!(
-            "cables are made between clusters of one driver: here {own}, in all others of the set {}",
-            theirs.escape_debug()
+            "cables are made between clusters of one driver: here {own}, in all others of the set {theirs}"
         );
-        let next = format!("join with --cable-driver {}", theirs.escape_debug());
+        let next = format!("join with --cable-driver {theirs}");
         return vec![Finding::bad(text, next)];
     }
     let shown: Vec<String> = strange
