@@ -301,10 +301,9 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let Desired { hostnet, conditions } = self.driver.desired(&state);
         let mut plan = plan(&hostnet, &observed);
         plan.conditions.extend(conditions);
-        let is_of_claims =
-            |network: &&IpNet| !claimed.contains(network) && !state.unplugged.contains(network);
-        let vanished = closed(&hostnet).into_iter().filter(|network| is_of_claims(&network));
-        plan.conditions.extend(vanished.map(Condition::Vanished));
+        let all_closed = closed(&hostnet);
+        let vanished = all_closed.difference(&claimed).filter(|network| !state.unplugged.contains(network));
+        plan.conditions.extend(vanished.copied().map(Condition::Vanished));
         plan.conditions.extend(host_conditions(&hostnet, &observed));
         plan.conditions.extend(view.conditions.iter().cloned());
         plan.conditions.extend(left_out(&state, &self.live.borrow()));

@@ -340,17 +340,13 @@ impl ClusterState {
     /// plugin gave an address with a network. Not one that leads to other nodes as well.
     #[must_use]
     pub fn bridged_networks(&self) -> BTreeSet<IpNet> {
-        let default: Vec<&str> = Family::ALL
-            .iter()
-            .filter_map(|family| self.default_way(*family))
-            .map(|way| way.device.as_str())
-            .collect();
+        let is_default = |device: &str| self.default_devices().any(|default| default == device);
         let is_of_nodes = |net: &IpNet| {
             self.nodes.iter().flat_map(|node| &node.addresses).any(|address| net.contains(address))
         };
         let is_within_pods = |net: &IpNet| self.node.pod_networks.iter().any(|all| all.contains(net));
         self.own_networks()
-            .filter(|own| !default.contains(&own.device.as_str()))
+            .filter(|own| !is_default(&own.device))
             .map(|own| own.network.trunc())
             .filter(|net| net.prefix_len() < net.max_prefix_len() && is_within_pods(net) && !is_of_nodes(net))
             .collect()
@@ -378,13 +374,11 @@ impl ClusterState {
         let known: BTreeSet<_> = self.underlay_address().into_iter().chain(registered).collect();
         let with_address =
             self.addresses.iter().filter(|a| known.contains(&a.network.addr())).map(|a| &a.device);
-        let default =
-            Family::ALL.iter().filter_map(|family| self.default_way(*family)).map(|way| &way.device);
         let has_pods = |device: &&String| {
             let mut own = self.addresses.iter().filter(|a| a.device == **device).map(|a| a.network.addr());
             own.any(|address| self.node.pod_networks.iter().any(|net| net.contains(&address)))
         };
-        with_address.chain(default).filter(|device| !has_pods(device)).cloned().collect()
+        with_address.chain(self.default_devices()).filter(|device| !has_pods(device)).cloned().collect()
     }
 
     /// Returns the MTU of the device that has the node's own address, else of the default route's, else Ethernet's.
@@ -392,8 +386,7 @@ impl ClusterState {
     pub fn underlay_mtu(&self) -> u32 {
         let own = self.underlay_address();
         let with_address = self.addresses.iter().find(|a| Some(a.network.addr()) == own).map(|a| &a.device);
-        let default = Family::ALL.iter().find_map(|family| self.default_way(*family)).map(|way| &way.device);
-        let device = with_address.or(default);
+        let device = with_address.or_else(|| self.default_devices().next());
         device.and_then(|device| self.mtus.get(device)).copied().unwrap_or(ETHERNET_MTU)
     }
 
@@ -412,6 +405,11 @@ impl ClusterState {
     #[must_use]
     pub fn default_way(&self, family: Family) -> Option<&Way> {
         self.ways.get(DEFAULT_ROUTE.iter().find(|address| Family::of(**address) == family)?)
+    }
+
+    /// Returns the devices of the default routes, IPv4's first.
+    fn default_devices(&self) -> impl Iterator<Item = &String> {
+        Family::ALL.iter().filter_map(|family| self.default_way(*family)).map(|way| &way.device)
     }
 
     /// Returns the own cluster's pod and service networks.

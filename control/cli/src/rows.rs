@@ -131,8 +131,9 @@ pub(super) fn connections(gateways: &[Gateway]) -> Vec<ConnectionRow> {
 /// Says of each remote cluster that this one knows an Endpoint of and has no cable to why that is, as far as it can be
 /// seen here.
 pub(super) fn unconnected(gateways: &[Gateway], endpoints: &[Endpoint]) -> Vec<String> {
-    let own: Vec<&EndpointSpec> = gateways.iter().map(|gateway| &gateway.status.local_endpoint).collect();
-    let Some(ours) = own.first() else { return Vec::new() };
+    let Some(ours) = gateways.first().map(|gateway| &gateway.status.local_endpoint) else {
+        return Vec::new();
+    };
     let cables = gateways.iter().flat_map(|gateway| &gateway.status.connections);
     let connected: BTreeSet<&str> = cables.map(|cable| cable.endpoint.cluster_id.as_str()).collect();
     let is_strange = |spec: &&EndpointSpec| {

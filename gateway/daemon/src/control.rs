@@ -124,8 +124,9 @@ pub(crate) struct State {
     was_gateway: bool,
     /// Whether the Node's settings could not be read at start, and what was taken instead is a guess.
     is_guess: bool,
-    /// The setting by which the public address is sought, and whether another gateway leads.
-    sought: Option<(Option<String>, bool)>,
+    /// The setting by which the public address is sought, and whether without its load balancers, which lead to another
+    /// gateway.
+    sought: (Option<String>, bool),
     /// Why this gateway has to start again.
     restart: Option<String>,
     globalnet: globalnet::Known,
@@ -137,7 +138,7 @@ impl State {
     pub(crate) fn new(config: &Config, found: Found, remembered: Option<Remembered>, is_guess: bool) -> Self {
         let was_gateway =
             found.settings.is_gateway || remembered.as_ref().is_some_and(|known| known.was_gateway);
-        let sought = Some((found.resolvers(config).map(str::to_owned), false));
+        let sought = (found.resolvers(config).map(str::to_owned), false);
         Self { found, remembered, was_gateway, is_guess, sought, ..Self::default() }
     }
 }

@@ -79,7 +79,7 @@ pub fn is_driver(own: &str, other: &str) -> bool {
 pub fn drivers(own: &str, others: &[(String, String)], was_member: bool) -> Vec<Finding> {
     let (same, strange): (Vec<_>, Vec<_>) = others.iter().partition(|(_, driver)| is_driver(own, driver));
     let own = canonical(own);
-    if let (true, false, Some((_, theirs))) = (same.is_empty(), was_member, strange.first()) {
+    if let Some((_, theirs)) = strange.first().filter(|_| same.is_empty() && !was_member) {
         let theirs = canonical(theirs);
         let theirs = theirs.escape_debug();
         let text = format!(

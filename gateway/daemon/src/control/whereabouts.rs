@@ -78,24 +78,20 @@ impl Control<'_> {
     pub(super) fn follow_public_ip(&mut self) {
         let leads = self.candidate.is_leader(Instant::now());
         let is_follower = !leads && !self.candidate.status().borrow().holder.is_empty();
-        let setting = self.state.found.resolvers(self.config).map(str::to_owned);
-        let sought = Some((setting, is_follower));
+        let setting = self.state.found.resolvers(self.config);
+        let is_air_gapped = self.config.air_gapped;
+        let resolvers = Resolvers::from_setting(setting, is_air_gapped, &mut OsRng);
+        let is_without = is_follower && resolvers.valid().any(Resolver::is_load_balancer);
+        // By the setting: the built-in list is in another order each time.
+        let sought = (setting.map(str::to_owned), is_without);
         if self.state.sought == sought {
             return;
         }
-        let setting = sought.as_ref().and_then(|(setting, _)| setting.as_deref());
-        let is_air_gapped = self.config.air_gapped;
-        let resolvers = Resolvers::from_setting(setting, is_air_gapped, &mut OsRng);
-        let has_load_balancer = resolvers.valid().any(Resolver::is_load_balancer);
-        let was_sought = self.state.sought.as_ref().map(|(setting, _)| setting.as_deref());
-        // The built-in list is in another order each time: what stays the same is not asked for anew.
-        if has_load_balancer || was_sought != Some(setting) {
-            self.public_ip.set_resolvers(if is_follower {
-                resolvers.without_load_balancer(is_air_gapped, &mut OsRng)
-            } else {
-                resolvers
-            });
-        }
+        self.public_ip.set_resolvers(if is_without {
+            resolvers.without_load_balancer(is_air_gapped, &mut OsRng)
+        } else {
+            resolvers
+        });
         self.state.sought = sought;
     }
 
