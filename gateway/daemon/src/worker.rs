@@ -341,14 +341,14 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         is_busy |= self.take_tun(now)?;
         if now >= self.next_timer {
             self.pipeline.handle_timeout(now);
-            self.flush(now)?;
             self.next_timer =
                 self.pipeline.poll_timeout().unwrap_or(now + IDLE_WAIT).max(now + Duration::from_millis(1));
         }
         if self.pipeline.poll_probes().is_some_and(|due| due <= now) {
             self.pipeline.handle_probes(now);
-            self.flush(now)?;
         }
+        // Probes and what siblings are told may be made at any step, also at one that had no packets.
+        self.flush(now)?;
         self.tell_of_paths();
         is_busy |= self.sessions.follow(&mut self.pipeline, now);
         if now >= self.next_publish {

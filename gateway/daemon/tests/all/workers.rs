@@ -260,7 +260,7 @@ fn a1_wire(rig: &mut Rig) -> MemoryDevice {
     rig.worker.replace_wire(silent)
 }
 
-/// A cable that panics when it has to seal a packet that says so.
+/// A cable without timers that is up, sends packets as they are, and panics at one that says so.
 #[derive(Default)]
 struct Trap;
 
@@ -279,7 +279,7 @@ impl Cable for Trap {
     fn rekey(&mut self, _: Instant) {}
     fn set_peer(&mut self, _: Option<SocketAddr>, _: Instant) {}
     fn stats(&self, _: Instant) -> CableStats {
-        CableStats::default()
+        CableStats { is_up: true, ..CableStats::default() }
     }
 }
 
@@ -290,7 +290,7 @@ impl Lane for Trap {
     fn seal(&mut self, jobs: &mut Jobs<'_>, _: Instant) {
         for packet in jobs.input.drain(..) {
             assert!(!packet.bytes().ends_with(b"trap"), "the trap was sprung");
-            jobs.drops.discard(packet, DropReason::SealFailed, jobs.pool);
+            jobs.output.append(packet);
         }
     }
     fn open(&mut self, jobs: &mut Jobs<'_>, _: Instant) {
@@ -348,6 +348,30 @@ fn a_panic_costs_the_packets_in_hand_and_nothing_else() {
     let drops: BTreeMap<_, _> =
         a0.handle.published().drops.into_iter().map(|(_, reason, count)| (reason, count)).collect();
     assert_eq!(drops, BTreeMap::from([(DropReason::WorkerPanic, 10)]));
+}
+
+#[test]
+fn probes_leave_when_they_are_due_also_of_a_worker_that_has_nothing_else_to_do() {
+    let a = kind();
+    let lane = LaneId(0x0700);
+    let tables = tables("10.1.0.0/16", &[("10.2.0.0/16", lane)], None);
+    let exchange = Arc::new(Exchange::new(vec![None]));
+    let (wire, far) = MemoryDevice::pair(LIMIT);
+    let mut rig = rig(0, 1, &tables, &a, &exchange, wire);
+    let [from, to] = ["10.1.0.1", "10.2.0.1"].map(|address| address.parse().unwrap());
+    let watch = Some(health::Watch { from, to, most_bytes: 1400, is_sibling: false });
+    rig.handle.command(Command::Lane(LaneCommand::Add {
+        lane,
+        cable: CableId(2),
+        tunnel: Box::new(Trap),
+        watch,
+    }));
+    let start = Instant::now();
+    for ms in 0..5_000 {
+        rig.worker.guarded_turn(start + Duration::from_millis(ms)).unwrap();
+        assert!(!rig.worker.wants_write(), "probes wait after {ms} ms, {} have left", far.waiting());
+    }
+    assert!(far.waiting() > 100, "{}", far.waiting());
 }
 
 #[test]
