@@ -131,6 +131,22 @@ fn where_all_are_down_those_are_used_that_were_well_until_last() {
 }
 
 #[test]
+fn who_dies_with_an_accusation_on_its_lips_is_left_out_when_it_does_not_repeat_it() {
+    let now = Instant::now();
+    let at = |ms| now + Duration::from_millis(ms);
+    let mut view = view(2, now);
+    say(&mut view, now, &notice(1, 1));
+    say(&mut view, now, &accusing(2, 1, &[1]));
+    say(&mut view, at(250), &accusing(1, 2, &[2]));
+    assert_eq!(view.live(at(250)), keys(&[1, 2]), "each could be right");
+    say(&mut view, at(1_250), &accusing(1, 3, &[2]));
+    assert_eq!(view.live(at(1_299)), keys(&[1, 2]));
+    assert_eq!(view.poll_timeout(at(1_299)), Some(at(1_300)));
+    assert_eq!(view.live(at(1_300)), keys(&[1]));
+    assert_eq!(view.standings(at(1_300))[&key(2)], Standing::Accused(key(1)));
+}
+
+#[test]
 fn of_two_that_accuse_each_other_the_one_with_more_paths_is_right() {
     let now = Instant::now();
     let mut view = view(2, now);

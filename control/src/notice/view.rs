@@ -11,6 +11,9 @@ use super::{GatewayKey, PublicKey};
 /// Ours: after this long without a notice a gateway is not listened to any more, and where others are heard it counts as
 /// dead. Three notices in a row may be lost.
 pub const SILENCE: Duration = Duration::from_millis(3_500);
+/// Ours: who is called down by a sibling that is heard has to have said that it is not within this time. Gateways speak every
+/// second; one that has called others down with its last words is found out soon after.
+const ANSWER: Duration = Duration::from_millis(1_300);
 /// Ours: gateways that lost all their paths within this time of each other did so at once. They say how they are at every
 /// change and every second.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
@@ -117,6 +120,11 @@ impl Gateway {
     /// Its last word, while it counts.
     fn word(&self, now: Instant) -> Option<&Notice> {
         self.heard.as_ref().filter(|(at, _)| now < *at + SILENCE).map(|(_, notice)| notice)
+    }
+
+    /// Its last word, while it is an answer to who calls it down.
+    fn answer(&self, now: Instant) -> Option<&Notice> {
+        self.heard.as_ref().filter(|(at, _)| now < *at + ANSWER).map(|(_, notice)| notice)
     }
 
     /// When its word, or the patience with its silence, ends.
@@ -246,7 +254,8 @@ impl View {
                 return Standing::Coming;
             }
         }
-        if let Some(accuser) = others.find(|other| accuses(other, key, own)) {
+        let answer = gateway.answer(now);
+        if let Some(accuser) = others.find(|other| accuses(other, key, answer)) {
             return Standing::Accused(accuser.gateway);
         }
         if own.is_some_and(|own| own.state == State::Draining) {
@@ -258,7 +267,9 @@ impl View {
     /// When the passing of time alone may change something; `None` if it cannot.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        self.gateways.values().map(Gateway::until).filter(|until| *until > now).min()
+        let answers = self.gateways.values().filter_map(|gateway| gateway.heard.as_ref());
+        let answers = answers.map(|(at, _)| *at + ANSWER);
+        self.gateways.values().map(Gateway::until).chain(answers).filter(|until| *until > now).min()
     }
 
     /// When each gateway was heard last.
@@ -276,8 +287,9 @@ impl View {
 
 /// Says whether a gateway's word counts against another. If each says that the other is down, the one with more of its
 /// paths up is right; if none has more, it is the way between them that is cut, and both are used.
-fn accuses(accuser: &Notice, key: GatewayKey, own: Option<&Notice>) -> bool {
+fn accuses(accuser: &Notice, key: GatewayKey, answer: Option<&Notice>) -> bool {
     let says_down = |notice: &Notice, key| notice.siblings.get(&key) == Some(&State::Down);
-    let is_answered = own.is_some_and(|own| says_down(own, accuser.gateway) && own.health >= accuser.health);
+    let is_answered =
+        answer.is_some_and(|own| says_down(own, accuser.gateway) && own.health >= accuser.health);
     accuser.state != State::Down && says_down(accuser, key) && !is_answered
 }

@@ -181,10 +181,8 @@ impl Notices {
 /// What a gateway says of itself and its siblings, by the board.
 #[must_use]
 pub fn word(paths: &Subjects, board: &Board) -> Word {
-    let siblings = paths.siblings.iter().map(|(key, cable)| {
-        let state = board.state(*cable);
-        (*key, if paths.stage.pardons(state) { State::Up } else { said(state) })
-    });
+    let of_sibling = |state| if paths.stage.pardons(state) { State::Up } else { said(state) };
+    let siblings = paths.siblings.iter().map(|(key, cable)| (*key, of_sibling(board.state(*cable))));
     let states = |cables: &mut dyn Iterator<Item = &CableId>| -> Vec<PathState> {
         cables.map(|cable| board.state(*cable)).collect()
     };
@@ -192,10 +190,14 @@ pub fn word(paths: &Subjects, board: &Board) -> Word {
     let is_cut = |states: &[PathState]| !states.is_empty() && states.iter().all(|s| *s == PathState::Down);
     // With nobody to reach nothing can be wrong with it.
     let is_down = is_cut(&far) && (near.is_empty() || is_cut(&near));
-    let watched: Vec<&PathState> =
-        near.iter().chain(&far).filter(|state| **state != PathState::Unwatched).collect();
-    let usable = watched.iter().filter(|state| state.is_passable()).count();
-    let health = (usable * 255).checked_div(watched.len()).and_then(|health| u8::try_from(health).ok());
+    let watched = |states: &[PathState]| states.iter().filter(|s| **s != PathState::Unwatched).count();
+    let usable = |states: &[PathState], is_fit: &dyn Fn(PathState) -> bool| {
+        states.iter().filter(|s| **s != PathState::Unwatched && s.is_passable() && is_fit(**s)).count()
+    };
+    // Who calls a sibling down does not count the path to it, nor does the sibling: so healths can be compared.
+    let usable = usable(&near, &|state| of_sibling(state) == State::Up) + usable(&far, &|_| true);
+    let watched = watched(&near) + watched(&far);
+    let health = (usable * 255).checked_div(watched).and_then(|health| u8::try_from(health).ok());
     let state = match (is_down, paths.stage) {
         (true, _) => State::Down,
         (false, Stage::Starting | Stage::Draining) => State::Draining,
@@ -391,7 +393,12 @@ mod tests {
         use PathState::{Down, Held, Unwatched, Up};
         assert_eq!(say(Up, Up, &paths), (State::Up, 255, Some(State::Up)));
         assert_eq!(say(Down, Up, &paths), (State::Up, 127, Some(State::Down)));
-        assert_eq!(say(Held, Unwatched, &paths), (State::Up, 255, Some(State::Down)));
+        assert_eq!(say(Held, Unwatched, &paths), (State::Up, 0, Some(State::Down)));
+        assert_eq!(
+            say(Held, Up, &paths),
+            (State::Up, 127, Some(State::Down)),
+            "as the sibling has, if it is cut off"
+        );
         assert_eq!(say(Down, Down, &paths), (State::Down, 0, Some(State::Down)));
         let draining = Subjects { stage: Stage::Draining, ..paths.clone() };
         assert_eq!(say(Up, Up, &draining), (State::Draining, 255, Some(State::Up)));
