@@ -382,7 +382,7 @@ fn site(kind: &dyn CableKind, side: u8) -> Site {
 /// can do that.
 pub(crate) fn lane_config(lane: LaneId, own: &dyn CableKind, other: &dyn CableKind, side: u8) -> LaneConfig {
     let far = 3 - side;
-    let peer = (side == 1 || own.knows_peers_by_address()).then(|| address(far));
+    let peer = (side == 1 || own.identifies_by_address()).then(|| address(far));
     let config = LaneConfig::new(lane, CABLE, peer, other.backend_config());
     LaneConfig { local: site(own, side), remote: site(other, far), ..config }
 }

@@ -175,6 +175,14 @@ pub trait Gate: Send {
 pub trait CableKind: Send + Sync {
     /// The value of an Endpoint's `backend`.
     fn name(&self) -> &'static str;
+    /// Returns the drivers that this is made of, the one that an Endpoint is named for first ([`crate::drivers`]).
+    fn names(&self) -> Vec<&'static str> {
+        vec![self.name()]
+    }
+    /// Finds the driver of this name among several; `None` for a kind that is a single one.
+    fn of(&self, _driver: &str) -> Option<&dyn CableKind> {
+        None
+    }
     /// What our own Endpoint says in `backend_config`.
     fn backend_config(&self) -> BTreeMap<String, String>;
     /// The identity of a remote Endpoint: by it greetings are recognised, and another one means another cable.
@@ -209,7 +217,7 @@ pub trait CableKind: Send + Sync {
     }
     /// Whether messages name no receiver and prove nothing, so that a peer is known by the address that they come from:
     /// datagrams are then shared out among workers by their addresses, and a cable is connected while its peer answers.
-    fn knows_peers_by_address(&self) -> bool {
+    fn identifies_by_address(&self) -> bool {
         false
     }
 }
@@ -225,6 +233,8 @@ pub struct Site {
     pub public_ip: Option<IpAddr>,
     /// The subnets behind it, in published order.
     pub subnets: Vec<IpNet>,
+    /// The name of its cable driver. Kinds that are a single driver do not look at it.
+    pub driver: String,
     /// What its cable driver says of itself.
     pub backend_config: BTreeMap<String, String>,
 }
@@ -237,6 +247,7 @@ impl From<BTreeMap<String, String>> for Site {
             private_ip: Ipv4Addr::UNSPECIFIED.into(),
             public_ip: None,
             subnets: Vec::new(),
+            driver: String::new(),
             backend_config,
         }
     }
@@ -257,6 +268,8 @@ pub struct LaneConfig {
     pub remote: Site,
     /// Whether there is NAT on the way, as NAT discovery found.
     pub uses_nat: bool,
+    /// Whether the peer was known before a restart of ours, which it is unaware of: the first word is ours.
+    pub resumes: bool,
 }
 
 impl LaneConfig {
@@ -269,7 +282,7 @@ impl LaneConfig {
         backend_config: BTreeMap<String, String>,
     ) -> Self {
         let (local, remote) = (BTreeMap::new().into(), backend_config.into());
-        Self { lane, cable, peer, local, remote, uses_nat: false }
+        Self { lane, cable, peer, local, remote, uses_nat: false, resumes: false }
     }
 }
 

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod boundary;
+pub mod drivers;
 mod held;
 pub mod ipsec;
 pub mod keys;

@@ -19,6 +19,16 @@ pub fn driver() -> String {
     chosen
 }
 
+/// Returns the one that a set with it changes to.
+#[must_use]
+pub fn next_driver() -> &'static str {
+    match on_the_wire() {
+        Cable::WireGuard => "libreswan",
+        Cable::Ipsec => "vxlan",
+        _ => "wireguard",
+    }
+}
+
 /// Returns its form on the wire.
 #[must_use]
 pub fn on_the_wire() -> Cable {

@@ -152,6 +152,7 @@ impl CableKind for IpsecKind {
         let peer = PeerConfig {
             address: config.peer,
             uses_nat: config.uses_nat || self.settings.forces_encapsulation,
+            begins: config.resumes,
             pair_key: self.own_key.agree(&self.psk, &config.remote)?,
             ..PeerConfig::new(config.lane, config.local.clone(), config.remote.clone())
         };

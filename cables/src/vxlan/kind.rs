@@ -92,7 +92,7 @@ impl CableKind for VxlanKind {
         overhead()
     }
 
-    fn knows_peers_by_address(&self) -> bool {
+    fn identifies_by_address(&self) -> bool {
         true
     }
 }

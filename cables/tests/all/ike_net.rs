@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use trieste_cables::ipsec::crypto::{Group, IkeAead};
-use trieste_cables::ipsec::ike::{EngineConfig, IkeEvent, Input};
+use trieste_cables::ipsec::ike::{EngineConfig, IkeEvent, Input, PeerConfig};
 use trieste_cables::ipsec::wire::{Exchange, Header, NotifyKind, Payload, emit, parse};
 use trieste_cables::ipsec::{EspSuite, LaneNews, PREFERRED_SERVER};
 use trieste_packet::{LaneId, Outer};
@@ -196,12 +196,12 @@ fn a_peer_that_restarts_is_taken_back_at_once() {
         net.run(seconds(5));
         net.restart(node, config("secret"));
         let (here, there) = sites(TRIESTE);
-        if node == 0 {
-            net.connect(0, peer(A.1.0, &here, &there));
-        } else {
-            net.connect(1, peer(B.1.0, &there, &here));
-        }
-        net.run(seconds(3));
+        let config = if node == 0 { peer(A.1.0, &here, &there) } else { peer(B.1.0, &there, &here) };
+        // The peer does not know of it, so that nobody else would begin.
+        net.connect(node, PeerConfig { begins: true, ..config });
+        net.run(millis(500));
+        assert_connected(&net);
+        net.run(seconds(2));
         assert_single(&net);
     }
 }

@@ -147,7 +147,7 @@ pub(super) fn unconnected(gateways: &[Gateway], endpoints: &[Endpoint]) -> Vec<S
         .collect();
     let is_v4 = |spec: &EndpointSpec| spec.private_ip.parse::<Ipv4Addr>().is_ok();
     let why = |theirs: &EndpointSpec| {
-        if theirs.backend != ours.backend {
+        if !theirs.drivers().any(|driver| ours.drivers().any(|own| own == driver)) {
             format!(
                 "it uses the cable driver {}, this cluster {}: let all clusters of the set use the same (trieste join \
                  --cable-driver)",

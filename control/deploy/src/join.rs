@@ -21,7 +21,6 @@ pub(crate) use wait::{away, away_with, counts, pods};
 
 use std::time::Duration;
 
-use ipnet::IpNet;
 use serde_json::json;
 use trieste_control::steps::{Outcome, Steps};
 
@@ -121,6 +120,9 @@ pub async fn prepare(
     steps.begin("Checking requirements");
     let here = gather::from_cluster(local, &options.member).await?;
     let mut member = complete(&options.member, &network);
+    let before = here.settings.as_ref().and_then(|settings| settings["spec"]["cableDriver"].as_str());
+    let (driver, former) = (&member.cable_driver, member.former_cable_driver.as_deref());
+    member.former_cable_driver = preflight::former_driver(driver, before, former, &there.drivers);
     let foreign = foreign(&member, &there);
     let book = there.globalnet.as_ref().filter(|_| options.globalnet);
     let share = book.map(|book| globalnet::choose(book, &member.cluster_id, options.share, &foreign));
@@ -129,7 +131,7 @@ pub async fn prepare(
     }
     let plan_broker = account(&member, &here.uid, there.has_our_role);
     let plan_local = objects::member(&member);
-    let mut findings = check(options, &member.global_cidrs, &network, &here, &there);
+    let mut findings = check(options, &member, &network, &here, &there);
     findings.extend(share.map(|share| share.map_or_else(|bad| bad, |share| share.finding(options.share))));
     findings.extend(preflight::rights(&gather::rights(local, &plan_local).await?));
     findings.extend(gather::broker_rights(broker, &plan_broker).await?);
@@ -144,8 +146,10 @@ pub async fn prepare(
     let label = choose_gateway(&nodes, options.label_gateway, ask, steps);
     let has_gateway = label.is_some() || matches!(nodes, GatewayNodes::Labelled(_));
     // No cable to the others comes, whatever is waited for.
-    let is_of_ours = |(_, driver): &(String, String)| preflight::is_driver(&member.cable_driver, driver);
-    let peers = there.drivers.into_iter().filter(is_of_ours).map(|(cluster, _)| cluster).collect();
+    let ours = offer(&member);
+    let mut peers: Vec<String> =
+        there.drivers.into_iter().filter(|theirs| ours.suits(theirs)).map(|theirs| theirs.cluster).collect();
+    peers.dedup();
     Ok(Plan {
         member,
         broker: plan_broker,
@@ -220,6 +224,15 @@ fn describe(network: &Network) -> Vec<String> {
     ]
 }
 
+/// Returns the kinds of cable that this cluster's gateways will offer.
+fn offer(member: &MemberOptions) -> preflight::Offer {
+    let drivers = std::iter::once(&member.cable_driver).chain(&member.former_cable_driver);
+    preflight::Offer {
+        cluster: member.cluster_id.clone(),
+        drivers: drivers.map(|driver| preflight::canonical(driver)).collect(),
+    }
+}
+
 /// What global addresses must not overlap.
 fn foreign(member: &MemberOptions, there: &gather::There) -> Foreign {
     let inside = [member.service_cidrs.as_slice(), &member.cluster_cidrs].concat();
@@ -237,12 +250,11 @@ fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
 
 fn check(
     options: &Join,
-    global: &[IpNet],
+    member: &MemberOptions,
     network: &Network,
     here: &gather::Here,
     there: &gather::There,
 ) -> Vec<preflight::Finding> {
-    let member = &options.member;
     let (major, minor, version) = &here.version;
     let mut findings =
         vec![preflight::version(*major, *minor, version).unless_ignored(options.ignore_requirements)];
@@ -256,10 +268,9 @@ fn check(
     ));
     let is_asked_for = options.share != Wish::default();
     findings.extend(preflight::globalnet(there.globalnet.is_some(), options.globalnet, is_asked_for));
-    findings.extend(preflight::networks(&member.cluster_id, network, global, &there.others));
+    findings.extend(preflight::networks(&member.cluster_id, network, &member.global_cidrs, &there.others));
     findings.extend(preflight::cable(&member.cable_driver, &here.nodes));
-    let drivers =
-        preflight::drivers(&member.cable_driver, &there.drivers, here.settings.is_some()).into_iter();
+    let drivers = preflight::drivers(&offer(member), &there.drivers, here.settings.is_some()).into_iter();
     findings.extend(drivers.map(|finding| finding.unless_ignored(options.ignore_requirements)));
     let plugin = preflight::plugin(&network.plugin.name).into_iter();
     findings.extend(plugin.map(|finding| finding.unless_ignored(options.ignore_requirements)));

@@ -14,7 +14,8 @@ pub(crate) use nodes::VIRTUAL;
 pub use nodes::{GatewayNodes, gateway_nodes, ports, virtual_nodes};
 pub(crate) use requirements::POLICIES_SINCE;
 pub use requirements::{
-    active_gateways, cable, canonical, drivers, globalnet, image, is_driver, plugin, rights, version,
+    Offer, active_gateways, cable, canonical, drivers, former_driver, globalnet, image, plugin, rights,
+    version,
 };
 
 use crate::error::DeployError;

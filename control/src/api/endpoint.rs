@@ -47,6 +47,8 @@ pub mod backend_config {
     pub const DRAINING: &str = "draining";
     /// The value of [`STATE`] in `Gateway.status` once nothing comes any more.
     pub const DRAINED: &str = "drained";
+    /// Ours: the cable driver that a gateway offers besides `backend`, while its cluster set changes from it to that one.
+    pub const FORMER_DRIVER: &str = "trieste.former-driver";
     /// Ours: the Ed25519 public key, base64, that a gateway signs its notices with; only in its own cluster.
     pub const NOTICE_KEY: &str = "trieste.notice-key";
     /// Ours: the first of a gateway's shares of outside ports, 0 to 7, decimal; only in its own cluster.

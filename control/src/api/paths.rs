@@ -76,6 +76,12 @@ impl EndpointSpec {
         self.backend_config.get(key).map(String::as_str)
     }
 
+    /// Returns the cable drivers that the gateway offers, the newer one first.
+    pub fn drivers(&self) -> impl Iterator<Item = &str> {
+        let former = self.setting(backend_config::FORMER_DRIVER).filter(|former| *former != self.backend);
+        std::iter::once(self.backend.as_str()).chain(former)
+    }
+
     fn set(&mut self, key: &str, value: Option<String>) {
         match value {
             Some(value) => drop(self.backend_config.insert(key.to_owned(), value)),

@@ -11,8 +11,8 @@ use super::{GatewayKey, PublicKey};
 /// Ours: after this long without a notice a gateway is not listened to any more, and where others are heard it counts as
 /// dead. Three notices in a row may be lost.
 pub const SILENCE: Duration = Duration::from_millis(3_500);
-/// Ours: who is called down by a sibling that is heard has to have said that it is not within this time. Gateways speak every
-/// second; one that has called others down with its last words is found out soon after.
+/// Ours: who is called down by a live sibling has to have denied it within this time. Gateways speak every
+/// second; one that accused others with its last words is found out soon after.
 const ANSWER: Duration = Duration::from_millis(1_300);
 /// Ours: gateways that lost all their paths within this time of each other did so at once. They say how they are at every
 /// change and every second.
@@ -119,12 +119,16 @@ struct Gateway {
 impl Gateway {
     /// Its last word, while it counts.
     fn word(&self, now: Instant) -> Option<&Notice> {
-        self.heard.as_ref().filter(|(at, _)| now < *at + SILENCE).map(|(_, notice)| notice)
+        self.word_within(SILENCE, now)
     }
 
     /// Its last word, while it is an answer to who calls it down.
     fn answer(&self, now: Instant) -> Option<&Notice> {
-        self.heard.as_ref().filter(|(at, _)| now < *at + ANSWER).map(|(_, notice)| notice)
+        self.word_within(ANSWER, now)
+    }
+
+    fn word_within(&self, span: Duration, now: Instant) -> Option<&Notice> {
+        self.heard.as_ref().filter(|(at, _)| now < *at + span).map(|(_, notice)| notice)
     }
 
     /// When its word, or the patience with its silence, ends.
@@ -267,9 +271,8 @@ impl View {
     /// When the passing of time alone may change something; `None` if it cannot.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let answers = self.gateways.values().filter_map(|gateway| gateway.heard.as_ref());
-        let answers = answers.map(|(at, _)| *at + ANSWER);
-        self.gateways.values().map(Gateway::until).chain(answers).filter(|until| *until > now).min()
+        let ends = self.gateways.values().map(Gateway::until);
+        ends.flat_map(|until| [until - (SILENCE - ANSWER), until]).filter(|end| *end > now).min()
     }
 
     /// When each gateway was heard last.

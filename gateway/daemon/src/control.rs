@@ -303,7 +303,9 @@ impl Control<'_> {
         let endpoints = read_endpoints(remembered.endpoints.iter());
         self.state.begun_with.clone_from(&endpoints);
         if !endpoints.is_empty() || !self.members().remote.is_empty() {
+            engine.set_resumes(true);
             self.connect(engine, &endpoints, Instant::now()).await;
+            engine.set_resumes(false);
             self.watch_health(engine);
             tracing::info!(
                 endpoints = endpoints.len(),

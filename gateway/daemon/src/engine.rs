@@ -103,6 +103,8 @@ pub struct Engine {
     numbers: Numbers,
     reader: Reader,
     is_active: bool,
+    /// Whether what it is told is from the process before.
+    resumes: bool,
     /// What the newest Endpoints are.
     admitted: tables::Admitted,
     leader: Option<String>,
@@ -147,6 +149,7 @@ impl Engine {
             fleet,
             reader: Reader::default(),
             is_active: true,
+            resumes: false,
             admitted: tables::Admitted::default(),
             leader: None,
             choices: Choices::new(),
@@ -260,6 +263,12 @@ impl Engine {
         tracing::info!(is_active, "the gateway's cables are wanted or not");
         self.is_active = is_active;
         self.converge(now).await;
+    }
+
+    /// Says whether the gateways that it is told of from here on are those of the process before, which are unaware of its
+    /// end.
+    pub fn set_resumes(&mut self, resumes: bool) {
+        self.resumes = resumes;
     }
 
     /// Whether there are to be cables to clusters that know one gateway of ours.
@@ -389,9 +398,7 @@ impl Engine {
         let own: BTreeMap<&str, &Peer> = own.map(|peer| (peer.facts.cable_name.as_str(), &**peer)).collect();
         let ends: BTreeSet<Far> = self.wanted.iter().chain(self.siblings()).map(|peer| far(peer)).collect();
         let is_gone = |name: &str, cable: &Cable| {
-            own.get(name)
-                .is_none_or(|peer| peer.identity != cable.peer.identity || far(peer) != far(&cable.peer))
-                || self.own_address(name).is_some()
+            own.get(name).is_none_or(|peer| is_another(peer, &cable.peer)) || self.own_address(name).is_some()
         };
         let gone: Vec<String> = self
             .cables
@@ -446,6 +453,7 @@ impl Engine {
             local: peer.near(&self.local.site),
             remote: peer.site(),
             uses_nat: choice.use_nat || self.needs_udp(address),
+            resumes: self.resumes,
         };
         let tunnel = self.kind.connect(&config, now).map_err(|error| {
             self.numbers.cut(lane);
@@ -548,6 +556,11 @@ impl Engine {
         let up = |cable: &Cable| Some((cable.peer.facts.cable_name.clone(), cable.established?));
         self.cables.values().filter_map(up).collect()
     }
+}
+
+/// Says whether a gateway's Endpoint has become one that its cable cannot follow.
+fn is_another(peer: &Peer, before: &Peer) -> bool {
+    peer.identity != before.identity || peer.driver != before.driver || far(peer) != far(before)
 }
 
 /// What is at the far end of a cable to a gateway.

@@ -270,6 +270,8 @@ impl Ike {
                 self.begun.remove(&lane);
                 tracing::info!(cable = self.name(lane), "IPsec: packets can be sealed");
             }
+            // Its cable was cut, and nobody tries on.
+            IkeEvent::Down { lane, .. } if self.name(lane).is_empty() => {}
             IkeEvent::Down { lane, reason } => {
                 tracing::warn!(cable = self.name(lane), %reason, "IPsec: no child SA is left; trying on");
             }

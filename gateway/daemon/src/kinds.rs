@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use rand_core::OsRng;
+use trieste_cables::drivers::Drivers;
 use trieste_cables::ipsec::{IpsecKind, KindSettings, SlowHalf};
 use trieste_cables::vxlan::{self, VxlanKind};
 use trieste_cables::wireguard::WireguardKind;
@@ -92,10 +93,24 @@ impl Kinds {
     }
 
     pub(crate) fn make(&self, context: &KindContext<'_>) -> anyhow::Result<Made> {
-        let name = &context.config.cable_driver;
+        let newer = self.make_one("cable-driver", &context.config.cable_driver, context)?;
+        let Some(former) = &context.config.former_cable_driver else { return Ok(newer) };
+        let former = self.make_one("former-cable-driver", former, context)?;
+        tracing::info!(
+            newer = newer.kind.name(),
+            former = former.kind.name(),
+            "the cluster set changes its cable driver: gateways that do not have the newer one are connected by the former"
+        );
+        Ok(Made {
+            kind: Arc::new(Drivers::new(newer.kind, former.kind)),
+            slow_half: newer.slow_half.or(former.slow_half),
+        })
+    }
+
+    fn make_one(&self, key: &'static str, name: &str, context: &KindContext<'_>) -> anyhow::Result<Made> {
         let known: Vec<&str> = self.makers.keys().map(String::as_str).collect();
         let make = self.makers.get(name).ok_or_else(|| ConfigError::Invalid {
-            key: "cable-driver",
+            key,
             problem: format!("`{name}` is none of {}", known.join(", ")),
         })?;
         make(context)

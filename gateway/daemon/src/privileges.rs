@@ -55,8 +55,7 @@ fn needs(config: &Config) -> Needs {
         .health_check
         .is_some()
         .then_some("ping remote gateways: only the cable's own word says whether a connection works");
-    let esp =
-        (config.cable_driver == IPSEC_DRIVER).then_some("send ESP without UDP: peers have to take it in UDP");
+    let esp = config.has_driver(IPSEC_DRIVER).then_some("send ESP without UDP: peers have to take it in UDP");
     let raw: Vec<&str> = pings.into_iter().chain(esp).collect();
     if !raw.is_empty() {
         needs = needs.wanted(Capability::NET_RAW, raw.join("; or "));

@@ -379,6 +379,7 @@ fn company(
     let (draining, is_draining) = watch::channel(false);
     let (heard, heard_by) = watch::channel(BTreeSet::new());
     remark_plugin(config, conditions);
+    remark_change(config, conditions);
     let members = MembersConfig {
         namespace: config.namespace.clone(),
         broker_namespace: config.broker_namespace.clone(),
@@ -399,6 +400,17 @@ fn company(
     let known = known.map(|known| known.members.members(Instant::now(), Timestamp::now()));
     let handle = members::spawn(store.clone(), broker, &members, &inputs, known.unwrap_or_default());
     Company { handle, draining, heard }
+}
+
+/// Says that the cluster set changes its cable driver, which somebody has to bring to its end.
+fn remark_change(config: &Config, conditions: &Conditions) {
+    let Some(former) = &config.former_cable_driver else { return };
+    let newer = &config.cable_driver;
+    let why = format!(
+        "gateways that do not have the cable driver {newer} yet are connected by {former}; when all clusters of the set \
+         have joined with --cable-driver {newer}, join here once more, and {former} is offered no longer"
+    );
+    conditions.put("FormerDriver", Severity::Info, "", Some(why));
 }
 
 /// Says what the network plugin has to do with the number of active gateways.
@@ -487,7 +499,7 @@ impl PacketPath {
         let services: Arc<ArcSwap<Services>> = Arc::default();
         let fleet = Fleet::new(GatewayKey::of(&spec.cable_name), OsRng.next_u64(), Instant::now());
         let carried = made.kind.carries_esp().then(|| devices.carry_esp(config));
-        if made.kind.knows_peers_by_address() {
+        if made.kind.identifies_by_address() {
             devices.carry_vxlan();
         }
         let io = devices.capabilities();
@@ -507,6 +519,7 @@ impl PacketPath {
                 private_ip: node.private_ip,
                 public_ip: None,
                 subnets: config.published_subnets(),
+                driver: spec.backend.clone(),
                 backend_config: spec.backend_config.clone(),
             },
             // Looked at in the first round of the control loop, and followed from then on.

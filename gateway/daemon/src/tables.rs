@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use jiff::Timestamp;
-use trieste_cables::Site;
 use trieste_cables::vxlan::VTEP_NETWORK;
 use trieste_cables::vxlan::frame::vtep;
+use trieste_cables::{Site, drivers};
 use trieste_control::api::{Endpoint, EndpointFacts, EndpointSpec};
 use trieste_control::claims::Allowed;
 use trieste_packet::GatewayKey;
@@ -114,6 +114,8 @@ pub struct Peer {
     pub spec: EndpointSpec,
     /// The spec's values, checked.
     pub facts: EndpointFacts,
+    /// The driver of its cable: one that it offers, and we do.
+    pub driver: String,
     /// Who it is on the wire.
     pub identity: [u8; 32],
     /// When the object was made.
@@ -124,7 +126,18 @@ impl Peer {
     /// Its end of the cable. Between siblings a cable carries whatever one passes on to the other.
     #[must_use]
     pub fn site(&self) -> Site {
-        ends(self.role, site(&self.facts, &self.spec))
+        ends(self.role, site(&self.facts, &self.spec, &self.driver))
+    }
+
+    /// Returns what its Endpoint says of the driver of its cable.
+    #[must_use]
+    pub fn spec_by_driver(&self) -> EndpointSpec {
+        let EndpointSpec { backend_config, .. } = &self.spec;
+        EndpointSpec {
+            backend: self.driver.clone(),
+            backend_config: drivers::settings(&self.driver, &self.facts.backend, backend_config),
+            ..self.spec.clone()
+        }
     }
 
     /// Our end of the cable to it.

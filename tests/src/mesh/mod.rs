@@ -48,6 +48,14 @@ pub struct Mesh {
     pub interval: Duration,
 }
 
+/// What gateways are set to, with these further lines.
+fn settings(lab: &Lab, extra: &[&str]) -> Settings {
+    let mut settings = Settings::of(lab);
+    let of_cable = cables::line().filter(|_| !extra.iter().any(|line| line.starts_with("cable-driver")));
+    settings.extra = extra.iter().map(|line| (*line).to_owned()).chain(of_cable).collect();
+    settings
+}
+
 impl Mesh {
     /// Builds a topology and starts everything in it; waits for nothing. `extra` are further lines for the gateways'
     /// configuration.
@@ -56,10 +64,15 @@ impl Mesh {
     /// The first thing that does not start.
     pub fn start(lab: &Lab, topology: &Topology, extra: &[&str]) -> anyhow::Result<Self> {
         let plan = lab.build(topology)?;
-        let mut settings = Settings::of(lab);
-        let of_cable = cables::line().filter(|_| !extra.iter().any(|line| line.starts_with("cable-driver")));
-        settings.extra = extra.iter().map(|line| (*line).to_owned()).chain(of_cable).collect();
-        Self::start_in(lab, plan, &settings)
+        Self::start_in(lab, plan, &settings(lab, extra))
+    }
+
+    /// Gives a gateway another configuration, which it reads when it starts: that of all with these further lines.
+    ///
+    /// # Errors
+    /// If there is no such gateway, or the file cannot be written.
+    pub fn configure(&self, cluster: &str, gateway: usize, extra: &[&str]) -> anyhow::Result<()> {
+        self.side(cluster).configure(gateway, &settings(&self.lab, extra))
     }
 
     /// The same, and waits until a packet has gone from each node's pod to each other cluster's.

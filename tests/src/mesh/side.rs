@@ -92,6 +92,10 @@ impl Side {
         Ok(())
     }
 
+    pub(super) fn configure(&self, gateway: usize, settings: &Settings) -> anyhow::Result<()> {
+        self.places.get(gateway).context("there is no such node")?.own.configure(settings)
+    }
+
     /// Starts the route agent of a node, from 0, for the first time or again.
     ///
     /// # Errors

@@ -44,6 +44,8 @@ pub struct PeerConfig {
     pub address: Option<SocketAddr>,
     /// Whether packets have to go through UDP whatever IKE finds: NAT discovery says so, or the configuration.
     pub uses_nat: bool,
+    /// Whether we begin at once, and do not wait whether the peer does.
+    pub begins: bool,
     /// The key by which it and we authenticate each other; the set's if it has none of its own.
     pub pair_key: Option<PairKey>,
 }
@@ -53,7 +55,7 @@ impl PeerConfig {
     #[must_use]
     pub fn new(lane: LaneId, local: Site, remote: Site) -> Self {
         let name = remote.cable_name.clone();
-        Self { lane, name, local, remote, address: None, uses_nat: false, pair_key: None }
+        Self { lane, name, local, remote, address: None, uses_nat: false, begins: false, pair_key: None }
     }
 }
 

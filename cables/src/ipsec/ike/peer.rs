@@ -75,7 +75,7 @@ impl Peer {
         now: Instant,
     ) -> Self {
         let mode = Mode::of(&config.local, &config.remote);
-        let begin = now + courtesy(&config, mode, settings);
+        let begin = if config.begins { now } else { now + courtesy(&config, mode, settings) };
         let planned = policy::plans(&config)
             .into_iter()
             .map(|plan| Planned {

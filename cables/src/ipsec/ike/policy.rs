@@ -129,6 +129,7 @@ mod tests {
             private_ip: ip.parse().unwrap(),
             public_ip: None,
             subnets: subnets.iter().map(|net| net.parse().unwrap()).collect(),
+            driver: String::new(),
             backend_config: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         }
     }

@@ -354,6 +354,7 @@ pub(crate) fn site(name: &str, ip: &str, subnets: &[&str], settings: &[(&str, &s
         private_ip: ip.parse().expect("a test says what is right"),
         public_ip: None,
         subnets: subnets.iter().map(|net| net.parse().expect("a test says what is right")).collect(),
+        driver: String::new(),
         backend_config: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
     }
 }

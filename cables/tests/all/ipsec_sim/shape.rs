@@ -51,6 +51,7 @@ impl Shape {
             subnets: (0..SUBNETS)
                 .map(|subnet| format!("10.{}.0.0/16", octet(index, subnet)).parse().unwrap())
                 .collect(),
+            driver: String::new(),
             backend_config: setting.into_iter().collect::<BTreeMap<_, _>>(),
         }
     }

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::discover::Given;
 use crate::error::DeployError;
 use crate::objects::names::{
-    ACTIVE_GATEWAYS, ALLOW_REMOTE_CIDRS, GATEWAY, GATEWAY_MEMORY, MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY,
-    NODE_TAINT, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
+    ACTIVE_GATEWAYS, ALLOW_REMOTE_CIDRS, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_MEMORY, MANAGED_BY_LABEL,
+    MULTI_ACTIVE_GATEWAY, NODE_TAINT, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
 use crate::objects::{self, ActiveGateways, Image, MemberOptions};
 use crate::place::Place;
@@ -104,6 +104,7 @@ impl Earlier {
         if let Some(port) = variable("TRIESTE_NAT_DISCOVERY_PORT").and_then(|port| port.parse().ok()) {
             member.nat_discovery_port = port;
         }
+        member.former_cable_driver = variable(FORMER_CABLE_DRIVER).map(str::to_owned);
         member.allow_remote_cidrs = cidrs(variable(ALLOW_REMOTE_CIDRS).unwrap_or_default());
         let proxy = &mut member.proxy;
         for (name, to) in [
@@ -171,6 +172,7 @@ mod tests {
         chosen.gateway_memory = "3Gi".parse().unwrap();
         chosen.route_agent_memory = MemoryLimit::NONE;
         chosen.natt_port = 4501;
+        chosen.former_cable_driver = Some("libreswan".to_owned());
         chosen.nat_discovery_port = 0;
         chosen.allow_remote_cidrs = ["25.0.0.0/8", "10.0.0.0/8"].map(|net| net.parse().unwrap()).into();
         chosen.health_check = HealthCheck { enabled: false, interval_seconds: 7, max_packet_loss: 9 };

@@ -1,7 +1,7 @@
 //! What a join reads before it decides.
 
 use serde_json::{Value, json};
-use trieste_control::api::ClusterSpec;
+use trieste_control::api::{ClusterSpec, EndpointSpec};
 
 use super::register::registration;
 use crate::apply::missing_rights;
@@ -13,7 +13,7 @@ use crate::objects::names::{
 };
 use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::place::Place;
-use crate::preflight::{self, Finding, GatewayNodes, Membership, Others, Registration};
+use crate::preflight::{self, Finding, GatewayNodes, Membership, Offer, Others, Registration};
 use crate::server::Server;
 
 /// Most gateway nodes whose pods are looked at.
@@ -39,8 +39,8 @@ pub(super) struct Here {
 pub(super) struct There {
     pub(super) registration: Registration,
     pub(super) others: Others,
-    /// The other clusters' kinds of cable.
-    pub(super) drivers: Vec<(String, String)>,
+    /// The other clusters' kinds of cable, each as its Endpoint offers them.
+    pub(super) drivers: Vec<Offer>,
     /// Who has which global addresses; `None` without globalnet.
     pub(super) globalnet: Option<Book>,
     /// Whether members can get our Role: upstream's broker has only its own, and does not let anybody look.
@@ -60,11 +60,12 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
         .into_iter()
         .filter_map(|mut cluster| serde_json::from_value(cluster["spec"].take()).ok())
         .collect();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let driver =
-        |endpoint: &Value| (text(&endpoint["spec"]["cluster_id"]), text(&endpoint["spec"]["backend"]));
-    let mut drivers: Vec<(String, String)> =
-        endpoints.iter().map(driver).filter(|(cluster, _)| cluster != id).collect();
+    let offers = endpoints.into_iter().filter_map(|mut endpoint| {
+        let spec: EndpointSpec = serde_json::from_value(endpoint["spec"].take()).ok()?;
+        let drivers = spec.drivers().map(preflight::canonical).collect();
+        Some(Offer { cluster: spec.cluster_id, drivers })
+    });
+    let mut drivers: Vec<Offer> = offers.filter(|offer| offer.cluster != id).collect();
     drivers.sort();
     drivers.dedup();
     Ok(There {

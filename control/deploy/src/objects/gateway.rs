@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::names::{BROKER_SECRET, GATEWAY, GATEWAY_LABEL, PSK_CHECKSUM, PSK_SECRET};
+use super::names::{BROKER_SECRET, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_LABEL, PSK_CHECKSUM, PSK_SECRET};
 use super::pod::{Daemon, Volume, common_variables, node_selector, path, variable};
 use super::{Manifest, MemberOptions, Secret};
 
@@ -69,6 +69,9 @@ fn variables(options: &MemberOptions) -> Vec<Value> {
     variables.push(variable("SUBMARINER_NETWORKPLUGIN", options.plugin()));
     if let Some(chosen) = options.active_gateways {
         variables.push(variable("TRIESTE_ACTIVE_GATEWAYS", chosen.as_str()));
+    }
+    if let Some(former) = &options.former_cable_driver {
+        variables.push(variable(FORMER_CABLE_DRIVER, former));
     }
     if options.load_balancer {
         variables.push(variable("SUBMARINER_PUBLICIP", format!("lb:{GATEWAY}")));

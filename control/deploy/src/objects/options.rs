@@ -40,6 +40,8 @@ pub struct MemberOptions {
     pub network_plugin: String,
     /// The kind of cable.
     pub cable_driver: String,
+    /// The kind that the set changes from: clusters that have not changed yet are connected by it.
+    pub former_cable_driver: Option<String>,
     /// Whether peers should use the public address where NAT discovery does not tell.
     pub nat_enabled: bool,
     /// UDP port of the cables.
@@ -164,6 +166,7 @@ impl MemberOptions {
             clusterset_ip_cidrs: Vec::new(),
             network_plugin: String::new(),
             cable_driver: "wireguard".to_owned(),
+            former_cable_driver: None,
             nat_enabled: false,
             natt_port: NATT_PORT,
             nat_discovery_port: NAT_DISCOVERY_PORT,

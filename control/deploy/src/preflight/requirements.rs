@@ -69,18 +69,44 @@ fn is_ipv6_only(nodes: &[Value]) -> bool {
     !all.is_empty() && all.iter().all(IpAddr::is_ipv6)
 }
 
-/// Says whether a cluster's cables are of this kind.
-pub fn is_driver(own: &str, other: &str) -> bool {
-    canonical(own) == canonical(other)
+/// The kinds of cable that a gateway offers, by their canonical names, the newer one first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Offer {
+    /// The gateway's cluster.
+    pub cluster: String,
+    /// The kinds.
+    pub drivers: Vec<String>,
 }
 
-/// Looks at the other clusters' kinds of cable: (cluster, driver), as their Endpoints say. `own` is ours. Where nobody has
-/// ours, a cluster that was no member before would be alone; one that was changes its driver.
-pub fn drivers(own: &str, others: &[(String, String)], was_member: bool) -> Vec<Finding> {
-    let (same, strange): (Vec<_>, Vec<_>) = others.iter().partition(|(_, driver)| is_driver(own, driver));
+impl Offer {
+    /// Says whether there is a cable between two gateways.
+    pub fn suits(&self, other: &Self) -> bool {
+        self.drivers.iter().any(|driver| other.drivers.contains(driver))
+    }
+}
+
+/// Chooses what a cluster offers besides `own`: the driver `before` while it changes from that, and on until all others have
+/// the new one. `former` is what it has offered besides so far.
+pub fn former_driver(
+    own: &str,
+    before: Option<&str>,
+    former: Option<&str>,
+    others: &[Offer],
+) -> Option<String> {
     let own = canonical(own);
-    if let Some((_, theirs)) = strange.first().filter(|_| same.is_empty() && !was_member) {
-        let theirs = canonical(theirs);
+    let have_all = others.iter().all(|other| other.drivers.contains(&own));
+    let kept = former.filter(|_| !have_all).map(canonical);
+    before.map(canonical).filter(|before| *before != own).or(kept).filter(|former| *former != own)
+}
+
+/// Looks at the other clusters' kinds of cable, as their Endpoints say. Where nobody has one of ours, a cluster that was no
+/// member before would be alone; one that was changes its driver.
+pub fn drivers(ours: &Offer, others: &[Offer], was_member: bool) -> Vec<Finding> {
+    let (same, strange): (Vec<_>, Vec<_>) = others.iter().partition(|other| ours.suits(other));
+    let own = ours.drivers.first().map(String::as_str).unwrap_or_default();
+    if let Some(theirs) =
+        strange.first().and_then(|other| other.drivers.first()).filter(|_| same.is_empty() && !was_member)
+    {
         let theirs = theirs.escape_debug();
         let text = format!(
             "cables are made between clusters of one driver: here {own}, in all others of the set {theirs}"
@@ -88,21 +114,37 @@ pub fn drivers(own: &str, others: &[(String, String)], was_member: bool) -> Vec<
         let next = format!("join with --cable-driver {theirs}");
         return vec![Finding::bad(text, next)];
     }
-    let shown: Vec<String> = strange
-        .into_iter()
-        .take(16)
-        .map(|(cluster, driver)| format!("{} ({})", cluster.escape_debug(), driver.escape_debug()))
-        .collect();
-    if shown.is_empty() {
-        return Vec::new();
+    let shown = |others: &[&Offer]| -> String {
+        let shown = others.iter().take(16).map(|Offer { cluster, drivers }| {
+            format!("{} ({})", cluster.escape_debug(), drivers.join(" or ").escape_debug())
+        });
+        shown.collect::<Vec<_>>().join(", ")
+    };
+    let mut findings = Vec::new();
+    if !strange.is_empty() {
+        findings.push(Finding::doubt(
+            format!(
+                "cables are made between clusters of one driver, here {own}; there will be none to {}",
+                shown(&strange)
+            ),
+            "let all clusters of the set use the same: --cable-driver, of subctl join and of trieste join",
+        ));
     }
-    vec![Finding::doubt(
-        format!(
-            "cables are made between clusters of one driver, here {own}; there will be none to {}",
-            shown.join(", ")
-        ),
-        "let all clusters of the set use the same: --cable-driver, of subctl join and of trieste join",
-    )]
+    if let Some(former) = ours.drivers.get(1) {
+        let have_not = |other: &&Offer| !other.drivers.iter().any(|driver| driver == own);
+        let late: Vec<&Offer> = same.into_iter().filter(have_not).collect();
+        let until = if late.is_empty() {
+            "join once more when all gateways have started again, and it is offered no longer".to_owned()
+        } else {
+            format!(
+                "these are connected by it until they join with --cable-driver {own}: {}; then join here once more, and \
+                 it is offered no longer",
+                shown(&late)
+            )
+        };
+        findings.push(Finding::good(format!("The cable driver changes from {former} to {own}: {until}")));
+    }
+    findings
 }
 
 /// Looks at the network plugin.
@@ -232,24 +274,62 @@ mod tests {
         assert!(["", "WireGuard", "libreswan", "ipsec"].iter().all(|driver| cable(driver, &[]).is_empty()));
         assert_eq!(cable("VXLAN", &[])[0].outcome, Outcome::Warning);
         assert_eq!(cable("tin can", &[])[0].outcome, Outcome::Failure);
-        let others =
-            [("west".to_owned(), "libreswan".to_owned()), ("north".to_owned(), "wireguard".to_owned())];
+        let others = [offer("west", &["libreswan"]), offer("north", &["wireguard"])];
         for was_member in [true, false] {
-            let found = |own: &str| drivers(own, &others, was_member)[0].text.clone();
+            let found = |own: &str| drivers(&offer("east", &[own]), &others, was_member)[0].text.clone();
             assert!(found("wireguard").ends_with("none to west (libreswan)"));
-            assert!(found("IPsec").ends_with("none to north (wireguard)"));
-            assert_eq!(drivers("wireguard", &others[1..], was_member), []);
-            assert_eq!(drivers("vxlan", &[], was_member), []);
+            assert!(found("libreswan").ends_with("none to north (wireguard)"));
+            assert_eq!(drivers(&offer("east", &["wireguard"]), &others[1..], was_member), []);
+            assert_eq!(drivers(&offer("east", &["vxlan"]), &[], was_member), []);
+        }
+    }
+
+    #[test]
+    fn the_former_driver_is_offered_until_all_have_the_newer_one() {
+        let [old, changing, new] = [&["libreswan"] as &[&str], &["wireguard", "libreswan"], &["wireguard"]]
+            .map(|all| offer("west", all));
+        let former = |before, former, others: &[Offer]| former_driver("wireguard", before, former, others);
+        let before = Some("ipsec".to_owned());
+        let libreswan = Some("libreswan".to_owned());
+        assert_eq!(former(before.as_deref(), None, std::slice::from_ref(&old)), libreswan, "it changes");
+        assert_eq!(
+            former(before.as_deref(), None, std::slice::from_ref(&new)),
+            libreswan,
+            "so do its own gateways"
+        );
+        let again = |others: &[Offer]| former(Some("wireguard"), Some("libreswan"), others);
+        assert_eq!(again(&[new.clone(), old.clone()]), libreswan);
+        assert_eq!(again(&[new, changing]), None, "all have it");
+        assert_eq!(former(None, None, std::slice::from_ref(&old)), None, "a newcomer has no former one");
+        assert_eq!(former(Some("wireguard"), None, &[old]), None);
+    }
+
+    #[test]
+    fn a_cluster_that_changes_is_told_who_has_not() {
+        let ours = offer("east", &["wireguard", "libreswan"]);
+        let found = drivers(&ours, &[offer("west", &["libreswan"]), offer("north", &["vxlan"])], true);
+        assert!(found[0].text.ends_with("none to north (vxlan)"), "{found:?}");
+        assert!(found[1].text.contains("until they join with --cable-driver wireguard: west (libreswan)"));
+        let all = drivers(&ours, &[offer("west", &["wireguard", "libreswan"])], true);
+        assert_eq!((all.len(), all[0].outcome), (1, Outcome::Success));
+        assert!(all[0].text.contains("join once more"), "{all:?}");
+    }
+
+    fn offer(cluster: &str, drivers: &[&str]) -> Offer {
+        Offer {
+            cluster: cluster.to_owned(),
+            drivers: drivers.iter().map(|driver| (*driver).to_owned()).collect(),
         }
     }
 
     #[test]
     fn a_newcomer_whose_driver_nobody_has_is_refused_and_a_member_may_change_its_own() {
-        let others = [("west".to_owned(), "libreswan".to_owned()), ("north".to_owned(), String::new())];
-        let refused = &drivers("wireguard", &others, false)[0];
+        let others = [offer("west", &["libreswan"]), offer("north", &["libreswan"])];
+        let ours = offer("east", &["wireguard"]);
+        let refused = &drivers(&ours, &others, false)[0];
         assert_eq!(refused.outcome, Outcome::Failure);
         assert!(refused.text.contains("here wireguard") && refused.next.contains("--cable-driver libreswan"));
-        assert_eq!(drivers("wireguard", &others, true)[0].outcome, Outcome::Warning);
+        assert_eq!(drivers(&ours, &others, true)[0].outcome, Outcome::Warning);
     }
 
     #[test]

@@ -88,6 +88,8 @@ pub struct Config {
     pub store: Location,
     /// Kind of cable, lower case.
     pub cable_driver: String,
+    /// The kind before it, for gateways that have not changed yet.
+    pub former_cable_driver: Option<String>,
     /// PSK text; `None` means upstream's default for WireGuard, and for IPsec that there is none.
     pub psk: Option<Psk>,
     /// What the IPsec cable is set to.
@@ -151,6 +153,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// Says whether cables of this driver may be made.
+    #[must_use]
+    pub fn has_driver(&self, driver: &str) -> bool {
+        self.cable_driver == driver || self.former_cable_driver.as_deref() == Some(driver)
+    }
+
     /// What is published as reachable here: Globalnet's CIDRs alone, else services' and pods' (api §3), in this order.
     #[must_use]
     pub fn published_subnets(&self) -> Vec<IpNet> {
@@ -282,8 +290,7 @@ impl Options {
             }
             None => Location::Dir(state_dir.join("store")),
         };
-        let cable_driver = driver(self.cable_driver);
-        let is_ipsec = cable_driver == IPSEC_DRIVER;
+        let (cable_driver, former, is_ipsec) = drivers(self.cable_driver, self.former_cable_driver);
         let server = BrokerServer {
             server: said(self.broker_server).unwrap_or_default(),
             secret_dir: said(self.broker_secret).map(|name| Path::new(BROKER_SECRETS).join(name)),
@@ -331,6 +338,7 @@ impl Options {
                 .unwrap_or_else(|| "submariner-k8s-broker".to_owned()),
             store,
             cable_driver,
+            former_cable_driver: former,
             psk: psk::read(self.psk, self.psk_file, said(self.psk_secret), is_ipsec)?,
             ipsec: self
                 .ipsec
@@ -367,6 +375,15 @@ impl Options {
             debug: self.debug.unwrap_or(false),
         })
     }
+}
+
+/// Reads the cable driver and the one before it, and says whether one of them is IPsec.
+fn drivers(newer: Option<String>, former: Option<String>) -> (String, Option<String>, bool) {
+    let newer = driver(newer);
+    let former = former.filter(|name| !name.is_empty()).map(|name| driver(Some(name)));
+    let former = former.filter(|former| *former != newer);
+    let is_ipsec = newer == IPSEC_DRIVER || former.as_deref() == Some(IPSEC_DRIVER);
+    (newer, former, is_ipsec)
 }
 
 /// The kind of cable. Not said at all it is WireGuard; the empty text is upstream's way to say its default.

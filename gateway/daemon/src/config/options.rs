@@ -90,9 +90,12 @@ pub struct Options {
     /// in a pod, else dir:STATE-DIR/store]
     #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
     pub store: Option<String>,
-    /// Kind of cable: wireguard, or libreswan (also ipsec), which the empty text means too [default: wireguard]
+    /// Kind of cable: wireguard, libreswan (also ipsec), which the empty text means too, or vxlan [default: wireguard]
     #[arg(long, env = "SUBMARINER_CABLEDRIVER", value_name = "NAME")]
     pub cable_driver: Option<String>,
+    /// Kind of cable that the cluster set is changing from: gateways that have no other yet are connected by it
+    #[arg(long, env = "TRIESTE_FORMER_CABLE_DRIVER", value_name = "NAME")]
+    pub former_cable_driver: Option<String>,
     /// Text of the cluster set's pre-shared key
     #[arg(long, env = "CE_IPSEC_PSK", value_name = "TEXT", hide_env_values = true)]
     pub psk: Option<Psk>,
@@ -309,6 +312,7 @@ impl Options {
             state_dir: self.state_dir.or(other.state_dir),
             store: self.store.or(other.store),
             cable_driver: pick_driver(self.cable_driver, other.cable_driver),
+            former_cable_driver: self.former_cable_driver.or(other.former_cable_driver),
             psk: self.psk.or(other.psk),
             psk_file: self.psk_file.or(other.psk_file),
             psk_secret: self.psk_secret.or(other.psk_secret),

@@ -78,6 +78,17 @@ fn the_ipsec_cable_has_upstreams_name_whatever_it_was_called() {
 }
 
 #[test]
+fn the_former_driver_is_another_one_and_has_the_same_names() {
+    let former = |text: &str| resolve(&format!("{MINIMAL}{text}\n")).unwrap().former_cable_driver;
+    assert_eq!(former("former-cable-driver: IPsec").as_deref(), Some("libreswan"));
+    for none in ["", "former-cable-driver: ''", "former-cable-driver: WireGuard"] {
+        assert_eq!(former(none), None, "{none}");
+    }
+    let config = resolve(&format!("{MINIMAL}former-cable-driver: vxlan\n")).unwrap();
+    assert!(config.has_driver("wireguard") && config.has_driver("vxlan") && !config.has_driver("libreswan"));
+}
+
+#[test]
 fn the_psk_is_never_printed() {
     let config = resolve(&format!("{MINIMAL}psk: verysecret")).unwrap();
     assert!(!format!("{config:?}").contains("verysecret"));

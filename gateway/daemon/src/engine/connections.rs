@@ -121,7 +121,7 @@ impl Engine {
             connection: Connection {
                 status: ConnectionStatus::Connecting,
                 status_message: "NAT discovery is under way".to_owned(),
-                endpoint: peer.spec.clone(),
+                endpoint: peer.spec_by_driver(),
                 ..Connection::default()
             },
             discovery: Some(DiscoveryStatus { state: "discovering".to_owned(), message: String::new() }),
@@ -135,8 +135,9 @@ impl Engine {
         let outer = stats.peer.unwrap_or_else(|| cable.peer.address(cable.choice));
         let (checked, rx, tx) = cable.machine.last_checked();
         let age_ms = i64::try_from(now.saturating_duration_since(checked).as_millis()).unwrap_or(i64::MAX);
-        let mut endpoint: EndpointSpec = cable.peer.spec.clone();
-        let reports = self.ike.as_ref().map(IkeHandle::reports);
+        let mut endpoint: EndpointSpec = cable.peer.spec_by_driver();
+        let kind = self.kind.of(&cable.peer.driver).unwrap_or(&*self.kind);
+        let reports = self.ike.as_ref().filter(|_| kind.carries_esp()).map(IkeHandle::reports);
         let ipsec = reports.as_ref().map(|reports| ipsec::status(reports, cable.lane.lane));
         let negotiated = reports.iter().flat_map(|reports| reports.iter());
         let negotiated =
@@ -144,7 +145,7 @@ impl Engine {
         let handshake_age = stats.handshake_age.or(negotiated);
         let (status, status_message) = match &ipsec {
             Some(ipsec) => ipsec.judge(stats.rx_bytes, stats.tx_bytes),
-            None if self.kind.knows_peers_by_address() => answering(&stats),
+            None if kind.identifies_by_address() => answering(&stats),
             None => {
                 // Upstream's WireGuard driver publishes its counters here (api §8.3).
                 endpoint.backend_config.extend([

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use trieste_cables::{CableKind, Site};
+use trieste_cables::{CableKind, Site, drivers};
 use trieste_control::admin::RefusedCluster;
 use trieste_control::api::{Endpoint, EndpointFacts, EndpointSpec};
 use trieste_control::claims::Allowed;
@@ -137,14 +137,17 @@ fn read(endpoint: &Endpoint, role: Role, kind: &dyn CableKind, allowed: &Allowed
     if role != Role::Sibling {
         allowed.check_subnets(&facts.subnets).map_err(|error| error.to_string())?;
     }
-    if facts.backend != kind.name() {
-        return Err(format!("its cable driver is {:?}, ours is {:?}", facts.backend, kind.name()));
-    }
+    let (ours, theirs) = (kind.names(), offered(&facts, spec).collect::<Vec<_>>());
+    let driver = drivers::common(&ours, &theirs).map(str::to_owned).ok_or_else(|| {
+        format!("its cable driver is {:?}, ours is {:?}", theirs.join(" or "), ours.join(" or "))
+    })?;
     if facts.subnets.is_empty() {
         return Err("it publishes no subnets".to_owned());
     }
-    let identity = kind.identity(&ends(role, site(&facts, spec))).map_err(|error| error.to_string())?;
+    let end = ends(role, site(&facts, spec, &driver));
+    let identity = kind.identity(&end).map_err(|error| error.to_string())?;
     Ok(Peer {
+        driver,
         role,
         name: endpoint.metadata.name.clone(),
         spec: spec.clone(),
@@ -154,15 +157,21 @@ fn read(endpoint: &Endpoint, role: Role, kind: &dyn CableKind, allowed: &Allowed
     })
 }
 
-/// An Endpoint's end of a cable.
+/// Returns the drivers that an Endpoint offers, the newer one first.
+fn offered<'a>(facts: &'a EndpointFacts, spec: &'a EndpointSpec) -> impl Iterator<Item = &'a str> {
+    drivers::offered(&facts.backend, &spec.backend_config)
+}
+
+/// Returns an Endpoint's end of a cable of this driver.
 #[must_use]
-pub fn site(facts: &EndpointFacts, spec: &EndpointSpec) -> Site {
+pub fn site(facts: &EndpointFacts, spec: &EndpointSpec, driver: &str) -> Site {
     Site {
         cable_name: facts.cable_name.clone(),
         private_ip: facts.private_ip,
         public_ip: facts.public_ip,
         subnets: facts.subnets.clone(),
-        backend_config: spec.backend_config.clone(),
+        driver: driver.to_owned(),
+        backend_config: drivers::settings(driver, &facts.backend, &spec.backend_config),
     }
 }
 

@@ -40,7 +40,14 @@ pub(super) struct Setting {
 fn site(name: &str, private_ip: IpAddr, subnet: &str) -> Site {
     let backend_config = [(TRIESTE.to_owned(), "1".to_owned())].into();
     let subnets = vec![subnet.parse().expect("a subnet")];
-    Site { cable_name: name.to_owned(), private_ip, public_ip: None, subnets, backend_config }
+    Site {
+        cable_name: name.to_owned(),
+        private_ip,
+        public_ip: None,
+        subnets,
+        driver: String::new(),
+        backend_config,
+    }
 }
 
 /// Shorter than ours by far: what time brings is to be reached in few steps.

@@ -9,6 +9,7 @@
 
 use std::time::{Duration, Instant};
 
+use trieste_tests::cables;
 use trieste_tests::clusters::{
     Cluster, Cost, MEMBER, Node, Pod, PodFlow, PodShape, Witness, seen_within, worst,
 };
@@ -25,6 +26,8 @@ const NOTHING: Duration = Duration::from_millis(500);
 /// Where a process on the path is started anew, or another gateway takes over, one by one in an upgrade: under a second
 /// when the machine has nothing else to do.
 const HANDOVER: Duration = Duration::from_secs(3);
+/// Where a cluster with one gateway changes its cable driver.
+const CHANGE: Duration = Duration::from_secs(2);
 /// Where pods have no device for a second, and find their node again.
 const PLUGIN: Duration = Duration::from_secs(10);
 
@@ -48,6 +51,7 @@ fn faults_heal_and_nothing_is_seen_in_clear() {
     bed.gateways_die(&mut table);
     bed.the_label_moves(&mut table);
     bed.a_node_is_drained(&mut table);
+    bed.the_cable_driver_is_changed(&mut table);
     bed.images_are_exchanged(&mut table);
     two.say("faults without reboots");
     bed.the_gateway_node_reboots(&mut table);
@@ -256,6 +260,31 @@ impl<'a> Bed<'a> {
     }
 
     /// The same image under a new tag, as after an upgrade.
+    /// East has two gateways, west has one: one cluster joins after the other with another driver, then both with the one that
+    /// they had.
+    fn the_cable_driver_is_changed(&self, table: &mut Table) {
+        let former = cables::driver();
+        // One that nobody can read either.
+        let newer = if former == "wireguard" { "libreswan" } else { "wireguard" };
+        let set = &self.two.set;
+        let join = |cluster: &Cluster, driver: &str| {
+            let said = set.join_with(cluster, &["--cable-driver", driver]).unwrap();
+            assert!(said.contains("The cable driver changes from"), "{said}");
+            cluster.wait_rollout(MEMBER, "daemonset/submariner-gateway").unwrap();
+        };
+        for (cluster, in_use) in [(self.east, former.as_str()), (self.two.west(), newer)] {
+            let what = format!("{} joins with --cable-driver {newer}", cluster.name());
+            self.fault(table, &what, CHANGE, || join(cluster, newer));
+            for cluster in set.clusters.all() {
+                let shown = set.trieste(cluster).args(["show", "connections"]).stdout().unwrap();
+                assert!(shown.contains(in_use), "{what}: {shown}");
+            }
+        }
+        self.two.in_both(|cluster| join(cluster, &former));
+        self.wait_repaired();
+        self.wait_well();
+    }
+
     fn images_are_exchanged(&self, table: &mut Table) {
         for (daemon, bar) in [(GATEWAY, HANDOVER), (ROUTE_AGENT, NOTHING)] {
             let path = format!("/apis/apps/v1/namespaces/{MEMBER}/daemonsets/{daemon}");

@@ -10,9 +10,9 @@ use trieste_tests::mesh::strain::{Spikes, Stalls};
 use super::{Bed, TRIES, WAIT, probe, watch_waits};
 
 /// The longest that a flow may miss its gateway here.
-const BAR: Duration = Duration::from_secs(2);
+pub(super) const BAR: Duration = Duration::from_secs(2);
 /// Packets, ten milliseconds apart, that a pod on the node of a gateway that is started again may lose.
-const OWN_NODE: u32 = 5;
+pub(super) const OWN_NODE: u32 = 5;
 /// What two busy cores add to a flap.
 const SLACK: Duration = Duration::from_millis(150);
 /// How long a starved gateway stands still, and packets are held.

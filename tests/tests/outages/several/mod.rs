@@ -5,6 +5,7 @@
 
 mod broker;
 mod discovery;
+mod drivers;
 mod losses;
 mod one_active;
 mod translated;
@@ -75,10 +76,15 @@ impl Bed {
 
     /// Flows between workers, and between workers and gateways' nodes, each way.
     pub(crate) fn flows(&mut self) -> Vec<FlowSpec> {
+        // Gateways' nodes come first, the worker last.
+        self.flows_of(&[(2, 2), (2, 2), (0, 2), (2, 1)])
+    }
+
+    /// Flows between nodes of these numbers, each way.
+    pub(crate) fn flows_of(&mut self, nodes: &[(usize, usize)]) -> Vec<FlowSpec> {
         let mut flows = Vec::new();
         for (from, to) in [("east", "west"), ("west", "east")] {
-            // Gateways' nodes come first, the worker last.
-            for (node, other) in [(2, 2), (2, 2), (0, 2), (2, 1)] {
+            for &(node, other) in nodes {
                 let [from, to] =
                     [(from, node), (to, other)].map(|(id, n)| &self.mesh.plan.cluster(id).nodes[n]);
                 flows.push(FlowSpec {

@@ -29,6 +29,7 @@ pub(super) fn site(address: &str, subnet: &str) -> Site {
         private_ip: address.ip(),
         public_ip: None,
         subnets: vec![subnet.parse().unwrap()],
+        driver: String::new(),
         backend_config: [(TRIESTE.to_owned(), "1".to_owned())].into(),
     }
 }

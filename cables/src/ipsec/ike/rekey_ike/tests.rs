@@ -35,6 +35,7 @@ impl Two {
                 private_ip: address.ip(),
                 public_ip: None,
                 subnets: vec![net.parse().unwrap()],
+                driver: String::new(),
                 backend_config: [(TRIESTE.to_owned(), "1".to_owned())].into(),
             }
         });
