@@ -268,7 +268,9 @@ impl<'a> Bed<'a> {
         let newer = if former == "wireguard" { "libreswan" } else { "wireguard" };
         let set = &self.two.set;
         let join = |cluster: &Cluster, driver: &str| {
-            let said = set.join_with(cluster, &["--cable-driver", driver]).unwrap();
+            // Faults before have left fields to others.
+            let flags = ["--cable-driver", driver, "--force-conflicts"];
+            let said = set.join_with(cluster, &flags).unwrap();
             assert!(said.contains("The cable driver changes from"), "{said}");
             cluster.wait_rollout(MEMBER, "daemonset/submariner-gateway").unwrap();
         };
