@@ -86,6 +86,8 @@ pub struct Endpoint {
     pub addresses: Vec<IpAddr>,
     /// Its cable driver, lower case.
     pub backend: String,
+    /// The one that its cluster set changes from, which it has besides.
+    pub former_backend: Option<String>,
     /// The address its health check answers on; inside the cluster's networks.
     pub health_check: Option<IpAddr>,
     /// Device that its packets enter and leave by.
@@ -114,6 +116,7 @@ impl Endpoint {
             subnets: Vec::new(),
             addresses: Vec::new(),
             backend: "wireguard".to_owned(),
+            former_backend: None,
             health_check: None,
             interface: None,
             cable_port: DEFAULT_CABLE_PORT,
@@ -128,6 +131,11 @@ impl Endpoint {
     #[must_use]
     pub fn key(&self) -> GatewayKey {
         GatewayKey::of_cable(&self.cable_name)
+    }
+
+    /// Returns the drivers of its cables.
+    pub fn backends(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.backend).chain(&self.former_backend).map(String::as_str)
     }
 
     /// Returns the gateway's own address, at which its cluster's nodes reach it.

@@ -101,7 +101,7 @@ fn nodes(state: &ClusterState) -> BTreeSet<IpAddr> {
 fn clamp(state: &ClusterState) -> Option<u16> {
     let annotated = state.own_node().and_then(|node| node.clamp_mss);
     let computed = || {
-        let is_vxlan = state.any_gateway().is_some_and(|active| active.backend == "vxlan");
+        let is_vxlan = state.any_gateway().is_some_and(|active| active.backends().any(|one| one == "vxlan"));
         let overhead = if is_vxlan { OVERHEAD_V4 } else { CABLE_OVERHEAD };
         u16::try_from(state.underlay_mtu().saturating_sub(overhead + TCP_IPV4)).ok()
     };

@@ -76,12 +76,14 @@ pub(super) fn misnamed(state: &ClusterState) -> Option<&Endpoint> {
 /// no device, is one of them.
 pub(super) fn path_mtu(state: &ClusterState) -> Option<u32> {
     let active = state.any_gateway()?;
-    let overhead = match (active.backend.as_str(), &active.interface) {
-        ("wireguard", _) => WIREGUARD_OVERHEAD,
-        ("libreswan", Some(_)) => ESP_OVERHEAD,
-        ("vxlan", Some(_)) => VXLAN_OVERHEAD,
-        _ => return None,
+    let overhead_of = |backend| match (backend, &active.interface) {
+        ("wireguard", _) => Some(WIREGUARD_OVERHEAD),
+        ("libreswan", Some(_)) => Some(ESP_OVERHEAD),
+        ("vxlan", Some(_)) => Some(VXLAN_OVERHEAD),
+        _ => None,
     };
+    let overheads: Option<Vec<_>> = active.backends().map(overhead_of).collect();
+    let overhead = overheads?.into_iter().max()?;
     Some(state.underlay_mtu().saturating_sub(OUTER_OVERHEAD + overhead))
 }
 

@@ -44,13 +44,18 @@ fn an_ipsec_gateway_of_ours_has_a_device_and_leaves_less_than_wireguard() {
         routes.into_iter().filter(|route| route.contains(" dev ")).collect()
     };
     state.endpoints[0].interface = Some("submariner".to_owned());
-    assert_eq!(
-        into_cables(&state),
-        [
-            "10.2.0.0/16 dev submariner src 10.1.1.1 table 150",
-            "fd00:2::/48 dev submariner table 150 mtu 1415",
-        ]
-    );
+    // Also while it changes to a driver that leaves more.
+    for (backend, former) in [("wireguard", Some("libreswan")), ("libreswan", None)] {
+        (state.endpoints[0].backend, state.endpoints[0].former_backend) =
+            (backend.to_owned(), former.map(str::to_owned));
+        assert_eq!(
+            into_cables(&state),
+            [
+                "10.2.0.0/16 dev submariner src 10.1.1.1 table 150",
+                "fd00:2::/48 dev submariner table 150 mtu 1415",
+            ]
+        );
+    }
     // Upstream's has none: its packets are for the kernel's IPsec.
     state.endpoints[0].interface = None;
     assert!(into_cables(&state).iter().all(|route| !route.contains("submariner")));
