@@ -46,6 +46,7 @@ pub mod lab;
 pub mod mesh;
 pub mod nat;
 pub mod netns;
+pub mod pages;
 pub mod pair;
 pub mod peer;
 pub mod process;

@@ -120,6 +120,23 @@ impl Topology {
         self
     }
 
+    /// The same with a third cluster, `north`.
+    #[must_use]
+    pub fn with_north(mut self) -> Self {
+        let north = ClusterShape { id: "north".to_owned(), network: 3, ..self.clusters[0].clone() };
+        self.clusters.push(north);
+        self
+    }
+
+    /// The same with one family everywhere.
+    #[must_use]
+    pub fn of_family(mut self, family: Families) -> Self {
+        for cluster in &mut self.clusters {
+            cluster.inner = family;
+        }
+        self.with_underlay(family)
+    }
+
     /// The same with another underlay.
     #[must_use]
     pub fn with_underlay(mut self, underlay: Families) -> Self {

@@ -241,6 +241,77 @@ mod tests {
         Args::command().debug_assert();
     }
 
+    /// Reads what pages tell people to type; what is missing, or stands for something, is theirs to fill in.
+    #[test]
+    fn every_command_in_the_documentation_has_flags_that_there_are() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut pages = vec![root.join("README.md")];
+        let mut folders = vec![root.join("docs")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|end| end == "md") {
+                    pages.push(path);
+                }
+            }
+        }
+        let (mut count, mut bad) = (0, Vec::new());
+        for page in pages {
+            let text = std::fs::read_to_string(&page).unwrap();
+            for line in commands_in(&text) {
+                count += 1;
+                if let Err(error) = Args::try_parse_from(words_of(line)).map_err(|error| error.kind())
+                    && is_wrong(error)
+                {
+                    bad.push(format!("{}: {line}: {error:?}", page.display()));
+                }
+            }
+        }
+        assert!(count > 100, "{count}");
+        assert!(bad.is_empty(), "{bad:#?}");
+    }
+
+    fn is_wrong(kind: clap::error::ErrorKind) -> bool {
+        use clap::error::ErrorKind;
+        [
+            ErrorKind::ArgumentConflict,
+            ErrorKind::InvalidSubcommand,
+            ErrorKind::TooManyValues,
+            ErrorKind::UnknownArgument,
+        ]
+        .contains(&kind)
+    }
+
+    /// Lines of blocks that begin with the command, with a prompt or without, and what stands between backticks in a line.
+    fn commands_in(page: &str) -> Vec<&str> {
+        let mut is_block = false;
+        let mut all = Vec::new();
+        for line in page.lines() {
+            if line.trim_start().starts_with("```") {
+                is_block = !is_block;
+            } else if is_block {
+                all.push(line.trim_start().trim_start_matches("$ "));
+            } else {
+                all.extend(line.split('`').skip(1).step_by(2));
+            }
+        }
+        // Neither what it prints nor what stands for all of its commands.
+        let is_typed = |line: &&str| !line.contains("version:") && !line.contains("COMMAND");
+        all.retain(|line| line.starts_with("trieste ") && is_typed(line));
+        all
+    }
+
+    /// Splits a command into words, without remarks and what its output is for; of alternatives the first.
+    fn words_of(line: &str) -> Vec<&str> {
+        let command = line.split(" #").next().unwrap_or_default().split(" | ").next().unwrap_or_default();
+        let words =
+            command.split_whitespace().map(|word| word.trim_matches(['[', ']', '…', '\'', '"', '\\']));
+        let words = words.map(|word| word.split('|').next().unwrap_or_default());
+        words.filter(|word| !word.is_empty()).collect()
+    }
+
     #[test]
     fn a_store_and_a_socket_exclude_each_other() {
         let words = ["trieste", "show", "all", "--store", "dir:/x", "--socket", "/y"];

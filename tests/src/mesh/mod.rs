@@ -23,6 +23,8 @@ pub mod waits;
 
 use std::time::Duration;
 
+use anyhow::Context as _;
+
 use crate::cables;
 use crate::cluster::Settings;
 use crate::flow::INTERVAL;
@@ -38,7 +40,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Clusters with all their gateways. The fields are in the order in which they have to end.
 #[derive(Debug)]
 pub struct Mesh {
-    /// The clusters, in the plan's order.
+    /// The clusters that run, in the order in which they were started.
     pub sides: Vec<Side>,
     /// Names and addresses.
     pub plan: Plan,
@@ -67,6 +69,27 @@ impl Mesh {
         Self::start_in(lab, plan, &settings(lab, extra))
     }
 
+    /// The same with some of the clusters; [`Mesh::join`] brings the others.
+    ///
+    /// # Errors
+    /// The first thing that does not start.
+    pub fn start_some(lab: &Lab, topology: &Topology, extra: &[&str], ids: &[&str]) -> anyhow::Result<Self> {
+        let plan = lab.build(topology)?;
+        let mut mesh = Self { sides: Vec::new(), plan, lab: lab.clone(), interval: INTERVAL };
+        ids.iter().try_for_each(|id| mesh.join(id, extra))?;
+        Ok(mesh)
+    }
+
+    /// Starts everything in a cluster that does not run yet; waits for nothing.
+    ///
+    /// # Errors
+    /// The first thing that does not start.
+    pub fn join(&mut self, id: &str, extra: &[&str]) -> anyhow::Result<()> {
+        let side = Side::start(&self.lab, self.plan.cluster(id), &settings(&self.lab, extra))?;
+        self.sides.push(side);
+        Ok(())
+    }
+
     /// Gives a gateway another configuration, which it reads when it starts: that of all with these further lines.
     ///
     /// # Errors
@@ -93,6 +116,15 @@ impl Mesh {
         let sides: anyhow::Result<Vec<Side>> =
             plan.clusters.iter().map(|cluster| Side::start(lab, cluster, settings)).collect();
         Ok(Self { sides: sides?, plan, lab: lab.clone(), interval: INTERVAL })
+    }
+
+    /// Takes a cluster out of the set; nothing of it runs or is there any more.
+    ///
+    /// # Errors
+    /// If it does not run, or something does not end well.
+    pub fn leave(&mut self, id: &str) -> anyhow::Result<()> {
+        let at = self.sides.iter().position(|side| side.plan().id == id).context("it does not run")?;
+        self.sides.remove(at).uninstall(scenario::GRACE)
     }
 
     /// A cluster.
@@ -147,11 +179,12 @@ impl Mesh {
         Ok(())
     }
 
-    /// Every node with every node of every other cluster.
+    /// Every node with every node of every other cluster that runs.
     pub fn ways(&self) -> Vec<(&NodePlan, &NodePlan)> {
         let mut ways = Vec::new();
-        for from in &self.plan.clusters {
-            for to in self.plan.clusters.iter().filter(|to| to.id != from.id) {
+        let clusters = || self.sides.iter().map(Side::plan);
+        for from in clusters() {
+            for to in clusters().filter(|to| to.id != from.id) {
                 for node in &from.nodes {
                     ways.extend(to.nodes.iter().map(|other| (node, other)));
                 }

@@ -159,6 +159,21 @@ impl Side {
         std::fs::create_dir_all(&place.own.state).context("making the state directory")
     }
 
+    /// Ends everything and takes the cluster out of its set.
+    pub(super) fn uninstall(mut self, grace: Duration) -> anyhow::Result<()> {
+        for gateway in 0..self.plan.gateways().len() {
+            self.stop_gateway(gateway, grace)?;
+        }
+        for place in self.places.iter_mut().rev() {
+            drop(place.agent.take());
+            if self.plan.gateways().iter().any(|node| node.name == place.own.node.name) {
+                place.own.gateway_run()?.arg("--uninstall").stdout()?;
+            }
+            place.own.route_agent_run()?.arg("--uninstall").stdout()?;
+        }
+        std::fs::remove_dir_all(&self.directory).context("forgetting a cluster")
+    }
+
     fn take_gateway(&mut self, gateway: usize) -> anyhow::Result<Daemon> {
         let place = self.places.get_mut(gateway).context("there is no such node")?;
         place.gateway.take().context("the gateway does not run")

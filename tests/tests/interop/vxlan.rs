@@ -19,7 +19,7 @@ use trieste_tests::guard::root_test;
 use trieste_tests::kernel_vxlan::{self, KernelGateway, vtep_of};
 use trieste_tests::lab::Lab;
 use trieste_tests::pair::{CONNECT_TIMEOUT, Pair};
-use trieste_tests::topology::{ClusterShape, Families, Plan, Topology};
+use trieste_tests::topology::{Families, Plan, Topology};
 use trieste_tests::traffic::{self, Responder};
 use trieste_tests::wait::eventually;
 
@@ -76,10 +76,7 @@ fn drops_in(status: &GatewayStatus, reason: &str) -> u64 {
 }
 
 fn three_clusters() -> Topology {
-    let mut topology = Topology::two_clusters();
-    let north = ClusterShape { id: "north".to_owned(), network: 3, ..topology.clusters[0].clone() };
-    topology.clusters.push(north);
-    topology
+    Topology::two_clusters().with_north()
 }
 
 fn assert_only_vxlan(frames: &Frames) {

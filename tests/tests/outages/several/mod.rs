@@ -6,6 +6,7 @@
 mod broker;
 mod discovery;
 mod drivers;
+mod joins;
 mod losses;
 mod one_active;
 mod translated;
@@ -90,7 +91,7 @@ impl Bed {
                 flows.push(FlowSpec {
                     name: format!("{} to {}", from.name, to.name),
                     from: from.pods[0].namespace.clone(),
-                    to: SocketAddr::new(to.pods[0].v4().unwrap(), PORT),
+                    to: SocketAddr::new(to.pods[0].ips()[0], PORT),
                     port: self.next_port,
                 });
                 self.next_port += 1;
@@ -118,7 +119,7 @@ impl Bed {
     /// TCP connections from the worker of east to that of west.
     pub(crate) fn converse(&self, count: usize) -> Conversations {
         let [from, to] = ["east", "west"].map(|cluster| self.mesh.pod(cluster, 2, 1));
-        let address = to.v4().unwrap();
+        let address = to.ips()[0];
         let to_port = |port| SocketAddr::new(address, port);
         Conversations::start(&from.namespace, &to.namespace, to_port, count).unwrap()
     }

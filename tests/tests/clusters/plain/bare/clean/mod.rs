@@ -10,6 +10,7 @@ use trieste_tests::clusters::{Cluster, ClusterSet, Footprint, MEMBER, Node};
 use trieste_tests::command::Run;
 use trieste_tests::daemon::Daemon;
 use trieste_tests::lab::Lab;
+use trieste_tests::pages;
 use trieste_tests::wait::eventually;
 
 use crate::plain::on_each;
@@ -29,7 +30,10 @@ fn nothing_stays() {
     two.in_both(on_each);
     let before = [east, west].map(|cluster| Footprint::of(cluster).unwrap());
     let requests = [east, west].map(|cluster| cluster.requests().unwrap().len());
-    set.deploy_broker().unwrap();
+    let page = pages::read("docs/operations/install.md").unwrap();
+    let shown =
+        |command: &str, said: &str| assert_eq!(pages::missing(&page, command, said), [""; 0], "{said}");
+    shown("trieste deploy-broker", &set.deploy_broker_with(&["--components", "connectivity"]).unwrap());
     let with_broker = Footprint::of(east).unwrap();
 
     let mut faults = Vec::new();
@@ -43,7 +47,7 @@ fn nothing_stays() {
             two.say(&format!("join killed after {moment:?}"));
         }
     });
-    set.join(west).unwrap();
+    shown("trieste join", &set.join(west).unwrap());
     two.say("joined");
     use_everything(set);
     two.say("used");
