@@ -30,22 +30,13 @@ pub const FORMER: &str = "trieste.former-driver";
 /// What its settings' keys begin with.
 const FORMER_SETTING: &str = "trieste.former.";
 
-/// Returns the names of the drivers that an Endpoint offers: its own, and the former one if there is one.
-pub fn offered<'a>(
-    backend: &'a str,
-    backend_config: &'a BTreeMap<String, String>,
-) -> impl Iterator<Item = &'a str> {
-    let former = backend_config.get(FORMER).map(String::as_str);
-    std::iter::once(backend).chain(former.filter(move |former| *former != backend))
-}
-
 /// Chooses the driver of a cable between two gateways that offer these, the newer one first. Both ends choose alike. `None` if
 /// they have none in common.
 #[must_use]
-pub fn common<'a>(ours: &[&'a str], theirs: &[&str]) -> Option<&'a str> {
-    let shared = |driver: &&&str| theirs.contains(*driver);
+pub fn common<'a>(ours: &[&'a str], theirs: &[impl AsRef<str>]) -> Option<&'a str> {
+    let shared = |driver: &&&str| theirs.iter().any(|theirs| theirs.as_ref() == **driver);
     match (ours.first(), theirs.first()) {
-        (Some(our), Some(their)) if our == their => Some(our),
+        (Some(our), Some(their)) if *our == their.as_ref() => Some(our),
         _ => ours.iter().filter(shared).min().copied(),
     }
 }
@@ -55,21 +46,16 @@ pub fn common<'a>(ours: &[&'a str], theirs: &[&str]) -> Option<&'a str> {
 pub fn settings(
     driver: &str,
     backend: &str,
-    backend_config: &BTreeMap<String, String>,
+    mut backend_config: BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let is_former = driver != backend;
-    let mut settings = BTreeMap::new();
-    for (key, value) in backend_config {
-        match key.strip_prefix(FORMER_SETTING) {
-            None if key != FORMER => {
-                // The former driver's own setting of that name goes before.
-                settings.entry(key.clone()).or_insert_with(|| value.clone());
-            }
-            Some(key) if is_former => drop(settings.insert(key.to_owned(), value.clone())),
-            _ => {}
-        }
+    backend_config.remove(FORMER);
+    let is_of_former = |key: &String, _: &mut String| key.starts_with(FORMER_SETTING);
+    let former: Vec<_> = backend_config.extract_if(.., is_of_former).collect();
+    if driver != backend {
+        let own = |(key, value): (String, String)| (key[FORMER_SETTING.len()..].to_owned(), value);
+        backend_config.extend(former.into_iter().map(own));
     }
-    settings
+    backend_config
 }
 
 /// A driver and the one before it, as one kind of cable.
@@ -126,8 +112,8 @@ impl CableKind for Drivers {
     fn connect(&self, config: &LaneConfig, now: Instant) -> Result<Box<dyn Tunnel>, CableError> {
         let driver = self.by_name(&config.remote.driver);
         let mut config = config.clone();
-        let local = &config.local;
-        config.local.backend_config = settings(driver.name(), &local.driver, &local.backend_config);
+        let announced = std::mem::take(&mut config.local.backend_config);
+        config.local.backend_config = settings(driver.name(), &config.local.driver, announced);
         driver.connect(&config, now)
     }
 
@@ -237,10 +223,9 @@ mod tests {
         let both = Drivers::new(vxlan.clone(), wireguard.clone());
         let mut config = both.backend_config();
         config.insert("udp-port".to_owned(), "4500".to_owned());
-        assert_eq!(offered("vxlan", &config).collect::<Vec<_>>(), ["vxlan", "wireguard"]);
         assert_eq!(both.names(), ["vxlan", "wireguard"]);
         for (driver, kind) in [("vxlan", &*vxlan as &dyn CableKind), ("wireguard", &*wireguard)] {
-            let said = settings(driver, "vxlan", &config);
+            let said = settings(driver, "vxlan", config.clone());
             for (key, value) in kind.backend_config() {
                 assert_eq!(said.get(&key), Some(&value), "{driver}: {key}");
             }
@@ -250,12 +235,6 @@ mod tests {
         let other = WireguardKind::new(WireguardKind::generate_private_key(), "a key of the set", "tun", now);
         let site = Site { driver: "wireguard".to_owned(), ..other.backend_config().into() };
         assert_eq!(both.identity(&site), wireguard.identity(&site));
-    }
-
-    #[test]
-    fn an_endpoint_that_names_its_own_driver_as_the_former_one_offers_one() {
-        let config = BTreeMap::from([(FORMER.to_owned(), "wireguard".to_owned())]);
-        assert_eq!(offered("wireguard", &config).count(), 1);
     }
 
     #[expect(clippy::disallowed_methods, reason = "an Instant cannot be made from a number")]

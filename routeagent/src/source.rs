@@ -463,7 +463,7 @@ fn gateway(
         created: created(object),
         subnets: facts.subnets,
         addresses: [Some(facts.private_ip), facts.public_ip].into_iter().flatten().collect(),
-        former_backend: spec.drivers().nth(1).map(str::to_lowercase),
+        former_backend: spec.drivers().nth(1),
         backend: facts.backend,
         health_check: facts.health_check_ip,
         interface,

@@ -76,10 +76,12 @@ impl EndpointSpec {
         self.backend_config.get(key).map(String::as_str)
     }
 
-    /// Returns the cable drivers that the gateway offers, the newer one first.
-    pub fn drivers(&self) -> impl Iterator<Item = &str> {
-        let former = self.setting(backend_config::FORMER_DRIVER).filter(|former| *former != self.backend);
-        std::iter::once(self.backend.as_str()).chain(former)
+    /// Returns the cable drivers that the gateway offers, the newer one first, in lower case.
+    pub fn drivers(&self) -> impl Iterator<Item = String> {
+        let newer = self.backend.to_lowercase();
+        let former = self.setting(backend_config::FORMER_DRIVER).map(str::to_lowercase);
+        let former = former.filter(|former| *former != newer);
+        std::iter::once(newer).chain(former)
     }
 
     fn set(&mut self, key: &str, value: Option<String>) {
@@ -115,6 +117,16 @@ mod tests {
         said.set_notice_key(None);
         said.set_nat_slot(None);
         assert_eq!(said, spec(&[("trieste.weight", "250")]));
+    }
+
+    #[test]
+    fn a_former_driver_is_offered_besides_if_it_is_another_one() {
+        let offered = |former: &[(&str, &str)]| -> Vec<String> {
+            EndpointSpec { backend: "WireGuard".to_owned(), ..spec(former) }.drivers().collect()
+        };
+        assert_eq!(offered(&[]), ["wireguard"]);
+        assert_eq!(offered(&[("trieste.former-driver", "vxlan")]), ["wireguard", "vxlan"]);
+        assert_eq!(offered(&[("trieste.former-driver", "wireguard")]), ["wireguard"]);
     }
 
     #[test]

@@ -190,13 +190,11 @@ pub fn word(paths: &Subjects, board: &Board) -> Word {
     let is_cut = |states: &[PathState]| !states.is_empty() && states.iter().all(|s| *s == PathState::Down);
     // With nobody to reach nothing can be wrong with it.
     let is_down = is_cut(&far) && (near.is_empty() || is_cut(&near));
-    let watched = |states: &[PathState]| states.iter().filter(|s| **s != PathState::Unwatched).count();
-    let usable = |states: &[PathState], is_fit: &dyn Fn(PathState) -> bool| {
-        states.iter().filter(|s| **s != PathState::Unwatched && s.is_passable() && is_fit(**s)).count()
-    };
+    let is_watched = |state: &&PathState| **state != PathState::Unwatched;
     // Who calls a sibling down does not count the path to it, nor does the sibling: so healths can be compared.
-    let usable = usable(&near, &|state| of_sibling(state) == State::Up) + usable(&far, &|_| true);
-    let watched = watched(&near) + watched(&far);
+    let trusted = near.iter().filter(|state| of_sibling(**state) == State::Up).chain(&far);
+    let usable = trusted.filter(is_watched).filter(|state| state.is_passable()).count();
+    let watched = near.iter().chain(&far).filter(is_watched).count();
     let health = (usable * 255).checked_div(watched).and_then(|health| u8::try_from(health).ok());
     let state = match (is_down, paths.stage) {
         (true, _) => State::Down,

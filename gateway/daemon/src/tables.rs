@@ -132,12 +132,10 @@ impl Peer {
     /// Returns what its Endpoint says of the driver of its cable.
     #[must_use]
     pub fn spec_by_driver(&self) -> EndpointSpec {
-        let EndpointSpec { backend_config, .. } = &self.spec;
-        EndpointSpec {
-            backend: self.driver.clone(),
-            backend_config: drivers::settings(&self.driver, &self.facts.backend, backend_config),
-            ..self.spec.clone()
-        }
+        let mut spec = self.spec.clone();
+        spec.backend.clone_from(&self.driver);
+        spec.backend_config = drivers::settings(&self.driver, &self.facts.backend, spec.backend_config);
+        spec
     }
 
     /// Our end of the cable to it.

@@ -62,7 +62,7 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
         .collect();
     let offers = endpoints.into_iter().filter_map(|mut endpoint| {
         let spec: EndpointSpec = serde_json::from_value(endpoint["spec"].take()).ok()?;
-        let drivers = spec.drivers().map(preflight::canonical).collect();
+        let drivers = spec.drivers().map(|driver| preflight::canonical(&driver)).collect();
         Some(Offer { cluster: spec.cluster_id, drivers })
     });
     let mut drivers: Vec<Offer> = offers.filter(|offer| offer.cluster != id).collect();

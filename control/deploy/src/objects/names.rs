@@ -51,8 +51,6 @@ pub const TRIESTE: &str = "trieste";
 /// The annotation of the Submariner resource that says that several gateways are to be active: upstream's definition
 /// would drop a field that it does not know.
 pub const MULTI_ACTIVE_GATEWAY: &str = "trieste.io/multi-active-gateway";
-/// The gateway's variable that names the cable driver which its cluster set changes from.
-pub const FORMER_CABLE_DRIVER: &str = "TRIESTE_FORMER_CABLE_DRIVER";
 /// On the Submariner object: which gateways are active, if somebody chose.
 pub const ACTIVE_GATEWAYS: &str = "trieste.io/active-gateways";
 
@@ -101,3 +99,6 @@ pub const NODE_TAINT: &str = "trieste.io/node-taint";
 
 /// The variable that says what other members may claim, to both programs.
 pub(crate) const ALLOW_REMOTE_CIDRS: &str = "TRIESTE_ALLOW_REMOTE_CIDRS";
+
+/// The gateway's variable that names the cable driver which its cluster set changes from.
+pub(crate) const FORMER_CABLE_DRIVER: &str = "TRIESTE_FORMER_CABLE_DRIVER";

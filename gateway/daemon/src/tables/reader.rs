@@ -137,17 +137,17 @@ fn read(endpoint: &Endpoint, role: Role, kind: &dyn CableKind, allowed: &Allowed
     if role != Role::Sibling {
         allowed.check_subnets(&facts.subnets).map_err(|error| error.to_string())?;
     }
-    let (ours, theirs) = (kind.names(), offered(&facts, spec).collect::<Vec<_>>());
-    let driver = drivers::common(&ours, &theirs).map(str::to_owned).ok_or_else(|| {
+    let (ours, theirs) = (kind.names(), spec.drivers().collect::<Vec<_>>());
+    let driver = drivers::common(&ours, &theirs).ok_or_else(|| {
         format!("its cable driver is {:?}, ours is {:?}", theirs.join(" or "), ours.join(" or "))
     })?;
     if facts.subnets.is_empty() {
         return Err("it publishes no subnets".to_owned());
     }
-    let end = ends(role, site(&facts, spec, &driver));
+    let end = ends(role, site(&facts, spec, driver));
     let identity = kind.identity(&end).map_err(|error| error.to_string())?;
     Ok(Peer {
-        driver,
+        driver: driver.to_owned(),
         role,
         name: endpoint.metadata.name.clone(),
         spec: spec.clone(),
@@ -155,11 +155,6 @@ fn read(endpoint: &Endpoint, role: Role, kind: &dyn CableKind, allowed: &Allowed
         created: endpoint.metadata.creation_timestamp,
         facts,
     })
-}
-
-/// Returns the drivers that an Endpoint offers, the newer one first.
-fn offered<'a>(facts: &'a EndpointFacts, spec: &'a EndpointSpec) -> impl Iterator<Item = &'a str> {
-    drivers::offered(&facts.backend, &spec.backend_config)
 }
 
 /// Returns an Endpoint's end of a cable of this driver.
@@ -171,7 +166,7 @@ pub fn site(facts: &EndpointFacts, spec: &EndpointSpec, driver: &str) -> Site {
         public_ip: facts.public_ip,
         subnets: facts.subnets.clone(),
         driver: driver.to_owned(),
-        backend_config: drivers::settings(driver, &facts.backend, &spec.backend_config),
+        backend_config: drivers::settings(driver, &facts.backend, spec.backend_config.clone()),
     }
 }
 

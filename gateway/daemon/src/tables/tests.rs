@@ -1,5 +1,7 @@
 use super::*;
 use std::time::Instant;
+use trieste_cables::drivers::Drivers;
+use trieste_cables::vxlan::VxlanKind;
 use trieste_cables::wireguard::WireguardKind;
 use trieste_cables::{CableKind, keys};
 use trieste_control::claims::Allowed;
@@ -233,5 +235,23 @@ fn a_cluster_that_claims_what_no_member_may_have_is_not_connected() {
             "{reason}"
         );
         assert!(reason.contains("--allow-remote-cidrs"), "{reason}");
+    }
+}
+
+#[test]
+fn an_endpoint_of_two_drivers_is_taken_by_the_one_that_we_have() {
+    let now = Instant::now();
+    let both = Drivers::new(Arc::new(VxlanKind::new("tun", now)), Arc::new(kind()));
+    let mut changing = endpoint("b", 2, "10.2.0.0/16", "2026-01-01T00:00:00Z");
+    changing.spec.backend = both.name().to_owned();
+    changing.spec.backend_config = both.backend_config();
+    assert_eq!(changing.spec.drivers().collect::<Vec<_>>(), both.names(), "it is read as it is written");
+    let vxlan = VxlanKind::new("tun", now);
+    for (kind, driver) in [(&kind() as &dyn CableKind, "wireguard"), (&vxlan, "vxlan")] {
+        let admitted = admit(std::slice::from_ref(&changing), &local(), kind);
+        let taken = admitted.peers[0].spec_by_driver();
+        assert_eq!((taken.backend.as_str(), admitted.peers[0].driver.as_str()), (driver, driver));
+        assert_eq!(taken.backend_config.contains_key("publicKey"), driver == "wireguard");
+        assert!(taken.backend_config.keys().all(|key| !key.starts_with("trieste.former")));
     }
 }

@@ -78,6 +78,12 @@ fn rig(
     Rig { worker, handle, tun: far, board }
 }
 
+/// The one worker of a gateway, without peers, and the far end of its wire.
+fn alone(tables: &Arc<ArcSwap<Tables>>) -> (Rig, MemoryDevice) {
+    let (wire, far) = MemoryDevice::pair(LIMIT);
+    (rig(0, 1, tables, &kind(), &Arc::new(Exchange::new(vec![None])), wire), far)
+}
+
 fn tables(
     local: &str,
     remote: &[(&str, LaneId)],
@@ -352,12 +358,8 @@ fn a_panic_costs_the_packets_in_hand_and_nothing_else() {
 
 #[test]
 fn probes_leave_when_they_are_due_also_of_a_worker_that_has_nothing_else_to_do() {
-    let a = kind();
     let lane = LaneId(0x0700);
-    let tables = tables("10.1.0.0/16", &[("10.2.0.0/16", lane)], None);
-    let exchange = Arc::new(Exchange::new(vec![None]));
-    let (wire, far) = MemoryDevice::pair(LIMIT);
-    let mut rig = rig(0, 1, &tables, &a, &exchange, wire);
+    let (mut rig, far) = alone(&tables("10.1.0.0/16", &[("10.2.0.0/16", lane)], None));
     let [from, to] = ["10.1.0.1", "10.2.0.1"].map(|address| address.parse().unwrap());
     let watch = Some(health::Watch { from, to, most_bytes: 1400, is_sibling: false });
     rig.handle.command(Command::Lane(LaneCommand::Add {
@@ -376,12 +378,8 @@ fn probes_leave_when_they_are_due_also_of_a_worker_that_has_nothing_else_to_do()
 
 #[test]
 fn a_worker_that_panics_turn_after_turn_ends_and_says_why() {
-    let a = kind();
     let lane = LaneId(0x0800);
-    let tables = tables("10.1.0.0/16", &[("10.9.0.0/16", lane)], None);
-    let exchange = Arc::new(Exchange::new(vec![None]));
-    let (wire, _far) = MemoryDevice::pair(LIMIT);
-    let mut rig = rig(0, 1, &tables, &a, &exchange, wire);
+    let (mut rig, _far) = alone(&tables("10.1.0.0/16", &[("10.9.0.0/16", lane)], None));
     let trap = LaneCommand::Add { lane, cable: CableId(2), tunnel: Box::new(Trap), watch: None };
     rig.handle.command(Command::Lane(trap));
     settle(&mut [&mut rig]);
@@ -404,11 +402,7 @@ fn a_worker_that_panics_turn_after_turn_ends_and_says_why() {
 
 #[test]
 fn the_end_of_a_worker_is_known_however_it_ends_and_so_is_its_silence() {
-    let a = kind();
-    let tables = tables("10.1.0.0/16", &[], None);
-    let exchange = Arc::new(Exchange::new(vec![None]));
-    let (wire, _far) = MemoryDevice::pair(LIMIT);
-    let mut rig = rig(0, 1, &tables, &a, &exchange, wire);
+    let (mut rig, _far) = alone(&tables("10.1.0.0/16", &[], None));
     let now = Instant::now();
     rig.worker.guarded_turn(now).unwrap();
     assert_eq!(rig.handle.silence(now + Duration::from_secs(20)), Duration::from_secs(20));

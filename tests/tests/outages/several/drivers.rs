@@ -4,15 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use trieste_tests::cables;
-use trieste_tests::flow::FlowOutage;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
-use trieste_tests::mesh::scenario::{Scenario, Target, Trial};
+use trieste_tests::mesh::scenario::{Scenario, Target};
 use trieste_tests::topology::{Families, Topology};
 
-use super::Bed;
-use super::losses::{BAR, OWN_NODE};
+use super::{Bed, lost, slow};
 
 /// How long packets are counted from when a gateway is asked to end: it drains, ends, starts, and has its paths again.
 const WATCHED: Duration = Duration::from_secs(4);
@@ -65,8 +63,7 @@ fn with_one_gateway_each_a_change_of_the_cable_driver_costs_less_than_two_second
             let trial = bed.mesh.trial(Scenario::Restart, &target, &flows, None, WATCHED).unwrap();
             eprintln!("{cluster} with {lines:?}: {}", trial.outages.line());
             bed.mesh.settle().unwrap();
-            let is_slow = |flow: &&FlowOutage| Duration::from_micros(flow.longest_us.into()) >= BAR;
-            trial.outages.flows.iter().filter(is_slow).map(|flow| format!("{flow:?}")).collect()
+            slow(&trial.outages)
         });
         assert!(slow.is_empty(), "{lines:?}: {slow:#?}");
     }
@@ -85,17 +82,10 @@ fn change(bed: &mut Bed, gateways: &[(&str, usize)], lines: &[&str]) {
                 bed.mesh.trial(Scenario::Restart, &target, &flows, Some(&bed.carriers), WATCHED).unwrap();
             eprintln!("{cluster}-gw{} with {lines:?}: {}", gateway + 1, trial.line());
             bed.mesh.settle().unwrap();
-            lost(&trial, &node)
+            lost(&trial.outages, Some(&node))
         });
         assert!(failed.is_empty(), "{lines:?}: {failed:#?}");
     }
-}
-
-/// Flows that have lost packets, but for what the node of the gateway itself may lose.
-fn lost(trial: &Trial, node: &str) -> Vec<String> {
-    let may_lose = |flow: &&FlowOutage| if flow.name.contains(node) { OWN_NODE } else { 0 };
-    let lost = trial.outages.flows.iter().filter(|flow| flow.lost > may_lose(flow));
-    lost.map(|flow| format!("{flow:?}")).collect()
 }
 
 /// The drivers of the cables of all of a cluster's gateways to another cluster, or to each other.

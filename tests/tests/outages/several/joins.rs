@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use trieste_tests::cables;
-use trieste_tests::flow::FlowOutage;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
@@ -11,8 +10,7 @@ use trieste_tests::mesh::scenario::Scenario;
 use trieste_tests::topology::{Families, Topology};
 use trieste_tests::wait::eventually;
 
-use super::losses::BAR;
-use super::{Bed, probe, topology};
+use super::{Bed, lost, probe, slow, topology};
 
 /// How long gateways may take to notice what has changed.
 const SOON: Duration = Duration::from_secs(20);
@@ -43,8 +41,7 @@ fn a_cluster_that_joins_and_leaves_and_joins_again_costs_the_others_no_packet() 
         }
         let outages = probing.finish();
         eprintln!("a third cluster joins and leaves: {}", outages.line());
-        let lost = outages.flows.into_iter().filter(|flow| flow.lost > 0);
-        lost.map(|flow| format!("{flow:?}")).collect()
+        lost(&outages, None)
     });
     assert!(failed.is_empty(), "{failed:#?}");
 }
@@ -68,11 +65,7 @@ fn a_set_of_ipv6_alone_has_all_paths_and_survives_the_loss_of_a_gateway() {
     }
     let mut bed = Bed::around(mesh);
     let talks = bed.converse(4);
-    let slow = bed.undisturbed(|bed| {
-        let trial = bed.trial(Scenario::Kill, "west", 0);
-        let is_slow = |flow: &&FlowOutage| flow.longest() >= BAR;
-        trial.outages.flows.iter().filter(is_slow).map(|flow| format!("{flow:?}")).collect()
-    });
+    let slow = bed.undisturbed(|bed| slow(&bed.trial(Scenario::Kill, "west", 0).outages));
     assert!(slow.is_empty(), "{slow:#?}");
     talks.finish().unwrap();
 }

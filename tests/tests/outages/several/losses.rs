@@ -2,17 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use trieste_tests::flow::FlowOutage;
 use trieste_tests::guard::root_test;
 use trieste_tests::mesh::scenario::Scenario;
 use trieste_tests::mesh::strain::{Spikes, Stalls};
 
-use super::{Bed, TRIES, WAIT, probe, watch_waits};
+use super::{BAR, Bed, TRIES, WAIT, lost, probe, watch_waits};
 
-/// The longest that a flow may miss its gateway here.
-pub(super) const BAR: Duration = Duration::from_secs(2);
-/// Packets, ten milliseconds apart, that a pod on the node of a gateway that is started again may lose.
-pub(super) const OWN_NODE: u32 = 5;
 /// What two busy cores add to a flap.
 const SLACK: Duration = Duration::from_millis(150);
 /// How long a starved gateway stands still, and packets are held.
@@ -33,7 +28,7 @@ fn the_loss_of_a_gateway_costs_its_flows_less_than_two_seconds_and_others_nothin
         failed.extend(bed.undisturbed(|bed| {
             let trial = bed.trial(scenario, cluster, turn / 2 % 2);
             assert!(trial.affected().count() > 0, "{scenario}: nobody used that gateway: {trial:?}");
-            let slow = trial.affected().filter(|flow| Duration::from_micros(flow.longest_us.into()) > BAR);
+            let slow = trial.affected().filter(|flow| flow.longest() > BAR);
             let others = trial.others().filter(|flow| flow.lost > 0);
             let slow = slow.map(|flow| format!("{scenario}: {flow:?}"));
             slow.chain(others.map(|flow| format!("{scenario}, other: {flow:?}"))).collect()
@@ -60,14 +55,11 @@ fn a_gateway_that_is_drained_or_started_again_costs_other_nodes_no_packet() {
         [(Scenario::Restart, "west", 1), (Scenario::Drain, "east", 0), (Scenario::Restart, "east", 0)];
     for (scenario, cluster, gateway) in trials {
         let node = bed.mesh.side(cluster).gateway_node(gateway).name.clone();
-        // Its device has no carrier for a moment, and then has: what is in it at that moment is gone.
-        let is_own = |flow: &FlowOutage| scenario == Scenario::Restart && flow.name.contains(node.as_str());
+        let restarted = (scenario == Scenario::Restart).then_some(node.as_str());
         let failed = bed.undisturbed(|bed| {
             let trial = bed.trial(scenario, cluster, gateway);
             assert!(trial.affected().count() > 0, "nobody used that gateway: {trial:?}");
-            let may_lose = |flow: &FlowOutage| if is_own(flow) { OWN_NODE } else { 0 };
-            let lost = trial.outages.flows.iter().filter(|flow| flow.lost > may_lose(flow));
-            lost.map(|flow| format!("{scenario}: {flow:?}")).collect()
+            lost(&trial.outages, restarted).into_iter().map(|flow| format!("{scenario}: {flow}")).collect()
         });
         assert!(failed.is_empty(), "{failed:#?}");
     }
@@ -82,7 +74,7 @@ fn a_link_that_is_down_for_300_ms_costs_little_more() {
     let failed = bed.undisturbed(|bed| {
         let trial = bed.trial(Scenario::Flap, "east", 1);
         let bar = Duration::from_millis(320) + SLACK;
-        let slow = trial.affected().filter(|flow| Duration::from_micros(flow.longest_us.into()) >= bar);
+        let slow = trial.affected().filter(|flow| flow.longest() >= bar);
         let others = trial.others().filter(|flow| flow.lost > 0);
         slow.chain(others).map(|flow| format!("{flow:?}")).collect()
     });

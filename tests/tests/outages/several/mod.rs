@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use trieste_tests::daemon::Daemon;
-use trieste_tests::flow::{Conversations, Echo, FlowSpec, Probing};
+use trieste_tests::flow::{Conversations, Echo, FlowOutage, FlowSpec, Outages, Probing};
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::mesh::carriers::Carriers;
@@ -33,6 +33,10 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 /// A gateway's worker that waits for a processor for longer than this is what a trial shows, not what it looks for: half of
 /// the shortest time-out of a path.
 pub(crate) const WAIT: Duration = Duration::from_millis(35);
+/// The longest that a flow may miss its gateway here.
+pub(crate) const BAR: Duration = Duration::from_secs(2);
+/// Packets, ten milliseconds apart, that a pod on the node of a gateway that is started again may lose.
+const OWN_NODE: u32 = 5;
 /// How often a trial is done while the machine disturbs it.
 pub(crate) const TRIES: u32 = 3;
 
@@ -123,6 +127,21 @@ impl Bed {
         let to_port = |port| SocketAddr::new(address, port);
         Conversations::start(&from.namespace, &to.namespace, to_port, count).unwrap()
     }
+}
+
+/// Shows the flows that were silent for too long.
+pub(crate) fn slow(outages: &Outages) -> Vec<String> {
+    let slow = outages.flows.iter().filter(|flow| flow.longest() >= BAR);
+    slow.map(|flow| format!("{flow:?}")).collect()
+}
+
+/// Shows the flows that have lost packets. The device of a node whose gateway is `restarted` has no carrier for a moment, and
+/// then has: what is in it at that moment is gone.
+pub(crate) fn lost(outages: &Outages, restarted: Option<&str>) -> Vec<String> {
+    let is_own = |flow: &FlowOutage| restarted.is_some_and(|node| flow.name.contains(node));
+    let may_lose = |flow: &FlowOutage| if is_own(flow) { OWN_NODE } else { 0 };
+    let lost = outages.flows.iter().filter(|flow| flow.lost > may_lose(flow));
+    lost.map(|flow| format!("{flow:?}")).collect()
 }
 
 /// Starts to probe flows; it counts from when each has had an answer.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use trieste_control::members::paths_namespace;
 use trieste_tests::cluster::NAMESPACE;
-use trieste_tests::flow::{Conversations, Echo, FlowOutage, FlowSpec, Probing};
+use trieste_tests::flow::{Conversations, Echo, FlowSpec, Probing};
 use trieste_tests::globalnet::Objects;
 use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
@@ -16,8 +16,6 @@ use trieste_tests::topology::Topology;
 use trieste_tests::wait::eventually;
 
 use super::{INTERVAL, PORT, undisturbed};
-
-const BAR: Duration = Duration::from_secs(2);
 
 #[test]
 fn translated_flows_and_connections_survive_the_loss_of_a_gateway() {
@@ -42,8 +40,7 @@ fn translated_flows_and_connections_survive_the_loss_of_a_gateway() {
                     let trial = mesh.trial(scenario, &target, &flows, None, Duration::from_secs(2)).unwrap();
                     eprintln!("{scenario} {cluster}-gw{}: {}", gateway + 1, trial.outages.line());
                     mesh.settle().unwrap();
-                    let is_slow = |flow: &&FlowOutage| Duration::from_micros(flow.longest_us.into()) >= BAR;
-                    trial.outages.flows.iter().filter(is_slow).map(|flow| format!("{flow:?}")).collect()
+                    super::slow(&trial.outages)
                 },
             );
             assert!(slow.is_empty(), "{scenario}: {slow:#?}");
