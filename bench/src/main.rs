@@ -7,6 +7,7 @@
 //! | `clusters` | pods on gateways and workers of two real clusters, and what each hop costs | root, iperf3, the components of `./dev deps` |
 //! | `failover` | what the loss of one of several active gateways costs, flow by flow | root, iperf3, wireguard-go |
 //! | `lab` | whole gateways in network namespaces, ours and others' | root, iperf3, the peers' programs |
+//! | `scale` | what a set of very many clusters costs the two that talk | root, iperf3 |
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod paths;
 mod plain;
 mod plain_gateway;
 mod report;
+mod scale;
 mod sink;
 mod stages;
 mod stat;
@@ -54,6 +56,8 @@ enum Command {
     Clusters(clusters::Options),
     /// Gateways that are killed, stopped, cut off and drained under traffic: what that costs, flow by flow (needs root).
     Failover(failover::Options),
+    /// A set of very many clusters: how long until all is routed, what it costs at rest and for traffic (needs root).
+    Scale(scale::Options),
     /// A fixed piece of work, to be run under an instrument that counts.
     #[command(hide = true)]
     CensusWorkload(census::Workload),
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         Command::Lab(options) => lab::run(&options),
         Command::Clusters(options) => clusters::run(&options),
         Command::Failover(options) => failover::run(&options),
+        Command::Scale(options) => scale::run(&options),
         Command::CensusWorkload(workload) => census::work(&workload),
         Command::PlainGateway(command_line) => return plain_gateway::run(&command_line),
     };

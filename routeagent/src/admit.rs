@@ -12,7 +12,8 @@ use trieste_control::claims::Surroundings;
 
 use crate::condition::{Condition, Refusal};
 use crate::hostnet::VX_PREFIX;
-use crate::state::{Cluster, ClusterState, Endpoint};
+use crate::networks::Networks;
+use crate::state::{Cluster, ClusterState, Endpoint, active_endpoints};
 
 /// Networks that are never behind a cable, whoever claims them.
 const RESERVED: [(&str, &str); 10] = [
@@ -40,6 +41,8 @@ pub struct Admission {
     pub refused: BTreeSet<Condition>,
     /// Networks of this node strictly inside a remote network: they stay reachable.
     pub carved: BTreeSet<IpNet>,
+    /// Clusters whose packets go by any of this cluster's gateways, since they take several.
+    pub multipath: BTreeSet<String>,
 }
 
 impl Admission {
@@ -63,43 +66,34 @@ pub struct Accepted {
     pub has_gateway: bool,
 }
 
+/// What claims are compared with, collected once.
+struct Claimed<'a> {
+    state: &'a ClusterState,
+    around: Surroundings,
+    /// The own cluster's networks, and those that its gateways publish, with their rank: the first that overlaps is named.
+    own: Networks<usize>,
+    /// Those of them that a gateway does not connect a cluster for.
+    unconnectable: Networks<usize>,
+    /// Networks of the clusters that the gateway connects, with the cluster and its rank.
+    connected: Networks<(usize, &'a str)>,
+}
+
 /// Sorts the claims of all remote clusters.
 #[must_use]
 pub fn admit(state: &ClusterState) -> Admission {
     let mut admission = Admission::default();
-    let around = surroundings(state);
-    let mut connected: Vec<&Endpoint> = Vec::new();
-    for carrier in carriers(state) {
-        // The gateway connects to all of a cluster or to nothing of it.
-        let is_refused = carrier.subnets.iter().map(IpNet::trunc).any(|net| {
-            state.node.allowed.check(&net).is_err() || conflict(state, &connected, &net).is_some()
-        });
-        for network in carrier.subnets.iter().map(IpNet::trunc) {
-            let protection = protection(state, &around, &network);
-            if protection.is_none() && is_refused {
-                admission.closed.insert(network);
-            }
-            let why = protection
-                .or_else(|| conflict(state, &connected, &network))
-                .or_else(|| is_refused.then_some(Refusal::Whole));
-            let cluster = carrier.cluster.clone();
-            match why {
-                Some(why) => {
-                    admission.refused.insert(Condition::Refused { cluster, network, why });
-                }
-                None => {
-                    admission.accepted.insert(network, Accepted { cluster, has_gateway: true });
-                }
-            }
-        }
-        if !is_refused {
-            connected.push(carrier);
-        }
+    let mut claimed = Claimed::new(state);
+    for (rank, carrier) in carriers(state).into_iter().enumerate() {
+        claimed.connect(rank, carrier, &mut admission);
+    }
+    let mut owners = Networks::default();
+    for (network, accepted) in &admission.accepted {
+        owners.add(*network, accepted.cluster.clone());
     }
     for (cluster, network) in claims(state) {
-        claim((state, &around), &mut admission, cluster, network);
+        claimed.claim(&mut admission, &mut owners, cluster, network);
     }
-    for network in state.lingering.iter().filter(|network| protection(state, &around, network).is_none()) {
+    for network in state.lingering.iter().filter(|network| claimed.protection(network).is_none()) {
         admission.closed.insert(*network);
     }
     for network in own_global(state) {
@@ -107,6 +101,8 @@ pub fn admit(state: &ClusterState) -> Admission {
         admission.accepted.entry(network).or_insert(own);
     }
     drop_shadows(&mut admission);
+    let active = active_endpoints(&state.endpoints).into_values();
+    admission.multipath = active.filter(|e| e.knows_paths).map(|e| e.cluster.clone()).collect();
     admission.carved = carved(state, &admission);
     admission
 }
@@ -149,57 +145,112 @@ fn claims(state: &ClusterState) -> Vec<(&str, IpNet)> {
     claims.flat_map(|(cluster, nets)| nets.iter().map(move |net| (cluster, net.trunc()))).collect()
 }
 
-fn claim(
-    (state, around): (&ClusterState, &Surroundings),
-    admission: &mut Admission,
-    cluster: &str,
-    network: IpNet,
-) {
-    let taken = || {
-        let mut others = admission.accepted.iter().filter(|(_, owner)| owner.cluster != cluster);
-        others
-            .find(|(net, _)| overlaps(net, &network))
-            .map(|(net, owner)| Refusal::Taken { network: *net, cluster: owner.cluster.clone() })
-    };
-    let protection = protection(state, around, &network);
-    let is_closed = protection.is_none();
-    let cluster = cluster.to_owned();
-    match protection.or_else(taken) {
-        Some(why) => {
-            if is_closed {
-                admission.closed.insert(network);
+impl<'a> Claimed<'a> {
+    fn new(state: &'a ClusterState) -> Self {
+        let ranked = |networks: &mut dyn Iterator<Item = &IpNet>| {
+            let mut all = Networks::default();
+            networks.enumerate().for_each(|(rank, network)| all.add(network.trunc(), rank));
+            all
+        };
+        let own = ranked(&mut state.local_networks().chain(published(state)));
+        // With globalnet the published networks are global ones, and those behind them are ours as well.
+        let inside = state.local_networks().filter(|_| state.node.has_globalnet);
+        let unconnectable = ranked(&mut published(state).chain(inside));
+        Self { state, around: surroundings(state), own, unconnectable, connected: Networks::default() }
+    }
+
+    /// Sorts the networks of a cluster's newest Endpoint. The gateway connects to all of a cluster or to nothing of it.
+    fn connect(&mut self, rank: usize, carrier: &'a Endpoint, admission: &mut Admission) {
+        let networks: Vec<IpNet> = carrier.subnets.iter().map(IpNet::trunc).collect();
+        let is_refused = networks
+            .iter()
+            .any(|net| self.state.node.allowed.check(net).is_err() || self.conflict(net).is_some());
+        for network in &networks {
+            let protection = self.protection(network);
+            if protection.is_none() && is_refused {
+                admission.closed.insert(*network);
             }
-            admission.refused.insert(Condition::Refused { cluster, network, why });
+            let why = protection
+                .or_else(|| self.conflict(network))
+                .or_else(|| is_refused.then_some(Refusal::Whole));
+            let (cluster, network) = (carrier.cluster.clone(), *network);
+            match why {
+                Some(why) => {
+                    admission.refused.insert(Condition::Refused { cluster, network, why });
+                }
+                None => {
+                    admission.accepted.insert(network, Accepted { cluster, has_gateway: true });
+                }
+            }
         }
-        None => {
-            admission.accepted.entry(network).or_insert(Accepted { cluster, has_gateway: false });
+        if !is_refused {
+            networks.into_iter().for_each(|net| self.connected.add(net, (rank, &carrier.cluster)));
         }
     }
+
+    /// Sorts what is only claimed. `owners` says whose the accepted networks are.
+    fn claim(&self, admission: &mut Admission, owners: &mut Networks<String>, cluster: &str, network: IpNet) {
+        let taken = || {
+            let others = owners.overlapping(network).filter(|(_, owner)| *owner != cluster);
+            let (network, owner) = others.min_by_key(|(net, _)| *net)?;
+            Some(Refusal::Taken { network, cluster: owner.clone() })
+        };
+        let protection = self.protection(&network);
+        let is_closed = protection.is_none();
+        match protection.or_else(taken) {
+            Some(why) => {
+                if is_closed {
+                    admission.closed.insert(network);
+                }
+                let cluster = cluster.to_owned();
+                admission.refused.insert(Condition::Refused { cluster, network, why });
+            }
+            None => {
+                owners.add(network, cluster.to_owned());
+                let accepted = || Accepted { cluster: cluster.to_owned(), has_gateway: false };
+                admission.accepted.entry(network).or_insert_with(accepted);
+            }
+        }
+    }
+
+    /// Says why a network must be left alone entirely, neither routed nor refused.
+    fn protection(&self, network: &IpNet) -> Option<Refusal> {
+        if network.prefix_len() == 0 {
+            return Some(Refusal::Everything);
+        }
+        if let Some((_, name)) = RESERVED.iter().find(|(net, _)| overlaps(&parsed(net), network)) {
+            return Some(Refusal::Reserved(name));
+        }
+        if let Some(local) = first(&self.own, network) {
+            return Some(Refusal::Local(local));
+        }
+        let allowed = self.state.node.allowed.check(network);
+        allowed.and_then(|()| self.around.check(network)).err().map(Refusal::Forbidden)
+    }
+
+    /// Says why the gateway does not connect to the whole cluster that offers this network.
+    fn conflict(&self, network: &IpNet) -> Option<Refusal> {
+        if let Some(local) = first(&self.unconnectable, network) {
+            return Some(Refusal::Local(local));
+        }
+        let theirs = self.connected.overlapping(network.trunc());
+        let (network, (_, cluster)) = theirs.min_by_key(|(_, (rank, _))| *rank)?;
+        Some(Refusal::Taken { network, cluster: (*cluster).to_owned() })
+    }
+}
+
+/// Returns the first of these, by rank, that overlaps a network.
+fn first(all: &Networks<usize>, network: &IpNet) -> Option<IpNet> {
+    all.overlapping(network.trunc()).min_by_key(|(_, rank)| **rank).map(|(net, _)| net)
 }
 
 /// Drops refusals inside of a network that is routed: they would be more specific than its route. The network that is
 /// routed closes them.
 fn drop_shadows(admission: &mut Admission) {
-    let routed: Vec<IpNet> = admission.routed().copied().collect();
-    let is_shadow = |net: &IpNet| routed.iter().any(|route| route != net && route.contains(net));
-    admission.accepted.retain(|net, accepted| accepted.has_gateway || !is_shadow(net));
+    let routed: Networks<()> = admission.routed().copied().collect();
+    admission.accepted.retain(|net, accepted| accepted.has_gateway || !routed.is_inside_another(net));
     let accepted = &admission.accepted;
-    admission.closed.retain(|net| !accepted.contains_key(net) && !is_shadow(net));
-}
-
-/// Says why a network must be left alone entirely, neither routed nor refused.
-fn protection(state: &ClusterState, around: &Surroundings, network: &IpNet) -> Option<Refusal> {
-    if network.prefix_len() == 0 {
-        return Some(Refusal::Everything);
-    }
-    if let Some((_, name)) = RESERVED.iter().find(|(net, _)| overlaps(&parsed(net), network)) {
-        return Some(Refusal::Reserved(name));
-    }
-    let mut local = state.local_networks().chain(published(state));
-    if let Some(local) = local.find(|local| overlaps(local, network)) {
-        return Some(Refusal::Local(*local));
-    }
-    state.node.allowed.check(network).and_then(|()| around.check(network)).err().map(Refusal::Forbidden)
+    admission.closed.retain(|net| !accepted.contains_key(net) && !routed.is_inside_another(net));
 }
 
 /// Returns what is around this node and no member's to have: what it reaches directly, the cluster's nodes and API servers, its
@@ -224,19 +275,6 @@ fn surroundings(state: &ClusterState) -> Surroundings {
     around
 }
 
-/// Says why the gateway does not connect to the whole cluster that offers this network.
-fn conflict(state: &ClusterState, connected: &[&Endpoint], network: &IpNet) -> Option<Refusal> {
-    // With globalnet the published networks are global ones, and those behind them are ours as well.
-    let inside = state.local_networks().filter(|_| state.node.has_globalnet);
-    if let Some(local) = published(state).chain(inside).find(|local| overlaps(local, network)) {
-        return Some(Refusal::Local(*local));
-    }
-    let mut theirs = connected.iter().flat_map(|other| other.subnets.iter().map(move |net| (other, net)));
-    theirs
-        .find(|(_, net)| overlaps(net, network))
-        .map(|(other, net)| Refusal::Taken { network: net.trunc(), cluster: other.cluster.clone() })
-}
-
 /// Returns what the own cluster's gateways publish.
 fn published(state: &ClusterState) -> impl Iterator<Item = &IpNet> {
     state.endpoints.iter().filter(|e| e.cluster == state.node.cluster).flat_map(|e| &e.subnets)
@@ -244,12 +282,9 @@ fn published(state: &ClusterState) -> impl Iterator<Item = &IpNet> {
 
 /// Returns the node's own networks strictly inside a remote one.
 fn carved(state: &ClusterState, admission: &Admission) -> BTreeSet<IpNet> {
+    let remote: Networks<()> = admission.remote().copied().collect();
     let own = state.own_networks().map(|own| own.network.trunc());
-    own.filter(|own| {
-        own.prefix_len() < own.max_prefix_len()
-            && admission.remote().any(|net| net.contains(own) && net != own)
-    })
-    .collect()
+    own.filter(|own| own.prefix_len() < own.max_prefix_len() && remote.is_inside_another(own)).collect()
 }
 
 fn overlaps(a: &IpNet, b: &IpNet) -> bool {

@@ -8,11 +8,11 @@
 //! A node whose gateway is gone stays a gateway's node for a while, as one whose gateway has died: its pods' packets go by
 //! the other gateways either way, and to make it a worker and a gateway's node again would cost them some.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::reconcile::ClusterView;
-use crate::state::{Endpoint, active_endpoint};
+use crate::state::{Endpoint, active_endpoints};
 
 /// Ours: how long a cluster may be without its Endpoint. An election takes 20 s where the last leader crashed.
 const LEADERLESS_FOR: Duration = Duration::from_secs(60);
@@ -33,15 +33,16 @@ impl Departures {
     /// cluster.
     pub fn update(&mut self, own: &str, hostname: &str, view: &mut ClusterView, now: Instant) {
         self.update_own(hostname, view, now);
-        let is_member = |view: &ClusterView, id: &str| view.clusters.iter().any(|cluster| cluster.id == id);
+        let members: BTreeSet<&str> = view.clusters.iter().map(|cluster| cluster.id.as_str()).collect();
         self.last.retain(|id, (_, gone)| {
             let since = gone.get_or_insert(now);
-            is_member(view, id) && now < *since + LEADERLESS_FOR
+            members.contains(id.as_str()) && now < *since + LEADERLESS_FOR
         });
-        for cluster in view.clusters.iter().map(|cluster| cluster.id.as_str()).filter(|id| *id != own) {
-            match active_endpoint(&view.endpoints, cluster) {
+        let active = active_endpoints(&view.endpoints);
+        for cluster in members.into_iter().filter(|id| *id != own) {
+            match active.get(cluster) {
                 Some(endpoint) if endpoint.knows_paths => {
-                    self.last.insert(cluster.to_owned(), (endpoint.clone(), None));
+                    self.last.insert(cluster.to_owned(), ((*endpoint).clone(), None));
                 }
                 // It has gone back to one gateway.
                 Some(_) => drop(self.last.remove(cluster)),

@@ -35,6 +35,7 @@ pub mod guard;
 pub mod hostnet;
 pub mod keep;
 pub mod names;
+mod networks;
 pub mod nexthops;
 pub mod nodes;
 pub mod notices;

@@ -11,6 +11,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use ipnet::IpNet;
+
 pub use settings::{forwarding, host_conditions, reverse_path};
 
 use crate::condition::Condition;
@@ -114,6 +116,13 @@ pub struct Plan {
     pub loosened: BTreeMap<String, u32>,
 }
 
+/// What the kernel has one route for: table, destination and metric.
+type RouteKey = (u32, IpNet, u32);
+
+fn key(route: &Route) -> RouteKey {
+    (route.table, route.destination, route.metric)
+}
+
 /// Compares and says what to do.
 #[must_use]
 pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
@@ -130,9 +139,10 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     let wanted = installable(desired, observed, (vxlan.is_usable, &nexthops.usable), &mut plan.conditions);
     let (closing, opening): (Vec<&Route>, Vec<&Route>) =
         wanted.iter().partition(|route| route.hop == Hop::Unreachable);
+    let places = places(observed);
 
     for route in closing {
-        ensure_route(route, observed, &mut plan);
+        ensure_route(route, &places, &mut plan);
     }
     // A node that stops being a gateway is closed in its main table before its gateway table is out of use.
     remove_rules(desired, observed, &mut plan);
@@ -153,7 +163,7 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     plan.conditions.extend(nexthops.conditions);
     plan.changes.extend(nexthops.making.into_iter().map(Change::Nexthops));
     for route in opening {
-        ensure_route(route, observed, &mut plan);
+        ensure_route(route, &places, &mut plan);
     }
     add_rules(desired, observed, &mut plan);
     remove_routes(&wanted, observed, &mut plan);
@@ -198,15 +208,24 @@ fn installable<'a>(
             }
         }
         // The kernel has one route in a place; of two wishes for it one would replace the other for ever.
-        if places.insert((route.table, route.destination, route.metric)) {
+        if places.insert(key(route)) {
             wanted.insert(route);
         }
     }
     wanted
 }
 
-fn ensure_route(route: &Route, observed: &Observed, plan: &mut Plan) {
-    let in_place = observed.routes.iter().filter(|there| there.is_in_the_place_of(route));
+/// Returns the routes that are there by what the kernel keys them by, those that a wanted one could replace.
+fn places(observed: &Observed) -> BTreeMap<RouteKey, Vec<&ObservedRoute>> {
+    let mut places: BTreeMap<RouteKey, Vec<&ObservedRoute>> = BTreeMap::new();
+    for there in observed.routes.iter().filter(|there| there.tos == 0) {
+        places.entry((there.table, there.destination, there.metric)).or_default().push(there);
+    }
+    places
+}
+
+fn ensure_route(route: &Route, places: &BTreeMap<RouteKey, Vec<&ObservedRoute>>, plan: &mut Plan) {
+    let in_place = places.get(&key(route)).into_iter().flatten().copied();
     let (ours, foreign): (Vec<&ObservedRoute>, Vec<&ObservedRoute>) =
         in_place.partition(|there| there.is_ours());
     let right = ours.iter().position(|there| there.as_route().as_ref() == Some(route));
@@ -228,11 +247,12 @@ fn ensure_route(route: &Route, observed: &Observed, plan: &mut Plan) {
 
 /// Removes our routes that nobody wants, those that lead somewhere before those that refuse.
 fn remove_routes(wanted: &BTreeSet<&Route>, observed: &Observed, plan: &mut Plan) {
-    let mut surplus: Vec<&ObservedRoute> = observed
-        .routes
-        .iter()
-        .filter(|there| there.is_ours() && !wanted.iter().any(|route| there.is_in_the_place_of(route)))
-        .collect();
+    let taken: BTreeSet<RouteKey> = wanted.iter().map(|route| key(route)).collect();
+    let is_wanted = |there: &ObservedRoute| {
+        there.tos == 0 && taken.contains(&(there.table, there.destination, there.metric))
+    };
+    let ours = observed.routes.iter().filter(|there| there.is_ours());
+    let mut surplus: Vec<&ObservedRoute> = ours.filter(|there| !is_wanted(there)).collect();
     surplus.sort_by_key(|there| there.kind);
     plan.changes.extend(surplus.into_iter().cloned().map(Change::RemoveRoute));
 }

@@ -243,6 +243,19 @@ pub fn active_endpoint<'a>(endpoints: &'a [Endpoint], cluster: &str) -> Option<&
     endpoints.iter().filter(|e| e.cluster == cluster).max_by_key(|e| (e.created, &e.name))
 }
 
+/// Returns the Endpoint of every cluster's active gateway by the cluster's ID: the newest.
+#[must_use]
+pub fn active_endpoints(endpoints: &[Endpoint]) -> BTreeMap<&str, &Endpoint> {
+    let mut active: BTreeMap<&str, &Endpoint> = BTreeMap::new();
+    for endpoint in endpoints {
+        let newest = active.entry(&endpoint.cluster).or_insert(endpoint);
+        if (endpoint.created, &endpoint.name) >= (newest.created, &newest.name) {
+            *newest = endpoint;
+        }
+    }
+    active
+}
+
 impl ClusterState {
     /// Returns the Endpoint of the own cluster's active gateway: the newest.
     #[must_use]

@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use super::{Desired, Driver};
 use crate::admit::{Admission, admit};
 use crate::hostnet::{Family, HostNet, Route, TABLE_GATEWAY, TABLE_MAIN};
+use crate::networks::Networks;
 use crate::state::ClusterState;
 
 /// See the module.
@@ -60,7 +61,7 @@ fn fail_closed(hostnet: &mut HostNet, admission: &Admission, is_gateway: bool, g
     for network in admission.remote() {
         if is_gateway {
             hostnet.routes.insert(Route::unreachable(TABLE_GATEWAY, *network));
-            if gateways.iter().any(|address| network.contains(address)) {
+            if gateways.range(network.network()..=network.broadcast()).next().is_some() {
                 continue;
             }
         }
@@ -96,8 +97,9 @@ fn gateways_inside(state: &ClusterState, admission: &Admission) -> BTreeSet<IpAd
     if state.own_endpoint().is_none() {
         return BTreeSet::new();
     }
+    let remote: Networks<()> = admission.remote().copied().collect();
     let addresses = state.remote_endpoints().flat_map(|e| &e.addresses).copied();
-    addresses.filter(|address| admission.remote().any(|net| net.contains(address))).collect()
+    addresses.filter(|address| remote.contains(*address)).collect()
 }
 
 #[cfg(test)]

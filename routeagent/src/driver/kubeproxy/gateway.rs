@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::{intra, source, spread, worker};
-use crate::admit::{Accepted, Admission};
+use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::driver::Desired;
 use crate::hostnet::{Family, Hop, Route, Rule, Sysctl, TABLE_DELIVERY, VX_DEVICE};
@@ -22,13 +22,22 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
     for network in &admission.carved {
         desired.hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
     }
+    let mtu = intra::path_mtu(state);
+    let tun = state.tun();
+    // There are very many networks, and few ways to them, but where the kernel's IPsec picks packets up.
+    let mut known: BTreeMap<(bool, Family), (Option<Hop>, Option<Hop>)> = BTreeMap::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
-        let (first, second) = ways(desired, state, own, (network, accepted));
-        let route = |hop| with_mtu(state, *network, hop);
+        let is_for_all = spread::is_for_all(state, admission, accepted);
+        let ways = || ways(desired, state, own, (network, is_for_all));
+        let (first, second) = match tun {
+            Some(_) => known.entry((is_for_all, Family::of_net(network))).or_insert_with(ways).clone(),
+            None => ways(),
+        };
+        let route = |hop| with_mtu(mtu, *network, hop);
         let routes = first.map(route).into_iter().chain(second.map(route).map(Route::as_second));
         desired.hostnet.routes.extend(routes);
     }
-    if let Some(tun) = state.tun() {
+    if let Some(tun) = tun {
         desired.hostnet.sysctls.extend(device_settings(state, tun, admission));
         deliver(desired, state, admission, tun);
     }
@@ -41,9 +50,8 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
 /// Makes a route into the cables. Of IPv6 the kernel knows the path's MTU: where bridges hand packets to the packet filter,
 /// it puts fragments together and forgets how small they were, and cuts them anew by the route's MTU alone. Everything else is
 /// left to the gateway, which knows each path's.
-fn with_mtu(state: &ClusterState, network: IpNet, hop: Hop) -> Route {
-    let mtu = intra::path_mtu(state).filter(|_| Family::of_net(&network) == Family::V6);
-    Route::gateway(network, hop).with_mtu(mtu)
+fn with_mtu(mtu: Option<u32>, network: IpNet, hop: Hop) -> Route {
+    Route::gateway(network, hop).with_mtu(mtu.filter(|_| Family::of_net(&network) == Family::V6))
 }
 
 /// Returns where packets for a remote network go, and where if that cannot be: where the cluster has several gateways, to
@@ -52,10 +60,10 @@ fn ways(
     desired: &Desired,
     state: &ClusterState,
     own: &Endpoint,
-    (network, accepted): (&IpNet, &Accepted),
+    (network, is_for_all): (&IpNet, bool),
 ) -> (Option<Hop>, Option<Hop>) {
     let family = Family::of_net(network);
-    if !spread::is_for_all(state, accepted) {
+    if !is_for_all {
         let is_leader = state.active_endpoint().is_none_or(|leader| leader.key() == own.key());
         let is_between_nodes = desired.hostnet.vxlan.is_some();
         return match is_leader || !is_between_nodes {

@@ -32,11 +32,9 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
 }
 
 /// Says whether a network is reached by all gateways: its cluster knows that we have several, or is our own.
-pub(super) fn is_for_all(state: &ClusterState, accepted: &Accepted) -> bool {
-    let of_cluster = state.endpoints.iter().filter(|e| e.cluster == accepted.cluster);
-    let newest = of_cluster.max_by_key(|e| (e.created, &e.name));
-    state.has_several_gateways()
-        && (accepted.cluster == state.node.cluster || newest.is_some_and(|newest| newest.knows_paths))
+pub(super) fn is_for_all(state: &ClusterState, admission: &Admission, accepted: &Accepted) -> bool {
+    let is_own = accepted.cluster == state.node.cluster;
+    state.has_several_gateways() && (is_own || admission.multipath.contains(&accepted.cluster))
 }
 
 /// Returns the way to the other gateways: the group of those that live, or the first of them where there are no groups.

@@ -1,5 +1,7 @@
 //! What only the other nodes have: routes to the active gateways' nodes.
 
+use std::collections::BTreeMap;
+
 use super::{intra, source, spread};
 use crate::admit::Admission;
 use crate::condition::Condition;
@@ -19,15 +21,19 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
     let Some(is_ipv6_only) = desired.hostnet.vxlan.as_ref().map(|vxlan| vxlan.local.is_ipv6()) else {
         return;
     };
+    let mtu = intra::path_mtu(state);
+    // There are very many networks, and few ways to them.
+    let mut ways: BTreeMap<(bool, Family), Option<Hop>> = BTreeMap::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
         let family = Family::of_net(network);
-        let hop = match spread::is_for_all(state, accepted) {
+        let is_for_all = spread::is_for_all(state, admission, accepted);
+        let hop = ways.entry((is_for_all, family)).or_insert_with(|| match is_for_all {
             true => spread::way_to_others(desired, state, Role::Others, family),
             false => way_to_leader(state, family),
-        };
-        match hop {
+        });
+        match hop.clone() {
             Some(hop) => {
-                let route = Route::leading(TABLE_MAIN, *network, hop).with_mtu(intra::path_mtu(state));
+                let route = Route::leading(TABLE_MAIN, *network, hop).with_mtu(mtu);
                 desired.hostnet.routes.insert(route);
             }
             // Without a gateway there is no way either; that is refused.

@@ -1,0 +1,243 @@
+//! Copies of what the store has, and what was read of each object: a change costs what it changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+use trieste_control::api::{self, EndpointSpec, Kind, Object, Resource};
+use trieste_control::store::{Mirror, StoreError, StoreEvent};
+
+use super::parse::{created, members, view};
+use crate::condition::Condition;
+use crate::nodes::Nodes;
+use crate::reconcile::ClusterView;
+use crate::state::ClusterNode;
+
+/// What is published of a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreState {
+    /// What drivers need; `None` until every kind was listed.
+    pub view: Option<ClusterView>,
+    /// The Endpoint of every other cluster, the newest where it has several, by cluster; word for word.
+    pub remotes: Vec<EndpointSpec>,
+    /// Why the store cannot be read at present.
+    pub away: Option<String>,
+}
+
+/// Who reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reader {
+    /// Namespace of the objects.
+    pub namespace: String,
+    /// Own cluster.
+    pub cluster: String,
+    /// The own node's host name.
+    pub hostname: String,
+    /// Name of the own Node object, if there is one.
+    pub node_name: Option<String>,
+}
+
+/// Ours: most API servers that are looked at.
+const MOST_SERVERS: usize = 64;
+
+/// Returns the addresses of an EndpointSlice.
+fn servers(slice: &Object) -> impl Iterator<Item = IpAddr> {
+    let endpoints = slice.body.get("endpoints").and_then(Value::as_array).into_iter().flatten();
+    let addresses = endpoints.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten());
+    addresses.filter_map(|address| address.as_str()?.parse().ok()).take(MOST_SERVERS)
+}
+
+/// What is known of a store.
+#[derive(Default)]
+pub(super) struct Mirrors {
+    endpoints: Mirror,
+    clusters: Mirror,
+    /// What was read of each of these, and which have changed since.
+    parts: BTreeMap<Name, Part>,
+    changed: BTreeSet<Name>,
+    nodes: Nodes,
+    members: Mirror,
+    is_asked_for_members: bool,
+    /// Addresses of the API servers themselves; `None` before anything was said of them.
+    servers: Option<BTreeSet<IpAddr>>,
+    away: BTreeMap<Kind, String>,
+    /// Kinds that may not be read. Upstream's rights let a route agent read Endpoints and Nodes, but no Clusters (api
+    /// §13): the first say all that routes need.
+    forbidden: BTreeMap<Kind, String>,
+}
+
+impl Mirrors {
+    /// Takes in an event; gives `true` if something may follow from it.
+    pub(super) fn take(&mut self, kind: Kind, event: &StoreEvent) -> bool {
+        let has_changed = match kind {
+            Kind::Endpoint => self.endpoints.apply(event),
+            Kind::Cluster => self.clusters.apply(event),
+            Kind::Node => self.nodes.take(event),
+            Kind::Gateway | _ => false,
+        };
+        if has_changed {
+            self.note(kind, event);
+        }
+        let before = (self.away.get(&kind).cloned(), self.forbidden.get(&kind).cloned());
+        match event {
+            StoreEvent::Unavailable(error) => {
+                if let StoreError::Forbidden { .. } = error {
+                    self.forbidden.insert(kind, error.to_string());
+                }
+                self.away.insert(kind, error.to_string());
+            }
+            StoreEvent::Listed(_) => {
+                self.forbidden.remove(&kind);
+                self.away.remove(&kind);
+            }
+            // An outage in between changes no rights.
+            StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => drop(self.away.remove(&kind)),
+        }
+        has_changed || before != (self.away.get(&kind).cloned(), self.forbidden.get(&kind).cloned())
+    }
+
+    /// Notes which objects have to be read again.
+    fn note(&mut self, kind: Kind, event: &StoreEvent) {
+        let mirror = match kind {
+            Kind::Endpoint => &self.endpoints,
+            Kind::Cluster => &self.clusters,
+            Kind::Gateway | _ => return,
+        };
+        match event {
+            StoreEvent::Applied(object) | StoreEvent::Deleted(object) => {
+                self.changed.insert((kind, object.metadata.name.clone()));
+            }
+            StoreEvent::Listed(_) => {
+                let gone = self.parts.keys().filter(|(of, _)| *of == kind).cloned();
+                let there = mirror.objects().map(|object| (kind, object.metadata.name.clone()));
+                self.changed.extend(gone.chain(there));
+            }
+            StoreEvent::Unavailable(_) | _ => {}
+        }
+    }
+
+    /// Reads what has changed, and nothing else.
+    fn refresh(&mut self, own: &str) {
+        for (kind, name) in std::mem::take(&mut self.changed) {
+            let mirror = if kind == Kind::Endpoint { &self.endpoints } else { &self.clusters };
+            match mirror.get(&name) {
+                Some(object) => self.parts.insert((kind, name), Part::read(own, object)),
+                None => self.parts.remove(&(kind, name)),
+            };
+        }
+    }
+
+    /// Takes in an event of the namespace in which this cluster's gateways tell of themselves; gives `true` if something
+    /// may follow from it. Where it may not be read or does not exist, there are none.
+    pub(super) fn take_member(&mut self, event: &StoreEvent) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_asked_for_members, true);
+        self.members.apply(event) || is_first
+    }
+
+    /// Takes in an event of the EndpointSlice of the API servers; gives `true` if something may follow from it. Where it may
+    /// not be read, nodes' addresses have to do.
+    pub(super) fn take_servers(&mut self, event: &StoreEvent) -> bool {
+        let known = match event {
+            StoreEvent::Listed(objects) => objects.iter().flat_map(servers).collect(),
+            StoreEvent::Applied(object) => servers(object).collect(),
+            // Deleted, it is written again by the next API server.
+            StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => {
+                self.servers.clone().unwrap_or_default()
+            }
+        };
+        let has_changed = self.servers.as_ref() != Some(&known);
+        self.servers = Some(known);
+        has_changed
+    }
+
+    pub(super) fn read(&mut self, reader: &Reader) -> StoreState {
+        // Nothing is done before it is known whether there are several, and what nobody may claim.
+        let is_asked = self.is_asked_for_members && self.servers.is_some();
+        let view = self.view(reader).filter(|_| is_asked);
+        StoreState { view, remotes: self.remotes(), away: self.away().cloned() }
+    }
+
+    /// Why the store is away, but for kinds that it is done without.
+    pub(super) fn away(&self) -> Option<&String> {
+        let kinds = [Kind::Endpoint, Kind::Cluster, Kind::Node].into_iter();
+        let missed = kinds.filter(|kind| *kind == Kind::Endpoint || !self.forbidden.contains_key(kind));
+        missed.into_iter().find_map(|kind| self.away.get(&kind))
+    }
+
+    /// Returns the view, once every kind was listed.
+    pub(super) fn view(&mut self, reader: &Reader) -> Option<ClusterView> {
+        self.refresh(&reader.cluster);
+        let is_known = |is_complete, kind| is_complete || self.forbidden.contains_key(&kind);
+        if !(self.endpoints.is_complete()
+            && is_known(self.clusters.is_complete(), Kind::Cluster)
+            && is_known(self.nodes.is_complete(), Kind::Node))
+        {
+            return None;
+        }
+        let mut view = ClusterView::default();
+        self.parts.values().for_each(|part| part.add_to(&mut view));
+        view.members = members(&reader.cluster, self.members.objects(), &mut view.conditions);
+        // Only several of them send packets for services to the nodes that serve them.
+        view.services.is_wanted = view.members.len() > 1;
+        view.servers = self.servers.clone().unwrap_or_default();
+        view.nodes = self.nodes.iter().cloned().collect();
+        view.conditions.extend(self.nodes.conditions());
+        view.conditions.extend(self.claim_own_node(&mut view.nodes, reader));
+        view.conditions.extend(self.away().map(|error| Condition::StoreAway { error: error.clone() }));
+        let forbidden = self.forbidden.get(&Kind::Node);
+        view.conditions.extend(forbidden.map(|error| Condition::NodesForbidden { error: error.clone() }));
+        Some(view)
+    }
+
+    /// The own node is known by the name of its object: whatever its label says, it calls itself what it does.
+    fn claim_own_node(&self, nodes: &mut [ClusterNode], reader: &Reader) -> Option<Condition> {
+        let name = reader.node_name.as_ref()?;
+        if let Some(own) = nodes.iter_mut().find(|node| node.name == *name) {
+            own.hostname.clone_from(&reader.hostname);
+            return None;
+        }
+        self.nodes.is_complete().then(|| Condition::NoSuchNode { name: name.clone() })
+    }
+
+    /// The newest Endpoint of each other cluster, as it was read last. Those with a field that makes no sense are left out: what
+    /// their author may fill them with is bounded only where they parse.
+    pub(super) fn remotes(&self) -> Vec<EndpointSpec> {
+        let mut newest: BTreeMap<&str, ((i128, &str), &EndpointSpec)> = BTreeMap::new();
+        for ((_, name), part) in &self.parts {
+            let Some((created, spec)) = &part.remote else { continue };
+            let age = (*created, name.as_str());
+            let slot = newest.entry(&spec.cluster_id).or_insert((age, spec));
+            if slot.0 < age {
+                *slot = (age, spec);
+            }
+        }
+        newest.into_values().map(|(_, spec)| spec.clone()).collect()
+    }
+}
+
+/// What an object is known by.
+type Name = (Kind, String);
+
+/// What was read of one Endpoint or Cluster.
+#[derive(Default)]
+struct Part {
+    view: ClusterView,
+    /// The Endpoint of another cluster, and when it was made.
+    remote: Option<(i128, EndpointSpec)>,
+}
+
+impl Part {
+    fn read(own: &str, object: &Object) -> Self {
+        let remote =
+            (object.kind == Kind::Endpoint).then(|| api::Endpoint::from_object(object).ok()).flatten();
+        let remote = remote.map(|endpoint| endpoint.spec);
+        let remote = remote.filter(|spec| spec.cluster_id != own && spec.parse().is_ok());
+        Self { view: view(own, [object]), remote: remote.map(|spec| (created(object), spec)) }
+    }
+
+    fn add_to(&self, view: &mut ClusterView) {
+        view.endpoints.extend(self.view.endpoints.iter().cloned());
+        view.clusters.extend(self.view.clusters.iter().cloned());
+        view.conditions.extend(self.view.conditions.iter().cloned());
+    }
+}
