@@ -43,6 +43,8 @@ pub struct Settings {
     /// Words before the gateway's and the route agent's own: a program that confines them, say. `DIRECTORY` in a word
     /// is the cluster's own directory.
     pub wrap: Vec<String>,
+    /// Nodes of a mesh whose clocks are off, and by how many seconds.
+    pub clocks: Vec<(String, i64)>,
 }
 
 impl Settings {
@@ -54,6 +56,7 @@ impl Settings {
             extra: Vec::new(),
             of_node: Vec::new(),
             wrap: Vec::new(),
+            clocks: Vec::new(),
         }
     }
 }

@@ -9,6 +9,7 @@ use anyhow::Context;
 use trieste_control::admin::{self, GatewayStatus};
 use trieste_control::api::ConnectionStatus;
 
+use crate::clock;
 use crate::cluster::{BROKER_NAMESPACE, NAMESPACE, PSK, Settings};
 use crate::command::Run;
 use crate::programs;
@@ -68,10 +69,16 @@ impl Installation {
         })
     }
 
-    /// One of our programs on the node, confined as the settings say.
+    /// The file of the node's clock, which is off if there is one.
+    pub(crate) fn clock(&self) -> PathBuf {
+        self.directory.join("clock")
+    }
+
+    /// One of our programs on the node, confined as the settings say, with the node's clock.
     fn program(&self, name: &str) -> anyhow::Result<Run> {
         let path = programs::path(name)?.to_string_lossy().into_owned();
-        let mut words = self.wrap.iter().cloned().chain([path]);
+        let clock = if self.clock().exists() { clock::words(&self.clock())? } else { Vec::new() };
+        let mut words = self.wrap.iter().cloned().chain(clock).chain([path]);
         let first = words.next().context("there is always a program")?;
         Ok(self.node.namespace.run(&first).args(words))
     }

@@ -27,6 +27,7 @@
 pub mod broker;
 pub mod cables;
 pub mod capture;
+pub mod clock;
 pub mod cluster;
 pub mod clusters;
 pub mod command;

@@ -13,6 +13,8 @@ pub struct Counters {
     pub made: u64,
     /// Given to the TUN device.
     pub tun_out: u64,
+    /// Pings of health checks, and answers to them, among those from and to the TUN device.
+    pub health_checks: u64,
     /// Given to the socket as sealed packets.
     pub wire_out: u64,
     /// Handed over to other workers.

@@ -15,6 +15,7 @@ use crate::pipeline::Pipeline;
 use crate::probe::Probes;
 use crate::tables::Tables;
 use crate::tap::Point;
+use crate::watching::health_checks;
 
 impl Pipeline {
     /// Carries one batch of datagrams from the wire to the cluster.
@@ -104,6 +105,7 @@ impl Pipeline {
         mark_congestion(batch, &mut self.headers, &mut self.pool, &mut self.drops);
         mtu::clamp_mss(batch, &self.headers, &self.config.board, &mut self.counters);
         Self::look(&mut self.tap, Point::InnerTx, batch.as_slice(), now);
+        self.counters.health_checks += health_checks(batch.as_slice(), &self.headers);
         self.deliver_services(batch);
         for packet in batch.drain() {
             if let Err(packet) = self.to_tun.push(packet) {

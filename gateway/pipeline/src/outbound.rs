@@ -14,6 +14,7 @@ use crate::pipeline::Pipeline;
 use crate::steer::Steering;
 use crate::tables::Tables;
 use crate::tap::Point;
+use crate::watching::health_checks;
 
 impl Pipeline {
     /// Carries one batch from the cluster towards its peers. One table load and one clock value per batch.
@@ -22,6 +23,7 @@ impl Pipeline {
         self.counters.tun_in += batch.segments();
         Self::look(&mut self.tap, Point::InnerRx, batch.as_slice(), now);
         classify::parse(batch, &mut self.headers, &mut self.pool, &mut self.drops);
+        self.counters.health_checks += health_checks(batch.as_slice(), &self.headers);
         if let Some(rules) = tables.rules() {
             self.know(batch, Crossing::Out, rules, now);
         }

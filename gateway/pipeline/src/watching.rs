@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use trieste_cables::Jobs;
-use trieste_packet::wire::{IPV6_HEADER_BYTES, be16, protocol, version};
+use trieste_packet::wire::{IPV6_HEADER_BYTES, Inner, be16, protocol, version};
 use trieste_packet::{CableId, Checksum, DropReason, LaneId, LayoutKind, Packet, Pool};
 
 use crate::board::{Board, PathState};
@@ -316,6 +316,15 @@ pub(crate) fn is_data(packet: &[u8]) -> bool {
         Some(&(protocol::ICMP | protocol::ICMPV6)) => !is_health_check(packet, header_bytes),
         Some(_) => true,
     }
+}
+
+/// Counts the pings of health checks among parsed packets, and the answers to them.
+pub(crate) fn health_checks(packets: &[Packet], headers: &[Inner]) -> u64 {
+    let is_check = |(packet, header): &(&Packet, &Inner)| {
+        matches!(header.flow.protocol, protocol::ICMP | protocol::ICMPV6)
+            && is_health_check(packet.bytes(), usize::from(header.transport_offset))
+    };
+    packets.iter().zip(headers).filter(is_check).count() as u64
 }
 
 /// Says whether an ICMP packet has the shape of health checks, upstream's and ours: echo of 8 bytes of header and 24 of data,

@@ -1,9 +1,10 @@
-//! Clusters that are a cluster set: our image on their nodes, a broker, every cluster joined, by the commands that a user
-//! would type.
+//! Clusters that are a cluster set: our image on their nodes, a broker, every cluster joined, by the commands that the
+//! documentation shows.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use ipnet::IpNet;
 
 use super::{Cluster, ClusterShape, Clusters};
@@ -11,10 +12,14 @@ use crate::cables;
 use crate::command::{Output, Run};
 use crate::image;
 use crate::lab::Lab;
+use crate::pages;
 use crate::programs;
 
 /// How long a join may take on a machine that is busy.
 const JOIN: Duration = Duration::from_secs(240);
+
+/// The page that these commands are taken from.
+const INSTALL: &str = "install.md";
 
 /// The namespace of a member's objects.
 pub const MEMBER: &str = "submariner-operator";
@@ -61,21 +66,39 @@ impl ClusterSet {
         Ok(set)
     }
 
+    /// Runs a command as a page of the documentation shows it, found there by its beginning, with further flags; returns what
+    /// it said. The context is the cluster's, whichever the page names.
+    ///
+    /// # Errors
+    /// If the page does not show it, or it failed.
+    pub fn follow(
+        &self,
+        cluster: &Cluster,
+        page: &str,
+        begins: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<String> {
+        let mut words = pages::command(&format!("docs/operations/{page}"), begins)?;
+        if let Some(at) = words.iter().position(|word| word == "--context") {
+            cluster.name().clone_into(words.get_mut(at + 1).context("a context without a name")?);
+        }
+        said(&self.trieste(cluster).args(&words[1..]).args(flags).timeout(JOIN).output()?)
+    }
+
     /// Makes the first cluster the broker; returns what the command said.
     ///
     /// # Errors
     /// If it failed.
     pub fn deploy_broker(&self) -> anyhow::Result<String> {
-        self.deploy_broker_with(&[])
+        self.follow(&self.clusters.all()[0], INSTALL, "trieste deploy-broker", &[])
     }
 
-    /// The same with flags.
+    /// The same with Globalnet.
     ///
     /// # Errors
     /// If it failed.
-    pub fn deploy_broker_with(&self, flags: &[&str]) -> anyhow::Result<String> {
-        let deploy = self.trieste(&self.clusters.all()[0]).arg("deploy-broker").args(flags);
-        said(&deploy.timeout(JOIN).output()?)
+    pub fn deploy_globalnet_broker(&self) -> anyhow::Result<String> {
+        self.follow(&self.clusters.all()[0], "globalnet.md", "trieste deploy-broker --globalnet", &[])
     }
 
     /// Joins a cluster; returns what the command said. Its networks are named, since nothing in such a cluster says more
@@ -105,8 +128,7 @@ impl ClusterSet {
         let is_said = flags.contains(&"--cable-driver");
         let cable = ["--cable-driver", &driver];
         let cable = if is_said { &[][..] } else { &cable[..] };
-        let join = self.trieste(cluster).args(["join", "broker-info.subm"]).args(flags).args(cable);
-        said(&join.timeout(JOIN).output()?)
+        self.follow(cluster, INSTALL, "trieste join broker-info.subm", &[flags, cable].concat())
     }
 
     /// Takes a cluster out of the set, the broker's last; returns what the command said.
@@ -114,7 +136,7 @@ impl ClusterSet {
     /// # Errors
     /// If it failed.
     pub fn uninstall(&self, cluster: &Cluster) -> anyhow::Result<String> {
-        said(&self.trieste(cluster).args(["uninstall", "--yes"]).timeout(JOIN).output()?)
+        self.follow(cluster, INSTALL, "trieste uninstall", &["--yes"])
     }
 
     /// `trieste`, to be given arguments, as the administrator of a cluster; it runs in a folder of its own.

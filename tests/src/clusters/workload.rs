@@ -137,12 +137,7 @@ impl Cluster {
     /// # Errors
     /// If the server refuses it, or it does not answer.
     pub fn start_service(&self, name: &str, app: &str) -> anyhow::Result<Vec<IpAddr>> {
-        let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": 80, "targetPort": RESPONDER_PORT});
-        let service = json!({"apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"selector": {"app": app}, "ipFamilyPolicy": "PreferDualStack",
-                "ports": [port("TCP"), port("UDP")]}});
-        let service = self.client().apply(&service)?;
+        let service = self.client().apply(&service(name, app))?;
         let texts = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
         let addresses: anyhow::Result<Vec<IpAddr>> =
             texts.iter().map(|text| Ok(text.as_str().unwrap_or_default().parse()?)).collect();
@@ -165,6 +160,46 @@ impl Cluster {
         }
         Ok(addresses)
     }
+
+    /// Makes a headless one; returns the addresses and ports that its EndpointSlices name, once there are those of both
+    /// families.
+    ///
+    /// # Errors
+    /// If the server refuses it, or nothing is named soon.
+    pub fn start_headless(&self, name: &str, app: &str) -> anyhow::Result<Vec<SocketAddr>> {
+        let mut service = service(name, app);
+        service["spec"]["clusterIP"] = json!("None");
+        self.client().apply(&service)?;
+        let path = format!(
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name={name}"
+        );
+        self.wait(&format!("endpoints of {name}"), READY, || {
+            let slices = self.client().list(&path)?;
+            anyhow::ensure!(slices.len() == self.pod_nets().len(), "{} slices", slices.len());
+            let mut all = Vec::new();
+            for slice in &slices {
+                let port = slice["ports"][0]["port"].as_u64().context("a slice without a port")?;
+                let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+                for ip in
+                    endpoints.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten())
+                {
+                    let ip: IpAddr = ip.as_str().unwrap_or_default().parse()?;
+                    all.push(SocketAddr::new(ip, u16::try_from(port)?));
+                }
+            }
+            anyhow::ensure!(all.len() == slices.len(), "{all:?}");
+            Ok(all)
+        })
+    }
+}
+
+/// A Service of all of its cluster's families for the pods of an app, from port 80 to their responders.
+fn service(name: &str, app: &str) -> Value {
+    let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": 80, "targetPort": RESPONDER_PORT});
+    json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"app": app}, "ipFamilyPolicy": "PreferDualStack",
+            "ports": [port("TCP"), port("UDP")]}})
 }
 
 impl Pod {

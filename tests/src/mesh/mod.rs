@@ -69,6 +69,16 @@ impl Mesh {
         Self::start_in(lab, plan, &settings(lab, extra))
     }
 
+    /// The same on nodes whose clocks are off: their names, and by how many seconds.
+    ///
+    /// # Errors
+    /// The first thing that does not start.
+    pub fn start_at(lab: &Lab, topology: &Topology, clocks: &[(&str, i64)]) -> anyhow::Result<Self> {
+        let plan = lab.build(topology)?;
+        let clocks = clocks.iter().map(|(node, seconds)| ((*node).to_owned(), *seconds)).collect();
+        Self::start_in(lab, plan, &Settings { clocks, ..settings(lab, &[]) })
+    }
+
     /// The same with some of the clusters; [`Mesh::join`] brings the others.
     ///
     /// # Errors

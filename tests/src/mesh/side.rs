@@ -7,6 +7,7 @@ use anyhow::Context;
 use serde_json::Value;
 use trieste_control::admin::GatewayStatus;
 
+use crate::clock;
 use crate::cluster::Settings;
 use crate::command::Run;
 use crate::daemon::Daemon;
@@ -51,6 +52,9 @@ impl Side {
                 (plan.clone(), node.clone(), store.clone(), settings.wrap.clone());
             let own = Installation { plan, node, store, state, directory, wrap };
             own.configure(settings)?;
+            if let Some((_, seconds)) = settings.clocks.iter().find(|(name, _)| *name == own.node.name) {
+                clock::write(&own.clock(), *seconds)?;
+            }
             places.push(Place { own, gateway: None, agent: None });
         }
         let mut side = Self { plan: plan.clone(), lab: lab.clone(), directory, places };
@@ -94,6 +98,17 @@ impl Side {
 
     pub(super) fn configure(&self, gateway: usize, settings: &Settings) -> anyhow::Result<()> {
         self.places.get(gateway).context("there is no such node")?.own.configure(settings)
+    }
+
+    /// Sets the clock of a node, from 0, that was off from the beginning: so many seconds ahead or behind. What runs there
+    /// sees it within a second.
+    ///
+    /// # Errors
+    /// If its clock never was off.
+    pub fn set_clock(&self, node: usize, seconds: i64) -> anyhow::Result<()> {
+        let clock = self.places.get(node).context("there is no such node")?.own.clock();
+        anyhow::ensure!(clock.exists(), "the programs of node {node} have the machine's clock");
+        clock::write(&clock, seconds)
     }
 
     /// Starts the route agent of a node, from 0, for the first time or again.

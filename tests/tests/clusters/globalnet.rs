@@ -15,6 +15,7 @@ use trieste_tests::lab::Lab;
 use trieste_tests::table::Table;
 use trieste_tests::wait::eventually;
 
+use crate::outside;
 use crate::several::{diagnosis, losses, matrix};
 use crate::shared::{AT_ONCE, GLOBALNET, Lease, SOON, in_parallel, lease};
 
@@ -43,6 +44,7 @@ fn pods_of_clusters_with_the_same_addresses_reach_services_and_headless_pods_of_
     for (sealed, _, other) in frames {
         assert!(sealed > 1000 && other == 0, "{sealed} frames of the cable, {other} others");
     }
+    outside::of_sites(&two, [&east, &west], &table);
     // Its probes of the cable's port are none of the cable's frames.
     diagnosis::knows_global_ips(&two, &east, &west, &table);
 

@@ -14,6 +14,7 @@
 mod demo;
 mod families;
 mod globalnet;
+mod outside;
 mod plain;
 mod several;
 mod shared;

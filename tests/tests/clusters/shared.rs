@@ -32,8 +32,7 @@ static PLACE: Mutex<Place> = Mutex::new(Place { up: None, done: BTreeSet::new(),
 pub(crate) struct Shape {
     name: &'static str,
     clusters: fn() -> [ClusterShape; 2],
-    /// Flags of `deploy-broker`.
-    broker: &'static [&'static str],
+    has_globalnet: bool,
     tests: &'static [&'static str],
 }
 
@@ -44,7 +43,7 @@ pub(crate) static PLAIN: Shape = Shape {
         let east = ClusterShape::new("east", 1).with_nodes(3).with_proxy(ProxyMode::Iptables);
         [east, ClusterShape::new("west", 2).with_nodes(3)]
     },
-    broker: &[],
+    has_globalnet: false,
     tests: super::plain::TESTS,
 };
 
@@ -55,7 +54,7 @@ pub(crate) static GLOBALNET: Shape = Shape {
         let shape = |name: &str| ClusterShape::new(name, 1).with_nodes(3).with_families(Families::V4);
         [shape("east").with_proxy(ProxyMode::Iptables), shape("west")]
     },
-    broker: &["--globalnet"],
+    has_globalnet: true,
     tests: super::globalnet::TESTS,
 };
 
@@ -242,7 +241,10 @@ impl Two {
         let mut told = Vec::new();
         if !self.is_joined {
             self.label(&[2]);
-            self.set.deploy_broker_with(self.shape.broker).unwrap();
+            let set = &self.set;
+            let deployed =
+                if self.shape.has_globalnet { set.deploy_globalnet_broker() } else { set.deploy_broker() };
+            deployed.unwrap();
             told = self.in_both(|cluster| self.set.join(cluster).unwrap());
             self.is_joined = true;
         }

@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 use trieste_control::admin::{BrokerLink, BrokerStatus, GatewayStatus};
 use trieste_control::api::HaStatus;
+use trieste_tests::clock;
 use trieste_tests::cluster::BROKER_NAMESPACE;
 use trieste_tests::guard::root_test;
 use trieste_tests::kubernetes::{
@@ -310,7 +310,7 @@ impl Scene {
         set("KUBERNETES_SERVICE_PORT", self.own[index].address().port().to_string());
         set("BROKER_K8S_APISERVER", self.broker.server());
         if let Some(seconds) = behind {
-            set("LD_PRELOAD", libfaketime().unwrap());
+            set("LD_PRELOAD", clock::library().unwrap());
             set("FAKETIME", format!("-{seconds}s"));
             set("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned());
         }
@@ -416,17 +416,6 @@ impl Scene {
             broker.write_credentials(&files.secret(BROKER_SECRET), BROKER_NAMESPACE, &token).unwrap();
         }
     }
-}
-
-/// Debian puts it below a directory that is called as the machine is.
-fn libfaketime() -> anyhow::Result<String> {
-    for directory in std::fs::read_dir("/usr/lib").context("/usr/lib")?.flatten() {
-        let library = directory.path().join("faketime/libfaketime.so.1");
-        if library.is_file() {
-            return Ok(library.to_string_lossy().into_owned());
-        }
-    }
-    anyhow::bail!("libfaketime is not installed: ./dev deps does it (Debian package faketime)")
 }
 
 fn metadata(name: &str) -> Value {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use trieste_tests::command::Run;
 use trieste_tests::guard::root_test;
 use trieste_tests::kubernetes::{ApiServer, Fleet, Place};
+use trieste_tests::pages;
 use trieste_tests::programs;
 use trieste_tests::wait::eventually;
 
@@ -34,9 +35,12 @@ fn a_member_that_is_gone_is_removed_everywhere_and_one_that_lives_is_not() {
     let namespace = fleet.lab.gateway_node("east", 0).namespace.clone();
     let remove = |words: &[&str]| -> Run {
         let run = namespace.run(&programs::path("trieste").unwrap().to_string_lossy());
-        let broker = ["--kubeconfig", kubeconfig.to_str().unwrap(), "--context", "broker"];
-        run.arg("remove-member").args(words).args(broker).timeout(TIMEOUT)
+        run.args(words).env("KUBECONFIG", &kubeconfig).timeout(TIMEOUT)
     };
+    let page = "docs/operations/install.md";
+    let shown =
+        pages::command(page, "trieste remove-member west --context broker --member-context east").unwrap();
+    let shown: Vec<&str> = shown.iter().skip(1).map(String::as_str).collect();
     let is_connected = |fleet: &Fleet| {
         let status = fleet.gateway("east", 0).status()?;
         anyhow::Ok(status.connections.iter().any(|cable| cable.connection.status.as_str() == "connected"))
@@ -47,7 +51,7 @@ fn a_member_that_is_gone_is_removed_everywhere_and_one_that_lives_is_not() {
     })
     .unwrap();
     eventually("a refusal that names the gateway", TIMEOUT, || {
-        let refused = remove(&["west", "--member-context", "east"]).output()?;
+        let refused = remove(&shown).output()?;
         anyhow::ensure!(!refused.status.success(), "{refused:?}");
         anyhow::ensure!(
             refused.stderr.contains("gateway east-gw1 of cluster \"east\" is connected to it"),
@@ -56,13 +60,13 @@ fn a_member_that_is_gone_is_removed_everywhere_and_one_that_lives_is_not() {
         Ok(())
     })
     .unwrap();
-    let refused = remove(&["wets", "--member-context", "east"]).output().unwrap();
+    let refused = remove(&[&["remove-member", "wets"], &shown[2..]].concat()).output().unwrap();
     assert!(refused.stderr.contains("registered are: east, west"), "{refused:?}");
     fleet.wait_endpoint("west", 0, Place::Broker).unwrap();
 
     fleet.take("west", 0).kill().unwrap();
     eventually("west to be seen as gone, and removed", TIMEOUT, || {
-        let removed = remove(&["west", "--member-context", "east"]).output()?;
+        let removed = remove(&shown).output()?;
         anyhow::ensure!(removed.status.success(), "{removed:?}");
         Ok(())
     })

@@ -9,6 +9,7 @@ use trieste_tests::cluster::{Cluster, Settings};
 use trieste_tests::flow::{Stream, TcpEcho};
 use trieste_tests::globalnet::Scene;
 use trieste_tests::guard::root_test;
+use trieste_tests::pages;
 use trieste_tests::wait::eventually;
 
 /// How soon numbers and sessions must be seen.
@@ -67,6 +68,8 @@ fn what_is_translated_is_shown_traced_and_counted_before_and_after_a_restart() {
     sorted.sort_by_key(|class| order.iter().position(|known| known == class));
     assert_eq!(classes, sorted, "rules stand in the order in which they count");
     let table = asked(&scene.pair.east, &["show", "globalnet"]);
+    let page = pages::read("docs/operations/globalnet.md").unwrap();
+    assert_eq!(pages::missing_below(&page, "Globalnet", &table), [""; 0], "{table}");
     for word in ["run here", "EGRESS", "cluster-egress.submariner.io", "INGRESS", "ClusterGlobalEgressIP"] {
         assert!(table.contains(word), "{word} is missing in:\n{table}");
     }
@@ -80,6 +83,9 @@ fn what_is_translated_is_shown_traced_and_counted_before_and_after_a_restart() {
     let first = traced(&scene.pair.east, inside.parse().unwrap(), v4(to), &["--sport", "7", "--dport", "7"]);
     assert_eq!((&first["is_live"], &first["dropped"]), (&Value::from(false), &Value::Null), "{first:#}");
     assert_eq!(first["result"]["from"], v4(seen).to_string(), "one pod, one address: {first:#}");
+    let words = ["trace", &inside, &v4(to).to_string(), "--sport", "41000", "--dport", "80"];
+    let text = asked(&scene.pair.east, &words);
+    assert_eq!(pages::missing(&page, "trieste trace", &text), [""; 0], "{text}");
     let nowhere = traced(&scene.pair.east, inside.parse().unwrap(), Ipv4Addr::new(192, 0, 2, 1), &[]);
     assert_eq!(nowhere["dropped"], "no_route", "{nowhere:#}");
     let stranger = traced(&scene.pair.east, Ipv4Addr::new(192, 0, 2, 1), v4(to), &[]);

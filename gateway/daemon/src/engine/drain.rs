@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use trieste_pipeline::LaneCommand;
+use trieste_pipeline::{Counters, LaneCommand};
 
 use super::Engine;
 use crate::worker::Command;
@@ -21,10 +21,12 @@ impl Engine {
         }
     }
 
-    /// How many packets were carried since the start, both ways: from and to the TUN device.
+    /// Returns how many packets were carried for others since the start, both ways: from and to the TUN device. Health checks go
+    /// to a gateway as long as it is there.
     #[must_use]
     pub fn carried(&self) -> u64 {
         let counters = self.workers.iter().map(|worker| worker.published().counters);
-        counters.map(|counters| counters.tun_in + counters.tun_out).sum()
+        let carried = |all: Counters| (all.tun_in + all.tun_out).saturating_sub(all.health_checks);
+        counters.map(carried).sum()
     }
 }

@@ -13,7 +13,7 @@ use trieste_tests::cables;
 use trieste_tests::clusters::{
     Cluster, Cost, MEMBER, Node, Pod, PodFlow, PodShape, Witness, seen_within, worst,
 };
-use trieste_tests::guard;
+use trieste_tests::{guard, pages};
 
 use super::on_each;
 use crate::shared::{PLAIN, SOON, Two, in_parallel, lease, node};
@@ -268,8 +268,10 @@ impl<'a> Bed<'a> {
         let newer = if former == "wireguard" { "libreswan" } else { "wireguard" };
         let set = &self.two.set;
         let join = |cluster: &Cluster, driver: &str| {
+            let page = "docs/operations/install.md";
+            let shown = pages::command(page, "trieste join broker-info.subm --cable-driver").unwrap();
             // Faults before have left fields to others.
-            let flags = ["--cable-driver", driver, "--force-conflicts"];
+            let flags = [&shown[3], driver, "--force-conflicts"];
             let said = set.join_with(cluster, &flags).unwrap();
             assert!(said.contains("The cable driver changes from"), "{said}");
             cluster.wait_rollout(MEMBER, "daemonset/submariner-gateway").unwrap();

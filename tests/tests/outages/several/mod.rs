@@ -4,6 +4,7 @@
 //! (`Bed::undisturbed`).
 
 mod broker;
+mod clocks;
 mod discovery;
 mod drivers;
 mod joins;

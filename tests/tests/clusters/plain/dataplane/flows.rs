@@ -1,4 +1,4 @@
-//! DP-1..11 and ST-1: every placement, protocol, size and family, with the source address as the server sees it.
+//! DP-1..12 and ST-1: every placement, protocol, size and family, with the source address as the server sees it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,6 +31,7 @@ pub(crate) fn run(lab: &Lab, sides: &[Side<'_>; 2], table: &Table) {
         let what = format!("{} is connected, with a round trip", side.cluster.name());
         table.row("ST-1", &what, || status(side, other));
     }
+    table.row("DP-12", "pod nGW → pods of a headless service", || headless(lab, sides));
     for some in all(sides).chunks(AT_ONCE) {
         in_parallel(some, |flow| table.row(flow.id, flow.what, || flow.check(lab)));
     }
@@ -62,6 +63,14 @@ fn milliseconds(text: &str) -> Option<f64> {
         }
     }
     None
+}
+
+/// Every address that Kubernetes names behind a headless service, which a name would stand for.
+fn headless(lab: &Lab, [east, west]: &[Side<'_>; 2]) -> anyhow::Result<String> {
+    let server = &west.on_worker;
+    let to = west.cluster.start_headless("headless", &server.pod.name)?;
+    anyhow::ensure!(to.len() == 2 && to.iter().all(|to| server.pod.responders().contains(to)), "{to:?}");
+    Flow { id: "DP-12", what: "", client: &east.on_worker, server, to }.check(lab)
 }
 
 fn all<'a>(sides: &'a [Side<'a>; 2]) -> Vec<Flow<'a>> {

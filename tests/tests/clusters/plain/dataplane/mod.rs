@@ -1,5 +1,5 @@
-//! Pods of real clusters reach pods and services of another cluster: DP-1..11, ST-1, RD-1..5 of upstream's list, with one
-//! gateway each.
+//! Pods of real clusters reach pods and services of another cluster: DP-1..11, ST-1, RD-1..5 and XT-1.. of upstream's
+//! list, with one gateway each.
 
 mod flows;
 mod redundancy;
@@ -9,6 +9,7 @@ use serde_json::Value;
 use trieste_tests::clusters::{Cluster, MEMBER};
 use trieste_tests::table::Table;
 
+use crate::outside;
 use crate::shared::{PLAIN, SOON, lease};
 use crate::sides::Side;
 
@@ -25,6 +26,8 @@ fn pods_reach_the_other_cluster_from_and_to_every_node_and_through_every_handove
     let table = Table::default();
     flows::run(&two.lab, &sides, &table);
     two.say("flows checked");
+    outside::of_sides(&two, &sides, &table);
+    connected(&sides).unwrap();
     redundancy::run(&sides, &table);
 
     two.say(&format!("all checked:\n{table}"));

@@ -22,12 +22,15 @@ pub(super) struct Fault {
     pub(super) is_slow: bool,
     /// Whether only what pods send meets it. A pod to probe from costs two seconds.
     pub(super) needs_pod: bool,
+    /// Whether it is one of keys, which VXLAN has none of.
+    pub(super) needs_key: bool,
 }
 
 impl Fault {
     const fn new(name: &'static str, cause: &'static str, hop: &'static str, remedy: &'static str) -> Self {
         let (inject, undo): (&[_], &[_]) = (&[], &[]);
-        Self { name, cause, hop, remedy, inject, undo, is_broken: true, is_slow: false, needs_pod: false }
+        let (is_broken, is_slow, needs_pod, needs_key) = (true, false, false, false);
+        Self { name, cause, hop, remedy, inject, undo, is_broken, is_slow, needs_pod, needs_key }
     }
 
     /// Something on the way that only warns.
@@ -39,6 +42,11 @@ impl Fault {
     /// Something that has to be noticed first.
     const fn slow(mut self) -> Self {
         self.is_slow = true;
+        self
+    }
+
+    const fn of_keys(mut self) -> Self {
+        self.needs_key = true;
         self
     }
 
@@ -365,7 +373,8 @@ pub(super) const BETWEEN_CLUSTERS: &[Fault] = &[
         ],
         &[(West, "-n submariner-operator patch secret submariner-ipsec-psk -p {\"data\":{\"psk\":\"$PSK\"}}")],
     )
-    .slow(),
+    .slow()
+    .of_keys(),
     Fault::new(
         "both clusters claim the same networks",
         "NetworksOverlap",

@@ -8,6 +8,7 @@ mod others;
 use bed::Bed;
 use faults::Fault;
 use serde_json::Value;
+use trieste_tests::cables;
 use trieste_tests::wait::eventually;
 
 use crate::shared::{PLAIN, SOON, lease};
@@ -32,7 +33,9 @@ fn the_broken_hop_is_named() {
     for fault in
         [faults::ON_THE_WAY, faults::BEHIND_THE_AGENT, faults::BETWEEN_CLUSTERS].into_iter().flatten()
     {
-        if fault.name.contains(&filter) {
+        if fault.needs_key && !cables::is_encrypted() {
+            bed.two.say(&format!("– {}: this cable has no keys", fault.name));
+        } else if fault.name.contains(&filter) {
             note(&bed, fault, break_and_ask(&bed, fault), &mut wrong);
         }
     }

@@ -33,7 +33,7 @@ fn nothing_stays() {
     let page = pages::read("docs/operations/install.md").unwrap();
     let shown =
         |command: &str, said: &str| assert_eq!(pages::missing(&page, command, said), [""; 0], "{said}");
-    shown("trieste deploy-broker", &set.deploy_broker_with(&["--components", "connectivity"]).unwrap());
+    shown("trieste deploy-broker", &set.deploy_broker().unwrap());
     let with_broker = Footprint::of(east).unwrap();
 
     let mut faults = Vec::new();
