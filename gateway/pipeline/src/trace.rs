@@ -32,6 +32,17 @@ pub struct TraceQuestion {
     pub is_answer: bool,
 }
 
+impl TraceQuestion {
+    /// Returns it as the line has flows: that of an ICMP query has the query's identifier for both ports.
+    fn of_the_line(&self) -> Self {
+        let mut question = *self;
+        if matches!(question.flow.protocol, protocol::ICMP | protocol::ICMPV6) {
+            question.flow.destination_port = question.flow.source_port;
+        }
+        question
+    }
+}
+
 /// What one stage decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceStep {
@@ -61,6 +72,7 @@ pub struct Trace {
 impl Pipeline {
     /// Says what becomes of a packet, and why. Nothing is changed.
     pub fn trace(&mut self, question: &TraceQuestion, now: Instant) -> Trace {
+        let question = &question.of_the_line();
         let tables = std::sync::Arc::clone(self.tables.load());
         let mut trace = Trace {
             worker: self.config.worker,

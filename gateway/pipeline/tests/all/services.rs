@@ -16,17 +16,17 @@ use trieste_pipeline::services::{Backends, Frontend, ServiceNode, Services, Serv
 use crate::support::{A, End, POD_A, carry, pair, udp4};
 
 /// A service that nodes 2 to 4 have back ends of.
-const AWAY: [u8; 4] = [10, 2, 96, 10];
+pub(crate) const AWAY: [u8; 4] = [10, 2, 96, 10];
 /// A service of this gateway's own node.
-const HERE: [u8; 4] = [10, 2, 96, 11];
-const PORT: u16 = 2;
+pub(crate) const HERE: [u8; 4] = [10, 2, 96, 11];
+pub(crate) const PORT: u16 = 2;
 
 fn node(index: u8) -> ServiceNode {
     ServiceNode { address: [172, 31, 9, index].into(), mac: [2, 0x54, 172, 31, 9, index] }
 }
 
 /// Two ends, the second of which is a gateway of node 1.
-fn ends() -> (End, End, Arc<Services>) {
+pub(crate) fn ends() -> (End, End, Arc<Services>) {
     let (a, mut b) = pair();
     let networks = ["10.2.96.0/20".parse().expect("a network")];
     let mut builder = ServicesBuilder::new(1, &networks, node(1), (1..=4).map(node), 4800, None);
@@ -43,7 +43,7 @@ fn ends() -> (End, End, Arc<Services>) {
 }
 
 /// What an end has for nodes: the node's address, the head, and the packets, trains cut.
-fn framed(end: &mut End) -> Vec<(IpAddr, Head, Vec<u8>)> {
+pub(crate) fn framed(end: &mut End) -> Vec<(IpAddr, Head, Vec<u8>)> {
     let sent: Vec<Packet> = end.line.to_wire.drain().collect();
     end.line.sent(sent.iter().map(Packet::segments).sum());
     let mut all = Vec::new();

@@ -3,10 +3,12 @@
 use etherparse::{IpNumber, PacketBuilder};
 use trieste_packet::wire::{protocol, tcp};
 use trieste_packet::{DropReason, FlowKey};
-use trieste_pipeline::{Trace, TraceQuestion};
+use trieste_pipeline::{PathState, Trace, TraceQuestion};
 use trieste_simulator::Random;
 
+use crate::services;
 use crate::support::globalnet::{self as net, Shape, Site, clusters, ends};
+use crate::support::mesh::{self, Mesh};
 use crate::support::{self as plain, End, joined};
 
 /// Packets of each test.
@@ -150,6 +152,83 @@ fn what_is_translated_goes_where_its_trace_says() {
     }
     let counts = format!("{passed} passed, {refused:?} refused, {turned} turned back");
     assert!(passed > 100 && turned > 20 && refused.iter().all(|count| *count > 100), "{counts}");
+}
+
+/// Two gateways on either side, whose paths come and go: the trace names the one that a packet leaves by, also where a sibling
+/// has to help.
+#[test]
+fn packets_of_several_gateways_go_by_the_path_that_their_trace_names() {
+    let mut mesh = Mesh::new(&[2, 2]);
+    let sources = [[10, 1, 0, 9], [10, 1, 7, 7]];
+    let destinations = [[10, 2, 0, 9], [10, 2, 3, 4], mesh::own_address(2, 2), mesh::own_address(3, 2)];
+    let states = [PathState::Up, PathState::Up, PathState::Down, PathState::Unwatched, PathState::Draining];
+    let (mut random, mut by_path, mut by_sibling) = (Random::new(13), [0; 4], 0);
+    for _ in 0..PACKETS {
+        let (by, drawn) = (random.below(2), [(); 4].map(|()| states[random.below(states.len())]));
+        mesh.believe(by, |to| if to < 2 { PathState::Up } else { drawn[to] });
+        mesh.believe(1 - by, |_| PathState::Up);
+        let (question, bytes) = draw(&mut random, &sources, &destinations);
+        let now = mesh.now;
+        let trace = mesh.gateways[by].line.trace(&question, now);
+        assert_told(&trace, &question);
+        let (before, relayed) = (mesh.drops(), mesh.gateways[by].line.counters.relayed_out);
+        mesh.send(by, &[bytes]);
+        let delivered = mesh.delivered();
+        let is_relayed = mesh.gateways[by].line.counters.relayed_out > relayed;
+        let Some(step) = trace.steps.iter().find(|step| step.stage == "steer") else {
+            assert!(delivered.is_empty() && mesh.drops() != before, "{question:?}: {trace:?}");
+            continue;
+        };
+        assert_eq!(is_relayed, step.decision.contains("to sibling"), "{question:?}: {trace:?}");
+        let [(at, _)] = delivered[..] else { panic!("{question:?}: {trace:?}: {:?}", mesh.drops()) };
+        if is_relayed {
+            by_sibling += 1;
+        } else {
+            let named = format!(" of cable {},", mesh::cable(at).0);
+            assert!(step.decision.contains(&named), "it came out at {at}: {question:?}: {trace:?}");
+            by_path[at] += 1;
+        }
+    }
+    assert!(
+        by_path[2].min(by_path[3]) > 100 && by_sibling > 50,
+        "{by_path:?} by path, {by_sibling} by a sibling"
+    );
+}
+
+/// A gateway that sends packets for services to the nodes that serve them.
+#[test]
+fn packets_for_services_go_to_the_node_that_their_trace_names() {
+    let (mut a, mut b, _) = services::ends();
+    let destinations = [services::AWAY, services::HERE, [10, 2, 96, 99], plain::POD_B];
+    let (mut random, mut framed, mut here) = (Random::new(14), 0, 0);
+    for _ in 0..PACKETS {
+        let destination = destinations[random.below(destinations.len())];
+        let (source_port, port) = (random.between(5000, 5100), [services::PORT, 80][random.below(2)]);
+        let bytes = net::udp((plain::POD_A, source_port), (destination, port), b"x");
+        let flow = FlowKey::new(plain::POD_A.into(), destination.into(), protocol::UDP, source_port, port);
+        let question = TraceQuestion { flow, is_outbound: false, is_answer: false };
+        let trace = b.trace(&question);
+        assert_told(&trace, &question);
+        let packet = a.packet(&bytes);
+        a.send(vec![packet]);
+        plain::carry(&mut a, &mut b, plain::A, |_| {});
+        let (nodes, delivered) = (services::framed(&mut b), b.delivered());
+        let step = trace.steps.iter().find(|step| step.stage == "deliver").expect("it is delivered");
+        match nodes.as_slice() {
+            [(node, ..)] => {
+                assert!(step.decision.starts_with(&format!("to node {node} ")), "{question:?}: {trace:?}");
+                assert!(delivered.is_empty());
+                framed += 1;
+            }
+            [] => {
+                assert!(step.decision.starts_with("to the TUN device"), "{question:?}: {trace:?}");
+                assert_eq!(delivered, [bytes]);
+                here += 1;
+            }
+            more => panic!("one packet, and {} frames", more.len()),
+        }
+    }
+    assert!(framed > 200 && here > 200, "{framed} to other nodes, {here} here");
 }
 
 /// What comes of a packet at the other site, as it is traced there.
