@@ -13,6 +13,7 @@
 
 mod company;
 mod globalnet;
+mod throttle;
 mod whereabouts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,10 +55,18 @@ use crate::tables::{Choice, Choices};
 pub(crate) use company::Company;
 pub(crate) use company::RememberedMembers;
 pub(crate) use globalnet::Globalnet;
+use throttle::Throttle;
 pub(crate) use whereabouts::discovery_local;
 
-/// How often the status document is put together.
+/// How often the status document is put together, in a set that is not very large.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+/// Ours: the share of a core, in percent, that the status document may take, and how long it may be old for that.
+const STATUS_SHARE: u32 = 4;
+const LONGEST_STATUS: Duration = Duration::from_secs(5);
+/// Ours: the share of a core, in percent, that cables and tables may take while Endpoints change, and how long a change may
+/// wait for others for that.
+const CONVERGE_SHARE: u32 = 25;
+const LONGEST_REST: Duration = Duration::from_millis(500);
 /// How often this node's addresses are looked at.
 const ADDRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the cables of a gateway that no longer leads outlive the Endpoint of the one that does: what peers and
@@ -164,8 +173,9 @@ impl Control<'_> {
         let mut selections = self.discovery.selections();
         let mut public_ip = self.public_ip.public_ip.clone();
         let mut members = self.company.handle.members.clone();
-        let mut ticks = tokio::time::interval(STATUS_INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut converging = Throttle::new(CONVERGE_SHARE, LONGEST_REST);
+        let mut reporting = Throttle::new(STATUS_SHARE, LONGEST_STATUS);
+        reporting.ask(Instant::now());
         let mut addresses = tokio::time::interval(ADDRESS_INTERVAL);
         let mut globalnet = self.globalnet_states();
         let mut rekey = signal(SignalKind::user_defined1()).ok();
@@ -180,8 +190,13 @@ impl Control<'_> {
                         is_news |= self.take(&event);
                     }
                     if is_news {
-                        self.converge(engine).await;
+                        converging.ask(Instant::now());
                     }
+                }
+                () = reached(converging.due()) => {
+                    let began = Instant::now();
+                    self.converge(engine).await;
+                    converging.done(began, Instant::now());
                 }
                 Some(event) = node.next() => self.take_node(event),
                 Some(event) = gateway.next() => self.take_gateway(event, engine),
@@ -202,17 +217,20 @@ impl Control<'_> {
                 changed = selections.changed() => {
                     changed.context("NAT discovery has ended")?;
                     selections.borrow_and_update();
-                    self.converge(engine).await;
+                    converging.ask(Instant::now());
                 }
                 changed = public_ip.changed() => {
                     changed.context("the public address's watcher has ended")?;
                     public_ip.borrow_and_update();
                     self.take_public_ip();
                 }
-                _ = ticks.tick() => {
+                () = reached(reporting.due()) => {
+                    let began = Instant::now();
                     self.follow_public_ip();
                     self.hand_over(engine).await;
                     self.refresh(engine).await;
+                    reporting.done(began, Instant::now());
+                    reporting.ask(Instant::now() + STATUS_INTERVAL);
                 }
                 () = globalnet::changed(&mut globalnet) => self.take_globalnet(engine).await,
                 _ = addresses.tick() => {

@@ -1,6 +1,7 @@
 //! What was read of each file, so that unchanged files are neither read nor complained about again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,12 +10,19 @@ use super::problem::FileProblem;
 use crate::api::Object;
 use crate::store::quota::{Quota, has_quota};
 
-/// Per path, its last reading. Bounded by the files that are there: [`FileCache::retain_dir`] forgets the others.
+/// The directories that were read.
 #[derive(Debug, Default)]
 pub(super) struct FileCache {
-    files: BTreeMap<PathBuf, CachedFile>,
-    /// How much of what members write is kept, per directory of a kind that has a quota.
-    quotas: BTreeMap<PathBuf, Quota<PathBuf>>,
+    dirs: BTreeMap<PathBuf, DirCache>,
+}
+
+/// The last reading of each file of a directory, by its name. Bounded by the files that are there: [`DirCache::retain`]
+/// forgets the others.
+#[derive(Debug, Default)]
+pub(super) struct DirCache {
+    files: BTreeMap<OsString, CachedFile>,
+    /// How much of what members write is kept, of a kind that has a quota.
+    quota: Option<Quota<OsString>>,
 }
 
 /// One file's last reading.
@@ -43,72 +51,90 @@ impl CachedFile {
 }
 
 impl FileCache {
-    /// The file's last reading, if the file has not changed since.
-    pub(super) fn unchanged(&self, path: &Path, stamp: Stamp) -> Option<&CachedFile> {
-        self.files.get(path).filter(|file| file.stamp == stamp && !file.is_fresh)
+    /// Returns what was read in a directory.
+    pub(super) fn dir(&mut self, path: &Path) -> &mut DirCache {
+        if !self.dirs.contains_key(path) {
+            self.dirs.insert(path.to_owned(), DirCache::default());
+        }
+        self.dirs.get_mut(path).expect("it is there now")
     }
 
-    pub(super) fn get(&self, path: &Path) -> Option<&CachedFile> {
-        self.files.get(path)
+    /// What is wrong at present, by path.
+    pub(super) fn problems(&self) -> Vec<FileProblem> {
+        let files = self.dirs.values().flat_map(|dir| dir.files.values());
+        files.filter_map(|file| file.complaint.clone()).map(|(_, problem)| problem).collect()
+    }
+}
+
+impl DirCache {
+    /// The file's last reading, if the file has not changed since.
+    pub(super) fn unchanged(&self, name: &OsStr, stamp: Stamp) -> Option<&CachedFile> {
+        self.files.get(name).filter(|file| file.stamp == stamp && !file.is_fresh)
+    }
+
+    pub(super) fn get(&self, name: &OsStr) -> Option<&CachedFile> {
+        self.files.get(name)
     }
 
     /// Stores a reading. The last good state is kept over bad ones.
     pub(super) fn store(
         &mut self,
-        path: &Path,
+        name: &OsStr,
         stamp: Stamp,
         is_fresh: bool,
         outcome: Result<Object, BadFile>,
     ) {
-        let before = self.files.remove(path);
+        let before = self.files.remove(name);
         let (last_good, complaint) = match before {
             None => (None, None),
             Some(before) => (before.outcome.ok().or(before.last_good), before.complaint),
         };
         let outcome = outcome.map(Arc::new);
         let last_good = if outcome.is_ok() { None } else { last_good };
-        self.files.insert(path.to_owned(), CachedFile { stamp, is_fresh, outcome, last_good, complaint });
-        self.count(path);
+        self.files.insert(name.to_owned(), CachedFile { stamp, is_fresh, outcome, last_good, complaint });
+        self.count(name);
     }
 
     /// Counts what is kept of a file against the quota, and drops the bodies of those that are over it.
-    fn count(&mut self, path: &Path) {
-        let Some(object) = self.files.get(path).and_then(CachedFile::object) else { return };
-        let Some(dir) = path.parent().filter(|_| has_quota(object.kind)) else { return };
-        let quota = self.quotas.entry(dir.to_owned()).or_insert_with(Quota::new);
-        for (path, reason) in quota.enter(&path.to_owned(), object) {
-            if let Some(object) = self.files.get_mut(&path).and_then(CachedFile::object_mut) {
+    fn count(&mut self, name: &OsStr) {
+        let Some(object) = self.files.get(name).and_then(CachedFile::object) else { return };
+        if !has_quota(object.kind) {
+            return;
+        }
+        let quota = self.quota.get_or_insert_with(Quota::new);
+        for (name, reason) in quota.enter(&name.to_owned(), object) {
+            if let Some(object) = self.files.get_mut(&name).and_then(CachedFile::object_mut) {
                 *object = Arc::new(object.withhold(reason));
             }
         }
     }
 
-    /// Returns, once, the files of a directory that were over the quota and are to be read again, as others have gone.
-    pub(super) fn take_hopeful(&mut self, dir: &Path) -> BTreeSet<PathBuf> {
-        let hopeful = self.quotas.get_mut(dir).map(Quota::take_hopeful).unwrap_or_default();
-        for path in &hopeful {
-            if let Some(file) = self.files.get_mut(path) {
+    /// Returns, once, the files that were over the quota and are to be read again, as others have gone.
+    pub(super) fn take_hopeful(&mut self) -> BTreeSet<OsString> {
+        let hopeful = self.quota.as_mut().map(Quota::take_hopeful).unwrap_or_default();
+        for name in &hopeful {
+            if let Some(file) = self.files.get_mut(name) {
                 file.is_fresh = true;
             }
         }
         hopeful
     }
 
-    /// Forgets the files of a directory that are not there any more.
-    pub(super) fn retain_dir(&mut self, dir: &Path, is_there: impl Fn(&Path) -> bool) {
-        let mut quota = self.quotas.get_mut(dir);
-        self.files.retain(|path, _| {
-            let is_kept = path.parent() != Some(dir) || is_there(path);
+    /// Forgets the files that are not there any more; `there` is sorted.
+    pub(super) fn retain(&mut self, there: &[OsString]) {
+        let quota = &mut self.quota;
+        self.files.retain(|name, _| {
+            let is_kept = there.binary_search(name).is_ok();
             if let Some(quota) = quota.as_mut().filter(|_| !is_kept) {
-                quota.leave(path);
+                quota.leave(name);
             }
             is_kept
         });
     }
 
     /// Notes what is wrong with a file, and logs it unless that was done for this state of the file.
-    pub(super) fn complain(&mut self, problem: FileProblem) {
-        let Some(file) = self.files.get_mut(&problem.path) else { return };
+    pub(super) fn complain(&mut self, name: &OsStr, problem: FileProblem) {
+        let Some(file) = self.files.get_mut(name) else { return };
         if file.complaint.as_ref().is_some_and(|(stamp, made)| *stamp == file.stamp && *made == problem) {
             return;
         }
@@ -117,17 +143,13 @@ impl FileCache {
         file.complaint = Some((file.stamp, problem));
     }
 
-    /// Notes that nothing is wrong with a file.
-    pub(super) fn absolve(&mut self, path: &Path) {
-        if let Some(file) = self.files.get_mut(path)
+    /// Notes that nothing is wrong with a file of this directory.
+    pub(super) fn absolve(&mut self, dir: &Path, name: &OsStr) {
+        if let Some(file) = self.files.get_mut(name)
             && file.complaint.take().is_some()
         {
+            let path = dir.join(name);
             tracing::info!(file = %path.display(), "{}: is in order again", path.display());
         }
-    }
-
-    /// What is wrong at present, by path.
-    pub(super) fn problems(&self) -> Vec<FileProblem> {
-        self.files.values().filter_map(|file| file.complaint.clone()).map(|(_, problem)| problem).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Reading a directory: which objects there are, and which file each of them lives in.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::cache::FileCache;
+use super::cache::{DirCache, FileCache};
 use super::file::{self, BadFile, Stamp};
 use super::layout::{ASIDE_MARK, KindDir, TEMP_PREFIX, unavailable};
 use super::problem::FileProblem;
@@ -49,48 +49,52 @@ pub(super) struct ClaimFile {
 /// [`StoreError::Unavailable`] when the root is missing or the directory cannot be read.
 pub(super) fn scan(dir: &KindDir, cache: &mut FileCache) -> Result<Scan, StoreError> {
     let mut scan = Scan::default();
-    let paths = if dir.exists()? { files_of(dir, &mut scan)? } else { Vec::new() };
-    cache.retain_dir(&dir.path, |path| paths.binary_search_by(|there| there.as_path().cmp(path)).is_ok());
-    let mut claims: BTreeMap<String, Vec<(PathBuf, Arc<Object>)>> = BTreeMap::new();
-    for path in &paths {
-        refresh(path, dir, cache);
+    let names = if dir.exists()? { files_of(dir, &mut scan)? } else { Vec::new() };
+    let files = cache.dir(&dir.path);
+    files.retain(&names);
+    for name in &names {
+        refresh(name, dir, files);
     }
-    for path in cache.take_hopeful(&dir.path) {
-        refresh(&path, dir, cache);
+    for name in files.take_hopeful() {
+        refresh(&name, dir, files);
     }
-    for path in paths {
-        match claim_of(&path, cache) {
-            Some(object) => claims.entry(object.metadata.name.clone()).or_default().push((path, object)),
-            None => judge(&path, None, cache),
+    let mut claims: BTreeMap<String, Vec<(OsString, Arc<Object>)>> = BTreeMap::new();
+    for name in names {
+        match claim_of(&name, files) {
+            Some(object) => claims.entry(object.metadata.name.clone()).or_default().push((name, object)),
+            None => judge(&name, None, dir, files),
         }
     }
     // Had the root gone away meanwhile, what is missing would look deleted.
     dir.check_root()?;
     scan.objects =
-        claims.into_iter().map(|(name, claims)| (name.clone(), settle(&name, claims, dir, cache))).collect();
+        claims.into_iter().map(|(name, claims)| (name.clone(), settle(&name, claims, dir, files))).collect();
     Ok(scan)
 }
 
 /// Takes in a file that we have just written.
 pub(super) fn take_in(path: &Path, dir: &KindDir, cache: &mut FileCache) {
-    refresh(path, dir, cache);
-    judge(path, None, cache);
+    let Some(name) = path.file_name() else { return };
+    let files = cache.dir(&dir.path);
+    refresh(name, dir, files);
+    judge(name, None, dir, files);
 }
 
-/// The directory's files that are meant as objects, by name, so that every reader settles duplicates alike.
-fn files_of(dir: &KindDir, scan: &mut Scan) -> Result<Vec<PathBuf>, StoreError> {
+/// The names of the directory's files that are meant as objects, sorted, so that every reader settles duplicates alike.
+fn files_of(dir: &KindDir, scan: &mut Scan) -> Result<Vec<OsString>, StoreError> {
     let failed = |source| unavailable("read directory", &dir.path, source);
-    let mut paths = Vec::new();
+    let mut names = Vec::new();
     for entry in fs::read_dir(&dir.path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        match entry.file_name().to_str() {
+        let file = entry.file_name();
+        match file.to_str() {
             Some(name) if name.starts_with(TEMP_PREFIX) => scan.leftovers.push(entry.path()),
             Some(name) if is_editors_or_ours(name) => {}
-            Some(_) | None => paths.push(entry.path()),
+            Some(_) | None => names.push(file),
         }
     }
-    paths.sort_unstable();
-    Ok(paths)
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Hidden files, editors' backups, and what was set aside: no news to anyone.
@@ -99,10 +103,11 @@ fn is_editors_or_ours(name: &str) -> bool {
 }
 
 /// Brings the cache's entry for this file up to date.
-fn refresh(path: &Path, dir: &KindDir, cache: &mut FileCache) {
+fn refresh(name: &OsStr, dir: &KindDir, files: &mut DirCache) {
+    let path = &dir.path.join(name);
     let Ok(found) = fs::symlink_metadata(path) else { return };
     let stamp = Stamp::of(&found);
-    if cache.unchanged(path, stamp).is_some() {
+    if files.unchanged(name, stamp).is_some() {
         return;
     }
     let now = Timestamp::now();
@@ -122,7 +127,7 @@ fn refresh(path: &Path, dir: &KindDir, cache: &mut FileCache) {
             Err(error) => (stamp, Err(BadFile::whole(format!("cannot be read: {error}")))),
         }
     };
-    cache.store(path, stamp, stamp.is_fresh(now), outcome);
+    files.store(name, stamp, stamp.is_fresh(now), outcome);
 }
 
 fn is_yaml(path: &Path) -> bool {
@@ -130,40 +135,48 @@ fn is_yaml(path: &Path) -> bool {
 }
 
 /// What a file claims to be: by its newest readable state.
-fn claim_of(path: &Path, cache: &FileCache) -> Option<Arc<Object>> {
-    cache.get(path)?.object().cloned()
+fn claim_of(name: &OsStr, files: &DirCache) -> Option<Arc<Object>> {
+    files.get(name)?.object().cloned()
 }
 
 /// Of several files that claim one object the one named after it is believed, or else the first.
 fn settle(
     name: &str,
-    mut claims: Vec<(PathBuf, Arc<Object>)>,
+    mut claims: Vec<(OsString, Arc<Object>)>,
     dir: &KindDir,
-    cache: &mut FileCache,
+    files: &mut DirCache,
 ) -> Claim {
-    let canonical = dir.file_of(name);
-    let winner = claims.iter().position(|(path, _)| *path == canonical).unwrap_or(0);
-    let (path, object) = claims.remove(winner);
-    judge(&path, None, cache);
-    for (duplicate, _) in &claims {
-        let reason = format!("is `{name}`, which {} already is", path.display());
-        judge(duplicate, Some(BadFile { field: Some("metadata.name".to_owned()), reason }), cache);
-    }
-    let file = |path: PathBuf| {
-        let is_stale = cache.get(&path).is_some_and(|file| file.outcome.is_err());
-        ClaimFile { path, is_stale }
+    let winner = if claims.len() == 1 {
+        0
+    } else {
+        let canonical = dir.file_of(name);
+        let is_canonical =
+            |(file, _): &(OsString, Arc<Object>)| Some(file.as_os_str()) == canonical.file_name();
+        claims.iter().position(is_canonical).unwrap_or(0)
     };
-    Claim { object, file: file(path), duplicates: claims.into_iter().map(|(path, _)| file(path)).collect() }
+    let (winner, object) = claims.remove(winner);
+    judge(&winner, None, dir, files);
+    for (duplicate, _) in &claims {
+        let reason = format!("is `{name}`, which {} already is", dir.path.join(&winner).display());
+        let bad = BadFile { field: Some("metadata.name".to_owned()), reason };
+        judge(duplicate, Some(bad), dir, files);
+    }
+    let file = |name: OsString| {
+        let is_stale = files.get(&name).is_some_and(|file| file.outcome.is_err());
+        ClaimFile { path: dir.path.join(name), is_stale }
+    };
+    Claim { object, file: file(winner), duplicates: claims.into_iter().map(|(name, _)| file(name)).collect() }
 }
 
 /// Complains of a file once, or takes the complaint back. A file's own fault counts before `other`.
-fn judge(path: &Path, other: Option<BadFile>, cache: &mut FileCache) {
-    let own = cache.get(path).and_then(|file| file.outcome.as_ref().err().cloned());
+fn judge(name: &OsStr, other: Option<BadFile>, dir: &KindDir, files: &mut DirCache) {
+    let own = files.get(name).and_then(|file| file.outcome.as_ref().err().cloned());
     match own.or(other) {
         Some(bad) => {
-            cache.complain(FileProblem { path: path.to_owned(), field: bad.field, reason: bad.reason });
+            let path = dir.path.join(name);
+            files.complain(name, FileProblem { path, field: bad.field, reason: bad.reason });
         }
-        None => cache.absolve(path),
+        None => files.absolve(&dir.path, name),
     }
 }
 

@@ -22,12 +22,11 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
     for network in &admission.carved {
         desired.hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
     }
-    let mtu = intra::path_mtu(state);
-    let tun = state.tun();
+    let (mtu, has_several, tun) = (intra::path_mtu(state), state.has_several_gateways(), state.tun());
     // There are very many networks, and few ways to them, but where the kernel's IPsec picks packets up.
     let mut known: BTreeMap<(bool, Family), (Option<Hop>, Option<Hop>)> = BTreeMap::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
-        let is_for_all = spread::is_for_all(state, admission, accepted);
+        let is_for_all = has_several && spread::is_for_all(state, admission, accepted);
         let ways = || ways(desired, state, own, (network, is_for_all));
         let (first, second) = match tun {
             Some(_) => known.entry((is_for_all, Family::of_net(network))).or_insert_with(ways).clone(),

@@ -31,10 +31,10 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
     desired.hostnet.spread = spread;
 }
 
-/// Says whether a network is reached by all gateways: its cluster knows that we have several, or is our own.
+/// Returns `true` if a network is reached by all gateways, where this cluster has several: its cluster takes packets by any of
+/// them, or is our own.
 pub(super) fn is_for_all(state: &ClusterState, admission: &Admission, accepted: &Accepted) -> bool {
-    let is_own = accepted.cluster == state.node.cluster;
-    state.has_several_gateways() && (is_own || admission.multipath.contains(&accepted.cluster))
+    accepted.cluster == state.node.cluster || admission.multipath.contains(&accepted.cluster)
 }
 
 /// Returns the way to the other gateways: the group of those that live, or the first of them where there are no groups.

@@ -21,12 +21,12 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
     let Some(is_ipv6_only) = desired.hostnet.vxlan.as_ref().map(|vxlan| vxlan.local.is_ipv6()) else {
         return;
     };
-    let mtu = intra::path_mtu(state);
+    let (mtu, has_several) = (intra::path_mtu(state), state.has_several_gateways());
     // There are very many networks, and few ways to them.
     let mut ways: BTreeMap<(bool, Family), Option<Hop>> = BTreeMap::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
         let family = Family::of_net(network);
-        let is_for_all = spread::is_for_all(state, admission, accepted);
+        let is_for_all = has_several && spread::is_for_all(state, admission, accepted);
         let hop = ways.entry((is_for_all, family)).or_insert_with(|| match is_for_all {
             true => spread::way_to_others(desired, state, Role::Others, family),
             false => way_to_leader(state, family),
