@@ -274,12 +274,13 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
 
     /// Logs each condition once when it appears and once when it is gone.
     pub fn report(&mut self, conditions: BTreeSet<Condition>) {
-        for new in conditions.difference(&self.last_conditions) {
-            warn!("{new}");
-        }
-        for gone in self.last_conditions.difference(&conditions) {
-            info!("resolved: {gone}");
-        }
+        let (lines, more) = shortened(conditions.difference(&self.last_conditions));
+        lines.into_iter().for_each(|new| warn!("{new}"));
+        more.into_iter().for_each(|(condition, more)| warn!(condition, more, "more conditions of this kind"));
+        let (lines, more) = shortened(self.last_conditions.difference(&conditions));
+        lines.into_iter().for_each(|gone| info!("resolved: {gone}"));
+        more.into_iter()
+            .for_each(|(condition, more)| info!(condition, more, "more of this kind are resolved"));
         self.last_conditions = conditions;
     }
 
@@ -363,7 +364,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
 
     /// Applies what can be applied; returns what failed.
     async fn apply(&self, plan: &Plan, conditions: &mut BTreeSet<Condition>) -> Vec<Change> {
-        let mut failed = Vec::new();
+        let (mut failed, mut made) = (Vec::new(), 0);
         for change in &plan.changes {
             if is_outdated(change, &self.live) {
                 continue;
@@ -373,7 +374,13 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
                 continue;
             }
             match self.host.apply(change).await {
-                Ok(()) => info!(driver = self.driver.name(), "{change}"),
+                Ok(()) => {
+                    made += 1;
+                    match made {
+                        ..=MOST_LINES => info!(driver = self.driver.name(), "{change}"),
+                        _ => debug!(driver = self.driver.name(), %change, "change made"),
+                    }
+                }
                 Err(error) => {
                     debug!("{change}: {error}");
                     failed.push(change.clone());
@@ -385,8 +392,33 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
                 }
             }
         }
+        if made > MOST_LINES {
+            info!(driver = self.driver.name(), more = made - MOST_LINES, "more changes of the same pass");
+        }
         failed
     }
+}
+
+/// Ours: most changes of one pass, and most conditions of one kind, that have a line each in the log; the others are counted. A
+/// set of a thousand clusters has thousands of routes.
+const MOST_LINES: usize = 64;
+
+/// Returns the conditions that have a line each, and how many more there are by kind.
+fn shortened<'a>(
+    conditions: impl Iterator<Item = &'a Condition>,
+) -> (Vec<&'a Condition>, BTreeMap<&'static str, usize>) {
+    let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for condition in conditions {
+        let count = counts.entry(condition.name()).or_default();
+        *count += 1;
+        if *count <= MOST_LINES {
+            lines.push(condition);
+        }
+    }
+    counts.retain(|_, count| *count > MOST_LINES);
+    counts.values_mut().for_each(|count| *count -= MOST_LINES);
+    (lines, counts)
 }
 
 /// What the node does for services after a pass.

@@ -12,6 +12,7 @@
 //! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
 
 mod company;
+mod endpoints;
 mod globalnet;
 mod throttle;
 mod whereabouts;
@@ -38,7 +39,7 @@ use trieste_control::natdiscovery::Remote;
 use trieste_control::notice::GatewayKey;
 use trieste_control::publicip::PublicIpWatcher;
 use trieste_control::recorder::Recorder;
-use trieste_control::store::{AnyStore, Mirror, Store as _, StoreEvent};
+use trieste_control::store::{AnyStore, Store as _, StoreEvent};
 
 use crate::config::Config;
 use crate::engine::{Engine, Gateways};
@@ -54,6 +55,7 @@ use crate::tables::{Choice, Choices};
 
 pub(crate) use company::Company;
 pub(crate) use company::RememberedMembers;
+use endpoints::Endpoints;
 pub(crate) use globalnet::Globalnet;
 use throttle::Throttle;
 pub(crate) use whereabouts::discovery_local;
@@ -119,7 +121,7 @@ pub(crate) struct Driver {
 pub(crate) struct State {
     found: Found,
     remembered: Option<Remembered>,
-    mirror: Mirror,
+    mirror: Endpoints,
     link: BrokerStatus,
     /// Since when another gateway's Endpoint is there while this one does not lead.
     superseded: Option<Instant>,
@@ -363,7 +365,7 @@ impl Control<'_> {
             format!("this cluster's own store is away: {error}; cables stay up with what is known")
         });
         self.conditions.put("StoreAway", Severity::Warning, "", away);
-        self.state.mirror.apply(event) && self.state.mirror.is_complete()
+        self.state.mirror.apply(event)
     }
 
     /// Makes everything fit what is known.
@@ -465,15 +467,8 @@ impl Control<'_> {
         })
     }
 
-    fn read_mirror(&self) -> Vec<Endpoint> {
-        let mut unreadable = Vec::new();
-        let mut endpoints = Vec::new();
-        for object in self.state.mirror.objects() {
-            match Endpoint::from_object(object) {
-                Ok(endpoint) => endpoints.push(endpoint),
-                Err(error) => unreadable.push((object.key().to_string(), error.to_string())),
-            }
-        }
+    fn read_mirror(&mut self) -> Vec<Endpoint> {
+        let (endpoints, unreadable) = self.state.mirror.read();
         self.conditions.replace("UnreadableObject", Severity::Warning, &unreadable);
         endpoints
     }

@@ -305,3 +305,17 @@ fn view() -> ClusterView {
     let endpoints = vec![Endpoint::new("a-cable", "a", "a-gw1"), other];
     ClusterView { endpoints, ..ClusterView::default() }
 }
+
+#[test]
+fn conditions_of_one_kind_have_a_line_each_up_to_a_bound_and_are_counted_then() {
+    let vanished = |number: u32| {
+        let address = std::net::Ipv4Addr::from(0x0a00_0000 + (number << 8));
+        Condition::Vanished(format!("{address}/24").parse().unwrap())
+    };
+    let many: BTreeSet<Condition> = (0..1000).map(vanished).chain([Condition::NoNexthops]).collect();
+    let (lines, more) = shortened(many.iter());
+    assert_eq!(lines.len(), MOST_LINES + 1);
+    assert_eq!(more, [("Vanished", 1000 - MOST_LINES)].into());
+    let (lines, more) = shortened(many.iter().take(MOST_LINES));
+    assert_eq!((lines.len(), more.len()), (MOST_LINES, 0));
+}
