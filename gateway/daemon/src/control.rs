@@ -64,11 +64,11 @@ pub(crate) use whereabouts::discovery_local;
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 /// Ours: the share of a core, in percent, that the status document may take, and how long it may be old for that.
 const STATUS_SHARE: u32 = 4;
-const LONGEST_STATUS: Duration = Duration::from_secs(5);
+const LONGEST_STATUS: Duration = Duration::from_secs(1);
 /// Ours: the share of a core, in percent, that cables and tables may take while Endpoints change, and how long a change may
 /// wait for others for that.
 const CONVERGE_SHARE: u32 = 25;
-const LONGEST_REST: Duration = Duration::from_millis(500);
+const LONGEST_REST: Duration = Duration::from_millis(100);
 /// How often this node's addresses are looked at.
 const ADDRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the cables of a gateway that no longer leads outlive the Endpoint of the one that does: what peers and
