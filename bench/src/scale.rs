@@ -41,8 +41,9 @@ const AFTER: Duration = Duration::from_secs(60);
 /// Options of `scale`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Members beside the two, one run for each number.
-    #[arg(long, value_delimiter = ',', default_values_t = [0, 100, 300, 1000])]
+    /// Members beside the two, one run for each number; there are networks for 4,000.
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 100, 300, 1000],
+        value_parser = clap::value_parser!(u32).range(..=4000))]
     members: Vec<u32>,
     /// Cable driver of all of them.
     #[arg(long, default_value = "wireguard")]

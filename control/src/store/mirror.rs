@@ -1,6 +1,6 @@
 //! What a reader knows of one kind in one namespace, kept up to date from the store's events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::StoreEvent;
 use crate::api::Object;
@@ -56,6 +56,65 @@ impl Mirror {
     }
 }
 
+/// A [`Mirror`] whose objects are read into something else, each once for each of its versions.
+#[derive(Debug)]
+pub struct ParsedCache<T> {
+    mirror: Mirror,
+    read: BTreeMap<String, T>,
+    /// Names of objects that have come, changed or gone since they were read.
+    changed: BTreeSet<String>,
+}
+
+impl<T> Default for ParsedCache<T> {
+    fn default() -> Self {
+        Self { mirror: Mirror::new(), read: BTreeMap::new(), changed: BTreeSet::new() }
+    }
+}
+
+impl<T> ParsedCache<T> {
+    /// Takes in an event, as [`Mirror::apply`] does.
+    pub fn apply(&mut self, event: &StoreEvent) -> bool {
+        let has_changed = self.mirror.apply(event);
+        match event {
+            _ if !has_changed => {}
+            StoreEvent::Applied(object) | StoreEvent::Deleted(object) => {
+                self.changed.insert(object.metadata.name.clone());
+            }
+            StoreEvent::Listed(objects) => {
+                self.changed.extend(self.read.keys().cloned());
+                self.changed.extend(objects.iter().map(|object| object.metadata.name.clone()));
+            }
+            StoreEvent::Unavailable(_) => {}
+        }
+        has_changed
+    }
+
+    /// Reads what has changed since the last time, and nothing else.
+    pub fn refresh(&mut self, read: impl Fn(&Object) -> T) {
+        for name in std::mem::take(&mut self.changed) {
+            match self.mirror.get(&name) {
+                Some(object) => drop(self.read.insert(name, read(object))),
+                None => drop(self.read.remove(&name)),
+            }
+        }
+    }
+
+    /// Returns `true` once a complete list has been seen.
+    pub fn is_complete(&self) -> bool {
+        self.mirror.is_complete()
+    }
+
+    /// Returns every object, by name.
+    pub fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.mirror.objects()
+    }
+
+    /// Returns what was read of every object, by name, at the last [`ParsedCache::refresh`].
+    pub fn read(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.read.iter().map(|(name, read)| (name.as_str(), read))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +145,32 @@ mod tests {
         assert!(!mirror.is_complete());
         mirror.apply(&StoreEvent::Listed(vec![object("b", "1")]));
         assert!(mirror.is_complete() && mirror.get("a").is_none() && mirror.get("b").is_some());
+    }
+
+    #[test]
+    fn every_object_is_read_once_for_each_of_its_versions() {
+        let mut mirror = ParsedCache::default();
+        let reads = std::cell::Cell::new(0);
+        let shown = |mirror: &mut ParsedCache<String>| {
+            reads.set(0);
+            mirror.refresh(|object| {
+                reads.set(reads.get() + 1);
+                object.metadata.resource_version.clone().unwrap_or_default()
+            });
+            let all: Vec<_> = mirror.read().map(|(name, read)| format!("{name}{read}")).collect();
+            (all.join(" "), reads.get())
+        };
+        let shows = |text: &str, reads| (text.to_owned(), reads);
+        assert!(mirror.apply(&StoreEvent::Applied(object("a", "1"))));
+        assert!(mirror.apply(&StoreEvent::Listed(vec![object("a", "1"), object("b", "1")])));
+        assert_eq!(shown(&mut mirror), shows("a1 b1", 2));
+        assert!(!mirror.apply(&StoreEvent::Applied(object("a", "1"))));
+        assert_eq!(shown(&mut mirror), shows("a1 b1", 0));
+        assert!(mirror.apply(&StoreEvent::Applied(object("b", "2"))));
+        assert_eq!(shown(&mut mirror), shows("a1 b2", 1));
+        assert!(mirror.apply(&StoreEvent::Deleted(object("a", "1"))));
+        assert_eq!(shown(&mut mirror), shows("b2", 0));
+        assert!(mirror.apply(&StoreEvent::Listed(vec![object("c", "3")])));
+        assert_eq!(shown(&mut mirror), shows("c3", 1));
     }
 }

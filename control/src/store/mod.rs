@@ -28,7 +28,7 @@ pub use decode::MEMBER_OBJECT_BYTES;
 pub use dir::{DirOptions, DirStore, FileProblem};
 pub use error::StoreError;
 pub use location::{Location, LocationError};
-pub use mirror::Mirror;
+pub use mirror::{Mirror, ParsedCache};
 pub use write::{delete_if_exists, modify, upsert};
 
 use crate::api::{Kind, Object, ObjectKey};

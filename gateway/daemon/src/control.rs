@@ -62,11 +62,11 @@ pub(crate) use whereabouts::discovery_local;
 
 /// How often the status document is put together, in a set that is not very large.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
-/// Ours: the share of a core, in percent, that the status document may take, and how long it may be old for that.
+/// Ours: the share of a core, in percent, that the status document is to take, and the longest that it rests for that.
 const STATUS_SHARE: u32 = 4;
 const LONGEST_STATUS: Duration = Duration::from_secs(1);
-/// Ours: the share of a core, in percent, that cables and tables may take while Endpoints change, and how long a change may
-/// wait for others for that.
+/// Ours: the share of a core, in percent, that cables and tables are to take while Endpoints change, and the longest that a
+/// change waits for others for that.
 const CONVERGE_SHARE: u32 = 25;
 const LONGEST_REST: Duration = Duration::from_millis(100);
 /// How often this node's addresses are looked at.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use trieste_control::api::{self, EndpointSpec, Kind, Object, Resource};
-use trieste_control::store::{Mirror, StoreError, StoreEvent};
+use trieste_control::store::{Mirror, ParsedCache, StoreError, StoreEvent};
 
 use super::parse::{created, members, view};
 use crate::condition::Condition;
@@ -50,11 +50,8 @@ fn servers(slice: &Object) -> impl Iterator<Item = IpAddr> {
 /// What is known of a store.
 #[derive(Default)]
 pub(super) struct Mirrors {
-    endpoints: Mirror,
-    clusters: Mirror,
-    /// What was read of each of these, and which have changed since.
-    parts: BTreeMap<Name, Part>,
-    changed: BTreeSet<Name>,
+    endpoints: ParsedCache<Part>,
+    clusters: ParsedCache<Part>,
     nodes: Nodes,
     members: Mirror,
     is_asked_for_members: bool,
@@ -75,9 +72,6 @@ impl Mirrors {
             Kind::Node => self.nodes.take(event),
             Kind::Gateway | _ => false,
         };
-        if has_changed {
-            self.note(kind, event);
-        }
         let before = (self.away.get(&kind).cloned(), self.forbidden.get(&kind).cloned());
         match event {
             StoreEvent::Unavailable(error) => {
@@ -94,37 +88,6 @@ impl Mirrors {
             StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => drop(self.away.remove(&kind)),
         }
         has_changed || before != (self.away.get(&kind).cloned(), self.forbidden.get(&kind).cloned())
-    }
-
-    /// Notes which objects have to be read again.
-    fn note(&mut self, kind: Kind, event: &StoreEvent) {
-        let mirror = match kind {
-            Kind::Endpoint => &self.endpoints,
-            Kind::Cluster => &self.clusters,
-            Kind::Gateway | _ => return,
-        };
-        match event {
-            StoreEvent::Applied(object) | StoreEvent::Deleted(object) => {
-                self.changed.insert((kind, object.metadata.name.clone()));
-            }
-            StoreEvent::Listed(_) => {
-                let gone = self.parts.keys().filter(|(of, _)| *of == kind).cloned();
-                let there = mirror.objects().map(|object| (kind, object.metadata.name.clone()));
-                self.changed.extend(gone.chain(there));
-            }
-            StoreEvent::Unavailable(_) | _ => {}
-        }
-    }
-
-    /// Reads what has changed, and nothing else.
-    fn refresh(&mut self, own: &str) {
-        for (kind, name) in std::mem::take(&mut self.changed) {
-            let mirror = if kind == Kind::Endpoint { &self.endpoints } else { &self.clusters };
-            match mirror.get(&name) {
-                Some(object) => self.parts.insert((kind, name), Part::read(own, object)),
-                None => self.parts.remove(&(kind, name)),
-            };
-        }
     }
 
     /// Takes in an event of the namespace in which this cluster's gateways tell of themselves; gives `true` if something
@@ -166,7 +129,9 @@ impl Mirrors {
 
     /// Returns the view, once every kind was listed.
     pub(super) fn view(&mut self, reader: &Reader) -> Option<ClusterView> {
-        self.refresh(&reader.cluster);
+        for objects in [&mut self.endpoints, &mut self.clusters] {
+            objects.refresh(|object| Part::read(&reader.cluster, object));
+        }
         let is_known = |is_complete, kind| is_complete || self.forbidden.contains_key(&kind);
         if !(self.endpoints.is_complete()
             && is_known(self.clusters.is_complete(), Kind::Cluster)
@@ -175,7 +140,8 @@ impl Mirrors {
             return None;
         }
         let mut view = ClusterView::default();
-        self.parts.values().for_each(|part| part.add_to(&mut view));
+        let parts = self.endpoints.read().chain(self.clusters.read());
+        parts.for_each(|(_, part)| part.add_to(&mut view));
         view.members = members(&reader.cluster, self.members.objects(), &mut view.conditions);
         // Only several of them send packets for services to the nodes that serve them.
         view.services.is_wanted = view.members.len() > 1;
@@ -203,9 +169,9 @@ impl Mirrors {
     /// their author may fill them with is bounded only where they parse.
     pub(super) fn remotes(&self) -> Vec<EndpointSpec> {
         let mut newest: BTreeMap<&str, ((i128, &str), &EndpointSpec)> = BTreeMap::new();
-        for ((_, name), part) in &self.parts {
+        for (name, part) in self.endpoints.read() {
             let Some((created, spec)) = &part.remote else { continue };
-            let age = (*created, name.as_str());
+            let age = (*created, name);
             let slot = newest.entry(&spec.cluster_id).or_insert((age, spec));
             if slot.0 < age {
                 *slot = (age, spec);
@@ -214,9 +180,6 @@ impl Mirrors {
         newest.into_values().map(|(_, spec)| spec.clone()).collect()
     }
 }
-
-/// What an object is known by.
-type Name = (Kind, String);
 
 /// What was read of one Endpoint or Cluster.
 #[derive(Default)]

@@ -1,65 +1,38 @@
 //! The Endpoints of the own store, each read once for each of its versions.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use trieste_control::api::{Endpoint, Object, Resource as _};
-use trieste_control::store::{Mirror, StoreEvent};
+use trieste_control::store::{ParsedCache, StoreEvent};
 
-/// A copy of the store's objects, and what was read of each.
+/// A copy of the store's objects, and what was read of each: what it says, or the object and why it cannot be read.
 #[derive(Debug, Default)]
-pub(super) struct Endpoints {
-    mirror: Mirror,
-    /// What each object says, or why it cannot be read, by its name.
-    read: BTreeMap<String, Result<Endpoint, String>>,
-    changed: BTreeSet<String>,
-}
+pub(super) struct Endpoints(ParsedCache<Result<Endpoint, (String, String)>>);
 
 impl Endpoints {
     /// Takes an event in. Returns `true` if something follows from it: nothing does before all were listed.
     pub(super) fn apply(&mut self, event: &StoreEvent) -> bool {
-        let has_changed = self.mirror.apply(event);
-        match event {
-            StoreEvent::Applied(object) | StoreEvent::Deleted(object) if has_changed => {
-                self.changed.insert(object.metadata.name.clone());
-            }
-            StoreEvent::Listed(objects) => {
-                self.changed.extend(self.read.keys().cloned());
-                self.changed.extend(objects.iter().map(|object| object.metadata.name.clone()));
-            }
-            StoreEvent::Applied(_) | StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => {}
-        }
-        has_changed && self.is_complete()
+        self.0.apply(event) && self.is_complete()
     }
 
     /// Returns `true` once all were listed.
     pub(super) fn is_complete(&self) -> bool {
-        self.mirror.is_complete()
+        self.0.is_complete()
     }
 
     /// Returns the objects as they are, by name.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.mirror.objects()
+        self.0.objects()
     }
 
     /// Reads those that have changed. Returns all that can be read, by name, and of the others the object and why not.
     pub(super) fn read(&mut self) -> (Vec<Endpoint>, Vec<(String, String)>) {
-        for name in std::mem::take(&mut self.changed) {
-            match self.mirror.get(&name) {
-                Some(object) => {
-                    let read = Endpoint::from_object(object).map_err(|error| error.to_string());
-                    self.read.insert(name, read);
-                }
-                None => drop(self.read.remove(&name)),
-            }
-        }
+        self.0.refresh(|object| {
+            Endpoint::from_object(object).map_err(|error| (object.key().to_string(), error.to_string()))
+        });
         let (mut endpoints, mut unreadable) = (Vec::new(), Vec::new());
-        for (name, read) in &self.read {
+        for (_, read) in self.0.read() {
             match read {
                 Ok(endpoint) => endpoints.push(endpoint.clone()),
-                Err(error) => {
-                    let object = self.mirror.get(name).map(|object| object.key().to_string());
-                    unreadable.push((object.unwrap_or_default(), error.clone()));
-                }
+                Err(why) => unreadable.push(why.clone()),
             }
         }
         (endpoints, unreadable)

@@ -1,5 +1,5 @@
-//! When work that costs what a set has is done again: as soon as it is asked for, and no more often than a share of a core
-//! allows. Pure.
+//! When work that costs what a set has is done again: as soon as it is asked for, and then after a rest for its share of
+//! a core, which is bounded. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    /// Takes at most `percent` of a core, and rests for at most `longest`.
+    /// Rests so that the work takes `percent` of a core, but for no longer than `longest`.
     pub(super) fn new(percent: u32, longest: Duration) -> Self {
         Self { rest: (100 / percent.clamp(1, 100)) - 1, longest, rests_until: None, asked: None }
     }
