@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod assembly;
 pub mod capture;
 pub mod config;
 mod control;

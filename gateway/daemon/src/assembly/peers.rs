@@ -1,0 +1,79 @@
+//! The other gateways.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use trieste_control::admin::Severity;
+use trieste_control::api::{EndpointSpec, NoticeKey};
+use trieste_control::conditions::Conditions;
+use trieste_control::members;
+use trieste_control::members::{Inputs, MembersConfig, SlotTimes};
+use trieste_control::store::AnyStore;
+
+use crate::config::Config;
+use crate::control::Company;
+use crate::memory::Remembered;
+use crate::node::Node;
+
+/// Starts to tell of this gateway and to follow the others, from what is remembered of them.
+pub(super) fn company(
+    config: &Config,
+    (node, key): (&Node, NoticeKey),
+    (store, broker): (&AnyStore, Option<AnyStore>),
+    (endpoint, remembered): (&watch::Receiver<EndpointSpec>, Option<&Remembered>),
+    conditions: &Conditions,
+) -> Company {
+    let (draining, is_draining) = watch::channel(false);
+    let (heard, heard_by) = watch::channel(BTreeSet::new());
+    remark_plugin(config, conditions);
+    remark_change(config, conditions);
+    let members = MembersConfig {
+        namespace: config.namespace.clone(),
+        broker_namespace: config.broker_namespace.clone(),
+        cluster_id: config.cluster_id.clone(),
+        hostname: node.hostname.clone(),
+        is_wanted: config.all_gateways_active,
+        has_slots: !config.global_cidrs.is_empty(),
+        notice_key: Some(key),
+        times: SlotTimes::default(),
+    };
+    let inputs = Inputs {
+        endpoint: endpoint.clone(),
+        draining: is_draining,
+        heard: heard_by,
+        conditions: conditions.clone(),
+    };
+    let known = remembered.filter(|_| config.all_gateways_active);
+    let known = known.map(|known| known.members.members(Instant::now(), Timestamp::now()));
+    let handle = members::spawn(store.clone(), broker, &members, &inputs, known.unwrap_or_default());
+    Company { handle, draining, heard }
+}
+
+/// Says that the cluster set changes its cable driver, which somebody has to bring to its end.
+fn remark_change(config: &Config, conditions: &Conditions) {
+    let Some(former) = &config.former_cable_driver else { return };
+    let newer = &config.cable_driver;
+    let why = format!(
+        "gateways that do not have the cable driver {newer} yet are connected by {former}; when all clusters of the set \
+         have joined with --cable-driver {newer}, join here once more, and {former} is offered no longer"
+    );
+    conditions.put("FormerDriver", Severity::Info, "", Some(why));
+}
+
+/// Says what the network plugin has to do with the number of active gateways.
+fn remark_plugin(config: &Config, conditions: &Conditions) {
+    let Some(plugin) = &config.own_addressing else { return };
+    let (severity, what) = if config.all_gateways_active {
+        let what = "answers that come by another gateway than the question went by are lost; active-gateways: one \
+                    (trieste join --active-gateways one) has one carry everything";
+        (Severity::Warning, what)
+    } else {
+        (Severity::Info, "one gateway carries traffic, the others stand by")
+    };
+    let why = format!(
+        "the network plugin {plugin} gives pods addresses that Kubernetes does not know by node: {what}"
+    );
+    conditions.put("OwnAddressing", severity, "", Some(why));
+}
