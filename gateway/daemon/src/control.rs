@@ -88,12 +88,12 @@ const REDISCOVER_AFTER: Duration = Duration::from_secs(30);
 /// What the loop works with.
 pub(crate) struct Control<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) node: &'a Node,
+    pub(crate) node: Node,
     pub(crate) store: AnyStore,
     pub(crate) driver: Driver,
-    pub(crate) fixed: &'a Fixed,
-    pub(crate) shared: &'a Shared,
-    pub(crate) names: &'a ArcSwap<BTreeMap<u16, String>>,
+    pub(crate) fixed: Fixed,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) names: Arc<ArcSwap<BTreeMap<u16, String>>>,
     pub(crate) candidate: Candidate,
     pub(crate) broker: watch::Receiver<BrokerView>,
     pub(crate) announced: watch::Receiver<Option<Term>>,
@@ -521,7 +521,7 @@ impl Control<'_> {
             events: self.recorder.recent(),
             failure,
         };
-        let mut document = status::document(self.fixed, engine, live, now);
+        let mut document = status::document(&self.fixed, engine, live, now);
         for cable in &mut document.connections {
             cable.discovery = self.discovery.status(&cable.connection.endpoint.cable_name);
             if let Some(probes) = &self.probes {

@@ -1,56 +1,159 @@
-//! What follows the stores and tells others, beside the control loop.
+//! The third phase: what follows the stores and writes to them, and the control loop, which brings it to the data plane.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use trieste_control::admin::IoCapability;
 use trieste_control::api::EndpointSpec;
-use trieste_control::conditions::Conditions;
-use trieste_control::store::AnyStore;
-use trieste_pipeline::services::Services;
 
-use crate::config::Config;
-use crate::control;
+use super::control_tasks::Office;
+use super::data_plane::DataPlane;
+use super::environment::Environment;
+use super::own_endpoint::OwnEndpoint;
+use super::peers;
+use crate::control::{self, Control, Driver, Globalnet, State};
 use crate::devices::OUTER_MARK;
 use crate::engine::Engine;
+use crate::globalnet::Duty;
 use crate::natdiscovery::Discovery;
-use crate::node::{Found, Node};
 use crate::notice::Notices;
+use crate::probe;
 use crate::services::Following;
+use crate::shared::{Shared, Sources};
+use crate::status::{self, Fixed};
+
+/// Everything that is slow.
+pub(super) struct ControlPlane<'a> {
+    pub(super) control: Control<'a>,
+    pub(super) tasks: Office,
+    /// What servers and heartbeat read.
+    pub(super) shared: Arc<Shared>,
+    /// Follows which node serves what.
+    pub(super) services: JoinHandle<()>,
+}
+
+impl<'a> ControlPlane<'a> {
+    /// Starts everything but the control loop, which waits for [`super::Running`].
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub(super) fn start(
+        environment: Environment<'a>,
+        own: OwnEndpoint,
+        data_plane: &DataPlane,
+    ) -> anyhow::Result<Self> {
+        let Environment { config, conditions, .. } = &environment;
+        let fixed = fixed(&environment, data_plane.io.clone());
+        let (discovery, notices) = outside(&environment, &own, &data_plane.engine)?;
+        let probes = config.health_check.map(|check| probe::start(config, check, conditions.clone()));
+        let (endpoint_sender, endpoint) = watch::channel(own.spec.clone());
+        let peers = peers::start(&environment, notices.key(), &endpoint);
+        let tasks = Office::open(&environment, &endpoint, &own);
+        let shared = Arc::new(share(&environment, data_plane, &tasks, &fixed, own.spec));
+        let services = follow_services(&environment, data_plane);
+        let globalnet = globalnet(&environment, data_plane, &tasks);
+        let Environment { config, conditions, store, memory, remembered, is_guess, node, .. } = environment;
+        let control = Control {
+            config,
+            node,
+            store,
+            driver: driver(data_plane),
+            fixed,
+            shared: Arc::clone(&shared),
+            names: Arc::clone(&data_plane.names),
+            candidate: tasks.candidate.clone(),
+            broker: tasks.broker.clone(),
+            announced: tasks.announced.clone(),
+            endpoint: endpoint_sender,
+            discovery,
+            notices,
+            probes,
+            public_ip: own.public_ip,
+            recorder: tasks.recorder.clone(),
+            memory: memory.map(|memory| memory.keep(conditions.clone())),
+            globalnet,
+            company: peers,
+            conditions,
+            state: State::new(config, own.found, remembered, is_guess),
+        };
+        Ok(Self { control, tasks, shared, services })
+    }
+}
+
+/// Returns what does not change while the gateway runs.
+fn fixed(environment: &Environment<'_>, io: Vec<IoCapability>) -> Fixed {
+    let (cluster, hostname) = (environment.config.cluster_id.clone(), environment.node.hostname.clone());
+    Fixed { started: Timestamp::now(), cluster, hostname, io }
+}
+
+/// Starts what asks and tells outside of cables: NAT discovery, and notices to route agents.
+fn outside(
+    environment: &Environment<'_>,
+    own: &OwnEndpoint,
+    engine: &Engine,
+) -> anyhow::Result<(Discovery, Notices)> {
+    let Environment { config, node, state_dir, conditions, .. } = environment;
+    let local = control::discovery_local(config, &own.spec, &own.found, node.private_ip);
+    let discovery = Discovery::start(local, state_dir.map(Into::into), OUTER_MARK, conditions.clone());
+    let here = SocketAddr::new(node.private_ip, config.notice_port);
+    let paths = (Arc::clone(engine.paths()), engine.path_changes());
+    let notices = Notices::start(&own.spec.cable_name, here, *state_dir, paths, conditions.clone())
+        .context("starting the thread for notices")?;
+    Ok((discovery, notices))
+}
+
+/// Makes what servers and heartbeat read, with a first status document.
+fn share(
+    environment: &Environment<'_>,
+    data_plane: &DataPlane,
+    tasks: &Office,
+    fixed: &Fixed,
+    endpoint: EndpointSpec,
+) -> Shared {
+    let remembered = environment.remembered.as_ref();
+    let sources = Sources {
+        store: environment.store.clone(),
+        broker: environment.broker.clone(),
+        recorder: tasks.recorder.clone(),
+        sync: Arc::clone(&tasks.totals),
+        started_from_memory: remembered.is_some_and(|known| !known.endpoints.is_empty()),
+    };
+    let live = status::Live { endpoint, ..status::Live::default() };
+    let first = status::document(fixed, &data_plane.engine, live, environment.started);
+    Shared::new(first, &environment.config.namespace, sources, Arc::clone(&data_plane.board))
+}
 
 /// Starts to follow which node serves what.
-pub(super) fn deliver(
-    config: &Config,
-    node: &Node,
-    store: &AnyStore,
-    services: Arc<ArcSwap<Services>>,
-    conditions: &Conditions,
-) -> tokio::task::JoinHandle<()> {
+fn follow_services(environment: &Environment<'_>, data_plane: &DataPlane) -> JoinHandle<()> {
+    let Environment { config, node, store, conditions, .. } = environment;
     let following = Following {
         store: store.clone(),
         namespace: config.namespace.clone(),
         node: config.node_name.clone().unwrap_or_else(|| node.hostname.clone()),
         networks: config.service_cidrs.clone(),
-        services,
+        services: Arc::clone(&data_plane.services),
         conditions: conditions.clone(),
     };
     tokio::spawn(following.run())
 }
 
-/// What asks and tells outside of cables: NAT discovery, and notices to route agents.
-pub(super) fn outside(
-    config: &Config,
-    (node, spec, found): (&Node, &EndpointSpec, &Found),
-    state_dir: Option<&std::path::Path>,
-    engine: &Engine,
-    conditions: &Conditions,
-) -> anyhow::Result<(Discovery, Notices)> {
-    let local = control::discovery_local(config, spec, found, node.private_ip);
-    let discovery = Discovery::start(local, state_dir.map(Into::into), OUTER_MARK, conditions.clone());
-    let here = SocketAddr::new(node.private_ip, config.notice_port);
-    let paths = (Arc::clone(engine.paths()), engine.path_changes());
-    let notices = Notices::start(&spec.cable_name, here, state_dir, paths, conditions.clone())
-        .context("starting the thread for notices")?;
-    Ok((discovery, notices))
+/// Starts Globalnet's controllers, where there is a global CIDR.
+fn globalnet(environment: &Environment<'_>, data_plane: &DataPlane, tasks: &Office) -> Globalnet {
+    let Environment { config, node, store, .. } = environment;
+    let duty = Duty::start(config, &node.hostname, config.health_check.is_some(), store, &tasks.candidate);
+    Globalnet {
+        duty,
+        board: Arc::clone(&data_plane.board),
+        owners: data_plane.owners,
+        files: data_plane.files.clone(),
+    }
+}
+
+/// Returns what the cable driver says of itself.
+fn driver(data_plane: &DataPlane) -> Driver {
+    Driver { name: data_plane.kind.name().to_owned(), backend_config: data_plane.kind.backend_config() }
 }

@@ -1,5 +1,6 @@
 //! What writes objects in this gateway's name, but for its heartbeat.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,6 @@ use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use trieste_control::api::{EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
-use trieste_control::conditions::Conditions;
 use trieste_control::election::{Candidate, ElectionConfig, Term};
 use trieste_control::leader::LeaderConfig;
 use trieste_control::publicip::PublicIp;
@@ -17,11 +17,11 @@ use trieste_control::store::AnyStore;
 use trieste_control::sync::SyncConfig;
 use trieste_control::{election, leader};
 
-use crate::config::Config;
-use crate::memory::Remembered;
+use super::environment::Environment;
+use super::own_endpoint::OwnEndpoint;
 use crate::node::Node;
 use crate::role::{self, BrokerView, Duties};
-use crate::shared::{Sources, SyncTotals};
+use crate::shared::SyncTotals;
 
 /// How long the first announcement waits for the public address: peers that take a first one for good get the right one.
 const PUBLIC_IP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -51,18 +51,17 @@ pub(super) struct Office {
     pub(super) recorder: Recorder,
     pub(super) totals: Arc<SyncTotals>,
     /// Each gives its name if it ended although it should not.
-    pub(super) tasks: JoinSet<Option<&'static str>>,
+    tasks: JoinSet<Option<&'static str>>,
 }
 
 impl Office {
+    /// Starts all of them.
     pub(super) fn open(
-        config: &Config,
-        node: &Node,
-        store: &AnyStore,
-        broker: Option<AnyStore>,
-        (endpoint, public_ip): (watch::Receiver<EndpointSpec>, Option<watch::Receiver<PublicIp>>),
-        conditions: &Conditions,
+        environment: &Environment<'_>,
+        endpoint: &watch::Receiver<EndpointSpec>,
+        own: &OwnEndpoint,
     ) -> Self {
+        let Environment { config, node, store, conditions, .. } = environment;
         let election = ElectionConfig::gateway(&config.namespace, &node.hostname, config.election);
         let candidate = election::spawn(store.clone(), election);
         let (recorder, events) = Recorder::new();
@@ -74,61 +73,19 @@ impl Office {
             let about = ObjectKey::new(Kind::Gateway, &config.namespace, name);
             tasks.spawn(events.write_to(kube.clone(), about, conditions.clone()).map(|()| None));
         }
-        let duties = LeaderConfig { namespace: config.namespace.clone(), cluster: Node::cluster(config) };
-        let (leader_store, candidate_of_leader, said) =
-            (store.clone(), candidate.clone(), conditions.clone());
+        let public_ip = own.is_sought.then(|| own.public_ip.public_ip.clone());
         let (announcing, announced) = watch::channel(None);
-        tasks.spawn(async move {
-            if let Some(public_ip) = public_ip {
-                first_public_ip(public_ip, endpoint.clone()).await;
-            }
-            let leader = leader::spawn(leader_store, duties, candidate_of_leader, endpoint);
-            role::watch_leader(leader.status.clone(), announcing, said).await;
-            Some("announcing this gateway")
-        });
+        tasks.spawn(announce(environment, &candidate, (endpoint.clone(), public_ip), announcing));
         let (status, ha_status) = watch::channel(HaStatus::Passive);
         tasks.spawn(role::tell_ha_status(candidate.clone(), status).map(|()| Some("the election")));
-        let pod = OwnPod {
-            namespace: config.namespace.clone(),
-            name: config.pod_name.clone(),
-            node: config.node_name.clone().unwrap_or_else(|| node.hostname.clone()),
-        };
+        let pod = own_pod(environment);
         tasks.spawn(keep_pod_label(store.clone(), pod, ha_status, conditions.clone()).map(|()| None));
         let totals: Arc<SyncTotals> = Arc::default();
         let (view, seen) = watch::channel(BrokerView::default());
-        if let Some(broker) = broker {
-            let mut sync = SyncConfig::new(&config.cluster_id, config.published_subnets());
-            sync.local_namespace.clone_from(&config.namespace);
-            sync.broker_namespace.clone_from(&config.broker_namespace);
-            sync.allowed = config.allowed.clone();
-            let duties = Duties {
-                candidate: candidate.clone(),
-                local: store.clone(),
-                broker,
-                sync,
-                conditions: conditions.clone(),
-                totals: Arc::clone(&totals),
-                recorder: recorder.clone(),
-            };
+        if let Some(duties) = duties(environment, &candidate, &recorder, &totals) {
             tasks.spawn(duties.run(view).map(|()| Some("the broker's syncer")));
         }
         Self { candidate, broker: seen, announced, recorder, totals, tasks }
-    }
-
-    /// Where numbers are asked for.
-    pub(super) fn sources(
-        &self,
-        store: &AnyStore,
-        broker: Option<AnyStore>,
-        remembered: Option<&Remembered>,
-    ) -> Sources {
-        Sources {
-            store: store.clone(),
-            broker,
-            recorder: self.recorder.clone(),
-            sync: Arc::clone(&self.totals),
-            started_from_memory: remembered.is_some_and(|known| !known.endpoints.is_empty()),
-        }
     }
 
     /// Waits until something ends that should run as long as the gateway does.
@@ -143,7 +100,62 @@ impl Office {
         std::future::pending().await
     }
 
+    /// Ends all of them.
     pub(super) async fn close(mut self) {
         self.tasks.shutdown().await;
     }
+}
+
+/// Announces this gateway as its cluster's Endpoint whenever it leads. Gives its name when it ends.
+fn announce(
+    environment: &Environment<'_>,
+    candidate: &Candidate,
+    (endpoint, public_ip): (watch::Receiver<EndpointSpec>, Option<watch::Receiver<PublicIp>>),
+    announcing: watch::Sender<Option<Term>>,
+) -> impl Future<Output = Option<&'static str>> + Send + use<> {
+    let Environment { config, store, conditions, .. } = environment;
+    let leader = LeaderConfig { namespace: config.namespace.clone(), cluster: Node::cluster(config) };
+    let (store, candidate, conditions) = (store.clone(), candidate.clone(), conditions.clone());
+    async move {
+        if let Some(public_ip) = public_ip {
+            first_public_ip(public_ip, endpoint.clone()).await;
+        }
+        let leader = leader::spawn(store, leader, candidate, endpoint);
+        role::watch_leader(leader.status.clone(), announcing, conditions).await;
+        Some("announcing this gateway")
+    }
+}
+
+/// Returns the Pod that this gateway labels with its part.
+fn own_pod(environment: &Environment<'_>) -> OwnPod {
+    let Environment { config, node, .. } = environment;
+    OwnPod {
+        namespace: config.namespace.clone(),
+        name: config.pod_name.clone(),
+        node: config.node_name.clone().unwrap_or_else(|| node.hostname.clone()),
+    }
+}
+
+/// Returns what keeps the local store and the broker in step while this gateway leads, where there is a broker.
+fn duties(
+    environment: &Environment<'_>,
+    candidate: &Candidate,
+    recorder: &Recorder,
+    totals: &Arc<SyncTotals>,
+) -> Option<Duties> {
+    let Environment { config, store, broker, conditions, .. } = environment;
+    let broker = broker.clone()?;
+    let mut sync = SyncConfig::new(&config.cluster_id, config.published_subnets());
+    sync.local_namespace.clone_from(&config.namespace);
+    sync.broker_namespace.clone_from(&config.broker_namespace);
+    sync.allowed = config.allowed.clone();
+    Some(Duties {
+        candidate: candidate.clone(),
+        local: store.clone(),
+        broker,
+        sync,
+        conditions: conditions.clone(),
+        totals: Arc::clone(totals),
+        recorder: recorder.clone(),
+    })
 }

@@ -1,144 +1,153 @@
-//! Workers, what they share, and what drives them.
+//! The second phase: workers, what they share, and what drives them. Packets are read from here on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
 use rand_core::{OsRng, RngCore as _};
-use trieste_cables::Site;
+use trieste_cables::{CableKind, Site};
 use trieste_control::admin::{IoCapability, SnapshotStatus};
 use trieste_control::api::EndpointSpec;
 use trieste_control::conditions::Conditions;
 use trieste_control::store::Location;
-use trieste_nat::OwnerKey;
+use trieste_io::Offloads;
 use trieste_packet::{CableId, GatewayKey};
 use trieste_pipeline::services::Services;
 use trieste_pipeline::{Fleet, Tables};
 
+use super::environment::Environment;
+use super::kept_sessions::KeptSessions;
 use crate::capture::CaptureHub;
-use crate::config::{Config, Psk};
+use crate::config::Config;
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::globalnet::board::Board;
 use crate::globalnet::sessions::{Restored, SessionFiles};
-use crate::globalnet::{key, sessions};
+use crate::ike;
 use crate::kinds::Made;
-use crate::node::Node;
+use crate::node::{self, Node};
 use crate::paths::Paths;
-use crate::status::Fixed;
 use crate::tables::{Local, Owners};
 use crate::threads::{Ended, spawn_workers};
-use crate::{ike, node};
 
-/// Workers, what they share, and what drives them.
-pub(super) struct PacketPath {
+/// Names of cables by their rows of counters.
+type Names = Arc<ArcSwap<BTreeMap<u16, String>>>;
+
+/// Everything that packets go through.
+pub(super) struct DataPlane {
+    pub(super) kind: Arc<dyn CableKind>,
     pub(super) engine: Engine,
+    /// Tells that a worker, or the thread for IKE, has ended.
     pub(super) ended: Ended,
     pub(super) hub: Arc<CaptureHub>,
-    pub(super) names: Arc<ArcSwap<BTreeMap<u16, String>>>,
+    pub(super) names: Names,
+    /// What the devices do by themselves.
     pub(super) io: Vec<IoCapability>,
+    /// What the workers deliver packets for services by.
     pub(super) services: Arc<ArcSwap<Services>>,
+    /// What is known about Globalnet.
+    pub(super) board: Arc<Board>,
+    pub(super) owners: Owners,
+    pub(super) files: Option<SessionFiles>,
 }
 
-impl PacketPath {
+impl DataPlane {
+    /// Starts the workers on their devices, and the engine that drives them.
+    ///
+    /// # Errors
+    /// A thread that cannot be started, CPUs that may not be used.
     pub(super) fn start(
-        config: &Config,
-        node: &Node,
+        environment: &Environment<'_>,
         mut devices: Devices,
         made: Made,
         spec: &EndpointSpec,
-        keeps_sessions: bool,
     ) -> anyhow::Result<Self> {
-        let names: Arc<ArcSwap<BTreeMap<u16, String>>> = Arc::default();
-        let lookup = Arc::clone(&names);
-        let hub = CaptureHub::new(node.private_ip, node.udp_port)
-            .with_cable_names(move |cable: CableId| lookup.load().get(&cable.0).cloned());
-        let hub = Arc::new(hub);
+        let Environment { config, node, conditions, .. } = environment;
+        let KeptSessions { owners, files, restored } = KeptSessions::read(config, environment.state_dir);
+        let Made { kind, slow_half } = made;
+        let names = Names::default();
+        let hub = capture_hub(node, &names);
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
-        let paths = Paths::default();
-        // Where a route agent is to come: without it, answers of a machine that has just started would leave in clear.
-        paths.board.shut(devices.is_new() && matches!(config.store, Location::Kube { .. }));
+        let paths = paths(config, &devices);
         let services: Arc<ArcSwap<Services>> = Arc::default();
         let fleet = Fleet::new(GatewayKey::of(&spec.cable_name), OsRng.next_u64(), Instant::now());
-        let carried = made.kind.carries_esp().then(|| devices.carry_esp(config));
-        if made.kind.identifies_by_address() {
-            devices.carry_vxlan();
-        }
+        let raw_esp = carry(&mut devices, config, &*kind);
         let io = devices.capabilities();
         let (workers, ended_sender, ended) = spawn_workers(
             config,
             devices,
-            &made.kind,
+            &kind,
             &tables,
             &hub,
-            keeps_sessions,
+            files.is_some(),
             (&paths, &fleet, &services),
         )?;
-        let local = Local {
-            cluster_id: config.cluster_id.clone(),
-            site: Site {
-                cable_name: spec.cable_name.clone(),
-                private_ip: node.private_ip,
-                public_ip: None,
-                subnets: config.published_subnets(),
-                driver: spec.backend.clone(),
-                backend_config: spec.backend_config.clone(),
-            },
-            // Looked at in the first round of the control loop, and followed from then on.
-            icmp_sources: Vec::new(),
-            path_mtu: node.path_mtu(config, made.kind.overhead()),
-            translation: None,
-            allowed: config.allowed.clone(),
-            node_addresses: node::addresses(config),
-        };
         let [a, b, ..] = OsRng.next_u32().to_le_bytes();
-        let slow_half = made.slow_half;
         let ike =
             slow_half.map(|slow_half| ike::spawn(slow_half, workers.clone(), ended_sender)).transpose()?;
-        let engine = Engine::new(local, made.kind, tables, workers, u16::from_le_bytes([a, b]))
-            .with_ike(ike, carried)
+        let local = local(environment, spec, &*kind);
+        let mut engine = Engine::new(local, Arc::clone(&kind), tables, workers, u16::from_le_bytes([a, b]))
+            .with_ike(ike, raw_esp)
             .with_paths(paths, fleet);
-        Ok(Self { engine, ended, hub, names, io, services })
+        let board = board(config, &mut engine, restored, conditions);
+        Ok(Self { kind, engine, ended, hub, names, io, services, board, owners, files })
     }
 }
 
-/// Who translates what, where sessions are kept, and those of the process before.
-pub(super) fn before(
-    config: &Config,
-    state_dir: Option<&std::path::Path>,
-) -> (Owners, Option<SessionFiles>, Restored) {
-    let key = key::derive(&config.cluster_id, config.psk.as_ref().map(Psk::expose));
-    let owners = Owners { key: OwnerKey(key), workers: config.workers };
-    let most = usize::try_from(config.globalnet.max_sessions).unwrap_or(usize::MAX);
-    let most = most.saturating_mul(usize::from(config.workers));
-    let files = state_dir
-        .filter(|_| !config.global_cidrs.is_empty())
-        .map(|dir| SessionFiles::new(dir, key::fingerprint(&key), most));
-    let restored = files
-        .as_ref()
-        .map(|files| sessions::restore(files, &config.globalnet, Timestamp::now()))
-        .unwrap_or_default();
-    (owners, files, restored)
+/// Makes what captures are taken at.
+fn capture_hub(node: &Node, names: &Names) -> Arc<CaptureHub> {
+    let lookup = Arc::clone(names);
+    let hub = CaptureHub::new(node.private_ip, node.udp_port)
+        .with_cable_names(move |cable: CableId| lookup.load().get(&cable.0).cloned());
+    Arc::new(hub)
 }
 
-/// Where everything about Globalnet is known. The engine gets the sessions of the process before.
-pub(super) fn board(
-    config: &Config,
-    engine: &mut Engine,
-    restored: Restored,
-    conditions: &Conditions,
-) -> Arc<Board> {
+/// Makes the state of all paths. Where a route agent is to come, a machine that has just started is closed until it is
+/// there: without it, answers would leave in clear.
+fn paths(config: &Config, devices: &Devices) -> Paths {
+    let paths = Paths::default();
+    paths.board.shut(devices.is_new() && matches!(config.store, Location::Kube { .. }));
+    paths
+}
+
+/// Makes the sockets carry what this kind of cable sends. Returns the families over which raw ESP can be had, for a kind
+/// that sends ESP.
+fn carry(devices: &mut Devices, config: &Config, kind: &dyn CableKind) -> Option<Offloads> {
+    let raw_esp = kind.carries_esp().then(|| devices.carry_esp(config));
+    if kind.identifies_by_address() {
+        devices.carry_vxlan();
+    }
+    raw_esp
+}
+
+/// Returns what the engine makes cables and tables from on this side.
+fn local(environment: &Environment<'_>, spec: &EndpointSpec, kind: &dyn CableKind) -> Local {
+    let Environment { config, node, .. } = environment;
+    Local {
+        cluster_id: config.cluster_id.clone(),
+        site: Site {
+            cable_name: spec.cable_name.clone(),
+            private_ip: node.private_ip,
+            public_ip: None,
+            subnets: config.published_subnets(),
+            driver: spec.backend.clone(),
+            backend_config: spec.backend_config.clone(),
+        },
+        // Looked at in the first round of the control loop, and followed from then on.
+        icmp_sources: Vec::new(),
+        path_mtu: node.path_mtu(config, kind.overhead()),
+        translation: None,
+        allowed: config.allowed.clone(),
+        node_addresses: node::addresses(config),
+    }
+}
+
+/// Makes the place where everything about Globalnet is known. The engine gets the sessions of the process before.
+fn board(config: &Config, engine: &mut Engine, restored: Restored, conditions: &Conditions) -> Arc<Board> {
     let begun_with = SnapshotStatus { not_restored: restored.expired, ..SnapshotStatus::default() };
     engine.set_sessions(restored.records);
     let workers = engine.workers().to_vec();
     let board = Board::new(!config.global_cidrs.is_empty(), workers, conditions.clone(), begun_with);
     Arc::new(board.with_fleet(Arc::clone(engine.fleet())))
-}
-
-/// What does not change while the gateway runs.
-pub(super) fn fixed(config: &Config, node: &Node, io: Vec<IoCapability>) -> Fixed {
-    let (cluster, hostname) = (config.cluster_id.clone(), node.hostname.clone());
-    Fixed { started: Timestamp::now(), cluster, hostname, io }
 }

@@ -1,22 +1,44 @@
 //! What this gateway says of itself at start.
 
 use rand_core::OsRng;
+use trieste_cables::CableKind;
+use trieste_control::api::EndpointSpec;
 use trieste_control::publicip::{HttpsClient, PublicIpWatcher, Resolvers};
-use trieste_control::store::AnyStore;
 
-use crate::config::Config;
+use super::environment::Environment;
 use crate::memory::Remembered;
-use crate::node::Found;
+use crate::node::{self, Found};
+
+/// This gateway's Endpoint, and what it was put together from.
+pub(super) struct OwnEndpoint {
+    pub(super) spec: EndpointSpec,
+    pub(super) found: Found,
+    /// What looks for the public address.
+    pub(super) public_ip: PublicIpWatcher,
+    /// Whether anybody is asked for the public address.
+    pub(super) is_sought: bool,
+}
+
+impl OwnEndpoint {
+    /// Puts the Endpoint together, and starts to look for the public address. Until it is found, the one that is
+    /// remembered counts if it is still configured.
+    pub(super) fn find(environment: &Environment<'_>, kind: &dyn CableKind) -> Self {
+        let Environment { config, node, settings, .. } = environment;
+        let mut found =
+            Found { settings: settings.clone(), inside: node::inside(config), ..Found::default() };
+        let (public_ip, is_sought) = follow_public_ip(environment, &found);
+        found.public_ip = public_ip.public_ip.borrow().address;
+        found.is_load_balancer = public_ip.public_ip.borrow().is_load_balancer;
+        let spec = node::endpoint(config, node, &found, kind.name(), kind.backend_config());
+        Self { spec, found, public_ip, is_sought }
+    }
+}
 
 /// Starts to look for the public address, from the one that was found last. Gives whether anybody is asked.
-pub(super) fn follow_public_ip(
-    config: &Config,
-    store: &AnyStore,
-    found: &Found,
-    remembered: Option<&Remembered>,
-) -> (PublicIpWatcher, bool) {
+fn follow_public_ip(environment: &Environment<'_>, found: &Found) -> (PublicIpWatcher, bool) {
+    let Environment { config, store, remembered, .. } = environment;
     let resolvers = Resolvers::from_setting(found.resolvers(config), config.air_gapped, &mut OsRng);
-    let last = remembered.and_then(Remembered::last_address);
+    let last = remembered.as_ref().and_then(Remembered::last_address);
     let is_sought = !resolvers.is_empty();
     let client = HttpsClient::from_environment();
     (PublicIpWatcher::spawn(client, store.clone(), &config.namespace, resolvers, last), is_sought)

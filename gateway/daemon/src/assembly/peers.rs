@@ -8,23 +8,19 @@ use tokio::sync::watch;
 use trieste_control::admin::Severity;
 use trieste_control::api::{EndpointSpec, NoticeKey};
 use trieste_control::conditions::Conditions;
-use trieste_control::members;
-use trieste_control::members::{Inputs, MembersConfig, SlotTimes};
-use trieste_control::store::AnyStore;
+use trieste_control::members::{self, Inputs, MembersConfig, SlotTimes};
 
+use super::environment::Environment;
 use crate::config::Config;
 use crate::control::Company;
-use crate::memory::Remembered;
-use crate::node::Node;
 
 /// Starts to tell of this gateway and to follow the others, from what is remembered of them.
-pub(super) fn company(
-    config: &Config,
-    (node, key): (&Node, NoticeKey),
-    (store, broker): (&AnyStore, Option<AnyStore>),
-    (endpoint, remembered): (&watch::Receiver<EndpointSpec>, Option<&Remembered>),
-    conditions: &Conditions,
+pub(super) fn start(
+    environment: &Environment<'_>,
+    key: NoticeKey,
+    endpoint: &watch::Receiver<EndpointSpec>,
 ) -> Company {
+    let Environment { config, node, store, broker, remembered, conditions, .. } = environment;
     let (draining, is_draining) = watch::channel(false);
     let (heard, heard_by) = watch::channel(BTreeSet::new());
     remark_plugin(config, conditions);
@@ -45,13 +41,13 @@ pub(super) fn company(
         heard: heard_by,
         conditions: conditions.clone(),
     };
-    let known = remembered.filter(|_| config.all_gateways_active);
+    let known = remembered.as_ref().filter(|_| config.all_gateways_active);
     let known = known.map(|known| known.members.members(Instant::now(), Timestamp::now()));
-    let handle = members::spawn(store.clone(), broker, &members, &inputs, known.unwrap_or_default());
+    let handle = members::spawn(store.clone(), broker.clone(), &members, &inputs, known.unwrap_or_default());
     Company { handle, draining, heard }
 }
 
-/// Says that the cluster set changes its cable driver, which somebody has to bring to its end.
+/// Reports that the cluster set changes its cable driver, which somebody has to bring to its end.
 fn remark_change(config: &Config, conditions: &Conditions) {
     let Some(former) = &config.former_cable_driver else { return };
     let newer = &config.cable_driver;
@@ -62,7 +58,7 @@ fn remark_change(config: &Config, conditions: &Conditions) {
     conditions.put("FormerDriver", Severity::Info, "", Some(why));
 }
 
-/// Says what the network plugin has to do with the number of active gateways.
+/// Reports what the network plugin has to do with the number of active gateways.
 fn remark_plugin(config: &Config, conditions: &Conditions) {
     let Some(plugin) = &config.own_addressing else { return };
     let (severity, what) = if config.all_gateways_active {

@@ -1,17 +1,17 @@
-//! How a gateway ends.
+//! The end of a gateway.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tokio::task::JoinHandle;
 use trieste_control::members::Leave;
-use trieste_control::publish::Publisher;
-use trieste_control::store::AnyStore;
 
-use super::control_tasks::Office;
+use super::control_plane::ControlPlane;
+use super::data_plane::DataPlane;
+use super::running::{End, Running, notify};
+use super::servers::Servers;
 use crate::control::Control;
 use crate::engine::Engine;
-use crate::shared::Shared;
 use crate::status;
 use crate::worker::Command;
 
@@ -22,33 +22,59 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(400);
 const STOP_BUDGET: Duration = Duration::from_millis(900);
 const LAST_STEP: Duration = Duration::from_millis(200);
 
+/// Ends a gateway:
+///
+/// 1. after a failure, the heartbeat, the lead, and a last word in the Gateway object;
+/// 2. all at once and within bounds, workers, heartbeat, and what the control loop has started;
+/// 3. the servers: until here they tell how it ends;
+/// 4. who follows services, the files of sessions, elections and everything else that writes objects.
+///
+/// The TUN device stays. Gives how the gateway came to its end.
+pub(super) async fn in_order(
+    end: End,
+    running: Running,
+    mut servers: Servers,
+    control_plane: ControlPlane<'_>,
+    data_plane: DataPlane,
+) -> anyhow::Result<()> {
+    notify(sd_notify::NotifyState::Stopping);
+    if let Err(error) = &end.outcome {
+        running.heartbeat.abort();
+        say_why(error, &control_plane, &running).await;
+    }
+    let within = left_of_stop(end.asked);
+    let ControlPlane { control, tasks, services, .. } = control_plane;
+    let last_step = async {
+        end_tasks(control, &data_plane.engine, running.heartbeat, within).await;
+        servers.end().await;
+    };
+    let _ = tokio::time::timeout(within, last_step).await;
+    services.abort();
+    // Its last round has what the workers said to their end.
+    data_plane.board.set_keeper(None);
+    tasks.close().await;
+    tracing::info!("gateway has stopped; its TUN device stays, so that nothing leaves in clear");
+    end.outcome
+}
+
 /// Returns how long the last step of a stop may take that was asked for then, if anybody has asked.
-pub(super) fn left_of_stop(asked: Option<&Instant>) -> Duration {
-    let spent = asked.map_or(Duration::ZERO, Instant::elapsed);
+fn left_of_stop(asked: Option<Instant>) -> Duration {
+    let spent = asked.map_or(Duration::ZERO, |asked| asked.elapsed());
     STOP_BUDGET.saturating_sub(spent).clamp(LAST_STEP, STOP_TIMEOUT)
 }
 
 /// Leaves the last word of a gateway that cannot go on. A successor need not wait for the Lease to expire, and the object
 /// says why there is one (behaviour §3.4).
-pub(super) async fn say_why(
-    error: &anyhow::Error,
-    shared: &Shared,
-    office: &Office,
-    publisher: &Publisher<Arc<AnyStore>>,
-) {
+async fn say_why(error: &anyhow::Error, control_plane: &ControlPlane<'_>, running: &Running) {
+    let ControlPlane { shared, tasks, .. } = control_plane;
     shared.fail(&format!("{error:#}"));
-    office.candidate.release(STOP_TIMEOUT).await;
-    let last_word = publisher.put_gateway(status::published(&shared.status.load()), Timestamp::now());
+    tasks.candidate.release(STOP_TIMEOUT).await;
+    let last_word = running.publisher.put_gateway(status::published(&shared.status.load()), Timestamp::now());
     let _ = tokio::time::timeout(STOP_TIMEOUT, last_word).await;
 }
 
 /// Ends the workers and what writes objects, all at once.
-pub(super) async fn end_tasks(
-    control: Control<'_>,
-    engine: &Engine,
-    heartbeat: tokio::task::JoinHandle<()>,
-    within: Duration,
-) {
+async fn end_tasks(control: Control<'_>, engine: &Engine, heartbeat: JoinHandle<()>, within: Duration) {
     if control.leave() == Leave::ForGood {
         // The shares that are given up are used by others at once.
         stop_workers(engine).await;

@@ -186,7 +186,7 @@ impl Control<'_> {
     pub(super) fn publish_endpoint(&mut self) {
         let Driver { name, backend_config } = &self.driver;
         let mut spec =
-            node::endpoint(self.config, self.node, &self.state.found, name, backend_config.clone());
+            node::endpoint(self.config, &self.node, &self.state.found, name, backend_config.clone());
         spec.set_knows_paths(self.members().is_multi);
         self.discovery.set_local(discovery_local(
             self.config,
