@@ -124,7 +124,7 @@ impl Notices {
         let speaker = Speaker::new(GatewayKey::of_cable(cable_name), signing, boot, Instant::now());
         let (subjects, watched) = watch::channel(Subjects::default());
         let counters = Arc::new(Counters::default());
-        let office = Office {
+        let notifier = Notifier {
             own: local.ip(),
             speaker,
             subscribers: Subscribers::new(random()),
@@ -133,7 +133,7 @@ impl Notices {
         };
         if local.port() != 0 {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let run = move || runtime.block_on(office.run(local, watched, changes, &conditions));
+            let run = move || runtime.block_on(notifier.run(local, watched, changes, &conditions));
             std::thread::Builder::new().name("notices".to_owned()).spawn(run)?;
         }
         Ok(Self { key, subjects, counters })
@@ -212,7 +212,8 @@ fn said(state: PathState) -> State {
     }
 }
 
-struct Office {
+/// Sends notices to the route agents that ask for them, on a thread of its own.
+struct Notifier {
     own: IpAddr,
     speaker: Speaker,
     subscribers: Subscribers,
@@ -220,8 +221,8 @@ struct Office {
     counters: Arc<Counters>,
 }
 
-impl Office {
-    /// Until nobody says any more what notices are about.
+impl Notifier {
+    /// Runs until nobody says any more what notices are about.
     async fn run(
         mut self,
         local: SocketAddr,

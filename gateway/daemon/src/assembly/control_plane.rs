@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use trieste_control::admin::IoCapability;
 use trieste_control::api::EndpointSpec;
 
-use super::control_tasks::Office;
+use super::control_tasks::ControlTasks;
 use super::data_plane::DataPlane;
 use super::environment::Environment;
 use super::own_endpoint::OwnEndpoint;
@@ -29,7 +29,7 @@ use crate::status::{self, Fixed};
 /// Everything that is slow.
 pub(super) struct ControlPlane<'a> {
     pub(super) control: Control<'a>,
-    pub(super) tasks: Office,
+    pub(super) tasks: ControlTasks,
     /// What servers and heartbeat read.
     pub(super) shared: Arc<Shared>,
     /// Follows which node serves what.
@@ -52,7 +52,7 @@ impl<'a> ControlPlane<'a> {
         let probes = config.health_check.map(|check| probe::start(config, check, conditions.clone()));
         let (endpoint_sender, endpoint) = watch::channel(own.spec.clone());
         let peers = peers::start(&environment, notices.key(), &endpoint);
-        let tasks = Office::open(&environment, &endpoint, &own);
+        let tasks = ControlTasks::start(&environment, &endpoint, &own);
         let shared = Arc::new(share(&environment, data_plane, &tasks, &fixed, own.spec));
         let services = follow_services(&environment, data_plane);
         let globalnet = globalnet(&environment, data_plane, &tasks);
@@ -110,7 +110,7 @@ fn outside(
 fn share(
     environment: &Environment<'_>,
     data_plane: &DataPlane,
-    tasks: &Office,
+    tasks: &ControlTasks,
     fixed: &Fixed,
     endpoint: EndpointSpec,
 ) -> Shared {
@@ -142,7 +142,7 @@ fn follow_services(environment: &Environment<'_>, data_plane: &DataPlane) -> Joi
 }
 
 /// Starts Globalnet's controllers, where there is a global CIDR.
-fn globalnet(environment: &Environment<'_>, data_plane: &DataPlane, tasks: &Office) -> Globalnet {
+fn globalnet(environment: &Environment<'_>, data_plane: &DataPlane, tasks: &ControlTasks) -> Globalnet {
     let Environment { config, node, store, .. } = environment;
     let duty = Duty::start(config, &node.hostname, config.health_check.is_some(), store, &tasks.candidate);
     Globalnet {

@@ -43,7 +43,7 @@ async fn first_public_ip(
 }
 
 /// Everything that writes objects in this gateway's name, but for its heartbeat.
-pub(super) struct Office {
+pub(super) struct ControlTasks {
     pub(super) candidate: Candidate,
     pub(super) broker: watch::Receiver<BrokerView>,
     /// The newest term in which this gateway became its cluster's Endpoint.
@@ -54,9 +54,9 @@ pub(super) struct Office {
     tasks: JoinSet<Option<&'static str>>,
 }
 
-impl Office {
+impl ControlTasks {
     /// Starts all of them.
-    pub(super) fn open(
+    pub(super) fn start(
         environment: &Environment<'_>,
         endpoint: &watch::Receiver<EndpointSpec>,
         own: &OwnEndpoint,

@@ -23,23 +23,17 @@ impl OwnEndpoint {
     /// Puts the Endpoint together, and starts to look for the public address. Until it is found, the one that is
     /// remembered counts if it is still configured.
     pub(super) fn find(environment: &Environment<'_>, kind: &dyn CableKind) -> Self {
-        let Environment { config, node, settings, .. } = environment;
+        let Environment { config, node, settings, store, remembered, .. } = environment;
         let mut found =
             Found { settings: settings.clone(), inside: node::inside(config), ..Found::default() };
-        let (public_ip, is_sought) = follow_public_ip(environment, &found);
+        let resolvers = Resolvers::from_setting(found.resolvers(config), config.air_gapped, &mut OsRng);
+        let last = remembered.as_ref().and_then(Remembered::last_address);
+        let is_sought = !resolvers.is_empty();
+        let client = HttpsClient::from_environment();
+        let public_ip = PublicIpWatcher::spawn(client, store.clone(), &config.namespace, resolvers, last);
         found.public_ip = public_ip.public_ip.borrow().address;
         found.is_load_balancer = public_ip.public_ip.borrow().is_load_balancer;
         let spec = node::endpoint(config, node, &found, kind.name(), kind.backend_config());
         Self { spec, found, public_ip, is_sought }
     }
-}
-
-/// Starts to look for the public address, from the one that was found last. Gives whether anybody is asked.
-fn follow_public_ip(environment: &Environment<'_>, found: &Found) -> (PublicIpWatcher, bool) {
-    let Environment { config, store, remembered, .. } = environment;
-    let resolvers = Resolvers::from_setting(found.resolvers(config), config.air_gapped, &mut OsRng);
-    let last = remembered.as_ref().and_then(Remembered::last_address);
-    let is_sought = !resolvers.is_empty();
-    let client = HttpsClient::from_environment();
-    (PublicIpWatcher::spawn(client, store.clone(), &config.namespace, resolvers, last), is_sought)
 }
