@@ -11,9 +11,9 @@
 //!
 //! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
 
-mod company;
 mod endpoints;
 mod globalnet;
+mod peers;
 mod throttle;
 mod whereabouts;
 
@@ -53,10 +53,10 @@ use crate::shared::Shared;
 use crate::status::{self, Fixed, Live};
 use crate::tables::{Choice, Choices};
 
-pub(crate) use company::Company;
-pub(crate) use company::RememberedMembers;
 use endpoints::Endpoints;
 pub(crate) use globalnet::Globalnet;
+pub(crate) use peers::Peers;
+pub(crate) use peers::RememberedMembers;
 use throttle::Throttle;
 pub(crate) use whereabouts::discovery_local;
 
@@ -106,7 +106,7 @@ pub(crate) struct Control<'a> {
     pub(crate) recorder: Recorder,
     pub(crate) memory: Option<Keeper>,
     pub(crate) globalnet: Globalnet,
-    pub(crate) company: Company,
+    pub(crate) peers: Peers,
     pub(crate) state: State,
 }
 
@@ -141,7 +141,7 @@ pub(crate) struct State {
     /// Why this gateway has to start again.
     restart: Option<String>,
     globalnet: globalnet::Known,
-    drain: company::Drain,
+    drain: peers::Drain,
 }
 
 impl State {
@@ -174,7 +174,7 @@ impl Control<'_> {
         let mut term = None;
         let mut selections = self.discovery.selections();
         let mut public_ip = self.public_ip.public_ip.clone();
-        let mut members = self.company.handle.members.clone();
+        let mut members = self.peers.handle.members.clone();
         let mut converging = Throttle::new(CONVERGE_SHARE, LONGEST_REST);
         let mut reporting = Throttle::new(STATUS_SHARE, LONGEST_STATUS);
         reporting.ask(Instant::now());
@@ -306,7 +306,7 @@ impl Control<'_> {
         // Siblings remove what stays behind, so that a store that is slow costs no more than half of it; shares of the outside
         // ports that are given up are worth all of it.
         let within = if is_for_good { within } else { within / 2 };
-        let _ = tokio::join!(memory, discovery, globalnet, self.company.handle.leave(leave, within));
+        let _ = tokio::join!(memory, discovery, globalnet, self.peers.handle.leave(leave, within));
     }
 
     /// Carries on from what is remembered, before any store has answered.
@@ -498,7 +498,7 @@ impl Control<'_> {
         self.shared.settle(is_settled);
         self.refresh_globalnet(now);
         self.tell_heard(engine);
-        self.judge_company();
+        self.report_older_leader();
         let drain = self.look_at_drain(engine, now);
         let mut endpoint = self.endpoint.borrow().clone();
         Self::mark_drain(&mut endpoint, drain.as_ref());
@@ -595,7 +595,7 @@ impl Control<'_> {
             public_ip: public.as_ref().map(|public| public.address),
             public_ip_resolver: public.map(|public| public.resolver),
             members: RememberedMembers::of(
-                &self.company.handle.members.borrow(),
+                &self.peers.handle.members.borrow(),
                 Instant::now(),
                 Timestamp::now(),
             ),

@@ -76,7 +76,7 @@ impl<'a> ControlPlane<'a> {
             recorder: tasks.recorder.clone(),
             memory: memory.map(|memory| memory.keep(conditions.clone())),
             globalnet,
-            company: peers,
+            peers,
             conditions,
             state: State::new(config, own.found, remembered, is_guess),
         };

@@ -12,14 +12,14 @@ use trieste_control::members::{self, Inputs, MembersConfig, SlotTimes};
 
 use super::environment::Environment;
 use crate::config::Config;
-use crate::control::Company;
+use crate::control::Peers;
 
 /// Starts to tell of this gateway and to follow the others, from what is remembered of them.
 pub(super) fn start(
     environment: &Environment<'_>,
     key: NoticeKey,
     endpoint: &watch::Receiver<EndpointSpec>,
-) -> Company {
+) -> Peers {
     let Environment { config, node, store, broker, remembered, conditions, .. } = environment;
     let (draining, is_draining) = watch::channel(false);
     let (heard, heard_by) = watch::channel(BTreeSet::new());
@@ -44,7 +44,7 @@ pub(super) fn start(
     let known = remembered.as_ref().filter(|_| config.all_gateways_active);
     let known = known.map(|known| known.members.members(Instant::now(), Timestamp::now()));
     let handle = members::spawn(store.clone(), broker.clone(), &members, &inputs, known.unwrap_or_default());
-    Company { handle, draining, heard }
+    Peers { handle, draining, heard }
 }
 
 /// Reports that the cluster set changes its cable driver, which somebody has to bring to its end.

@@ -44,7 +44,7 @@ impl Running {
         let store = Arc::new(control.store.clone());
         let hostname = &control.node.hostname;
         let publisher = Publisher::new(store, &config.namespace, &config.cluster_id, hostname)
-            .sparing(control.company.spared());
+            .sparing(control.peers.spared());
         let (stop, stopping) = watch::channel(false);
         let heartbeat = tokio::spawn(heartbeat(publisher.clone(), Arc::clone(shared), stopping));
         Self { publisher, heartbeat, stop }

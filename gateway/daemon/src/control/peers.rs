@@ -31,7 +31,7 @@ const SETTLES: Duration = Duration::from_secs(3);
 const READY_BY: Duration = Duration::from_secs(20);
 
 /// What this gateway and the others tell each other.
-pub(crate) struct Company {
+pub(crate) struct Peers {
     /// The others.
     pub(crate) handle: MembersHandle,
     /// Whether this one is to get no new flows.
@@ -40,7 +40,7 @@ pub(crate) struct Company {
     pub(crate) heard: watch::Sender<BTreeSet<String>>,
 }
 
-impl Company {
+impl Peers {
     /// Whose Gateway objects stay however old: those of siblings whose cables live. They cannot write, and carry on.
     pub(crate) fn spared(&self) -> Spared {
         let (members, heard) = (self.handle.members.clone(), self.heard.subscribe());
@@ -134,7 +134,7 @@ impl Control<'_> {
     /// The other gateways. Where one leads this cluster that knows one gateway per cluster, it is as if there were none:
     /// it and its peers go by one Endpoint.
     pub(super) fn members(&self) -> Members {
-        let mut members = self.company.handle.members.borrow().clone();
+        let mut members = self.peers.handle.members.borrow().clone();
         if members.is_multi && self.has_older_leader() {
             members.is_multi = false;
         }
@@ -157,7 +157,7 @@ impl Control<'_> {
 
     /// Returns this gateway's shares of the outside ports, where there are others in this cluster.
     fn shares_with_siblings(&self) -> Option<Option<NatSlots>> {
-        let members = self.company.handle.members.borrow();
+        let members = self.peers.handle.members.borrow();
         let has_siblings = members.is_multi && !members.siblings.is_empty() && !self.has_older_leader();
         has_siblings.then_some(members.slots)
     }
@@ -170,9 +170,9 @@ impl Control<'_> {
         self.state.mirror.is_complete() && self.others_soles().any(|object| is_older(&object))
     }
 
-    /// What is wrong with what this cluster's gateways know of one another.
-    pub(super) fn judge_company(&self) {
-        let is_told = self.company.handle.members.borrow().is_multi;
+    /// Reports a leader of this cluster that does not know of several gateways at once.
+    pub(super) fn report_older_leader(&self) {
+        let is_told = self.peers.handle.members.borrow().is_multi;
         let message = (is_told && self.has_older_leader()).then(|| {
             "a gateway of this cluster leads that knows one gateway per cluster (upstream's, or an older version of \
              Trieste): the others stand by until it is gone or upgraded"
@@ -191,7 +191,7 @@ impl Control<'_> {
         };
         let names = engine.siblings().iter().map(|peer| peer.facts.cable_name.clone());
         let heard: BTreeSet<String> = names.filter(|name| is_alive(name)).collect();
-        self.company.heard.send_if_modified(|known| {
+        self.peers.heard.send_if_modified(|known| {
             let is_news = *known != heard;
             *known = heard;
             is_news
@@ -231,7 +231,7 @@ impl Control<'_> {
         self.state.is_dirty = true;
         engine.set_draining(is_draining);
         self.settle_flows(engine);
-        self.company.draining.send_if_modified(|known| std::mem::replace(known, is_draining) != is_draining);
+        self.peers.draining.send_if_modified(|known| std::mem::replace(known, is_draining) != is_draining);
     }
 
     /// Begins in the background: a path is up before the node's filter and routes are, and what came by it would be lost.
