@@ -25,8 +25,8 @@ pub(crate) struct BrokerView {
     pub(crate) refused: Vec<RefusedCluster>,
 }
 
-/// The two stores and what to do with them.
-pub(crate) struct Duties {
+/// Keeps the local store and the broker in step while this gateway leads.
+pub(crate) struct LeaderTasks {
     pub(crate) candidate: Candidate,
     pub(crate) local: AnyStore,
     pub(crate) broker: AnyStore,
@@ -36,7 +36,7 @@ pub(crate) struct Duties {
     pub(crate) totals: Arc<SyncTotals>,
 }
 
-impl Duties {
+impl LeaderTasks {
     /// Syncs whenever this gateway leads, for ever.
     pub(crate) async fn run(self, view: watch::Sender<BrokerView>) {
         let mut leadership = self.candidate.leadership();
@@ -93,7 +93,7 @@ impl Duties {
     }
 }
 
-impl Duties {
+impl LeaderTasks {
     /// What of ours the broker does not take, and why.
     fn own_refused(&self, refused: &[RefusedCluster]) -> Vec<(String, String)> {
         let own = refused.iter().filter(|refused| refused.cluster == self.sync.cluster_id);

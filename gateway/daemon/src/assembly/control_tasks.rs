@@ -20,7 +20,7 @@ use trieste_control::{election, leader};
 use super::environment::Environment;
 use super::own_endpoint::OwnEndpoint;
 use crate::node::Node;
-use crate::role::{self, BrokerView, Duties};
+use crate::role::{self, BrokerView, LeaderTasks};
 use crate::shared::SyncTotals;
 
 /// How long the first announcement waits for the public address: peers that take a first one for good get the right one.
@@ -82,8 +82,8 @@ impl ControlTasks {
         tasks.spawn(keep_pod_label(store.clone(), pod, ha_status, conditions.clone()).map(|()| None));
         let totals: Arc<SyncTotals> = Arc::default();
         let (view, seen) = watch::channel(BrokerView::default());
-        if let Some(duties) = duties(environment, &candidate, &recorder, &totals) {
-            tasks.spawn(duties.run(view).map(|()| Some("the broker's syncer")));
+        if let Some(leader_tasks) = leader_tasks(environment, &candidate, &recorder, &totals) {
+            tasks.spawn(leader_tasks.run(view).map(|()| Some("the broker's syncer")));
         }
         Self { candidate, broker: seen, announced, recorder, totals, tasks }
     }
@@ -137,19 +137,19 @@ fn own_pod(environment: &Environment<'_>) -> OwnPod {
 }
 
 /// Returns what keeps the local store and the broker in step while this gateway leads, where there is a broker.
-fn duties(
+fn leader_tasks(
     environment: &Environment<'_>,
     candidate: &Candidate,
     recorder: &Recorder,
     totals: &Arc<SyncTotals>,
-) -> Option<Duties> {
+) -> Option<LeaderTasks> {
     let Environment { config, store, broker, conditions, .. } = environment;
     let broker = broker.clone()?;
     let mut sync = SyncConfig::new(&config.cluster_id, config.published_subnets());
     sync.local_namespace.clone_from(&config.namespace);
     sync.broker_namespace.clone_from(&config.broker_namespace);
     sync.allowed = config.allowed.clone();
-    Some(Duties {
+    Some(LeaderTasks {
         candidate: candidate.clone(),
         local: store.clone(),
         broker,
