@@ -299,8 +299,8 @@ impl Control<'_> {
         // What discovery has found is worth a moment, and no more.
         let discovery = tokio::time::timeout(within, self.discovery.stop());
         let globalnet = async {
-            if let Some(duty) = &self.globalnet.duty {
-                duty.release(within).await;
+            if let Some(controllers) = &self.globalnet.controllers {
+                controllers.release(within).await;
             }
         };
         // Siblings remove what stays behind, so that a store that is slow costs no more than half of it; shares of the outside

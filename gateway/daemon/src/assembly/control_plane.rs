@@ -18,7 +18,7 @@ use super::peers;
 use crate::control::{self, Control, Driver, Globalnet, State};
 use crate::devices::OUTER_MARK;
 use crate::engine::Engine;
-use crate::globalnet::Duty;
+use crate::globalnet::Controllers;
 use crate::natdiscovery::Discovery;
 use crate::notice::Notices;
 use crate::probe;
@@ -144,9 +144,10 @@ fn follow_services(environment: &Environment<'_>, data_plane: &DataPlane) -> Joi
 /// Starts Globalnet's controllers, where there is a global CIDR.
 fn globalnet(environment: &Environment<'_>, data_plane: &DataPlane, tasks: &ControlTasks) -> Globalnet {
     let Environment { config, node, store, .. } = environment;
-    let duty = Duty::start(config, &node.hostname, config.health_check.is_some(), store, &tasks.candidate);
+    let controllers =
+        Controllers::start(config, &node.hostname, config.health_check.is_some(), store, &tasks.candidate);
     Globalnet {
-        duty,
+        controllers,
         board: Arc::clone(&data_plane.board),
         owners: data_plane.owners,
         files: data_plane.files.clone(),

@@ -14,7 +14,7 @@ use trieste_nat::Share;
 
 use super::Control;
 use crate::engine::Engine;
-use crate::globalnet::Duty;
+use crate::globalnet::Controllers;
 use crate::globalnet::board::Board;
 use crate::globalnet::sessions::{Keeper, SessionFiles, Source};
 use crate::tables::{Own, Owners, Translation, compile};
@@ -32,7 +32,7 @@ const SHARE_WITHIN: Duration = Duration::from_secs(20);
 /// What the loop works with for Globalnet.
 pub(crate) struct Globalnet {
     /// The controllers; none without a global CIDR.
-    pub(crate) duty: Option<Duty>,
+    pub(crate) controllers: Option<Controllers>,
     /// What is known, for everybody.
     pub(crate) board: Arc<Board>,
     /// Who translates what.
@@ -91,7 +91,7 @@ pub(super) fn share_ports(engine: &Engine, members: &Members) {
 
 impl Control<'_> {
     pub(super) fn globalnet_states(&self) -> States {
-        self.globalnet.duty.as_ref().map(|duty| duty.state.clone())
+        self.globalnet.controllers.as_ref().map(|controllers| controllers.state.clone())
     }
 
     /// Goes on with what the process before has translated by.
@@ -118,7 +118,7 @@ impl Control<'_> {
 
     /// Takes in what the controllers say.
     pub(super) async fn take_globalnet(&mut self, engine: &mut Engine) {
-        let Some(state) = self.globalnet.duty.as_ref().and_then(Duty::state) else { return };
+        let Some(state) = self.globalnet.controllers.as_ref().and_then(Controllers::state) else { return };
         self.state.globalnet.state = Some(state);
         self.state.globalnet.is_remembered = false;
         self.state.is_dirty = true;
@@ -217,12 +217,12 @@ impl Control<'_> {
 
     /// Puts what the controllers do onto the board.
     pub(super) fn refresh_globalnet(&mut self, now: Instant) {
-        if self.globalnet.duty.is_none() {
+        if self.globalnet.controllers.is_none() {
             return;
         }
         self.check_ports(now);
-        let Some(duty) = &self.globalnet.duty else { return };
-        let mut status = duty.status(&self.conditions);
+        let Some(controllers) = &self.globalnet.controllers else { return };
+        let mut status = controllers.status(&self.conditions);
         status.is_remembered = self.state.globalnet.is_remembered;
         self.globalnet.board.set_controllers(status);
     }

@@ -8,14 +8,15 @@
 //! ```
 //!
 //! * [`board`] — what is known, in one place. * [`key`] — which of a cluster's ports are whose is keyed; this is the key.
-//! * `duty` — who allocates. * [`process`] — Globalnet under an account of its own. * `trace` — what becomes of a packet.
+//! * `controllers` — who allocates. * [`process`] — Globalnet under an account of its own. * `trace` — what becomes of
+//!   a packet.
 //! * [`sessions`] — sessions on disk.
 
 pub mod board;
-mod duty;
+mod controllers;
 pub mod key;
 pub mod process;
 pub mod sessions;
 mod trace;
 
-pub(crate) use duty::Duty;
+pub(crate) use controllers::Controllers;

@@ -21,7 +21,7 @@ const AWAY: &str = "GlobalnetAway";
 const REFUSED: &str = "GlobalnetWriteRefused";
 
 /// Globalnet's controllers and their election. Dropped, they end; what they have written stays.
-pub(crate) struct Duty {
+pub(crate) struct Controllers {
     /// The newest state: a Globalnet process's while there is one, else that of our own controllers.
     pub(crate) state: watch::Receiver<Option<Arc<GlobalnetState>>>,
     handle: GlobalnetHandle,
@@ -30,13 +30,13 @@ pub(crate) struct Duty {
     followers: [JoinHandle<()>; 2],
 }
 
-impl Drop for Duty {
+impl Drop for Controllers {
     fn drop(&mut self) {
         self.followers.iter().for_each(JoinHandle::abort);
     }
 }
 
-impl Duty {
+impl Controllers {
     /// Begins to read the objects, and to write them while `leader` leads. `None` without a global CIDR.
     pub(crate) fn start(
         config: &Config,
