@@ -11,11 +11,11 @@
 //!
 //! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
 
+mod addresses;
 mod endpoints;
 mod globalnet;
 mod peers;
 mod throttle;
-mod whereabouts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -53,12 +53,12 @@ use crate::shared::Shared;
 use crate::status::{self, Fixed, Live};
 use crate::tables::{Choice, Choices};
 
+pub(crate) use addresses::discovery_local;
 use endpoints::Endpoints;
 pub(crate) use globalnet::Globalnet;
 pub(crate) use peers::Peers;
 pub(crate) use peers::RememberedMembers;
 use throttle::Throttle;
-pub(crate) use whereabouts::discovery_local;
 
 /// How often the status document is put together, in a set that is not very large.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
