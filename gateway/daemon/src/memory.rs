@@ -7,18 +7,19 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trieste_control::admin::Severity;
-use trieste_control::api::Object;
+use trieste_control::api::{Object, Resource as _};
 use trieste_control::conditions::Conditions;
 use trieste_control::globalnet::GlobalnetState;
+use trieste_control::members::{Member, Members, NatSlots};
 use trieste_control::publicip;
 
-use crate::control::RememberedMembers;
 use crate::settings::NodeSettings;
 use crate::state;
 
@@ -59,6 +60,62 @@ impl Remembered {
         let (address, resolver) = (self.public_ip?, self.public_ip_resolver.clone()?);
         Some(publicip::Remembered { address, resolver })
     }
+}
+
+/// What is remembered of the other gateways over a restart.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct RememberedMembers {
+    /// Whether all gateways of this cluster are active.
+    pub is_multi: bool,
+    /// The further Endpoints of the other gateways of this cluster.
+    pub siblings: Vec<Object>,
+    /// The further Endpoints of remote clusters.
+    pub remote: Vec<Object>,
+    /// The shares of the outside ports that are ours, and until when.
+    pub slots: Option<(u8, Timestamp)>,
+}
+
+impl RememberedMembers {
+    /// What is to be remembered.
+    #[must_use]
+    pub fn of(members: &Members, now: Instant, wall: Timestamp) -> Self {
+        let objects = |members: &[Member]| {
+            members.iter().map(|member| without_bookkeeping(&member.endpoint.to_object())).collect()
+        };
+        // To the hour, or every confirmation would be written down.
+        let until = |slots: NatSlots| {
+            let left = slots.until.saturating_duration_since(now);
+            let until = wall.as_second().saturating_add(i64::try_from(left.as_secs()).unwrap_or(0));
+            Timestamp::from_second(until - until.rem_euclid(3600)).ok()
+        };
+        Self {
+            is_multi: members.is_multi,
+            siblings: objects(&members.siblings),
+            remote: objects(&members.remote),
+            slots: members.slots.and_then(|slots| Some((slots.held, until(slots)?))),
+        }
+    }
+
+    /// What was known then. What has expired meanwhile is forgotten.
+    #[must_use]
+    pub fn members(&self, now: Instant, wall: Timestamp) -> Members {
+        let read = |objects: &[Object]| objects.iter().filter_map(Member::read).collect();
+        let slots = self.slots.and_then(|(held, until)| {
+            let left = u64::try_from(until.as_second() - wall.as_second()).ok()?;
+            Some(NatSlots { held, until: now + Duration::from_secs(left) })
+        });
+        Members { is_multi: self.is_multi, siblings: read(&self.siblings), remote: read(&self.remote), slots }
+    }
+}
+
+/// What changes without meaning anything would only wear the disk.
+pub(crate) fn without_bookkeeping(object: &Object) -> Object {
+    let mut object = object.clone();
+    object.metadata.resource_version = None;
+    object.metadata.generation = None;
+    object.metadata.extra.clear();
+    object
 }
 
 /// The file of an earlier process.
@@ -193,6 +250,9 @@ fn read(path: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+    use trieste_control::api::EndpointSpec;
+    use trieste_control::leader::Write;
+    use trieste_control::members::plan_own;
 
     fn remembered() -> Remembered {
         let node = NodeSettings { udp_port: Some(4501), ..NodeSettings::default() };
@@ -235,5 +295,34 @@ mod tests {
         fs::write(dir.path().join(FILE), "{\"was-active\": 7}").unwrap();
         assert_eq!(Memory::new(dir.path()).load(), None);
         assert!(dir.path().join("remembered.bad").exists());
+    }
+
+    #[test]
+    fn what_is_remembered_of_the_others_is_read_back_and_shares_expire() {
+        let spec = EndpointSpec {
+            cluster_id: "b".to_owned(),
+            cable_name: "submariner-cable-b-192-0-2-1".to_owned(),
+            hostname: "gw1".to_owned(),
+            ..EndpointSpec::default()
+        };
+        let writes = plan_own("ns", &spec, true, &[]).unwrap();
+        let [Write::Create(object)] = &writes[..] else { panic!("{writes:?}") };
+        let (now, wall) = (Instant::now(), Timestamp::from_second(1_800_000_000).unwrap());
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let members = Members {
+            is_multi: true,
+            siblings: Vec::new(),
+            remote: vec![Member::read(object).unwrap()],
+            slots: Some(NatSlots { held: 0b1010, until: now + hours(12) }),
+        };
+        let remembered = RememberedMembers::of(&members, now, wall);
+        let text = serde_json::to_string(&remembered).unwrap();
+        let read: RememberedMembers = serde_json::from_str(&text).unwrap();
+        let soon = read.members(now, wall);
+        assert_eq!((soon.is_multi, soon.remote.len()), (true, 1));
+        assert_eq!(soon.slots.map(|slots| slots.held), Some(0b1010));
+        assert!(soon.slots.unwrap().until <= now + hours(12));
+        let late = read.members(now, wall + jiff::SignedDuration::from_hours(13));
+        assert_eq!(late.slots, None);
     }
 }

@@ -1,33 +1,15 @@
-//! Globalnet's part of the control loop: what the controllers say becomes rules, and what stands in the way a condition.
+//! What the control loop works with and knows for Globalnet.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tokio::sync::watch;
-use trieste_control::admin::Severity;
-use trieste_control::api::ensure_valid_name;
 use trieste_control::globalnet::GlobalnetState;
-use trieste_control::members::{Members, paths_namespace};
-use trieste_nat::Share;
 
-use super::Control;
-use crate::engine::Engine;
 use crate::globalnet::Controllers;
 use crate::globalnet::board::Board;
-use crate::globalnet::sessions::{Keeper, SessionFiles, Source};
-use crate::tables::{Own, Owners, Translation, compile};
-
-/// The condition of rules that objects ask for and that cannot be.
-const REFUSED_RULE: &str = "GlobalnetRule";
-/// The condition of timers that are shorter than the standards allow.
-const TIMERS: &str = "GlobalnetTimers";
-
-/// The condition of a gateway that has no share of the outside ports.
-const NO_PORTS: &str = "NoOutsidePorts";
-/// How long a gateway that comes may wait for its share: whoever has all of them gives one up within seconds.
-const SHARE_WITHIN: Duration = Duration::from_secs(20);
+use crate::globalnet::sessions::SessionFiles;
+use crate::tables::{Own, Owners};
 
 /// What the loop works with for Globalnet.
 pub(crate) struct Globalnet {
@@ -44,16 +26,16 @@ pub(crate) struct Globalnet {
 /// What the loop knows of it.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    state: Option<Arc<GlobalnetState>>,
-    is_remembered: bool,
-    own: Own,
+    pub(super) state: Option<Arc<GlobalnetState>>,
+    pub(super) is_remembered: bool,
+    pub(super) own: Own,
     /// What rules were made of last; their number is above zero.
-    compiled: Option<(Arc<GlobalnetState>, Own)>,
-    epoch: u64,
+    pub(super) compiled: Option<(Arc<GlobalnetState>, Own)>,
+    pub(super) epoch: u64,
     /// Names of conditions that the state has asked for.
-    problems: BTreeSet<&'static str>,
+    pub(super) problems: BTreeSet<&'static str>,
     /// Since when this gateway has siblings and no share of the outside ports.
-    lacks_ports: Option<Instant>,
+    pub(super) lacks_ports: Option<Instant>,
 }
 
 impl Known {
@@ -61,182 +43,4 @@ impl Known {
     pub(super) fn remembered(&self) -> Option<GlobalnetState> {
         self.state.as_deref().cloned()
     }
-}
-
-/// What the controllers say, if there are any.
-pub(super) type States = Option<watch::Receiver<Option<Arc<GlobalnetState>>>>;
-
-/// Waits until the controllers say something else; for ever without any.
-pub(super) async fn changed(states: &mut States) {
-    if let Some(receiver) = states {
-        if receiver.changed().await.is_ok() {
-            return;
-        }
-        tracing::error!("Globalnet's controllers have ended; what is translated stays as it is");
-        *states = None;
-    }
-    std::future::pending().await
-}
-
-/// Says at which outside ports this gateway may make mappings: all where it is alone, else those of its own slots.
-pub(super) fn share_ports(engine: &Engine, members: &Members) {
-    let (share, until) = match members.slots {
-        Some(slots) => (Share::from_bits(slots.held), Some(slots.until)),
-        // Not known yet: who has siblings may meet their ports.
-        None if !members.siblings.is_empty() => (Share::NONE, None),
-        None => (Share::ALL, None),
-    };
-    engine.fleet().set_share(share, until);
-}
-
-impl Control<'_> {
-    pub(super) fn globalnet_states(&self) -> States {
-        self.globalnet.controllers.as_ref().map(|controllers| controllers.state.clone())
-    }
-
-    /// Goes on with what the process before has translated by.
-    pub(super) async fn remember_globalnet(&mut self, engine: &mut Engine, state: Option<GlobalnetState>) {
-        if !self.globalnet.board.is_enabled() {
-            return;
-        }
-        let timers: Vec<(String, String)> =
-            self.config.globalnet.below_standard().into_iter().map(|text| (text.clone(), text)).collect();
-        self.conditions.replace(TIMERS, Severity::Warning, &timers);
-        if let Some(state) = state.filter(|state| self.is_of_ours(state)) {
-            self.state.globalnet.state = Some(Arc::new(state));
-            self.state.globalnet.is_remembered = true;
-            engine.fleet().expect_rules();
-            self.translate(engine).await;
-        }
-    }
-
-    /// Whether the global CIDR is the configured one: addresses of another one are nobody's.
-    fn is_of_ours(&self, state: &GlobalnetState) -> bool {
-        let ours = self.config.global_cidrs.first().map(ToString::to_string);
-        state.global_cidr.map(|cidr| cidr.to_string()) == ours
-    }
-
-    /// Takes in what the controllers say.
-    pub(super) async fn take_globalnet(&mut self, engine: &mut Engine) {
-        let Some(state) = self.globalnet.controllers.as_ref().and_then(Controllers::state) else { return };
-        self.state.globalnet.state = Some(state);
-        self.state.globalnet.is_remembered = false;
-        self.state.is_dirty = true;
-        let before = self.state.globalnet.epoch;
-        self.translate(engine).await;
-        engine.forget_sessions();
-        engine.fleet().rules_have_come(self.state.globalnet.epoch != before, Instant::now());
-    }
-
-    /// Makes rules of the newest state and of this gateway's address, if either is another one than before.
-    pub(super) async fn translate(&mut self, engine: &mut Engine) {
-        let own = Own {
-            name: ensure_valid_name(&self.node.hostname),
-            inside: self.config.health_check_ip.or(self.state.found.inside).and_then(v4),
-        };
-        let known = &mut self.state.globalnet;
-        let Some(state) = known.state.clone() else { return };
-        known.own = own;
-        self.say_problems(&state);
-        let known = &mut self.state.globalnet;
-        let is_same = |(before, own): &(Arc<GlobalnetState>, Own)| {
-            *own == known.own && gives_same_rules(before, &state)
-        };
-        if known.compiled.as_ref().is_some_and(is_same) {
-            let translation = engine.translation().cloned();
-            return self.globalnet.board.set(state, translation);
-        }
-        known.epoch += 1;
-        let translation = compile(known.epoch, &state, &known.own, self.globalnet.owners).map(Arc::new);
-        known.compiled = Some((Arc::clone(&state), known.own.clone()));
-        self.say_refused(translation.as_deref());
-        engine.set_translation(translation.clone(), self.state.globalnet.is_remembered).await;
-        self.globalnet.board.set(state, translation);
-        self.keep_sessions(engine);
-    }
-
-    /// From the first rules on sessions are written down: before, those of the process before would be lost.
-    fn keep_sessions(&self, engine: &Engine) {
-        let board = &self.globalnet.board;
-        let Some(files) = self.globalnet.files.as_ref().filter(|_| !board.has_keeper()) else { return };
-        let source = |worker: &crate::worker::WorkerHandle| {
-            let feed = Arc::clone(worker.feed()?);
-            let worker = worker.clone();
-            Some(Source { feed, wake: Box::new(move || worker.wake()) })
-        };
-        let sources = engine.workers().iter().filter_map(source).collect();
-        match Keeper::spawn(files.clone(), sources, board.snapshot(), self.conditions.clone()) {
-            Ok(keeper) => board.set_keeper(Some(keeper)),
-            Err(error) => {
-                let message = format!("translated connections would not outlive a restart: {error}");
-                self.conditions.set("SessionsNotKept", Severity::Warning, "", message);
-            }
-        }
-    }
-
-    fn say_refused(&self, translation: Option<&Translation>) {
-        let refused = translation.map(|translation| translation.refused.as_slice()).unwrap_or_default();
-        let entries: Vec<(String, String)> =
-            refused.iter().map(|rule| (rule.name.clone(), rule.reason.clone())).collect();
-        self.conditions.replace(REFUSED_RULE, Severity::Warning, &entries);
-    }
-
-    /// What is not as somebody wants it.
-    fn say_problems(&mut self, state: &GlobalnetState) {
-        let mut by_name: BTreeMap<&'static str, Vec<(String, String)>> = BTreeMap::new();
-        for problem in &state.problems {
-            let entry = (problem.subject.clone(), problem.message.clone());
-            by_name.entry(problem.name).or_default().push(entry);
-        }
-        let before = std::mem::take(&mut self.state.globalnet.problems);
-        for name in before.iter().filter(|name| !by_name.contains_key(*name)) {
-            self.conditions.replace(name, Severity::Warning, &[]);
-        }
-        for (name, entries) in &by_name {
-            self.conditions.replace(name, Severity::Warning, entries);
-        }
-        self.state.globalnet.problems = by_name.into_keys().collect();
-    }
-
-    /// Says why this gateway begins no connections, where it has waited for a share of the ports for long.
-    fn check_ports(&mut self, now: Instant) {
-        let lacks_ports = self.lacks_ports();
-        let since = &mut self.state.globalnet.lacks_ports;
-        *since = lacks_ports.then(|| since.unwrap_or(now));
-        let is_late = since.is_some_and(|since| now.duration_since(since) >= SHARE_WITHIN);
-        let message = is_late.then(|| {
-            format!(
-                "this gateway has no share of the outside ports: its siblings translate for it, and new connections are \
-                 refused (nat_not_ready) where none of them has any. Is the API server reachable, and who holds the Leases \
-                 trieste-nat-slot-0 to 7 in {}?",
-                paths_namespace(&self.config.namespace)
-            )
-        });
-        self.conditions.put(NO_PORTS, Severity::Warning, "", message);
-    }
-
-    /// Puts what the controllers do onto the board.
-    pub(super) fn refresh_globalnet(&mut self, now: Instant) {
-        if self.globalnet.controllers.is_none() {
-            return;
-        }
-        self.check_ports(now);
-        let Some(controllers) = &self.globalnet.controllers else { return };
-        let mut status = controllers.status(&self.conditions);
-        status.is_remembered = self.state.globalnet.is_remembered;
-        self.globalnet.board.set_controllers(status);
-    }
-}
-
-fn v4(address: IpAddr) -> Option<Ipv4Addr> {
-    match address {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
-    }
-}
-
-/// Whether two states differ in what is not translated by alone: how full the pool is, what is wrong.
-fn gives_same_rules(a: &GlobalnetState, b: &GlobalnetState) -> bool {
-    (a.global_cidr, &a.inside, &a.egress, &a.ingress, &a.gateways)
-        == (b.global_cidr, &b.inside, &b.egress, &b.ingress, &b.gateways)
 }

@@ -1,0 +1,131 @@
+//! What the control loop says: the status document, and what a restart starts from.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use trieste_control::admin::{BrokerStatus, IpsecStatus};
+
+use super::Control;
+use crate::engine::Engine;
+use crate::ike::IkeHandle;
+use crate::memory::{Remembered, RememberedMembers, without_bookkeeping};
+use crate::status::{self, Live};
+
+/// How long a cable is in error before its peer's address is looked for anew.
+const REDISCOVER_AFTER: Duration = Duration::from_secs(30);
+
+impl Control<'_> {
+    pub(crate) async fn refresh(&mut self, engine: &mut Engine) {
+        let now = Instant::now();
+        self.come_forward(engine, now);
+        let is_settled = self.is_settled(engine, now);
+        self.shared.settle(is_settled);
+        self.refresh_globalnet(now);
+        self.tell_heard(engine);
+        self.report_older_leader();
+        let drain = self.look_at_drain(engine, now);
+        let mut endpoint = self.endpoint.borrow().clone();
+        Self::mark_drain(&mut endpoint, drain.as_ref());
+        engine.observe(now, Timestamp::now().as_second());
+        self.give_notice(engine);
+        let broker = self.broker.borrow().clone();
+        let failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut election = self.candidate.status().borrow().clone();
+        election.is_leader = self.candidate.is_leader(now);
+        let live = Live {
+            endpoint,
+            is_multi: self.members().is_multi,
+            is_announced: self.is_announced(now),
+            drain,
+            broker: if self.config.broker.is_some() { broker.state } else { BrokerStatus::default() },
+            refused: broker.refused,
+            store: self.state.link.clone(),
+            election,
+            conditions: self.conditions.list(),
+            events: self.recorder.recent(),
+            failure,
+        };
+        let mut document = status::document(&self.fixed, engine, live, now);
+        for cable in &mut document.connections {
+            cable.discovery = self.discovery.status(&cable.connection.endpoint.cable_name);
+            if let Some(probes) = &self.probes {
+                probes.merge(&mut cable.connection);
+                cable.health = probes.status(&cable.connection.endpoint.cable_name);
+            }
+            // A peer that answers pings may lack the SA of another pair of subnets all the same.
+            if cable.connection.status_message.is_empty()
+                && let Some(remark) = cable.ipsec.as_ref().and_then(IpsecStatus::remark)
+            {
+                cable.connection.status_message = remark;
+            }
+        }
+        self.rediscover(&document.connections, now);
+        self.shared.publish(document);
+        *self.shared.discovery.lock().unwrap_or_else(PoisonError::into_inner) = self.discovery.counters();
+        *self.shared.notices.lock().unwrap_or_else(PoisonError::into_inner) = self.notices.numbers();
+        *self.shared.ike.lock().unwrap_or_else(PoisonError::into_inner) =
+            engine.ike().map(IkeHandle::numbers);
+        let seconds = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
+        let established = engine.established().into_iter().map(|(name, at)| (name, seconds(at))).collect();
+        *self.shared.established.lock().unwrap_or_else(PoisonError::into_inner) = established;
+        let counters =
+            engine.workers().iter().map(|worker| (u32::from(worker.id.0), worker.published().counters));
+        *self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner) = counters.collect();
+        self.names.store(Arc::new(engine.cable_names()));
+        self.remember(engine);
+    }
+
+    /// Returns whether this gateway leads, and the own store has said so in this term.
+    fn is_announced(&self, now: Instant) -> bool {
+        let term = self.candidate.term(now);
+        term.is_some() && *self.announced.borrow() == term
+    }
+
+    /// A peer that has been in error for a while may be reached by another of its addresses.
+    fn rediscover(&mut self, connections: &[trieste_control::admin::CableStatus], now: Instant) {
+        use trieste_control::api::ConnectionStatus;
+        let failing: BTreeSet<&str> = connections
+            .iter()
+            .filter(|cable| {
+                // Upstream's word for an IPsec cable that fails is `connecting`.
+                let is_down = cable.ipsec.as_ref().is_some_and(|ipsec| !ipsec.is_up);
+                cable.connection.status == ConnectionStatus::Error || is_down
+            })
+            .map(|cable| cable.connection.endpoint.cable_name.as_str())
+            .collect();
+        let known = &mut self.state.in_error;
+        known.retain(|cable, _| failing.contains(cable.as_str()));
+        for cable in failing {
+            let since = known.entry(cable.to_owned()).or_insert(now);
+            if now.duration_since(*since) >= REDISCOVER_AFTER {
+                *since = now;
+                self.discovery.rediscover(cable);
+            }
+        }
+    }
+
+    /// Says what a restart should start from, when it changed.
+    fn remember(&mut self, engine: &Engine) {
+        let Some(memory) = &self.memory else { return };
+        if !self.state.mirror.is_complete() || !std::mem::take(&mut self.state.is_dirty) {
+            return;
+        }
+        let public = self.public_ip.public_ip.borrow().remembered();
+        memory.set(Remembered {
+            was_active: engine.is_active(),
+            endpoints: self.state.mirror.objects().map(without_bookkeeping).collect(),
+            node: self.config.node_name.is_some().then(|| self.state.found.settings.clone()),
+            was_gateway: self.state.was_gateway,
+            public_ip: public.as_ref().map(|public| public.address),
+            public_ip_resolver: public.map(|public| public.resolver),
+            members: RememberedMembers::of(
+                &self.peers.handle.members.borrow(),
+                Instant::now(),
+                Timestamp::now(),
+            ),
+            globalnet: self.state.globalnet.remembered(),
+        });
+    }
+}
