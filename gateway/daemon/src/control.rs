@@ -17,6 +17,7 @@ mod drain;
 mod endpoints;
 mod flows;
 mod globalnet;
+mod inputs;
 mod leave;
 mod members;
 mod peers;
@@ -50,7 +51,7 @@ use crate::shared::Shared;
 use crate::status::Fixed;
 use drain::Drain;
 use endpoints::Endpoints;
-use globalnet::Known;
+use globalnet::RuleState;
 
 pub(crate) use addresses::discovery_local;
 pub(crate) use globalnet::Globalnet;
@@ -111,7 +112,7 @@ pub(crate) struct State {
     sought: (Option<String>, bool),
     /// Why this gateway has to start again.
     restart: Option<String>,
-    globalnet: Known,
+    globalnet: RuleState,
     drain: Drain,
 }
 

@@ -23,9 +23,9 @@ pub(crate) struct Globalnet {
     pub(crate) files: Option<SessionFiles>,
 }
 
-/// What the loop knows of it.
+/// What rules for translation are made of, and what they were made of last.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct RuleState {
     pub(super) state: Option<Arc<GlobalnetState>>,
     pub(super) is_remembered: bool,
     pub(super) own: Own,
@@ -38,7 +38,7 @@ pub(super) struct Known {
     pub(super) lacks_ports: Option<Instant>,
 }
 
-impl Known {
+impl RuleState {
     /// What a restart should begin with.
     pub(super) fn remembered(&self) -> Option<GlobalnetState> {
         self.state.as_deref().cloned()

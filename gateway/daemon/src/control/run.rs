@@ -1,32 +1,20 @@
-//! The control loop itself: what it waits for, and what it does then.
+//! The control loop itself.
 
 use std::future::Future;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
-use tokio::signal::unix::{SignalKind, signal};
 use trieste_control::admin::{BrokerLink, BrokerStatus, Severity};
-use trieste_control::api::{Endpoint, Kind, Object, Resource as _};
-use trieste_control::store::{Store as _, StoreEvent};
+use trieste_control::api::{Endpoint, Object, Resource as _};
+use trieste_control::store::StoreEvent;
 
-use super::throttle::Throttle;
-use super::{Control, translate};
+use super::Control;
+use super::inputs::{Input, Inputs, reached};
 use crate::engine::Engine;
 
 /// How often the status document is put together, in a set that is not very large.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
-/// Ours: the share of a core, in percent, that the status document is to take, and the longest that it rests for that.
-const STATUS_SHARE: u32 = 4;
-const LONGEST_STATUS: Duration = Duration::from_secs(1);
-/// Ours: the share of a core, in percent, that cables and tables are to take while Endpoints change, and the longest that a
-/// change waits for others for that.
-const CONVERGE_SHARE: u32 = 25;
-const LONGEST_REST: Duration = Duration::from_millis(100);
-/// How often this node's addresses are looked at.
-const ADDRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// How long it goes on when the successor is there: peers hear of it through the broker.
 const FAREWELL: Duration = Duration::from_millis(250);
 
@@ -43,79 +31,11 @@ impl Control<'_> {
     ) -> anyhow::Result<()> {
         let mut leaving = pin!(leaving);
         let mut end: Option<Instant> = None;
-        let mut endpoints = self.store.list_watch(Kind::Endpoint, &self.config.namespace);
-        let mut node = self.follow_node();
-        let mut gateway = self.follow_gateway();
-        let mut leadership = self.candidate.leadership();
-        let mut term = None;
-        let mut selections = self.discovery.selections();
-        let mut public_ip = self.public_ip.public_ip.clone();
-        let mut members = self.peers.handle.members.clone();
-        let mut converging = Throttle::new(CONVERGE_SHARE, LONGEST_REST);
-        let mut reporting = Throttle::new(STATUS_SHARE, LONGEST_STATUS);
-        reporting.ask(Instant::now());
-        let mut addresses = tokio::time::interval(ADDRESS_INTERVAL);
-        let mut globalnet = self.globalnet_states();
-        let mut rekey = signal(SignalKind::user_defined1()).ok();
+        let mut inputs = Inputs::of(self);
         self.start(engine).await;
         loop {
             tokio::select! {
-                event = endpoints.next() => {
-                    let Some(event) = event else { anyhow::bail!("the store has no more events") };
-                    let mut is_news = self.take(&event);
-                    // A burst is one change.
-                    while let Some(Some(event)) = endpoints.next().now_or_never() {
-                        is_news |= self.take(&event);
-                    }
-                    if is_news {
-                        converging.ask(Instant::now());
-                    }
-                }
-                () = reached(converging.due()) => {
-                    let began = Instant::now();
-                    self.converge(engine).await;
-                    converging.done(began, Instant::now());
-                }
-                Some(event) = node.next() => self.take_node(event),
-                Some(event) = gateway.next() => self.take_gateway(event, engine),
-                changed = members.changed() => {
-                    changed.context("following the other gateways has ended")?;
-                    members.borrow_and_update();
-                    self.take_members(engine).await;
-                }
-                changed = leadership.changed() => {
-                    changed.context("the election has ended")?;
-                    // Every renewal comes by here; only another term is news.
-                    let newest = leadership.borrow_and_update().map(|held| held.term);
-                    if std::mem::replace(&mut term, newest) != newest {
-                        self.follow_public_ip();
-                        self.converge(engine).await;
-                    }
-                }
-                changed = selections.changed() => {
-                    changed.context("NAT discovery has ended")?;
-                    selections.borrow_and_update();
-                    converging.ask(Instant::now());
-                }
-                changed = public_ip.changed() => {
-                    changed.context("the public address's watcher has ended")?;
-                    public_ip.borrow_and_update();
-                    self.take_public_ip();
-                }
-                () = reached(reporting.due()) => {
-                    let began = Instant::now();
-                    self.follow_public_ip();
-                    self.hand_over(engine).await;
-                    self.refresh(engine).await;
-                    reporting.done(began, Instant::now());
-                    reporting.ask(Instant::now() + STATUS_INTERVAL);
-                }
-                () = translate::changed(&mut globalnet) => self.take_globalnet(engine).await,
-                _ = addresses.tick() => {
-                    self.look_at_addresses(engine).await;
-                    self.translate(engine).await;
-                }
-                () = received(&mut rekey) => engine.rekey_all(),
+                input = inputs.next() => self.handle(input?, &mut inputs, engine).await,
                 () = &mut leaving, if end.is_none() => match self.step_down(engine).await {
                     Some(until) => end = Some(until),
                     None => return Ok(()),
@@ -129,6 +49,52 @@ impl Control<'_> {
                 let soon = Instant::now() + FAREWELL;
                 end = end.map(|end| end.min(soon));
             }
+        }
+    }
+
+    /// Handles one input.
+    async fn handle(&mut self, input: Input, inputs: &mut Inputs, engine: &mut Engine) {
+        match input {
+            Input::Endpoint(event) => {
+                let mut has_changed = self.take(&event);
+                // A burst is one change.
+                while let Some(event) = inputs.another_endpoint() {
+                    has_changed |= self.take(&event);
+                }
+                if has_changed {
+                    inputs.converging.ask(Instant::now());
+                }
+            }
+            Input::Selections => inputs.converging.ask(Instant::now()),
+            Input::Converge => {
+                let began = Instant::now();
+                self.converge(engine).await;
+                inputs.converging.done(began, Instant::now());
+            }
+            Input::Node(event) => self.take_node(event),
+            Input::Gateway(event) => self.take_gateway(event, engine),
+            Input::Members => self.take_members(engine).await,
+            Input::Leadership => {
+                if inputs.has_other_term() {
+                    self.follow_public_ip();
+                    self.converge(engine).await;
+                }
+            }
+            Input::PublicIp => self.take_public_ip(),
+            Input::Report => {
+                let began = Instant::now();
+                self.follow_public_ip();
+                self.hand_over(engine).await;
+                self.refresh(engine).await;
+                inputs.reporting.done(began, Instant::now());
+                inputs.reporting.ask(Instant::now() + STATUS_INTERVAL);
+            }
+            Input::Globalnet => self.take_globalnet(engine).await,
+            Input::Addresses => {
+                self.look_at_addresses(engine).await;
+                self.translate(engine).await;
+            }
+            Input::Rekey => engine.rekey_all(),
         }
     }
 
@@ -194,23 +160,6 @@ impl Control<'_> {
 
 fn link(state: BrokerLink, error: Option<String>) -> BrokerStatus {
     BrokerStatus { state, since: Some(Timestamp::now()), error, next_try: None }
-}
-
-/// Waits until a moment; for ever if there is none.
-async fn reached(end: Option<Instant>) {
-    match end {
-        Some(end) => tokio::time::sleep_until(end.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
-    match signal {
-        Some(signal) => {
-            signal.recv().await;
-        }
-        None => std::future::pending().await,
-    }
 }
 
 fn read_endpoints<'a>(objects: impl Iterator<Item = &'a Object>) -> Vec<Endpoint> {
