@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use trieste_nat::{Limits, Timers};
 
-use super::{ConfigError, invalid};
+use super::error::{ConfigError, invalid};
 
 /// Least of every timer, in seconds: the wheel that they are in turns once a second.
 const SHORTEST_SECONDS: u32 = 1;

@@ -8,7 +8,8 @@ use trieste_cables::ipsec::crypto::{Group, IkeAead, Prf};
 use trieste_cables::ipsec::ike::{EngineConfig, Lifetime};
 use zeroize::Zeroizing;
 
-use super::{ConfigError, Psk, invalid};
+use super::Psk;
+use super::error::{ConfigError, invalid};
 
 /// How much longer than until its renewal an SA lives, as a fraction: a quarter.
 const LIFE_FRACTION: u32 = 4;

@@ -261,6 +261,16 @@ impl CommandLine {
     }
 }
 
+/// Options of two places, of each the one that is said first; one field is chosen by a function.
+macro_rules! first_of {
+    ($here:expr, $other:expr, $chosen:ident: $choose:path, [$($field:ident,)*]) => {
+        Self {
+            $chosen: $choose($here.$chosen, $other.$chosen),
+            $($field: $here.$field.or($other.$field),)*
+        }
+    };
+}
+
 impl Options {
     /// Reads the text of a configuration file.
     ///
@@ -276,69 +286,18 @@ impl Options {
     /// Takes from `other` what is not said here.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self {
-            cluster_id: self.cluster_id.or(other.cluster_id),
-            cluster_cidrs: self.cluster_cidrs.or(other.cluster_cidrs),
-            service_cidrs: self.service_cidrs.or(other.service_cidrs),
-            global_cidrs: self.global_cidrs.or(other.global_cidrs),
-            allow_remote_cidrs: self.allow_remote_cidrs.or(other.allow_remote_cidrs),
-            globalnet: self.globalnet.or(other.globalnet),
-            broker_kind: self.broker_kind.or(other.broker_kind),
-            broker_server: self.broker_server.or(other.broker_server),
-            broker_token: self.broker_token.or(other.broker_token),
-            broker_ca: self.broker_ca.or(other.broker_ca),
-            broker_secret: self.broker_secret.or(other.broker_secret),
-            broker_insecure: self.broker_insecure.or(other.broker_insecure),
-            node_name: self.node_name.or(other.node_name),
-            pod_name: self.pod_name.or(other.pod_name),
-            endpoint_interface: self.endpoint_interface.or(other.endpoint_interface),
-            air_gapped: self.air_gapped.or(other.air_gapped),
-            nat_discovery_port: self.nat_discovery_port.or(other.nat_discovery_port),
-            notice_port: self.notice_port.or(other.notice_port),
-            health_check: self.health_check.or(other.health_check),
-            active_gateways: self.active_gateways.or(other.active_gateways),
-            network_plugin: self.network_plugin.or(other.network_plugin),
-            weight: self.weight.or(other.weight),
-            health_check_interval: self.health_check_interval.or(other.health_check_interval),
-            health_check_max_loss: self.health_check_max_loss.or(other.health_check_max_loss),
-            lease_duration: self.lease_duration.or(other.lease_duration),
-            renew_deadline: self.renew_deadline.or(other.renew_deadline),
-            retry_period: self.retry_period.or(other.retry_period),
-            kubernetes_service_host: self.kubernetes_service_host.or(other.kubernetes_service_host),
-            debug: self.debug.or(other.debug),
-            namespace: self.namespace.or(other.namespace),
-            broker: self.broker.or(other.broker),
-            broker_namespace: self.broker_namespace.or(other.broker_namespace),
-            state_dir: self.state_dir.or(other.state_dir),
-            store: self.store.or(other.store),
-            cable_driver: pick_driver(self.cable_driver, other.cable_driver),
-            former_cable_driver: self.former_cable_driver.or(other.former_cable_driver),
-            psk: self.psk.or(other.psk),
-            psk_file: self.psk_file.or(other.psk_file),
-            psk_secret: self.psk_secret.or(other.psk_secret),
-            force_udp_encaps: self.force_udp_encaps.or(other.force_udp_encaps),
-            preferred_server: self.preferred_server.or(other.preferred_server),
-            ipsec_debug: self.ipsec_debug.or(other.ipsec_debug),
-            ipsec: self.ipsec.or(other.ipsec),
-            udp_port: self.udp_port.or(other.udp_port),
-            hostname: self.hostname.or(other.hostname),
-            private_ip: self.private_ip.or(other.private_ip),
-            public_ip: self.public_ip.or(other.public_ip),
-            nat_enabled: self.nat_enabled.or(other.nat_enabled),
-            health_check_ip: self.health_check_ip.or(other.health_check_ip),
-            workers: self.workers.or(other.workers),
-            cpus: self.cpus.or(other.cpus),
-            tun_name: self.tun_name.or(other.tun_name),
-            tun_mtu: self.tun_mtu.or(other.tun_mtu),
-            path_mtu: self.path_mtu.or(other.path_mtu),
-            path_probe_interval: self.path_probe_interval.or(other.path_probe_interval),
-            path_probe_multiplier: self.path_probe_multiplier.or(other.path_probe_multiplier),
-            pmtu_probing: self.pmtu_probing.or(other.pmtu_probing),
-            disable_offloads: self.disable_offloads.or(other.disable_offloads),
-            metrics_port: self.metrics_port.or(other.metrics_port),
-            admin_socket: self.admin_socket.or(other.admin_socket),
-            proc_sys: self.proc_sys.or(other.proc_sys),
-        }
+        first_of!(self, other, cable_driver: pick_driver, [
+            cluster_id, cluster_cidrs, service_cidrs, global_cidrs, allow_remote_cidrs, globalnet,
+            broker_kind, broker_server, broker_token, broker_ca, broker_secret, broker_insecure, node_name,
+            pod_name, endpoint_interface, air_gapped, nat_discovery_port, notice_port, health_check,
+            active_gateways, network_plugin, weight, health_check_interval, health_check_max_loss,
+            lease_duration, renew_deadline, retry_period, kubernetes_service_host, debug, namespace, broker,
+            broker_namespace, state_dir, store, former_cable_driver, psk, psk_file, psk_secret,
+            force_udp_encaps, preferred_server, ipsec_debug, ipsec, udp_port, hostname, private_ip,
+            public_ip, nat_enabled, health_check_ip, workers, cpus, tun_name, tun_mtu, path_mtu,
+            path_probe_interval, path_probe_multiplier, pmtu_probing, disable_offloads, metrics_port,
+            admin_socket, proc_sys,
+        ])
     }
 }
 

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::{ConfigError, invalid};
+use super::error::{ConfigError, invalid};
 
 /// Where manifests mount the pre-shared key's secret (api §10.4).
 const PSK_SECRETS: &str = "/var/run/secrets/submariner.io";

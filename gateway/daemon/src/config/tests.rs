@@ -2,6 +2,8 @@ use std::ffi::{OsStr, OsString};
 
 use clap::Parser as _;
 
+use std::path::Path;
+
 use super::*;
 
 const MINIMAL: &str = "cluster-id: a\ncluster-cidrs: [10.1.0.0/16, 'fd01::/64']\n";
