@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use rand_core::{OsRng, RngCore as _};
 use tokio::sync::mpsc;
 use trieste_cables::CableKind;
+use trieste_io::{TunQueue, UdpIo};
 use trieste_packet::{PoolConfig, WorkerId};
 use trieste_pipeline::services::Services;
 use trieste_pipeline::{Config as PipelineConfig, Fleet, NatConfig, Pipeline, Tables};
@@ -55,12 +56,11 @@ pub(crate) fn spawn_workers(
         };
         let mut pipeline = Pipeline::new(pipeline, Arc::clone(tables), kind.gate(), now);
         pipeline.follow_services(Arc::clone(services));
-        let cpu = cpus.get(usize::from(id) % cpus.len().max(1)).copied();
         let waker = poller.waker();
-        let mut wait = DeviceWait::new(poller, &tun, &wire).context("waiting for the devices")?;
+        let wait = DeviceWait::new(poller, &tun, &wire).context("waiting for the devices")?;
         let parts = WorkerParts {
             id: WorkerId(id),
-            cpu,
+            cpu: cpus.get(usize::from(id) % cpus.len().max(1)).copied(),
             pipeline,
             tun,
             wire,
@@ -71,26 +71,34 @@ pub(crate) fn spawn_workers(
             paths_changed: paths.changed.clone(),
         };
         let (worker, handle) = Worker::new(parts, now);
-        let watch = handle.clone();
-        let ended = ended_sender.clone();
-        std::thread::Builder::new()
-            .name(format!("worker-{id}"))
-            .spawn(move || {
-                if let Some(cpu) = cpu
-                    && let Err(error) = trieste_io::cpu::pin_current_thread(cpu)
-                {
-                    tracing::warn!(worker = id, cpu, %error, "cannot pin the worker");
-                }
-                let life = || worker.run(|worker, timeout| wait.wait(worker, timeout));
-                if let Err(why) = watch.watch_over(life) {
-                    // Nobody listens any more while the gateway stops.
-                    let _ = ended.send(anyhow::anyhow!("worker {id} has ended: {why}"));
-                }
-            })
-            .context("starting a worker")?;
+        spawn(worker, wait, handle.clone(), ended_sender.clone())?;
         handles.push(handle);
     }
     Ok((handles, ended_sender, ended))
+}
+
+/// Starts a worker's thread, which tells `ended` if it ends without having been asked to.
+fn spawn(
+    worker: Worker<TunQueue, UdpIo>,
+    mut wait: DeviceWait,
+    handle: WorkerHandle,
+    ended: mpsc::UnboundedSender<anyhow::Error>,
+) -> anyhow::Result<()> {
+    let (id, cpu) = (handle.id.0, handle.cpu);
+    let life = move || {
+        if let Some(cpu) = cpu
+            && let Err(error) = trieste_io::cpu::pin_current_thread(cpu)
+        {
+            tracing::warn!(worker = id, cpu, %error, "cannot pin the worker");
+        }
+        let life = || worker.run(|worker, timeout| wait.wait(worker, timeout));
+        if let Err(why) = handle.watch_over(life) {
+            // Nobody listens any more while the gateway stops.
+            let _ = ended.send(anyhow::anyhow!("worker {id} has ended: {why}"));
+        }
+    };
+    std::thread::Builder::new().name(format!("worker-{id}")).spawn(life).context("starting a worker")?;
+    Ok(())
 }
 
 /// What a worker's translation is set to; changes that nobody takes are not kept.
