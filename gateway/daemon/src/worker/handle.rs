@@ -1,0 +1,129 @@
+//! The outside of a worker: how it is told, and what it says of itself.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::Sender;
+use trieste_cables::CableEvent;
+use trieste_io::poll::Waker;
+use trieste_packet::{CableId, DropReason, LaneId, WorkerId};
+use trieste_pipeline::{Counters, LaneReport};
+
+use super::PublishedSessions;
+use super::command::Command;
+use super::panic::panic_message;
+use crate::globalnet::sessions::feed::Feed;
+
+/// What a worker says of itself.
+#[derive(Debug, Clone, Default)]
+pub struct Published {
+    /// Counters.
+    pub counters: Counters,
+    /// Drop counters above zero.
+    pub drops: Vec<(CableId, DropReason, u64)>,
+    /// Lanes.
+    pub lanes: Vec<LaneReport>,
+    /// Translated sessions.
+    pub sessions: PublishedSessions,
+    /// How often the worker came back after a panic.
+    pub restarts: u64,
+    /// How often it came late for its probes, and for how long in all.
+    pub stalls: (u64, Duration),
+    /// The newest panic's message, or the device error that ended it.
+    pub last_error: Option<String>,
+    /// Whether it has ended.
+    pub is_stopped: bool,
+}
+
+/// The outside of a worker, shared with the control plane.
+#[derive(Debug, Clone)]
+pub struct WorkerHandle {
+    /// Its number.
+    pub id: WorkerId,
+    /// The CPU it is pinned to.
+    pub cpu: Option<usize>,
+    pub(super) commands: Sender<Command>,
+    pub(super) waker: Option<Waker>,
+    pub(super) feed: Option<Arc<Feed>>,
+    pub(super) view: Arc<SharedState>,
+    pub(super) sent: Arc<AtomicU64>,
+    pub(super) begun: Instant,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SharedState {
+    pub(super) published: Mutex<Published>,
+    pub(super) events: Mutex<Vec<(LaneId, CableEvent)>>,
+    pub(super) handled: AtomicU64,
+    /// When it last began a turn, in nanoseconds since it was made.
+    pub(super) beat: AtomicU64,
+}
+
+impl WorkerHandle {
+    /// Tells the worker something.
+    pub fn command(&self, command: Command) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        // A worker that has ended needs no telling.
+        let _ = self.commands.send(command);
+        self.wake();
+    }
+
+    /// Ends the worker's waiting.
+    pub fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
+    }
+
+    /// Where it says what becomes of its sessions, if anybody listens.
+    #[must_use]
+    pub fn feed(&self) -> Option<&Arc<Feed>> {
+        self.feed.as_ref()
+    }
+
+    /// Whether all commands so far have been carried out.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let is_stopped = self.view.published.lock().unwrap_or_else(PoisonError::into_inner).is_stopped;
+        is_stopped || self.view.handled.load(Ordering::Acquire) >= self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Returns how long ago the worker last began a turn. It does so every second, whether there is anything to do or not.
+    #[must_use]
+    pub fn silence(&self, now: Instant) -> Duration {
+        let beat = Duration::from_nanos(self.view.beat.load(Ordering::Relaxed));
+        now.saturating_duration_since(self.begun).saturating_sub(beat)
+    }
+
+    /// Runs the worker's whole life, and sees to it that its end is known however it ends. Gives why it ended, unless it
+    /// was told to.
+    ///
+    /// # Errors
+    /// What its device said, or the panic's message.
+    pub fn watch_over(&self, life: impl FnOnce() -> io::Result<()>) -> Result<(), String> {
+        let why = match catch_unwind(AssertUnwindSafe(life)) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic_message(&*panic),
+        };
+        let mut published = self.view.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.is_stopped = true;
+        published.last_error = Some(why.clone());
+        Err(why)
+    }
+
+    /// What the worker last said of itself; up to 0.1 s old while it is busy.
+    #[must_use]
+    pub fn published(&self) -> Published {
+        self.view.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What happened to its lanes since the last call.
+    #[must_use]
+    pub fn take_events(&self) -> Vec<(LaneId, CableEvent)> {
+        std::mem::take(&mut *self.view.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

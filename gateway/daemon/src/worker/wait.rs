@@ -1,0 +1,83 @@
+//! How a worker waits for its devices.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::time::{Duration, Instant};
+
+use trieste_io::poll::{Interest, Poller};
+use trieste_io::{TunQueue, UdpIo};
+
+use super::Worker;
+use super::turn::BACKLOG;
+
+/// The longest wait while all buffers are out: they come back from other workers without a word.
+const BUFFER_WAIT: Duration = Duration::from_millis(2);
+
+/// Tokens of the poller.
+const TUN: u8 = 0;
+const WIRE: u8 = 1;
+
+/// Waits for a worker's descriptors: to read while there are buffers, to write on the socket that was full.
+pub struct DeviceWait {
+    poller: Poller,
+    reads: (bool, bool),
+    full: Option<RawFd>,
+}
+
+impl DeviceWait {
+    /// A wait for the TUN queue and the sockets of one worker.
+    ///
+    /// # Errors
+    /// What the kernel says when they cannot be waited for.
+    pub fn new(poller: Poller, tun: &TunQueue, wire: &UdpIo) -> io::Result<Self> {
+        poller.add(tun, TUN, Interest::Readable)?;
+        for socket in wire.fds() {
+            poller.add(socket, WIRE, Interest::Readable)?;
+        }
+        for socket in wire.send_only_fds() {
+            poller.add(socket, WIRE, Interest::Nothing)?;
+        }
+        Ok(Self { poller, reads: (true, true), full: None })
+    }
+
+    /// Waits until there is something to do, or `timeout` is over.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn wait(&mut self, worker: &mut Worker<TunQueue, UdpIo>, timeout: Duration) -> io::Result<()> {
+        self.follow(worker)?;
+        let timeout = if self.reads.1 { timeout } else { timeout.min(BUFFER_WAIT) };
+        let ready = self.poller.wait(Some(timeout))?;
+        if ready.is_writable(WIRE) && self.full.is_some() {
+            worker.flush(Instant::now())?;
+        }
+        Ok(())
+    }
+
+    /// Tells the poller what this worker can use. A descriptor that is ready for what nobody wants would end every
+    /// wait at once.
+    fn follow(&mut self, worker: &Worker<TunQueue, UdpIo>) -> io::Result<()> {
+        let full = worker.wire.blocked().filter(|_| worker.wants_write()).map(|socket| socket.as_raw_fd());
+        let has_buffers = worker.pipeline.pool.available() > 0;
+        // What is pressed back into the TUN device's queue is not to be read yet.
+        let reads = (has_buffers && worker.pipeline.to_wire.len() < BACKLOG, has_buffers);
+        if (reads, full) == (self.reads, self.full) {
+            return Ok(());
+        }
+        let interest = |is_reading: bool, is_writing: bool| match (is_reading, is_writing) {
+            (true, true) => Interest::Both,
+            (true, false) => Interest::Readable,
+            (false, true) => Interest::Writable,
+            (false, false) => Interest::Nothing,
+        };
+        self.poller.modify(&worker.tun, TUN, interest(reads.0, false))?;
+        for socket in worker.wire.fds() {
+            self.poller.modify(socket, WIRE, interest(reads.1, full == Some(socket.as_raw_fd())))?;
+        }
+        for socket in worker.wire.send_only_fds() {
+            self.poller.modify(socket, WIRE, interest(false, full == Some(socket.as_raw_fd())))?;
+        }
+        (self.reads, self.full) = (reads, full);
+        Ok(())
+    }
+}
