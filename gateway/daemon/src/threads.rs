@@ -66,7 +66,7 @@ pub(crate) fn spawn_workers(
             wire,
             exchange: Arc::clone(&exchange),
             hub: Some(Arc::clone(hub)),
-            feed: keeps_sessions.then(Arc::default),
+            changes: keeps_sessions.then(Arc::default),
             waker: Some(waker),
             paths_changed: paths.changed.clone(),
         };

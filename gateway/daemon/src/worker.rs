@@ -31,7 +31,7 @@ use trieste_packet::{Batch, WorkerId};
 use trieste_pipeline::Pipeline;
 
 use crate::capture::CaptureHub;
-use crate::globalnet::sessions::feed::Feed;
+use crate::globalnet::sessions::changes::ChangeQueue;
 use crate::handoff::Exchange;
 use handle::SharedState;
 use sessions::Sessions;
@@ -89,7 +89,7 @@ pub struct WorkerParts<T, W> {
     /// Captures, if there can be any.
     pub hub: Option<Arc<CaptureHub>>,
     /// Where it says what becomes of its sessions, if anybody listens.
-    pub feed: Option<Arc<Feed>>,
+    pub changes: Option<Arc<ChangeQueue>>,
     /// Ends its waiting.
     pub waker: Option<Waker>,
     /// Told the board's generation whenever the state of a path has changed; one for all workers.
@@ -107,7 +107,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             cpu: parts.cpu,
             commands,
             waker: parts.waker,
-            feed: parts.feed.clone(),
+            changes: parts.changes.clone(),
             view: Arc::clone(&view),
             sent: Arc::default(),
             begun: now,
@@ -122,7 +122,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             hub_generation: 0,
             commands: receiver,
             view,
-            sessions: Sessions::new(parts.feed, now),
+            sessions: Sessions::new(parts.changes, now),
             paths_generation: 0,
             paths_changed: parts.paths_changed,
             batch: Batch::new(),

@@ -124,9 +124,9 @@ impl Control<'_> {
         let board = &self.globalnet.board;
         let Some(files) = self.globalnet.files.as_ref().filter(|_| !board.has_keeper()) else { return };
         let source = |worker: &crate::worker::WorkerHandle| {
-            let feed = Arc::clone(worker.feed()?);
+            let changes = Arc::clone(worker.changes()?);
             let worker = worker.clone();
-            Some(Source { feed, wake: Box::new(move || worker.wake()) })
+            Some(Source { changes, wake: Box::new(move || worker.wake()) })
         };
         let sources = engine.workers().iter().filter_map(source).collect();
         match Keeper::spawn(files.clone(), sources, board.snapshot(), self.conditions.clone()) {

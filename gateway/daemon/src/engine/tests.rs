@@ -106,7 +106,7 @@ impl Rig {
                 wire: device(),
                 exchange: Arc::clone(&exchange),
                 hub: None,
-                feed: None,
+                changes: None,
                 waker: None,
                 paths_changed: watch::Sender::new(0),
             }

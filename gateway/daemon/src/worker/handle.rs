@@ -15,7 +15,7 @@ use trieste_pipeline::{Counters, LaneReport};
 use super::PublishedSessions;
 use super::command::Command;
 use super::panic::panic_message;
-use crate::globalnet::sessions::feed::Feed;
+use crate::globalnet::sessions::changes::ChangeQueue;
 
 /// What a worker says of itself.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +47,7 @@ pub struct WorkerHandle {
     pub cpu: Option<usize>,
     pub(super) commands: Sender<Command>,
     pub(super) waker: Option<Waker>,
-    pub(super) feed: Option<Arc<Feed>>,
+    pub(super) changes: Option<Arc<ChangeQueue>>,
     pub(super) view: Arc<SharedState>,
     pub(super) sent: Arc<AtomicU64>,
     pub(super) begun: Instant,
@@ -80,8 +80,8 @@ impl WorkerHandle {
 
     /// Where it says what becomes of its sessions, if anybody listens.
     #[must_use]
-    pub fn feed(&self) -> Option<&Arc<Feed>> {
-        self.feed.as_ref()
+    pub fn changes(&self) -> Option<&Arc<ChangeQueue>> {
+        self.changes.as_ref()
     }
 
     /// Whether all commands so far have been carried out.

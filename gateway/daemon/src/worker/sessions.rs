@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use trieste_nat::{Cursor, Record, Rules, Stats};
 use trieste_pipeline::{Pipeline, SharingStats};
 
-use crate::globalnet::sessions::feed::Feed;
+use crate::globalnet::sessions::changes::ChangeQueue;
 
 /// Most sessions that are handed out between two batches of packets. Ours: a few microseconds.
 const EXPORT_SLICE: usize = 256;
@@ -39,7 +39,7 @@ pub struct PublishedSessions {
 /// A worker's desk for its sessions.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    feed: Option<Arc<Feed>>,
+    changes: Option<Arc<ChangeQueue>>,
     export: u64,
     cursor: Option<Cursor>,
     slice: Vec<Record>,
@@ -48,9 +48,9 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    pub(super) fn new(feed: Option<Arc<Feed>>, now: Instant) -> Self {
+    pub(super) fn new(changes: Option<Arc<ChangeQueue>>, now: Instant) -> Self {
         Self {
-            feed,
+            changes,
             export: 0,
             cursor: None,
             slice: Vec::with_capacity(EXPORT_SLICE),
@@ -74,30 +74,30 @@ impl Sessions {
 
     /// Says what has changed, and a piece of everything if that is asked for. Returns whether there is more to say.
     pub(super) fn follow(&mut self, pipeline: &mut Pipeline, now: Instant) -> bool {
-        let Some(feed) = &self.feed else { return false };
-        let wanted = feed.wanted();
+        let Some(changes) = &self.changes else { return false };
+        let wanted = changes.wanted();
         if wanted != self.export {
             self.export = wanted;
             self.cursor = Some(Cursor::default());
         }
         if pipeline.nat().is_none() {
             if self.cursor.take().is_some() {
-                feed.finish(wanted);
+                changes.finish(wanted);
             }
             return false;
         }
         let nat = pipeline.nat_mut(now);
-        nat.changes().for_each(|change| feed.tell(change));
+        nat.changes().for_each(|change| changes.tell(change));
         let Some(cursor) = self.cursor else { return false };
-        let count = feed.room().min(EXPORT_SLICE);
+        let count = changes.room().min(EXPORT_SLICE);
         if count == 0 {
             // Whoever makes room wakes us.
             return false;
         }
         self.cursor = nat.export(cursor, count, now, &mut self.slice);
-        self.slice.drain(..).for_each(|record| feed.hand_out(record));
+        self.slice.drain(..).for_each(|record| changes.hand_out(record));
         if self.cursor.is_none() {
-            feed.finish(wanted);
+            changes.finish(wanted);
         }
         true
     }

@@ -14,7 +14,7 @@ use trieste_control::conditions::Conditions;
 use trieste_control::globalnet::{EgressKind, EgressRule, GlobalnetState, IngressKind, IngressPair};
 use trieste_gateway::config::Globalnet;
 use trieste_gateway::globalnet::board::Board;
-use trieste_gateway::globalnet::sessions::feed::Feed;
+use trieste_gateway::globalnet::sessions::changes::ChangeQueue;
 use trieste_gateway::globalnet::sessions::{Keeper, SessionFiles, Source, restore};
 use trieste_gateway::handoff::Exchange;
 use trieste_gateway::tables::{Own, Owners, Translation, compile, owner_of};
@@ -71,7 +71,7 @@ impl Process {
                 wire,
                 exchange: Arc::clone(&exchange),
                 hub: None,
-                feed: Some(Arc::new(Feed::default())),
+                changes: Some(Arc::new(ChangeQueue::default())),
                 waker: None,
                 paths_changed: tokio::sync::watch::Sender::new(0),
             };
@@ -110,7 +110,7 @@ impl Process {
     /// Writes down what there is, as the gateway does, and dies.
     fn keep_and_die(mut self, dir: &Path) {
         let source = |handle: &WorkerHandle| Source {
-            feed: Arc::clone(handle.feed().unwrap()),
+            changes: Arc::clone(handle.changes().unwrap()),
             wake: Box::new(|| {}),
         };
         let sources = self.handles.iter().map(source).collect();

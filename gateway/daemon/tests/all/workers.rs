@@ -70,7 +70,7 @@ fn rig(
         wire,
         exchange: Arc::clone(exchange),
         hub: None,
-        feed: None,
+        changes: None,
         waker: None,
         paths_changed: tokio::sync::watch::Sender::new(0),
     };

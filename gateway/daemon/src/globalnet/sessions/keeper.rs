@@ -22,7 +22,7 @@ use trieste_control::admin::{Severity, SnapshotStatus};
 use trieste_control::conditions::Conditions;
 use trieste_nat::Change;
 
-use super::feed::Feed;
+use super::changes::ChangeQueue;
 use super::record::{ENTRY_BYTES, Entry};
 use super::store::{Changes, SessionFiles, Snapshot};
 
@@ -51,10 +51,10 @@ pub struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A worker's feed, and how it is told to look at it.
+/// A worker's queue of changes, and how it is told to look at it.
 pub struct Source {
     /// What the worker says.
-    pub feed: Arc<Feed>,
+    pub changes: Arc<ChangeQueue>,
     /// Wakes the worker.
     pub wake: Box<dyn Fn() + Send>,
 }
@@ -122,7 +122,7 @@ struct Desk {
     begun: Option<Instant>,
     written: Option<Instant>,
     is_due: bool,
-    /// Changes that were not written, over those that feeds have lost.
+    /// Changes that were not written, over those that the queues have lost.
     skipped: u64,
     entries: Vec<Entry>,
 }
@@ -191,8 +191,8 @@ impl Desk {
         self.entries.clear();
         let share = ROUND_ENTRIES / self.sources.len().max(1);
         for source in &self.sources {
-            self.is_due |= source.feed.take_loss();
-            for change in std::iter::from_fn(|| source.feed.take_change()).take(share) {
+            self.is_due |= source.changes.take_loss();
+            for change in std::iter::from_fn(|| source.changes.take_change()).take(share) {
                 match change {
                     Change::Is(record) => self.entries.push(Entry::Is(record)),
                     Change::Gone(record) => self.entries.push(Entry::Gone(record)),
@@ -239,7 +239,7 @@ impl Desk {
         let file = self.files.begin_snapshot(generation)?;
         self.export = Some(Export { generation, file, sessions: 0, since: now });
         for source in &self.sources {
-            source.feed.want(generation);
+            source.changes.want(generation);
             (source.wake)();
         }
         Ok(())
@@ -248,11 +248,11 @@ impl Desk {
     fn go_on(&mut self, now: Instant, unix_ms: u64) -> io::Result<()> {
         let Some(export) = &mut self.export else { return Ok(()) };
         // Asked before the queue is emptied: what was handed out before the end is in it.
-        let is_done = self.sources.iter().all(|source| source.feed.is_done(export.generation));
+        let is_done = self.sources.iter().all(|source| source.changes.is_done(export.generation));
         for source in &self.sources {
             loop {
                 self.entries.clear();
-                let records = std::iter::from_fn(|| source.feed.take_record()).take(ROUND_ENTRIES);
+                let records = std::iter::from_fn(|| source.changes.take_record()).take(ROUND_ENTRIES);
                 self.entries.extend(records.map(Entry::Is));
                 if self.entries.is_empty() {
                     break;
@@ -280,7 +280,7 @@ impl Desk {
         let changes = self.older_changes + self.changes.as_ref().map_or(0, Changes::bytes);
         status.bytes = self.snapshot_bytes + changes;
         status.changes = changes / ENTRY_BYTES as u64;
-        status.lost = self.skipped + self.sources.iter().map(|source| source.feed.lost()).sum::<u64>();
+        status.lost = self.skipped + self.sources.iter().map(|source| source.changes.lost()).sum::<u64>();
         if let Some(since) = self.written.map(|written| written.elapsed()) {
             status.written = Timestamp::now().checked_sub(since).ok();
         }

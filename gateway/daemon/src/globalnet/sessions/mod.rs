@@ -1,13 +1,13 @@
 //! Sessions on disk: what a restart, also after a crash, goes on with.
 //!
 //! ```text
-//!   worker ─▶ feed (bounded, lock-free) ─▶ keeper (thread) ─▶ files ─▶ the next process ─▶ its workers
+//!   worker ─▶ queue (bounded, lock-free) ─▶ keeper (thread) ─▶ files ─▶ the next process ─▶ its workers
 //! ```
 //!
 //! * `record` — one session as bytes. * `file` — frames with checksums. * `store` — which files there are.
-//! * [`feed`] — how workers say what has changed. * `keeper` — the thread that writes.
+//! * [`changes`] — how workers say what has changed. * `keeper` — the thread that writes.
 
-pub mod feed;
+pub mod changes;
 
 mod file;
 mod keeper;

@@ -9,7 +9,7 @@ use trieste_control::admin::SnapshotStatus;
 use trieste_control::conditions::Conditions;
 use trieste_nat::Change;
 
-use super::feed::Feed;
+use super::changes::ChangeQueue;
 use super::record::Entry;
 use super::record::tests::record;
 use super::*;
@@ -155,16 +155,16 @@ fn a_restart_goes_on_with_what_has_time_left() {
     assert_eq!(restored.records.len(), 10, "a clock that was set back");
 }
 
-/// A worker's side of a feed: hands out what it has, whenever it is woken.
-fn hand_out(feed: &Feed, numbers: std::ops::Range<u16>) {
-    let wanted = feed.wanted();
+/// A worker's side of a queue of changes: hands out what it has, whenever it is woken.
+fn hand_out(changes: &ChangeQueue, numbers: std::ops::Range<u16>) {
+    let wanted = changes.wanted();
     for number in numbers {
-        while feed.room() == 0 {
+        while changes.room() == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        feed.hand_out(record(number));
+        changes.hand_out(record(number));
     }
-    feed.finish(wanted);
+    changes.finish(wanted);
 }
 
 fn wait_for(what: impl Fn() -> bool) {
@@ -178,21 +178,21 @@ fn wait_for(what: impl Fn() -> bool) {
 #[test]
 fn the_keeper_asks_for_everything_once_and_follows_changes_from_then_on() {
     let dir = tempfile::tempdir().unwrap();
-    let feeds = [Arc::new(Feed::default()), Arc::new(Feed::default())];
-    let source = |feed: &Arc<Feed>| Source { feed: Arc::clone(feed), wake: Box::new(|| {}) };
-    let sources = feeds.iter().map(source).collect();
+    let queues = [Arc::new(ChangeQueue::default()), Arc::new(ChangeQueue::default())];
+    let source = |changes: &Arc<ChangeQueue>| Source { changes: Arc::clone(changes), wake: Box::new(|| {}) };
+    let sources = queues.iter().map(source).collect();
     let conditions = Conditions::new();
     let keeper =
         Keeper::spawn(files(dir.path()), sources, SnapshotStatus::default(), conditions.clone()).unwrap();
-    wait_for(|| feeds.iter().all(|feed| feed.wanted() != 0));
+    wait_for(|| queues.iter().all(|changes| changes.wanted() != 0));
     // More than fits between two looks of the keeper.
-    hand_out(&feeds[0], 0..6_000);
-    hand_out(&feeds[1], 6_000..6_010);
+    hand_out(&queues[0], 0..6_000);
+    hand_out(&queues[1], 6_000..6_010);
     wait_for(|| keeper.status().sessions == 6_010);
     for number in 100..6_000 {
-        feeds[0].tell(Change::Gone(record(number)));
+        queues[0].tell(Change::Gone(record(number)));
     }
-    feeds[1].tell(Change::Is(record(7_000)));
+    queues[1].tell(Change::Is(record(7_000)));
     drop(keeper);
     assert!(conditions.list().is_empty());
     let expected: Vec<u16> = (0..100).chain(6_000..6_010).chain([7_000]).collect();
@@ -202,17 +202,17 @@ fn the_keeper_asks_for_everything_once_and_follows_changes_from_then_on() {
 #[test]
 fn lost_changes_bring_another_snapshot() {
     let dir = tempfile::tempdir().unwrap();
-    let feed = Arc::new(Feed::default());
-    let source = Source { feed: Arc::clone(&feed), wake: Box::new(|| {}) };
+    let changes = Arc::new(ChangeQueue::default());
+    let source = Source { changes: Arc::clone(&changes), wake: Box::new(|| {}) };
     let keeper =
         Keeper::spawn(files(dir.path()), vec![source], SnapshotStatus::default(), Conditions::new()).unwrap();
-    wait_for(|| feed.wanted() != 0);
-    hand_out(&feed, 0..3);
+    wait_for(|| changes.wanted() != 0);
+    hand_out(&changes, 0..3);
     wait_for(|| keeper.status().sessions == 3);
-    let first = feed.wanted();
-    feed.tell(Change::Lost);
-    wait_for(|| feed.wanted() != first);
-    hand_out(&feed, 0..2);
+    let first = changes.wanted();
+    changes.tell(Change::Lost);
+    wait_for(|| changes.wanted() != first);
+    hand_out(&changes, 0..2);
     wait_for(|| keeper.status().sessions == 2);
     drop(keeper);
     assert_eq!(ports(&files(dir.path())), [0, 1]);
@@ -220,8 +220,8 @@ fn lost_changes_bring_another_snapshot() {
 
 #[test]
 fn what_cannot_be_written_is_a_condition() {
-    let feed = Arc::new(Feed::default());
-    let source = Source { feed: Arc::clone(&feed), wake: Box::new(|| {}) };
+    let changes = Arc::new(ChangeQueue::default());
+    let source = Source { changes: Arc::clone(&changes), wake: Box::new(|| {}) };
     let conditions = Conditions::new();
     let nowhere = SessionFiles::new(Path::new("/proc/no-such-directory"), KEY, MOST);
     let keeper = Keeper::spawn(nowhere, vec![source], SnapshotStatus::default(), conditions.clone()).unwrap();

@@ -14,7 +14,7 @@ const RECORDS: usize = 1 << 12;
 
 /// What lies between one worker and the keeper.
 #[derive(Debug)]
-pub struct Feed {
+pub struct ChangeQueue {
     changes: ArrayQueue<Change>,
     records: ArrayQueue<Record>,
     lost: AtomicU64,
@@ -24,7 +24,7 @@ pub struct Feed {
     done: AtomicU64,
 }
 
-impl Default for Feed {
+impl Default for ChangeQueue {
     fn default() -> Self {
         Self {
             changes: ArrayQueue::new(CHANGES),
@@ -37,7 +37,7 @@ impl Default for Feed {
     }
 }
 
-impl Feed {
+impl ChangeQueue {
     /// The worker says what has changed.
     pub fn tell(&self, change: Change) {
         if self.changes.push(change).is_err() {
@@ -57,7 +57,7 @@ impl Feed {
         RECORDS - self.records.len()
     }
 
-    /// The worker hands a record out; it has asked for [`Feed::room`] before.
+    /// The worker hands a record out; it has asked for [`ChangeQueue::room`] before.
     pub fn hand_out(&self, record: Record) {
         if self.records.push(record).is_err() {
             self.note_loss(1);
