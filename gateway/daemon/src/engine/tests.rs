@@ -6,10 +6,11 @@ mod several;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use trieste_cables::wireguard::WireguardKind;
-use trieste_cables::{CableError, Gate, Overhead, Site, Tunnel, keys};
+use trieste_cables::{CableError, Gate, LaneConfig, Overhead, Site, Tunnel, keys};
 use trieste_control::admin::CableStatus;
 use trieste_control::api::{ConnectionStatus, Endpoint, EndpointSpec, HaStatus, PublishedStatus};
 use trieste_control::claims::Allowed;
@@ -18,6 +19,7 @@ use trieste_io::{MemoryDevice, PacketIo as _};
 use trieste_packet::{Batch, Drops, GatewayKey, Pool, PoolConfig, WorkerId};
 use trieste_pipeline::{Board, Config, Fleet, NatConfig, Pipeline, Selection, health};
 
+use super::converge::DRAIN;
 use crate::handoff::Exchange;
 use crate::worker::{Worker, WorkerParts};
 

@@ -1,0 +1,254 @@
+//! Cables that fit the gateways that there are: which are cut, which are made, and what workers are told of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use trieste_cables::LaneConfig;
+use trieste_control::admin::RefusedCluster;
+use trieste_control::connection_status::StatusMachine;
+use trieste_io::Offloads;
+use trieste_packet::{CableId, LaneId};
+use trieste_pipeline::{LaneCommand, owner_of};
+
+use super::{Cable, Engine, Gateways, Leaving, numbers};
+use crate::tables::{self, Choice, Choices, Far, Lane, Peer, Role, Row, Rows};
+use crate::worker::{Command, WorkerHandle};
+
+/// How long a lane that was cut or replaced still opens what is under way.
+pub(super) const DRAIN: Duration = Duration::from_secs(3);
+/// How long to wait for workers to carry out commands before tables are published all the same.
+const SETTLE: Duration = Duration::from_millis(200);
+
+impl Engine {
+    /// Makes the cables fit the gateways that there are and the addresses that were chosen for them, by cable name.
+    /// One gets its cable when it has a choice; one that had a choice before keeps it until there is another. Siblings
+    /// need none.
+    pub async fn reconcile(&mut self, gateways: &Gateways<'_>, choices: &Choices, now: Instant) {
+        let Gateways { targets, siblings, leader } = *gateways;
+        self.admitted = self.reader.read(targets, siblings, &self.local, &*self.kind);
+        self.leader = leader.map(str::to_owned);
+        let mut known = std::mem::take(&mut self.choices);
+        for peer in self.admitted.peers.iter().chain(&self.admitted.siblings) {
+            let name = &peer.facts.cable_name;
+            let newest = peer.own_choice().or_else(|| choices.get(name).copied());
+            if let Some(choice) = newest.or_else(|| known.remove(name)) {
+                self.choices.insert(name.clone(), choice);
+            }
+        }
+        self.converge(now).await;
+    }
+
+    /// Follows the addresses of this node. An Endpoint may have one of them, a private one where two sites number alike
+    /// or a public one behind the same NAT; but whoever is looked for there would be ourselves.
+    pub async fn set_node_addresses(&mut self, addresses: BTreeSet<IpAddr>, now: Instant) {
+        if self.local.node_addresses != addresses {
+            self.local.node_addresses = addresses;
+            self.converge(now).await;
+        }
+    }
+
+    /// Makes the gateway active or passive towards clusters that know one gateway of ours; with those that know of several
+    /// it has cables all the time. A passive one has none of these cables: packets for such a cluster go to a sibling or
+    /// are dropped, and what peers have sent a moment ago is still delivered. Active again, these cables are made anew.
+    /// Losing leadership alone is no reason to call it: traffic goes on until somebody else takes over.
+    pub async fn set_active(&mut self, is_active: bool, now: Instant) {
+        if self.is_active == is_active {
+            return;
+        }
+        tracing::info!(is_active, "the gateway's cables are wanted or not");
+        self.is_active = is_active;
+        self.converge(now).await;
+    }
+
+    pub(super) async fn converge(&mut self, now: Instant) {
+        self.release(now);
+        // Who is refused for an overlap does not depend on which lane a cable has.
+        let dummy = Lane { lane: LaneId(0), cable: CableId(0) };
+        let lane_of = |peer: &Peer| self.choices.contains_key(&peer.facts.cable_name).then_some(dummy);
+        let peers = &self.admitted.peers;
+        let remote = peers.iter().map(|peer| Row { peer: Arc::clone(peer), lane: lane_of(peer) }).collect();
+        let (_, overlapping) = tables::build(0, &self.local, &Rows { remote, ..Rows::default() });
+        let is_refused: BTreeSet<&str> = overlapping.iter().map(|entry| entry.cluster.as_str()).collect();
+        let is_wanted = |peer: &&Arc<Peer>| !is_refused.contains(peer.facts.cluster_id.as_str());
+        self.wanted = peers.iter().filter(is_wanted).cloned().collect();
+        let mut refused = self.admitted.refused.clone();
+        refused.extend(overlapping);
+
+        let drains = self.cut_unwanted(now);
+        let own = self.own_peers().chain(self.siblings()).cloned().collect::<Vec<_>>();
+        for peer in own {
+            let name = &peer.facts.cable_name;
+            let outcome = match (self.own_address(name), self.choices.get(name)) {
+                (Some(ip), _) => Err(format!("its cable would end at {ip}, an address of this node itself")),
+                (None, Some(&choice)) => self.connect(&peer, choice, now),
+                (None, None) => Ok(()),
+            };
+            if let Err(reason) = outcome {
+                let (cluster, endpoint) = (peer.facts.cluster_id.clone(), Some(peer.name.clone()));
+                refused.push(RefusedCluster { cluster, endpoint, reason });
+            }
+        }
+        self.say_refused(&refused);
+        self.refused = refused;
+        self.settle().await;
+        self.publish();
+        // Only when no table seals with them any more.
+        for (lane, until) in drains {
+            self.kind.disconnect(lane);
+            self.tell(lane, LaneCommand::Drain { lane, until });
+        }
+    }
+
+    /// Returns the address that was chosen for a cable, if it is one of this node.
+    fn own_address(&self, cable_name: &str) -> Option<IpAddr> {
+        let chosen = self.choices.get(cable_name)?.ip;
+        self.local.node_addresses.contains(&chosen).then_some(chosen)
+    }
+
+    /// Whether this gateway is to have a cable to another.
+    pub(super) fn has_cable_to(&self, peer: &Peer) -> bool {
+        self.is_active || peer.role != Role::Sole
+    }
+
+    /// Whether ESP to this address has to go through UDP for want of another socket.
+    fn needs_udp(&self, address: SocketAddr) -> bool {
+        let raw = if address.is_ipv4() { Offloads::RAW_ESP4 } else { Offloads::RAW_ESP6 };
+        !self.raw_esp.contains(raw)
+    }
+
+    fn say_refused(&self, refused: &[RefusedCluster]) {
+        fn key(entry: &RefusedCluster) -> (&str, Option<&str>, &str) {
+            (&entry.cluster, entry.endpoint.as_deref(), &entry.reason)
+        }
+        let said: BTreeSet<_> = self.refused.iter().map(key).collect();
+        for entry in refused.iter().filter(|entry| !said.contains(&key(entry))) {
+            let endpoint = entry.endpoint.as_deref().unwrap_or("all its Endpoints");
+            tracing::warn!(cluster = %entry.cluster, %endpoint, reason = %entry.reason, "not connecting to a cluster");
+        }
+    }
+
+    /// Gives back the numbers of cables that were cut long ago.
+    fn release(&mut self, now: Instant) {
+        for leaving in self.leaving.extract_if(.., |leaving| leaving.until <= now) {
+            self.numbers.release(leaving.lane);
+        }
+    }
+
+    /// Cuts the cables that are not to be; returns their lanes and until when these may still open.
+    fn cut_unwanted(&mut self, now: Instant) -> Vec<(LaneId, Instant)> {
+        let own = self.own_peers().chain(self.siblings());
+        let own: BTreeMap<&str, &Peer> = own.map(|peer| (peer.facts.cable_name.as_str(), &**peer)).collect();
+        let ends: BTreeSet<Far> = self.wanted.iter().chain(self.siblings()).map(|peer| far(peer)).collect();
+        let is_gone = |name: &str, cable: &Cable| {
+            own.get(name).is_none_or(|peer| is_another(peer, &cable.peer)) || self.own_address(name).is_some()
+        };
+        let gone: Vec<String> = self
+            .cables
+            .iter()
+            .filter(|(name, cable)| is_gone(name, cable))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut drains = Vec::new();
+        for name in gone {
+            let Some(cable) = self.cables.remove(&name) else { continue };
+            let (lane, far) = (cable.lane, far(&cable.peer));
+            self.by_lane.remove(&lane.lane);
+            self.by_row.remove(&lane.cable);
+            self.numbers.cut(lane);
+            // While the far end is there, what it sealed a moment ago is welcome.
+            let opens = ends.contains(&far);
+            tracing::info!(cable = %name, drains = opens, "cable removed");
+            drains.push((lane.lane, if opens { now + DRAIN } else { now }));
+            // Its number and its counters' row are not given to another one while anybody may look at them.
+            self.leaving.push(Leaving { far, lane, opens, until: now + DRAIN });
+        }
+        drains
+    }
+
+    /// Makes a peer's cable, or has the one there is follow its Endpoint.
+    fn connect(&mut self, peer: &Arc<Peer>, choice: Choice, now: Instant) -> Result<(), String> {
+        let (address, name) = (peer.address(choice), &peer.facts.cable_name);
+        let watch = peer.watch(&self.local);
+        if let Some(cable) = self.cables.get_mut(name) {
+            let lane = cable.lane.lane;
+            let has_moved = cable.peer.address(cable.choice) != address;
+            cable.peer = Arc::clone(peer);
+            cable.choice = choice;
+            let is_watched_otherwise = std::mem::replace(&mut cable.watch, watch) != watch;
+            if is_watched_otherwise {
+                self.tell(lane, LaneCommand::Watch { lane, watch });
+            }
+            if has_moved {
+                tracing::info!(endpoint = %peer.name, peer = %address, "the peer's Endpoint has another address");
+                self.kind.set_peer(lane, address);
+                self.tell(lane, LaneCommand::SetPeer { lane, peer: Some(address) });
+            }
+            return Ok(());
+        }
+        let lane = self.numbers.allocate().ok_or_else(|| {
+            format!("all {} cables that a gateway can have are in use or were a moment ago", numbers::MOST)
+        })?;
+        let config = LaneConfig {
+            lane: lane.lane,
+            cable: lane.cable,
+            peer: Some(address),
+            local: peer.near(&self.local.site),
+            remote: peer.site(),
+            uses_nat: choice.use_nat || self.needs_udp(address),
+            resumes: self.resumes,
+        };
+        let tunnel = self.kind.connect(&config, now).map_err(|error| {
+            self.numbers.cut(lane);
+            self.numbers.release(lane);
+            error.to_string()
+        })?;
+        tracing::info!(endpoint = %peer.name, cluster = %peer.facts.cluster_id, peer = %address, worker = owner_of(lane.lane).0, "Successfully installed Endpoint cable {:?}", peer.facts.cable_name);
+        self.tell(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel, watch });
+        self.by_lane.insert(lane.lane, name.clone());
+        self.by_row.insert(lane.cable, name.clone());
+        let machine = StatusMachine::new(now);
+        let cable =
+            Cable { peer: Arc::clone(peer), choice, lane, watch, machine, last: None, established: None };
+        self.cables.insert(name.clone(), cable);
+        Ok(())
+    }
+
+    /// Begins a new handshake on every cable.
+    pub fn rekey_all(&self) {
+        for cable in self.cables.values() {
+            let lane = cable.lane.lane;
+            self.kind.rekey(lane);
+            self.tell(lane, LaneCommand::Rekey { lane });
+        }
+    }
+
+    pub(super) fn tell(&self, lane: LaneId, command: LaneCommand) {
+        let owner = owner_of(lane);
+        if let Some(worker) = self.workers.iter().find(|worker| worker.id == owner) {
+            worker.command(Command::Lane(command));
+        }
+    }
+
+    /// Waits until the workers have the lanes that the next tables will name.
+    pub(super) async fn settle(&self) {
+        let start = tokio::time::Instant::now();
+        while !self.workers.iter().all(WorkerHandle::is_settled) && start.elapsed() < SETTLE {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// Says whether a gateway's Endpoint has become one that its cable cannot follow.
+fn is_another(peer: &Peer, before: &Peer) -> bool {
+    peer.identity != before.identity || peer.driver != before.driver || far(peer) != far(before)
+}
+
+/// What is at the far end of a cable to a gateway.
+fn far(peer: &Peer) -> Far {
+    match peer.role {
+        Role::Sibling => Far::Sibling(peer.facts.cable_name.clone()),
+        Role::Member | Role::Sole => Far::Cluster(peer.facts.cluster_id.clone()),
+    }
+}

@@ -1,0 +1,60 @@
+//! Tables for the workers, made when they are others than before.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Engine, Published};
+use crate::tables::{self, Peer, Row, Rows};
+
+impl Engine {
+    /// Publishes tables, if they are others than before: new ones make every flow decide again.
+    pub(super) fn publish(&mut self) {
+        let next = Published {
+            rows: self.rows(),
+            icmp_sources: self.local.icmp_sources.clone(),
+            rules: self.local.translation.as_ref().map(|translation| translation.rules.epoch()),
+        };
+        if self.published.as_ref() == Some(&next) {
+            return;
+        }
+        self.epoch += 1;
+        let (tables, _) = tables::build(self.epoch, &self.local, &next.rows);
+        self.tables.store(Arc::new(tables));
+        self.published = Some(next);
+    }
+
+    /// The gateways that there are with their cables.
+    pub(super) fn rows(&self) -> Rows {
+        let row = |peer: &Arc<Peer>| Row { peer: Arc::clone(peer), lane: self.lane(&peer.facts.cable_name) };
+        let leaving = self.leaving.iter().filter(|leaving| leaving.opens);
+        Rows {
+            remote: self.wanted.iter().map(row).collect(),
+            siblings: self.siblings().iter().map(row).collect(),
+            leaving: leaving.map(|leaving| (leaving.far.clone(), leaving.lane.lane)).collect(),
+            leader: self.leader.clone(),
+        }
+    }
+
+    /// Follows our own addresses inside the published subnets: a network plugin may assign them long after the
+    /// gateway has started.
+    pub fn set_icmp_sources(&mut self, sources: Vec<IpAddr>) {
+        if self.knows_addresses && self.local.icmp_sources == sources {
+            return;
+        }
+        self.knows_addresses = true;
+        let wants =
+            |is_v4: bool| self.local.site.subnets.iter().any(|subnet| subnet.addr().is_ipv4() == is_v4);
+        for (is_v4, family) in [(true, "IPv4"), (false, "IPv6")] {
+            if wants(is_v4) && sources.iter().all(|source| source.is_ipv4() != is_v4) {
+                tracing::warn!(
+                    family,
+                    "this node has no address to send ICMP errors from: packets that are too big for a path are dropped \
+                     without an answer to their sender; give an interface an address of this family"
+                );
+            }
+        }
+        tracing::info!(?sources, "ICMP errors are sent from, and probes answered at");
+        self.local.icmp_sources = sources;
+        self.publish();
+    }
+}
