@@ -4,19 +4,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::Context as _;
-use trieste_control::admin::IoCapability;
+use trieste_control::admin::{FeatureState, IoCapability};
 use trieste_io::link::{self, Family};
 use trieste_io::{Fallback, Offloads, PacketIo as _, Tun, TunConfig, TunQueue, UdpConfig, UdpIo};
 
 use crate::config::{Config, Offload};
-use crate::status::capability;
-
-/// Mark of everything that cables send (design §3.12), inside [`OUTER_MARK_MASK`]: outside the bits of kube-proxy
-/// (0xc000), Calico's default (0xffff0000 is configurable, 0x54 is not handed out), Cilium (0x0f00) and Globalnet
-/// (0xc0000). A rule before all of ours sends what carries it to the main table.
-pub const OUTER_MARK: u32 = 0x0054_0000;
-/// The bits of [`OUTER_MARK`].
-pub const OUTER_MARK_MASK: u32 = 0x00ff_0000;
+use crate::marks::OUTER_MARK;
 
 /// What the workers are given, before they are.
 #[derive(Debug)]
@@ -184,4 +177,10 @@ fn set_sysctls(tun: &Tun, root: &Path) {
             tracing::warn!(key, value, %error, "cannot set a sysctl of the TUN device; the route agent may do it");
         }
     }
+}
+
+/// Returns a feature and whether it is in use.
+fn capability(feature: impl Into<String>, reason: Option<&str>) -> IoCapability {
+    let state = if reason.is_none() { FeatureState::On } else { FeatureState::Off };
+    IoCapability { feature: feature.into(), state, reason: reason.unwrap_or_default().to_owned() }
 }

@@ -25,7 +25,6 @@ use trieste_cables::ipsec::ike::{EngineLoad, IkeEvent, Input, PeerReport, SaSecr
 use trieste_packet::LaneId;
 use trieste_pipeline::{LaneCommand, owner_of};
 
-use crate::metrics::IkeNumbers;
 use crate::worker::{Command, WorkerHandle, panic_message};
 
 /// How often reports are published when nothing happens, and the longest wait.
@@ -68,6 +67,19 @@ pub struct IkeHandle {
 
 /// Is told the keys of all SAs: at once, and again whenever there are others.
 type Follower = mpsc::Sender<Vec<SaSecrets>>;
+
+/// What IKE counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IkeNumbers {
+    /// IKE SAs that were begun by others and are not authenticated yet.
+    pub half_open: u64,
+    /// What happened, how often.
+    pub counts: Vec<(&'static str, u64)>,
+    /// Failed negotiations by reason.
+    pub failures: Vec<(String, u64)>,
+    /// Panics that were caught.
+    pub panics: u64,
+}
 
 impl IkeHandle {
     /// What is known of every peer; up to half a second old.

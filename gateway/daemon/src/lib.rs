@@ -25,6 +25,7 @@ pub mod handoff;
 pub mod host;
 pub mod ike;
 pub mod kinds;
+pub mod marks;
 pub mod memory;
 pub mod metrics;
 pub mod natdiscovery;

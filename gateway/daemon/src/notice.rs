@@ -33,7 +33,7 @@ use trieste_packet::CableId;
 use trieste_pipeline::{Board, PathState};
 use zeroize::Zeroizing;
 
-use crate::devices::OUTER_MARK;
+use crate::marks::OUTER_MARK;
 use crate::state;
 
 /// Ours: how soon a socket that could not be opened is tried again.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use trieste_control::admin::{
     BrokerStatus, CableStatus, Condition, Conservation, DrainStatus, DropCount, ElectionStatus, EventRecord,
-    FeatureState, GatewayStatus, IoCapability, RefusedCluster, WorkerState, WorkerStatus,
+    GatewayStatus, IoCapability, RefusedCluster, WorkerState, WorkerStatus,
 };
 use trieste_control::api::{EndpointSpec, HaStatus, PublishedStatus};
 
@@ -26,13 +26,6 @@ pub struct Fixed {
     pub hostname: String,
     /// What the devices do by themselves.
     pub io: Vec<IoCapability>,
-}
-
-/// Says of a feature whether it is in use.
-#[must_use]
-pub fn capability(feature: impl Into<String>, reason: Option<&str>) -> IoCapability {
-    let state = if reason.is_none() { FeatureState::On } else { FeatureState::Off };
-    IoCapability { feature: feature.into(), state, reason: reason.unwrap_or_default().to_owned() }
 }
 
 /// What changes while the gateway runs, but for the packet path.

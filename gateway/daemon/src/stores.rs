@@ -6,7 +6,7 @@ use trieste_control::store::kube::{Access, ServerSettings};
 use trieste_control::store::{AnyStore, KubeStore, Location};
 
 use crate::config::{Broker, BrokerServer, Config};
-use crate::devices::OUTER_MARK;
+use crate::marks::OUTER_MARK;
 use crate::state;
 
 /// Opens the cluster's own store. An API server need not be there.

@@ -4,7 +4,7 @@
 //! * [`health`] — whether the process works, and whether it can carry traffic.
 //! * [`listen`] — binding, with errors that say what to do.
 //! * [`slots`] — who may have how many connections to the metrics port.
-//! * [`routes`] — what is answered.
+//! * [`routes`] — what is answered. * `state` — from what.
 //! * [`secrets`] — the answer that holds keys.
 //! * `translation` — what is answered about Globalnet.
 //! * [`serve`] — connections: bounded in number and in time, and how they end.
@@ -15,13 +15,14 @@ pub mod routes;
 pub mod secrets;
 pub mod serve;
 pub mod slots;
+mod state;
 mod translation;
 
 pub use health::Health;
 pub use listen::{AdminSocket, ListenError, bind_admin, bind_metrics};
-pub use routes::AdminState;
 pub use serve::{serve_admin, serve_metrics};
 pub use slots::Slots;
+pub use state::AdminState;
 
 #[cfg(test)]
 mod tests;

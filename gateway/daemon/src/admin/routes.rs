@@ -1,8 +1,5 @@
 //! What is answered to which request.
 
-use std::fmt;
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -11,42 +8,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use trieste_control::admin::{
-    CAPTURE_PATH, CaptureRequest, ErrorBody, GATEWAY_PATH, GLOBALNET_PATH, GatewayStatus, LIVE_PATH,
-    METRICS_PATH, PCAPNG_CONTENT_TYPE, READY_PATH, SECRETS_PATH, STATUS_PATH, TRACE_PATH,
+    CAPTURE_PATH, CaptureRequest, GATEWAY_PATH, GLOBALNET_PATH, GatewayStatus, LIVE_PATH, METRICS_PATH,
+    PCAPNG_CONTENT_TYPE, READY_PATH, SECRETS_PATH, STATUS_PATH, TRACE_PATH,
 };
 
-use super::{Health, Slots, translation};
-use crate::capture::{CaptureError, CaptureHub};
-use crate::globalnet::board::Board;
-use crate::ike::IkeHandle;
-use crate::metrics::{self, MetricsExtra};
-
-/// Where answers come from. The functions are called once per request, on a thread of the control plane.
-#[derive(Clone)]
-pub struct AdminState {
-    /// The status document.
-    pub status: Arc<dyn Fn() -> GatewayStatus + Send + Sync>,
-    /// The Gateway object.
-    pub gateway: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
-    /// What metrics need beyond the status.
-    pub extra: Arc<dyn Fn() -> MetricsExtra + Send + Sync>,
-    /// Whether the process works, and can carry traffic.
-    pub health: Arc<dyn Fn() -> Health + Send + Sync>,
-    /// Captures.
-    pub hub: Arc<CaptureHub>,
-    /// Globalnet, and what becomes of packets.
-    pub board: Arc<Board>,
-    /// Who knows the keys of IPsec cables.
-    pub ike: Option<IkeHandle>,
-    /// Who may have how many connections to the metrics port.
-    pub slots: Arc<Slots>,
-}
-
-impl fmt::Debug for AdminState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminState").field("hub", &self.hub).finish_non_exhaustive()
-    }
-}
+use super::state::{AdminState, refusal};
+use super::{Health, translation};
+use crate::capture::CaptureError;
+use crate::metrics;
 
 /// Everything, for the admin socket.
 pub fn admin_router(state: AdminState) -> Router {
@@ -149,8 +118,4 @@ fn read_capture_request(query: &[(String, String)]) -> Result<CaptureRequest, St
         }
     }
     Ok(request)
-}
-
-pub(super) fn refusal(status: StatusCode, error: String) -> Response {
-    (status, Json(ErrorBody { error })).into_response()
 }

@@ -10,7 +10,7 @@ use futures::stream;
 use trieste_control::admin::CaptureSecrets;
 use zeroize::Zeroizing;
 
-use super::routes::{AdminState, refusal};
+use super::state::{AdminState, refusal};
 use crate::capture::secrets::tables;
 
 /// Bytes of a line beside those of its keys.

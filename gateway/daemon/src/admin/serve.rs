@@ -17,8 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::listen::AdminSocket;
-use super::routes::{AdminState, admin_router, metrics_router};
+use super::routes::{admin_router, metrics_router};
 use super::slots::{Slot, Slots};
+use super::state::AdminState;
 
 /// Most connections to the admin socket at a time, all of them root's; the next wait in the kernel.
 const ADMIN_CONNECTIONS: usize = 32;

@@ -9,8 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use trieste_control::admin::{GlobalnetStatus, TraceDirection, TraceProtocol, TraceRequest};
 
-use super::AdminState;
-use super::routes::refusal;
+use super::state::{AdminState, refusal};
 
 pub(super) async fn globalnet(State(state): State<AdminState>) -> Json<GlobalnetStatus> {
     Json(state.board.status())

@@ -12,7 +12,6 @@ use trieste_pipeline::Tap;
 use super::filter::Filter;
 use super::outer::LocalEnd;
 use super::queue::Capture;
-use super::stream::CaptureStream;
 use super::tap::{DropWitness, WorkerTap};
 
 /// Most captures at once. Ours: each costs every worker a copy of every packet it wants.
@@ -123,11 +122,11 @@ impl CaptureHub {
         (tap, witness)
     }
 
-    /// Begins a capture. It ends when the stream is dropped.
+    /// Begins a capture, which goes on until it is removed. Returns its queue, and the bytes kept of a packet.
     ///
     /// # Errors
     /// [`CaptureError`], when the request cannot be understood or there are too many.
-    pub fn start(self: &Arc<Self>, request: &CaptureRequest) -> Result<CaptureStream, CaptureError> {
+    pub(super) fn begin(&self, request: &CaptureRequest) -> Result<(Arc<Capture>, u32), CaptureError> {
         let mut points = request.points()?;
         points.sort_unstable();
         points.dedup();
@@ -147,7 +146,7 @@ impl CaptureHub {
         state.captures.push(Arc::clone(&capture));
         drop(state);
         self.generation.fetch_add(1, Ordering::Release);
-        Ok(CaptureStream::new(Arc::clone(self), capture, snap_bytes))
+        Ok((capture, snap_bytes))
     }
 
     /// Ends all captures, so that their streams finish, and refuses new ones.

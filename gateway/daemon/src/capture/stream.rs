@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use futures::Stream;
 use tokio::time::{Interval, MissedTickBehavior, interval};
-use trieste_control::admin::CapturePoint;
+use trieste_control::admin::{CapturePoint, CaptureRequest};
 use trieste_packet::CableId;
 
-use super::hub::CaptureHub;
+use super::hub::{CaptureError, CaptureHub};
 use super::pcapng::{self, EnhancedPacket, LinkType, Statistics};
 use super::queue::{Capture, Record};
 
@@ -57,8 +57,19 @@ impl fmt::Debug for CaptureStream {
     }
 }
 
+impl CaptureHub {
+    /// Begins a capture. It ends when the stream is dropped.
+    ///
+    /// # Errors
+    /// [`CaptureError`], when the request cannot be understood or there are too many.
+    pub fn start(self: &Arc<Self>, request: &CaptureRequest) -> Result<CaptureStream, CaptureError> {
+        let (capture, snap_bytes) = self.begin(request)?;
+        Ok(CaptureStream::new(Arc::clone(self), capture, snap_bytes))
+    }
+}
+
 impl CaptureStream {
-    pub(super) fn new(hub: Arc<CaptureHub>, capture: Arc<Capture>, snap_bytes: u32) -> Self {
+    fn new(hub: Arc<CaptureHub>, capture: Arc<Capture>, snap_bytes: u32) -> Self {
         let mut ticks = interval(POLL_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let told = vec![0; capture.points.len()];

@@ -8,8 +8,8 @@ use trieste_control::sync::SyncStats;
 
 use crate::notice::NoticeNumbers;
 
-use super::MetricsExtra;
 use super::exposition::{Family, Page};
+use super::extra::MetricsExtra;
 use super::ours::{counter, gauge};
 
 /// Every state of a store, `none` first.

@@ -6,19 +6,7 @@ use trieste_control::admin::{ChildSaStatus, GatewayStatus, IpsecStatus};
 
 use super::exposition::Page;
 use super::ours::{counter, gauge};
-
-/// What IKE counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IkeNumbers {
-    /// IKE SAs that were begun by others and are not authenticated yet.
-    pub half_open: u64,
-    /// What happened, how often.
-    pub counts: Vec<(&'static str, u64)>,
-    /// Failed negotiations by reason.
-    pub failures: Vec<(String, u64)>,
-    /// Panics that were caught.
-    pub panics: u64,
-}
+use crate::ike::IkeNumbers;
 
 /// Of all cables together.
 pub(super) fn ike(page: &mut Page, numbers: &IkeNumbers) {

@@ -10,59 +10,20 @@ pub mod exposition;
 pub mod process;
 
 mod cluster;
+mod extra;
 mod globalnet;
 mod ipsec;
 mod ours;
 mod paths;
 mod upstream;
 
-use std::time::Duration;
-
-use jiff::Timestamp;
-use trieste_control::admin::{GatewayStatus, GlobalnetStatus};
-use trieste_control::natdiscovery;
-use trieste_control::recorder::EventCounts;
-use trieste_control::store::kube::Requests;
-use trieste_control::sync::SyncStats;
-use trieste_pipeline::Counters;
+use trieste_control::admin::GatewayStatus;
 
 use crate::capture::CaptureCounters;
-use crate::notice::NoticeNumbers;
 pub use exposition::CONTENT_TYPE;
 use exposition::Page;
-pub use ipsec::IkeNumbers;
+pub use extra::MetricsExtra;
 pub use process::ProcessStats;
-
-/// What the page says beyond the status document.
-#[derive(Debug, Clone, Default)]
-pub struct MetricsExtra {
-    /// How often the gateway has written its `Gateway` object.
-    pub sync_iterations: u64,
-    /// Per cable name, when it was last connected; time since 1970.
-    pub established: Vec<(String, Duration)>,
-    /// Per worker number, its pipeline's counters.
-    pub workers: Vec<(u32, Counters)>,
-    /// The process; see [`ProcessStats::read`].
-    pub process: Option<ProcessStats>,
-    /// The time that it is.
-    pub now: Timestamp,
-    /// Requests to API servers, `local` and `broker`; directories have none.
-    pub requests: Vec<(&'static str, Requests)>,
-    /// What the syncers of this process have done.
-    pub sync: SyncStats,
-    /// What NAT discovery has counted.
-    pub discovery: natdiscovery::Counters,
-    /// What notices to route agents have counted.
-    pub notices: NoticeNumbers,
-    /// How often what happened.
-    pub events: EventCounts,
-    /// Whether there were Endpoints to start from before any store had answered.
-    pub started_from_memory: bool,
-    /// Globalnet, in clusters that have it.
-    pub globalnet: Option<GlobalnetStatus>,
-    /// What IKE counts, where cables are IPsec's.
-    pub ike: Option<IkeNumbers>,
-}
 
 /// Renders the page. `refused` are connections to the metrics port that found no slot.
 #[must_use]

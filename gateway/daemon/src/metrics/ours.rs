@@ -4,8 +4,8 @@ use trieste_control::admin::{FeatureState, GatewayStatus, WorkerState};
 use trieste_control::api::HaStatus;
 use trieste_pipeline::Counters;
 
-use super::MetricsExtra;
 use super::exposition::{Family, Kind, Page};
+use super::extra::MetricsExtra;
 use crate::capture::CaptureCounters;
 
 pub(super) fn gauge(name: &'static str, help: &'static str) -> Family {

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use trieste_control::admin::{
     BrokerLink, BrokerStatus, CableStatus, Condition, Conservation, DiscoveryStatus, DropCount,
@@ -6,8 +7,12 @@ use trieste_control::admin::{
     WorkerState, WorkerStatus,
 };
 use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec, HaStatus, LatencyRtt};
+use trieste_control::store::kube::Requests;
+use trieste_control::sync::SyncStats;
+use trieste_pipeline::Counters;
 
 use super::*;
+use crate::ike::IkeNumbers;
 
 /// What an upstream gateway with one WireGuard cable answered, its own metrics only.
 const UPSTREAM_PAGE: &str = include_str!("upstream_page.txt");

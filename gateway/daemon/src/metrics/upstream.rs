@@ -6,8 +6,8 @@
 use trieste_control::admin::{CableStatus, GatewayStatus};
 use trieste_control::api::{ConnectionStatus, GoDuration};
 
-use super::MetricsExtra;
 use super::exposition::{Family, Kind, Page};
+use super::extra::MetricsExtra;
 
 pub(super) fn render(page: &mut Page, status: &GatewayStatus, extra: &MetricsExtra) {
     let gauge = |name, help| Family::new(Kind::Gauge, name, help);

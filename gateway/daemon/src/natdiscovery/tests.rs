@@ -35,7 +35,7 @@ fn remote(name: &str, address: &str, port: u16) -> Remote {
 }
 
 fn start(local: Local, state_dir: Option<PathBuf>, conditions: &Conditions) -> Discovery {
-    Discovery::start(local, state_dir, crate::devices::OUTER_MARK, conditions.clone())
+    Discovery::start(local, state_dir, crate::marks::OUTER_MARK, conditions.clone())
 }
 
 async fn wait_for(discovery: &Discovery, cable: &str, how: How) -> Selection {
