@@ -17,6 +17,39 @@ ratchet file-length-p90 "$(echo "$lengths" | awk '{ n[NR] = $1 } END { print n[i
 long=$(grep -Hn 'clippy::too_many_lines' $rust || :)
 ratchet functions-over-100-lines "$(printf '%s' "$long" | grep -c .)" "Split them:" || echo "$long"
 
+# functions_over LINES FILE... — functions with more lines than that, from their signature to the brace that closes them.
+functions_over() {
+    most=$1
+    shift
+    awk -v MOST="$most" '
+        FNR == 1 { inside = 0 }
+        !inside && match($0, /^ *(pub(\([a-z: ]*\))? +)?((const|async|unsafe|extern "C") +)*fn /) {
+            indent = match($0, /[^ ]/) - 1
+            start = FNR
+            name = $0
+            inside = !/[;}]$/
+            next
+        }
+        inside && /^ *[^ ]/ && match($0, /[^ ]/) == indent + 1 {
+            # `) -> T {` and `where` stand at the same indentation; a signature alone ends with a semicolon.
+            if (/;$/) inside = 0
+            if (!/^ *}/) next
+            inside = 0
+            if (FNR - start + 1 > MOST) print "    " FILENAME ":" start ": " FNR - start + 1 " lines"
+        }' "$@"
+}
+
+# What was split stays so: crates whose product sources have functions that fit on a screen, and files of one noun each.
+for crate in gateway/daemon routeagent; do
+    files=$(sources | grep "^$crate/")
+    # shellcheck disable=SC2086 # a list of paths
+    long=$(functions_over 60 $files)
+    ratchet "functions-over-60-lines/$crate" "$(printf '%s' "$long" | grep -c .)" "Split them:" || echo "$long"
+    # shellcheck disable=SC2086 # a list of paths
+    long=$(wc -l $files | awk '$2 != "total" && $1 > 500 { print "    " $2 ": " $1 " lines" }')
+    ratchet "files-over-500-lines/$crate" "$(printf '%s' "$long" | grep -c .)" "Split them:" || echo "$long"
+done
+
 pipeline=gateway/pipeline/src
 implementations=$(grep -rlE '^impl(<[^>]*>)? Pipeline\b' "$pipeline")
 ratchet pipeline-impl-files "$(echo "$implementations" | grep -c .)" "Make it a function of a stage:" ||

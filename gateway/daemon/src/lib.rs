@@ -8,6 +8,8 @@
 //!   publisher ◀── status ◀──────────────┴──▶ admin socket, /metrics, captures
 //! ```
 //!
+//! `assembly` puts all of this together, in phases, and ends it in order; [`run`] is the process around it.
+//!
 //! No decision about a packet is made here (`gateway/pipeline`), and no object is interpreted outside
 //! [`tables`].
 
