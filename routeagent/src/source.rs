@@ -6,7 +6,7 @@
 //! An object that cannot be used costs only itself, and as little of that as possible: of an Endpoint with one bad
 //! field the good networks are still failed closed, though not routed.
 
-mod mirrors;
+mod caches;
 mod parse;
 
 use std::collections::BTreeMap;
@@ -30,9 +30,9 @@ use crate::condition::Condition;
 use crate::deliverer;
 use crate::departures::Departures;
 use crate::reconcile::ClusterView;
-use mirrors::Mirrors;
+use caches::Caches;
 
-pub use mirrors::{Reader, StoreState};
+pub use caches::{Reader, StoreState};
 pub use parse::{is_device_name, view};
 
 /// Ours: how long after an event others that belong to it are waited for.
@@ -71,7 +71,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
     let (served, mut is_served) = watch::channel(Here::default());
     let (wanted, is_wanted) = watch::channel(false);
     let mut serve = pin!(serve(store, reader, is_wanted, &served));
-    let mut known = Mirrors::default();
+    let mut known = Caches::default();
     let mut had_table = false;
     loop {
         tokio::select! {
@@ -194,7 +194,7 @@ fn publish<T: PartialEq>(channel: &watch::Sender<T>, value: T) {
 /// The store cannot be read.
 pub async fn read(store: &impl Store, reader: &Reader) -> Result<ClusterView, StoreError> {
     let namespace = reader.namespace.as_str();
-    let mut known = Mirrors::default();
+    let mut known = Caches::default();
     known.take(Kind::Endpoint, &StoreEvent::Listed(store.list(Kind::Endpoint, namespace).await?));
     for (kind, namespace) in [(Kind::Cluster, namespace), (Kind::Node, "")] {
         let event = match store.list(kind, namespace).await {

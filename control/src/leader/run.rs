@@ -15,7 +15,7 @@ use super::{Announcer, Write};
 use crate::api::{ClusterSpec, EndpointSpec, Kind, Object};
 use crate::backoff::Backoff;
 use crate::election::{Candidate, Leadership, Term};
-use crate::store::{Mirror, Store, StoreError, StoreEvent};
+use crate::store::{Cache, Store, StoreError, StoreEvent};
 
 /// What a leader has to know.
 #[derive(Debug, Clone)]
@@ -215,7 +215,7 @@ struct Local {
 struct Followed {
     kind: Kind,
     events: Pin<Box<dyn Stream<Item = StoreEvent> + Send>>,
-    mirror: Mirror,
+    mirror: Cache,
     outage: Option<String>,
 }
 
@@ -224,7 +224,7 @@ impl Local {
         let follow = |kind| Followed {
             kind,
             events: store.list_watch(kind, namespace).boxed(),
-            mirror: Mirror::new(),
+            mirror: Cache::new(),
             outage: None,
         };
         Self { kinds: [follow(Kind::Cluster), follow(Kind::Endpoint)] }

@@ -18,7 +18,7 @@ use crate::api::{EndpointSpec, Kind, NoticeKey, Object, ObjectKey};
 use crate::backoff::Backoff;
 use crate::conditions::Conditions;
 use crate::leader::Write;
-use crate::store::{Mirror, Store, StoreError, StoreEvent, delete_if_exists};
+use crate::store::{Cache, Store, StoreError, StoreEvent, delete_if_exists};
 
 /// The condition that says that this cluster's gateways cannot all be active, and why.
 pub const ONE_GATEWAY: &str = "OneActiveGateway";
@@ -200,7 +200,7 @@ impl Place {
     async fn own<S: Store>(self, store: S, vanished: watch::Sender<BTreeSet<String>>) {
         let mut endpoints = store.list_watch(Kind::Endpoint, &self.namespace);
         let mut gateways = store.list_watch(Kind::Gateway, &self.config.namespace);
-        let mut mirror = Mirror::new();
+        let mut cache = Cache::new();
         let mut janitor = Janitor::new(&self.config.hostname);
         let mut slots = Slots::new(&self.namespace, &self.config.hostname, self.config.times);
         let mut read_at = Instant::now();
@@ -218,22 +218,22 @@ impl Place {
                     continue;
                 }
                 Some(event) = endpoints.next() => {
-                    self.hear(&mut mirror, &event);
+                    self.hear(&mut cache, &event);
                     // Who comes lacks a share of the ports.
                     read_at = read_at.min(last_read + SLOTS_INTERVAL.1);
                 }
                 () = inputs.changed() => {}
-                _ = ticks.tick() => self.judge(&store, &mirror, &mut janitor, &vanished).await,
+                _ = ticks.tick() => self.judge(&store, &cache, &mut janitor, &vanished).await,
             }
             let is_multi = self.members.borrow().is_multi;
             if is_multi && self.config.has_slots && Instant::now() >= read_at {
-                let is_waiting = self.claim(&store, &mirror, &janitor, &mut slots).await;
+                let is_waiting = self.claim(&store, &cache, &janitor, &mut slots).await;
                 let wait = if is_waiting { SLOTS_INTERVAL.1 } else { SLOTS_INTERVAL.0 };
                 last_read = Instant::now();
                 read_at = last_read + wait;
             }
-            if mirror.is_complete() && work.is_due() {
-                let outcome = self.announce(&store, &mut mirror, slots.first()).await;
+            if cache.is_complete() && work.is_due() {
+                let outcome = self.announce(&store, &mut cache, slots.first()).await;
                 work.settle(&outcome);
                 self.judge_outcome(&outcome);
             }
@@ -250,7 +250,7 @@ impl Place {
     async fn broker<S: Store>(self, store: S, mut gone: watch::Receiver<BTreeSet<String>>) {
         let mut endpoints = store.list_watch(Kind::Endpoint, &self.namespace);
         let mut known = self.members.subscribe();
-        let mut mirror = Mirror::new();
+        let mut cache = Cache::new();
         let mut work = Work::new();
         let mut ticks = ticks();
         let mut left = self.left.clone();
@@ -261,18 +261,18 @@ impl Place {
                 () = told_to_leave(&mut left) => break,
                 // A hostile member's objects are not gateways', however many there are of them.
                 Some(event) = endpoints.next() => {
-                    self.hear(&mut mirror, &event.retain(|object| self.is_of_interest(object)));
+                    self.hear(&mut cache, &event.retain(|object| self.is_of_interest(object)));
                 }
                 () = inputs.changed() => {}
                 Ok(()) = known.changed() => {}
                 Ok(()) = gone.changed() => {}
                 _ = ticks.tick() => {}
             }
-            if mirror.is_complete() && work.is_due() {
+            if cache.is_complete() && work.is_due() {
                 let vanished = gone.borrow_and_update().clone();
-                let mut outcome = self.announce(&store, &mut mirror, None).await;
+                let mut outcome = self.announce(&store, &mut cache, None).await;
                 if outcome.is_ok() {
-                    outcome = self.remove_vanished(&store, &mut mirror, &vanished).await;
+                    outcome = self.remove_vanished(&store, &mut cache, &vanished).await;
                 }
                 work.settle(&outcome);
                 self.judge_broker(&outcome);
@@ -290,22 +290,22 @@ impl Place {
     }
 
     /// Takes an event of further Endpoints in, and tells who is there.
-    fn hear(&self, mirror: &mut Mirror, event: &StoreEvent) {
+    fn hear(&self, cache: &mut Cache, event: &StoreEvent) {
         if let StoreEvent::Unavailable(error @ StoreError::Forbidden { .. }) = event {
             match self.scope {
                 Scope::Own => self.say_one(Some(&error.to_string())),
-                Scope::Broker if !mirror.is_complete() => self.say_not_on_broker(Some(error)),
+                Scope::Broker if !cache.is_complete() => self.say_not_on_broker(Some(error)),
                 Scope::Broker => {}
             }
         }
-        if !mirror.apply(event) || !mirror.is_complete() {
+        if !cache.apply(event) || !cache.is_complete() {
             return;
         }
-        self.tell(mirror);
+        self.tell(cache);
     }
 
-    fn tell(&self, mirror: &Mirror) {
-        let mut members: Vec<Member> = mirror.objects().filter_map(Member::read).collect();
+    fn tell(&self, cache: &Cache) {
+        let mut members: Vec<Member> = cache.objects().filter_map(Member::read).collect();
         let config = &self.config;
         members.retain(|member| match self.scope {
             Scope::Own => {
@@ -329,20 +329,20 @@ impl Place {
     async fn announce<S: Store>(
         &self,
         store: &S,
-        mirror: &mut Mirror,
+        cache: &mut Cache,
         first_slot: Option<u8>,
     ) -> Result<(), StoreError> {
         let is_multi = self.members.borrow().is_multi;
         let is_wanted = self.config.is_wanted && (self.scope == Scope::Own || is_multi);
         let own = self.own_spec(first_slot);
-        let objects: Vec<&Object> = mirror.objects().collect();
+        let objects: Vec<&Object> = cache.objects().collect();
         let Ok(writes) = plan_own(&self.namespace, &own, is_wanted, &objects) else {
             // A cable's name is made of the cluster's and an address: it is one.
             return Ok(());
         };
         for write in writes {
             let event = write.carry_out(store).await?;
-            mirror.apply(&event);
+            cache.apply(&event);
         }
         Ok(())
     }
@@ -410,7 +410,7 @@ impl Place {
     async fn judge<S: Store>(
         &self,
         store: &S,
-        mirror: &Mirror,
+        cache: &Cache,
         janitor: &mut Janitor,
         vanished: &watch::Sender<BTreeSet<String>>,
     ) {
@@ -419,7 +419,7 @@ impl Place {
         let gone: Vec<Member> = janitor.vanished(&siblings, &heard, clock()).into_iter().cloned().collect();
         for member in &gone {
             let hostname = &member.endpoint.spec.hostname;
-            let further = mirror.get(&member.endpoint.metadata.name).cloned();
+            let further = cache.get(&member.endpoint.metadata.name).cloned();
             // The Gateway object goes first: without the further Endpoint nobody would look for it any more.
             for object in janitor.gateway_of(hostname).cloned().into_iter().chain(further) {
                 let key = object.key();
@@ -450,7 +450,7 @@ impl Place {
     async fn remove_vanished<S: Store>(
         &self,
         store: &S,
-        mirror: &mut Mirror,
+        cache: &mut Cache,
         vanished: &BTreeSet<String>,
     ) -> Result<(), StoreError> {
         let present: BTreeSet<String> = {
@@ -464,10 +464,10 @@ impl Place {
                     && !present.contains(member.cable_name())
             })
         };
-        let gone: Vec<Object> = mirror.objects().filter(is_gone).cloned().collect();
+        let gone: Vec<Object> = cache.objects().filter(is_gone).cloned().collect();
         for object in gone {
             let event = Write::Delete(object).carry_out(store).await?;
-            mirror.apply(&event);
+            cache.apply(&event);
         }
         Ok(())
     }
@@ -482,13 +482,7 @@ impl Place {
     }
 
     /// Reads the shares, and does the one write that is due. Gives whether something is awaited.
-    async fn claim<S: Store>(
-        &self,
-        store: &S,
-        mirror: &Mirror,
-        janitor: &Janitor,
-        slots: &mut Slots,
-    ) -> bool {
+    async fn claim<S: Store>(&self, store: &S, cache: &Cache, janitor: &Janitor, slots: &mut Slots) -> bool {
         if !self.read(store, janitor, slots).await {
             return true;
         }
@@ -504,7 +498,7 @@ impl Place {
                 return true;
             }
         }
-        let siblings = mirror.objects().filter_map(Member::read);
+        let siblings = cache.objects().filter_map(Member::read);
         let mut hosts: Vec<String> = siblings.map(|member| member.endpoint.spec.hostname).collect();
         hosts.push(self.config.hostname.clone());
         hosts.sort();

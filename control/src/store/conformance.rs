@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::json;
 
-use super::{Mirror, Store, StoreError, StoreEvent, modify, upsert};
+use super::{Cache, Store, StoreError, StoreEvent, modify, upsert};
 use crate::api::{Kind, Object, ObjectKey, ObjectMeta, label};
 
 /// How long a change may take to be seen by a watcher.
@@ -150,12 +150,12 @@ async fn a_watcher_of_one_sees_only_that_one<S: Store>(store: &S, namespace: &st
     assert!(matches!(&first, StoreEvent::Listed(objects) if objects.is_empty()), "it began with {first:?}");
     let other = store.create(sample(namespace, "other")).await.expect("created");
     let one = store.create(sample(namespace, "one")).await.expect("created");
-    let mut mirror = Mirror::new();
-    follow(&mut events, &mut mirror, |mirror| mirror.get("one") == Some(&one)).await;
+    let mut cache = Cache::new();
+    follow(&mut events, &mut cache, |cache| cache.get("one") == Some(&one)).await;
     store.delete(&other.key()).await.expect("deleted");
     store.delete(&key).await.expect("deleted");
-    follow(&mut events, &mut mirror, |mirror| mirror.get("one").is_none()).await;
-    assert_eq!(mirror.objects().count(), 0, "another object was seen");
+    follow(&mut events, &mut cache, |cache| cache.get("one").is_none()).await;
+    assert_eq!(cache.objects().count(), 0, "another object was seen");
 }
 
 async fn impossible_objects_are_refused<S: Store>(store: &S, namespace: &str) {
@@ -270,18 +270,18 @@ async fn a_status_is_replaced_alone<S: Store>(store: &S, namespace: &str) {
 
 async fn a_watcher_sees_every_change<S: Store>(store: &S, namespace: &str) {
     let mut events = store.list_watch(Kind::Cluster, namespace);
-    let mut mirror = Mirror::new();
+    let mut cache = Cache::new();
     let first = next(&mut events).await;
     assert!(
         matches!(&first, StoreEvent::Listed(objects) if objects.is_empty()),
         "a watch began with {first:?}"
     );
     let made = store.create(sample(namespace, "seen")).await.expect("created");
-    follow(&mut events, &mut mirror, |mirror| mirror.get("seen") == Some(&made)).await;
+    follow(&mut events, &mut cache, |cache| cache.get("seen") == Some(&made)).await;
     let mut changed = made.clone();
     changed.metadata.annotations.insert("a".to_owned(), "1".to_owned());
     let changed = store.update(changed).await.expect("updated");
-    follow(&mut events, &mut mirror, |mirror| mirror.get("seen") == Some(&changed)).await;
+    follow(&mut events, &mut cache, |cache| cache.get("seen") == Some(&changed)).await;
 
     let mut second = store.list_watch(Kind::Cluster, namespace);
     let first = next(&mut second).await;
@@ -289,7 +289,7 @@ async fn a_watcher_sees_every_change<S: Store>(store: &S, namespace: &str) {
         matches!(&first, StoreEvent::Listed(objects) if *objects == std::slice::from_ref(&changed));
     assert!(is_whole, "a later watch began with {first:?}");
     store.delete(&made.key()).await.expect("deleted");
-    follow(&mut events, &mut mirror, |mirror| mirror.get("seen").is_none()).await;
+    follow(&mut events, &mut cache, |cache| cache.get("seen").is_none()).await;
     let last = next(&mut second).await;
     let is_seen = matches!(&last, StoreEvent::Deleted(object) if object.metadata.uid == made.metadata.uid);
     assert!(is_seen, "the second watch saw {last:?} instead of the deletion");
@@ -322,14 +322,14 @@ async fn next(events: &mut (impl futures::Stream<Item = StoreEvent> + Unpin)) ->
     next.expect("the watcher should have seen something").expect("a watch never ends")
 }
 
-/// Takes in events until the mirror shows what is expected.
+/// Takes in events until the cache shows what is expected.
 async fn follow(
     events: &mut (impl futures::Stream<Item = StoreEvent> + Unpin),
-    mirror: &mut Mirror,
-    is_expected: impl Fn(&Mirror) -> bool,
+    cache: &mut Cache,
+    is_expected: impl Fn(&Cache) -> bool,
 ) {
-    while !is_expected(mirror) {
+    while !is_expected(cache) {
         let event = next(events).await;
-        mirror.apply(&event);
+        cache.apply(&event);
     }
 }

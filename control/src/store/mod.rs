@@ -6,13 +6,13 @@
 //! [`crate::publish`] and [`crate::sync`].
 
 mod any;
+mod cache;
 pub mod conformance;
 pub(crate) mod decode;
 pub mod dir;
 mod error;
 pub mod kube;
 mod location;
-mod mirror;
 mod quota;
 pub(crate) mod size;
 mod write;
@@ -24,11 +24,11 @@ use futures::{Stream, StreamExt as _};
 
 pub use self::kube::KubeStore;
 pub use any::AnyStore;
+pub use cache::{Cache, ParsedCache};
 pub use decode::MEMBER_OBJECT_BYTES;
 pub use dir::{DirOptions, DirStore, FileProblem};
 pub use error::StoreError;
 pub use location::{Location, LocationError};
-pub use mirror::{Mirror, ParsedCache};
 pub use write::{delete_if_exists, modify, upsert};
 
 use crate::api::{Kind, Object, ObjectKey};

@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt};
 use tempfile::TempDir;
 use trieste_control::api::{Kind, Object, ObjectKey};
 use trieste_control::store::{
-    DirOptions, DirStore, Mirror, Store, StoreError, StoreEvent, conformance, modify, upsert,
+    Cache, DirOptions, DirStore, Store, StoreError, StoreEvent, conformance, modify, upsert,
 };
 
 const NS: &str = "submariner-operator";
@@ -262,7 +262,7 @@ async fn a_watcher_follows_moves_of_the_root_and_of_its_directories() {
     let lab = Lab::new();
     lab.store.create(sample("a")).await.unwrap();
     let mut events = lab.store.list_watch(Kind::Cluster, NS);
-    let mut mirror = Mirror::new();
+    let mut mirror = Cache::new();
     until(&mut events, &mut mirror, |mirror| mirror.get("a").is_some()).await;
 
     let away = lab.root.path().with_extension("away");
@@ -282,8 +282,8 @@ async fn a_watcher_follows_moves_of_the_root_and_of_its_directories() {
 async fn a_file_that_is_written_in_pieces_arrives_whole() {
     let lab = Lab::new();
     let mut events = lab.store.list_watch(Kind::Cluster, NS);
-    let mut mirror = Mirror::new();
-    until(&mut events, &mut mirror, Mirror::is_complete).await;
+    let mut mirror = Cache::new();
+    until(&mut events, &mut mirror, Cache::is_complete).await;
     let text = hand_written("slow");
     fs::create_dir_all(lab.dir()).unwrap();
     for end in (0..=text.len()).step_by(text.len() / 8) {
@@ -291,7 +291,7 @@ async fn a_file_that_is_written_in_pieces_arrives_whole() {
         tokio::time::sleep(Duration::from_millis(15)).await;
     }
     lab.write("slow.yaml", &text);
-    let whole = |mirror: &Mirror| {
+    let whole = |mirror: &Cache| {
         mirror.get("slow").is_some_and(|object| object.body["spec"]["service_cidr"][0] == "100.1.0.0/16")
     };
     until(&mut events, &mut mirror, whole).await;
@@ -301,7 +301,7 @@ async fn a_file_that_is_written_in_pieces_arrives_whole() {
 async fn a_watcher_whose_queue_ran_over_misses_nothing() {
     let lab = Lab::new();
     let mut events = lab.store.list_watch(Kind::Cluster, NS);
-    let mut mirror = Mirror::new();
+    let mut mirror = Cache::new();
     lab.store.create(sample("a")).await.unwrap();
     until(&mut events, &mut mirror, |mirror| mirror.get("a").is_some()).await;
     let limit: usize =
@@ -547,8 +547,8 @@ async fn next(events: &mut (impl Stream<Item = StoreEvent> + Unpin)) -> StoreEve
 
 async fn until(
     events: &mut (impl Stream<Item = StoreEvent> + Unpin),
-    mirror: &mut Mirror,
-    is_reached: impl Fn(&Mirror) -> bool,
+    mirror: &mut Cache,
+    is_reached: impl Fn(&Cache) -> bool,
 ) {
     while !is_reached(mirror) {
         let event = next(events).await;

@@ -60,7 +60,7 @@ fn a_cluster_claims_its_global_networks_alone_if_it_has_any() {
 
 #[test]
 fn nothing_is_known_before_every_kind_was_listed_and_a_store_that_goes_away_is_remembered() {
-    let mut known = Mirrors::default();
+    let mut known = Caches::default();
     let listed = |object| StoreEvent::Listed(vec![object]);
     known.take(Kind::Endpoint, &listed(endpoint(&json!({}), &json!({}))));
     known.take(Kind::Cluster, &StoreEvent::Listed(Vec::new()));
@@ -82,7 +82,7 @@ fn clusters_that_may_not_be_read_are_done_without_also_after_an_outage() {
     let away = |error: fn(String, std::io::Error) -> StoreError| {
         StoreEvent::Unavailable(error("list clusters".to_owned(), std::io::Error::other("no")))
     };
-    let mut known = Mirrors::default();
+    let mut known = Caches::default();
     known.take(Kind::Cluster, &away(|doing, source| StoreError::Forbidden { doing, source }));
     known.take(Kind::Cluster, &away(|doing, source| StoreError::Unavailable { doing, source }));
     known.take(Kind::Node, &StoreEvent::Listed(Vec::new()));
@@ -100,7 +100,7 @@ fn nodes_that_may_not_be_read_are_a_condition_and_their_heartbeats_wake_nobody()
     };
     let source = std::io::Error::other("no");
     let forbidden = StoreError::Forbidden { doing: "list nodes".to_owned(), source };
-    let mut known = Mirrors::default();
+    let mut known = Caches::default();
     known.take(Kind::Endpoint, &StoreEvent::Listed(Vec::new()));
     known.take(Kind::Cluster, &StoreEvent::Listed(Vec::new()));
     assert!(known.take(Kind::Node, &StoreEvent::Unavailable(forbidden)));
@@ -147,7 +147,7 @@ fn of_every_other_cluster_the_newest_endpoint_is_told_word_for_word() {
     };
     let mut bad = at("c-bad", "c", 9);
     bad.body["spec"]["subnets"] = json!(["10.3.0.0/33"]);
-    let mut known = Mirrors::default();
+    let mut known = Caches::default();
     let all = vec![at("b-1", "b", 2), at("b-2", "b", 1), at("own", "a", 3), at("c-1", "c", 1), bad];
     known.take(Kind::Endpoint, &StoreEvent::Listed(all));
     drop(known.view(&Reader { cluster: "a".to_owned(), ..Reader::default() }));

@@ -10,7 +10,7 @@ use serde_json::json;
 use trieste_control::api::{Kind, ObjectKey};
 use trieste_control::store::kube::{Access, Outcome, ServerSettings, Verb};
 use trieste_control::store::{
-    AnyStore, KubeStore, Location, Mirror, Store, StoreError, StoreEvent, conformance,
+    AnyStore, Cache, KubeStore, Location, Store, StoreError, StoreEvent, conformance,
 };
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
 use trieste_tests::guard::root_test;
@@ -126,7 +126,7 @@ fn a_cut_watch_resumes_and_a_silent_one_is_noticed() {
     run(async {
         let store = store(&faults);
         let mut events = store.list_watch(Kind::Cluster, "cut");
-        let mut mirror = Mirror::new();
+        let mut mirror = Cache::new();
         follow(&mut events, &mut mirror, 0).await;
 
         faults.cut();
@@ -159,7 +159,7 @@ fn a_cut_watch_resumes_and_a_silent_one_is_noticed() {
         eprintln!("{} requests in 15 s", store.requests().total() - before);
         assert!(store.requests().total() - before < 12, "a storm of requests against a server that is away");
         faults.set(Mode::Pass).unwrap();
-        follow(&mut events, &mut Mirror::new(), 1).await;
+        follow(&mut events, &mut Cache::new(), 1).await;
     });
 }
 
@@ -174,7 +174,7 @@ fn a_version_too_old_to_resume_from_is_listed_again() {
         let store = store(&faults);
         store.create(conformance::sample("one", "old")).await.unwrap();
         let mut events = store.list_watch(Kind::Cluster, "one");
-        let mut mirror = Mirror::new();
+        let mut mirror = Cache::new();
         follow(&mut events, &mut mirror, 1).await;
         for step in 0..5 {
             let change = json!({"metadata": {"annotations": {"step": step.to_string()}}});
@@ -264,7 +264,7 @@ async fn next(events: &mut (impl Stream<Item = StoreEvent> + Unpin)) -> StoreEve
 }
 
 /// Takes in events until as many objects are known.
-async fn follow(events: &mut (impl Stream<Item = StoreEvent> + Unpin), mirror: &mut Mirror, count: usize) {
+async fn follow(events: &mut (impl Stream<Item = StoreEvent> + Unpin), mirror: &mut Cache, count: usize) {
     while !(mirror.is_complete() && mirror.objects().count() == count) {
         let event = next(events).await;
         mirror.apply(&event);

@@ -14,7 +14,7 @@ use trieste_control::election::{
 };
 use trieste_control::leader::{Announcer, Write};
 use trieste_control::publish::{GATEWAY_INTERVAL, GatewayTracker, GatewayWrite};
-use trieste_control::store::{Mirror, StoreError, StoreEvent};
+use trieste_control::store::{Cache, StoreError, StoreEvent};
 use trieste_control::sync::{Action, Plan, Side, View, plan};
 use trieste_simulator::Random;
 
@@ -84,7 +84,7 @@ pub(crate) struct Node {
     pub(crate) elector: Elector,
     announcer: Announcer,
     tracker: GatewayTracker,
-    mirrors: [Mirror; 6],
+    mirrors: [Cache; 6],
     announce: Job,
     sync: Job,
     gateway: Job,
@@ -124,7 +124,7 @@ impl Node {
             elector: Elector::new(config, random.draw()),
             announcer: Announcer::new(LOCAL, member.spec.clone()),
             tracker: GatewayTracker::new(LOCAL, &host).expect("the host has a name"),
-            mirrors: std::array::from_fn(|_| Mirror::new()),
+            mirrors: std::array::from_fn(|_| Cache::new()),
             announce: Job::default(),
             sync: Job::default(),
             gateway: Job { not_before: millis, ..Job::default() },

@@ -9,13 +9,13 @@ use crate::api::Object;
 ///
 /// Feed it every event of one stream. While the store is unavailable it keeps what it knew.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mirror {
+pub struct Cache {
     objects: BTreeMap<String, Object>,
     is_complete: bool,
 }
 
-impl Mirror {
-    /// A mirror that knows nothing.
+impl Cache {
+    /// Returns a cache of nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -56,10 +56,10 @@ impl Mirror {
     }
 }
 
-/// A [`Mirror`] whose objects are read into something else, each once for each of its versions.
+/// A [`Cache`] whose objects are read into something else, each once for each of its versions.
 #[derive(Debug)]
 pub struct ParsedCache<T> {
-    mirror: Mirror,
+    cache: Cache,
     read: BTreeMap<String, T>,
     /// Names of objects that have come, changed or gone since they were read.
     changed: BTreeSet<String>,
@@ -67,14 +67,14 @@ pub struct ParsedCache<T> {
 
 impl<T> Default for ParsedCache<T> {
     fn default() -> Self {
-        Self { mirror: Mirror::new(), read: BTreeMap::new(), changed: BTreeSet::new() }
+        Self { cache: Cache::new(), read: BTreeMap::new(), changed: BTreeSet::new() }
     }
 }
 
 impl<T> ParsedCache<T> {
-    /// Takes in an event, as [`Mirror::apply`] does.
+    /// Takes in an event, as [`Cache::apply`] does.
     pub fn apply(&mut self, event: &StoreEvent) -> bool {
-        let has_changed = self.mirror.apply(event);
+        let has_changed = self.cache.apply(event);
         match event {
             _ if !has_changed => {}
             StoreEvent::Applied(object) | StoreEvent::Deleted(object) => {
@@ -92,7 +92,7 @@ impl<T> ParsedCache<T> {
     /// Reads what has changed since the last time, and nothing else.
     pub fn refresh(&mut self, read: impl Fn(&Object) -> T) {
         for name in std::mem::take(&mut self.changed) {
-            match self.mirror.get(&name) {
+            match self.cache.get(&name) {
                 Some(object) => drop(self.read.insert(name, read(object))),
                 None => drop(self.read.remove(&name)),
             }
@@ -101,12 +101,12 @@ impl<T> ParsedCache<T> {
 
     /// Returns `true` once a complete list has been seen.
     pub fn is_complete(&self) -> bool {
-        self.mirror.is_complete()
+        self.cache.is_complete()
     }
 
     /// Returns every object, by name.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.mirror.objects()
+        self.cache.objects()
     }
 
     /// Returns what was read of every object, by name, at the last [`ParsedCache::refresh`].
@@ -127,50 +127,50 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_tells_news_from_repetition() {
-        let mut mirror = Mirror::new();
-        assert!(mirror.apply(&StoreEvent::Listed(Vec::new())), "the first list is news even if empty");
-        assert!(!mirror.apply(&StoreEvent::Listed(Vec::new())));
-        assert!(mirror.apply(&StoreEvent::Applied(object("a", "1"))));
-        assert!(!mirror.apply(&StoreEvent::Applied(object("a", "1"))));
-        assert!(mirror.apply(&StoreEvent::Applied(object("a", "2"))));
-        assert!(mirror.apply(&StoreEvent::Deleted(object("a", "2"))));
-        assert!(!mirror.apply(&StoreEvent::Deleted(object("a", "2"))));
+    fn a_cache_tells_news_from_repetition() {
+        let mut cache = Cache::new();
+        assert!(cache.apply(&StoreEvent::Listed(Vec::new())), "the first list is news even if empty");
+        assert!(!cache.apply(&StoreEvent::Listed(Vec::new())));
+        assert!(cache.apply(&StoreEvent::Applied(object("a", "1"))));
+        assert!(!cache.apply(&StoreEvent::Applied(object("a", "1"))));
+        assert!(cache.apply(&StoreEvent::Applied(object("a", "2"))));
+        assert!(cache.apply(&StoreEvent::Deleted(object("a", "2"))));
+        assert!(!cache.apply(&StoreEvent::Deleted(object("a", "2"))));
     }
 
     #[test]
     fn a_list_replaces_everything_known_before() {
-        let mut mirror = Mirror::new();
-        mirror.apply(&StoreEvent::Applied(object("a", "1")));
-        assert!(!mirror.is_complete());
-        mirror.apply(&StoreEvent::Listed(vec![object("b", "1")]));
-        assert!(mirror.is_complete() && mirror.get("a").is_none() && mirror.get("b").is_some());
+        let mut cache = Cache::new();
+        cache.apply(&StoreEvent::Applied(object("a", "1")));
+        assert!(!cache.is_complete());
+        cache.apply(&StoreEvent::Listed(vec![object("b", "1")]));
+        assert!(cache.is_complete() && cache.get("a").is_none() && cache.get("b").is_some());
     }
 
     #[test]
     fn every_object_is_read_once_for_each_of_its_versions() {
-        let mut mirror = ParsedCache::default();
+        let mut cache = ParsedCache::default();
         let reads = std::cell::Cell::new(0);
-        let shown = |mirror: &mut ParsedCache<String>| {
+        let shown = |cache: &mut ParsedCache<String>| {
             reads.set(0);
-            mirror.refresh(|object| {
+            cache.refresh(|object| {
                 reads.set(reads.get() + 1);
                 object.metadata.resource_version.clone().unwrap_or_default()
             });
-            let all: Vec<_> = mirror.read().map(|(name, read)| format!("{name}{read}")).collect();
+            let all: Vec<_> = cache.read().map(|(name, read)| format!("{name}{read}")).collect();
             (all.join(" "), reads.get())
         };
         let shows = |text: &str, reads| (text.to_owned(), reads);
-        assert!(mirror.apply(&StoreEvent::Applied(object("a", "1"))));
-        assert!(mirror.apply(&StoreEvent::Listed(vec![object("a", "1"), object("b", "1")])));
-        assert_eq!(shown(&mut mirror), shows("a1 b1", 2));
-        assert!(!mirror.apply(&StoreEvent::Applied(object("a", "1"))));
-        assert_eq!(shown(&mut mirror), shows("a1 b1", 0));
-        assert!(mirror.apply(&StoreEvent::Applied(object("b", "2"))));
-        assert_eq!(shown(&mut mirror), shows("a1 b2", 1));
-        assert!(mirror.apply(&StoreEvent::Deleted(object("a", "1"))));
-        assert_eq!(shown(&mut mirror), shows("b2", 0));
-        assert!(mirror.apply(&StoreEvent::Listed(vec![object("c", "3")])));
-        assert_eq!(shown(&mut mirror), shows("c3", 1));
+        assert!(cache.apply(&StoreEvent::Applied(object("a", "1"))));
+        assert!(cache.apply(&StoreEvent::Listed(vec![object("a", "1"), object("b", "1")])));
+        assert_eq!(shown(&mut cache), shows("a1 b1", 2));
+        assert!(!cache.apply(&StoreEvent::Applied(object("a", "1"))));
+        assert_eq!(shown(&mut cache), shows("a1 b1", 0));
+        assert!(cache.apply(&StoreEvent::Applied(object("b", "2"))));
+        assert_eq!(shown(&mut cache), shows("a1 b2", 1));
+        assert!(cache.apply(&StoreEvent::Deleted(object("a", "1"))));
+        assert_eq!(shown(&mut cache), shows("b2", 0));
+        assert!(cache.apply(&StoreEvent::Listed(vec![object("c", "3")])));
+        assert_eq!(shown(&mut cache), shows("c3", 1));
     }
 }

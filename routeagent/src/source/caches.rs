@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use trieste_control::api::{self, EndpointSpec, Kind, Object, Resource};
-use trieste_control::store::{Mirror, ParsedCache, StoreError, StoreEvent};
+use trieste_control::store::{Cache, ParsedCache, StoreError, StoreEvent};
 
 use super::parse::{created, members, view};
 use crate::condition::Condition;
@@ -49,11 +49,11 @@ fn servers(slice: &Object) -> impl Iterator<Item = IpAddr> {
 
 /// What is known of a store.
 #[derive(Default)]
-pub(super) struct Mirrors {
+pub(super) struct Caches {
     endpoints: ParsedCache<Part>,
     clusters: ParsedCache<Part>,
     nodes: Nodes,
-    members: Mirror,
+    members: Cache,
     is_asked_for_members: bool,
     /// Addresses of the API servers themselves; `None` before anything was said of them.
     servers: Option<BTreeSet<IpAddr>>,
@@ -63,7 +63,7 @@ pub(super) struct Mirrors {
     forbidden: BTreeMap<Kind, String>,
 }
 
-impl Mirrors {
+impl Caches {
     /// Takes in an event; gives `true` if something may follow from it.
     pub(super) fn take(&mut self, kind: Kind, event: &StoreEvent) -> bool {
         let has_changed = match kind {
