@@ -62,6 +62,7 @@ pub mod publicip;
 pub mod publish;
 pub mod recorder;
 pub mod requirements;
+pub mod runner;
 pub mod services;
 pub mod steps;
 pub mod store;

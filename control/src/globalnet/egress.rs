@@ -3,12 +3,13 @@
 use serde_json::Value;
 
 use super::ledger::Ledger;
-use super::plan::{Write, Writing};
+use super::plan::Writing;
 use super::words::{self, Word};
 use crate::api::{
     ApiError, ClusterGlobalEgressIp, Condition, EgressStatus, GlobalEgressIp, LabelSelector, Object,
     Resource, annotation,
 };
+use crate::runner::Write;
 
 /// From the specification: most addresses that an object may ask for.
 const MAX_NUMBER: i64 = 20;

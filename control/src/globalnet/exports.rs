@@ -5,9 +5,10 @@ use std::net::Ipv4Addr;
 
 use super::facts::{Ingress, Pod, Service, ServiceKind, endpoint_addresses, shown};
 use super::objects::{Objects, Scope};
-use super::plan::{Write, Writing};
+use super::plan::Writing;
 use super::state::Problem;
 use crate::api::{GlobalIngressIp, Kind, Object, Resource, label};
+use crate::runner::Write;
 
 /// Which namespaces' pods and endpoints have to be known to tell.
 pub(super) fn needs(objects: &Objects) -> BTreeSet<Scope> {

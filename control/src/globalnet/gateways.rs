@@ -1,9 +1,10 @@
 //! Gateways: the address under which a health check reaches this one.
 
 use super::ledger::Ledger;
-use super::plan::{Write, Writing};
+use super::plan::Writing;
 use super::state::Problem;
 use crate::api::{Object, ObjectKey, annotation};
+use crate::runner::Write;
 
 /// What to write onto this gateway's own Gateway object. Others' are theirs; what they have stays reserved.
 pub(super) fn own(gateway: &Object, ledger: &mut Ledger, writing: &mut Writing) {

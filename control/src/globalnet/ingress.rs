@@ -5,9 +5,10 @@ use serde_json::Value;
 use super::facts::{Ingress, Service, ServiceKind};
 use super::ledger::Ledger;
 use super::objects::Objects;
-use super::plan::{Write, Writing};
+use super::plan::Writing;
 use super::words::Word;
 use crate::api::{ApiError, GlobalIngressIp, IngressTarget, Kind, Object, Resource};
+use crate::runner::Write;
 
 /// What to write of a GlobalIngressIP's status. Once an address is given nothing changes it but its loss.
 pub(super) fn status(

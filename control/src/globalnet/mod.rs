@@ -20,26 +20,26 @@
 //! This module translates no packet: the gateway makes tables of the state.
 
 mod compile;
+mod controller;
 mod egress;
 mod exports;
 mod facts;
-mod follow;
 mod gateways;
 mod ingress;
 mod ledger;
 mod objects;
-mod pace;
 mod plan;
 mod pool;
-mod run;
 mod services;
 mod state;
 mod withdraw;
 mod words;
 
+pub use controller::{
+    GlobalnetConfig, GlobalnetController, GlobalnetHandle, GlobalnetPhase, GlobalnetStatus, Snapshot, spawn,
+};
 pub use objects::{Objects, Scope};
-pub use plan::{Outcome, View, Write, plan};
+pub use plan::{Outcome, View, plan};
 pub use pool::{Pool, PoolError};
-pub use run::{GlobalnetConfig, GlobalnetHandle, GlobalnetPhase, GlobalnetStatus, spawn};
 pub use state::{EgressKind, EgressRule, GlobalnetState, IngressKind, IngressPair, PoolFill, Problem};
 pub use withdraw::withdraw;

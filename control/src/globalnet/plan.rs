@@ -11,6 +11,7 @@ use super::pool::Pool;
 use super::state::{GlobalnetState, Problem};
 use super::{compile, egress, exports, gateways, ingress, services};
 use crate::api::{ApiError, Cluster, ClusterFacts, ClusterGlobalEgressIp, Kind, Object, ObjectKey, Resource};
+use crate::runner::Write;
 
 /// From the specification: how many addresses the cluster as a whole has where nobody says otherwise.
 const DEFAULT_CLUSTER_EGRESS: i64 = 8;
@@ -29,41 +30,6 @@ pub struct View<'a> {
     pub objects: &'a Objects,
     /// The time, for conditions that change.
     pub now: Timestamp,
-}
-
-/// One write. Every one but a creation names the version that it is based on, or is of one annotation alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Write {
-    /// Create this object.
-    Create(Object),
-    /// Replace an object by this, but for its status.
-    Update(Object),
-    /// Replace an object's status by this one's.
-    UpdateStatus(Object),
-    /// Delete this object if it still has this version.
-    Delete(Object),
-    /// Set one annotation of an object that others write all the time, or remove it.
-    Annotate {
-        /// The object.
-        key: ObjectKey,
-        /// The annotation.
-        annotation: &'static str,
-        /// Its value; `None` to remove it.
-        value: Option<String>,
-    },
-}
-
-impl Write {
-    /// What is written.
-    pub fn key(&self) -> ObjectKey {
-        match self {
-            Self::Create(object)
-            | Self::Update(object)
-            | Self::UpdateStatus(object)
-            | Self::Delete(object) => object.key(),
-            Self::Annotate { key, .. } => key.clone(),
-        }
-    }
 }
 
 /// What follows from a view.

@@ -12,9 +12,10 @@ use serde_json::{Map, Value, json};
 use super::facts::{Ingress, Service, ServiceKind};
 use super::ledger::Ledger;
 use super::objects::Objects;
-use super::plan::{Write, Writing};
+use super::plan::Writing;
 use super::state::Problem;
 use crate::api::{IngressTarget, Kind, Object, ObjectMeta, finalizer, internal_service_name, label};
+use crate::runner::Write;
 
 /// What to write so that there is an internal Service for each exported service that has an address, and no other.
 pub(super) fn plan(objects: &Objects, ledger: &Ledger, writing: &mut Writing) {

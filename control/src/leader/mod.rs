@@ -11,17 +11,15 @@
 //! * [`spawn`] carries plans out on a store, for as long as the election says that we lead.
 
 mod announcer;
+mod controller;
 mod global_ip;
 mod plan;
-mod run;
-mod write;
 
 pub use announcer::Announcer;
+pub use controller::{EndpointController, LeaderConfig, LeaderHandle, LeaderState, LeaderStatus, spawn};
 pub use global_ip::global_health_check_ip;
 pub(crate) use plan::{ENDPOINT_FIELDS, make, object};
 pub use plan::{Fence, Plan, View, plan};
-pub use run::{LeaderConfig, LeaderHandle, LeaderState, LeaderStatus, spawn};
-pub use write::Write;
 
 /// The annotation that says in which term of leadership an object was written: a decimal number. Upstream leaves
 /// annotations alone, and so does an API server with upstream's definitions.

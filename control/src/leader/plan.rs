@@ -3,12 +3,13 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{TERM_ANNOTATION, Write};
+use super::TERM_ANNOTATION;
 use crate::api::{
     ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, ObjectKey, ObjectMeta, Resource,
     label,
 };
 use crate::election::Term;
+use crate::runner::Write;
 
 /// All that a plan depends on.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,8 @@
 
 use super::{FURTHER_PREFIX, further_name};
 use crate::api::{ApiError, EndpointSpec, Kind, Object, ObjectMeta, label};
-use crate::leader::{ENDPOINT_FIELDS, Write, make, object};
+use crate::leader::{ENDPOINT_FIELDS, make, object};
+use crate::runner::Write;
 
 /// What to write so that `namespace` has this gateway's further Endpoint, and no other one of its host. Without
 /// `is_wanted` it has none. `known` are the Endpoints of the namespace.

@@ -17,7 +17,7 @@ use crate::admin::Severity;
 use crate::api::{EndpointSpec, Kind, NoticeKey, Object, ObjectKey};
 use crate::backoff::Backoff;
 use crate::conditions::Conditions;
-use crate::leader::Write;
+use crate::runner::Write;
 use crate::store::{Cache, Store, StoreError, StoreEvent, delete_if_exists};
 
 /// The condition that says that this cluster's gateways cannot all be active, and why.
@@ -341,7 +341,7 @@ impl Place {
             return Ok(());
         };
         for write in writes {
-            let event = write.carry_out(store).await?;
+            let event = write.execute(store).await?;
             cache.apply(&event);
         }
         Ok(())
@@ -423,7 +423,7 @@ impl Place {
             // The Gateway object goes first: without the further Endpoint nobody would look for it any more.
             for object in janitor.gateway_of(hostname).cloned().into_iter().chain(further) {
                 let key = object.key();
-                match Write::Delete(object).carry_out(store).await {
+                match Write::Delete(object).execute(store).await {
                     Ok(_) => tracing::info!("{key} is removed: gateway {hostname} has vanished"),
                     Err(error) => {
                         tracing::debug!("{key} of a vanished gateway stays for now: {error}");
@@ -466,7 +466,7 @@ impl Place {
         };
         let gone: Vec<Object> = cache.objects().filter(is_gone).cloned().collect();
         for object in gone {
-            let event = Write::Delete(object).carry_out(store).await?;
+            let event = Write::Delete(object).execute(store).await?;
             cache.apply(&event);
         }
         Ok(())
@@ -488,7 +488,7 @@ impl Place {
         }
         let again = slots.confirmations(Timestamp::now());
         if !again.is_empty() {
-            let again = again.into_iter().map(|write| write.carry_out(store));
+            let again = again.into_iter().map(|write| write.execute(store));
             for outcome in futures::future::join_all(again).await {
                 if let Err(error) = outcome {
                     tracing::debug!("a share of the outside ports is not ours again: {error}");
@@ -514,7 +514,7 @@ impl Place {
         let write = slots.plan(&hosts, is_gone, clock(), Timestamp::now());
         let is_written = match write {
             Some(write) => {
-                let outcome = write.carry_out(store).await;
+                let outcome = write.execute(store).await;
                 if let Err(error) = &outcome {
                     tracing::debug!("a share of the outside ports stays as it is: {error}");
                 }
@@ -561,8 +561,7 @@ impl Place {
         };
         slots.handle_read(&leases, clock(), false);
         let writes = slots.release();
-        let given =
-            futures::future::join_all(writes.iter().map(|write| write.clone().carry_out(store))).await;
+        let given = futures::future::join_all(writes.iter().map(|write| write.clone().execute(store))).await;
         let given = given.iter().filter(|outcome| outcome.is_ok()).count();
         tracing::info!("{given} of {} shares of the outside ports are given up for good", writes.len());
     }

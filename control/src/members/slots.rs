@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::NatSlots;
 use crate::api::{Kind, NAT_SLOTS, Object, Resource as _};
 use crate::election::{Lease, LeaseSpec, MicroTime};
-use crate::leader::Write;
+use crate::runner::Write;
 
 /// What the names of the Leases begin with; their number follows.
 pub const SLOT_PREFIX: &str = "trieste-nat-slot-";
@@ -326,7 +326,7 @@ mod tests {
         }
 
         fn write(&mut self, write: &Write) {
-            let mut object = write.object().clone();
+            let mut object = write.object().cloned().expect("shares are created and updated");
             self.version += 1;
             let is_known = self.leases.contains_key(&object.metadata.name);
             assert_eq!(matches!(write, Write::Update(_)), is_known);
@@ -456,8 +456,9 @@ mod tests {
         assert_eq!(again.confirmations(Timestamp::UNIX_EPOCH), vec![]);
         // What the one before has asked for comes too late.
         for write in late {
-            let lease = &world.leases[&write.object().metadata.name];
-            assert_ne!(lease.metadata.resource_version, write.object().metadata.resource_version);
+            let late = write.object().unwrap();
+            let lease = &world.leases[&late.metadata.name];
+            assert_ne!(lease.metadata.resource_version, late.metadata.resource_version);
         }
     }
 

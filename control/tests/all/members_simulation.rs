@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use trieste_control::api::{EndpointSpec, Kind, Object, ObjectKey, ObjectMeta};
-use trieste_control::leader::Write;
 use trieste_control::members::{Janitor, Member, NatSlots, SlotTimes, Slots, plan_own};
 use trieste_control::publish::GATEWAY_STALE_AFTER;
+use trieste_control::runner::Write;
 use trieste_control::store::{StoreError, StoreEvent};
 use trieste_simulator::{Queue, Random, seeds};
 
@@ -378,9 +378,10 @@ impl World {
     }
 
     fn apply(&mut self, write: Write) {
-        let key = write.object().key();
+        let key = write.key();
+        let version = write.object().and_then(|object| object.metadata.resource_version.clone());
         let known = self.objects.get(&key).map(|object| object.metadata.resource_version.clone());
-        let is_newest = known.as_ref() == Some(&write.object().metadata.resource_version);
+        let is_newest = known.as_ref() == Some(&version);
         match write {
             Write::Create(object) if known.is_none() => self.put(object),
             Write::Update(object) if is_newest => self.put(object),
@@ -389,6 +390,7 @@ impl World {
                 self.objects.remove(&key);
             }
             Write::Create(_) | Write::Update(_) | Write::Delete(_) => {}
+            Write::UpdateStatus(_) | Write::Annotate { .. } => panic!("never planned"),
         }
     }
 

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
     use trieste_control::api::EndpointSpec;
-    use trieste_control::leader::Write;
+    use trieste_control::runner::Write;
     use trieste_control::members::plan_own;
 
     fn remembered() -> Remembered {

@@ -8,7 +8,7 @@ fn an_empty_namespace_gets_the_cluster_and_then_the_endpoint() {
     let writes = bed.plan().writes;
     let shown: Vec<String> = writes.iter().map(show).collect();
     assert_eq!(shown, ["create Cluster ns/a", "create Endpoint ns/a-submariner-cable-a-192-0-2-1"]);
-    assert!(writes.iter().all(|write| term_of(write.object()) == Some(Term::new(5).unwrap())));
+    assert!(writes.iter().all(|write| write.object().and_then(term_of) == Some(Term::new(5).unwrap())));
 }
 
 #[test]
@@ -191,6 +191,7 @@ impl Bed {
             match write {
                 Write::Create(object) | Write::Update(object) => self.put(object),
                 Write::Delete(object) => drop(self.objects.remove(&object.key()).unwrap()),
+                Write::UpdateStatus(_) | Write::Annotate { .. } => panic!("never planned"),
             }
         }
     }
@@ -205,8 +206,9 @@ fn show(write: &Write) -> String {
         Write::Create(_) => "create",
         Write::Update(_) => "update",
         Write::Delete(_) => "delete",
+        Write::UpdateStatus(_) | Write::Annotate { .. } => panic!("never planned: {write:?}"),
     };
-    format!("{verb} {}", write.object().key())
+    format!("{verb} {}", write.key())
 }
 
 fn spec(cluster: &str, private_ip: &str) -> EndpointSpec {

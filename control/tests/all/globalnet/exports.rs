@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use trieste_control::api::{Kind, ObjectKey, annotation, finalizer, internal_service_name, label};
-use trieste_control::globalnet::{EgressKind, IngressKind, Write};
+use trieste_control::globalnet::{EgressKind, IngressKind};
+use trieste_control::runner::Write;
 
 use super::world::{World, addresses, condition, endpoints, export, ip, object, pod, says, service};
 

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 use trieste_control::api::{Kind, Object, annotation};
-use trieste_control::globalnet::{EgressKind, GlobalnetState, IngressKind, Write};
+use trieste_control::globalnet::{EgressKind, GlobalnetState, IngressKind};
+use trieste_control::runner::Write;
 
 use super::world::{World, addresses, ip, object, pod};
 

@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use trieste_control::api::{Kind, Object, ObjectKey};
-use trieste_control::globalnet::{GlobalnetState, Objects, Outcome, Scope, View, Write, plan};
+use trieste_control::globalnet::{GlobalnetState, Objects, Outcome, Scope, View, plan};
+use trieste_control::runner::Write;
 use trieste_control::store::StoreEvent;
 
 pub(crate) const NS: &str = "submariner-operator";

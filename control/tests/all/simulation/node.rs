@@ -12,8 +12,9 @@ use trieste_control::claims::Allowed;
 use trieste_control::election::{
     ElectionConfig, Elector, Failure, Leadership, Lease, Request, Term, Timings,
 };
-use trieste_control::leader::{Announcer, Write};
+use trieste_control::leader::Announcer;
 use trieste_control::publish::{GATEWAY_INTERVAL, GatewayTracker, GatewayWrite};
+use trieste_control::runner::Write;
 use trieste_control::store::{Cache, StoreError, StoreEvent};
 use trieste_control::sync::{Action, Plan, Side, View, plan};
 use trieste_simulator::Random;
@@ -302,6 +303,7 @@ impl Node {
             Write::Create(object) => Op::Create(object),
             Write::Update(object) => Op::Update(object),
             Write::Delete(object) => Op::Delete(object),
+            Write::UpdateStatus(_) | Write::Annotate { .. } => panic!("never planned"),
         };
         Some((Purpose::Announce, Call::Object(Side::Local, op)))
     }

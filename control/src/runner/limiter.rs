@@ -18,7 +18,7 @@ const CALM: Duration = Duration::from_secs(120);
 
 /// When each object was written, and may be again.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct ObjectLimiter {
     written: BTreeMap<ObjectKey, Writes>,
 }
 
@@ -29,7 +29,7 @@ struct Writes {
     next: Instant,
 }
 
-impl Pace {
+impl ObjectLimiter {
     /// When an object may be written; `None` if it may be now.
     pub(super) fn wait_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         self.written.get(key).map(|writes| writes.next).filter(|next| *next > now)
@@ -61,29 +61,29 @@ mod tests {
     #[test]
     fn an_object_that_is_written_again_and_again_is_written_ever_more_seldom() {
         let key = ObjectKey::new(Kind::Service, "a", "b");
-        let mut pace = Pace::default();
+        let mut limiter = ObjectLimiter::default();
         let start = Instant::now();
         let mut now = start;
         let mut writes = 0;
         while now < start + Duration::from_secs(600) {
-            assert_eq!(pace.wait_until(&key, now), None);
-            pace.note(&key, false, now);
+            assert_eq!(limiter.wait_until(&key, now), None);
+            limiter.note(&key, false, now);
             writes += 1;
-            now = pace.wait_until(&key, now).unwrap_or(now);
-            pace.forget(now);
+            now = limiter.wait_until(&key, now).unwrap_or(now);
+            limiter.forget(now);
         }
         assert!((10..25).contains(&writes), "{writes} writes in ten minutes");
-        pace.forget(now + CALM);
-        assert!(pace.written.is_empty());
+        limiter.forget(now + CALM);
+        assert!(limiter.written.is_empty());
     }
 
     #[test]
     fn what_is_refused_is_not_asked_for_at_once_again_and_others_are_not_held_up() {
         let key = |name| ObjectKey::new(Kind::Service, "a", name);
-        let mut pace = Pace::default();
+        let mut limiter = ObjectLimiter::default();
         let now = Instant::now();
-        pace.note(&key("x"), true, now);
-        assert_eq!(pace.wait_until(&key("x"), now), Some(now + FIRST_WAIT * 2));
-        assert_eq!(pace.wait_until(&key("y"), now), None);
+        limiter.note(&key("x"), true, now);
+        assert_eq!(limiter.wait_until(&key("x"), now), Some(now + FIRST_WAIT * 2));
+        assert_eq!(limiter.wait_until(&key("y"), now), None);
     }
 }

@@ -1,0 +1,260 @@
+//! The controller of Globalnet's objects, which carries out plans while this process leads.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt as _};
+use tokio::sync::watch;
+
+use super::objects::{Objects, Scope};
+use super::plan::{Outcome, View, plan};
+use super::state::{GlobalnetState, Problem};
+use crate::api::Kind;
+use crate::election::{Candidate, Leadership, Term};
+use crate::runner::{
+    self, Context, Controller, Fence, Handle, Limits, Order, QueueView, Reconciled, Watch, port,
+};
+use crate::store::{Store, StoreEvent};
+
+/// What Globalnet has to know of its gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GlobalnetConfig {
+    /// The namespace of Cluster and Gateway objects.
+    pub namespace: String,
+    /// This cluster's ID.
+    pub cluster_id: String,
+    /// The name of this gateway's own Gateway object, if the gateway has an address inside of the cluster at which it can
+    /// be pinged.
+    pub gateway: Option<String>,
+}
+
+/// How far this gateway is with what it writes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GlobalnetStatus {
+    /// What it does.
+    pub phase: GlobalnetPhase,
+    /// The term, while it leads.
+    pub term: Option<Term>,
+    /// What keeps it from reading or writing at all, for people; `None` if nothing does.
+    pub problem: Option<String>,
+    /// Objects that the store does not take, and why.
+    pub refused: Vec<Problem>,
+    /// How many writes were done since start.
+    pub writes: u64,
+}
+
+/// What a gateway does for Globalnet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GlobalnetPhase {
+    /// It does not know enough yet.
+    #[default]
+    Starting,
+    /// This cluster is without Globalnet.
+    Off,
+    /// It translates, and another gateway writes.
+    Standby,
+    /// It leads and has something to write.
+    Writing,
+    /// It leads, and the store says all that it is to say.
+    Settled,
+}
+
+impl GlobalnetPhase {
+    /// Returns the phase as status documents have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Off => "off",
+            Self::Standby => "standby",
+            Self::Writing => "writing",
+            Self::Settled => "settled",
+        }
+    }
+}
+
+/// Globalnet, running. Dropping it ends it; what it has written stays.
+#[derive(Debug)]
+pub struct GlobalnetHandle {
+    /// What to translate. `None` until all of it is known: what was translated before a restart is to go on until then.
+    pub state: watch::Receiver<Option<Arc<GlobalnetState>>>,
+    /// How far it is.
+    pub status: watch::Receiver<GlobalnetStatus>,
+    /// The runner.
+    pub runner: Handle,
+}
+
+/// Starts to watch the objects and to publish the state; and to write what is planned for as long as `candidate` leads
+/// (see [`ElectionConfig::globalnet`](crate::election::ElectionConfig::globalnet)).
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn spawn<S: Store>(store: S, config: GlobalnetConfig, candidate: Candidate) -> GlobalnetHandle {
+    let (state_sender, state) = watch::channel(None);
+    let (status_sender, status) = watch::channel(GlobalnetStatus::default());
+    let publish = move |snapshot: &Snapshot| {
+        state_sender.send_if_modified(|state| {
+            let has_changed = *state != snapshot.state;
+            state.clone_from(&snapshot.state);
+            has_changed
+        });
+        status_sender.send_if_modified(|status| {
+            log(status, &snapshot.status);
+            let has_changed = *status != snapshot.status;
+            status.clone_from(&snapshot.status);
+            has_changed
+        });
+    };
+    let fence = Fence::Term { candidate, settle: TAKE_OVER };
+    let controller = GlobalnetController::new(config);
+    let runner =
+        runner::spawn(controller, vec![port(store)], fence, stream::pending().boxed(), LIMITS, publish);
+    GlobalnetHandle { state, status, runner }
+}
+
+/// Changes come in bursts, as when a deployment is scaled; and in a large cluster that changes all the time plans must
+/// not take more than a tenth of a core.
+const LIMITS: Limits = Limits {
+    settle: Duration::from_millis(50),
+    rest_factor: 9,
+    max_rest: Duration::from_secs(5),
+    max_writes: 128,
+    retry: (Duration::from_millis(250), Duration::from_secs(30)),
+    limits_objects: true,
+};
+/// How long a new leader observes before it writes: what its predecessor wrote last may still be on its way here.
+const TAKE_OVER: Duration = Duration::from_secs(1);
+
+/// Gives out global addresses and writes what follows from them.
+#[derive(Debug)]
+pub struct GlobalnetController {
+    config: GlobalnetConfig,
+    objects: Objects,
+    needs: BTreeSet<Scope>,
+    state: Option<Arc<GlobalnetState>>,
+    term: Option<Term>,
+    phase: GlobalnetPhase,
+    is_started: bool,
+}
+
+/// What is published.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// What to translate.
+    pub state: Option<Arc<GlobalnetState>>,
+    /// How far it is.
+    pub status: GlobalnetStatus,
+}
+
+impl GlobalnetController {
+    /// Returns a controller that has observed nothing.
+    pub fn new(config: GlobalnetConfig) -> Self {
+        Self {
+            config,
+            objects: Objects::default(),
+            needs: BTreeSet::new(),
+            state: None,
+            term: None,
+            phase: GlobalnetPhase::Starting,
+            is_started: false,
+        }
+    }
+
+    /// Plans, from what is watched; what else the plan needs is watched from now on.
+    fn plan(&mut self, context: &Context) -> Outcome {
+        let outcome = plan(&View {
+            namespace: &self.config.namespace,
+            cluster_id: &self.config.cluster_id,
+            gateway: self.config.gateway.as_deref(),
+            objects: &self.objects,
+            now: context.wall,
+        });
+        for scope in self.needs.difference(&outcome.needs) {
+            self.objects.forget(scope);
+        }
+        self.needs.clone_from(&outcome.needs);
+        // Until all has been seen once, a rule without members would send pods out under other addresses than before.
+        let is_usable = outcome.is_complete || self.state.is_some() && outcome.state.global_cidr.is_some();
+        if is_usable && self.state.as_deref() != Some(&outcome.state) {
+            self.state = Some(Arc::new(outcome.state.clone()));
+        }
+        outcome
+    }
+
+    fn phase_of(outcome: &Outcome, leads: bool) -> GlobalnetPhase {
+        if !outcome.is_complete {
+            GlobalnetPhase::Starting
+        } else if outcome.state.global_cidr.is_none() && outcome.writes.is_empty() {
+            GlobalnetPhase::Off
+        } else if !leads {
+            GlobalnetPhase::Standby
+        } else if outcome.writes.is_empty() {
+            GlobalnetPhase::Settled
+        } else {
+            GlobalnetPhase::Writing
+        }
+    }
+}
+
+impl Controller for GlobalnetController {
+    type Key = ();
+    type Status = Snapshot;
+    type Input = std::convert::Infallible;
+
+    fn name(&self) -> &'static str {
+        "globalnet"
+    }
+
+    fn watches(&self) -> BTreeSet<Watch> {
+        self.needs.iter().map(|(kind, namespace)| Watch::new(0, *kind, namespace.as_str())).collect()
+    }
+
+    fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<()> {
+        let has_changed = self.objects.handle(&(watch.kind, watch.namespace.clone()), event);
+        if has_changed { vec![()] } else { Vec::new() }
+    }
+
+    fn handle_leadership(&mut self, held: Option<&Leadership>, _: Instant) -> Vec<()> {
+        let term = held.map(|held| held.term);
+        let is_due = term != self.term || !self.is_started;
+        (self.term, self.is_started) = (term, true);
+        if is_due { vec![()] } else { Vec::new() }
+    }
+
+    fn reconcile(&mut self, (): &(), context: &Context) -> Reconciled {
+        let outcome = self.plan(context);
+        self.phase = Self::phase_of(&outcome, context.leadership.is_some());
+        if self.phase != GlobalnetPhase::Writing {
+            return Reconciled::await_change();
+        }
+        Reconciled { writes: outcome.writes, order: Order::Independent, ..Reconciled::default() }
+    }
+
+    fn status(&self, view: &QueueView<'_>) -> Snapshot {
+        let outage = view.outages.iter().find(|(watch, _)| watch.kind != Kind::ServiceExport);
+        let outage = outage.map(|(_, reason)| *reason).filter(|_| self.phase != GlobalnetPhase::Off);
+        let unavailable = view.unavailable.iter().flatten().next().copied();
+        let is_writing = self.phase == GlobalnetPhase::Writing;
+        let problem = unavailable.filter(|_| is_writing).or(outage);
+        let refused = view.refused.iter().map(|(object, reason)| Problem {
+            name: "GlobalnetWriteRefused",
+            subject: object.to_string(),
+            message: (*reason).to_owned(),
+        });
+        let status = GlobalnetStatus {
+            phase: self.phase,
+            term: view.leadership.map(|held| held.term),
+            problem: problem.map(str::to_owned),
+            refused: if is_writing { refused.collect() } else { Vec::new() },
+            writes: view.writes,
+        };
+        Snapshot { state: self.state.clone(), status }
+    }
+}
+
+fn log(before: &GlobalnetStatus, now: &GlobalnetStatus) {
+    if let Some(problem) = now.problem.as_ref().filter(|problem| before.problem.as_ref() != Some(problem)) {
+        tracing::warn!(problem, "cannot read or write Globalnet's objects");
+    }
+}

@@ -1,0 +1,269 @@
+//! One loop for every controller: it watches, queues, asks for plans, writes, retries and reports.
+//!
+//! ```text
+//!   stores ──watch──▶ PendingEchoes ──event──▶ Controller::observe ──keys──▶ WorkQueue
+//!      ▲                                                                        │ next key
+//!      └──write── Fence ◀── one write after the other ◀── Controller::reconcile ◀┘
+//! ```
+//!
+//! A [`Controller`] is pure: it has no store, clock, task or channel. It is told of events and of the results of its
+//! writes, and returns what to write for one key. The words are those of controller-runtime and kube-rs: a key is
+//! *reconciled*; a plan asks to be *requeued*. Rules that hold for every controller:
+//!
+//! * After its writes a key is reconciled again, until there is nothing to write: plans are level-triggered, and the plan
+//!   of the result is empty.
+//! * The fence is asked before each write; a plan of one term is not carried on in another.
+//! * The result of a write is observed before its event comes, and older events are withheld ([`ECHO_TIMEOUT`]).
+//! * A lost race is run again soon, a refused object ever more seldom, and a store that does not answer is asked with
+//!   growing waits by one request at a time.
+//! * The status is published when it has changed.
+//!
+//! Why not kube-rs's `Controller`: it follows API servers only, while ours follow directories and memory too; it
+//! has no fence, does not know its own writes before their events, and reconciles without an order among keys. Its
+//! watcher and client are used below, in [`crate::store`].
+
+mod clock;
+mod echo;
+mod fence;
+mod limiter;
+mod metrics;
+mod port;
+mod queue;
+mod run;
+mod watches;
+mod write;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+pub use echo::ECHO_TIMEOUT;
+pub use fence::{Fence, FenceRequest};
+pub use metrics::{ControllerMetrics, Histogram, MetricsSnapshot, RECONCILE_BUCKETS};
+pub use port::{StorePort, port};
+pub use queue::Rank;
+pub use run::{Handle, spawn};
+pub use write::{WRITE_TIMEOUT, Write};
+
+use crate::api::{Kind, ObjectKey};
+use crate::election::Leadership;
+use crate::store::{StoreError, StoreEvent};
+
+/// Plans what to write. See the [module](self) for what the runner does with it.
+pub trait Controller: Send + 'static {
+    /// What is reconciled by itself; `()` where the whole state is planned at once.
+    type Key: Ord + Clone + std::fmt::Debug + Send + Sync + 'static;
+    /// How far the controller is, for those who read it.
+    type Status: Clone + PartialEq + Send + Sync + 'static;
+    /// What comes from elsewhere than a store; [`std::convert::Infallible`] if nothing does.
+    type Input: Send + 'static;
+
+    /// Returns the name in metrics and logs, as `endpoint`.
+    fn name(&self) -> &'static str;
+
+    /// Returns what is to be watched. Asked again after each reconciliation.
+    fn watches(&self) -> BTreeSet<Watch>;
+
+    /// Takes in an event of one of the watches, or the result of an own write. Returns the keys that it concerns: none if
+    /// it changes nothing.
+    fn observe(&mut self, watch: &Watch, event: StoreEvent, now: Instant) -> Vec<Self::Key>;
+
+    /// Takes in an input. Returns the keys that it concerns.
+    fn handle_input(&mut self, _input: Self::Input, _now: Instant) -> Vec<Self::Key> {
+        Vec::new()
+    }
+
+    /// Takes in a change of the leadership, where the fence is a term. Returns the keys that it concerns; they are
+    /// reconciled at once, whatever they wait for.
+    fn handle_leadership(&mut self, _held: Option<&Leadership>, _now: Instant) -> Vec<Self::Key> {
+        Vec::new()
+    }
+
+    /// Returns the queue of a key: the number of the store that is written to, and the key's rank there. `None` if there
+    /// is nothing to write for it, as far as can be said without a plan.
+    fn queue(&self, _key: &Self::Key) -> Option<(usize, Rank)> {
+        Some((0, 0))
+    }
+
+    /// Plans what to write for a key.
+    fn reconcile(&mut self, key: &Self::Key, context: &Context) -> Reconciled;
+
+    /// Returns what an error of a write means.
+    fn classify(&self, _write: &Write, error: &StoreError) -> Failure {
+        Failure::of(error)
+    }
+
+    /// Takes in what became of a write; an object that was written has been observed before.
+    fn written(&mut self, _write: &Write, _outcome: Result<(), &StoreError>, _now: Instant) {}
+
+    /// Returns how far it is.
+    fn status(&self, view: &QueueView<'_>) -> Self::Status;
+}
+
+/// What is watched: one kind in one namespace of a store; in all of them if it is empty.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Watch {
+    /// The number of the store, in the order in which [`spawn`] was given them.
+    pub store: usize,
+    /// The kind.
+    pub kind: Kind,
+    /// The namespace.
+    pub namespace: String,
+}
+
+impl Watch {
+    /// Returns a watch of a kind in a namespace of the store of this number.
+    pub fn new(store: usize, kind: Kind, namespace: impl Into<String>) -> Self {
+        Self { store, kind, namespace: namespace.into() }
+    }
+
+    /// Returns `true` if an object of this key is watched.
+    pub fn covers(&self, key: &ObjectKey) -> bool {
+        self.kind == key.kind && (self.namespace.is_empty() || self.namespace == key.namespace)
+    }
+}
+
+/// The circumstances of a plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Context {
+    /// The monotonic clock.
+    pub now: Instant,
+    /// The wall clock, for what is written.
+    pub wall: Timestamp,
+    /// The leadership, where the fence is a term and this process leads.
+    pub leadership: Option<Leadership>,
+}
+
+/// A plan.
+#[derive(Debug, Default)]
+pub struct Reconciled {
+    /// What to write; in this order.
+    pub writes: Vec<Write>,
+    /// Whether a write that fails keeps the later ones from being tried.
+    pub order: Order,
+    /// When to reconcile again though nothing changes.
+    pub requeue_after: Option<Duration>,
+    /// What to ask of the election.
+    pub fence: Option<FenceRequest>,
+}
+
+impl Reconciled {
+    /// Returns a plan of these writes, each of which depends on those before it.
+    pub fn write(writes: Vec<Write>) -> Self {
+        Self { writes, ..Self::default() }
+    }
+
+    /// Returns a plan without writes: a change is awaited.
+    pub fn await_change() -> Self {
+        Self::default()
+    }
+
+    /// Returns a plan without writes that is made again after this time.
+    pub fn requeue(after: Duration) -> Self {
+        Self { requeue_after: Some(after), ..Self::default() }
+    }
+}
+
+/// Whether the writes of a plan depend on one another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// A write is tried when those before it have succeeded.
+    #[default]
+    Strict,
+    /// Each write is tried; one that is refused is left out ever more often, by itself.
+    Independent,
+}
+
+/// What a failed write calls for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// Somebody else was faster: plan again soon.
+    Race,
+    /// The store is well and does not take this object from us.
+    Refused,
+    /// The store does not answer, or cannot do anything.
+    Unavailable,
+}
+
+impl Failure {
+    /// Returns what an error means where nothing else is said.
+    pub fn of(error: &StoreError) -> Self {
+        match error {
+            StoreError::Conflict { .. } | StoreError::AlreadyExists(_) | StoreError::NotFound(_) => {
+                Self::Race
+            }
+            StoreError::Unavailable { .. } | StoreError::Locked { .. } => Self::Unavailable,
+            StoreError::Invalid { .. } | StoreError::Denied { .. } | StoreError::Forbidden { .. } => {
+                Self::Refused
+            }
+        }
+    }
+
+    /// Returns the failure's name in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Race => "conflict",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// How much a controller may do.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How long a change waits for others that come with it.
+    pub settle: Duration,
+    /// And so many times as long as a plan took, up to `max_rest`: the share of a core is 1 in 1 + this.
+    pub rest_factor: u32,
+    /// The longest wait for that reason.
+    pub max_rest: Duration,
+    /// The most writes of one plan; the rest is planned again, after what others have written meanwhile.
+    pub max_writes: usize,
+    /// The first and the longest wait after a failure.
+    pub retry: (Duration, Duration),
+    /// Whether an object that is written again and again is written ever more seldom.
+    pub limits_objects: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            settle: Duration::ZERO,
+            rest_factor: 0,
+            max_rest: Duration::ZERO,
+            max_writes: 128,
+            retry: (Duration::from_millis(250), Duration::from_secs(30)),
+            limits_objects: true,
+        }
+    }
+}
+
+/// The queues as a controller sees them when it is asked for its status.
+#[derive(Debug)]
+pub struct QueueView<'a> {
+    /// Watches that cannot be read, and why.
+    pub outages: Vec<(&'a Watch, &'a str)>,
+    /// Why each of the stores is not written to, if it is not.
+    pub unavailable: Vec<Option<&'a str>>,
+    /// Objects that a store does not take, and why; at most [`MAX_REFUSED`].
+    pub refused: Vec<(&'a ObjectKey, &'a str)>,
+    /// Whether nothing is left to reconcile or to write.
+    pub is_idle: bool,
+    /// The leadership, where the fence is a term and this process leads.
+    pub leadership: Option<Leadership>,
+    /// The number of writes that succeeded since the start.
+    pub writes: u64,
+}
+
+impl QueueView<'_> {
+    /// Returns one reason why something is not written, if there is one.
+    pub fn problem(&self) -> Option<&str> {
+        let unavailable = self.unavailable.iter().flatten().next().copied();
+        unavailable.or_else(|| self.refused.first().map(|(_, reason)| *reason))
+    }
+}
+
+/// The most refused objects that are listed.
+pub const MAX_REFUSED: usize = 32;

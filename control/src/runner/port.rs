@@ -1,0 +1,42 @@
+//! A store without its type, so that a runner has a list of them.
+
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{BoxStream, StreamExt as _};
+
+use super::clock::clock;
+use super::{Fence, Watch, Write};
+use crate::store::{Store, StoreError, StoreEvent};
+
+/// A store as the runner uses it.
+pub trait StorePort: Send + Sync {
+    /// Watches, for ever: [`Store::list_watch`].
+    fn watch(&self, watch: &Watch) -> BoxStream<'static, StoreEvent>;
+
+    /// Writes within [`super::WRITE_TIMEOUT`]. Returns what a watch would report of it.
+    fn write(&self, write: Write, fence: Fence) -> BoxFuture<'static, Result<StoreEvent, StoreError>>;
+}
+
+/// Returns the port of a store.
+pub fn port<S: Store>(store: S) -> Box<dyn StorePort> {
+    Box::new(Typed(Arc::new(store)))
+}
+
+struct Typed<S>(Arc<S>);
+
+impl<S: Store> StorePort for Typed<S> {
+    fn watch(&self, watch: &Watch) -> BoxStream<'static, StoreEvent> {
+        self.0.list_watch(watch.kind, &watch.namespace).boxed()
+    }
+
+    fn write(&self, write: Write, fence: Fence) -> BoxFuture<'static, Result<StoreEvent, StoreError>> {
+        let store = Arc::clone(&self.0);
+        let permit = fence.permit(clock());
+        async move {
+            let may_write = || permit.is_some() && fence.permit(clock()) == permit;
+            write.execute_fenced(&*store, &may_write).await
+        }
+        .boxed()
+    }
+}
