@@ -9,6 +9,7 @@
 //! * [`api`] — the objects of `submariner.io/v1`: names, labels, equality, unknown fields kept.
 //! * [`store`] — where objects live: the [`store::Store`] trait and its directory implementation.
 //! * [`sync`] — the broker, seen as a syncer between two stores.
+//! * [`runner`] — the one loop of every controller: watches, queues, fences, writes, retries.
 //! * [`election`] — which of a cluster's gateways is the active one.
 //! * [`leader`] — what that one writes: it is its cluster's one Endpoint.
 //! * [`members`] — the other gateways: of this cluster, and all of the remote ones.

@@ -31,8 +31,8 @@ pub(super) struct WorkQueue<K> {
     in_flight: BTreeMap<K, InFlight>,
     delays: BTreeMap<K, Delay>,
     by_time: BTreeSet<(Instant, K)>,
-    /// The number of delays that are firm.
-    firm: usize,
+    /// The number of delays during which something is left undone.
+    pending: usize,
     failures: BTreeMap<K, u32>,
     /// How long a change waits for others that come with it.
     rest: Duration,
@@ -60,8 +60,18 @@ struct InFlight {
 struct Delay {
     until: Instant,
     rank: Rank,
-    /// Whether a change does not end it.
-    is_firm: bool,
+    kind: DelayKind,
+}
+
+/// Why a key waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DelayKind {
+    /// For a time of its own: nothing is left undone.
+    Requeue,
+    /// For others that change with it, after a lost race, or since its object was written too often.
+    Pending,
+    /// Its write failed: a change does not end it.
+    Failed,
 }
 
 /// A store that did not do what it was asked, and when it is asked again.
@@ -81,7 +91,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
             in_flight: BTreeMap::new(),
             delays: BTreeMap::new(),
             by_time: BTreeSet::new(),
-            firm: 0,
+            pending: 0,
             failures: BTreeMap::new(),
             rest: Duration::ZERO,
             longest,
@@ -107,22 +117,35 @@ impl<K: Ord + Clone> WorkQueue<K> {
         self.add_at(key, rank, now, now);
     }
 
-    /// Adds a key at `at`, unless it is there sooner.
+    /// Adds a key at `at`, unless it is there sooner: something is left undone until then.
     pub(super) fn add_at(&mut self, key: &K, rank: Rank, at: Instant, now: Instant) {
+        self.schedule(key, Delay { until: at, rank, kind: DelayKind::Pending }, now);
+    }
+
+    /// Adds a key at `at`, unless it is there sooner, though nothing is left undone.
+    pub(super) fn requeue_at(&mut self, key: &K, rank: Rank, at: Instant, now: Instant) {
+        self.schedule(key, Delay { until: at, rank, kind: DelayKind::Requeue }, now);
+    }
+
+    fn schedule(&mut self, key: &K, wanted: Delay, now: Instant) {
+        let Delay { until: at, rank, kind } = wanted;
         if let Some(flight) = self.in_flight.get_mut(key) {
             flight.changed.get_or_insert((rank, now)).0 = rank;
             return;
         }
-        let delay = self.delays.get(key);
-        if delay.is_some_and(|delay| delay.is_firm) {
+        let present = self.delays.get(key).copied();
+        if present.is_some_and(|present| present.kind == DelayKind::Failed) {
             return;
         }
         if at <= now || self.entries.contains_key(key) {
             self.release(key);
-            self.insert(key, rank, now);
-        } else if delay.is_none_or(|delay| delay.until > at) {
-            self.delay(key, Delay { until: at, rank, is_firm: false });
+            return self.insert(key, rank, now);
         }
+        let is_pending =
+            kind == DelayKind::Pending || present.is_some_and(|present| present.kind == DelayKind::Pending);
+        let kind = if is_pending { DelayKind::Pending } else { DelayKind::Requeue };
+        let until = present.map_or(at, |present| present.until.min(at));
+        self.delay(key, Delay { until, rank, kind });
     }
 
     /// Removes a key for which there is nothing to write any more.
@@ -191,7 +214,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
         let failures = self.count_failure(key);
         let until = now + self.doubled(wait, failures.saturating_sub(1));
         self.in_flight.remove(key);
-        self.delay(key, Delay { until, rank, is_firm: true });
+        self.delay(key, Delay { until, rank, kind: DelayKind::Failed });
         until
     }
 
@@ -207,9 +230,13 @@ impl<K: Ord + Clone> WorkQueue<K> {
         if let Some(outage) = &mut self.outage {
             outage.retry = outage.retry.min(at);
         }
-        let firm: Vec<K> =
-            self.delays.iter().filter(|(_, delay)| delay.is_firm).map(|(key, _)| key.clone()).collect();
-        for key in firm {
+        let failed: Vec<K> = self
+            .delays
+            .iter()
+            .filter(|(_, delay)| delay.kind == DelayKind::Failed)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in failed {
             if let Some(delay) = self.delays.get(&key).copied().filter(|delay| delay.until > at) {
                 self.delay(&key, Delay { until: at, ..delay });
             }
@@ -232,9 +259,9 @@ impl<K: Ord + Clone> WorkQueue<K> {
         delayed.into_iter().chain(retry).min()
     }
 
-    /// Returns `true` if there is nothing to do and nothing under way, but for keys that wait for a time of their own.
+    /// Returns `true` if nothing is left undone; keys may be requeued for a time of their own.
     pub(super) fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.in_flight.is_empty() && self.firm == 0
+        self.ready.is_empty() && self.in_flight.is_empty() && self.pending == 0
     }
 
     /// Returns why the store is not written to at present.
@@ -284,14 +311,14 @@ impl<K: Ord + Clone> WorkQueue<K> {
 
     fn delay(&mut self, key: &K, delay: Delay) {
         self.release(key);
-        self.firm += usize::from(delay.is_firm);
+        self.pending += usize::from(delay.kind != DelayKind::Requeue);
         self.by_time.insert((delay.until, key.clone()));
         self.delays.insert(key.clone(), delay);
     }
 
     fn release(&mut self, key: &K) {
         if let Some(delay) = self.delays.remove(key) {
-            self.firm -= usize::from(delay.is_firm);
+            self.pending -= usize::from(delay.kind != DelayKind::Requeue);
             self.by_time.remove(&(delay.until, key.clone()));
         }
     }

@@ -273,7 +273,7 @@ impl<C: Controller> Runner<C> {
                 self.metrics.reconciled(now.saturating_duration_since(started));
                 self.queues[store].finish(&key, now);
                 if let Some(at) = requeue_at {
-                    self.queues[store].add_at(&key, rank, at, now);
+                    self.queues[store].requeue_at(&key, rank, at, now);
                 }
                 return;
             }

@@ -40,6 +40,36 @@ impl Cache {
         }
     }
 
+    /// Takes in an event. Returns the names of the objects that came, changed or went: none if nothing did.
+    pub fn changes(&mut self, event: StoreEvent) -> Vec<String> {
+        match event {
+            StoreEvent::Listed(objects) => {
+                self.is_complete = true;
+                let objects: BTreeMap<String, Object> =
+                    objects.into_iter().map(|object| (object.metadata.name.clone(), object)).collect();
+                let old = std::mem::replace(&mut self.objects, objects);
+                let gone = old.keys().filter(|name| !self.objects.contains_key(*name)).cloned();
+                let mut changed: Vec<String> = gone.collect();
+                let is_new = |(name, object): &(&String, &Object)| old.get(*name) != Some(*object);
+                changed.extend(self.objects.iter().filter(is_new).map(|(name, _)| name.clone()));
+                changed
+            }
+            StoreEvent::Applied(object) => {
+                let name = object.metadata.name.clone();
+                let has_changed = self.objects.get(&name) != Some(&object);
+                self.objects.insert(name.clone(), object);
+                if has_changed { vec![name] } else { Vec::new() }
+            }
+            StoreEvent::Deleted(object) => self
+                .objects
+                .remove(&object.metadata.name)
+                .map(|object| object.metadata.name)
+                .into_iter()
+                .collect(),
+            StoreEvent::Unavailable(_) => Vec::new(),
+        }
+    }
+
     /// Whether a complete list has been seen: before that, an object that is not known may exist all the same.
     pub fn is_complete(&self) -> bool {
         self.is_complete
@@ -136,6 +166,19 @@ mod tests {
         assert!(cache.apply(&StoreEvent::Applied(object("a", "2"))));
         assert!(cache.apply(&StoreEvent::Deleted(object("a", "2"))));
         assert!(!cache.apply(&StoreEvent::Deleted(object("a", "2"))));
+    }
+
+    #[test]
+    fn an_event_names_what_it_changes() {
+        let mut cache = Cache::new();
+        let listed = |objects: &[Object]| StoreEvent::Listed(objects.to_vec());
+        assert_eq!(cache.changes(listed(&[object("a", "1"), object("b", "1")])), ["a", "b"]);
+        assert_eq!(cache.changes(listed(&[object("b", "2"), object("c", "1")])), ["a", "b", "c"]);
+        assert_eq!(cache.changes(listed(&[object("b", "2"), object("c", "1")])), [""; 0]);
+        assert_eq!(cache.changes(StoreEvent::Applied(object("b", "2"))), [""; 0]);
+        assert_eq!(cache.changes(StoreEvent::Applied(object("b", "3"))), ["b"]);
+        assert_eq!(cache.changes(StoreEvent::Deleted(object("b", "3"))), ["b"]);
+        assert_eq!(cache.changes(StoreEvent::Deleted(object("b", "3"))), [""; 0]);
     }
 
     #[test]

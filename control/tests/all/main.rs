@@ -15,6 +15,7 @@ mod natdiscovery;
 mod publicip;
 mod publish;
 mod recorded;
+mod runner;
 mod simulation;
 mod structural;
 mod sync;

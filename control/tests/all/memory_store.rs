@@ -23,6 +23,8 @@ struct Inner {
     version: u64,
     watchers: Vec<(Kind, String, UnboundedSender<StoreEvent>)>,
     fault: Fault,
+    /// Whether watches report nothing.
+    is_silent: bool,
     log: Vec<String>,
 }
 
@@ -61,6 +63,24 @@ impl MemoryStore {
             let _ = watcher.unbounded_send(StoreEvent::Listed(listed));
         }
         inner.watchers.retain(|(_, _, watcher)| !watcher.is_closed());
+    }
+
+    /// Keeps watches from reporting anything, or lets them; break them afterwards, so that all is listed again.
+    pub(crate) fn set_silent(&self, is_silent: bool) {
+        self.lock().is_silent = is_silent;
+    }
+
+    /// Returns all objects.
+    pub(crate) fn snapshot(&self) -> Vec<Object> {
+        self.lock().objects.values().cloned().collect()
+    }
+
+    /// Reports these states as a watch that is late does.
+    pub(crate) fn report(&self, objects: Vec<Object>) {
+        let mut inner = self.lock();
+        for object in objects {
+            inner.tell(&object.key(), || StoreEvent::Applied(object.clone()));
+        }
     }
 
     /// What was asked for since the last call, in order: verb and object.
@@ -156,7 +176,7 @@ impl Inner {
     }
 
     fn tell(&mut self, key: &ObjectKey, event: impl Fn() -> StoreEvent) {
-        if self.fault == Fault::Hangs {
+        if self.fault == Fault::Hangs || self.is_silent {
             return;
         }
         self.watchers.retain(|(kind, namespace, watcher)| {

@@ -6,4 +6,4 @@ mod properties;
 mod quarrels;
 mod recorded;
 mod run;
-mod world;
+pub(crate) mod world;
