@@ -9,10 +9,11 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
 use super::size;
-use crate::api::label;
+use crate::api::{ApiError, label};
 
 /// Most bytes in memory of one object that the members of a set write: a Cluster or an Endpoint. Ours; an Endpoint with 256
 /// subnets takes half of it.
@@ -21,6 +22,8 @@ pub const MEMBER_OBJECT_BYTES: usize = 32 << 10;
 pub(super) const OBJECT_BYTES: usize = 16 << 20;
 /// Longest text in metadata that says who an object is. Ours: Kubernetes' names have at most 253 bytes.
 const MAX_IDENTITY_BYTES: usize = 1024;
+/// Most levels of lists and maps inside of one field. Ours: a Pod's affinity has twelve, and parsers of JSON give up at 128.
+const MAX_DEPTH: usize = 64;
 /// The texts in metadata that say who an object is, and in which version.
 const IDENTITY: [&str; 6] =
     ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"];
@@ -33,13 +36,33 @@ const TYPE: [&str; 2] = ["apiVersion", "kind"];
 pub(super) struct Bounded<const LIMIT: usize> {
     /// All of an object, or what says who it is and nothing else. Of a document that is no object, an empty value of its type.
     pub(super) document: Value,
-    /// The field in which the bound was reached.
+    /// Why nothing but that was kept, if so, with the field in which a bound was reached.
     pub(super) exceeded: Option<String>,
 }
 
 /// Tells why an object's body is not kept, where it is too large by itself.
 pub(super) fn too_large(field: &str, most: usize) -> String {
-    format!("field `{field}`: is too large: an object may take {most} bytes in all")
+    let reason = format!("is too large: an object may take {most} bytes in all");
+    ApiError::field(field, reason).to_string()
+}
+
+/// Tells why an object's body is not kept, where it nests too deep.
+fn too_deep(field: &str) -> String {
+    ApiError::field(field, format!("nests deeper than {MAX_DEPTH} levels")).to_string()
+}
+
+/// Describes why a document cannot be decoded, without anything that it holds: errors about a field's type quote its value,
+/// which may be long, or a secret.
+pub(super) fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match error.classify() {
+        Category::Data => match text.rsplit_once(", expected ") {
+            Some((_, expected)) => format!("expected {expected}"),
+            None if text.starts_with("missing field `") => text,
+            None => format!("invalid data at line {} column {}", error.line(), error.column()),
+        },
+        Category::Io | Category::Syntax | Category::Eof => text,
+    }
 }
 
 impl<'de, const LIMIT: usize> Deserialize<'de> for Bounded<LIMIT> {
@@ -95,8 +118,10 @@ impl<'de, const LIMIT: usize> Visitor<'de> for Document<LIMIT> {
         let (mut fields, mut exceeded) = (Map::new(), None);
         while let Some(key) = map.next_key::<String>()? {
             if TYPE.contains(&key.as_str()) {
-                let value = identity(&mut map, &key)?;
-                fields.insert(key, value);
+                match identity(&mut map)? {
+                    Some(value) => drop(fields.insert(key, value)),
+                    None => exceeded = exceeded.or(Some(key)),
+                }
                 continue;
             }
             if key == "metadata" {
@@ -112,6 +137,7 @@ impl<'de, const LIMIT: usize> Visitor<'de> for Document<LIMIT> {
                 exceeded = exceeded.or(Some(key));
             }
         }
+        let exceeded = exceeded.map(|field| budget.reason(&field, LIMIT));
         if exceeded.is_some() {
             fields.retain(|key, _| key == "metadata" || TYPE.contains(&key.as_str()));
             if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -125,24 +151,45 @@ impl<'de, const LIMIT: usize> Visitor<'de> for Document<LIMIT> {
     }
 }
 
-/// Reads a text that says what, or who, an object is: at no cost, and not longer than such texts are.
-fn identity<'de, A: MapAccess<'de>>(map: &mut A, key: &str) -> Result<Value, A::Error> {
+/// Reads a text that says what, or who, an object is: at no cost. Gives nothing of one that is longer than such texts are.
+fn identity<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Value>, A::Error> {
     let own = Budget::of(MAX_IDENTITY_BYTES);
     let value = map.next_value_seed(Part { budget: &own })?;
-    if own.is_spent() {
-        return Err(A::Error::custom(format!("`{key}` is longer than {MAX_IDENTITY_BYTES} bytes")));
-    }
-    Ok(value)
+    Ok((!own.is_spent()).then_some(value))
 }
 
-/// What may still be kept, in bytes of memory.
+/// What may still be kept, in bytes of memory, and how deep the value that is read nests.
 struct Budget {
     left: Cell<usize>,
+    depth: Cell<usize>,
 }
 
 impl Budget {
     fn of(bytes: usize) -> Self {
-        Self { left: Cell::new(bytes) }
+        Self { left: Cell::new(bytes), depth: Cell::new(0) }
+    }
+
+    /// Enters a list or a map. Gives `false` if that is one level too many: then nothing is kept from there on.
+    fn descend(&self) -> bool {
+        let depth = self.depth.get().saturating_add(1);
+        self.depth.set(depth);
+        if depth > MAX_DEPTH {
+            self.left.set(0);
+        }
+        depth <= MAX_DEPTH
+    }
+
+    /// Leaves what was entered. One level too many stays, as the reason for what is not kept.
+    fn ascend(&self) {
+        let depth = self.depth.get();
+        if depth <= MAX_DEPTH {
+            self.depth.set(depth.saturating_sub(1));
+        }
+    }
+
+    /// Tells why not all was kept of an object that may take `most` bytes.
+    fn reason(&self, field: &str, most: usize) -> String {
+        if self.depth.get() > MAX_DEPTH { too_deep(field) } else { too_large(field, most) }
     }
 
     /// Takes `bytes`; gives `false`, from then on, if there are not so many.
@@ -166,7 +213,7 @@ impl<'de> DeserializeSeed<'de> for Metadata<'_> {
     type Value = (Value, Option<String>);
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
+        deserializer.deserialize_any(self)
     }
 }
 
@@ -175,6 +222,35 @@ impl<'de> Visitor<'de> for Metadata<'_> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object's metadata")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok((Value::Null, None))
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
+        Ok((Value::Bool(false), None))
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Self::Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Self::Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok((Value::Array(Vec::new()), None))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -186,8 +262,10 @@ impl<'de> Visitor<'de> for Metadata<'_> {
                 continue;
             }
             if IDENTITY.contains(&key.as_str()) {
-                let value = identity(&mut map, &key)?;
-                fields.insert(key, value);
+                match identity(&mut map)? {
+                    Some(value) => drop(fields.insert(key, value)),
+                    None => exceeded = exceeded.or_else(|| Some(format!("metadata.{key}"))),
+                }
                 continue;
             }
             let value = if key == "labels" {
@@ -204,7 +282,7 @@ impl<'de> Visitor<'de> for Metadata<'_> {
     }
 }
 
-/// Labels: the one that names a cluster is kept in any case.
+/// Labels: the one that names a cluster is kept in any case, unless it is longer than such texts are.
 struct Labels<'a> {
     budget: &'a Budget,
 }
@@ -228,12 +306,38 @@ impl<'de> Visitor<'de> for Labels<'_> {
         Ok(Value::Null)
     }
 
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Value, E> {
+        Ok(Value::Bool(false))
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Value, E> {
+        self.visit_bool(false)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Value::Array(Vec::new()))
+    }
+
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut labels = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             if key == label::CLUSTER_ID {
-                let value = identity(&mut map, &key)?;
-                labels.insert(key, value);
+                if let Some(value) = identity(&mut map)? {
+                    labels.insert(key, value);
+                }
                 continue;
             }
             let value = map.next_value_seed(Part { budget: self.budget })?;
@@ -307,19 +411,25 @@ impl<'de> Visitor<'de> for Part<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        if !self.budget.descend() {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(Value::Null);
+        }
         let mut values = Vec::new();
         while let Some(value) = seq.next_element_seed(Part { budget: self.budget })? {
             if self.budget.take(size::VALUE) {
                 values.push(value);
             }
         }
+        self.budget.ascend();
         Ok(Value::Array(values))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
-        if !self.budget.take(size::NODE) {
+        if !self.budget.descend() || !self.budget.take(size::NODE) {
             while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            self.budget.ascend();
             return Ok(Value::Null);
         }
         while let Some(key) = map.next_key::<String>()? {
@@ -328,6 +438,7 @@ impl<'de> Visitor<'de> for Part<'_> {
                 fields.insert(key, value);
             }
         }
+        self.budget.ascend();
         Ok(Value::Object(fields))
     }
 }
@@ -367,7 +478,7 @@ mod tests {
         wanted.as_object_mut().unwrap().remove("annotations");
         wanted["labels"].as_object_mut().unwrap().remove("x");
         assert_eq!(document, json!({"kind": "Endpoint", "metadata": wanted}));
-        assert_eq!(exceeded.as_deref(), Some("spec"));
+        assert_eq!(exceeded, Some(too_large("spec", 4096)));
 
         // The heavy part comes first.
         let heavy = json!({"annotations": {"a": "b".repeat(5_000)}, "name": "n",
@@ -375,13 +486,51 @@ mod tests {
         let Bounded { document, exceeded } = decode(&json!({"metadata": heavy, "spec": {}}));
         let wanted = json!({"metadata": {"name": "n", "labels": {"submariner-io/clusterID": "b"}}});
         assert_eq!(document, wanted);
-        assert_eq!(exceeded.as_deref(), Some("metadata.annotations"));
+        assert_eq!(exceeded, Some(too_large("metadata.annotations", 4096)));
     }
 
     #[test]
-    fn a_name_without_end_is_an_error() {
-        let value = json!({"metadata": {"name": "n".repeat(5_000)}}).to_string();
-        assert!(serde_json::from_str::<Small>(&value).unwrap_err().to_string().contains("`name` is longer"));
+    fn a_name_without_end_is_none() {
+        let Bounded { document, exceeded } = decode(&json!({"metadata": {"name": "n".repeat(5_000)}}));
+        assert_eq!(document, json!({"metadata": {}}));
+        assert_eq!(exceeded, Some(too_large("metadata.name", 4096)));
+    }
+
+    #[test]
+    fn a_field_without_end_is_cut_where_it_is_named() {
+        let long = "k".repeat(1 << 20);
+        let Bounded { exceeded, .. } = decode(&json!({"metadata": {"name": "n"}, long: "x".repeat(5_000)}));
+        assert!(exceeded.unwrap().len() < 1_000);
+    }
+
+    #[test]
+    fn what_nests_deep_is_skipped_and_hides_nothing_that_comes_after_it() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let items = |depth: usize| {
+            let deep = nested(depth);
+            let text = format!(
+                r#"[{{"metadata": {{"name": "a"}}, "spec": {deep}}}, {{"spec": {{"b": {}}}}}]"#,
+                nested(60)
+            );
+            serde_json::from_str::<Vec<Small>>(&text).unwrap()
+        };
+        for (depth, is_deep) in [(MAX_DEPTH, false), (MAX_DEPTH + 1, true), (10_000, true)] {
+            let [first, second] = &items(depth)[..] else { panic!("two objects") };
+            assert_eq!(first.exceeded.clone(), is_deep.then(|| too_deep("spec")), "{depth} levels");
+            assert_eq!(first.document["metadata"], json!({"name": "a"}));
+            assert_eq!(second.exceeded, None, "after {depth} levels");
+        }
+    }
+
+    #[test]
+    fn a_description_of_an_error_holds_nothing_of_the_document() {
+        for text in
+            [r#"{"a": "secret"}"#, r#""secret, expected nothing""#, r#"{"type": "secret"}"#, "secret", "[1, "]
+        {
+            let error = serde_json::from_str::<Vec<u8>>(text).unwrap_err();
+            let described = describe(&error);
+            assert!(!described.contains("secret") && described.contains("line 1"), "{described}");
+        }
     }
 
     fn json_value() -> impl Strategy<Value = Value> {

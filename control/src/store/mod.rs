@@ -12,6 +12,7 @@ pub(crate) mod decode;
 pub mod dir;
 mod error;
 pub mod kube;
+mod limits;
 mod location;
 mod quota;
 pub(crate) mod size;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::decode::MEMBER_OBJECT_BYTES;
+use super::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES};
 use super::size;
 use crate::api::{Kind, Object};
 
@@ -18,6 +18,9 @@ const MEMBER_BYTES: usize = 1 << 20;
 /// Most bytes in memory of all objects of one kind that members write. Ours: a set of 1,000 clusters with three gateways
 /// each takes 18 MiB.
 const ALL_BYTES: usize = 32 << 20;
+/// Most bytes in memory of the objects of any other kind that one list gives. Ours: 5,000 nodes with fifty images each take
+/// 400 MiB.
+pub(super) const LIST_BYTES: usize = 512 << 20;
 
 /// Gives whether the members of a set write objects of this kind, so that it has a quota.
 pub(super) fn has_quota(kind: Kind) -> bool {
@@ -59,9 +62,13 @@ struct Share<K> {
 }
 
 impl<K: Ord + Clone> Quota<K> {
-    /// Returns a quota that nobody has anything of yet.
-    pub(super) fn new() -> Self {
-        Self::bounded(Bounds { object: MEMBER_OBJECT_BYTES, member: MEMBER_BYTES, all: ALL_BYTES })
+    /// Returns a quota of this kind of objects that nobody has anything of yet.
+    pub(super) fn new(kind: Kind) -> Self {
+        Self::bounded(if has_quota(kind) {
+            Bounds { object: MEMBER_OBJECT_BYTES, member: MEMBER_BYTES, all: ALL_BYTES }
+        } else {
+            Bounds { object: OBJECT_BYTES, member: usize::MAX, all: LIST_BYTES }
+        })
     }
 
     fn bounded(bounds: Bounds) -> Self {
@@ -110,7 +117,7 @@ impl<K: Ord + Clone> Quota<K> {
         }
         if self.bytes > most {
             let (_, last) = self.by_age.last()?;
-            let reason = format!("all clusters' objects of this kind take more than {most} bytes");
+            let reason = format!("all objects of this kind take more than {most} bytes");
             return Some((last.clone(), format!("{reason}; the oldest are taken")));
         }
         None

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::file::{BadFile, Stamp};
 use super::problem::FileProblem;
 use crate::api::Object;
-use crate::store::quota::{Quota, has_quota};
+use crate::store::quota::Quota;
 
 /// The directories that were read.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct FileCache {
 #[derive(Debug, Default)]
 pub(super) struct DirCache {
     files: BTreeMap<OsString, CachedFile>,
-    /// How much of what members write is kept, of a kind that has a quota.
+    /// How much of the objects is kept.
     quota: Option<Quota<OsString>>,
 }
 
@@ -98,10 +98,7 @@ impl DirCache {
     /// Counts what is kept of a file against the quota, and drops the bodies of those that are over it.
     fn count(&mut self, name: &OsStr) {
         let Some(object) = self.files.get(name).and_then(CachedFile::object) else { return };
-        if !has_quota(object.kind) {
-            return;
-        }
-        let quota = self.quota.get_or_insert_with(Quota::new);
+        let quota = self.quota.get_or_insert_with(|| Quota::new(object.kind));
         for (name, reason) in quota.enter(&name.to_owned(), object) {
             if let Some(object) = self.files.get_mut(&name).and_then(CachedFile::object_mut) {
                 *object = Arc::new(object.withhold(reason));

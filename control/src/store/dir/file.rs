@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::layout::{FILE_MODE, KindDir, TEMP_PREFIX};
 use super::lock::flags;
 use crate::api::{ApiError, Kind, Object, check_object_name};
-use crate::store::decode::{Bounded, MEMBER_OBJECT_BYTES, OBJECT_BYTES, too_large};
+use crate::store::decode::{Bounded, MEMBER_OBJECT_BYTES, OBJECT_BYTES};
 use crate::store::quota::has_quota;
 
 /// Largest file that is read, in bytes. Ours: etcd's limit for an object is 1.5 MiB, and ours are under 10 KiB.
@@ -131,7 +131,7 @@ fn decode(text: &str, kind: Kind) -> Result<(Value, Option<String>), BadFile> {
         let Bounded::<LIMIT> { document, exceeded } = serde_saphyr::from_str(text).map_err(|error| {
             BadFile::whole(format!("is not YAML: {}", one_line(&error.without_snippet())))
         })?;
-        Ok((document, exceeded.map(|field| too_large(&field, LIMIT))))
+        Ok((document, exceeded))
     }
     if has_quota(kind) { within::<MEMBER_OBJECT_BYTES>(text) } else { within::<OBJECT_BYTES>(text) }
 }

@@ -8,7 +8,7 @@ use kube::core::Status;
 use rustls::CertificateError;
 
 use super::requests::Verb;
-use crate::api::ObjectKey;
+use crate::api::{ObjectKey, cut};
 use crate::store::StoreError;
 
 /// What is being done, to what and where.
@@ -36,13 +36,21 @@ impl Doing {
         ))
     }
 
+    /// Says that an answer exceeds a bound.
+    pub(super) fn too_much(&self, reason: impl std::fmt::Display) -> StoreError {
+        self.lost(io::Error::new(io::ErrorKind::FileTooLarge, reason.to_string()))
+    }
+
     /// The server refused, with this body.
     pub(super) fn refused(&self, code: StatusCode, body: &[u8]) -> StoreError {
-        let status = serde_json::from_slice(body).unwrap_or_else(|_| {
-            // Not an API server's own words: a proxy's, or a path that it does not serve.
-            let text = String::from_utf8_lossy(&body[..body.len().min(MAX_TEXT)]);
-            Status::failure(text.trim(), "").with_code(code.as_u16())
-        });
+        let status = serde_json::from_slice(body).map_or_else(
+            |_| {
+                // Not an API server's own words: a proxy's, or a path that it does not serve.
+                let text = String::from_utf8_lossy(&body[..body.len().min(MAX_TEXT)]);
+                Status::failure(text.trim(), "").with_code(code.as_u16())
+            },
+            shortened,
+        );
         self.status(code, &status)
     }
 
@@ -137,6 +145,18 @@ impl std::fmt::Display for Doing {
 
 /// Ours: enough of a foreign answer to recognise it by.
 const MAX_TEXT: usize = 200;
+/// Ours: most characters of a server's own message. Policies explain themselves in one or two sentences.
+const MAX_MESSAGE: usize = 1024;
+
+/// Cuts the texts of a refusal that are shown.
+fn shortened(mut status: Status) -> Status {
+    status.message = cut(&status.message, MAX_MESSAGE);
+    for cause in status.details.iter_mut().flat_map(|details| &mut details.causes) {
+        cause.message = cut(&cause.message, MAX_MESSAGE);
+        cause.field = cut(&cause.field, MAX_TEXT);
+    }
+    status
+}
 
 fn said(meaning: &str, status: &Status) -> String {
     if status.message.is_empty() { meaning.to_owned() } else { format!("{meaning} ({})", status.message) }

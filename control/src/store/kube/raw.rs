@@ -1,22 +1,16 @@
-//! Objects on their way between kube's types and ours.
+//! Objects on their way between an API server's documents and ours.
 
-use std::borrow::Cow;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta as KubeMeta;
-use kube::core::DynamicResourceScope;
 use serde::Deserialize;
-use serde::de::Error as _;
 use serde_json::{Map, Value};
 
-use crate::api::{ApiError, Kind, Object, ObjectMeta};
-use crate::store::decode::{Bounded, too_large};
+use crate::api::{ApiError, Kind, Object, ObjectMeta, label};
+use crate::store::decode::{Bounded, describe};
 
 /// An object as an API server sends it, decoded within `LIMIT` bytes of memory. Lists of Kubernetes' own kinds do not say each
-/// object's kind: the reader knows.
+/// object's kind: the reader knows. Any JSON value is one: of what makes no sense there is as much as says who it is, and why
+/// the rest is withheld, so that it hides nothing beside it.
 #[derive(Debug, Clone)]
 pub(super) struct Raw<const LIMIT: usize> {
-    /// The part that kube's watcher looks at.
-    meta: KubeMeta,
     metadata: ObjectMeta,
     body: Map<String, Value>,
     withheld: Option<String>,
@@ -29,59 +23,42 @@ impl<const LIMIT: usize> Raw<LIMIT> {
         Object { body, withheld, ..Object::new(kind, metadata) }
     }
 
-    fn from_document(decoded: Bounded<LIMIT>) -> Result<Self, ApiError> {
-        let Bounded { document, exceeded } = decoded;
+    pub(super) fn from_document(decoded: Bounded<LIMIT>) -> Self {
+        let Bounded { document, exceeded: withheld } = decoded;
         let Value::Object(mut fields) = document else {
-            return Err(ApiError::field(".", "is not an object"));
+            let withheld = Some(ApiError::field(".", "is not an object").to_string());
+            return Self { metadata: ObjectMeta::default(), body: Map::new(), withheld };
         };
-        let withheld = exceeded.map(|field| too_large(&field, LIMIT));
         fields.remove("apiVersion");
         fields.remove("kind");
         let metadata = fields.remove("metadata").unwrap_or(Value::Null);
-        let metadata: ObjectMeta = serde_path_to_error::deserialize(metadata).map_err(|error| {
-            ApiError::field(format!("metadata.{}", error.path()), error.inner().to_string())
-        })?;
-        let meta = KubeMeta {
-            name: Some(metadata.name.clone()),
-            resource_version: metadata.resource_version.clone(),
-            ..KubeMeta::default()
-        };
-        Ok(Self { meta, metadata, body: fields, withheld })
+        match serde_path_to_error::deserialize(&metadata) {
+            Ok(metadata) => Self { metadata, body: fields, withheld },
+            Err(error) => {
+                let reason = describe(error.inner());
+                let error = ApiError::field(format!("metadata.{}", error.path()), reason);
+                let withheld = withheld.or(Some(error.to_string()));
+                Self { metadata: identity(&metadata), body: Map::new(), withheld }
+            }
+        }
     }
+}
+
+/// Reads who an object is, and whose, out of metadata that has other fields of wrong types.
+fn identity(metadata: &Value) -> ObjectMeta {
+    let text = |key: &str| metadata.get(key).and_then(Value::as_str);
+    let mut read = ObjectMeta::new(text("namespace").unwrap_or_default(), text("name").unwrap_or_default());
+    read.resource_version = text("resourceVersion").map(str::to_owned);
+    read.uid = text("uid").map(str::to_owned);
+    read.creation_timestamp = text("creationTimestamp").and_then(|text| text.parse().ok());
+    let origin = metadata.get("labels").and_then(|labels| labels.get(label::CLUSTER_ID)?.as_str());
+    read.labels.extend(origin.map(|origin| (label::CLUSTER_ID.to_owned(), origin.to_owned())));
+    read
 }
 
 impl<'de, const LIMIT: usize> Deserialize<'de> for Raw<LIMIT> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::from_document(Bounded::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
-}
-
-impl<const LIMIT: usize> kube::Resource for Raw<LIMIT> {
-    type DynamicType = Kind;
-    type Scope = DynamicResourceScope;
-
-    fn kind(kind: &Kind) -> Cow<'_, str> {
-        Cow::Borrowed(kind.as_str())
-    }
-
-    fn group(kind: &Kind) -> Cow<'_, str> {
-        Cow::Borrowed(kind.group())
-    }
-
-    fn version(kind: &Kind) -> Cow<'_, str> {
-        Cow::Borrowed(kind.version())
-    }
-
-    fn plural(kind: &Kind) -> Cow<'_, str> {
-        Cow::Borrowed(kind.plural())
-    }
-
-    fn meta(&self) -> &KubeMeta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut KubeMeta {
-        &mut self.meta
+        Bounded::deserialize(deserializer).map(Self::from_document)
     }
 }
 
@@ -125,6 +102,32 @@ mod tests {
         let extra = Value::Object(object.metadata.extra.clone());
         assert_eq!(extra, json!({"finalizers": ["a/b"], "newField": {"a": 1}}));
         assert_eq!(Value::Object(object.body), json!({"spec": {"x": 1}, "other": [1]}));
+    }
+
+    #[test]
+    fn what_is_no_object_is_withheld_with_as_much_as_says_who_it_is() {
+        let read = |value: Value| {
+            let raw: Raw<{ 1 << 20 }> = serde_json::from_value(value).unwrap();
+            let object = raw.into_object(Kind::Cluster);
+            assert!(object.body.is_empty(), "{object:?}");
+            (object.metadata, object.withheld.unwrap())
+        };
+        for value in [json!(null), json!(7), json!("secret"), json!(["secret"])] {
+            assert_eq!(read(value), (ObjectMeta::default(), "field `.`: is not an object".to_owned()));
+        }
+        for metadata in [json!(null), json!("secret"), json!(["secret"]), json!({"name": ["secret"]})] {
+            let (metadata, reason) = read(json!({"metadata": metadata, "spec": "secret"}));
+            assert_eq!(metadata, ObjectMeta::default());
+            assert!(reason.starts_with("field `metadata.") && !reason.contains("secret"), "{reason}");
+        }
+        let labels = json!({"submariner-io/clusterID": "b", "x": 7});
+        let metadata = json!({"name": "a", "namespace": "ns", "resourceVersion": "7", "uid": "u", "labels": labels,
+            "creationTimestamp": "2024-01-01T00:00:00Z", "annotations": {"x": "y"}});
+        let (metadata, reason) = read(json!({"metadata": metadata, "spec": {"a": 1}}));
+        assert_eq!((metadata.name.as_str(), metadata.origin()), ("a", Some("b")));
+        assert_eq!((metadata.resource_version.as_deref(), metadata.uid.as_deref()), (Some("7"), Some("u")));
+        assert!(metadata.creation_timestamp.is_some() && metadata.annotations.is_empty());
+        assert!(reason.starts_with("field `metadata.labels.x`: expected a string"), "{reason}");
     }
 
     #[test]

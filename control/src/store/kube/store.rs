@@ -1,14 +1,12 @@
 //! The store itself: every operation as one request.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use http::{Method, StatusCode};
+use http::Method;
 use serde_json::json;
 
 use super::access::Access;
@@ -16,23 +14,12 @@ use super::dial::Dial;
 use super::failure::Doing;
 use super::raw::{Raw, collection, outgoing};
 use super::requests::{Requests, Verb};
-use super::transport::{MAX_BODY, Transport};
-use super::watch;
-use crate::api::{Kind, Object, ObjectKey, check_namespace, check_object_name};
-use crate::store::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES};
-use crate::store::quota::{Quota, has_quota};
+use super::transport::Transport;
+use super::{list, watch};
+use crate::api::{Kind, Object, ObjectKey, check_namespace, check_object_name, cut};
+use crate::store::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES, describe};
+use crate::store::quota::has_quota;
 use crate::store::{Store, StoreError, StoreEvent};
-
-/// Ours: objects per page of a list, as client-go.
-const PAGE: u32 = 500;
-/// Ours: objects per page of a list of what members write, and how long it may be. Pages are a tenth of that in a set that
-/// nobody attacks; where one is longer, smaller ones are asked for, down to one object, of which etcd takes 1.5 MiB.
-const MEMBER_PAGE: u32 = 250;
-const MEMBER_PAGE_BYTES: usize = 8 << 20;
-/// Ours: how often a list that became too old while it was read is begun again.
-const MAX_RESTARTS: usize = 3;
-/// Ours: a list longer than this is not held. Twenty times the largest cluster that we plan for.
-pub(super) const MAX_OBJECTS: usize = 100_000;
 
 /// A store on an API server. Cheap to clone; clones share their connection and their counters.
 #[derive(Clone)]
@@ -115,9 +102,12 @@ impl KubeStore {
         let kind = doing.key.kind;
         let decode =
             if has_quota(kind) { decode_one::<MEMBER_OBJECT_BYTES> } else { decode_one::<OBJECT_BYTES> };
-        let object = decode(body, kind).map_err(|error| doing.nonsense(error))?;
+        let object = decode(body, kind).map_err(|error| doing.nonsense(describe(&error)))?;
         if object.metadata.name != doing.key.name {
-            return Err(doing.nonsense(format_args!("it is about {}", object.key())));
+            return Err(doing.nonsense(format_args!(
+                "it is about {}",
+                cut(&object.key().to_string(), 300).escape_debug()
+            )));
         }
         Ok(object)
     }
@@ -145,34 +135,9 @@ impl fmt::Debug for KubeStore {
     }
 }
 
-/// A page of a list.
-#[derive(serde::Deserialize)]
-struct Page<const LIMIT: usize> {
-    #[serde(default)]
-    metadata: PageMeta,
-    /// A Go server writes an empty list as null.
-    #[serde(default)]
-    items: Option<Vec<Raw<LIMIT>>>,
-}
-
-/// What is decoded of a page: its objects, and where the next one begins.
-type Decoded = (Vec<Object>, String);
-
-fn decode_page<const LIMIT: usize>(body: &[u8], kind: Kind) -> serde_json::Result<Decoded> {
-    let page: Page<LIMIT> = serde_json::from_slice(body)?;
-    let objects = page.items.into_iter().flatten().map(|raw| raw.into_object(kind));
-    Ok((objects.collect(), page.metadata.next))
-}
-
 fn decode_one<const LIMIT: usize>(body: &[u8], kind: Kind) -> serde_json::Result<Object> {
     let raw: Raw<LIMIT> = serde_json::from_slice(body)?;
     Ok(raw.into_object(kind))
-}
-
-#[derive(Default, serde::Deserialize)]
-struct PageMeta {
-    #[serde(default, rename = "continue")]
-    next: String,
 }
 
 impl Store for KubeStore {
@@ -231,83 +196,11 @@ impl Store for KubeStore {
     }
 
     async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
-        let doing = self.doing(Verb::List, ObjectKey::new(kind, namespace, ""));
-        self.check_scope(&doing.key)?;
-        let path = collection(kind, namespace);
-        let mut objects = Listing::new();
-        let mut next = String::new();
-        let mut restarts = 0;
-        let (mut page, most) = (page_of(kind), body_of(kind));
-        let mut quota = has_quota(kind).then(Quota::new);
-        let decode =
-            if has_quota(kind) { decode_page::<MEMBER_OBJECT_BYTES> } else { decode_page::<OBJECT_BYTES> };
-        loop {
-            let mut paged = format!("{path}?limit={page}");
-            if !next.is_empty() {
-                paged = format!("{paged}&continue={next}");
-            }
-            let limits = (self.timeout, most);
-            let answer = self.transport.call_within(Verb::List, Method::GET, &paged, None, limits).await;
-            let (code, body) = match answer {
-                Err(error) if error.kind() == io::ErrorKind::FileTooLarge && page > 1 => {
-                    page = smaller(page);
-                    continue;
-                }
-                answer => answer.map_err(|error| doing.lost(error))?,
-            };
-            if code == StatusCode::GONE && !objects.is_empty() && restarts < MAX_RESTARTS {
-                restarts += 1;
-                // The list took too long to read in pages: what is left is of another version. Once more, whole.
-                objects.clear();
-                next.clear();
-                continue;
-            }
-            if !code.is_success() {
-                return Err(doing.refused(code, &body));
-            }
-            let (read, more) = decode(&body, kind).map_err(|error| doing.nonsense(error))?;
-            for object in read {
-                take_in(&mut objects, object, quota.as_mut());
-            }
-            if objects.len() > MAX_OBJECTS {
-                return Err(doing.nonsense(format_args!("it has more than {MAX_OBJECTS} objects")));
-            }
-            next = escaped(&more);
-            if next.is_empty() {
-                return Ok(objects.into_values().collect());
-            }
-        }
+        let key = ObjectKey::new(kind, namespace, "");
+        self.check_scope(&key)?;
+        let list = list::read(self, &key).await?;
+        Ok(list.objects.into_values().collect())
     }
-}
-
-/// Objects of one kind in the order in which lists are given: by namespace and name.
-pub(super) type Listing = BTreeMap<ObjectKey, Object>;
-
-/// Adds an object to a list; those that are over the quota stay without their bodies.
-pub(super) fn take_in(listing: &mut Listing, object: Object, quota: Option<&mut Quota<ObjectKey>>) {
-    let key = object.key();
-    let over = quota.map(|quota| quota.enter(&key, &object)).unwrap_or_default();
-    listing.insert(key, object);
-    for (key, reason) in over {
-        if let Some(object) = listing.get_mut(&key) {
-            *object = object.withhold(reason);
-        }
-    }
-}
-
-/// Gives how many objects a page of a list has at first.
-pub(super) fn page_of(kind: Kind) -> u32 {
-    if has_quota(kind) { MEMBER_PAGE } else { PAGE }
-}
-
-/// Gives how many bytes a page may have.
-pub(super) fn body_of(kind: Kind) -> usize {
-    if has_quota(kind) { MEMBER_PAGE_BYTES } else { MAX_BODY }
-}
-
-/// Gives the next smaller page to ask for, where one has been too long.
-pub(super) fn smaller(page: u32) -> u32 {
-    (page / 4).max(1)
 }
 
 fn check_name(key: &ObjectKey) -> Result<(), StoreError> {
@@ -325,18 +218,5 @@ fn version_of(object: &Object) -> Result<String, StoreError> {
     let version = object.metadata.resource_version.clone().filter(|version| !version.is_empty());
     version.ok_or_else(|| {
         StoreError::invalid(&object.key(), "metadata.resourceVersion", "is missing: read the object first")
-    })
-}
-
-/// A text as a part of a query: everything but letters, digits and `-._~` as `%XX`.
-fn escaped(text: &str) -> String {
-    use std::fmt::Write as _;
-    text.bytes().fold(String::with_capacity(text.len()), |mut escaped, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            write!(escaped, "%{byte:02X}").expect("a String takes everything");
-        }
-        escaped
     })
 }

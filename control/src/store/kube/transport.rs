@@ -21,7 +21,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 use kube::client::Body;
 use rand_core::{OsRng, RngCore as _};
 use tokio::sync::Notify;
@@ -29,6 +29,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tower::{BoxError, ServiceExt as _};
 
 use super::access::Access;
+use super::bounds::{Bound, OBJECT_BYTES, TooMuch};
 use super::dial::Dial;
 use super::failure::explain;
 use super::requests::{Counters, Outcome, Requests, Verb};
@@ -45,10 +46,8 @@ const PLUGIN_RETRY: Duration = Duration::from_secs(10);
 const DOUBT: Duration = Duration::from_secs(5);
 /// A path that every API server answers, to anybody and from memory. Any answer is a sign of life, refusals included.
 const PROBE_PATH: &str = "/version";
-/// Ours: an answer larger than this is not held in memory. 1,000 nodes with all their images are a tenth.
-pub(super) const MAX_BODY: usize = 256 << 20;
-/// Ours: one event of a watch. Etcd takes objects of 1.5 MiB.
-const MAX_LINE: usize = 4 << 20;
+/// Ours: how much longer than a single answer a page of a list may take to come in, from its beginning on.
+const PAGE_TIMEOUTS: u32 = 6;
 
 pub(super) struct Transport {
     pub(super) access: Access,
@@ -98,7 +97,7 @@ impl Transport {
         body: Option<Vec<u8>>,
         limit: Duration,
     ) -> io::Result<(StatusCode, Bytes)> {
-        self.call_within(verb, method, path, body, (limit, MAX_BODY)).await
+        self.call_within(verb, method, path, body, (limit, OBJECT_BYTES)).await
     }
 
     /// Does as [`Transport::call`], for an answer of so many bytes at most.
@@ -125,8 +124,9 @@ impl Transport {
             let body = response.into_body().collect().await.map_err(|error| explain(&error))?;
             Ok((code, body.to_bytes()))
         };
-        // An answer that trickles in is allowed as long again as one that does not come at all.
-        timeout(limit * 2, whole).await.unwrap_or_else(|_| Err(out_of_time(limit * 2)))
+        // An answer that trickles in is allowed as long again as one that does not come at all; a page has more to bring.
+        let longest = limit * if verb == Verb::List { PAGE_TIMEOUTS } else { 2 };
+        timeout(longest, whole).await.unwrap_or_else(|_| Err(out_of_time(longest)))
     }
 
     /// Sends a request; its answer has begun within `limit`, and has `most` bytes at most, or as many in each line of a watch
@@ -267,11 +267,15 @@ impl Transport {
     ) -> Response<Guarded> {
         let (parts, body) = response.into_parts();
         let is_watch = verb == Verb::Watch && parts.status.is_success();
+        let bound = match (parts.status.is_success(), is_watch) {
+            (false, _) => Bound::refusal(),
+            (true, true) => Bound::event(),
+            (true, false) => Bound::whole(most),
+        };
         let guard = Guard {
             transport: Arc::clone(self),
             is_watch,
-            most: if is_watch { MAX_LINE } else { most },
-            read: 0,
+            bound,
             has_pings: parts.version == Version::HTTP_2,
             limit,
         };
@@ -297,7 +301,7 @@ impl Transport {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text.clone()));
             }
             let request = Request::get(PROBE_PATH).body(Body::empty()).map_err(io::Error::other)?;
-            let outcome = self.send(Verb::Probe, request, limit, MAX_BODY).await;
+            let outcome = self.send(Verb::Probe, request, limit, OBJECT_BYTES).await;
             let Err(error) = outcome else { return Ok(()) };
             let text = format!("the server has gone silent: {error}");
             *failed = Some((Instant::now(), text.clone()));
@@ -334,14 +338,18 @@ struct Guard {
     is_watch: bool,
     has_pings: bool,
     limit: Duration,
-    /// Most bytes of the answer, or of a line of it, and how many of them have come.
-    most: usize,
-    read: usize,
+    bound: Bound,
 }
 
 impl Guard {
     async fn next(&mut self, body: &mut Incoming) -> Option<io::Result<Frame<Bytes>>> {
+        if let Err(error) = self.bound.check_announced(body.size_hint().lower()) {
+            return Some(Err(error.into()));
+        }
         loop {
+            if self.bound.is_over() {
+                return None;
+            }
             let silence = if self.is_watch { self.transport.silence } else { self.limit };
             match timeout(silence, body.frame()).await {
                 Ok(None) => return None,
@@ -361,20 +369,13 @@ impl Guard {
         }
     }
 
-    /// Lets a part of the answer through, if it is not too long by now.
+    /// Lets a part of the answer through, as far as it is within its bound.
     fn count(&mut self, frame: Frame<Bytes>) -> io::Result<Frame<Bytes>> {
-        let Some(bytes) = frame.data_ref() else { return Ok(frame) };
-        let last_line = bytes.iter().rposition(|byte| *byte == b'\n').filter(|_| self.is_watch);
-        match last_line {
-            Some(end) => self.read = bytes.len() - end - 1,
-            None => self.read = self.read.saturating_add(bytes.len()),
-        }
-        if self.read <= self.most {
-            return Ok(frame);
-        }
-        let what = if self.is_watch { "an event of the watch" } else { "the answer" };
-        let reason = format!("{what} is longer than {} bytes", self.most);
-        Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
+        let part = match frame.into_data() {
+            Ok(part) => part,
+            Err(trailers) => return Ok(trailers),
+        };
+        self.bound.count(part).map(Frame::data).map_err(TooMuch::into)
     }
 }
 

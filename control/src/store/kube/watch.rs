@@ -1,37 +1,41 @@
-//! Following objects: kube's watcher, paced, and translated into a store's events.
+//! Following objects: a list, then a watch from the list's version on, paced, as a store's events.
 //!
-//! kube's watcher lists in pages, watches from the list's version with bookmarks, resumes a watch that has ended from
-//! the last version seen, and lists again after 410. Around it:
+//! ```text
+//!   list ── version ──► watch ── ended or cut: resumed from the last version that was seen
+//!    ▲                    └──── too old (410), refused, silent, or a change that cannot be read ──┐
+//!    └────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
 //!
-//! * Every list and every watch that comes soon after one like it waits, longer each time, with jitter; also where the
-//!   watcher alone would not, as when a server ends each watch at once.
+//! * Every list and every watch that comes soon after one like it waits, longer each time, with jitter; also where a server
+//!   ends each watch at once.
 //! * Such a wait ends early when another request finds that a server which did not answer does so again.
 //! * A watch that was cut is resumed without a word. An event says [`StoreEvent::Unavailable`] when a list or the start
-//!   of a watch fails; then all is listed again, so that [`StoreEvent::Listed`] says when it is over.
+//!   of a watch fails, or a change cannot be read, as it is too long or no JSON; then all is listed again, so that
+//!   [`StoreEvent::Listed`] says when it is over.
+//! * A change of an object that makes no sense, or is too large, is one: the object comes without its body.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt as _, TryStreamExt as _};
-use http::{Request, Response, StatusCode};
+use futures::{Stream, StreamExt as _};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
 use kube::client::Body;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
 use rand_core::OsRng;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::KubeStore;
-use super::failure::explain;
-use super::raw::Raw;
+use super::bounds::EVENT_BYTES;
+use super::changes::{Change, Changes, Failure};
+use super::list;
+use super::raw::collection;
 use super::requests::Verb;
-use super::store::{Listing, MAX_OBJECTS, body_of, page_of, smaller, take_in};
-use super::transport::{Guarded, Transport};
+use super::transport::Transport;
 use crate::api::{Object, ObjectKey};
 use crate::backoff::Backoff;
-use crate::store::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES};
-use crate::store::quota::{Quota, has_quota};
+use crate::store::quota::Quota;
 use crate::store::{StoreError, StoreEvent};
 
 /// Ours: the first and the longest wait between tries. Thirty seconds is also client-go's.
@@ -39,6 +43,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(800);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Ours: a try that held longer than a request's time-out by this much has worked, and waits begin anew.
 const CALM_MARGIN: Duration = Duration::from_secs(5);
+/// Ours: for how long a server is asked to keep a watch open, in seconds, and how much longer it may bring nothing.
+const WATCH_SECONDS: u64 = 290;
+const WATCH_MARGIN: Duration = Duration::from_secs(5);
 
 /// Follows the one object of this name.
 pub(super) fn stream_one(
@@ -58,110 +65,159 @@ pub(super) fn stream_one(
 
 /// Follows the objects of a kind and namespace; of one name if there is one in `key`.
 pub(super) fn stream(store: KubeStore, key: ObjectKey) -> BoxStream<'static, StoreEvent> {
-    let page = page_of(key.kind);
-    let follower =
-        Follower { store, key, events: None, listing: Listing::new(), quota: None, page, reported: None };
-    futures::stream::unfold(follower, |mut follower| async {
-        let event = follower.next().await;
-        Some((event, follower))
+    let pace = Pace::new(store.timeout + CALM_MARGIN);
+    let watcher = Watcher { store, key, pace, state: State::Unlisted, quota: None, reported: None };
+    futures::stream::unfold(watcher, |mut watcher| async {
+        let event = watcher.next().await;
+        Some((event, watcher))
     })
     .boxed()
 }
 
-struct Follower {
+struct Watcher {
     store: KubeStore,
     key: ObjectKey,
-    events: Option<Events>,
-    /// The list that is being read.
-    listing: Listing,
+    pace: Pace,
+    state: State,
     /// How much of what members write is kept; from the first list on.
     quota: Option<Quota<ObjectKey>>,
-    /// Objects in a page of a list.
-    page: u32,
-    /// What was said last, while the store has not been read since.
+    /// The last error that was an event, while the store has not been read since.
     reported: Option<String>,
 }
 
-struct Events {
-    watcher: BoxStream<'static, watcher::Result<Event<Object>>>,
-    pace: Arc<Pace>,
+enum State {
+    /// All is to be listed.
+    Unlisted,
+    /// Objects are as of this version, and there is no watch.
+    Listed(String),
+    /// A watch is open. All changes up to this version were seen.
+    Watching(String, Changes),
 }
 
-impl Follower {
+/// Why a watch does not go on.
+enum Stop {
+    /// It is resumed from the last version.
+    Cut,
+    /// That version is too old: all is listed again.
+    Gone,
+    /// Something cannot be read: said, and all is listed again.
+    Unreadable(StoreError),
+}
+
+impl Watcher {
     async fn next(&mut self) -> StoreEvent {
         if let Err(error) = self.store.check_scope(&self.key) {
             return self.refuse(error).await;
         }
-        // Kept over new watchers, so that a list that fails soon after a watch that failed waits too.
-        let mut pace = None;
         // Objects have gone, so that others may be kept: a new list says which.
         if self.quota.as_mut().is_some_and(|quota| !quota.take_hopeful().is_empty()) {
-            pace = self.drop_events();
+            self.state = State::Unlisted;
         }
         loop {
-            let (store, key, page) = (&self.store, &self.key, self.page);
-            let events = self.events.get_or_insert_with(|| Events::open(store, key, page, pace.take()));
-            let event = match events.watcher.next().await {
-                Some(Ok(event)) => event,
-                Some(Err(error)) if self.page > 1 && is_too_long(&error) => {
-                    self.page = smaller(self.page);
-                    pace = self.drop_events();
-                    continue;
-                }
-                Some(Err(error)) => {
-                    let failure = self.judge(error);
-                    if !matches!(failure, Failure::Cut) {
-                        pace = self.drop_events();
+            let event = match std::mem::replace(&mut self.state, State::Unlisted) {
+                State::Unlisted => match self.list().await {
+                    Ok(objects) => {
+                        self.reported = None;
+                        return StoreEvent::Listed(objects);
                     }
-                    if let Failure::Away(error) = failure
-                        && let Some(event) = self.report(error, pace.clone())
-                    {
-                        return event;
-                    }
-                    // A runtime that ends lets no request begin: each fails at once, before it could wait for its pace.
-                    tokio::task::yield_now().await;
-                    continue;
-                }
-                None => {
-                    pace = self.drop_events();
-                    tokio::task::yield_now().await;
-                    continue;
-                }
-            };
-            match event {
-                Event::Init => self.begin(),
-                Event::InitApply(object) if self.listing.len() < MAX_OBJECTS => {
-                    take_in(&mut self.listing, object, self.quota.as_mut());
-                }
-                Event::InitApply(_) => {
-                    pace = self.drop_events();
-                    let doing = self.store.doing(Verb::List, self.key.clone());
-                    let error = doing.nonsense(format_args!("it has more than {MAX_OBJECTS} objects"));
-                    if let Some(event) = self.report(error, pace.clone()) {
-                        return event;
-                    }
-                }
-                Event::InitDone => {
-                    let objects = std::mem::take(&mut self.listing);
-                    self.reported = None;
-                    return StoreEvent::Listed(objects.into_values().collect());
-                }
-                Event::Apply(object) => match self.admit(object) {
-                    Some(object) => return StoreEvent::Applied(object),
-                    None => pace = self.drop_events(),
+                    Err(error) => self.report(error),
                 },
-                Event::Delete(object) => {
-                    self.quota.iter_mut().for_each(|quota| quota.leave(&object.key()));
-                    return StoreEvent::Deleted(object);
-                }
+                State::Listed(version) => match self.open(&version).await {
+                    Ok(changes) => {
+                        self.state = State::Watching(version, changes);
+                        continue;
+                    }
+                    Err(stop) => self.stop(stop, version),
+                },
+                State::Watching(version, mut changes) => match self.change(&mut changes).await {
+                    Ok(change) => self.take(change, version, changes),
+                    Err(stop) => self.stop(stop, version),
+                },
+            };
+            if let Some(event) = event {
+                return event;
             }
         }
     }
 
-    /// Begins a list.
-    fn begin(&mut self) {
-        self.listing = Listing::new();
-        self.quota = has_quota(self.key.kind).then(Quota::new);
+    /// Lists all objects, and notes from which version a watch goes on.
+    async fn list(&mut self) -> Result<Vec<Object>, StoreError> {
+        self.pace.wait(Verb::List, &self.store.transport).await;
+        let list = list::read(&self.store, &self.key).await?;
+        if list.version.is_empty() {
+            let operation = self.store.doing(Verb::List, self.key.clone());
+            return Err(operation.nonsense("it has no resourceVersion"));
+        }
+        self.state = State::Listed(list.version);
+        self.quota = list.quota;
+        Ok(list.objects.into_values().collect())
+    }
+
+    /// Opens a watch of what changes from a version on.
+    async fn open(&mut self, version: &str) -> Result<Changes, Stop> {
+        self.pace.wait(Verb::Watch, &self.store.transport).await;
+        let operation = self.store.doing(Verb::Watch, self.key.clone());
+        let lost = |error| Stop::Unreadable(operation.lost(error));
+        let path = format!(
+            "{}?{}watch=true&timeoutSeconds={WATCH_SECONDS}&allowWatchBookmarks=true&resourceVersion={}",
+            collection(self.key.kind, &self.key.namespace),
+            list::selector(&self.key),
+            list::escaped(version)
+        );
+        let request =
+            Request::get(path).body(Body::empty()).map_err(|error| lost(io::Error::other(error)))?;
+        let limit = self.store.timeout;
+        let response =
+            self.store.transport.send(Verb::Watch, request, limit, EVENT_BYTES).await.map_err(lost)?;
+        match response.status() {
+            code if code.is_success() => Ok(Changes::new(self.key.kind, response)),
+            StatusCode::GONE => Err(Stop::Gone),
+            code => {
+                let body = response.into_body().collect().await.map_err(lost)?;
+                Err(Stop::Unreadable(operation.refused(code, &body.to_bytes())))
+            }
+        }
+    }
+
+    /// Waits for the next change of an open watch.
+    async fn change(&mut self, changes: &mut Changes) -> Result<Change, Stop> {
+        let longest = Duration::from_secs(WATCH_SECONDS) + WATCH_MARGIN;
+        // A server that lives and does not end what it was asked to end has forgotten the watch.
+        let Ok(change) = timeout(longest, changes.next()).await else { return Err(Stop::Cut) };
+        let operation = || self.store.doing(Verb::Watch, self.key.clone());
+        change.map_err(|failure| match failure {
+            Failure::Over => Stop::Cut,
+            Failure::Broken(error) => match error.kind() {
+                io::ErrorKind::TimedOut => Stop::Unreadable(operation().lost(error)),
+                io::ErrorKind::FileTooLarge => Stop::Unreadable(operation().too_much(error)),
+                _ => Stop::Cut,
+            },
+            Failure::Invalid(reason) => Stop::Unreadable(operation().nonsense(reason)),
+        })
+    }
+
+    /// Takes in a change. Gives no event if nothing follows from it, or if a new list has to say what does.
+    fn take(&mut self, change: Change, version: String, changes: Changes) -> Option<StoreEvent> {
+        let version_of = |object: &Object| object.metadata.resource_version.clone().unwrap_or_default();
+        let (event, version) = match change {
+            Change::Bookmark(version) => (None, version),
+            Change::Applied(object) => {
+                let version = version_of(&object);
+                (Some(StoreEvent::Applied(self.admit(object)?)), version)
+            }
+            Change::Deleted(object) => {
+                self.quota.iter_mut().for_each(|quota| quota.leave(&object.key()));
+                let version = version_of(&object);
+                (Some(StoreEvent::Deleted(object)), version)
+            }
+            Change::Ended(code) => {
+                let is_gone = code == u64::from(StatusCode::GONE.as_u16());
+                // The server ends this watch, and not what is watched: whether it is there, the next request shows.
+                return self.stop(if is_gone { Stop::Gone } else { Stop::Cut }, version);
+            }
+        };
+        self.state = State::Watching(version, changes);
+        event
     }
 
     /// Takes in a change; gives the object as it is to be kept, or nothing if others are not to be kept for its sake: then a
@@ -177,56 +233,22 @@ impl Follower {
         }
     }
 
-    /// Begins anew, but not sooner than otherwise.
-    fn drop_events(&mut self) -> Option<Arc<Pace>> {
-        self.listing = Listing::new();
-        self.events.take().map(|events| events.pace)
+    /// Goes on after the end of a watch, from this version on where it can be resumed.
+    fn stop(&mut self, stop: Stop, version: String) -> Option<StoreEvent> {
+        self.state = if matches!(stop, Stop::Cut) { State::Listed(version) } else { State::Unlisted };
+        match stop {
+            Stop::Cut | Stop::Gone => None,
+            Stop::Unreadable(error) => self.report(error),
+        }
     }
 
-    /// What a failure of the watcher calls for.
-    fn judge(&self, error: watcher::Error) -> Failure {
-        let doing = |verb| self.store.doing(verb, self.key.clone());
-        let (verb, error) = match error {
-            watcher::Error::InitialListFailed(error) => (Verb::List, error),
-            watcher::Error::WatchStartFailed(error) => (Verb::Watch, error),
-            watcher::Error::WatchFailed(error) => {
-                let error = explain(&error);
-                let is_silent = error.kind() == io::ErrorKind::TimedOut;
-                return if is_silent { Failure::Away(doing(Verb::Watch).lost(error)) } else { Failure::Cut };
-            }
-            watcher::Error::WatchError(status) if status.code == GONE => return Failure::Gone,
-            // The server ends this watch, and not what is watched: whether it is away, the next request shows.
-            watcher::Error::WatchError(_) => return Failure::Cut,
-            error @ watcher::Error::NoResourceVersion => {
-                return Failure::Away(doing(Verb::List).nonsense(error));
-            }
-        };
-        let doing = doing(verb);
-        Failure::Away(if let kube::Error::Api(status) = error {
-            if status.code == GONE {
-                return Failure::Gone;
-            }
-            doing.status(
-                StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-                &status,
-            )
-        } else if let kube::Error::SerdeError(error) = error {
-            doing.nonsense(error)
-        } else if let kube::Error::Service(error) = error {
-            doing.lost(explain(&*error))
-        } else {
-            doing.lost(explain(&error))
-        })
-    }
-
-    /// An event, unless it was said already. `pace` is kept for the next try.
-    fn report(&mut self, error: StoreError, pace: Option<Arc<Pace>>) -> Option<StoreEvent> {
+    /// Returns an event, unless it was the last one.
+    fn report(&mut self, error: StoreError) -> Option<StoreEvent> {
         let text = error.to_string();
         if self.reported.as_ref() == Some(&text) {
             return None;
         }
         self.reported = Some(text);
-        self.events = Some(Events::open(&self.store, &self.key, self.page, pace));
         Some(StoreEvent::Unavailable(error))
     }
 
@@ -238,80 +260,6 @@ impl Follower {
         self.reported = Some(error.to_string());
         StoreEvent::Unavailable(error)
     }
-}
-
-const GONE: u16 = 410;
-
-enum Failure {
-    /// A running watch was cut: the watcher resumes it.
-    Cut,
-    /// The version to resume from is too old: list again.
-    Gone,
-    /// Cannot be read: say so, and list again.
-    Away(StoreError),
-}
-
-impl Events {
-    fn open(store: &KubeStore, key: &ObjectKey, page: u32, pace: Option<Arc<Pace>>) -> Self {
-        let limit = store.timeout;
-        let pace = pace.unwrap_or_else(|| Arc::new(Pace::new(limit + CALM_MARGIN)));
-        let (transport, tries, most) = (Arc::clone(&store.transport), Arc::clone(&pace), body_of(key.kind));
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (transport, tries) = (Arc::clone(&transport), Arc::clone(&tries));
-            async move { send(&transport, &tries, request, (limit, most)).await }
-        });
-        let client = Client::new(service, "default");
-        let mut config = watcher::Config::default().page_size(page);
-        if !key.name.is_empty() {
-            config = config.fields(&format!("metadata.name={}", key.name));
-        }
-        let watcher = match has_quota(key.kind) {
-            true => objects::<MEMBER_OBJECT_BYTES>(client, key, config),
-            false => objects::<OBJECT_BYTES>(client, key, config),
-        };
-        Self { watcher, pace }
-    }
-}
-
-/// Tells whether a page of a list was longer than it may be.
-fn is_too_long(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(error) if explain(error).kind() == io::ErrorKind::FileTooLarge)
-}
-
-/// Follows objects that are decoded within `LIMIT` bytes of memory each.
-fn objects<const LIMIT: usize>(
-    client: Client,
-    key: &ObjectKey,
-    config: watcher::Config,
-) -> BoxStream<'static, watcher::Result<Event<Object>>> {
-    let kind = key.kind;
-    let api: Api<Raw<LIMIT>> = match kind.is_namespaced() && !key.namespace.is_empty() {
-        true => Api::namespaced_with(client, &key.namespace, &kind),
-        false => Api::all_with(client, &kind),
-    };
-    let decoded = move |event: Event<Raw<LIMIT>>| match event {
-        Event::Init => Event::Init,
-        Event::InitApply(raw) => Event::InitApply(raw.into_object(kind)),
-        Event::InitDone => Event::InitDone,
-        Event::Apply(raw) => Event::Apply(raw.into_object(kind)),
-        Event::Delete(raw) => Event::Delete(raw.into_object(kind)),
-    };
-    watcher(api, config).map_ok(decoded).boxed()
-}
-
-async fn send(
-    transport: &Arc<Transport>,
-    pace: &Pace,
-    request: Request<Body>,
-    (limit, most): (Duration, usize),
-) -> io::Result<Response<Guarded>> {
-    let query = request.uri().query().unwrap_or_default();
-    let has = |name: &str| query.split('&').any(|part| part.split('=').next() == Some(name));
-    let verb = if has("watch") { Verb::Watch } else { Verb::List };
-    if !has("continue") {
-        pace.wait(verb, transport).await;
-    }
-    transport.send(verb, request, limit, most).await
 }
 
 /// Keeps lists, and watches, apart from one another in time, as long as they do not last.
@@ -347,6 +295,10 @@ impl Pace {
             tries.last = Some(until);
             until
         };
+        if tokio::spawn(std::future::ready(())).await.is_err() {
+            // The runtime ends, and has no clock any more: there is no next try.
+            futures::future::pending::<()>().await;
+        }
         tokio::select! {
             () = tokio::time::sleep_until(until) => {}
             // Others have an answer: the wait was for nothing but that. Not all at one moment, though.

@@ -3,11 +3,13 @@
 use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
 use http::{Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -38,6 +40,12 @@ pub(super) struct Asked {
 pub(super) enum Reply {
     /// A document.
     Json(u16, Value),
+    /// Any bytes; the first of the numbers is the status.
+    Bytes(u16, Bytes),
+    /// This beginning, and then this part for ever, after a pause each time.
+    Endless(u16, Bytes, Bytes, Duration),
+    /// An answer that announces so many bytes, of which none comes.
+    Announced(u64),
     /// A refusal that says when to come again.
     Busy(&'static str),
     /// A stream of changes.
@@ -51,16 +59,26 @@ pub(super) enum Reply {
 /// A part of a stream of changes. After the last one the stream ends.
 pub(super) enum Step {
     Event(Value),
+    Bytes(Bytes),
+    /// This part for ever.
+    Endless(Bytes),
     Cut,
     Silence,
 }
 
+/// What was asked, and how many bytes of each answer that is no document were taken.
 #[derive(Clone, Default)]
-pub(super) struct Log(Arc<Mutex<Vec<Asked>>>);
+pub(super) struct Log(Arc<Mutex<Vec<Asked>>>, Arc<Mutex<Vec<Arc<AtomicUsize>>>>);
 
 impl Log {
     pub(super) fn all(&self) -> Vec<Asked> {
         self.0.lock().unwrap().clone()
+    }
+
+    /// The most bytes of one such answer that were taken, what was on the way included.
+    pub(super) fn most_taken(&self) -> usize {
+        let taken = self.1.lock().unwrap();
+        taken.iter().map(|taken| taken.load(Ordering::Relaxed)).max().unwrap_or_default()
     }
 
     pub(super) fn watches(&self) -> Vec<Asked> {
@@ -162,21 +180,54 @@ async fn answer(
             document(200, &value)
         }
         Reply::Never => std::future::pending().await,
-        Reply::Watch(steps) => {
-            let frames = futures::stream::iter(steps).then(|step| async {
-                match step {
-                    Step::Event(event) => Ok(Frame::data(Bytes::from(format!("{event}\n")))),
-                    Step::Cut => {
-                        // What was sent before has arrived by then.
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                        Err(io::Error::other("cut"))
-                    }
-                    Step::Silence => std::future::pending().await,
-                }
+        Reply::Bytes(code, bytes) => streamed(code, &log, futures::stream::iter([Ok(bytes)])),
+        Reply::Endless(code, head, part, pause) => {
+            let parts = futures::stream::repeat(part).then(move |part| async move {
+                tokio::time::sleep(pause).await;
+                Ok(part)
             });
-            Response::new(StreamBody::new(frames).boxed_unsync())
+            streamed(code, &log, futures::stream::iter([Ok(head)]).chain(parts))
         }
+        Reply::Announced(bytes) => {
+            let mut response = streamed(200, &log, futures::stream::pending());
+            response.headers_mut().insert("content-length", bytes.into());
+            response
+        }
+        Reply::Watch(steps) => streamed(200, &log, futures::stream::iter(steps).flat_map(parts_of)),
     })
+}
+
+/// The parts of an answer that a step is.
+fn parts_of(step: Step) -> BoxStream<'static, io::Result<Bytes>> {
+    let once = |bytes| futures::stream::iter([Ok(bytes)]).boxed();
+    match step {
+        Step::Event(event) => once(Bytes::from(format!("{event}\n"))),
+        Step::Bytes(bytes) => once(bytes),
+        Step::Endless(part) => futures::stream::repeat_with(move || Ok(part.clone())).boxed(),
+        Step::Cut => futures::stream::once(async {
+            // What was sent before has arrived by then.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Err(io::Error::other("cut"))
+        })
+        .boxed(),
+        Step::Silence => futures::stream::pending().boxed(),
+    }
+}
+
+fn streamed(
+    code: u16,
+    log: &Log,
+    parts: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+) -> Response<Body> {
+    let taken = Arc::new(AtomicUsize::new(0));
+    log.1.lock().unwrap().push(Arc::clone(&taken));
+    let frames = parts.map(move |part| {
+        part.map(|part| {
+            taken.fetch_add(part.len(), Ordering::Relaxed);
+            Frame::data(part)
+        })
+    });
+    Response::builder().status(code).body(StreamBody::new(frames).boxed_unsync()).unwrap()
 }
 
 fn document(code: u16, value: &Value) -> Response<Body> {

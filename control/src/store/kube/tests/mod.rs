@@ -1,5 +1,6 @@
 //! What the store makes of an API server's answers, and of none.
 
 mod fake;
+mod hostile;
 mod requests;
 mod watches;

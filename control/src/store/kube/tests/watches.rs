@@ -142,24 +142,6 @@ async fn what_a_member_has_beyond_its_quota_is_withheld_until_there_is_space() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_without_end_is_given_up_and_the_watch_goes_on() {
-    let (store, _log) = store(|asked| match (asked.is_watch, asked.nth) {
-        (false, _) => list("10", &[("a", "8")]),
-        (true, 0) => Reply::Watch(vec![event("MODIFIED", heavy("a", 5 << 20, 0)), Step::Silence]),
-        (true, _) => Reply::Watch(vec![event("MODIFIED", cluster("a", "11")), Step::Silence]),
-    });
-    let mut events = store.list_watch(Kind::Cluster, "ns");
-
-    assert_eq!(listed(&mut events).await, ["a"]);
-    let changed = events.next().await.unwrap();
-    let version = |object: &crate::api::Object| object.metadata.resource_version.clone();
-    assert!(
-        matches!(&changed, StoreEvent::Applied(object) if version(object).as_deref() == Some("11")),
-        "{changed:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_server_that_fails_is_asked_ever_less_and_blamed_once() {
     let (store, log) = store(|asked| match (asked.is_watch, asked.at.as_secs()) {
         (false, 0..300) => Reply::Json(500, refusal(500, "InternalError", "etcd is away")),
