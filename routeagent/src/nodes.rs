@@ -119,7 +119,7 @@ pub fn is_ready(object: &Object) -> bool {
 }
 
 fn read(object: &Object) -> Read {
-    let mut problems = Vec::new();
+    let mut problems: Vec<String> = object.withheld.iter().cloned().collect();
     let metadata = &object.metadata;
     let node = ClusterNode {
         name: metadata.name.clone(),

@@ -22,6 +22,9 @@ pub enum ApiError {
         /// The object's kind.
         found: Kind,
     },
+    /// The store has kept nothing of the object but who it is.
+    #[error("{0}")]
+    Withheld(String),
 }
 
 impl ApiError {
@@ -35,7 +38,7 @@ impl ApiError {
     pub fn field_path(&self) -> Option<&str> {
         match self {
             Self::Field { field, .. } => Some(field),
-            Self::WrongKind { .. } => None,
+            Self::WrongKind { .. } | Self::Withheld(_) => None,
         }
     }
 

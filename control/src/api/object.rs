@@ -63,7 +63,8 @@ pub struct Object {
     /// Every other top-level field.
     #[serde(flatten)]
     pub body: Map<String, Value>,
-    /// Why a store kept nothing but who the object is: it, or its member's objects, take too much memory. Never written.
+    /// Why a store kept nothing but who the object is: it makes no sense, or it, or its member's or all objects of its kind, take
+    /// too much memory. Never written.
     #[serde(skip)]
     pub withheld: Option<String>,
 }
@@ -183,10 +184,13 @@ pub trait Resource: Serialize + DeserializeOwned {
     /// Reads the typed kind out of an object.
     ///
     /// # Errors
-    /// [`ApiError`] when the object is of another kind, or a field is missing or of the wrong type.
+    /// [`ApiError`] when the object is of another kind or withheld, or a field is missing or of the wrong type.
     fn from_object(object: &Object) -> Result<Self, ApiError> {
         if object.kind != Self::KIND {
             return Err(ApiError::WrongKind { expected: Self::KIND, found: object.kind });
+        }
+        if let Some(reason) = &object.withheld {
+            return Err(ApiError::Withheld(reason.clone()));
         }
         serde_path_to_error::deserialize(object.to_value()).map_err(|error| ApiError::from_serde(&error))
     }

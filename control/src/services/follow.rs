@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::{Book, Catalogue};
-use crate::api::Kind;
+use crate::api::{Kind, Object, ObjectKey};
 use crate::store::{Store, StoreEvent};
 
 /// Ours: what changes in quick succession is one change.
@@ -24,7 +24,7 @@ const REST: u32 = 4;
 pub struct Followed {
     /// All services; `None` until they were listed for the first time.
     pub catalogue: Option<Arc<Catalogue>>,
-    /// Why they cannot be read at present. What was known stays.
+    /// Why they, or some of them, cannot be read at present. What was known of the others stays.
     pub away: Option<String>,
 }
 
@@ -35,12 +35,13 @@ pub async fn follow(store: &impl Store, known: &watch::Sender<Followed>) {
     let mut events = select(services, slices);
     let mut book = Book::default();
     let mut away = BTreeMap::new();
+    let mut withheld = Withheld::default();
     while let Some((kind, event)) = events.next().await {
-        let mut is_news = take(&mut book, &mut away, kind, &event);
+        let mut is_news = take(&mut book, &mut away, &mut withheld, kind, &event);
         while let Some(Some((kind, event))) = events.next().now_or_never() {
-            is_news |= take(&mut book, &mut away, kind, &event);
+            is_news |= take(&mut book, &mut away, &mut withheld, kind, &event);
         }
-        let error = away.values().next().cloned();
+        let error = away.values().next().cloned().or_else(|| withheld.message());
         let started = Instant::now();
         let catalogue = (is_news && book.is_complete()).then(|| Arc::new(book.catalogue()));
         known.send_if_modified(|known| {
@@ -56,10 +57,81 @@ pub async fn follow(store: &impl Store, known: &watch::Sender<Followed>) {
     }
 }
 
-fn take(book: &mut Book, away: &mut BTreeMap<Kind, String>, kind: Kind, event: &StoreEvent) -> bool {
+/// The services and slices that the store does not give whole, and why.
+#[derive(Debug, Default)]
+struct Withheld(BTreeMap<ObjectKey, String>);
+
+impl Withheld {
+    fn take(&mut self, kind: Kind, event: &StoreEvent) {
+        match event {
+            StoreEvent::Listed(objects) => {
+                self.0.retain(|key, _| key.kind != kind);
+                objects.iter().for_each(|object| self.put(object));
+            }
+            StoreEvent::Applied(object) => self.put(object),
+            StoreEvent::Deleted(object) => drop(self.0.remove(&object.key())),
+            StoreEvent::Unavailable(_) => {}
+        }
+    }
+
+    fn put(&mut self, object: &Object) {
+        match &object.withheld {
+            Some(reason) => drop(self.0.insert(object.key(), reason.clone())),
+            None if self.0.is_empty() => {}
+            None => drop(self.0.remove(&object.key())),
+        }
+    }
+
+    /// Names the first, and counts the others.
+    fn message(&self) -> Option<String> {
+        let (key, reason) = self.0.first_key_value()?;
+        let others = self.0.len() - 1;
+        Some(if others == 0 {
+            format!("{key}: {reason}")
+        } else {
+            format!("{key}: {reason}; and {others} more")
+        })
+    }
+}
+
+fn take(
+    book: &mut Book,
+    away: &mut BTreeMap<Kind, String>,
+    withheld: &mut Withheld,
+    kind: Kind,
+    event: &StoreEvent,
+) -> bool {
+    withheld.take(kind, event);
     match event {
         StoreEvent::Unavailable(error) => drop(away.insert(kind, error.to_string())),
         StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => drop(away.remove(&kind)),
     }
     book.take(kind, event)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ObjectMeta;
+
+    #[test]
+    fn what_the_store_withholds_is_named_until_it_is_whole_or_gone() {
+        let object = |kind, name: &str| Object::new(kind, ObjectMeta::new("ns", name));
+        let bad = |kind, name: &str| object(kind, name).withhold("field `spec`: is too large");
+        let mut withheld = Withheld::default();
+        withheld.take(
+            Kind::Service,
+            &StoreEvent::Listed(vec![bad(Kind::Service, "a"), object(Kind::Service, "b")]),
+        );
+        assert_eq!(withheld.message().unwrap(), "Service ns/a: field `spec`: is too large");
+        withheld.take(Kind::EndpointSlice, &StoreEvent::Applied(bad(Kind::EndpointSlice, "a")));
+        assert!(withheld.message().unwrap().ends_with("; and 1 more"));
+        withheld.take(Kind::Service, &StoreEvent::Applied(object(Kind::Service, "a")));
+        assert_eq!(withheld.message().unwrap(), "EndpointSlice ns/a: field `spec`: is too large");
+        withheld.take(Kind::EndpointSlice, &StoreEvent::Deleted(bad(Kind::EndpointSlice, "a")));
+        assert_eq!(withheld.message(), None);
+        withheld.take(Kind::Service, &StoreEvent::Listed(vec![bad(Kind::Service, "a")]));
+        withheld.take(Kind::Service, &StoreEvent::Listed(Vec::new()));
+        assert_eq!(withheld.message(), None);
+    }
 }

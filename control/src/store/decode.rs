@@ -22,8 +22,9 @@ pub const MEMBER_OBJECT_BYTES: usize = 32 << 10;
 pub(super) const OBJECT_BYTES: usize = 16 << 20;
 /// Longest text in metadata that says who an object is. Ours: Kubernetes' names have at most 253 bytes.
 const MAX_IDENTITY_BYTES: usize = 1024;
-/// Most levels of lists and maps inside of one field. Ours: a Pod's affinity has twelve, and parsers of JSON give up at 128.
-const MAX_DEPTH: usize = 64;
+/// Most levels of lists and maps inside of one field. Ours: a Pod's affinity has twelve; parsers give up at 64 levels of a YAML
+/// document, and at 128 of a JSON document.
+const MAX_DEPTH: usize = 60;
 /// The texts in metadata that say who an object is, and in which version.
 const IDENTITY: [&str; 6] =
     ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"];
@@ -510,7 +511,7 @@ mod tests {
             let deep = nested(depth);
             let text = format!(
                 r#"[{{"metadata": {{"name": "a"}}, "spec": {deep}}}, {{"spec": {{"b": {}}}}}]"#,
-                nested(60)
+                nested(50)
             );
             serde_json::from_str::<Vec<Small>>(&text).unwrap()
         };

@@ -14,6 +14,8 @@ mod error;
 pub mod kube;
 mod limits;
 mod location;
+#[cfg(test)]
+mod logged;
 mod quota;
 pub(crate) mod size;
 mod write;

@@ -1,7 +1,7 @@
 //! Writes that read first: how to change an object that others change too.
 
 use super::{Store, StoreError};
-use crate::api::{Object, ObjectKey};
+use crate::api::{ApiError, Object, ObjectKey};
 
 /// How often a race is run again. Each lost race means that another writer won, so this many in a row is a bug there.
 const MAX_RACES: usize = 32;
@@ -9,7 +9,8 @@ const MAX_RACES: usize = 32;
 /// Changes an existing object: reads it, lets `change` edit it, writes it; again when another writer was faster.
 ///
 /// # Errors
-/// As [`Store::update`]; [`StoreError::Conflict`] only after 32 lost races in a row.
+/// As [`Store::update`]; [`StoreError::Conflict`] only after 32 lost races in a row; [`StoreError::Invalid`] for an object that
+/// the store cannot read whole.
 pub async fn modify<S: Store>(
     store: &S,
     key: &ObjectKey,
@@ -18,6 +19,10 @@ pub async fn modify<S: Store>(
     let mut races = 0;
     loop {
         let mut object = store.get(key).await?.ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        if let Some(reason) = object.withheld {
+            // It would lose its body.
+            return Err(StoreError::Invalid { key: key.clone(), source: ApiError::Withheld(reason) });
+        }
         change(&mut object);
         match store.update(object).await {
             Err(StoreError::Conflict { .. }) if races < MAX_RACES => races += 1,

@@ -14,14 +14,17 @@ use sha2::{Digest, Sha256};
 
 use super::layout::{FILE_MODE, KindDir, TEMP_PREFIX};
 use super::lock::flags;
-use crate::api::{ApiError, Kind, Object, check_object_name};
-use crate::store::decode::{Bounded, MEMBER_OBJECT_BYTES, OBJECT_BYTES};
+use crate::api::{ApiError, Kind, Object, check_object_name, cut};
+use crate::store::decode::{Bounded, MEMBER_OBJECT_BYTES, OBJECT_BYTES, too_large};
 use crate::store::quota::has_quota;
+use crate::store::size;
 
 /// Largest file that is read, in bytes. Ours: etcd's limit for an object is 1.5 MiB, and ours are under 10 KiB.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The same for what members of a set write. Ours: four times what such an object may take in memory.
 const MAX_MEMBER_FILE_BYTES: u64 = 128 << 10;
+/// Most characters of a reason: errors of the parser quote what they found.
+const MAX_REASON_CHARS: usize = 300;
 
 /// What tells one state of a file from another without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,11 +63,11 @@ pub(super) struct BadFile {
 
 impl BadFile {
     pub(super) fn whole(reason: impl Into<String>) -> Self {
-        Self { field: None, reason: reason.into() }
+        Self { field: None, reason: cut(&reason.into(), MAX_REASON_CHARS) }
     }
 
     fn field(field: &str, reason: impl Into<String>) -> Self {
-        Self { field: Some(field.to_owned()), reason: reason.into() }
+        Self { field: Some(field.to_owned()), ..Self::whole(reason) }
     }
 }
 
@@ -159,7 +162,7 @@ fn check_kind(value: &Value, dir: &KindDir) -> Result<(), BadFile> {
 fn reason_of(error: &ApiError) -> String {
     match error {
         ApiError::Field { reason, .. } => one_line(reason),
-        ApiError::WrongKind { .. } => one_line(error),
+        ApiError::WrongKind { .. } | ApiError::Withheld(_) => one_line(error),
     }
 }
 
@@ -175,11 +178,23 @@ fn version_of(bytes: &[u8]) -> String {
     })
 }
 
-/// An object's file: without the version, which is the digest of what is left.
+/// Returns an object's file: without the version, which is the digest of what is left.
+///
+/// # Errors
+/// [`io::ErrorKind::FileTooLarge`] for an object that would not be read back.
 pub(super) fn emit(object: &Object) -> io::Result<Vec<u8>> {
+    let most = if has_quota(object.kind) { MEMBER_OBJECT_BYTES } else { OBJECT_BYTES };
+    if size::of_object(object, most) > most {
+        let reason = too_large(size::heaviest(object, most), most);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
     let mut stored = object.clone();
     stored.metadata.resource_version = None;
     let text = serde_saphyr::to_string(&stored.to_value()).map_err(io::Error::other)?;
+    let most = most_bytes(object.kind);
+    if text.len() as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("is larger than {most} bytes")));
+    }
     Ok(text.into_bytes())
 }
 

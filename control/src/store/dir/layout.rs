@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::identity::Memory;
 use crate::api::{Kind, ObjectKey, check_namespace, check_object_name};
 use crate::store::StoreError;
+use crate::store::limits::MAX_OBJECTS;
 
 /// Read by everyone, written by the owner.
 pub(super) const FILE_MODE: u32 = 0o644;
@@ -63,6 +64,9 @@ impl KindDir {
                 && let Ok(dir) = Self::new(root, kind, &name)
             {
                 dirs.push(dir);
+            }
+            if dirs.len() > MAX_OBJECTS {
+                return Err(failed(too_many("namespaces")));
             }
         }
         dirs.sort_unstable_by(|a, b| a.namespace.cmp(&b.namespace));
@@ -165,6 +169,11 @@ fn make_dir(path: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(source) => Err(unavailable("make directory", path, source)),
     }
+}
+
+/// Returns why a directory is not read that has more of something than is taken in.
+pub(super) fn too_many(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("there are more than {MAX_OBJECTS} {what}"))
 }
 
 pub(super) fn unavailable(doing: &str, path: &Path, source: io::Error) -> StoreError {

@@ -13,6 +13,8 @@
 //! * **Bad files** (half-written, corrupt, of another kind or type, claiming another file's object) are reported once
 //!   per change, with file and field, and hide only themselves. While a file that could be read before cannot be,
 //!   its last good state counts. No such file is ever deleted: a write that needs its name sets it aside.
+//! * **Bounds**: a file, the memory that an object and all of them take, files of a directory. A file that is larger is a bad
+//!   one; an object that takes more is there without its body; a directory with more files cannot be read.
 //! * **Nothing outside the root** is read or written: names are checked, symbolic links below the root not followed.
 //! * **A missing root** is a store that is away, not an empty one, and is never made by a write.
 //! * **Another root than before**, such as the empty mount point of a broker that is not mounted, is away as well for
@@ -20,6 +22,8 @@
 
 mod cache;
 mod file;
+#[cfg(test)]
+mod hostile;
 mod identity;
 mod layout;
 mod listen;
@@ -38,6 +42,7 @@ use jiff::Timestamp;
 
 pub use problem::FileProblem;
 
+use super::limits::MAX_OBJECTS;
 use super::{Store, StoreError, StoreEvent};
 use crate::api::{Kind, Object, ObjectKey};
 use cache::FileCache;
@@ -191,6 +196,9 @@ impl Inner {
         for dir in self.kind_dirs(kind, namespace)? {
             let scan = scan::scan(&dir, &mut self.lock_cache())?;
             objects.extend(scan.objects.into_values().map(|claim| claim.object));
+            if objects.len() > MAX_OBJECTS {
+                return Err(layout::unavailable("read directory", &self.root, layout::too_many("objects")));
+            }
         }
         Ok(objects)
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use trieste_control::admin::{BrokerStatus, IpsecStatus};
+use trieste_control::admin::{BrokerStatus, IpsecStatus, Severity};
 
 use super::Control;
 use crate::engine::Engine;
@@ -17,6 +17,15 @@ use crate::status::{self, Live};
 const REDISCOVER_AFTER: Duration = Duration::from_secs(30);
 
 impl Control<'_> {
+    /// Reports the files of a directory store that cannot be used.
+    pub(crate) async fn report_files(&self) {
+        // It waits for whoever reads a directory at the moment.
+        let store = self.store.clone();
+        let problems = tokio::task::spawn_blocking(move || store.problems()).await.unwrap_or_default();
+        let files = problems.iter().map(|problem| (problem.path.display().to_string(), problem.to_string()));
+        self.conditions.replace("UnreadableFile", Severity::Warning, &files.collect::<Vec<_>>());
+    }
+
     pub(crate) async fn refresh(&mut self, engine: &mut Engine) {
         let now = Instant::now();
         self.come_forward(engine, now);

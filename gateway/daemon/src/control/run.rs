@@ -93,6 +93,7 @@ impl Control<'_> {
             Input::Addresses => {
                 self.look_at_addresses(engine).await;
                 self.translate(engine).await;
+                self.report_files().await;
             }
             Input::Rekey => engine.rekey_all(),
         }
