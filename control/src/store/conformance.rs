@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::json;
 
-use super::{Cache, Store, StoreError, StoreEvent, modify, upsert};
+use super::{Cache, MEMBER_OBJECT_BYTES, Store, StoreError, StoreEvent, modify, upsert};
 use crate::api::{Kind, Object, ObjectKey, ObjectMeta, label};
 
 /// How long a change may take to be seen by a watcher.
@@ -30,6 +30,7 @@ pub async fn run<S: Store>(store: &S, namespace: &str, other: &str) {
     namespaces_and_kinds_are_apart(store, namespace, other).await;
     no_namespace_means_all_of_them_to_readers_alone(store, namespace, other).await;
     a_status_is_replaced_alone(store, namespace).await;
+    an_object_that_is_too_large_hides_no_other(store, namespace).await;
     a_watcher_sees_every_change(store, namespace).await;
     a_watcher_of_one_sees_only_that_one(store, namespace).await;
     concurrent_writers_lose_nothing(store, namespace).await;
@@ -266,6 +267,43 @@ async fn a_status_is_replaced_alone<S: Store>(store: &S, namespace: &str) {
     let labelled = store.update(labelled).await.expect("the rest can be written");
     assert_eq!(labelled.body["status"], said.body["status"], "an update keeps the status");
     store.delete(&said.key()).await.expect("deleted");
+}
+
+/// Checks that a store refuses an object that takes more memory than it may, or gives no more of it than who it is, and gives
+/// the objects beside it as they are. `namespace` must have no Clusters, and has none afterwards.
+///
+/// # Panics
+/// When the store does something differently.
+pub async fn an_object_that_is_too_large_hides_no_other<S: Store>(store: &S, namespace: &str) {
+    let small = store.create(sample(namespace, "small")).await.expect("created");
+    let mut large = sample(namespace, "large");
+    large.metadata.annotations.insert("a".to_owned(), "x".repeat(MEMBER_OBJECT_BYTES));
+    let key = large.key();
+    let is_there = match store.create(large).await {
+        Ok(made) => made.key() == key,
+        Err(StoreError::Invalid { source, .. }) => {
+            assert!(source.to_string().contains("is too large"), "it is refused, but since: {source}");
+            false
+        }
+        Err(error) => panic!("creating an object that is too large gave {error:?}"),
+    };
+    let check = |objects: &[Object]| {
+        let (other, rest): (Vec<_>, Vec<_>) = objects.iter().partition(|object| object.key() == key);
+        assert_eq!(rest, [&small], "the object beside it has changed");
+        assert_eq!(other.len(), usize::from(is_there), "it was created: {is_there}");
+        for object in other {
+            let reason = object.withheld.as_deref().expect("it is withheld");
+            assert!(reason.contains("is too large") && object.body.is_empty(), "{object:?}");
+        }
+    };
+    check(&store.list(Kind::Cluster, namespace).await.expect("listed"));
+    let first = next(&mut store.list_watch(Kind::Cluster, namespace)).await;
+    let StoreEvent::Listed(objects) = first else { panic!("a watch began with {first:?}") };
+    check(&objects);
+    if is_there {
+        store.delete(&key).await.expect("what is too large can be deleted");
+    }
+    store.delete(&small.key()).await.expect("deleted");
 }
 
 async fn a_watcher_sees_every_change<S: Store>(store: &S, namespace: &str) {

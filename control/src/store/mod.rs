@@ -31,6 +31,7 @@ pub use cache::{Cache, ParsedCache};
 pub use decode::MEMBER_OBJECT_BYTES;
 pub use dir::{DirOptions, DirStore, FileProblem};
 pub use error::StoreError;
+pub use limits::check_size;
 pub use location::{Location, LocationError};
 pub use write::{delete_if_exists, modify, upsert};
 

@@ -9,7 +9,7 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
 use trieste_control::api::{Kind, Object, ObjectKey};
-use trieste_control::store::{Store, StoreError, StoreEvent};
+use trieste_control::store::{Store, StoreError, StoreEvent, check_size, conformance};
 
 /// A store in memory. Clones share it.
 #[derive(Clone, Default)]
@@ -225,6 +225,7 @@ impl Store for MemoryStore {
             if inner.objects.contains_key(&key) {
                 return Err(StoreError::AlreadyExists(key));
             }
+            check_size(&object).map_err(|source| StoreError::Invalid { key, source })?;
             Ok(inner.put(object))
         })
         .await
@@ -233,6 +234,7 @@ impl Store for MemoryStore {
     async fn update(&self, object: Object) -> Result<Object, StoreError> {
         self.request("update", object.key().to_string(), |inner| {
             inner.check(&object)?;
+            check_size(&object).map_err(|source| StoreError::Invalid { key: object.key(), source })?;
             Ok(inner.put(object))
         })
         .await
@@ -280,4 +282,9 @@ fn is_within(namespace: &str, scope: &str) -> bool {
 
 fn away(verb: &str) -> StoreError {
     StoreError::Unavailable { doing: verb.to_owned(), source: io::Error::other("the API is away") }
+}
+
+#[tokio::test]
+async fn an_object_that_is_too_large_is_refused_here_too() {
+    conformance::an_object_that_is_too_large_hides_no_other(&MemoryStore::default(), "ns").await;
 }

@@ -15,9 +15,8 @@ use sha2::{Digest, Sha256};
 use super::layout::{FILE_MODE, KindDir, TEMP_PREFIX};
 use super::lock::flags;
 use crate::api::{ApiError, Kind, Object, check_object_name, cut};
-use crate::store::decode::{Bounded, MEMBER_OBJECT_BYTES, OBJECT_BYTES, too_large};
+use crate::store::decode::{Bounded, MEMBER_OBJECT_BYTES, OBJECT_BYTES};
 use crate::store::quota::has_quota;
-use crate::store::size;
 
 /// Largest file that is read, in bytes. Ours: etcd's limit for an object is 1.5 MiB, and ours are under 10 KiB.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -181,13 +180,8 @@ fn version_of(bytes: &[u8]) -> String {
 /// Returns an object's file: without the version, which is the digest of what is left.
 ///
 /// # Errors
-/// [`io::ErrorKind::FileTooLarge`] for an object that would not be read back.
+/// [`io::ErrorKind::FileTooLarge`] for a file that would not be read back.
 pub(super) fn emit(object: &Object) -> io::Result<Vec<u8>> {
-    let most = if has_quota(object.kind) { MEMBER_OBJECT_BYTES } else { OBJECT_BYTES };
-    if size::of_object(object, most) > most {
-        let reason = too_large(size::heaviest(object, most), most);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
-    }
     let mut stored = object.clone();
     stored.metadata.resource_version = None;
     let text = serde_saphyr::to_string(&stored.to_value()).map_err(io::Error::other)?;

@@ -11,7 +11,7 @@ use super::layout::{ASIDE_MARK, KindDir, check_key, unavailable};
 use super::scan::{Scan, scan, take_in};
 use super::{Inner, file, lock};
 use crate::api::{Object, ObjectKey, ObjectMeta};
-use crate::store::StoreError;
+use crate::store::{StoreError, check_size};
 
 impl Inner {
     pub(super) fn create(&self, mut object: Object) -> Result<Object, StoreError> {
@@ -154,7 +154,8 @@ fn check(object: &Object) -> Result<ObjectKey, StoreError> {
     let key = object.key();
     check_key(&key)?;
     // What would not be read back must not be written.
-    object.check_shape().map_err(|source| StoreError::Invalid { key: key.clone(), source })?;
+    let checked = object.check_shape().and_then(|()| check_size(object));
+    checked.map_err(|source| StoreError::Invalid { key: key.clone(), source })?;
     Ok(key)
 }
 
