@@ -7,7 +7,7 @@ use futures::{Stream, StreamExt as _};
 
 use super::kube::{Access, Requests};
 use super::{DirStore, FileProblem, KubeStore, Location, Store, StoreError, StoreEvent};
-use crate::api::{Kind, Object, ObjectKey};
+use crate::api::{Kind, Object, ObjectKey, ObjectMeta};
 
 /// A directory or an API server. Cheap to clone; clones share what they know and their connections.
 #[derive(Debug, Clone)]
@@ -138,6 +138,18 @@ impl Store for AnyStore {
         match self {
             Self::Dir(store) => store.update_status(object).await,
             Self::Kube(store) => store.update_status(object).await,
+        }
+    }
+
+    async fn annotate(
+        &self,
+        object: &Object,
+        annotation: &str,
+        value: Option<&str>,
+    ) -> Result<ObjectMeta, StoreError> {
+        match self {
+            Self::Dir(store) => store.annotate(object, annotation, value).await,
+            Self::Kube(store) => store.annotate(object, annotation, value).await,
         }
     }
 

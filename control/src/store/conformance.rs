@@ -31,6 +31,9 @@ pub async fn run<S: Store>(store: &S, namespace: &str, other: &str) {
     no_namespace_means_all_of_them_to_readers_alone(store, namespace, other).await;
     a_status_is_replaced_alone(store, namespace).await;
     an_object_that_is_too_large_hides_no_other(store, namespace).await;
+    an_annotation_is_set_alone_whatever_the_version(store, namespace).await;
+    an_annotation_of_another_incarnation_is_left_alone(store, namespace).await;
+    annotations_set_at_once_all_stay(store, namespace).await;
     a_watcher_sees_every_change(store, namespace).await;
     a_watcher_of_one_sees_only_that_one(store, namespace).await;
     concurrent_writers_lose_nothing(store, namespace).await;
@@ -304,6 +307,74 @@ pub async fn an_object_that_is_too_large_hides_no_other<S: Store>(store: &S, nam
         store.delete(&key).await.expect("what is too large can be deleted");
     }
     store.delete(&small.key()).await.expect("deleted");
+}
+
+async fn an_annotation_is_set_alone_whatever_the_version<S: Store>(store: &S, namespace: &str) {
+    const KEY: &str = "trieste.io/beat";
+    let mut wanted = sample(namespace, "annotated");
+    wanted.metadata.annotations.insert("theirs".to_owned(), "kept".to_owned());
+    wanted.metadata.labels.insert("a".to_owned(), "b".to_owned());
+    let first = store.create(wanted).await.expect("created");
+    let mut events = store.list_watch(Kind::Cluster, namespace);
+    let listed = next(&mut events).await;
+    assert!(matches!(&listed, StoreEvent::Listed(objects) if *objects == [first.clone()]), "{listed:?}");
+
+    let set = store.annotate(&first, KEY, Some("1")).await.expect("an annotation can be set");
+    assert_ne!(set.resource_version, first.metadata.resource_version);
+    let mut expected = first.clone();
+    expected.metadata.annotations.insert(KEY.to_owned(), "1".to_owned());
+    expected.metadata.resource_version.clone_from(&set.resource_version);
+    assert_eq!(set, expected.metadata, "the answer is the metadata as stored, and nothing else has changed");
+    assert_eq!(store.get(&first.key()).await.expect("read"), Some(expected.clone()));
+    let event = next(&mut events).await;
+    assert!(matches!(&event, StoreEvent::Applied(object) if *object == expected), "a watch saw {event:?}");
+
+    let same = store.annotate(&first, KEY, Some("1")).await.expect("set to what it is, of an old version");
+    assert_eq!(same, set, "an annotation that is there already must keep the version");
+    let gone = store.annotate(&first, KEY, None).await.expect("an annotation can be removed");
+    assert_ne!(gone.resource_version, set.resource_version);
+    assert_eq!(gone.annotations, first.metadata.annotations);
+    let still = store.annotate(&first, KEY, None).await.expect("what is not there can be removed");
+    assert_eq!(still, gone, "removing nothing must keep the version");
+    store.delete(&first.key()).await.expect("deleted");
+    let missing = store.annotate(&first, KEY, Some("2")).await;
+    assert!(matches!(missing, Err(StoreError::NotFound(_))), "annotating a deleted object gave {missing:?}");
+    let unnamed = store.annotate(&sample(namespace, "../up"), KEY, Some("2")).await;
+    assert!(matches!(unnamed, Err(StoreError::Invalid { .. })), "an impossible name gave {unnamed:?}");
+}
+
+async fn an_annotation_of_another_incarnation_is_left_alone<S: Store>(store: &S, namespace: &str) {
+    let first = store.create(sample(namespace, "twice")).await.expect("created");
+    store.delete(&first.key()).await.expect("deleted");
+    let second = store.create(sample(namespace, "twice")).await.expect("created again");
+    let late = store.annotate(&first, "trieste.io/beat", Some("1")).await;
+    assert!(matches!(late, Err(StoreError::Conflict { .. })), "an old incarnation gave {late:?}");
+    assert_eq!(store.get(&second.key()).await.expect("read"), Some(second.clone()));
+    let any = sample(namespace, "twice");
+    let set = store.annotate(&any, "trieste.io/beat", Some("1")).await.expect("without a uid any will do");
+    assert_eq!((&set.uid, set.annotations["trieste.io/beat"].as_str()), (&second.metadata.uid, "1"));
+    store.delete(&second.key()).await.expect("deleted");
+}
+
+async fn annotations_set_at_once_all_stay<S: Store>(store: &S, namespace: &str) {
+    const ROUNDS: usize = 5;
+    let made = store.create(sample(namespace, "shared")).await.expect("created");
+    let annotator = |who: &'static str| {
+        let made = &made;
+        async move {
+            for round in 1..=ROUNDS {
+                let value = round.to_string();
+                let set = store.annotate(made, who, Some(&value)).await.expect("annotated");
+                assert_eq!(set.annotations[who], value);
+            }
+        }
+    };
+    futures::future::join(annotator("trieste.io/one"), annotator("trieste.io/two")).await;
+    let found = store.get(&made.key()).await.expect("read").expect("it is there");
+    for who in ["trieste.io/one", "trieste.io/two"] {
+        assert_eq!(found.metadata.annotations[who], ROUNDS.to_string(), "an annotation was lost");
+    }
+    store.delete(&made.key()).await.expect("deleted");
 }
 
 async fn a_watcher_sees_every_change<S: Store>(store: &S, namespace: &str) {

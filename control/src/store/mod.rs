@@ -35,7 +35,7 @@ pub use limits::check_size;
 pub use location::{Location, LocationError};
 pub use write::{delete_if_exists, modify, upsert};
 
-use crate::api::{Kind, Object, ObjectKey};
+use crate::api::{Kind, Object, ObjectKey, ObjectMeta};
 
 /// Objects with namespaces, labels, annotations and versions.
 ///
@@ -83,6 +83,22 @@ pub trait Store: Send + Sync + 'static {
     fn update_status(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send {
         self.update(object)
     }
+
+    /// Sets one annotation of an object, or removes it where there is no value, whatever the object's version. Nothing else
+    /// of it is read, sent or changed; where the annotation is as it should be, the version stays. `object` says which one
+    /// by its name and, if it has a uid, its incarnation. Gives the metadata as stored.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::Conflict`] when the object is another incarnation;
+    /// [`StoreError::Invalid`] for an impossible name or annotation; [`StoreError::Forbidden`] also where
+    /// [`Store::update`] is allowed: an API server has a right of its own for it, `patch`; or that the store cannot be
+    /// reached.
+    fn annotate(
+        &self,
+        object: &Object,
+        annotation: &str,
+        value: Option<&str>,
+    ) -> impl Future<Output = Result<ObjectMeta, StoreError>> + Send;
 
     /// Deletes an object, whatever its version.
     ///
@@ -186,6 +202,15 @@ impl<S: Store> Store for Arc<S> {
 
     fn update(&self, object: Object) -> impl Future<Output = Result<Object, StoreError>> + Send {
         S::update(self, object)
+    }
+
+    fn annotate(
+        &self,
+        object: &Object,
+        annotation: &str,
+        value: Option<&str>,
+    ) -> impl Future<Output = Result<ObjectMeta, StoreError>> + Send {
+        S::annotate(self, object, annotation, value)
     }
 
     fn delete(&self, key: &ObjectKey) -> impl Future<Output = Result<(), StoreError>> + Send {

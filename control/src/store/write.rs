@@ -1,7 +1,7 @@
 //! Writes that read first: how to change an object that others change too.
 
 use super::{Store, StoreError};
-use crate::api::{ApiError, Object, ObjectKey};
+use crate::api::{ApiError, Object, ObjectKey, ObjectMeta};
 
 /// How often a race is run again. Each lost race means that another writer won, so this many in a row is a bug there.
 const MAX_RACES: usize = 32;
@@ -29,6 +29,43 @@ pub async fn modify<S: Store>(
             outcome => return outcome,
         }
     }
+}
+
+/// Sets one annotation, as [`Store::annotate`], by reading and replacing the whole object, in a store that has no smaller write.
+///
+/// # Errors
+/// As [`Store::annotate`]; [`StoreError::Conflict`] also after 32 lost races in a row.
+pub(super) async fn annotate<S: Store>(
+    store: &S,
+    object: &Object,
+    annotation: &str,
+    value: Option<&str>,
+) -> Result<ObjectMeta, StoreError> {
+    let key = object.key();
+    let mut races = 0;
+    loop {
+        let mut found = store.get(&key).await?.ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        check_incarnation(object, &found)?;
+        let annotations = &mut found.metadata.annotations;
+        match value {
+            Some(value) => drop(annotations.insert(annotation.to_owned(), value.to_owned())),
+            None => drop(annotations.remove(annotation)),
+        }
+        match store.update(found).await {
+            Err(StoreError::Conflict { .. }) if races < MAX_RACES => races += 1,
+            outcome => return outcome.map(|object| object.metadata),
+        }
+    }
+}
+
+/// Fails if `wanted` has a uid and the object that was found has another one.
+fn check_incarnation(wanted: &Object, found: &Object) -> Result<(), StoreError> {
+    let (wanted, found, key) = (&wanted.metadata.uid, &found.metadata.uid, wanted.key());
+    let uid = |uid: &Option<String>| format!("of uid {}", uid.as_deref().unwrap_or("none"));
+    if wanted.is_none() || wanted == found {
+        return Ok(());
+    }
+    Err(StoreError::Conflict { key, expected: uid(wanted), found: uid(found) })
 }
 
 /// Creates `wanted`, or, when there is such an object already, lets `merge` edit the existing one into what is wanted.

@@ -314,6 +314,15 @@ impl Store for NoNamespace {
         self.0.update(object).await
     }
 
+    async fn annotate(
+        &self,
+        object: &Object,
+        annotation: &str,
+        value: Option<&str>,
+    ) -> Result<ObjectMeta, StoreError> {
+        self.0.annotate(object, annotation, value).await
+    }
+
     async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
         self.0.delete(key).await
     }

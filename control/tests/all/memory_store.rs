@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
-use trieste_control::api::{Kind, Object, ObjectKey};
+use trieste_control::api::{Kind, Object, ObjectKey, ObjectMeta};
 use trieste_control::store::{Store, StoreError, StoreEvent, check_size, conformance};
 
 /// A store in memory. Clones share it.
@@ -236,6 +236,33 @@ impl Store for MemoryStore {
             inner.check(&object)?;
             check_size(&object).map_err(|source| StoreError::Invalid { key: object.key(), source })?;
             Ok(inner.put(object))
+        })
+        .await
+    }
+
+    async fn annotate(
+        &self,
+        object: &Object,
+        annotation: &str,
+        value: Option<&str>,
+    ) -> Result<ObjectMeta, StoreError> {
+        let key = object.key();
+        self.request("annotate", key.to_string(), |inner| {
+            let found = inner.objects.get(&key).ok_or_else(|| StoreError::NotFound(key.clone()))?;
+            if object.metadata.uid.is_some() && object.metadata.uid != found.metadata.uid {
+                let uid = |object: &Object| object.metadata.uid.clone().unwrap_or_default();
+                return Err(StoreError::Conflict { expected: uid(object), found: uid(found), key });
+            }
+            let mut annotated = found.clone();
+            let annotations = &mut annotated.metadata.annotations;
+            match value {
+                Some(value) => drop(annotations.insert(annotation.to_owned(), value.to_owned())),
+                None => drop(annotations.remove(annotation)),
+            }
+            if annotated == *found {
+                return Ok(annotated.metadata);
+            }
+            Ok(inner.put(annotated).metadata)
         })
         .await
     }

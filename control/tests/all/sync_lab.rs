@@ -251,6 +251,10 @@ impl Store for Fake {
         Ok(inner.replace(&found, object))
     }
 
+    async fn annotate(&self, _: &Object, _: &str, _: Option<&str>) -> Result<ObjectMeta, StoreError> {
+        panic!("a syncer writes whole objects");
+    }
+
     async fn delete(&self, _: &ObjectKey) -> Result<(), StoreError> {
         panic!("a syncer deletes versions, never whatever is there");
     }

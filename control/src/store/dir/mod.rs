@@ -43,8 +43,8 @@ use jiff::Timestamp;
 pub use problem::FileProblem;
 
 use super::limits::MAX_OBJECTS;
-use super::{Store, StoreError, StoreEvent};
-use crate::api::{Kind, Object, ObjectKey};
+use super::{Store, StoreError, StoreEvent, write};
+use crate::api::{Kind, Object, ObjectKey, ObjectMeta};
 use cache::FileCache;
 use identity::Memory;
 use layout::KindDir;
@@ -219,6 +219,15 @@ impl Store for DirStore {
 
     async fn update(&self, object: Object) -> Result<Object, StoreError> {
         self.blocking(move |inner| inner.update(object)).await
+    }
+
+    async fn annotate(
+        &self,
+        object: &Object,
+        annotation: &str,
+        value: Option<&str>,
+    ) -> Result<ObjectMeta, StoreError> {
+        write::annotate(self, object, annotation, value).await
     }
 
     async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {

@@ -57,7 +57,7 @@ impl Doing {
     /// The server refused, with this status.
     pub(super) fn status(&self, code: StatusCode, status: &Status) -> StoreError {
         let key = || self.key.clone();
-        let is_write = matches!(self.verb, Verb::Create | Verb::Update | Verb::Delete);
+        let is_write = matches!(self.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete);
         match code {
             StatusCode::NOT_FOUND if self.verb != Verb::Create && self.names_object(status) => {
                 StoreError::NotFound(key())

@@ -18,6 +18,8 @@ pub enum Verb {
     Create,
     /// Replaces.
     Update,
+    /// Changes a part.
+    Patch,
     /// Deletes.
     Delete,
     /// Asks for a sign of life.
@@ -43,8 +45,16 @@ pub enum Outcome {
 
 impl Verb {
     /// Every verb.
-    pub const ALL: [Self; 7] =
-        [Self::List, Self::Watch, Self::Get, Self::Create, Self::Update, Self::Delete, Self::Probe];
+    pub const ALL: [Self; 8] = [
+        Self::List,
+        Self::Watch,
+        Self::Get,
+        Self::Create,
+        Self::Update,
+        Self::Patch,
+        Self::Delete,
+        Self::Probe,
+    ];
 
     /// The verb as a metric label and in messages.
     pub const fn as_str(self) -> &'static str {
@@ -54,6 +64,7 @@ impl Verb {
             Self::Get => "get",
             Self::Create => "create",
             Self::Update => "update",
+            Self::Patch => "patch",
             Self::Delete => "delete",
             Self::Probe => "probe",
         }

@@ -12,11 +12,12 @@ use serde_json::json;
 use super::access::Access;
 use super::dial::Dial;
 use super::failure::Doing;
+use super::patch;
 use super::raw::{Raw, collection, outgoing};
 use super::requests::{Requests, Verb};
 use super::transport::Transport;
 use super::{list, watch};
-use crate::api::{Kind, Object, ObjectKey, check_namespace, check_object_name, cut};
+use crate::api::{Kind, Object, ObjectKey, ObjectMeta, check_namespace, check_object_name, cut};
 use crate::store::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES, describe};
 use crate::store::quota::has_quota;
 use crate::store::{Store, StoreError, StoreEvent};
@@ -172,6 +173,24 @@ impl Store for KubeStore {
         self.replace(object, "/status").await
     }
 
+    async fn annotate(
+        &self,
+        object: &Object,
+        annotation: &str,
+        value: Option<&str>,
+    ) -> Result<ObjectMeta, StoreError> {
+        let operation = self.doing(Verb::Patch, object.key());
+        self.check_key(&operation.key)?;
+        let request = patch::request(path_of(&operation.key), object, annotation, value)
+            .map_err(|error| operation.lost(io::Error::other(error)))?;
+        let answer = self.transport.exchange(operation.verb, request, (self.timeout, MAX_BODY)).await;
+        let (code, body) = answer.map_err(|error| operation.lost(error))?;
+        if !code.is_success() {
+            return Err(patch::of_incarnation(operation.refused(code, &body), object));
+        }
+        Self::read(&operation, &body).map(|stored| stored.metadata)
+    }
+
     async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
         self.check_key(key)?;
         self.delete_with(self.doing(Verb::Delete, key.clone()), json!({})).await
@@ -187,9 +206,9 @@ impl Store for KubeStore {
 
     async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, StoreError> {
         self.check_key(key)?;
-        let doing = self.doing(Verb::Get, key.clone());
-        match self.request(&doing, Method::GET, &path_of(key), None).await {
-            Ok(body) => Self::read(&doing, &body).map(Some),
+        let operation = self.doing(Verb::Get, key.clone());
+        match self.request(&operation, Method::GET, &path_of(key), None).await {
+            Ok(body) => Self::read(&operation, &body).map(Some),
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }

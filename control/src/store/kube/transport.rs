@@ -118,6 +118,19 @@ impl Transport {
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .body(body.map_or_else(Body::empty, Body::from))
             .map_err(io::Error::other)?;
+        self.exchange(verb, request, (limit, most)).await
+    }
+
+    /// Sends a request and reads the whole answer, within `limit` and `most` bytes.
+    ///
+    /// # Errors
+    /// As [`Transport::call_within`].
+    pub(super) async fn exchange(
+        self: &Arc<Self>,
+        verb: Verb,
+        request: Request<Body>,
+        (limit, most): (Duration, usize),
+    ) -> io::Result<(StatusCode, Bytes)> {
         let whole = async {
             let response = self.send(verb, request, limit, most).await?;
             let code = response.status();

@@ -26,6 +26,9 @@ use crate::store::kube::dial::Wire;
 /// A request as the script sees it.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
+    pub(super) method: http::Method,
+    pub(super) content_type: String,
+    pub(super) accept: String,
     pub(super) path: String,
     pub(super) query: String,
     pub(super) token: String,
@@ -154,12 +157,18 @@ async fn answer(
 ) -> Result<Response<Body>, Infallible> {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let is_watch = query.contains("watch=true");
-    let header = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+    let header = |name: &str| {
+        let value = request.headers().get(name).and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().to_owned()
+    };
     let reply = {
         let mut seen = log.0.lock().unwrap();
         let asked = Asked {
+            method: request.method().clone(),
+            content_type: header("content-type"),
+            accept: header("accept"),
             path: request.uri().path().to_owned(),
-            token: header.unwrap_or_default().trim_start_matches("Bearer ").to_owned(),
+            token: header("authorization").trim_start_matches("Bearer ").to_owned(),
             nth: seen.iter().filter(|asked| asked.is_watch == is_watch).count(),
             query,
             is_watch,

@@ -177,6 +177,46 @@ async fn refusals_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_annotation_is_one_merge_patch_and_its_answer_has_no_body() {
+    let metadata = json!({"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "8",
+        "annotations": {"x": "1"}, "managedFields": [{"manager": "m"}]});
+    let partial =
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata});
+    let (store, log) = store(move |_| Reply::Json(200, partial.clone()));
+    let stored = store.annotate(&object(), "x", Some("1")).await.unwrap();
+    assert_eq!((stored.resource_version.as_deref(), stored.annotations["x"].as_str()), (Some("8"), "1"));
+    let [asked] = &log.all()[..] else { panic!("{:?}", log.all()) };
+    assert_eq!(
+        (asked.method.as_str(), asked.path.as_str(), asked.content_type.as_str()),
+        ("PATCH", "/apis/submariner.io/v1/namespaces/ns/clusters/a", "application/merge-patch+json")
+    );
+    assert!(asked.accept.starts_with("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,"));
+    assert_eq!((store.requests().count(Verb::Patch, Outcome::Done), store.requests().total()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_annotations_are_told_apart() {
+    let about = |code, reason, details| {
+        let mut status = refusal(code, reason, "what the server says");
+        status["details"] = details;
+        (code, status)
+    };
+    let uid = json!({"causes": [{"field": "metadata.uid", "message": "field is immutable"}]});
+    let named = json!({"name": "a", "kind": "clusters"});
+    let annotate = async |answer| refusing(answer).annotate(&object(), "x", None).await.unwrap_err();
+    let recreated = annotate(about(422, "Invalid", uid)).await;
+    assert!(matches!(recreated, StoreError::Conflict { .. }), "{recreated}");
+    let raced = annotate(about(409, "Conflict", named.clone())).await;
+    assert!(matches!(raced, StoreError::Conflict { .. }), "{raced}");
+    let gone = annotate(about(404, "NotFound", named)).await;
+    assert!(matches!(gone, StoreError::NotFound(_)), "{gone}");
+    let text =
+        "clusters \"a\" is forbidden: User \"u\" cannot patch resource \"clusters\" in API group \"x\"";
+    let forbidden = annotate((403, refusal(403, "Forbidden", text))).await;
+    assert!(matches!(forbidden, StoreError::Forbidden { .. }), "{forbidden}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_is_refused_before_it_is_sent() {
     let (store, log) = store(|_| list("1", &[]));
     let mut object = object();
@@ -184,6 +224,7 @@ async fn what_cannot_be_is_refused_before_it_is_sent() {
     assert!(matches!(store.update(object.clone()).await, Err(StoreError::Invalid { .. })));
     assert!(matches!(store.delete_version(&object).await, Err(StoreError::Invalid { .. })));
     object.metadata.name = "../../nodes".to_owned();
+    assert!(matches!(store.annotate(&object, "x", None).await, Err(StoreError::Invalid { .. })));
     assert!(matches!(store.create(object).await, Err(StoreError::Invalid { .. })));
     assert!(matches!(store.list(Kind::Node, "ns").await, Err(StoreError::Invalid { .. })));
     assert!(log.all().is_empty());
