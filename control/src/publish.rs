@@ -5,6 +5,8 @@
 //! gateway that is alone: endpoints of our own cluster that are not this gateway's go first, then the Cluster is written,
 //! then the Endpoint.
 
+mod cadence;
+mod fit;
 mod pod_label;
 mod tracker;
 
@@ -18,14 +20,20 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+pub use fit::{Cut, MAX_STATUS_BYTES};
 pub use pod_label::{NODE_LABEL, OwnPod, POD_LABEL_CONDITION, STATUS_LABEL, keep_pod_label, labelled_pod};
 pub use tracker::{GatewayTracker, GatewayWrite};
 
+use crate::admin::Severity;
 use crate::api::{
     ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, HaStatus, Kind, Object, ObjectKey,
-    PublishedStatus, Resource, ensure_valid_name, label,
+    PublishedStatus, Resource, annotation, ensure_valid_name, label,
 };
+use crate::conditions::Conditions;
 use crate::store::{Store, StoreError, delete_if_exists, upsert};
+
+/// The condition that says that a Gateway object does not hold the whole status.
+pub const GATEWAY_STATUS_CUT: &str = "GatewayStatusCut";
 
 /// From the specification: how often a Gateway object is written.
 pub const GATEWAY_INTERVAL: Duration = Duration::from_secs(5);
@@ -53,6 +61,7 @@ pub struct Publisher<S> {
     cluster_id: String,
     hostname: String,
     spared: Spared,
+    conditions: Conditions,
 }
 
 /// Which of the other gateways' Gateway objects stay, however old, by name. The default is none.
@@ -92,7 +101,15 @@ impl<S: Store> Publisher<S> {
             cluster_id: cluster_id.into(),
             hostname: hostname.into(),
             spared: Spared::default(),
+            conditions: Conditions::new(),
         }
+    }
+
+    /// Sets what is wrong with the Gateway object among these conditions.
+    #[must_use]
+    pub fn with_conditions(mut self, conditions: Conditions) -> Self {
+        self.conditions = conditions;
+        self
     }
 
     /// Leaves some of the others' Gateway objects alone: those of gateways whose cable lives.
@@ -120,7 +137,9 @@ impl<S: Store> Publisher<S> {
     /// # Errors
     /// [`PublishError`].
     pub async fn put_gateway(&self, status: PublishedStatus, now: Timestamp) -> Result<Object, PublishError> {
-        self.write_gateway(&mut GatewayTracker::new(&self.namespace, &self.hostname)?, &status, now).await
+        let mut tracker = GatewayTracker::new(&self.namespace, &self.hostname)?;
+        let written = self.write_gateway(&mut tracker, &status, now).await?;
+        Ok(written.expect("a tracker that has written nothing writes the whole object"))
     }
 
     /// Deletes this gateway's Gateway object. Gives `false` if there was none.
@@ -134,7 +153,8 @@ impl<S: Store> Publisher<S> {
 
     /// Keeps the Gateway object up to date, every five seconds from now, until `stop` is ready; then deletes it. While
     /// `status` says that this gateway is active, removes the objects of gateways that are dead: see [`GatewayTracker`].
-    /// A failure is logged once, and tried again at the next tick.
+    /// A failure is logged once, and tried again at the next tick. A status that does not fit into the object is the
+    /// condition [`GATEWAY_STATUS_CUT`] meanwhile.
     pub async fn keep_gateway(
         &self,
         mut status: impl FnMut() -> PublishedStatus,
@@ -188,6 +208,13 @@ impl<S: Store> Publisher<S> {
 
     async fn beat(&self, tracker: &mut GatewayTracker, status: PublishedStatus) -> Result<(), PublishError> {
         self.write_gateway(tracker, &status, Timestamp::now()).await?;
+        let key = ObjectKey::new(Kind::Gateway, &self.namespace, ensure_valid_name(&self.hostname));
+        match missing(tracker.cut()) {
+            Some((severity, text)) => {
+                self.conditions.set(GATEWAY_STATUS_CUT, severity, &key.to_string(), text);
+            }
+            None => drop(self.conditions.clear(GATEWAY_STATUS_CUT, &key.to_string())),
+        }
         if status.ha_status != HaStatus::Active {
             return Ok(());
         }
@@ -207,24 +234,40 @@ impl<S: Store> Publisher<S> {
         Ok(())
     }
 
-    /// Writes the Gateway object; again, from what the store has, when somebody else was faster.
+    /// Writes the Gateway object; again, from what the store has, when somebody else was faster. Gives it as stored, or
+    /// nothing where the time was written alone.
     async fn write_gateway(
         &self,
         tracker: &mut GatewayTracker,
         status: &PublishedStatus,
         now: Timestamp,
-    ) -> Result<Object, PublishError> {
+    ) -> Result<Option<Object>, PublishError> {
         let key = ObjectKey::new(Kind::Gateway, &self.namespace, ensure_valid_name(&self.hostname));
         let mut races = 0;
+        let mut refused = None;
         loop {
             let answer = match tracker.beat(status, now) {
-                GatewayWrite::Create(object) => bounded(&key, self.store.create(object)).await,
-                GatewayWrite::Update(object) => bounded(&key, self.store.update(object)).await,
+                GatewayWrite::Create(object) => whole(tracker, &key, self.store.create(object)).await,
+                GatewayWrite::Update(object) => whole(tracker, &key, self.store.update(object)).await,
+                GatewayWrite::Annotate { object, stamp } => {
+                    let request = self.store.annotate(&object, annotation::UPDATE_TIMESTAMP, Some(&stamp));
+                    let answer = bounded(&key, request).await;
+                    if !tracker.handle_annotated(&answer, clock()) {
+                        refused = answer.err();
+                        continue;
+                    }
+                    answer.map(|_| None)
+                }
             };
-            tracker.handle_written(&answer, clock());
             match answer {
                 Err(error) if error.is_race() && races < MAX_RACES => races += 1,
-                answer => return Ok(answer?),
+                answer => {
+                    let written = answer?;
+                    if let Some(error) = refused {
+                        tracing::info!(%error, "the time cannot be written alone; every beat is a whole write");
+                    }
+                    return Ok(written);
+                }
             }
             tracker.handle_read(bounded(&key, self.store.get(&key)).await?.as_ref());
         }
@@ -266,6 +309,29 @@ pub async fn withdraw_from_broker<B: Store>(
         }
     }
     Ok(())
+}
+
+/// Writes the whole Gateway object; the tracker has the answer.
+async fn whole(
+    tracker: &mut GatewayTracker,
+    key: &ObjectKey,
+    request: impl Future<Output = Result<Object, StoreError>>,
+) -> Result<Option<Object>, StoreError> {
+    let answer = bounded(key, request).await;
+    tracker.handle_written(&answer, clock());
+    answer.map(Some)
+}
+
+/// Describes what a published status lacks, if anything. How much that is changes all the time, and is not in the text.
+fn missing(cut: Cut) -> Option<(Severity, &'static str)> {
+    if cut.left_out.total() > 0 {
+        let text = "there are more connections than the object has space for: those that are connected are left out first, \
+                    and counted in the annotation trieste.io/connections-left-out; the rest is in short";
+        return Some((Severity::Warning, text));
+    }
+    let text = "there are more connections than the object has space for: they are there in short, without round trips \
+                and settings";
+    (cut.shortened > 0).then_some((Severity::Info, text))
 }
 
 /// Makes an existing object say what is wanted. Labels, annotations and top-level fields that others put there stay.
@@ -319,3 +385,6 @@ fn report(outcome: Result<(), PublishError>, last_error: &mut Option<String>) {
         *last_error = error;
     }
 }
+
+#[cfg(test)]
+mod samples;

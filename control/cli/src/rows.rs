@@ -128,9 +128,32 @@ pub(super) fn connections(gateways: &[Gateway]) -> Vec<ConnectionRow> {
     .collect()
 }
 
+/// Says what there is besides the connections that are shown: those that a Gateway object has no space for; or, where all
+/// are there, clusters without a cable.
+pub(super) fn remarks(gateways: &[Gateway], endpoints: &[Endpoint]) -> Vec<String> {
+    let left_out: Vec<String> = gateways.iter().filter_map(left_out).collect();
+    if left_out.is_empty() { unconnected(gateways, endpoints) } else { left_out }
+}
+
+/// Says how many connections of a gateway are not shown, if any.
+fn left_out(gateway: &Gateway) -> Option<String> {
+    let left_out = gateway.left_out();
+    let others = match left_out.others {
+        0 => String::new(),
+        others => format!(" and {others} that are not"),
+    };
+    (left_out.total() > 0).then(|| {
+        format!(
+            "… and {} more of {} that are connected{others}: its Gateway object has no space for them; trieste status on \
+             that gateway shows all",
+            left_out.connected, gateway.status.local_endpoint.hostname
+        )
+    })
+}
+
 /// Says of each remote cluster that this one knows an Endpoint of and has no cable to why that is, as far as it can be
 /// seen here.
-pub(super) fn unconnected(gateways: &[Gateway], endpoints: &[Endpoint]) -> Vec<String> {
+fn unconnected(gateways: &[Gateway], endpoints: &[Endpoint]) -> Vec<String> {
     let Some(ours) = gateways.first().map(|gateway| &gateway.status.local_endpoint) else {
         return Vec::new();
     };
@@ -271,8 +294,10 @@ fn ha_status(gateway: &Gateway) -> String {
 
 fn summary(gateway: &Gateway) -> String {
     let status = &gateway.status;
-    let all = status.connections.len();
+    let left_out = gateway.left_out();
+    let all = status.connections.len().saturating_add(left_out.total());
     let up = status.connections.iter().filter(|one| one.status == ConnectionStatus::Connected).count();
+    let up = up.saturating_add(left_out.connected);
     if !status.status_failure.is_empty() {
         status.status_failure.clone()
     } else if all == 0 {

@@ -12,9 +12,10 @@ use clap::ValueEnum;
 use super::contexts::KubeArgs;
 use super::output::Output;
 use super::progress::Printer;
-use super::rows::{Networks, connections, endpoints, gateways, route_agents};
+use super::rows::{Networks, connections, endpoints, gateways, remarks, route_agents};
 use super::source::{self, Found, Wants};
 use super::{Format, SocketArgs};
+use trieste_control::api::{Endpoint, Gateway};
 use trieste_control::store::Location;
 use view::{Part, View};
 
@@ -69,6 +70,12 @@ impl What {
     /// Whether this part is asked for.
     fn has(self, part: Self) -> bool {
         self == part || (self == Self::All && !matches!(part, Self::RouteAgents | Self::Globalnet))
+    }
+
+    /// Returns what is to be said besides the connections or endpoints, where they are asked for.
+    fn besides(self, gateways: &[Gateway], endpoints: &[Endpoint]) -> Vec<String> {
+        let has_any = self.has(Self::Connections) || self.has(Self::Endpoints);
+        if has_any { remarks(gateways, endpoints) } else { Vec::new() }
     }
 }
 
@@ -140,6 +147,7 @@ fn of_gateways(what: What, found: &Found) -> anyhow::Result<View> {
         is_installed: true,
         has_gateways: !all.is_empty(),
         connections: Part::of(has(What::Connections), Ok(connections(all))),
+        besides: what.besides(all, &[]),
         endpoints: Part::of(has(What::Endpoints), Ok(endpoints(all))),
         gateways: Part::of(has(What::Gateways), Ok(gateways(all))),
         route_agents: Part::of(has(What::RouteAgents), Ok(route_agents(&found.route_agents))),

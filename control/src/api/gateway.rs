@@ -50,6 +50,13 @@ impl Gateway {
         let seconds = self.metadata.annotations.get(annotation::UPDATE_TIMESTAMP)?.parse().ok()?;
         Timestamp::from_second(seconds).ok()
     }
+
+    /// Returns how many connections the gateway has besides those in its status, by the annotation
+    /// [`annotation::CONNECTIONS_LEFT_OUT`]; none where that makes no sense.
+    pub fn left_out(&self) -> LeftOut {
+        let text = self.metadata.annotations.get(annotation::CONNECTIONS_LEFT_OUT);
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
 }
 
 impl Resource for Gateway {
@@ -79,6 +86,23 @@ pub struct PublishedStatus {
     /// Unknown fields, kept.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+/// How many connections a status has no space for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeftOut {
+    /// Those that are connected.
+    pub connected: usize,
+    /// Those that are not.
+    pub others: usize,
+}
+
+impl LeftOut {
+    /// Returns how many there are in all.
+    pub const fn total(self) -> usize {
+        self.connected.saturating_add(self.others)
+    }
 }
 
 /// Whether a gateway carries traffic.

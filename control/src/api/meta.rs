@@ -45,6 +45,9 @@ pub mod annotation {
     pub const SERVICES: &str = "trieste.io/services";
     /// Ours, on Gateway objects: `true` asks that gateway to hand its flows over to others.
     pub const DRAIN: &str = "trieste.io/drain";
+    /// Ours, on Gateway objects: how many connections the status has no space for; a [`LeftOut`](crate::api::LeftOut) as
+    /// JSON, absent if all are there.
+    pub const CONNECTIONS_LEFT_OUT: &str = "trieste.io/connections-left-out";
     /// The node's global IP, written by globalnet onto the Gateway object.
     pub const GLOBAL_IP: &str = "submariner.io/globalIp";
     /// The pod's own address, on a headless service's GlobalIngressIP.

@@ -42,7 +42,7 @@ pub use egress::{
 };
 pub use endpoint::{Endpoint, EndpointFacts, EndpointSpec, backend_config};
 pub use error::ApiError;
-pub use gateway::{Connection, ConnectionStatus, Gateway, HaStatus, LatencyRtt, PublishedStatus};
+pub use gateway::{Connection, ConnectionStatus, Gateway, HaStatus, LatencyRtt, LeftOut, PublishedStatus};
 pub use ingress::{GlobalIngressIp, GlobalIngressIpSpec, IngressStatus, IngressTarget};
 pub use kind::{API_VERSION, Kind, OPERATOR_API_VERSION};
 pub use meta::{ObjectMeta, annotation, finalizer, label};

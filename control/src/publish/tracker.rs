@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::cadence::{Cadence, Fingerprint};
+use super::fit::{Cut, Fitted, fit};
 use super::{GATEWAY_INTERVAL, GATEWAY_STALE_AFTER, merge};
 use crate::api::{
     ApiError, Kind, Object, ObjectMeta, PublishedStatus, annotation, check_object_name, ensure_valid_name,
@@ -18,14 +20,26 @@ pub enum GatewayWrite {
     Create(Object),
     /// Replace it; its version is the newest that is known.
     Update(Object),
+    /// Set the time alone, and leave the rest as it is.
+    Annotate {
+        /// Which object, of which incarnation.
+        object: Object,
+        /// The value of the annotation [`annotation::UPDATE_TIMESTAMP`].
+        stamp: String,
+    },
 }
 
 /// Follows the Gateway objects of one namespace for one gateway. No clock, no store.
 ///
-/// Every five seconds: write [`GatewayTracker::beat`], tell the result with [`GatewayTracker::handle_written`]; after a
-/// lost race read the object, tell it with [`GatewayTracker::handle_read`], and write again. The active gateway then
-/// deletes what [`GatewayTracker::stale`] names, by version, and tells each result with
-/// [`GatewayTracker::handle_removed`]. In between, every event of a watch goes to [`GatewayTracker::handle_event`].
+/// Every five seconds: write [`GatewayTracker::beat`], tell the result with [`GatewayTracker::handle_written`] or
+/// [`GatewayTracker::handle_annotated`]; after a lost race read the object, tell it with
+/// [`GatewayTracker::handle_read`], and write again. The active gateway then deletes what [`GatewayTracker::stale`]
+/// names, by version, and tells each result with [`GatewayTracker::handle_removed`]. In between, every event of a watch
+/// goes to [`GatewayTracker::handle_event`].
+///
+/// Each beat writes the time. The status goes with it when it has changed in what somebody acts on, when the object does
+/// not hold what was written last, and otherwise as often as its size allows. Where the store does not allow to set an
+/// annotation alone, each beat is a whole write; every ten minutes it is tried whether that is still so.
 ///
 /// An object is dead when *we* have not seen it change for 15 s, during which the API has worked for us: the times that
 /// it carries are not looked at, since after an outage of the API all of them are old, and clocks differ.
@@ -38,6 +52,21 @@ pub struct GatewayTracker {
     superseded: VecDeque<Option<String>>,
     others: BTreeMap<String, Seen>,
     api: Api,
+    cadence: Cadence,
+    /// The whole write that has no answer yet.
+    pending: Option<Pending>,
+    /// What the status lacks that was written last.
+    cut: Cut,
+    /// For how many more beats the time is not written alone, since that is not allowed.
+    whole_beats: u32,
+}
+
+/// A status on its way into the store.
+#[derive(Debug)]
+struct Pending {
+    fingerprint: Fingerprint,
+    bytes: usize,
+    cut: Cut,
 }
 
 /// Another gateway's object: what it takes to delete this very version, and since when it is the newest.
@@ -60,6 +89,9 @@ const MAX_OTHERS: usize = 1_000;
 /// Ours: a watch is late by less than so many beats.
 const REMEMBERED_VERSIONS: usize = 8;
 
+/// Ours: after so many beats, ten minutes, an annotation is set alone once more where that was not allowed.
+const WHOLE_BEATS: u32 = 120;
+
 impl GatewayTracker {
     /// A tracker for the gateway on `hostname`.
     ///
@@ -70,11 +102,15 @@ impl GatewayTracker {
         check_object_name(&name).map_err(|error| ApiError::field("metadata.name", error.to_string()))?;
         Ok(Self {
             namespace: namespace.to_owned(),
+            cadence: Cadence::new(&name),
             name,
             own: None,
             superseded: VecDeque::new(),
             others: BTreeMap::new(),
             api: Api::default(),
+            pending: None,
+            cut: Cut::default(),
+            whole_beats: 0,
         })
     }
 
@@ -93,40 +129,95 @@ impl GatewayTracker {
         }
     }
 
-    /// The own object as it should be at `wall`: `status`, and the time as annotation; other annotations, labels and
-    /// fields stay.
+    /// Returns what is to be written at `wall`: the time alone, or the own object as it should be, with `status`, as far
+    /// as there is space for it, and the time as annotation; other annotations, labels and fields stay.
     ///
     /// # Panics
     /// Never: a status is made of strings and numbers.
-    pub fn beat(&self, status: &PublishedStatus, wall: Timestamp) -> GatewayWrite {
-        let mut wanted = Object::new(Kind::Gateway, ObjectMeta::new(&self.namespace, &self.name));
-        let status = serde_json::to_value(status).expect("its keys are strings and its values are JSON");
-        wanted.body.insert("status".to_owned(), status);
+    pub fn beat(&mut self, status: &PublishedStatus, wall: Timestamp) -> GatewayWrite {
         let stamp = wall.as_second().to_string();
-        wanted.metadata.annotations.insert(annotation::UPDATE_TIMESTAMP.to_owned(), stamp);
+        let fingerprint = Fingerprint::of(status);
+        if let Some(own) = &self.own
+            && self.whole_beats == 0
+            && !self.cadence.is_due(fingerprint)
+        {
+            return GatewayWrite::Annotate { object: own.stub(), stamp };
+        }
+        let Fitted { status, bytes, cut } = fit(status);
+        self.pending = Some(Pending { fingerprint, bytes, cut });
+        let mut wanted = Object::new(Kind::Gateway, ObjectMeta::new(&self.namespace, &self.name));
+        wanted.body.insert("status".to_owned(), status);
+        let annotations = &mut wanted.metadata.annotations;
+        annotations.insert(annotation::UPDATE_TIMESTAMP.to_owned(), stamp);
+        if cut.left_out.total() > 0 {
+            let left_out = serde_json::to_string(&cut.left_out).expect("two numbers are JSON");
+            annotations.insert(annotation::CONNECTIONS_LEFT_OUT.to_owned(), left_out);
+        }
         let Some(own) = &self.own else { return GatewayWrite::Create(wanted) };
         let mut merged = own.clone();
+        merged.metadata.annotations.remove(annotation::CONNECTIONS_LEFT_OUT);
         merge(&mut merged, wanted);
         GatewayWrite::Update(merged)
     }
 
-    /// Takes in the answer to a write of the own object.
+    /// Takes in the answer to a write of the whole own object.
     pub fn handle_written(&mut self, answer: &Result<Object, StoreError>, now: Instant) {
+        let pending = self.pending.take();
         match answer {
             Ok(object) => {
                 self.api.succeed(now);
-                self.know(object);
+                self.supersede(&object.metadata);
+                self.own = Some(object.clone());
+                self.whole_beats = self.whole_beats.saturating_sub(1);
+                if let Some(Pending { fingerprint, bytes, cut }) = pending {
+                    self.cadence.handle_whole(fingerprint, bytes);
+                    self.cut = cut;
+                }
             }
             Err(StoreError::NotFound(_)) => self.own = None,
             Err(error) if error.is_race() => {}
+            Err(error) => {
+                if matches!(error, StoreError::Forbidden { .. }) {
+                    // It is not about annotations alone.
+                    self.whole_beats = 0;
+                }
+                self.api = Api::default();
+            }
+        }
+    }
+
+    /// Takes in the answer to a write of the time alone. Returns whether the beat is done; otherwise it is to be written
+    /// whole, since the store does not allow less.
+    pub fn handle_annotated(&mut self, answer: &Result<ObjectMeta, StoreError>, now: Instant) -> bool {
+        match answer {
+            Ok(metadata) => {
+                self.api.succeed(now);
+                self.cadence.handle_time();
+                self.take_over(metadata);
+            }
+            Err(StoreError::NotFound(_)) => self.own = None,
+            Err(error) if error.is_race() => {}
+            Err(StoreError::Forbidden { .. } | StoreError::Denied { .. }) => {
+                self.whole_beats = WHOLE_BEATS;
+                return false;
+            }
             Err(_) => self.api = Api::default(),
         }
+        true
     }
 
     /// Takes in the own object as the store has it.
     pub fn handle_read(&mut self, object: Option<&Object>) {
         self.superseded.clear();
-        self.own = object.cloned();
+        match object {
+            Some(object) => self.replace_own(object),
+            None => self.own = None,
+        }
+    }
+
+    /// Returns what the status lacks that was written last.
+    pub const fn cut(&self) -> Cut {
+        self.cut
     }
 
     /// The other gateways' objects that are dead at `now`: enough of them to delete this very version.
@@ -154,8 +245,10 @@ impl GatewayTracker {
 
     fn see(&mut self, object: &Object, now: Instant) {
         if object.metadata.name == self.name {
-            if !self.superseded.contains(&object.metadata.resource_version) {
-                self.know(object);
+            let is_newest = self.own.as_ref().is_some_and(|own| own.metadata.is_version_of(&object.metadata));
+            if !is_newest && !self.superseded.contains(&object.metadata.resource_version) {
+                self.supersede(&object.metadata);
+                self.replace_own(object);
             }
             return;
         }
@@ -169,16 +262,39 @@ impl GatewayTracker {
         }
     }
 
-    fn know(&mut self, object: &Object) {
-        if let Some(old) = &self.own
-            && old.metadata.resource_version != object.metadata.resource_version
-        {
-            if self.superseded.len() == REMEMBERED_VERSIONS {
-                self.superseded.pop_front();
-            }
-            self.superseded.push_back(old.metadata.resource_version.clone());
+    /// Takes the own object as somebody else has left it, who may have changed the status.
+    fn replace_own(&mut self, object: &Object) {
+        if self.own.as_ref().is_none_or(|own| own.body.get("status") != object.body.get("status")) {
+            self.cadence.clear();
         }
         self.own = Some(object.clone());
+    }
+
+    /// Takes the own object's metadata, if the rest of it is what is known.
+    fn take_over(&mut self, metadata: &ObjectMeta) {
+        let is_rest_known = self.own.as_ref().is_some_and(|own| {
+            own.metadata.uid == metadata.uid && own.metadata.generation == metadata.generation
+        });
+        if !is_rest_known {
+            // The next whole write finds that its version is old, and reads.
+            return;
+        }
+        self.supersede(metadata);
+        if let Some(own) = &mut self.own {
+            own.metadata.clone_from(metadata);
+        }
+    }
+
+    /// Remembers the version that `newer` replaces.
+    fn supersede(&mut self, newer: &ObjectMeta) {
+        let Some(old) = &self.own else { return };
+        if old.metadata.resource_version == newer.resource_version {
+            return;
+        }
+        if self.superseded.len() == REMEMBERED_VERSIONS {
+            self.superseded.pop_front();
+        }
+        self.superseded.push_back(old.metadata.resource_version.clone());
     }
 }
 

@@ -19,7 +19,7 @@ use crate::api::{ApiError, label};
 /// subnets takes half of it.
 pub const MEMBER_OBJECT_BYTES: usize = 32 << 10;
 /// Most bytes in memory of any other object. Ours: etcd takes 1.5 MiB of JSON.
-pub(super) const OBJECT_BYTES: usize = 16 << 20;
+pub(crate) const OBJECT_BYTES: usize = 16 << 20;
 /// Longest text in metadata that says who an object is. Ours: Kubernetes' names have at most 253 bytes.
 const MAX_IDENTITY_BYTES: usize = 1024;
 /// Most levels of lists and maps inside of one field. Ours: a Pod's affinity has twelve; parsers give up at 64 levels of a YAML

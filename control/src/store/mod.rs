@@ -29,6 +29,7 @@ pub use self::kube::KubeStore;
 pub use any::AnyStore;
 pub use cache::{Cache, ParsedCache};
 pub use decode::MEMBER_OBJECT_BYTES;
+pub(crate) use decode::OBJECT_BYTES;
 pub use dir::{DirOptions, DirStore, FileProblem};
 pub use error::StoreError;
 pub use limits::check_size;

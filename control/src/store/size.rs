@@ -60,7 +60,7 @@ fn of_fields(fields: &Map<String, Value>, most: usize) -> usize {
 }
 
 /// Gives what a value holds beside itself. The parser has bounded how deep values nest.
-pub(super) fn of_value(value: &Value, most: usize) -> usize {
+pub(crate) fn of_value(value: &Value, most: usize) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => of_text(text),

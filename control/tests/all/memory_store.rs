@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     Fails,
     /// Nothing may be written or asked for; watches go on.
     Forbids,
+    /// Annotations may not be set alone; everything else may be done.
+    ForbidsPatches,
     /// Requests take so long; what they write is applied in the end.
     Slow(Duration),
     /// Writes are applied and fail.
@@ -141,7 +143,7 @@ impl MemoryStore {
             inner.fault
         };
         match fault {
-            Fault::None => {}
+            Fault::None | Fault::ForbidsPatches => {}
             Fault::Hangs => std::future::pending().await,
             Fault::Fails => return Err(away(verb)),
             Fault::Forbids => {
@@ -247,6 +249,11 @@ impl Store for MemoryStore {
         value: Option<&str>,
     ) -> Result<ObjectMeta, StoreError> {
         let key = object.key();
+        if self.lock().fault == Fault::ForbidsPatches {
+            self.note(&format!("annotate {key}"));
+            let source = io::Error::other("no right to patch");
+            return Err(StoreError::Forbidden { doing: "annotate".to_owned(), source });
+        }
         self.request("annotate", key.to_string(), |inner| {
             let found = inner.objects.get(&key).ok_or_else(|| StoreError::NotFound(key.clone()))?;
             if object.metadata.uid.is_some() && object.metadata.uid != found.metadata.uid {

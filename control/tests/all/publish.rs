@@ -6,12 +6,15 @@ use jiff::Timestamp;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use trieste_control::admin::Severity;
 use trieste_control::api::{
-    ClusterSpec, Endpoint, EndpointSpec, Gateway, HaStatus, Kind, Object, ObjectKey, ObjectMeta,
-    PublishedStatus, Resource, annotation, label,
+    ClusterSpec, Connection, ConnectionStatus, Endpoint, EndpointSpec, Gateway, HaStatus, Kind, Object,
+    ObjectKey, ObjectMeta, PublishedStatus, Resource, annotation, label,
 };
 use trieste_control::conditions::Conditions;
-use trieste_control::publish::{OwnPod, Publisher, STATUS_LABEL, keep_pod_label, withdraw_from_broker};
+use trieste_control::publish::{
+    GATEWAY_STATUS_CUT, OwnPod, Publisher, STATUS_LABEL, keep_pod_label, withdraw_from_broker,
+};
 use trieste_control::store::{DirStore, Store, modify};
 
 use crate::memory_store::{Fault, MemoryStore};
@@ -130,6 +133,89 @@ async fn a_healthy_gateway_costs_the_api_one_write_in_five_seconds() {
     assert_eq!(store.take_log(), ["watch Gateway", "create Gateway submariner-operator/own"]);
     tokio::time::sleep(Duration::from_secs(50)).await;
     assert_eq!(store.take_log(), vec!["update Gateway submariner-operator/own"; 10]);
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_set_at_rest_costs_the_api_one_annotation_in_five_seconds_and_a_rare_update() {
+    let store = MemoryStore::default();
+    let publisher = Publisher::new(store.clone(), NS, "a", "own");
+    let status = || connected(1_000);
+    let keeper = tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.take_log(), ["watch Gateway", "create Gateway submariner-operator/own"]);
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(store.take_log(), vec!["annotate Gateway submariner-operator/own"; 10]);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let log = store.take_log();
+    assert_eq!(log.len(), 20, "never two writes in a beat: {log:?}");
+    assert_eq!(log.iter().filter(|line| line.starts_with("update")).count(), 1, "{log:?}");
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_annotation_that_meets_nothing_makes_the_object_anew_in_the_same_beat() {
+    let store = MemoryStore::default();
+    let publisher = Publisher::new(store.clone(), NS, "a", "own");
+    let status = || connected(1_000);
+    let keeper = tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    // The watch says nothing of it in time.
+    store.set_fault(Fault::Hangs);
+    store.remove(Kind::Gateway, "own");
+    store.set_fault(Fault::None);
+    store.take_log();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let beat = ["annotate", "get", "create"].map(|verb| format!("{verb} Gateway submariner-operator/own"));
+    assert_eq!(store.take_log(), beat);
+    assert_eq!(store.names(Kind::Gateway), ["own"]);
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_annotations_cannot_be_set_alone_the_object_is_written_whole_until_they_can() {
+    let store = MemoryStore::default();
+    let publisher = Publisher::new(store.clone(), NS, "a", "own");
+    let status = || connected(1_000);
+    let keeper = tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    store.set_fault(Fault::ForbidsPatches);
+    store.take_log();
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let (annotate, update) =
+        ("annotate Gateway submariner-operator/own", "update Gateway submariner-operator/own");
+    assert_eq!(store.take_log(), [annotate, update, update, update]);
+    store.set_fault(Fault::None);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let log = store.take_log();
+    assert_eq!(log[..110], vec![update; 110], "it is not tried with every beat");
+    assert_eq!(log.last().map(String::as_str), Some(annotate));
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_does_not_fit_is_a_condition_for_as_long_as_it_is_so() {
+    let store = MemoryStore::default();
+    let conditions = Conditions::new();
+    let publisher = Publisher::new(store.clone(), NS, "a", "own").with_conditions(conditions.clone());
+    let (sender, receiver) = watch::channel(5_000);
+    let status = move || connected(*receiver.borrow());
+    let keeper = tokio::spawn(async move { publisher.keep_gateway(status, std::future::pending()).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let found = conditions.list();
+    let [condition] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (condition.name.as_str(), condition.severity, condition.subject.as_str()),
+        (GATEWAY_STATUS_CUT, Severity::Warning, "Gateway submariner-operator/own")
+    );
+    let gateway = Gateway::from_object(&store.peek(Kind::Gateway, "own").unwrap()).unwrap();
+    assert_eq!(gateway.status.connections.len() + gateway.left_out().connected, 5_000);
+    sender.send_replace(2_000);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(conditions.list()[0].severity, Severity::Info, "all are there, in short");
+    sender.send_replace(20);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(conditions.list(), []);
     keeper.abort();
 }
 
@@ -308,4 +394,19 @@ fn status() -> PublishedStatus {
     }))
     .unwrap();
     gateway.status
+}
+
+/// A status with so many connections, of some 680 bytes each.
+fn connected(connections: usize) -> PublishedStatus {
+    let connection = |number: usize| {
+        let mut endpoint = endpoint(&format!("gw{number}"), "192.0.2.9");
+        endpoint.backend_config.insert("publicKey".to_owned(), "k".repeat(350));
+        Connection {
+            status: ConnectionStatus::Connected,
+            using_ip: endpoint.private_ip.clone(),
+            endpoint,
+            ..Connection::default()
+        }
+    };
+    PublishedStatus { connections: (0..connections).map(connection).collect(), ..status() }
 }

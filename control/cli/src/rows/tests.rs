@@ -152,3 +152,31 @@ fn a_cluster_without_a_cable_is_named_with_the_reason() {
     let told = unconnected(&vxlan, &[remote("east", "vxlan", "fd00::1")]);
     assert!(told[0].contains("IPv4 address"), "{told:?}");
 }
+
+#[test]
+fn what_a_gateway_object_has_no_space_for_is_counted_and_not_taken_for_clusters_without_a_cable() {
+    let mut all = recorded_gateways("0s");
+    let mut spec = all[0].status.local_endpoint.clone();
+    "north".clone_into(&mut spec.cluster_id);
+    let known = [Endpoint { metadata: Default::default(), spec, extra: Default::default() }];
+    assert_eq!(remarks(&all, &known).len(), 1, "north has no cable");
+    let annotate = |gateway: &mut Gateway, text: &str| {
+        let key = trieste_control::api::annotation::CONNECTIONS_LEFT_OUT.to_owned();
+        gateway.metadata.annotations.insert(key, text.to_owned());
+    };
+    annotate(&mut all[0], r#"{"connected":1400,"others":0}"#);
+    let text = remarks(&all, &known);
+    assert!(text.len() == 1 && text[0].starts_with("… and 1400 more of "), "{text:?}");
+    assert!(!text[0].contains("that are not"), "{text:?}");
+    let summary = |gateway: &Gateway| gateways(std::slice::from_ref(gateway)).remove(0).summary;
+    assert_eq!(summary(&all[0]), "All connections (1401) are established");
+    annotate(&mut all[0], r#"{"connected":1400,"others":3}"#);
+    assert!(
+        remarks(&all, &known)[0].contains("connected and 3 that are not: "),
+        "{:?}",
+        remarks(&all, &known)
+    );
+    assert_eq!(summary(&all[0]), "1401 connections out of 1404 are established");
+    annotate(&mut all[0], "many");
+    assert_eq!(summary(&all[0]), "All connections (1) are established");
+}

@@ -11,7 +11,7 @@ use crate::api::Api;
 use crate::contexts::{KubeArgs, Target, on_each};
 use crate::installation::Installation;
 use crate::output::{Output, remark};
-use crate::rows::{Networks, brokers, connections, endpoints, gateways, route_agents, unconnected, versions};
+use crate::rows::{Networks, brokers, connections, endpoints, gateways, route_agents, versions};
 use trieste_control::api::{Cluster, Endpoint, Gateway, Resource, RouteAgent};
 
 pub(super) async fn run(
@@ -85,7 +85,7 @@ async fn read(target: &Target, client: Client, namespace: &str, what: What) -> V
         has_gateways: all.as_ref().is_ok_and(|all| !all.is_empty()),
         brokers: Part::of(has(What::Brokers), found.map(|found| brokers(&found))),
         connections: Part::of(has(What::Connections), rows(&all, connections)),
-        unconnected: unconnected(all.as_deref().unwrap_or_default(), &stored),
+        besides: what.besides(all.as_deref().unwrap_or_default(), &stored),
         endpoints: Part::of(has(What::Endpoints), rows(&all, endpoints)),
         gateways: Part::of(has(What::Gateways), rows(&all, gateways)),
         route_agents: Part::of(has(What::RouteAgents), rows(&agents, route_agents)),

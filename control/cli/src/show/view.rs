@@ -47,9 +47,9 @@ pub(super) struct View {
     pub(super) brokers: Part<Vec<BrokerRow>>,
     #[serde(skip_serializing_if = "Part::is_not_asked")]
     pub(super) connections: Part<Vec<ConnectionRow>>,
-    /// Clusters that are known and without a cable, and why.
+    /// What there is besides the connections, and why it is not among them.
     #[serde(skip)]
-    pub(super) unconnected: Vec<String>,
+    pub(super) besides: Vec<String>,
     #[serde(skip_serializing_if = "Part::is_not_asked")]
     pub(super) endpoints: Part<Vec<EndpointRow>>,
     #[serde(skip_serializing_if = "Part::is_not_asked")]
@@ -123,7 +123,7 @@ impl View {
                 "no gateways detected"
             });
             page.rows("Showing Connections", &self.connections, no_rows);
-            page.remarks(&self.unconnected);
+            page.remarks(&self.besides);
             page.rows("Showing Endpoints", &self.endpoints, no_rows);
             page.rows("Showing Gateways", &self.gateways, no_rows);
             page.rows("Showing Route agents", &self.route_agents, Empty::Missing("no route agents detected"));

@@ -73,8 +73,8 @@ const GATEWAY_HERE: &[Right] = &[
         group: SUBMARINER,
         resources: &["gateways"],
         names: &[],
-        verbs: &["get", "list", "watch", "create", "update", "delete"],
-        reason: "each gateway publishes its status; the leader removes those of gateways that are gone",
+        verbs: &["get", "list", "watch", "create", "update", "patch", "delete"],
+        reason: "each gateway publishes its status, and between times its sign of life alone; the leader removes those of gateways that are gone",
     },
     Right {
         group: SUBMARINER,

@@ -1,3 +1,5 @@
+mod beats;
+
 use std::time::Duration;
 
 use super::*;
@@ -143,7 +145,7 @@ impl Bed {
         self.tracker.handle_event(&StoreEvent::Applied(object.clone()), self.now);
     }
 
-    fn write(&self) -> GatewayWrite {
+    fn write(&mut self) -> GatewayWrite {
         self.tracker.beat(&status(), Timestamp::from_second(1_000).unwrap())
     }
 

@@ -365,6 +365,9 @@ impl Node {
         let op = match self.tracker.beat(&status, wall) {
             GatewayWrite::Create(object) => Op::Create(object),
             GatewayWrite::Update(object) => Op::Update(object),
+            GatewayWrite::Annotate { .. } => {
+                unreachable!("a status without connections goes with every beat")
+            }
         };
         Some((Purpose::Gateway, Call::Object(Side::Local, op)))
     }

@@ -44,7 +44,8 @@ impl Running {
         let store = Arc::new(control.store.clone());
         let hostname = &control.node.hostname;
         let publisher = Publisher::new(store, &config.namespace, &config.cluster_id, hostname)
-            .sparing(control.peers.spared());
+            .sparing(control.peers.spared())
+            .with_conditions(control.conditions.clone());
         let (stop, stopping) = watch::channel(false);
         let heartbeat = tokio::spawn(heartbeat(publisher.clone(), Arc::clone(shared), stopping));
         Self { publisher, heartbeat, stop }
