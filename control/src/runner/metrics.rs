@@ -24,7 +24,7 @@ struct Counts {
 pub struct MetricsSnapshot {
     /// Keys that wait to be reconciled: `workqueue_depth`.
     pub depth: usize,
-    /// How long the oldest of them has waited: `workqueue_longest_waiting_seconds`.
+    /// How long the oldest of them has waited.
     pub oldest: Duration,
     /// Reconciliations: `controller_runtime_reconcile_total`.
     pub reconciles: u64,
@@ -55,6 +55,28 @@ impl Histogram {
         for (bucket, bound) in self.buckets.iter_mut().zip(RECONCILE_BUCKETS) {
             *bucket += u64::from(seconds <= bound);
         }
+    }
+}
+
+/// The controllers of a process by name, for its metrics page. Cheap to clone; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct ControllerRegistry {
+    shared: Arc<Mutex<BTreeMap<&'static str, ControllerMetrics>>>,
+}
+
+impl ControllerRegistry {
+    /// Adds a controller, in place of one of the same name.
+    pub fn add(&self, name: &'static str, metrics: ControllerMetrics) {
+        self.lock().insert(name, metrics);
+    }
+
+    /// Returns the numbers of each controller at `now`, by name.
+    pub fn snapshot(&self, now: Instant) -> Vec<(&'static str, MetricsSnapshot)> {
+        self.lock().iter().map(|(name, metrics)| (*name, metrics.snapshot(now))).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, ControllerMetrics>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

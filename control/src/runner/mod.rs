@@ -40,7 +40,7 @@ use jiff::Timestamp;
 
 pub use echo::ECHO_TIMEOUT;
 pub use fence::{Fence, FenceRequest};
-pub use metrics::{ControllerMetrics, Histogram, MetricsSnapshot, RECONCILE_BUCKETS};
+pub use metrics::{ControllerMetrics, ControllerRegistry, Histogram, MetricsSnapshot, RECONCILE_BUCKETS};
 pub use port::{StorePort, port};
 pub use queue::Rank;
 pub use run::{Handle, spawn};

@@ -251,8 +251,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
     use trieste_control::api::EndpointSpec;
-    use trieste_control::runner::Write;
     use trieste_control::members::plan_own;
+    use trieste_control::runner::Write;
 
     fn remembered() -> Remembered {
         let node = NodeSettings { udp_port: Some(4501), ..NodeSettings::default() };

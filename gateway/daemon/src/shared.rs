@@ -11,6 +11,7 @@ use trieste_control::admin::{BrokerLink, GatewayStatus};
 use trieste_control::api::{Gateway, Resource as _};
 use trieste_control::natdiscovery;
 use trieste_control::recorder::Recorder;
+use trieste_control::runner::ControllerRegistry;
 use trieste_control::store::AnyStore;
 use trieste_control::sync::SyncStats;
 
@@ -46,6 +47,7 @@ pub(crate) struct Sources {
     pub(crate) broker: Option<AnyStore>,
     pub(crate) recorder: Recorder,
     pub(crate) sync: Arc<SyncTotals>,
+    pub(crate) controllers: ControllerRegistry,
     /// Whether there were Endpoints to start from before any store had answered.
     pub(crate) started_from_memory: bool,
 }
@@ -98,7 +100,7 @@ impl Shared {
     }
 
     pub(crate) fn extra(&self) -> MetricsExtra {
-        let Sources { store, broker, recorder, sync, started_from_memory } = &self.sources;
+        let Sources { store, broker, recorder, sync, controllers, started_from_memory } = &self.sources;
         let broker = broker.as_ref().and_then(AnyStore::requests).map(|requests| ("broker", requests));
         MetricsExtra {
             now: Timestamp::now(),
@@ -113,6 +115,7 @@ impl Shared {
                 .chain(broker)
                 .collect(),
             sync: sync.sum(),
+            controllers: controllers.snapshot(Instant::now()),
             discovery: *self.discovery.lock().unwrap_or_else(PoisonError::into_inner),
             notices: *self.notices.lock().unwrap_or_else(PoisonError::into_inner),
             events: recorder.counts(),

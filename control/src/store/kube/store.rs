@@ -1,6 +1,7 @@
 //! The store itself: every operation as one request.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::patch;
 use super::raw::{Raw, collection, outgoing};
 use super::requests::{Requests, Verb};
 use super::transport::Transport;
-use super::{list, watch};
+use super::{bounds, list, watch};
 use crate::api::{Kind, Object, ObjectKey, ObjectMeta, check_namespace, check_object_name, cut};
 use crate::store::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES, describe};
 use crate::store::quota::has_quota;
@@ -183,7 +184,8 @@ impl Store for KubeStore {
         self.check_key(&operation.key)?;
         let request = patch::request(path_of(&operation.key), object, annotation, value)
             .map_err(|error| operation.lost(io::Error::other(error)))?;
-        let answer = self.transport.exchange(operation.verb, request, (self.timeout, MAX_BODY)).await;
+        let answer =
+            self.transport.exchange(operation.verb, request, (self.timeout, bounds::OBJECT_BYTES)).await;
         let (code, body) = answer.map_err(|error| operation.lost(error))?;
         if !code.is_success() {
             return Err(patch::of_incarnation(operation.refused(code, &body), object));

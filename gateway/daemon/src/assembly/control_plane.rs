@@ -120,6 +120,7 @@ fn share(
         broker: environment.broker.clone(),
         recorder: tasks.recorder.clone(),
         sync: Arc::clone(&tasks.totals),
+        controllers: environment.controllers.clone(),
         started_from_memory: remembered.is_some_and(|known| !known.endpoints.is_empty()),
     };
     let live = status::Live { endpoint, ..status::Live::default() };
@@ -146,6 +147,9 @@ fn globalnet(environment: &Environment<'_>, data_plane: &DataPlane, tasks: &Cont
     let Environment { config, node, store, .. } = environment;
     let controllers =
         Controllers::start(config, &node.hostname, config.health_check.is_some(), store, &tasks.candidate);
+    if let Some(started) = &controllers {
+        environment.controllers.add("globalnet", started.metrics());
+    }
     Globalnet {
         controllers,
         board: Arc::clone(&data_plane.board),

@@ -113,14 +113,16 @@ fn announce(
     (endpoint, public_ip): (watch::Receiver<EndpointSpec>, Option<watch::Receiver<PublicIp>>),
     announcing: watch::Sender<Option<Term>>,
 ) -> impl Future<Output = Option<&'static str>> + Send + use<> {
-    let Environment { config, store, conditions, .. } = environment;
+    let Environment { config, store, conditions, controllers, .. } = environment;
     let leader = LeaderConfig { namespace: config.namespace.clone(), cluster: Node::cluster(config) };
     let (store, candidate, conditions) = (store.clone(), candidate.clone(), conditions.clone());
+    let controllers = controllers.clone();
     async move {
         if let Some(public_ip) = public_ip {
             first_public_ip(public_ip, endpoint.clone()).await;
         }
         let leader = leader::spawn(store, leader, candidate, endpoint);
+        controllers.add("endpoint", leader.runner.metrics.clone());
         role::watch_leader(leader.status.clone(), announcing, conditions).await;
         Some("announcing this gateway")
     }

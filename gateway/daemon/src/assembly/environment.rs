@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use trieste_control::admin::Severity;
 use trieste_control::api::{Kind, ObjectKey};
 use trieste_control::conditions::Conditions;
+use trieste_control::runner::ControllerRegistry;
 use trieste_control::store::{AnyStore, Location, Store as _};
 
 use crate::config::Config;
@@ -26,6 +27,8 @@ pub(super) struct Environment<'a> {
     pub(super) started: Instant,
     pub(super) config: &'a Config,
     pub(super) conditions: Conditions,
+    /// The controllers of this process, for its metrics.
+    pub(super) controllers: ControllerRegistry,
     /// The cluster's own store.
     pub(super) store: AnyStore,
     pub(super) broker: Option<AnyStore>,
@@ -62,6 +65,7 @@ impl<'a> Environment<'a> {
             started,
             config,
             conditions,
+            controllers: ControllerRegistry::default(),
             store,
             broker,
             state_dir,

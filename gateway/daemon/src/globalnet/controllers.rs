@@ -11,6 +11,7 @@ use trieste_control::api::ensure_valid_name;
 use trieste_control::conditions::Conditions;
 use trieste_control::election::{self, Candidate, ElectionConfig};
 use trieste_control::globalnet::{self, GlobalnetConfig, GlobalnetHandle, GlobalnetPhase, GlobalnetState};
+use trieste_control::runner::ControllerMetrics;
 use trieste_control::store::AnyStore;
 
 use super::process::{Received, Server, Work};
@@ -64,6 +65,11 @@ impl Controllers {
         let choosing = tokio::spawn(choose(sources.clone(), sender));
         let following = tokio::spawn(follow(leader.clone(), sources, candidate.clone()));
         Some(Self { state, handle, candidate, process, followers: [choosing, following] })
+    }
+
+    /// Returns what the controller of this gateway counts.
+    pub(crate) fn metrics(&self) -> ControllerMetrics {
+        self.handle.runner.metrics.clone()
     }
 
     /// The newest state, once all of it is known.

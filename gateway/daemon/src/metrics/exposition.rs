@@ -15,6 +15,8 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Counts observations by size: its samples are those of [`Family::observe`].
+    Histogram,
 }
 
 /// A sample's value.
@@ -57,7 +59,17 @@ pub struct Family {
     name: &'static str,
     help: &'static str,
     kind: Kind,
-    samples: BTreeMap<String, Value>,
+    samples: BTreeMap<SampleKey, Value>,
+}
+
+/// A sample's place in its metric: histograms keep their buckets in order.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SampleKey {
+    /// The labels but for a bucket's bound.
+    group: String,
+    suffix: &'static str,
+    index: usize,
+    labels: String,
 }
 
 impl Family {
@@ -69,7 +81,27 @@ impl Family {
 
     /// Adds a sample. Labels are written in the order given.
     pub fn set(&mut self, labels: &[(&str, &str)], value: impl Into<Value>) {
-        self.samples.insert(label_text(labels), value.into());
+        self.put("", 0, labels, value.into());
+    }
+
+    /// Adds a histogram: the number of observations up to each bound, all of them, and their sum.
+    pub fn observe(&mut self, labels: &[(&str, &str)], buckets: &[(f64, u64)], count: u64, sum: Value) {
+        let infinite = (String::from("+Inf"), count);
+        let buckets = buckets.iter().map(|(bound, count)| (bound.to_string(), *count)).chain([infinite]);
+        for (index, (bound, count)) in buckets.enumerate() {
+            let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            self.put("_bucket", index, &labels, count.into());
+        }
+        self.put("_sum", 0, labels, sum);
+        self.put("_count", 0, labels, count.into());
+    }
+
+    fn put(&mut self, suffix: &'static str, index: usize, labels: &[(&str, &str)], value: Value) {
+        let text = label_text(labels);
+        let without_bound = label_text(
+            labels.split_last().map_or(labels, |(last, rest)| if last.0 == "le" { rest } else { labels }),
+        );
+        self.samples.insert(SampleKey { group: without_bound, suffix, index, labels: text }, value);
     }
 
     /// Adds a sample without labels, and returns the metric.
@@ -96,17 +128,18 @@ impl Page {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         let help = help.replace('\\', r"\\").replace('\n', r"\n");
         let text = &mut self.text;
         writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("a string takes everything");
-        for (labels, value) in samples {
+        for (SampleKey { suffix, labels, .. }, value) in samples {
             match value {
-                Value::Whole(value) => writeln!(text, "{name}{labels} {value}"),
+                Value::Whole(value) => writeln!(text, "{name}{suffix}{labels} {value}"),
                 Value::Real(value) if value.is_infinite() => {
-                    writeln!(text, "{name}{labels} {}Inf", if value > 0.0 { '+' } else { '-' })
+                    writeln!(text, "{name}{suffix}{labels} {}Inf", if value > 0.0 { '+' } else { '-' })
                 }
-                Value::Real(value) => writeln!(text, "{name}{labels} {value}"),
+                Value::Real(value) => writeln!(text, "{name}{suffix}{labels} {value}"),
             }
             .expect("a string takes everything");
         }
@@ -163,6 +196,19 @@ mod tests {
         let values: Vec<_> =
             page.text.lines().filter_map(|line| line.strip_prefix("x ")).map(str::to_owned).collect();
         assert_eq!(values, ["18446744073709551615", "+Inf", "-Inf", "NaN", "0.5"]);
+    }
+
+    #[test]
+    fn a_histogram_has_its_buckets_in_order_then_count_and_sum() {
+        let mut family = Family::new(Kind::Histogram, "x", "h");
+        family.observe(&[("a", "1")], &[(0.5, 1), (10.0, 2)], 3, 12.5.into());
+        let mut page = Page::default();
+        page.add(family);
+        assert_eq!(
+            page.into_text(),
+            "# HELP x h\n# TYPE x histogram\nx_bucket{a=\"1\",le=\"0.5\"} 1\nx_bucket{a=\"1\",le=\"10\"} 2\n\
+             x_bucket{a=\"1\",le=\"+Inf\"} 3\nx_count{a=\"1\"} 3\nx_sum{a=\"1\"} 12.5\n"
+        );
     }
 
     #[test]

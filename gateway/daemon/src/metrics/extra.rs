@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use trieste_control::admin::GlobalnetStatus;
 use trieste_control::natdiscovery;
 use trieste_control::recorder::EventCounts;
+use trieste_control::runner::MetricsSnapshot;
 use trieste_control::store::kube::Requests;
 use trieste_control::sync::SyncStats;
 use trieste_pipeline::Counters;
@@ -31,6 +32,8 @@ pub struct MetricsExtra {
     pub requests: Vec<(&'static str, Requests)>,
     /// What the syncers of this process have done.
     pub sync: SyncStats,
+    /// What the controllers of this process have counted, by name.
+    pub controllers: Vec<(&'static str, MetricsSnapshot)>,
     /// What NAT discovery has counted.
     pub discovery: natdiscovery::Counters,
     /// What notices to route agents have counted.

@@ -4,12 +4,13 @@
 //! workers. `docs/operations/metrics.md` describes every metric, and a test compares it with what is rendered.
 //!
 //! * [`exposition`] — the text format. * `upstream` — names that are API. * `cluster` — stores, election, discovery,
-//!   health, conditions. * `globalnet` — addresses and translation. * `ipsec` — IKE and SAs. * `ours` — the packet path and the rest.
+//!   health, conditions. * `controllers` — the runner's queues and reconciliations. * `globalnet` — addresses and translation. * `ipsec` — IKE and SAs. * `ours` — the packet path and the rest.
 
 pub mod exposition;
 pub mod process;
 
 mod cluster;
+mod controllers;
 mod extra;
 mod globalnet;
 mod ipsec;
@@ -39,6 +40,7 @@ pub fn render(
     cluster::stores(&mut page, status, extra);
     cluster::election(&mut page, status, extra);
     cluster::sync(&mut page, &extra.sync);
+    controllers::render(&mut page, &extra.controllers);
     cluster::discovery(&mut page, status, &extra.discovery);
     cluster::notices(&mut page, extra.notices);
     cluster::health(&mut page, status);

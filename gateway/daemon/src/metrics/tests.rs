@@ -7,6 +7,7 @@ use trieste_control::admin::{
     WorkerState, WorkerStatus,
 };
 use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec, HaStatus, LatencyRtt};
+use trieste_control::runner::MetricsSnapshot;
 use trieste_control::store::kube::Requests;
 use trieste_control::sync::SyncStats;
 use trieste_pipeline::Counters;
@@ -145,7 +146,11 @@ fn every_metric_is_documented_and_nothing_else_is() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `"))
         .filter_map(|line| line.split('`').next())
-        .filter(|name| ["submariner_", "trieste_", "process_"].iter().any(|prefix| name.starts_with(prefix)))
+        .filter(|name| {
+            ["submariner_", "trieste_", "process_", "workqueue_", "controller_runtime_"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        })
         .map(str::to_owned)
         .collect();
     let missing: Vec<_> = rendered.difference(&documented).collect();
@@ -358,6 +363,7 @@ fn extra() -> MetricsExtra {
         ]
         .into(),
         started_from_memory: true,
+        controllers: vec![("endpoint", MetricsSnapshot::default())],
         globalnet: Some(globalnet::tests::status()),
         ike: Some(IkeNumbers {
             half_open: 3,
