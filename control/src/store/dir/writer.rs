@@ -120,9 +120,11 @@ impl Inner {
         mut object: Object,
     ) -> Result<Object, StoreError> {
         let failed = |source| unavailable("write", path, source);
-        let bytes = file::emit(&object).map_err(|error| match error.kind() {
-            io::ErrorKind::FileTooLarge => StoreError::invalid(&object.key(), ".", error.to_string()),
-            _ => failed(error),
+        let bytes = file::emit(&object).map_err(|error| {
+            if error.kind() == io::ErrorKind::FileTooLarge {
+                return StoreError::invalid(&object.key(), ".", error.to_string());
+            }
+            failed(error)
         })?;
         if displace && fs::symlink_metadata(path).is_ok() {
             keep_aside(path).map_err(|source| unavailable("set aside", path, source))?;

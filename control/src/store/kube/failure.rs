@@ -7,6 +7,7 @@ use http::StatusCode;
 use kube::core::Status;
 use rustls::CertificateError;
 
+use super::access::Access;
 use super::requests::Verb;
 use crate::api::{ObjectKey, cut};
 use crate::store::StoreError;
@@ -23,6 +24,11 @@ pub(super) struct Doing {
 }
 
 impl Doing {
+    /// Returns an operation that is based on no version.
+    pub(super) fn new(verb: Verb, key: ObjectKey, access: &Access) -> Self {
+        Self { verb, key, version: None, server: access.to_string() }
+    }
+
     /// Nobody answered.
     pub(super) fn lost(&self, source: io::Error) -> StoreError {
         StoreError::Unavailable { doing: self.to_string(), source }

@@ -10,15 +10,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 use jiff::Timestamp;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::KubeStore;
 use super::bounds::{MEMBER_PAGE_BYTES, OBJECT_BYTES as ONE_OBJECT_BYTES, PAGE_BYTES};
+use super::failure::Doing;
 use super::raw::{Raw, collection};
 use super::requests::Verb;
+use super::transport::Transport;
 use crate::api::{Kind, Object, ObjectKey};
 use crate::store::StoreError;
 use crate::store::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES, describe};
@@ -37,19 +40,23 @@ const MAX_RESTARTS: usize = 3;
 /// Ours: longest token that says where a page begins, in bytes. Kubernetes' hold a version and a key.
 const MAX_TOKEN_BYTES: usize = 8 << 10;
 
-/// Reads all objects of a kind and namespace; of one name if there is one in `key`.
+/// Reads all objects of a kind and namespace; of one name if there is one in `key`. Each page has begun within `limit`.
 ///
 /// # Errors
 /// That the server refused or did not answer, or that the list exceeds a bound.
-pub(super) async fn read(store: &KubeStore, key: &ObjectKey) -> Result<List, StoreError> {
-    let operation = store.doing(Verb::List, key.clone());
+pub(super) async fn read(
+    transport: &Arc<Transport>,
+    limit: Duration,
+    key: &ObjectKey,
+) -> Result<List, StoreError> {
+    let operation = Doing::new(Verb::List, key.clone(), &transport.access);
     let path = format!("{}?{}", collection(key.kind, &key.namespace), selector(key));
     let mut list = List::new(key.kind);
     let mut pages = Pages::new(key.kind);
     loop {
-        let limits = (store.timeout, pages.bytes());
+        let limits = (limit, pages.bytes());
         let asked = format!("{path}{}", pages.query());
-        let answer = store.transport.call_within(Verb::List, Method::GET, &asked, None, limits).await;
+        let answer = transport.call_within(Verb::List, Method::GET, &asked, None, limits).await;
         let (code, body) = match answer {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                 if pages.shrink() {

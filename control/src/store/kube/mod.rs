@@ -16,7 +16,7 @@
 //!   then tries a new one, and after 10 s more says that the server is away. With a server that only speaks HTTP/1.1 it
 //!   is 25 s as well, by one small request per 15 s in which nothing was heard. An idle connection costs some bytes
 //!   every 5 s over HTTP/2.
-//! * **Answers are bounded** ([`bounds`], [`list`]): bytes by what was asked for, objects and pages of a list, and the memory
+//! * **Answers are bounded** (`bounds`, `list`): bytes by what was asked for, objects and pages of a list, and the memory
 //!   that its objects take. One that makes no sense, or is too large, is there without its body; the others are as they are.
 //! * **Nothing is sent** until it is needed: a store is made although its server is away.
 //! * **Proxies**: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` are obeyed; only plain HTTP proxies can be used.
@@ -30,6 +30,7 @@ mod list;
 mod patch;
 mod raw;
 mod requests;
+mod scope;
 mod session;
 mod store;
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl<const LIMIT: usize> Raw<LIMIT> {
             Err(error) => {
                 let reason = describe(error.inner());
                 let error = ApiError::field(format!("metadata.{}", error.path()), reason);
-                let withheld = withheld.or(Some(error.to_string()));
+                let withheld = withheld.or_else(|| Some(error.to_string()));
                 Self { metadata: identity(&metadata), body: Map::new(), withheld }
             }
         }

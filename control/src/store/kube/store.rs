@@ -16,9 +16,10 @@ use super::failure::Doing;
 use super::patch;
 use super::raw::{Raw, collection, outgoing};
 use super::requests::{Requests, Verb};
+use super::scope::{check_name, check_scope};
 use super::transport::Transport;
 use super::{bounds, list, watch};
-use crate::api::{Kind, Object, ObjectKey, ObjectMeta, check_namespace, check_object_name, cut};
+use crate::api::{Kind, Object, ObjectKey, ObjectMeta, cut};
 use crate::store::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES, describe};
 use crate::store::quota::has_quota;
 use crate::store::{Store, StoreError, StoreEvent};
@@ -64,26 +65,12 @@ impl KubeStore {
         Self { transport, timeout: Self::DEFAULT_TIMEOUT }
     }
 
-    pub(super) fn doing(&self, verb: Verb, key: ObjectKey) -> Doing {
-        Doing { verb, key, version: None, server: self.transport.access.to_string() }
-    }
-
-    /// Checks kind and namespace against each other, and the namespace's (and, if there is one, the object's) name. Only
-    /// who means no single object may mean all namespaces.
-    pub(super) fn check_scope(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        let shown = || ObjectKey::new(key.kind, key.namespace.escape_debug().to_string(), key.name.as_str());
-        let outcome = match (key.kind.is_namespaced(), key.namespace.is_empty()) {
-            (true, true) if key.name.is_empty() => Ok(()),
-            (true, _) => check_namespace(&key.namespace).map_err(|error| error.to_string()),
-            (false, true) => Ok(()),
-            (false, false) => Err(format!("must be empty: a {} is in no namespace", key.kind)),
-        };
-        outcome.map_err(|reason| StoreError::invalid(&shown(), "metadata.namespace", reason))?;
-        if key.name.is_empty() { Ok(()) } else { check_name(key) }
+    fn doing(&self, verb: Verb, key: ObjectKey) -> Doing {
+        Doing::new(verb, key, &self.transport.access)
     }
 
     fn check_key(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        self.check_scope(key)?;
+        check_scope(key)?;
         check_name(key)
     }
 
@@ -148,11 +135,11 @@ impl Store for KubeStore {
         kind: Kind,
         namespace: &str,
     ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
-        watch::stream(self.clone(), ObjectKey::new(kind, namespace, ""))
+        watch::stream(Arc::clone(&self.transport), self.timeout, ObjectKey::new(kind, namespace, ""))
     }
 
     fn watch_one(&self, key: &ObjectKey) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
-        watch::stream_one(self.clone(), key.clone())
+        watch::stream_one(Arc::clone(&self.transport), self.timeout, key.clone())
     }
 
     async fn create(&self, object: Object) -> Result<Object, StoreError> {
@@ -218,16 +205,10 @@ impl Store for KubeStore {
 
     async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
         let key = ObjectKey::new(kind, namespace, "");
-        self.check_scope(&key)?;
-        let list = list::read(self, &key).await?;
+        check_scope(&key)?;
+        let list = list::read(&self.transport, self.timeout, &key).await?;
         Ok(list.objects.into_values().collect())
     }
-}
-
-fn check_name(key: &ObjectKey) -> Result<(), StoreError> {
-    let shown = || ObjectKey::new(key.kind, key.namespace.as_str(), key.name.escape_debug().to_string());
-    check_object_name(&key.name)
-        .map_err(|error| StoreError::invalid(&shown(), "metadata.name", error.to_string()))
 }
 
 fn path_of(key: &ObjectKey) -> String {

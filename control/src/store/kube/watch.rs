@@ -15,7 +15,7 @@
 //! * A change of an object that makes no sense, or is too large, is one: the object comes without its body.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -26,12 +26,13 @@ use kube::client::Body;
 use rand_core::OsRng;
 use tokio::time::{Instant, timeout};
 
-use super::KubeStore;
 use super::bounds::EVENT_BYTES;
 use super::changes::{Change, Changes, Failure};
+use super::failure::Doing;
 use super::list;
 use super::raw::collection;
 use super::requests::Verb;
+use super::scope::check_scope;
 use super::transport::Transport;
 use crate::api::{Object, ObjectKey};
 use crate::backoff::Backoff;
@@ -49,7 +50,8 @@ const WATCH_MARGIN: Duration = Duration::from_secs(5);
 
 /// Follows the one object of this name.
 pub(super) fn stream_one(
-    store: KubeStore,
+    transport: Arc<Transport>,
+    limit: Duration,
     key: ObjectKey,
 ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
     if key.name.is_empty() {
@@ -60,13 +62,18 @@ pub(super) fn stream_one(
             .chain(forever)
             .boxed();
     }
-    stream(store, key)
+    stream(transport, limit, key)
 }
 
 /// Follows the objects of a kind and namespace; of one name if there is one in `key`.
-pub(super) fn stream(store: KubeStore, key: ObjectKey) -> BoxStream<'static, StoreEvent> {
-    let pace = Pace::new(store.timeout + CALM_MARGIN);
-    let watcher = Watcher { store, key, pace, state: State::Unlisted, quota: None, reported: None };
+pub(super) fn stream(
+    transport: Arc<Transport>,
+    limit: Duration,
+    key: ObjectKey,
+) -> BoxStream<'static, StoreEvent> {
+    let pace = Pace::new(limit + CALM_MARGIN);
+    let watcher =
+        Watcher { transport, limit, key, pace, state: State::Unlisted, quota: None, reported: None };
     futures::stream::unfold(watcher, |mut watcher| async {
         let event = watcher.next().await;
         Some((event, watcher))
@@ -75,7 +82,9 @@ pub(super) fn stream(store: KubeStore, key: ObjectKey) -> BoxStream<'static, Sto
 }
 
 struct Watcher {
-    store: KubeStore,
+    transport: Arc<Transport>,
+    /// How long a request may stay without answer.
+    limit: Duration,
     key: ObjectKey,
     pace: Pace,
     state: State,
@@ -91,7 +100,7 @@ enum State {
     /// Objects are as of this version, and there is no watch.
     Listed(String),
     /// A watch is open. All changes up to this version were seen.
-    Watching(String, Changes),
+    Open(String, Changes),
 }
 
 /// Why a watch does not go on.
@@ -106,7 +115,7 @@ enum Stop {
 
 impl Watcher {
     async fn next(&mut self) -> StoreEvent {
-        if let Err(error) = self.store.check_scope(&self.key) {
+        if let Err(error) = check_scope(&self.key) {
             return self.refuse(error).await;
         }
         // Objects have gone, so that others may be kept: a new list says which.
@@ -124,12 +133,12 @@ impl Watcher {
                 },
                 State::Listed(version) => match self.open(&version).await {
                     Ok(changes) => {
-                        self.state = State::Watching(version, changes);
+                        self.state = State::Open(version, changes);
                         continue;
                     }
                     Err(stop) => self.stop(stop, version),
                 },
-                State::Watching(version, mut changes) => match self.change(&mut changes).await {
+                State::Open(version, mut changes) => match self.change(&mut changes).await {
                     Ok(change) => self.take(change, version, changes),
                     Err(stop) => self.stop(stop, version),
                 },
@@ -142,10 +151,10 @@ impl Watcher {
 
     /// Lists all objects, and notes from which version a watch goes on.
     async fn list(&mut self) -> Result<Vec<Object>, StoreError> {
-        self.pace.wait(Verb::List, &self.store.transport).await;
-        let list = list::read(&self.store, &self.key).await?;
+        self.pace.wait(Verb::List, &self.transport).await;
+        let list = list::read(&self.transport, self.limit, &self.key).await?;
         if list.version.is_empty() {
-            let operation = self.store.doing(Verb::List, self.key.clone());
+            let operation = Doing::new(Verb::List, self.key.clone(), &self.transport.access);
             return Err(operation.nonsense("it has no resourceVersion"));
         }
         self.state = State::Listed(list.version);
@@ -155,8 +164,8 @@ impl Watcher {
 
     /// Opens a watch of what changes from a version on.
     async fn open(&mut self, version: &str) -> Result<Changes, Stop> {
-        self.pace.wait(Verb::Watch, &self.store.transport).await;
-        let operation = self.store.doing(Verb::Watch, self.key.clone());
+        self.pace.wait(Verb::Watch, &self.transport).await;
+        let operation = Doing::new(Verb::Watch, self.key.clone(), &self.transport.access);
         let lost = |error| Stop::Unreadable(operation.lost(error));
         let path = format!(
             "{}?{}watch=true&timeoutSeconds={WATCH_SECONDS}&allowWatchBookmarks=true&resourceVersion={}",
@@ -166,9 +175,8 @@ impl Watcher {
         );
         let request =
             Request::get(path).body(Body::empty()).map_err(|error| lost(io::Error::other(error)))?;
-        let limit = self.store.timeout;
-        let response =
-            self.store.transport.send(Verb::Watch, request, limit, EVENT_BYTES).await.map_err(lost)?;
+        let limit = self.limit;
+        let response = self.transport.send(Verb::Watch, request, limit, EVENT_BYTES).await.map_err(lost)?;
         match response.status() {
             code if code.is_success() => Ok(Changes::new(self.key.kind, response)),
             StatusCode::GONE => Err(Stop::Gone),
@@ -184,14 +192,13 @@ impl Watcher {
         let longest = Duration::from_secs(WATCH_SECONDS) + WATCH_MARGIN;
         // A server that lives and does not end what it was asked to end has forgotten the watch.
         let Ok(change) = timeout(longest, changes.next()).await else { return Err(Stop::Cut) };
-        let operation = || self.store.doing(Verb::Watch, self.key.clone());
+        let operation = || Doing::new(Verb::Watch, self.key.clone(), &self.transport.access);
         change.map_err(|failure| match failure {
             Failure::Over => Stop::Cut,
-            Failure::Broken(error) => match error.kind() {
-                io::ErrorKind::TimedOut => Stop::Unreadable(operation().lost(error)),
-                io::ErrorKind::FileTooLarge => Stop::Unreadable(operation().too_much(error)),
-                _ => Stop::Cut,
-            },
+            Failure::Broken(error) => {
+                let is_final = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::FileTooLarge);
+                if is_final { Stop::Unreadable(operation().lost(error)) } else { Stop::Cut }
+            }
             Failure::Invalid(reason) => Stop::Unreadable(operation().nonsense(reason)),
         })
     }
@@ -216,7 +223,7 @@ impl Watcher {
                 return self.stop(if is_gone { Stop::Gone } else { Stop::Cut }, version);
             }
         };
-        self.state = State::Watching(version, changes);
+        self.state = State::Open(version, changes);
         event
     }
 

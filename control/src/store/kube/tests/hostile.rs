@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing::Level;
 
 use super::fake::{Asked, Log, Reply, Step, cluster, event, list, refusal, store};
@@ -15,9 +15,9 @@ use crate::store::logged::Logged;
 use crate::store::{KubeStore, Store, StoreEvent};
 
 /// Stands in every hostile answer where it may not be repeated.
-const MARK: &str = "SECRET";
+pub(super) const MARK: &str = "SECRET";
 /// What may be on the way beside what is read: the connection's buffer, and a part on each side.
-const ON_THE_WAY: usize = 1 << 20;
+pub(super) const ON_THE_WAY: usize = 1 << 20;
 /// From when on a server that was hostile is not: after two tries or so.
 const HEALED: Duration = Duration::from_secs(1);
 
@@ -31,7 +31,7 @@ struct BadList {
     most: usize,
 }
 
-fn bytes(text: impl Into<String>) -> Bytes {
+pub(super) fn bytes(text: impl Into<String>) -> Bytes {
     Bytes::from(text.into())
 }
 
@@ -195,7 +195,7 @@ async fn a_list_that_cannot_be_read_is_refused_with_a_sentence_and_over_with_the
 }
 
 /// Checks that the store says that it cannot be read, in one bounded sentence.
-fn check_refused(row: &str, event: &StoreEvent, what: &str, reason: &str) {
+pub(super) fn check_refused(row: &str, event: &StoreEvent, what: &str, reason: &str) {
     let StoreEvent::Unavailable(error) = event else { panic!("{row}: {event:?}") };
     let text = error.to_string();
     assert!(text.starts_with(what) && text.contains(reason), "{row}: {text}");
@@ -203,7 +203,7 @@ fn check_refused(row: &str, event: &StoreEvent, what: &str, reason: &str) {
 }
 
 /// The names of the objects of a list; those that are withheld in brackets.
-async fn listed(row: &str, events: &mut (impl Stream<Item = StoreEvent> + Unpin)) -> Vec<String> {
+pub(super) async fn listed(row: &str, events: &mut (impl Stream<Item = StoreEvent> + Unpin)) -> Vec<String> {
     let event = events.next().await.unwrap();
     let StoreEvent::Listed(objects) = event else { panic!("{row}: {event:?} instead of a list") };
     let names = objects.into_iter().map(|object| match &object.withheld {
@@ -226,7 +226,7 @@ struct BadItem {
     reason: &'static str,
 }
 
-fn nested(depth: usize) -> String {
+pub(super) fn nested(depth: usize) -> String {
     format!("{}{}", "[".repeat(depth), "]".repeat(depth))
 }
 
@@ -353,130 +353,6 @@ async fn an_object_that_makes_no_sense_is_withheld_and_hides_none_beside_it() {
         );
         logged.check(row, MARK);
     }
-}
-
-/// What a watch brings and cannot be read.
-struct BadChange {
-    row: &'static str,
-    step: fn() -> Step,
-    /// Stands in the error; empty if there is none, as the watch is resumed.
-    error: &'static str,
-}
-
-fn line(text: impl AsRef<str>) -> Step {
-    Step::Bytes(bytes(format!("{}\n", text.as_ref())))
-}
-
-const BAD_CHANGES: [BadChange; 12] = [
-    BadChange {
-        row: "an event of 9 MiB",
-        step: || event("MODIFIED", Value::from(MARK.repeat((9 << 20) / MARK.len()))),
-        error: "an event of the watch is longer than 4194304 bytes",
-    },
-    BadChange {
-        row: "an event that does not end",
-        step: || Step::Endless(Bytes::from(MARK.repeat(10_000))),
-        error: "an event of the watch is longer than 4194304 bytes",
-    },
-    BadChange {
-        row: "no JSON",
-        step: || line(format!("{MARK} <html>")),
-        error: "the answer is not understood: expected value at line 1 column 1",
-    },
-    BadChange {
-        row: "no UTF-8",
-        step: || Step::Bytes(Bytes::from([b"{\"".as_slice(), MARK.as_bytes(), b"\xff\": 1}\n"].concat())),
-        error: "the answer is not understood: invalid unicode code point at line 1",
-    },
-    BadChange {
-        row: "no object",
-        step: || line(format!("\"{MARK}\"")),
-        error: "the answer is not understood: expected struct Line at line 1",
-    },
-    BadChange {
-        row: "an event of no type",
-        step: || event(MARK, cluster("bad", "11")),
-        error: "the answer is not understood: an event is of no type that there is",
-    },
-    BadChange {
-        row: "an event without an object",
-        step: || line(r#"{"type": "ADDED"}"#),
-        error: "the answer is not understood: missing field `object`",
-    },
-    BadChange {
-        row: "an object that is none",
-        step: || event("ADDED", Value::from(MARK)),
-        error: "the answer is not understood: an object without resourceVersion has changed",
-    },
-    BadChange {
-        row: "an event that nests too deep",
-        step: || line(format!(r#"{{"type": {}, "object": 1}}"#, nested(10_000))),
-        error: "the answer is not understood: expected a string at line 1",
-    },
-    BadChange {
-        row: "a bookmark without version",
-        step: || event("BOOKMARK", json!({"metadata": {"name": MARK}})),
-        error: "the answer is not understood: a bookmark has no resourceVersion",
-    },
-    BadChange {
-        row: "half an event",
-        step: || {
-            Step::Bytes(bytes(format!(r#"{{"type": "ADDED", "object": {{"metadata": {{"name": "{MARK}""#)))
-        },
-        error: "",
-    },
-    BadChange { row: "lines with nothing in them", step: || line("\n \n\r\n"), error: "" },
-];
-
-#[tokio::test(start_paused = true)]
-async fn a_change_that_cannot_be_read_is_refused_with_a_sentence_and_all_is_listed_again() {
-    for BadChange { row, step, error } in BAD_CHANGES {
-        let logged = Logged::begin(Level::TRACE);
-        let (store, log) = store(move |asked| match (asked.is_watch, asked.nth) {
-            (false, 0) => list("10", &[("good", "9")]),
-            (false, _) => list("20", &[("good", "9"), ("late", "15")]),
-            (true, 0) => Reply::Watch(vec![event("MODIFIED", cluster("good", "11")), step()]),
-            (true, _) => Reply::Watch(vec![event("MODIFIED", cluster("good", "21")), Step::Silence]),
-        });
-        let mut events = store.list_watch(Kind::Cluster, "ns");
-
-        assert_eq!(listed(row, &mut events).await, ["good"]);
-        check_applied(row, &events.next().await.unwrap(), "11");
-        if !error.is_empty() {
-            let what = "cannot watch clusters in ns at http://api.test: ";
-            check_refused(row, &events.next().await.unwrap(), what, error);
-            assert_eq!(listed(row, &mut events).await, ["good", "late"]);
-        }
-        check_applied(row, &events.next().await.unwrap(), "21");
-        // The server is asked from the last version that was seen, or from that of the new list.
-        let version = if error.is_empty() { "resourceVersion=11" } else { "resourceVersion=20" };
-        assert!(log.watches()[1].query.contains(version), "{row}: {:?}", log.watches());
-        assert!(log.most_taken() <= (9 << 20) + ON_THE_WAY, "{row}: {} bytes were taken", log.most_taken());
-        logged.check(row, MARK);
-    }
-}
-
-fn check_applied(row: &str, event: &StoreEvent, version: &str) {
-    let StoreEvent::Applied(object) = event else { panic!("{row}: {event:?}") };
-    assert_eq!(object.metadata.resource_version.as_deref(), Some(version), "{row}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_whose_watches_cannot_be_read_is_asked_ever_less() {
-    let (store, log) = store(|asked| match asked.is_watch {
-        false => list("10", &[("good", "9")]),
-        true => Reply::Watch(vec![line(MARK)]),
-    });
-    let mut events = store.list_watch(Kind::Cluster, "ns");
-    let follow = async {
-        loop {
-            events.next().await;
-        }
-    };
-    let outcome: Result<(), _> = tokio::time::timeout(Duration::from_secs(300), follow).await;
-    assert!(outcome.is_err());
-    let asked = log.all().len();
-    assert!((12..=60).contains(&asked), "{asked} requests in 300 s");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,5 +2,6 @@
 
 mod fake;
 mod hostile;
+mod hostile_changes;
 mod requests;
 mod watches;
