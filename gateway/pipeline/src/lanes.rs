@@ -1,11 +1,13 @@
 //! The lanes of one worker.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use trieste_cables::{CableStats, Tunnel};
 use trieste_packet::{CableId, LaneId};
 
+use crate::deadlines::{Deadlines, Entry};
 use crate::health::awake::Awake;
 use crate::health::{self, Watch};
 use crate::probe::ProbeLimiter;
@@ -98,12 +100,40 @@ pub(crate) struct Slot {
     pub(crate) probes: ProbeLimiter,
     /// The health of its path, where that is probed.
     pub(crate) watching: Option<Box<Watching>>,
+    /// When its timers are called.
+    timer: Entry,
+    /// Whether it is among those that wait for their turn to send.
+    is_queued: bool,
 }
 
-/// All lanes of a worker, sorted by id. There are as many as peers: hundreds at most.
+impl Slot {
+    /// Makes a lane that is not called yet.
+    pub(crate) fn new(lane: LaneId, cable: CableId, tunnel: Box<dyn Tunnel>, now: Instant) -> Self {
+        let probes = ProbeLimiter::new(now);
+        Self { lane, cable, tunnel, ends: None, probes, watching: None, timer: None, is_queued: false }
+    }
+
+    /// Returns when its timers want to be called.
+    fn poll_timeout(&self) -> Option<Instant> {
+        earliest(self.tunnel.poll_timeout(), self.ends)
+    }
+
+    /// Returns `true` if its timers want to be called before they will be.
+    pub(crate) fn is_called_late(&self) -> bool {
+        self.poll_timeout().is_some_and(|due| self.timer.is_none_or(|timer| due < timer))
+    }
+}
+
+/// All lanes of a worker, sorted by id. There are as many as peers: what is done for all of them at once is a command's or
+/// a report's, never a packet's or a time-out's.
 #[derive(Default)]
 pub(crate) struct Lanes {
     slots: Vec<Slot>,
+    timers: Deadlines,
+    /// Lanes that may have something to send of their own accord, in the order of their turns.
+    queue: VecDeque<LaneId>,
+    /// Those whose timers are being called; empty between calls.
+    pub(crate) due: Vec<LaneId>,
 }
 
 impl Lanes {
@@ -118,46 +148,76 @@ impl Lanes {
 
     /// Adds or replaces; a replaced slot is returned, so that what it holds can be counted.
     pub(crate) fn insert(&mut self, slot: Slot) -> Option<Slot> {
-        match self.slots.binary_search_by_key(&slot.lane, |other| other.lane) {
-            Ok(index) => Some(std::mem::replace(&mut self.slots[index], slot)),
+        let lane = slot.lane;
+        let replaced = match self.slots.binary_search_by_key(&lane, |other| other.lane) {
+            Ok(index) => {
+                let mut replaced = std::mem::replace(&mut self.slots[index], slot);
+                self.timers.set(lane, &mut replaced.timer, None);
+                Some(replaced)
+            }
             Err(index) => {
                 self.slots.insert(index, slot);
                 None
             }
+        };
+        self.set_timer(lane);
+        replaced
+    }
+
+    /// Sets when a lane's timers are called: when they want to be.
+    pub(crate) fn set_timer(&mut self, lane: LaneId) {
+        let Ok(index) = self.slots.binary_search_by_key(&lane, |slot| slot.lane) else { return };
+        let slot = &mut self.slots[index];
+        let due = slot.poll_timeout();
+        self.timers.set(lane, &mut slot.timer, due);
+    }
+
+    /// Takes the lanes whose timers are due, to be put back into `due` afterwards.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<LaneId> {
+        let mut due = std::mem::take(&mut self.due);
+        due.clear();
+        self.timers.due(now, &mut due);
+        due
+    }
+
+    /// Removes a lane if its time is over.
+    pub(crate) fn take_ended(&mut self, lane: LaneId, now: Instant) -> Option<Slot> {
+        let index = self.slots.binary_search_by_key(&lane, |slot| slot.lane).ok()?;
+        self.slots[index].ends.filter(|ends| *ends <= now)?;
+        let mut ended = self.slots.remove(index);
+        self.timers.set(lane, &mut ended.timer, None);
+        Some(ended)
+    }
+
+    /// Adds a lane to those that wait for their turn to send.
+    pub(crate) fn enqueue(&mut self, lane: LaneId) {
+        let Ok(index) = self.slots.binary_search_by_key(&lane, |slot| slot.lane) else { return };
+        if !std::mem::replace(&mut self.slots[index].is_queued, true) {
+            self.queue.push_back(lane);
         }
     }
 
-    /// Removes the lanes whose time is over.
-    pub(crate) fn take_ended(&mut self, now: Instant) -> Vec<Slot> {
-        self.slots.extract_if(.., |slot| slot.ends.is_some_and(|ends| ends <= now)).collect()
+    /// Takes the lane whose turn it is.
+    pub(crate) fn dequeue(&mut self) -> Option<LaneId> {
+        let lane = self.queue.pop_front()?;
+        if let Some(slot) = self.find(lane) {
+            slot.is_queued = false;
+        }
+        Some(lane)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// The lane at a position, in the order of ids.
-    pub(crate) fn at(&self, index: usize) -> Option<LaneId> {
-        self.slots.get(index).map(|slot| slot.lane)
-    }
-
-    /// The slot at a position, in the order of ids.
-    pub(crate) fn at_mut(&mut self, index: usize) -> Option<&mut Slot> {
-        self.slots.get_mut(index)
+    /// Returns `true` if lanes wait for their turn.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut()
     }
 
-    /// Finds a lane that has got the keys for what came before them.
-    pub(crate) fn first_openable(&self) -> Option<LaneId> {
-        self.slots.iter().find(|slot| slot.tunnel.has_openable()).map(|slot| slot.lane)
-    }
-
     /// When the first lane wants attention.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.slots.iter().filter_map(|slot| earliest(slot.tunnel.poll_timeout(), slot.ends)).min()
+        self.timers.first()
     }
 
     /// Packets that await keys.

@@ -22,6 +22,7 @@ mod answers;
 mod board;
 mod classify;
 mod counters;
+mod deadlines;
 mod demux;
 mod ecn;
 mod flow;

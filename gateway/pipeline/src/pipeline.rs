@@ -19,7 +19,6 @@ use crate::globalnet::{Copier, EXPIRY_PER_TIMEOUT, Fleet, Flow, Translator, View
 use crate::health;
 use crate::lanes::{LaneCommand, LaneReport, Lanes, Slot, earliest};
 use crate::owner::Handoff;
-use crate::probe::ProbeLimiter;
 use crate::services::Delivery;
 use crate::tables::Tables;
 use crate::tap::{Point, Tap};
@@ -103,8 +102,6 @@ pub struct Pipeline {
     looked: usize,
     /// Control datagrams since the last [`Self::handle_timeout`], by lanes that were asked in turn.
     paced: u64,
-    /// The position of the lane that is asked first in the next turn, when the last one ended early.
-    unasked: Option<usize>,
     /// When timers were last looked at.
     timed: Instant,
     /// Buffers of this worker.
@@ -155,7 +152,6 @@ impl Pipeline {
             looked: 0,
             schedule: Schedule::new(now),
             paced: 0,
-            unasked: None,
             timed: now,
             drops: Drops::default(),
             counters: Counters::default(),
@@ -181,9 +177,9 @@ impl Pipeline {
     pub fn command(&mut self, command: LaneCommand, now: Instant) {
         match command {
             LaneCommand::Add { lane, cable, tunnel, watch } => {
-                let slot =
-                    Slot { lane, cable, tunnel, ends: None, probes: ProbeLimiter::new(now), watching: None };
-                if let Some(replaced) = self.lanes.insert(slot) {
+                if let Some(mut replaced) = self.lanes.insert(Slot::new(lane, cable, tunnel, now)) {
+                    let entry = replaced.watching.as_mut().map(|watching| &mut watching.entry);
+                    self.schedule.remove(lane, entry);
                     self.retire(&replaced, now);
                 }
                 self.set_watch(lane, watch, now);
@@ -195,6 +191,7 @@ impl Pipeline {
                 if let Some(slot) = self.lanes.find(lane) {
                     slot.ends = Some(until);
                 }
+                self.lanes.set_timer(lane);
             }
             LaneCommand::SetPeer { lane, peer } => {
                 if let Some(slot) = self.lanes.find(lane) {
@@ -206,7 +203,7 @@ impl Pipeline {
                 if let Some(slot) = self.lanes.find(lane) {
                     slot.tunnel.handle_timeout(now, &mut self.drops);
                     self.service(lane, now);
-                    self.open_early(now);
+                    self.open_early(lane, now);
                 }
             }
             LaneCommand::Watch { lane, watch } => self.set_watch(lane, watch, now),
@@ -232,39 +229,58 @@ impl Pipeline {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.handle_probes(now);
         self.gate.handle_timeout(now);
-        for slot in self.lanes.iter_mut() {
-            slot.tunnel.handle_timeout(now, &mut self.drops);
-        }
-        for slot in self.lanes.take_ended(now) {
-            self.retire(&slot, now);
-        }
         self.timed = now;
-        self.paced = 0;
-        let (count, first) = (self.lanes.len(), self.unasked.take().unwrap_or(0));
-        for index in (0..count).map(|turn| (first + turn) % count) {
-            let Some(lane) = self.lanes.at(index) else { continue };
-            if !self.service_in_turn(lane, now) {
-                self.unasked = Some(index);
-                break;
-            }
+        let due = self.lanes.take_due(now);
+        for &lane in &due {
+            self.handle_lane_timeout(lane, now);
         }
-        self.open_early(now);
+        self.paced = 0;
+        while self.paced < CONTROL_BURST
+            && let Some(lane) = self.lanes.dequeue()
+        {
+            self.service_in_turn(lane, now);
+        }
+        for &lane in &due {
+            self.open_early(lane, now);
+        }
+        self.lanes.due = due;
         self.expire_translations(EXPIRY_PER_TIMEOUT, now);
         self.answer_unsolicited(now);
         self.seal_ready(now);
         self.tell_siblings(now);
     }
 
+    /// Calls one lane's timers, and removes it if its time is over.
+    fn handle_lane_timeout(&mut self, lane: LaneId, now: Instant) {
+        let Some(slot) = self.lanes.find(lane) else { return };
+        slot.tunnel.handle_timeout(now, &mut self.drops);
+        match self.lanes.take_ended(lane, now) {
+            Some(ended) => self.retire(&ended, now),
+            None => {
+                self.lanes.set_timer(lane);
+                self.lanes.enqueue(lane);
+            }
+        }
+    }
+
     /// When [`Self::handle_timeout`] wants to be called next, but for probes ([`Self::poll_probes`]).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let soon = self.timed + TIMER_SLACK;
-        if self.unasked.is_some() {
-            return Some(soon);
-        }
         let translator = self.translator.as_ref().and_then(|translator| translator.poll_timeout());
         let copier = self.copier.as_ref().and_then(|copier| copier.poll_timeout(self.timed));
-        earliest(earliest(self.lanes.poll_timeout(), translator), copier).map(|due| due.max(soon))
+        earliest(earliest(self.poll_lanes(), translator), copier).map(|due| due.max(soon))
+    }
+
+    /// Returns when a lane wants [`Self::handle_timeout`] to be called next. Cheap enough to be asked after every batch, which may
+    /// bring the time forward.
+    #[must_use]
+    pub fn poll_lanes(&self) -> Option<Instant> {
+        let soon = self.timed + TIMER_SLACK;
+        if self.lanes.has_queued() {
+            return Some(soon);
+        }
+        self.lanes.poll_timeout().map(|due| due.max(soon))
     }
 
     /// The translation of globalnet, once there is any: for metrics, and to carry its sessions over a restart.
@@ -351,17 +367,16 @@ impl Pipeline {
         self.drops.count(slot.cable, DropReason::HeldExpired, held);
     }
 
-    /// The same as [`Self::service`] for what a lane sends unasked: false, and nothing done, when it is not its turn
-    /// yet because many lanes want to send at once.
-    fn service_in_turn(&mut self, lane: LaneId, now: Instant) -> bool {
+    /// Serves a lane as [`Self::service`] does, for what it sends unasked. When many lanes want to send at once, it waits for
+    /// its turn.
+    fn service_in_turn(&mut self, lane: LaneId, now: Instant) {
         if self.paced >= CONTROL_BURST {
-            self.unasked = self.unasked.or(Some(0));
-            return false;
+            self.lanes.enqueue(lane);
+            return;
         }
         let before = self.counters.control_out;
         self.service(lane, now);
         self.paced += self.counters.control_out - before;
-        true
     }
 
     /// Takes out of a lane's slow half what it wants sent, and seals what waited when its keys have come.
@@ -393,12 +408,18 @@ impl Pipeline {
                 consumed: &mut self.counters.control_in,
             };
             slot.tunnel.seal(&mut jobs, now);
+            if let Some(watching) = slot.watching.as_deref_mut() {
+                self.schedule.hasten(lane, watching, now);
+            }
+        }
+        if slot.is_called_late() {
+            self.lanes.set_timer(lane);
         }
     }
 
-    /// Opens and delivers what came before its keys did, of lanes that have got them.
-    fn open_early(&mut self, now: Instant) {
-        while let Some(lane) = self.lanes.first_openable() {
+    /// Opens and delivers what came for a lane before its keys did, if it has got them.
+    fn open_early(&mut self, lane: LaneId, now: Instant) {
+        while self.lanes.find(lane).is_some_and(|slot| slot.tunnel.has_openable()) {
             self.open(lane, &mut Vec::new(), now);
             self.handed_over(std::iter::empty(), now);
         }

@@ -56,7 +56,8 @@ impl Pipeline {
         };
         slot.tunnel.seal(&mut jobs, now);
         if let Some(watching) = slot.watching.as_deref_mut().filter(|_| is_used) {
-            self.schedule.saw_sealed(watching, now);
+            watching.saw_sealed(self.schedule.awake.time(now));
+            self.schedule.hasten(lane, watching, now);
         }
         self.service(lane, now);
     }

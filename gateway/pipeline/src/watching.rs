@@ -8,10 +8,11 @@
 use std::time::{Duration, Instant};
 
 use trieste_cables::Jobs;
-use trieste_packet::wire::{IPV6_HEADER_BYTES, Inner, be16, protocol, version};
+use trieste_packet::wire::{self, Inner, protocol};
 use trieste_packet::{CableId, Checksum, DropReason, LaneId, LayoutKind, Packet, Pool};
 
 use crate::board::{Board, PathState};
+use crate::deadlines::{Deadlines, Entry};
 use crate::health::awake::Awake;
 use crate::health::{Outgoing, Probe, Report, Watch, Watcher};
 use crate::inside::{self, Kind};
@@ -21,17 +22,14 @@ use crate::pipeline::Pipeline;
 /// more.
 const SLACK: Duration = Duration::from_millis(1);
 
-/// Length of a health check's ICMP message in bytes (upstream's, as measured).
-const HEALTH_CHECK_BYTES: usize = 32;
-/// Types of echo messages: reply and request (RFC 792), request and reply (RFC 4443).
-const ECHO: [u8; 4] = [0, 8, 128, 129];
-
 /// A lane's probing.
 pub(crate) struct Watching {
     pub(crate) watch: Watch,
     watcher: Watcher,
     /// The board's uses when they were looked at last.
     uses: u64,
+    /// When it is called, in awake time.
+    pub(crate) entry: Entry,
 }
 
 impl Watching {
@@ -47,6 +45,11 @@ impl Watching {
         if let Some(rtt) = self.watcher.rtt() {
             board.set_rtt(cable, rtt);
         }
+    }
+
+    /// Notes that the lane has sealed packets, at `time`, awake time.
+    pub(crate) fn saw_sealed(&mut self, time: Instant) {
+        self.watcher.handle_traffic(time);
     }
 
     /// A sibling's path is used while any other path is.
@@ -74,26 +77,46 @@ impl Watching {
 pub(crate) struct Schedule {
     pub(crate) awake: Awake,
     pub(crate) is_draining: bool,
-    due: Option<Instant>,
+    /// In awake time.
+    deadlines: Deadlines,
+    /// Lanes whose probing follows the use of others.
+    siblings: Vec<LaneId>,
+    /// Lanes that are being called; empty between calls.
+    due: Vec<LaneId>,
     looked: Instant,
 }
 
 impl Schedule {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { awake: Awake::default(), is_draining: false, due: None, looked: now }
+        Self {
+            awake: Awake::default(),
+            is_draining: false,
+            deadlines: Deadlines::default(),
+            siblings: Vec::new(),
+            due: Vec::new(),
+            looked: now,
+        }
     }
 
-    /// A lane has sealed packets.
-    pub(crate) fn saw_sealed(&mut self, watching: &mut Watching, now: Instant) {
+    /// Calls a lane no more.
+    pub(crate) fn remove(&mut self, lane: LaneId, entry: Option<&mut Entry>) {
+        self.siblings.retain(|sibling| *sibling != lane);
+        if let Some(entry) = entry {
+            self.deadlines.set(lane, entry, None);
+        }
+    }
+
+    /// Calls a lane when it wants to be, if that is sooner. What turns out to have been due before is due now: nobody came
+    /// late for it.
+    pub(crate) fn hasten(&mut self, lane: LaneId, watching: &mut Watching, now: Instant) {
         let time = self.awake.time(now);
-        watching.watcher.handle_traffic(time);
-        self.hasten(watching.watcher.poll_timeout(time), now);
+        let due = watching.watcher.poll_timeout(time).max(time);
+        self.deadlines.hasten(lane, &mut watching.entry, due);
     }
 
-    /// Something is due at `time`, awake time. What turns out to have been due before is due now: nobody came late for it.
-    fn hasten(&mut self, time: Instant, now: Instant) {
-        let real = self.awake.real(time).max(now);
-        self.due = Some(self.due.map_or(real, |due| due.min(real)));
+    /// Returns when the first lane wants to be called, in real time.
+    fn first(&self) -> Option<Instant> {
+        self.deadlines.first().map(|time| self.awake.real(time))
     }
 }
 
@@ -105,17 +128,32 @@ impl Pipeline {
             return;
         }
         let time = self.notice(now);
-        self.schedule.due = None;
         self.schedule.looked = now;
-        for index in 0..self.lanes.len() {
-            self.watch_one(index, now, time);
+        for index in 0..self.schedule.siblings.len() {
+            self.follow_use(index, now, time);
+        }
+        let mut due = std::mem::take(&mut self.schedule.due);
+        self.schedule.deadlines.due(time, &mut due);
+        for lane in due.drain(..) {
+            self.watch_one(lane, now, time);
+        }
+        self.schedule.due = due;
+    }
+
+    /// Probes a sibling's path as quickly as those that are used.
+    fn follow_use(&mut self, index: usize, now: Instant, time: Instant) {
+        let Some(lane) = self.schedule.siblings.get(index).copied() else { return };
+        let watching = self.lanes.find(lane).and_then(|slot| slot.watching.as_deref_mut());
+        if let Some(watching) = watching {
+            watching.follow_use(&self.config.board, time);
+            self.schedule.hasten(lane, watching, now);
         }
     }
 
     /// When [`Self::handle_probes`] wants to be called next; `None` while no path is watched.
     #[must_use]
     pub fn poll_probes(&self) -> Option<Instant> {
-        self.schedule.due.map(|due| due.max(self.schedule.looked + SLACK))
+        self.schedule.first().map(|due| due.max(self.schedule.looked + SLACK))
     }
 
     /// How often this worker came late for its probes, and for how long in all: time in which no far end's silence
@@ -131,22 +169,32 @@ impl Pipeline {
         let (config, seed) = (self.config.health, self.config.seed ^ u64::from(lane.0).rotate_left(32));
         let is_draining = self.schedule.is_draining;
         let Some(slot) = self.lanes.find(lane) else { return };
+        self.schedule.siblings.retain(|sibling| *sibling != lane);
         let Some(watch) = watch else {
+            self.schedule.remove(lane, slot.watching.as_mut().map(|before| &mut before.entry));
             slot.watching = None;
             self.config.board.reset(slot.cable);
             return;
         };
+        if watch.is_sibling {
+            self.schedule.siblings.push(lane);
+        }
         match &mut slot.watching {
             Some(watching) if watching.watch.most_bytes == watch.most_bytes => watching.watch = watch,
             _ => {
                 let mut watcher = Watcher::new(config, watch.most_bytes, seed, time);
                 watcher.set_draining(is_draining, time);
-                let watching = Watching { watch, watcher, uses: 0 };
+                if let Some(before) = &mut slot.watching {
+                    self.schedule.deadlines.set(lane, &mut before.entry, None);
+                }
+                let watching = Watching { watch, watcher, uses: 0, entry: None };
                 watching.write(slot.cable, &self.config.board, now);
                 slot.watching = Some(Box::new(watching));
             }
         }
-        self.schedule.hasten(time, now);
+        if let Some(watching) = slot.watching.as_deref_mut() {
+            self.schedule.deadlines.hasten(lane, &mut watching.entry, time);
+        }
     }
 
     /// Takes messages between gateways out of what `lane` has opened: of the opened batch, all that follow the `before`
@@ -174,7 +222,7 @@ impl Pipeline {
                 watching.watcher.handle_traffic(time);
             }
             watching.write(slot.cable, &self.config.board, now);
-            self.schedule.hasten(watching.watcher.poll_timeout(time), now);
+            self.schedule.hasten(lane, watching, now);
         }
         if probes + bad > 0 {
             let pool = &mut self.pool;
@@ -187,40 +235,33 @@ impl Pipeline {
     pub(crate) fn set_draining(&mut self, is_draining: bool, now: Instant) {
         let time = self.notice(now);
         self.schedule.is_draining = is_draining;
-        for watching in self.lanes.iter_mut().filter_map(|slot| slot.watching.as_deref_mut()) {
+        for slot in self.lanes.iter_mut() {
+            let Some(watching) = slot.watching.as_deref_mut() else { continue };
             watching.watcher.set_draining(is_draining, time);
-            self.schedule.hasten(time, now);
+            self.schedule.hasten(slot.lane, watching, now);
         }
     }
 
     /// Takes into account that this worker may have come late; returns awake time. To be called before anything that
     /// has arrived is looked at.
     pub(crate) fn notice(&mut self, now: Instant) -> Instant {
-        let Schedule { awake, due, .. } = &mut self.schedule;
-        if let Some(due) = due
-            && awake.notice(*due, now).is_some()
-        {
-            *due = now;
+        if let Some(due) = self.schedule.first() {
+            self.schedule.awake.notice(due, now);
         }
-        awake.time(now)
+        self.schedule.awake.time(now)
     }
 
     /// Does what is due for one lane.
-    fn watch_one(&mut self, index: usize, now: Instant, time: Instant) {
-        let Some(slot) = self.lanes.at_mut(index) else { return };
+    fn watch_one(&mut self, lane: LaneId, now: Instant, time: Instant) {
+        let Some(slot) = self.lanes.find(lane) else { return };
         let Some(watching) = slot.watching.as_deref_mut() else { return };
-        let lane = slot.lane;
         let mut has_sealed = false;
-        watching.follow_use(&self.config.board, time);
+        // What would be held until there are keys would push packets out of the lane's queue.
+        let has_keys = slot.tunnel.stats(now).is_up;
         if watching.watcher.poll_timeout(time) <= time {
             watching.watcher.handle_timeout(time);
             watching.note_use(&self.config.board, time);
-            // What would be held until there are keys would push packets out of the lane's queue.
-            let has_keys = slot.tunnel.stats(now).is_up;
-            while let Some(outgoing) = watching.watcher.poll_transmit(time, now) {
-                if !has_keys {
-                    continue;
-                }
+            while has_keys && let Some(outgoing) = watching.watcher.poll_transmit(time, now) {
                 self.counters.made += 1;
                 let Some(packet) = make(&watching.watch, &outgoing, &mut self.pool) else {
                     self.drops.count(slot.cable, DropReason::NoBuffer, 1);
@@ -244,7 +285,11 @@ impl Pipeline {
             }
             watching.write(slot.cable, &self.config.board, now);
         }
-        self.schedule.hasten(watching.watcher.poll_timeout(time), now);
+        // Without keys there is nothing to come for but what the far end was given until now; keys have it called.
+        let watcher = &watching.watcher;
+        let due =
+            if has_keys { Some(watcher.poll_timeout(time)) } else { watcher.poll_timeout_of_far_end(time) };
+        self.schedule.deadlines.set(lane, &mut watching.entry, due.map(|due| due.max(time)));
         if has_sealed {
             self.service(lane, now);
         }
@@ -307,14 +352,12 @@ impl Taken {
 /// Says whether a packet makes its path one that is used: what gateways say to each other all the time does not, nor do the pings of
 /// health checks. Anybody else's pings do.
 pub(crate) fn is_data(packet: &[u8]) -> bool {
-    let (protocol, header_bytes) = match version(packet) {
-        4 => (packet.get(9), packet.first().map_or(0, |first| usize::from(first & 0xf) * 4)),
-        _ => (packet.get(6), IPV6_HEADER_BYTES),
-    };
-    match protocol {
-        None | Some(&inside::PROTOCOL) => false,
-        Some(&(protocol::ICMP | protocol::ICMPV6)) => !is_health_check(packet, header_bytes),
-        Some(_) => true,
+    match wire::first_header(packet) {
+        (None | Some(inside::PROTOCOL), _) => false,
+        (Some(protocol::ICMP | protocol::ICMPV6), header_bytes) => {
+            !wire::is_health_check_at(packet, header_bytes)
+        }
+        (Some(_), _) => true,
     }
 }
 
@@ -322,19 +365,9 @@ pub(crate) fn is_data(packet: &[u8]) -> bool {
 pub(crate) fn health_checks(packets: &[Packet], headers: &[Inner]) -> u64 {
     let is_check = |(packet, header): &(&Packet, &Inner)| {
         matches!(header.flow.protocol, protocol::ICMP | protocol::ICMPV6)
-            && is_health_check(packet.bytes(), usize::from(header.transport_offset))
+            && wire::is_health_check_at(packet.bytes(), usize::from(header.transport_offset))
     };
     packets.iter().zip(headers).filter(is_check).count() as u64
-}
-
-/// Says whether an ICMP packet has the shape of health checks, upstream's and ours: echo of 8 bytes of header and 24 of data,
-/// which no usual `ping` sends.
-fn is_health_check(packet: &[u8], header_bytes: usize) -> bool {
-    // Cables pad: the header tells the length.
-    let word = |at: usize| packet.get(at..at + 2).map_or(0, |_| usize::from(be16(packet, at)));
-    let length = if version(packet) == 4 { word(2) } else { IPV6_HEADER_BYTES + word(4) };
-    length == header_bytes + HEALTH_CHECK_BYTES
-        && packet.get(header_bytes).is_some_and(|message_type| ECHO.contains(message_type))
 }
 
 fn make(watch: &Watch, outgoing: &Outgoing, pool: &mut Pool) -> Option<Packet> {

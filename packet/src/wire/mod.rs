@@ -3,9 +3,11 @@
 //! [`Inner::parse`] is the one place that turns untrusted bytes into something that cannot be wrong; what comes
 //! behind works on offsets it has checked. Multi-byte fields are big-endian on the wire and host order in types.
 
+mod health_check;
 mod inner;
 pub mod tcp;
 
+pub use health_check::{first_header, is_health_check, is_health_check_at};
 pub use inner::{Inner, Transport};
 
 /// Internet protocol numbers that the packet path looks into.

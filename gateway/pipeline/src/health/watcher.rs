@@ -228,10 +228,16 @@ impl Watcher {
     /// When [`Self::handle_timeout`] and [`Self::poll_transmit`] want to be called next.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Instant {
+        let padded = self.search.as_ref().filter(|_| self.is_up()).map(MtuSearch::poll_timeout);
+        [self.poll_timeout_of_far_end(now), padded].into_iter().flatten().fold(self.next, Instant::min)
+    }
+
+    /// Returns when [`Self::handle_timeout`] wants to be called next while nothing can be sent.
+    #[must_use]
+    pub fn poll_timeout_of_far_end(&self, now: Instant) -> Option<Instant> {
         let silence = self.heard.map(|heard| self.deadline(heard, now));
         let held = self.hold.until(now).filter(|_| self.state == PathState::Held);
-        let padded = self.search.as_ref().filter(|_| self.is_up()).map(MtuSearch::poll_timeout);
-        [silence, held, padded].into_iter().flatten().fold(self.next, Instant::min)
+        [silence, held].into_iter().flatten().min()
     }
 
     /// Returns the next probe to send now, if any. `real` as for [`Self::handle_probe`].

@@ -10,6 +10,7 @@ mod probes;
 mod services;
 mod several_sim;
 mod siblings;
+mod silent;
 mod support;
 mod traces;
 mod watching;
