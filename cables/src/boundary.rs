@@ -127,6 +127,10 @@ pub struct CableStats {
     pub held: u64,
     /// Handshakes completed since the start.
     pub handshakes: u64,
+    /// Whether the peer has been silent for so long that it is tried rarely.
+    pub is_silent: bool,
+    /// How often an attempt to reach the peer had to wait for its turn among those of all peers.
+    pub deferred: u64,
 }
 
 /// What a datagram on the cable port is.

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attempts;
 mod boundary;
 pub mod drivers;
 mod held;

@@ -11,18 +11,17 @@ use trieste_packet::wire;
 use trieste_packet::{CableId, DropReason, Drops, Layout, LayoutKind, Outer, Packet};
 
 use super::message::{self, OVERHEAD_BYTES, REJECT_AFTER_MESSAGES};
+use crate::attempts::{AttemptTimer, Due, NEW_FOR, RETRY_AFTER};
 use crate::boundary::{Cable, CableEvent, CableStats, Jobs, Lane, Overhead, Transmit};
-use crate::held::Held;
+use crate::held::{HELD_AGE, Held};
 use crate::prefetch::prefetch_next;
 use crate::seal_train::SealTrain;
 
-/// How often `Tunn`'s timers are looked at. It names no next time-out of its own; the finest of its timers is
-/// five seconds.
+/// How often `Tunn`'s timers are called while there is a session, or one was lost just now. It names no next time-out of
+/// its own; the finest of its timers is five seconds.
 const TIMER_INTERVAL: Duration = Duration::from_millis(250);
-/// When a first handshake that got no answer is begun again, after the one before. The specification's five seconds
-/// (Rekey-Timeout) are for peers that know each other; at a first start one end is always late to learn of the other.
-const EAGER: [Duration; 4] =
-    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// How much later than it may wait a packet is dropped, so that others that came with it are too.
+const HELD_SLACK: Duration = Duration::from_millis(50);
 /// Messages are padded to a multiple of this (WireGuard paper, section 5.4.6).
 const PADDING_BYTES: usize = 16;
 /// Most datagrams waiting to be sent by the slow half; each is answered by at most one, so more never wait.
@@ -30,7 +29,21 @@ const MAX_TRANSMITS: usize = 16;
 /// Most packets in one opened train: the width of its presence bitmap.
 const MAX_OPENED: u16 = 64;
 
+/// What a tunnel is made of.
+pub(super) struct CableParts {
+    pub(super) tunn: Tunn,
+    pub(super) cable: CableId,
+    /// Where the peer is, if that is known.
+    pub(super) peer: Option<SocketAddr>,
+    /// When it is tried.
+    pub(super) attempts: AttemptTimer,
+}
+
 /// A WireGuard tunnel to one peer.
+///
+/// While there is a session, and for [`NEW_FOR`] after the peer's last message, `Tunn`'s timers say when handshakes are
+/// begun. Before the first session and after that time they stand still, and [`AttemptTimer`] does: `Tunn` begins one every
+/// five seconds for as long as it is called.
 pub(super) struct WireguardCable {
     tunn: Tunn,
     cable: CableId,
@@ -39,15 +52,19 @@ pub(super) struct WireguardCable {
     transmits: VecDeque<Transmit>,
     events: VecDeque<CableEvent>,
     next_timer: Instant,
-    /// The next of the eager attempts, while there never was a session.
-    eager: Option<(usize, Instant)>,
+    attempts: AttemptTimer,
+    /// When something authentic last arrived.
+    received: Option<Instant>,
+    /// When `Tunn`'s clock was set last, while its timers stand still.
+    clock: Instant,
     is_up: bool,
     stats: CableStats,
 }
 
 impl WireguardCable {
     /// Begins at once to reach the peer, if it is known where it is.
-    pub(super) fn new(tunn: Tunn, cable: CableId, peer: Option<SocketAddr>, now: Instant) -> Self {
+    pub(super) fn new(parts: CableParts, now: Instant) -> Self {
+        let CableParts { tunn, cable, peer, attempts } = parts;
         let mut this = Self {
             tunn,
             cable,
@@ -56,11 +73,16 @@ impl WireguardCable {
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             next_timer: now + TIMER_INTERVAL,
-            eager: Some((0, now + EAGER[0])),
+            attempts,
+            received: None,
+            clock: now,
             is_up: false,
             stats: CableStats::default(),
         };
-        this.initiate(false);
+        if this.outer.is_some() {
+            this.attempts.begin(now);
+            this.initiate(false);
+        }
         this
     }
 
@@ -93,23 +115,104 @@ impl WireguardCable {
     }
 
     /// Notices that a session came or went. One clock read of boringtun's.
-    fn refresh(&mut self) {
+    fn refresh(&mut self, now: Instant) {
         let is_up = self.tunn.time_since_last_handshake().is_some();
         if is_up && !self.is_up {
             self.events.push_back(CableEvent::LaneUp);
-            self.eager = None;
+            self.attempts.stop();
+            self.received = Some(now);
+            self.next_timer = now + TIMER_INTERVAL;
         }
         self.is_up = is_up;
     }
 
-    /// Begins the first handshake again if its time has come.
-    fn try_again(&mut self, now: Instant) {
-        let Some((attempt, due)) = self.eager else { return };
-        if now < due {
+    /// Begins a handshake with a peer that does not answer. `Tunn`'s clock stands still in between; its timers, which set
+    /// it, may begin the handshake themselves.
+    fn attempt(&mut self, now: Instant) {
+        self.clock = now;
+        let mut buffer = [0u8; message::INITIATION_BYTES];
+        match self.tunn.update_timers(&mut buffer) {
+            TunnResult::WriteToNetwork(message) => {
+                let message = message.to_vec();
+                self.transmit(message);
+            }
+            TunnResult::Err(_)
+            | TunnResult::Done
+            | TunnResult::WriteToTunnelV4(..)
+            | TunnResult::WriteToTunnelV6(..) => self.initiate(true),
+        }
+    }
+
+    /// Sets `Tunn`'s clock, before a message is read that may make a session: it would be as old as the clock. What its
+    /// timers want sent is not: the message comes of the peer, or of somebody who must not make us send. Nor are they called
+    /// while the answer to an attempt is due, which they could end.
+    fn set_clock(&mut self, now: Instant) {
+        if self.attempts.is_on() && now.saturating_duration_since(self.clock) >= RETRY_AFTER {
+            self.clock = now;
+            let mut buffer = [0u8; message::INITIATION_BYTES];
+            let _ = self.tunn.update_timers(&mut buffer);
+        }
+    }
+
+    /// Tries a peer that does not answer, if its time has come.
+    fn try_peer(&mut self, now: Instant, drops: &mut Drops) {
+        loop {
+            match self.attempts.poll(now) {
+                Due::Nothing => break,
+                Due::Attempt => self.attempt(now),
+                Due::Silence => self.abandon(drops),
+            }
+        }
+        if self.attempts.is_silent() {
+            self.held.expire(self.cable, drops, now);
+        }
+    }
+
+    /// Gives up what waits for a peer that has not answered for [`NEW_FOR`].
+    fn abandon(&mut self, drops: &mut Drops) {
+        self.held.clear(self.cable, DropReason::HeldExpired, drops);
+        self.events.push_back(CableEvent::Down);
+    }
+
+    /// Runs `Tunn`'s timers.
+    fn run_timers(&mut self, now: Instant, drops: &mut Drops) {
+        if now < self.next_timer {
             return;
         }
-        self.initiate(true);
-        self.eager = EAGER.get(attempt + 1).map(|wait| (attempt + 1, now + *wait));
+        self.next_timer = now + TIMER_INTERVAL;
+        let mut buffer = [0u8; message::INITIATION_BYTES];
+        let mut is_expired = false;
+        match self.tunn.update_timers(&mut buffer) {
+            TunnResult::WriteToNetwork(message) => {
+                let message = message.to_vec();
+                self.transmit(message);
+            }
+            TunnResult::Err(error) => is_expired = matches!(error, WireGuardError::ConnectionExpired),
+            TunnResult::Done | TunnResult::WriteToTunnelV4(..) | TunnResult::WriteToTunnelV6(..) => {}
+        }
+        self.refresh(now);
+        let is_lost = self.received.is_some_and(|at| now.saturating_duration_since(at) >= NEW_FOR);
+        if is_expired && !is_lost {
+            // Ninety seconds without an answer, but not without a word. `Tunn` stays silent until it is asked.
+            self.abandon(drops);
+            self.initiate(true);
+        } else if is_lost && !self.is_up && self.outer.is_some() {
+            self.abandon(drops);
+            self.attempts.fall_silent(now);
+        }
+    }
+
+    /// Sees to it that packets which wait for keys have the peer tried. Pings of health checks do not: they never end.
+    fn want(&mut self, packets: &[Packet], now: Instant, drops: &mut Drops) {
+        if packets.is_empty() {
+            return;
+        }
+        if !self.attempts.is_silent() {
+            self.initiate(false);
+        } else if packets.iter().any(|packet| !wire::is_health_check(packet.bytes())) {
+            self.attempts.want(now);
+            self.try_peer(now, drops);
+        }
     }
 
     /// Follows an authenticated message to where it came from.
@@ -121,7 +224,7 @@ impl WireguardCable {
         self.outer = Some(Outer { tos: 0, ..*from });
     }
 
-    fn open_train(&mut self, packet: &Packet, opened: &mut OpenTrain, jobs: &mut Jobs<'_>) {
+    fn open_train(&mut self, packet: &Packet, opened: &mut OpenTrain, jobs: &mut Jobs<'_>, now: Instant) {
         let from = packet.outer.peer.ip();
         let count = usize::from(packet.layout.count);
         let mut is_authentic = false;
@@ -153,6 +256,7 @@ impl WireguardCable {
             }
         }
         if is_authentic {
+            self.received = Some(now);
             self.follow(&packet.outer);
         }
     }
@@ -200,12 +304,10 @@ impl Lane for WireguardCable {
     }
 
     fn seal(&mut self, jobs: &mut Jobs<'_>, now: Instant) {
-        self.refresh();
+        self.refresh(now);
         let mut input = std::mem::take(jobs.input);
         let Some(outer) = self.outer.filter(|_| self.is_up) else {
-            if !input.is_empty() {
-                self.initiate(false);
-            }
+            self.want(&input, now, jobs.drops);
             for packet in input.drain(..) {
                 self.held.push(packet, jobs.pool, self.cable, jobs.drops, now);
             }
@@ -228,13 +330,13 @@ impl Lane for WireguardCable {
         *jobs.input = input;
     }
 
-    fn open(&mut self, jobs: &mut Jobs<'_>, _now: Instant) {
+    fn open(&mut self, jobs: &mut Jobs<'_>, now: Instant) {
         let mut input = std::mem::take(jobs.input);
         let mut opened = OpenTrain::new(self.cable);
         let mut packets = input.drain(..);
         while let Some(packet) = packets.next() {
             prefetch_next(packets.as_slice());
-            self.open_train(&packet, &mut opened, jobs);
+            self.open_train(&packet, &mut opened, jobs, now);
             jobs.pool.recycle(packet.buf);
         }
         drop(packets);
@@ -242,13 +344,14 @@ impl Lane for WireguardCable {
         *jobs.input = input;
         if !self.is_up || !self.held.is_empty() {
             // The first data message confirms the responder's keys: packets may be waiting for them.
-            self.refresh();
+            self.refresh(now);
         }
     }
 }
 
 impl Cable for WireguardCable {
-    fn handle_datagram(&mut self, datagram: &[u8], from: &Outer, _now: Instant, drops: &mut Drops) {
+    fn handle_datagram(&mut self, datagram: &[u8], from: &Outer, now: Instant, drops: &mut Drops) {
+        self.set_clock(now);
         let mut buffer = [0u8; message::INITIATION_BYTES];
         match self.tunn.decapsulate(Some(from.peer.ip()), datagram, &mut buffer) {
             TunnResult::WriteToNetwork(answer) => {
@@ -257,6 +360,9 @@ impl Cable for WireguardCable {
                 self.stats.rx_bytes += datagram.len() as u64;
                 // An initiation from before our restart is new to us: only what is sealed with keys of now, or answers what we
                 // have asked now, says where the peer is.
+                if answer.len() == message::RESPONSE_BYTES && !self.is_up {
+                    self.attempts.expect_peer(now);
+                }
                 if answer.len() == message::RESPONSE_BYTES && self.outer.is_some() {
                     self.transmit_to(answer, Outer { tos: 0, ..*from });
                 } else {
@@ -270,38 +376,22 @@ impl Cable for WireguardCable {
                 drops.count(self.cable, DropReason::BadHandshake, 1);
             }
         }
-        self.refresh();
+        self.refresh(now);
     }
 
     fn handle_timeout(&mut self, now: Instant, drops: &mut Drops) {
-        if now < self.next_timer {
-            return;
+        if self.attempts.is_on() {
+            self.try_peer(now, drops);
+        } else {
+            self.run_timers(now, drops);
         }
-        self.next_timer = now + TIMER_INTERVAL;
-        let mut buffer = [0u8; message::INITIATION_BYTES];
-        match self.tunn.update_timers(&mut buffer) {
-            TunnResult::WriteToNetwork(message) => {
-                let message = message.to_vec();
-                self.transmit(message);
-            }
-            TunnResult::Err(WireGuardError::ConnectionExpired) => {
-                // Ninety seconds without an answer. `Tunn` stays silent from here on until it is asked; like the
-                // kernel with a persistent keepalive, we go on asking.
-                self.held.clear(self.cable, DropReason::HeldExpired, drops);
-                self.events.push_back(CableEvent::Down);
-                self.initiate(true);
-            }
-            TunnResult::Err(_)
-            | TunnResult::Done
-            | TunnResult::WriteToTunnelV4(..)
-            | TunnResult::WriteToTunnelV6(..) => {}
-        }
-        self.try_again(now);
-        self.refresh();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        Some(self.next_timer)
+        let Some(due) = self.attempts.poll_timeout() else { return Some(self.next_timer) };
+        // Of a peer that is tried soon, what waits is either sent or given up then.
+        let held = self.held.front().filter(|_| self.attempts.is_silent());
+        Some(held.map_or(due, |(_, since)| due.min(since + HELD_AGE + HELD_SLACK)))
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -316,11 +406,14 @@ impl Cable for WireguardCable {
         self.initiate(true);
     }
 
-    fn set_peer(&mut self, peer: Option<SocketAddr>, _now: Instant) {
+    fn set_peer(&mut self, peer: Option<SocketAddr>, now: Instant) {
         if let Some(peer) = peer
             && self.outer.is_none_or(|outer| outer.peer != peer)
         {
             self.outer = Some(outer_to(peer));
+            if !self.is_up {
+                self.attempts.begin(now);
+            }
             self.initiate(true);
         }
     }
@@ -331,6 +424,8 @@ impl Cable for WireguardCable {
             is_up: self.is_up,
             peer: self.outer.map(|outer| outer.peer),
             held: self.held.packets(),
+            is_silent: self.attempts.is_silent(),
+            deferred: self.attempts.deferred(),
             ..self.stats
         }
     }

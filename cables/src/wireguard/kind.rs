@@ -12,9 +12,10 @@ use boringtun::x25519::{PublicKey, StaticSecret};
 use trieste_packet::LaneId;
 use zeroize::Zeroizing;
 
-use super::cable::WireguardCable;
+use super::cable::{CableParts, WireguardCable};
 use super::gate::{LIMIT_PER_SECOND, PeerAddresses, WireguardGate, open_limiter};
 use super::message::OVERHEAD_BYTES;
+use crate::attempts::{AttemptBudget, AttemptTimer};
 use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Site, Tunnel};
 use crate::keys::{self, Secret};
 
@@ -34,6 +35,7 @@ pub struct WireguardKind {
     gate_limiter: Arc<RateLimiter>,
     open_limiter: Arc<RateLimiter>,
     addresses: PeerAddresses,
+    attempts: Arc<AttemptBudget>,
     started: Instant,
 }
 
@@ -58,6 +60,7 @@ impl WireguardKind {
             gate_limiter: Arc::new(RateLimiter::new(&public, LIMIT_PER_SECOND)),
             open_limiter: open_limiter(&public),
             addresses: PeerAddresses::default(),
+            attempts: AttemptBudget::new(now),
             started: now,
         }
     }
@@ -115,7 +118,10 @@ impl CableKind for WireguardKind {
             config.lane.0,
             Some(Arc::clone(&self.open_limiter)),
         );
-        Ok(Box::new(WireguardCable::new(tunn, config.cable, config.peer, now)))
+        let seed = u64::from_le_bytes(*identity.first_chunk().expect("a key has 32 bytes"));
+        let attempts = AttemptTimer::new(Arc::clone(&self.attempts), seed ^ u64::from(config.lane.0), now);
+        let parts = CableParts { tunn, cable: config.cable, peer: config.peer, attempts };
+        Ok(Box::new(WireguardCable::new(parts, now)))
     }
 
     fn disconnect(&self, lane: LaneId) {

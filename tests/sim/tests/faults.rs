@@ -249,3 +249,50 @@ fn whatever_happens_the_laws_hold_and_peace_brings_traffic_back() {
         }
     });
 }
+
+#[test]
+fn a_gateway_that_starts_after_ten_minutes_is_up_at_once_and_stays_up() {
+    seeds::each("a_gateway_that_starts_after_ten_minutes_is_up_at_once_and_stays_up", 3, |seed| {
+        let mut world = World::new(seed, 2, 1, GOOD);
+        world.kill(1);
+        world.rest(seconds(600));
+        world.restart(1);
+        world.rest(millis(50));
+        let (there, back) =
+            (world.flow(0, 1, false, millis(10), 200), world.flow(1, 0, true, millis(10), 1000));
+
+        // Long enough for sessions that were thought older than they are to end too early.
+        world.run(seconds(400));
+        world.rest(seconds(1));
+
+        for flow in [there, back] {
+            let ledger = world.ledger(flow);
+            assert_eq!(ledger.delivered, ledger.sent, "seed {seed}, flow {flow}");
+        }
+    });
+}
+
+#[test]
+fn after_ten_silent_minutes_a_network_that_heals_is_used_within_half_a_minute_and_by_a_packet_within_seconds() {
+    for has_traffic in [false, true] {
+        let (mut world, there, back) = settled(11, GOOD);
+        world.run(seconds(5));
+        world.network.cut(0, 1, true);
+        world.network.cut(1, 0, true);
+        world.rest(seconds(600));
+        world.network.heal();
+        if !has_traffic {
+            // Both ends try every twenty seconds.
+            world.rest(seconds(22));
+        }
+        let _ = [there, back].map(|flow| world.ledger(flow));
+
+        world.run(seconds(20));
+
+        for flow in [there, back] {
+            let gap = world.ledger(flow).longest_gap;
+            let most = if has_traffic { seconds(6) } else { millis(50) };
+            assert!(gap <= most, "traffic {has_traffic}: {gap:?}");
+        }
+    }
+}

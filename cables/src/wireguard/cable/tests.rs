@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "boringtun reads the real clock, so its tests do")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use trieste_packet::{
     Batch, CableId, Checksum, DropReason, Drops, LaneId, Layout, LayoutKind, Outer, Packet, Pool, PoolConfig,
 };
 
-use crate::boundary::{Admission, CableKind as _, Gate, Jobs, LaneConfig, Message, Tunnel};
+use crate::boundary::{Admission, CableEvent, CableKind as _, Gate, Jobs, LaneConfig, Message, Tunnel};
 use crate::keys;
 use crate::wireguard::WireguardKind;
 use crate::wireguard::gate::{LIMIT_PER_SECOND, SHARE_PER_SECOND};
@@ -406,4 +407,176 @@ fn an_initiation_is_answered_where_it_comes_from_and_only_what_is_sealed_with_it
     let confirmation = a.tunnel.poll_transmit().expect("a keepalive").payload;
     b.receive(&confirmation, ELSEWHERE, now);
     assert_eq!(b.tunnel.stats(now).peer, Some(ELSEWHERE.parse().unwrap()));
+}
+
+/// Lets virtual time go by for an end whose peer does not answer; gives the initiations with their times.
+fn run_alone(end: &mut End, from: Instant, span: Duration) -> Vec<(Instant, Vec<u8>)> {
+    let (mut now, mut sent) = (from, Vec::new());
+    loop {
+        while let Some(transmit) = end.tunnel.poll_transmit() {
+            assert_eq!(transmit.payload.len(), message::INITIATION_BYTES);
+            sent.push((now, transmit.payload));
+        }
+        let due = end.tunnel.poll_timeout().unwrap();
+        if due > from + span {
+            return sent;
+        }
+        assert!(due > now, "a time-out at which nothing is due");
+        now = due;
+        end.tunnel.handle_timeout(now, &mut end.drops);
+    }
+}
+
+fn events(end: &mut End) -> Vec<CableEvent> {
+    std::iter::from_fn(|| end.tunnel.poll_event()).collect()
+}
+
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_peer_that_never_answers_is_tried_for_ninety_seconds_and_then_more_rarely() {
+    let start = Instant::now();
+    let (mut a, _) = pair(start);
+    let sent = run_alone(&mut a, start, TEN_MINUTES);
+    let within = |from: u64, to: u64| {
+        let (from, to) = (start + Duration::from_secs(from), start + Duration::from_secs(to));
+        sent.iter().filter(|(at, _)| *at >= from && *at < to).count()
+    };
+    assert_eq!(within(0, 5), 5, "at once, after 0.25, 0.75, 1.75 and 3.75 s");
+    assert!((16..=18).contains(&within(5, 90)), "every five seconds");
+    assert!((22..=26).contains(&within(90, 600)), "every twenty: {}", within(90, 600));
+    assert_eq!(events(&mut a), [CableEvent::Down], "said once");
+    let stats = a.tunnel.stats(start + TEN_MINUTES);
+    assert!(stats.is_silent && !stats.is_up);
+}
+
+#[test]
+fn a_peer_that_starts_after_ten_minutes_is_up_with_its_first_round_trip() {
+    let start = Instant::now();
+    let (mut a, mut b) = pair(start);
+    run_alone(&mut a, start, TEN_MINUTES);
+    let now = start + TEN_MINUTES;
+    let mut late = end(&b.kind, &a.kind, B, Some(A), now);
+    std::mem::swap(&mut b, &mut late);
+    exchange(&mut a, &mut b, now);
+    let stats = a.tunnel.stats(now);
+    assert!(stats.is_up && b.tunnel.stats(now).is_up && !stats.is_silent);
+    assert_eq!(events(&mut a), [CableEvent::Down, CableEvent::LaneUp]);
+    // From here on its timers are boringtun's.
+    assert!(a.tunnel.poll_timeout().unwrap() <= now + Duration::from_millis(250));
+}
+
+#[test]
+fn a_peer_that_only_answers_is_up_within_the_longest_interval() {
+    let start = Instant::now();
+    let (mut a, mut b) = pair(start);
+    run_alone(&mut a, start, TEN_MINUTES);
+    let sent = run_alone(&mut a, start + TEN_MINUTES, Duration::from_secs(22));
+    let (at, initiation) = sent.last().unwrap();
+    b.receive(initiation, A, *at);
+    exchange(&mut a, &mut b, *at);
+    assert!(a.tunnel.stats(*at).is_up && b.tunnel.stats(*at).is_up);
+}
+
+#[test]
+fn a_packet_for_a_silent_peer_has_it_tried_at_once_and_a_health_check_does_not() {
+    let start = Instant::now();
+    let (mut a, _) = pair(start);
+    run_alone(&mut a, start, TEN_MINUTES);
+    // Five seconds after an attempt.
+    let last = run_alone(&mut a, start + TEN_MINUTES, Duration::from_secs(22)).last().unwrap().0;
+    let now = last + Duration::from_secs(6);
+    let mut bytes = Vec::new();
+    PacketBuilder::ipv4([10, 1, 0, 1], [10, 2, 0, 1], 64)
+        .icmpv4_echo_request(1, 1)
+        .write(&mut bytes, &[0; 24])
+        .unwrap();
+    let check = Packet::new(a.pool.alloc_copy(&bytes).unwrap());
+    a.seal(vec![check], now);
+    assert!(a.tunnel.poll_transmit().is_none(), "a health check");
+    for _ in 0..10 {
+        let packet = a.inner(&[1; 20]);
+        a.seal(vec![packet], now);
+    }
+    assert!(a.tunnel.poll_transmit().is_some(), "a packet");
+    assert!(a.tunnel.poll_transmit().is_none(), "once");
+    assert_eq!(a.tunnel.stats(now).held, 11);
+    // What nobody came for in five seconds is dropped then, not in half a minute.
+    let sent = run_alone(&mut a, now, Duration::from_secs(6));
+    assert!(sent.len() == 1 && sent[0].0 >= now + Duration::from_secs(5), "{}", sent.len());
+    assert_eq!((a.tunnel.stats(now).held, a.drops.of(DropReason::HeldExpired)), (0, 11));
+}
+
+#[test]
+fn a_peer_that_has_moved_is_tried_at_once() {
+    let start = Instant::now();
+    let (mut a, _) = pair(start);
+    run_alone(&mut a, start, TEN_MINUTES);
+    let now = start + TEN_MINUTES;
+    a.tunnel.set_peer(Some("192.0.2.9:4500".parse().unwrap()), now);
+    let sent = run_alone(&mut a, now, Duration::from_secs(30));
+    assert_eq!(sent.iter().filter(|(at, _)| *at < now + Duration::from_secs(5)).count(), 5);
+    assert!(!a.tunnel.stats(now).is_silent);
+    a.tunnel.set_peer(Some("192.0.2.9:4500".parse().unwrap()), now + Duration::from_secs(30));
+    assert!(a.tunnel.poll_transmit().is_none(), "it is there already");
+}
+
+#[test]
+fn what_a_stranger_sends_to_a_silent_lane_changes_nothing() {
+    let start = Instant::now();
+    let (mut a, b) = pair(start);
+    run_alone(&mut a, start, TEN_MINUTES);
+    let now = start + TEN_MINUTES;
+    let due = a.tunnel.poll_timeout();
+    // It has the public keys and not the secret: it can make what passes the gate.
+    let public_only = kind("psk of others");
+    let mut stranger = end(&public_only, &a.kind, "203.0.113.5:4500", Some(A), now);
+    let initiation = stranger.tunnel.poll_transmit().unwrap().payload;
+    let recorded = {
+        let mut older = end(&b.kind, &a.kind, B, Some(A), now);
+        let mut bytes = older.tunnel.poll_transmit().unwrap().payload;
+        bytes[60] ^= 1;
+        bytes
+    };
+    let mut answer = vec![0u8; message::RESPONSE_BYTES];
+    answer[0] = 2;
+    let mut data = vec![0u8; 64];
+    data[0] = 4;
+    for datagram in [initiation, recorded, answer, data] {
+        for from in ["203.0.113.5:4500", B] {
+            a.receive(&datagram, from, now);
+            assert!(a.tunnel.poll_transmit().is_none(), "it is made to send");
+        }
+    }
+    assert!(a.tunnel.stats(now).is_silent);
+    assert_eq!(a.tunnel.poll_timeout(), due);
+    assert_eq!(events(&mut a), [CableEvent::Down]);
+}
+
+#[test]
+fn a_thousand_silent_peers_cost_as_many_handshakes_as_three_hundred() {
+    let start = Instant::now();
+    let others: Vec<_> = (0..8).map(|_| kind("psk")).collect();
+    let per_minute = [100, 320, 1000].map(|count: usize| {
+        let own = kind("psk");
+        let mut lanes: Vec<End> =
+            (0..count).map(|lane| end(&own, &others[lane % 8], A, Some(B), start)).collect();
+        let mut queue: BTreeSet<(Instant, usize)> =
+            lanes.iter().enumerate().map(|(lane, end)| (end.tunnel.poll_timeout().unwrap(), lane)).collect();
+        let (from, mut sent) = (start + Duration::from_secs(300), 0);
+        while let Some((now, lane)) = queue.pop_first().filter(|(now, _)| *now <= from + MINUTE) {
+            let end = &mut lanes[lane];
+            while end.tunnel.poll_transmit().is_some() {}
+            end.tunnel.handle_timeout(now, &mut end.drops);
+            while end.tunnel.poll_transmit().is_some() {
+                sent += u64::from(now > from);
+            }
+            queue.insert((end.tunnel.poll_timeout().unwrap(), lane));
+        }
+        assert!(lanes.iter().all(|end| end.tunnel.stats(from).is_silent));
+        sent
+    });
+    assert!((285..=300).contains(&per_minute[0]), "{per_minute:?}");
+    assert!(per_minute[1..].iter().all(|sent| (900..=961).contains(sent)), "{per_minute:?}");
 }

@@ -1,0 +1,301 @@
+//! When a peer that does not answer is tried: a schedule for each lane, and a rate that all lanes of a gateway share.
+//!
+//! ```text
+//!   configured, moved ─▶ new: after 0.25, 0.5, 1, 2, then every 5 s         all such lanes: NEW_RATE
+//!                         │ 90 s without an answer
+//!                         ▼
+//!   lost for 90 s ──────▶ silent: after 5, 10, then every 20 s              all such lanes: SILENT_RATE
+//!                         │ packets wait: 5 s after the attempt before      (with the new ones: NEW_RATE)
+//!                         ▼
+//!   the peer has proved who it is ─▶ off
+//! ```
+//!
+//! A lane whose time has come is given the next free moment of the shared rate, and asks for another one only after it
+//! has used that. So it has one place in the queue at most, and all lanes have their turn before any has another.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// For how long a lane that was configured, or whose peer has moved, counts as new, and one that was lost is left to its
+/// protocol's own timers. As long as WireGuard tries (Rekey-Attempt-Time, whitepaper section 6.1).
+pub(crate) const NEW_FOR: Duration = Duration::from_secs(90);
+/// Between attempts that are made while somebody waits (Rekey-Timeout, whitepaper section 6.1).
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// When a first attempt that got no answer is followed by the next. [`RETRY_AFTER`] is for peers that have met; at a first
+/// start one end is always late to learn of the other.
+const FIRST_RETRIES: [Duration; 4] =
+    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// The longest wait of a silent lane while there are few of them.
+const SILENT_INTERVAL: Duration = Duration::from_secs(20);
+/// The longest wait of a silent lane, however many there are.
+pub(crate) const LONGEST_INTERVAL: Duration = Duration::from_secs(120);
+/// Between attempts of all silent lanes, 16 a second. Ours: an attempt costs up to 0.3 ms with its datagram, so that this
+/// is half a percent of a core; with more than 1,920 such lanes it is as much more as [`LONGEST_INTERVAL`] takes.
+const SILENT_RATE: Duration = Duration::from_micros(62_500);
+/// Between attempts of all lanes that are new or have packets that wait, 100 a second. Ours: 3 % of a core.
+const NEW_RATE: Duration = Duration::from_millis(10);
+/// How many of these may be made at once.
+const NEW_BURST: u32 = 100;
+/// The share of a wait by which it may be longer, so that lanes do not fall into step.
+const JITTER_SHARE: u32 = 16;
+
+/// What all lanes of a gateway share.
+#[derive(Debug)]
+pub(crate) struct AttemptBudget {
+    origin: Instant,
+    silent: AtomicU64,
+    next_new: AtomicU64,
+    next_silent: AtomicU64,
+}
+
+impl AttemptBudget {
+    /// Makes the budget of a gateway that has made no attempt.
+    pub(crate) fn new(now: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            origin: now,
+            silent: AtomicU64::new(0),
+            // A burst may be due at once.
+            next_new: AtomicU64::new(0),
+            next_silent: AtomicU64::new(0),
+        })
+    }
+
+    /// Counts an attempt that is made whatever is left; later ones pay for it.
+    fn charge(&self, now: Instant) {
+        self.next_free(&self.next_new, NEW_RATE, NEW_BURST, now);
+    }
+
+    /// Gives away the next moment for an attempt of a lane that is new, or has packets that wait.
+    fn reserve_new(&self, now: Instant) -> Instant {
+        self.next_free(&self.next_new, NEW_RATE, NEW_BURST, now).max(now)
+    }
+
+    /// Gives away the next moment for an attempt of a silent lane.
+    fn reserve_silent(&self, now: Instant) -> Instant {
+        let lanes = u32::try_from(self.silent.load(Ordering::Relaxed)).unwrap_or(u32::MAX).max(1);
+        self.next_free(&self.next_silent, SILENT_RATE.min(LONGEST_INTERVAL / lanes), 1, now).max(now)
+    }
+
+    /// Takes the next moment of a rate of which `burst` may come at once. Times are kept in nanoseconds since `origin`,
+    /// `burst` intervals ahead, so that what was not used before is there to be used.
+    fn next_free(&self, next: &AtomicU64, interval: Duration, burst: u32, now: Instant) -> Instant {
+        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let (interval, ahead) = (nanos(interval), nanos(interval * (burst - 1)));
+        let earliest = nanos(now.saturating_duration_since(self.origin));
+        let take = |next: u64| Some(next.max(earliest).saturating_add(interval));
+        let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or_default();
+        self.origin + Duration::from_nanos(taken.max(earliest).saturating_sub(ahead))
+    }
+}
+
+/// A lane's entry in the count of silent ones.
+#[derive(Debug)]
+struct Silent(Arc<AttemptBudget>);
+
+impl Silent {
+    fn new(budget: &Arc<AttemptBudget>) -> Self {
+        budget.silent.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(budget))
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.0.silent.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing.
+    Nothing,
+    /// To try the peer.
+    Attempt,
+    /// To give up what waits for the peer: it has been silent for so long that it is tried more rarely from here on.
+    Silence,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The peer answers, or is left to its protocol's timers.
+    Off,
+    /// New since then.
+    New(Instant),
+    Silent {
+        _counted: Silent,
+    },
+}
+
+/// When the peer of one lane is tried. Call order: any other method, then [`Self::poll`] until it returns
+/// [`Due::Nothing`], then [`Self::poll_timeout`] for when to do so again.
+#[derive(Debug)]
+pub(crate) struct AttemptTimer {
+    budget: Arc<AttemptBudget>,
+    random: u64,
+    state: State,
+    /// Attempts in this state.
+    made: usize,
+    last: Instant,
+    /// When the lane may try by its own schedule.
+    due: Instant,
+    /// The moment that the budget has given it.
+    granted: Option<Instant>,
+    /// Whether packets wait.
+    is_wanted: bool,
+    /// How often the budget had it wait.
+    deferred: u64,
+}
+
+impl AttemptTimer {
+    /// Makes one that is off. `seed` is where its jitter comes from.
+    pub(crate) fn new(budget: Arc<AttemptBudget>, seed: u64, now: Instant) -> Self {
+        Self {
+            budget,
+            random: seed,
+            state: State::Off,
+            made: 0,
+            last: now,
+            due: now,
+            granted: None,
+            is_wanted: false,
+            deferred: 0,
+        }
+    }
+
+    /// Returns `true` unless the peer is left to its protocol's timers.
+    pub(crate) fn is_on(&self) -> bool {
+        !matches!(self.state, State::Off)
+    }
+
+    /// Returns `true` if the peer has been silent for long.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.state, State::Silent { .. })
+    }
+
+    /// Returns how often an attempt had to wait for its turn.
+    pub(crate) fn deferred(&self) -> u64 {
+        self.deferred
+    }
+
+    /// Ends the schedule: the peer has proved who it is.
+    pub(crate) fn stop(&mut self) {
+        self.state = State::Off;
+    }
+
+    /// Begins the schedule of a lane that is new, or whose peer is somewhere else: the caller tries it at once.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.budget.charge(now);
+        self.enter(State::New(now), now);
+        self.due = now + FIRST_RETRIES[0];
+    }
+
+    /// Notes that the peer has begun a handshake itself, which is answered: one that was left alone is tried if nothing
+    /// comes of that.
+    pub(crate) fn expect_peer(&mut self, now: Instant) {
+        if matches!(self.state, State::New(_)) {
+            return;
+        }
+        self.enter(State::New(now), now);
+        self.made = FIRST_RETRIES.len();
+        self.due = now + RETRY_AFTER;
+    }
+
+    /// Notes that the peer has not answered for [`NEW_FOR`]; it was tried at `last`.
+    pub(crate) fn fall_silent(&mut self, last: Instant) {
+        if !self.is_silent() {
+            let _counted = Silent::new(&self.budget);
+            self.enter(State::Silent { _counted }, last);
+            self.due = last + self.wait();
+        }
+    }
+
+    /// Notes that packets wait for the peer. For silent lanes alone: others are tried soon anyway.
+    pub(crate) fn want(&mut self, now: Instant) {
+        if self.is_silent() && !self.is_wanted {
+            self.is_wanted = true;
+            self.due = self.due.min(self.last + RETRY_AFTER).max(now);
+            self.granted = None;
+        }
+    }
+
+    /// Returns what is due now.
+    pub(crate) fn poll(&mut self, now: Instant) -> Due {
+        let is_silent = match self.state {
+            State::Off => return Due::Nothing,
+            State::New(since) if now >= since + NEW_FOR => {
+                self.fall_silent(self.last);
+                return Due::Silence;
+            }
+            State::New(_) => false,
+            State::Silent { .. } => true,
+        };
+        if now < self.due {
+            return Due::Nothing;
+        }
+        let granted = match self.granted {
+            Some(granted) => granted,
+            None => {
+                let by_schedule = is_silent && !self.is_wanted;
+                let budget = &self.budget;
+                let granted = if by_schedule { budget.reserve_silent(now) } else { budget.reserve_new(now) };
+                self.deferred += u64::from(granted > now);
+                *self.granted.insert(granted)
+            }
+        };
+        if now < granted {
+            return Due::Nothing;
+        }
+        self.made += 1;
+        self.last = now;
+        (self.granted, self.is_wanted) = (None, false);
+        self.due = now + self.wait();
+        Due::Attempt
+    }
+
+    /// Returns when [`Self::poll`] wants to be called next.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let due = self.granted.map_or(self.due, |granted| granted.max(self.due));
+        match self.state {
+            State::Off => None,
+            State::New(since) => Some(due.min(since + NEW_FOR)),
+            State::Silent { .. } => Some(due),
+        }
+    }
+
+    fn enter(&mut self, state: State, last: Instant) {
+        self.state = state;
+        (self.made, self.last) = (0, last);
+        (self.granted, self.is_wanted) = (None, false);
+    }
+
+    /// Draws how long to wait after the attempt made last.
+    fn wait(&mut self) -> Duration {
+        let span = match self.state {
+            State::Silent { .. } => {
+                let doubled = 1 << self.made.min(8);
+                (RETRY_AFTER * doubled).min(SILENT_INTERVAL)
+            }
+            State::Off | State::New(_) => match FIRST_RETRIES.get(self.made) {
+                // Too short for jitter to be of use.
+                Some(first) => return *first,
+                None => RETRY_AFTER,
+            },
+        };
+        let share = u32::try_from(self.draw() >> 48).unwrap_or_default();
+        span + (span / JITTER_SHARE).mul_f64(f64::from(share) / 65_536.0)
+    }
+
+    /// Draws a number by SplitMix64: good enough for jitter.
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.random;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests;
