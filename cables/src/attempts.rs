@@ -182,6 +182,7 @@ impl AttemptTimer {
     /// Ends the schedule: the peer has proved who it is.
     pub(crate) fn stop(&mut self) {
         self.state = State::Off;
+        self.granted = None;
     }
 
     /// Begins the schedule of a lane that is new, or whose peer is somewhere else: the caller tries it at once.
@@ -252,6 +253,26 @@ impl AttemptTimer {
         (self.granted, self.is_wanted) = (None, false);
         self.due = now + self.wait();
         Due::Attempt
+    }
+
+    /// Returns `true` if a lane that is off, because it is tried by a schedule of its protocol's, may try its peer now: new
+    /// lanes share a rate. To be asked again at [`Self::turn`] otherwise.
+    pub(crate) fn take_turn(&mut self, now: Instant) -> bool {
+        let budget = &self.budget;
+        let granted = *self.granted.get_or_insert_with(|| {
+            let granted = budget.reserve_new(now);
+            self.deferred += u64::from(granted > now);
+            granted
+        });
+        if now >= granted {
+            self.granted = None;
+        }
+        now >= granted
+    }
+
+    /// Returns when it is the turn of a lane that waits for it.
+    pub(crate) fn turn(&self) -> Option<Instant> {
+        self.granted
     }
 
     /// Returns when [`Self::poll`] wants to be called next.

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use trieste_packet::{CableId, DropReason, Drops, LaneId, Outer};
+use trieste_packet::wire;
+use trieste_packet::{CableId, DropReason, Drops, LaneId, Outer, Packet};
 
 use super::frame::{Arp, Head, Mac, Protocol, Vni};
 use super::kind::overhead;
@@ -12,6 +13,7 @@ use super::known::Known;
 use super::open::{VxlanOpener, check};
 use super::seal::{Heads, Sealing};
 use super::station::{Ends, Station};
+use crate::attempts::{AttemptTimer, Due, NEW_FOR};
 use crate::boundary::{Cable, CableEvent, CableStats, Jobs, Lane, LaneConfig, Overhead, Transmit};
 use crate::held::Held;
 use crate::opening::Opening;
@@ -21,6 +23,16 @@ use crate::prefetch::prefetch_next;
 const MAX_WAITING: usize = 16;
 /// How often what waits for the peer's station is looked at.
 const HELD_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What a cable is made of besides its lane.
+pub(super) struct CableParts {
+    pub(super) ends: Ends,
+    /// The address of the peer's station, if that is known beforehand.
+    pub(super) mac: Option<Mac>,
+    pub(super) known: Known,
+    /// When a peer that is silent is asked.
+    pub(super) attempts: AttemptTimer,
+}
 
 /// A cable to one peer.
 pub(super) struct VxlanCable {
@@ -36,11 +48,13 @@ pub(super) struct VxlanCable {
     transmits: VecDeque<Transmit>,
     events: VecDeque<CableEvent>,
     known: Known,
+    attempts: AttemptTimer,
     stats: CableStats,
 }
 
 impl VxlanCable {
-    pub(super) fn new(config: &LaneConfig, ends: Ends, mac: Option<Mac>, known: Known, now: Instant) -> Self {
+    pub(super) fn new(config: &LaneConfig, parts: CableParts, now: Instant) -> Self {
+        let CableParts { ends, mac, known, attempts } = parts;
         Self {
             lane: config.lane,
             cable: config.cable,
@@ -52,6 +66,7 @@ impl VxlanCable {
             transmits: VecDeque::with_capacity(MAX_WAITING),
             events: VecDeque::with_capacity(MAX_WAITING),
             known,
+            attempts,
             stats: CableStats::default(),
         }
     }
@@ -79,6 +94,9 @@ impl VxlanCable {
             let ours = self.station.ends.mac;
             self.heads = self.station.mac().map(|mac| Heads::new(ours, mac));
         }
+        if self.station.is_up() {
+            self.attempts.stop();
+        }
         if has_moved || (!was_up && self.station.is_up()) {
             self.push_event(CableEvent::LaneUp);
         }
@@ -86,8 +104,36 @@ impl VxlanCable {
 
     /// Sends what is due.
     fn ask(&mut self, now: Instant) {
-        while let Some(arp) = self.station.poll(now) {
+        while (self.station.is_announcing(now) || self.may_ask(now))
+            && let Some(arp) = self.station.poll(now)
+        {
             self.transmit(&arp, Mac::BROADCAST);
+        }
+        while self.attempts.poll(now) == Due::Attempt {
+            let arp = self.station.ask(now);
+            self.transmit(&arp, Mac::BROADCAST);
+        }
+    }
+
+    /// Returns `true` if the peer is to be asked by the station's own rhythm. Those that were never heard share a rate.
+    fn may_ask(&mut self, now: Instant) -> bool {
+        !self.attempts.is_silent()
+            && self.station.is_asking(now)
+            && (self.station.heard().is_some() || self.attempts.take_turn(now))
+    }
+
+    /// Asks as soon and as quickly as for a new cable.
+    fn begin_anew(&mut self, now: Instant) {
+        self.attempts.stop();
+        self.station.begin_anew(now);
+        self.ask(now);
+    }
+
+    /// Sees to it that packets for a silent peer have it asked. Pings of health checks do not: they never end.
+    fn want(&mut self, packets: &[Packet], now: Instant) {
+        if self.attempts.is_silent() && packets.iter().any(|packet| !wire::is_health_check(packet.bytes())) {
+            self.attempts.want(now);
+            self.ask(now);
         }
     }
 
@@ -127,6 +173,7 @@ impl Lane for VxlanCable {
 
     fn seal(&mut self, jobs: &mut Jobs<'_>, now: Instant) {
         let mut input = std::mem::take(jobs.input);
+        self.want(&input, now);
         if let (Some(outer), Some(heads)) = (self.outer, self.heads) {
             if !(input.is_empty() && self.held.is_empty()) {
                 self.station.send(now);
@@ -172,6 +219,9 @@ impl Cable for VxlanCable {
         if self.station.check(now) {
             self.push_event(CableEvent::Down);
         }
+        if self.station.is_silent_for(NEW_FOR, now) {
+            self.attempts.fall_silent(now);
+        }
         self.ask(now);
         if self.look.is_some_and(|look| look <= now) {
             self.held.expire(self.cable, drops, now);
@@ -180,7 +230,9 @@ impl Cable for VxlanCable {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let due = self.station.due();
+        let asked =
+            if self.attempts.is_silent() { self.attempts.poll_timeout() } else { self.attempts.turn() };
+        let due = asked.map_or_else(|| self.station.due(), |asked| self.station.due_asking_at(asked));
         Some(self.look.map_or(due, |look| look.min(due)))
     }
 
@@ -194,8 +246,7 @@ impl Cable for VxlanCable {
 
     /// There are no keys; the peer is asked.
     fn rekey(&mut self, now: Instant) {
-        self.station.begin_anew(now);
-        self.ask(now);
+        self.begin_anew(now);
     }
 
     fn set_peer(&mut self, peer: Option<SocketAddr>, now: Instant) {
@@ -203,8 +254,7 @@ impl Cable for VxlanCable {
             && self.outer.is_none_or(|outer| outer.peer != peer)
         {
             self.outer = Some(outer_to(peer));
-            self.station.begin_anew(now);
-            self.ask(now);
+            self.begin_anew(now);
         }
     }
 
@@ -214,6 +264,8 @@ impl Cable for VxlanCable {
             is_up: self.station.is_up(),
             peer: self.outer.map(|outer| outer.peer),
             held: self.held.packets(),
+            is_silent: self.attempts.is_silent(),
+            deferred: self.attempts.deferred(),
             ..self.stats
         }
     }

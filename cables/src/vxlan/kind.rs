@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 use trieste_packet::LaneId;
 
-use super::cable::VxlanCable;
+use super::cable::{CableParts, VxlanCable};
 use super::frame::{HEAD_BYTES, Mac, vtep};
 use super::gate::VxlanGate;
 use super::known::{Known, KnownPeer};
 use super::station::Ends;
+use crate::attempts::{AttemptBudget, AttemptTimer};
 use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Site, Tunnel};
 
 /// The kind's name: that of upstream's driver, as Endpoints carry it.
@@ -29,6 +31,7 @@ const INTERFACE_NAME: &str = "interface-name";
 pub struct VxlanKind {
     interface: String,
     known: Known,
+    attempts: Arc<AttemptBudget>,
     started: Instant,
 }
 
@@ -36,7 +39,12 @@ impl VxlanKind {
     /// The driver. `interface` is the TUN device's name.
     #[must_use]
     pub fn new(interface: &str, now: Instant) -> Self {
-        Self { interface: interface.to_owned(), known: Known::default(), started: now }
+        Self {
+            interface: interface.to_owned(),
+            known: Known::default(),
+            attempts: AttemptBudget::new(now),
+            started: now,
+        }
     }
 }
 
@@ -77,7 +85,10 @@ impl CableKind for VxlanKind {
             private: config.remote.private_ip,
         });
         let ends = Ends { vtep: ours, mac: Mac::of_vtep(ours), peer_vtep: theirs };
-        Ok(Box::new(VxlanCable::new(config, ends, mac, self.known.clone(), now)))
+        let seed = u64::from(theirs.to_bits()) << 32 | u64::from(config.lane.0);
+        let attempts = AttemptTimer::new(Arc::clone(&self.attempts), seed, now);
+        let parts = CableParts { ends, mac, known: self.known.clone(), attempts };
+        Ok(Box::new(VxlanCable::new(config, parts, now)))
     }
 
     fn set_peer(&self, lane: LaneId, peer: SocketAddr) {

@@ -5,6 +5,7 @@
 //!   heard, sending, no frame back for 250 ms: asks, in the same rhythm
 //!   heard, silent for 3 s: asks
 //!   not heard for 10 s: down; what is to be sent is sent all the same
+//!   not heard for 90 s: asks when the cable has it do so, which is more rarely
 //! ```
 //!
 //! Every frame says which station it is from. So a station that has changed is followed with its next frame, and one that
@@ -110,20 +111,38 @@ impl Station {
         self.sent = Some(now.checked_sub(UNANSWERED).unwrap_or(now));
     }
 
+    /// Returns `true` if the peer has not been heard, nor begun with, for `span`.
+    pub(super) fn is_silent_for(&self, span: Duration, now: Instant) -> bool {
+        let since = self.heard.map_or(self.begun, |heard| heard.max(self.begun));
+        !self.is_up && now.saturating_duration_since(since) >= span
+    }
+
+    /// Returns `true` if it is to be said which station is ours.
+    pub(super) fn is_announcing(&self, now: Instant) -> bool {
+        self.announce.is_some_and(|due| due <= now)
+    }
+
+    /// Returns `true` if the peer is to be asked.
+    pub(super) fn is_asking(&self, now: Instant) -> bool {
+        self.question() <= now
+    }
+
+    /// Asks the peer, whether it is to be asked or not.
+    pub(super) fn ask(&mut self, now: Instant) -> Arp {
+        let Ends { vtep, mac, peer_vtep } = self.ends;
+        self.asked = Some(now);
+        self.unanswered = self.unanswered.saturating_add(1);
+        Arp::request(vtep, mac, peer_vtep)
+    }
+
     /// What is to be broadcast to the peer now. Ask again until there is nothing.
     pub(super) fn poll(&mut self, now: Instant) -> Option<Arp> {
-        let Ends { vtep, mac, peer_vtep } = self.ends;
-        if self.announce.is_some_and(|due| due <= now) {
+        if self.is_announcing(now) {
             self.announcements = self.announcements.saturating_sub(1);
             self.announce = (self.announcements > 0).then_some(now + ANNOUNCE_INTERVAL);
-            return Some(Arp::announcement(vtep, mac));
+            return Some(Arp::announcement(self.ends.vtep, self.ends.mac));
         }
-        if self.question() <= now {
-            self.asked = Some(now);
-            self.unanswered = self.unanswered.saturating_add(1);
-            return Some(Arp::request(vtep, mac, peer_vtep));
-        }
-        None
+        self.is_asking(now).then(|| self.ask(now))
     }
 
     /// Notices that the peer is silent. Returns whether it just became so.
@@ -136,8 +155,13 @@ impl Station {
 
     /// When [`Self::poll`] or [`Self::check`] has something to do.
     pub(super) fn due(&self) -> Instant {
+        self.due_asking_at(self.question())
+    }
+
+    /// Returns the same, where the peer is asked at another time.
+    pub(super) fn due_asking_at(&self, question: Instant) -> Instant {
         let silent = self.heard.filter(|_| self.is_up).map(|heard| heard + SILENCE);
-        [self.announce, silent].into_iter().flatten().fold(self.question(), Instant::min)
+        [self.announce, silent].into_iter().flatten().fold(question, Instant::min)
     }
 
     /// When the peer is asked next.

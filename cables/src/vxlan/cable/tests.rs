@@ -295,6 +295,85 @@ fn a_silent_peer_is_down_until_it_is_heard() {
     assert_eq!((end.is_up(), end.tunnel.poll_event()), (true, Some(CableEvent::LaneUp)));
 }
 
+/// Lets time go by for an end whose peer says nothing; gives the questions' times.
+fn run_alone(end: &mut End, span: Duration) -> Vec<Instant> {
+    let (until, mut asked) = (end.now + span, Vec::new());
+    loop {
+        let questions = end.sent().into_iter().filter(|(_, arp)| arp.sender != arp.target);
+        asked.extend(questions.map(|_| end.now));
+        let due = end.tunnel.poll_timeout().unwrap();
+        if due > until {
+            end.now = until;
+            return asked;
+        }
+        end.pass(due.saturating_duration_since(end.now));
+    }
+}
+
+#[test]
+fn a_peer_that_is_silent_for_long_is_asked_rarely_until_it_is_heard_or_sent_to() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let mut end = End::to(VxlanKind::new("submariner", start()).backend_config());
+    let early = run_alone(&mut end, MINUTE);
+    assert!((73..=76).contains(&early.len()), "20 in five seconds, then every second: {}", early.len());
+    run_alone(&mut end, MINUTE);
+    assert!(end.tunnel.stats(end.now).is_silent);
+    let late = run_alone(&mut end, 8 * MINUTE);
+    assert!((22..=25).contains(&late.len()), "every twenty seconds: {}", late.len());
+
+    // A packet, which is sent all the same, has it asked; at most every five seconds.
+    run_alone(&mut end, Duration::from_secs(6));
+    let packet = end.packet(&outbound(b"hello"));
+    assert_eq!(end.seal(vec![packet]).len(), 1);
+    let asked = run_alone(&mut end, Duration::from_secs(4));
+    assert!(asked.len() <= 1, "{asked:?}");
+
+    let now = end.now;
+    end.receive(&frame(Mac::of_vtep(theirs()), OUR_MAC, Protocol::Ipv4, &inbound(b"hello")), PEER);
+    let stats = end.tunnel.stats(now);
+    assert!(stats.is_up && !stats.is_silent);
+    // Lost again, it is asked as quickly as any.
+    let lost = run_alone(&mut end, MINUTE);
+    assert!((70..=76).contains(&lost.len()), "{}", lost.len());
+    run_alone(&mut end, MINUTE);
+    assert!(end.tunnel.stats(end.now).is_silent);
+    end.tunnel.set_peer(Some("172.31.2.11:4500".parse().unwrap()), end.now);
+    assert!(!end.tunnel.stats(end.now).is_silent, "it has moved");
+}
+
+#[test]
+fn a_thousand_new_peers_are_asked_a_hundred_times_a_second_and_silent_ones_sixteen_times() {
+    let now = start();
+    let kind = VxlanKind::new("submariner", now);
+    let mut lanes: Vec<Box<dyn Tunnel>> = (0..1000u32)
+        .map(|number| {
+            let peer = IpAddr::from([10, 9, (number >> 8) as u8, number as u8]);
+            let mut config = LaneConfig::new(LaneId(number << 8), CableId(1), None, BTreeMap::new());
+            config.peer = Some((peer, 4500).into());
+            config.local = site("172.30.1.10", BTreeMap::new());
+            config.remote = site(&peer.to_string(), BTreeMap::new());
+            kind.connect(&config, now).unwrap()
+        })
+        .collect();
+    let mut queue: std::collections::BTreeSet<(Instant, usize)> =
+        (0..1000).map(|lane| (lanes[lane].poll_timeout().unwrap(), lane)).collect();
+    let mut sent = vec![0u32; 400];
+    while let Some((at, lane)) = queue.pop_first() {
+        let second = (at - now).as_secs() as usize;
+        if second >= sent.len() {
+            break;
+        }
+        lanes[lane].handle_timeout(at, &mut Drops::default());
+        sent[second] += std::iter::from_fn(|| lanes[lane].poll_transmit()).count() as u32;
+        let due = lanes[lane].poll_timeout().unwrap();
+        assert!(due > at, "a time-out at which nothing is due");
+        queue.insert((due, lane));
+    }
+    // With what each says of itself, twice.
+    assert!(sent[5..89].iter().all(|count| *count <= 101), "{sent:?}");
+    assert!(sent[120..].iter().all(|count| *count <= 17), "{sent:?}");
+}
+
 #[test]
 fn a_train_is_cut_into_frames_that_leave_as_a_train_and_come_in_as_one() {
     let mut end = End::to(VxlanKind::new("submariner", start()).backend_config());
