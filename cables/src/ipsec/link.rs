@@ -255,9 +255,29 @@ pub struct LaneLink {
     /// The lane.
     pub lane: LaneId,
     orders: Sender<LaneOrder>,
+    flags: Arc<LaneFlags>,
+}
+
+/// What a lane and the slow half say by the by.
+#[derive(Debug, Default)]
+struct LaneFlags {
+    /// Whether packets wait for a peer without SAs.
+    is_wanted: AtomicBool,
+    /// Whether the peer has been silent for so long that it is tried rarely.
+    is_silent: AtomicBool,
 }
 
 impl LaneLink {
+    /// Returns `true` if packets have waited for the peer since the last call.
+    pub(super) fn take_wanted(&self) -> bool {
+        self.flags.is_wanted.load(Ordering::Relaxed) && self.flags.is_wanted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Shows the lane whether the peer is tried rarely.
+    pub(super) fn set_silent(&self, is_silent: bool) {
+        self.flags.is_silent.store(is_silent, Ordering::Relaxed);
+    }
+
     /// Gives an order. A lane that is gone needs none.
     pub fn send(&self, order: LaneOrder) {
         let _ = self.orders.send(order);
@@ -271,9 +291,20 @@ pub struct LanePort {
     pub lane: LaneId,
     orders: Receiver<LaneOrder>,
     news: Sender<LaneNews>,
+    flags: Arc<LaneFlags>,
 }
 
 impl LanePort {
+    /// Notes that packets wait for a peer without SAs.
+    pub(super) fn want(&self) {
+        self.flags.is_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the peer has been silent for so long that it is tried rarely.
+    pub(super) fn is_silent(&self) -> bool {
+        self.flags.is_silent.load(Ordering::Relaxed)
+    }
+
     /// The next order, if there is one.
     #[must_use]
     pub fn take(&self) -> Option<LaneOrder> {
@@ -291,5 +322,7 @@ impl LanePort {
 pub fn link(lane: LaneId) -> (LaneLink, LanePort, Receiver<LaneNews>) {
     let (orders, taken) = unbounded();
     let (news, told) = bounded(NEWS_LIMIT);
-    (LaneLink { lane, orders }, LanePort { lane, orders: taken, news }, told)
+    let flags = Arc::new(LaneFlags::default());
+    let link = LaneLink { lane, orders, flags: Arc::clone(&flags) };
+    (link, LanePort { lane, orders: taken, news, flags }, told)
 }

@@ -113,7 +113,7 @@ impl Station {
 
     /// Returns `true` if the peer has not been heard, nor begun with, for `span`.
     pub(super) fn is_silent_for(&self, span: Duration, now: Instant) -> bool {
-        let since = self.heard.map_or(self.begun, |heard| heard.max(self.begun));
+        let since = self.heard.map_or(self.begun, |at| at.max(self.begun));
         !self.is_up && now.saturating_duration_since(since) >= span
     }
 
@@ -160,7 +160,7 @@ impl Station {
 
     /// Returns the same, where the peer is asked at another time.
     pub(super) fn due_asking_at(&self, question: Instant) -> Instant {
-        let silent = self.heard.filter(|_| self.is_up).map(|heard| heard + SILENCE);
+        let silent = self.heard.filter(|_| self.is_up).map(|at| at + SILENCE);
         [self.announce, silent].into_iter().flatten().fold(question, Instant::min)
     }
 

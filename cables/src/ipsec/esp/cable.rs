@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use trieste_packet::wire;
 use trieste_packet::{CableId, DropReason, Drops, LaneId, Outer, Packet};
 
 use super::OVERHEAD_BYTES;
@@ -21,6 +22,8 @@ use crate::prefetch::prefetch_next;
 /// How often orders are looked for when no packets come. Ours: the slow half has the lane's worker woken; this is for
 /// what gets lost on the way.
 const ORDER_INTERVAL: Duration = Duration::from_millis(250);
+/// The same while there are neither SAs nor packets that came before them.
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Most events that wait for the pipeline, which takes them after every call.
 const MAX_EVENTS: usize = 16;
 
@@ -46,7 +49,7 @@ pub struct EspCable {
     early: Early,
     events: VecDeque<CableEvent>,
     is_up: bool,
-    next_look: Instant,
+    next_check: Instant,
     stats: CableStats,
 }
 
@@ -74,7 +77,7 @@ impl EspCable {
             early: Early::default(),
             events: VecDeque::with_capacity(MAX_EVENTS),
             is_up: false,
-            next_look: now + ORDER_INTERVAL,
+            next_check: now + ORDER_INTERVAL,
             stats: CableStats::default(),
         }
     }
@@ -83,6 +86,7 @@ impl EspCable {
         while let Some(order) = self.port.take() {
             self.obey(order, drops);
             self.refresh(now);
+            self.next_check = self.next_check.min(now + ORDER_INTERVAL);
         }
     }
 
@@ -161,6 +165,10 @@ impl Lane for EspCable {
     fn seal(&mut self, jobs: &mut Jobs<'_>, now: Instant) {
         self.take_orders(jobs.drops, now);
         let mut input = std::mem::take(jobs.input);
+        // Pings of health checks never end: for them alone a silent peer is not tried.
+        if !self.is_up && input.iter().any(|packet| !wire::is_health_check(packet.bytes())) {
+            self.port.want();
+        }
         if let Some(path) = self.path {
             self.seal_batch(&mut input, path, jobs, now);
             self.pairs.write_meters(&self.port, now);
@@ -209,15 +217,16 @@ impl Cable for EspCable {
 
     fn handle_timeout(&mut self, now: Instant, drops: &mut Drops) {
         self.take_orders(drops, now);
-        if now >= self.next_look {
-            self.next_look = now + ORDER_INTERVAL;
+        if now >= self.next_check {
             self.refresh(now);
             self.early.expire(self.cable, drops, now);
+            let is_idle = self.pairs.is_empty() && self.early.packets() == 0;
+            self.next_check = now + if is_idle { IDLE_INTERVAL } else { ORDER_INTERVAL };
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        Some(self.next_look)
+        Some(self.next_check)
     }
 
     /// Nothing: keepalives and IKE messages are the slow half's.
@@ -242,6 +251,7 @@ impl Cable for EspCable {
             peer: self.path.map(|path| path.outer.peer),
             held: self.held.packets() + self.early.packets(),
             handshakes: self.pairs.added,
+            is_silent: self.port.is_silent(),
             ..self.stats
         }
     }

@@ -197,6 +197,11 @@ impl Pairs {
         if is_known || self.order.is_empty() { Choice::Wait } else { Choice::Refuse(DropReason::NoSelector) }
     }
 
+    /// Returns `true` if there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
     /// Whether any pair can seal.
     pub(super) fn can_seal(&self, now: Instant) -> bool {
         let mut sealing = self.sealing.iter();

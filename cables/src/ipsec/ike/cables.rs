@@ -1,6 +1,7 @@
 //! Cables come, go and move.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam::channel::Receiver;
@@ -10,6 +11,7 @@ use super::PeerConfig;
 use super::engine::IkeEngine;
 use super::peer::Peer;
 use super::sa::State;
+use crate::attempts::AttemptTimer;
 use crate::ipsec::{LaneLink, LaneNews};
 
 impl IkeEngine {
@@ -24,7 +26,10 @@ impl IkeEngine {
         let lane = config.lane;
         self.disconnect(lane, now);
         let start = self.rng.next_u32().to_le_bytes()[0];
-        self.peers.insert(lane, Peer::new(config, link, news, &self.config, start, now));
+        let seed = self.rng.next_u64();
+        let attempts = AttemptTimer::new(Arc::clone(&self.budget), seed, now);
+        let peer = Peer::new(config, (link, news), &self.config, start, attempts, now);
+        self.peers.insert(lane, peer);
         self.begin_due(lane, now);
     }
 
@@ -52,7 +57,9 @@ impl IkeEngine {
     /// The peer is somewhere else.
     pub(super) fn set_address(&mut self, lane: LaneId, address: SocketAddr, now: Instant) {
         let Some(peer) = self.peers.get_mut(&lane) else { return };
-        peer.config.address = Some(address);
+        if peer.config.address.replace(address) != Some(address) {
+            peer.begin_anew(now);
+        }
         let stale: Vec<u64> = self
             .attempts
             .values()

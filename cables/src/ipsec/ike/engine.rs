@@ -14,6 +14,7 @@ use super::init::Attempt;
 use super::peer::Peer;
 use super::sa::IkeSa;
 use super::{EngineConfig, EngineLoad, IkeEvent, Input};
+use crate::attempts::AttemptBudget;
 use crate::boundary::Transmit;
 
 /// Most datagrams and events that wait to be fetched. The shell fetches all after every call.
@@ -31,6 +32,8 @@ pub struct IkeEngine {
     pub(super) config: EngineConfig,
     pub(super) rng: Box<dyn CryptoRngCore + Send>,
     pub(super) load: Arc<EngineLoad>,
+    /// What attempts at peers that do not answer share.
+    pub(super) budget: Arc<AttemptBudget>,
     pub(super) peers: BTreeMap<LaneId, Peer>,
     pub(super) half_open: HalfOpenTable,
     /// IKE_SA_INITs of ours that are not answered, by our SPI.
@@ -50,6 +53,7 @@ impl IkeEngine {
             config,
             rng,
             load: Arc::default(),
+            budget: AttemptBudget::new(now),
             peers: BTreeMap::new(),
             half_open: HalfOpenTable::default(),
             attempts: BTreeMap::new(),

@@ -31,6 +31,7 @@ impl IkeEngine {
         peer.handshakes += 1;
         peer.last_handshake = Some(now);
         peer.error = None;
+        peer.begin_anew(now);
         let again = now + first_retry + peer.courtesy(&self.config);
         let Some(planned) = peer.planned.get_mut(plan) else { return };
         planned.sas.push(sa.spi);
@@ -188,6 +189,9 @@ impl IkeEngine {
         }
         let again = now + self.config.retry.0;
         if let Some(peer) = sa.lane.and_then(|lane| self.peers.get_mut(&lane)) {
+            if peer.handshakes > 0 {
+                peer.lost = now;
+            }
             let courtesy = peer.courtesy(&self.config);
             if let Some(planned) = peer.planned.get_mut(sa.plan).filter(|planned| planned.sas.is_empty()) {
                 // One that did not last is as good as one that failed.

@@ -11,6 +11,7 @@ use super::payloads::{Payloads, words};
 use super::retransmit::{Due, Retransmit};
 use super::sa::{Birth, IkeSa};
 use super::{EngineLoad, IkeEvent, child, negotiate};
+use crate::attempts::RETRY_AFTER;
 use crate::ipsec::crypto::{Group, IkeKeys, KeyAgreement};
 use crate::ipsec::wire::{Exchange, Header, KeyExchange, Message, NotifyKind, Payload, emit, parse};
 
@@ -57,6 +58,13 @@ impl IkeEngine {
         let Some(outer) = self.peers.get(&lane).and_then(super::peer::Peer::outer) else { return };
         let Some(group) = self.config.groups.first().copied() else { return };
         let spi = self.new_spi();
+        let is_silent = self.peers.get(&lane).is_some_and(|peer| peer.attempts.is_silent());
+        let timer = if is_silent {
+            // Sent four times; the next attempt is soon enough for what is lost of these.
+            Retransmit::until(self.config.retransmit_first, now + RETRY_AFTER, now)
+        } else {
+            Retransmit::new(&self.config, now)
+        };
         let (agreement, nonce) = (KeyAgreement::generate(group, &mut *self.rng), self.nonce());
         let mut attempt = Attempt {
             spi,
@@ -67,7 +75,7 @@ impl IkeEngine {
             nonce,
             cookie: None,
             request: Vec::new(),
-            timer: Retransmit::new(&self.config, now),
+            timer,
             begun: now,
             rounds: 0,
             error: None,

@@ -11,6 +11,7 @@ use super::policy::{self, Mode, Plan};
 use super::retransmit::Backoff;
 use super::spis::SpiPool;
 use super::{EngineConfig, PeerConfig};
+use crate::attempts::{AttemptTimer, Due, NEW_FOR};
 use crate::boundary::Site;
 use crate::ipsec::{EspPath, LaneLink, LaneNews, LaneOrder, Selectors, Spi};
 
@@ -60,18 +61,22 @@ pub(super) struct Peer {
     pub(super) last_handshake: Option<Instant>,
     pub(super) last_keepalive: Instant,
     pub(super) error: Option<String>,
+    /// When it is tried while it has been silent for long.
+    pub(super) attempts: AttemptTimer,
+    /// Since when there has been no IKE SA, if there is none: when the cable was made, the peer moved, or the last was lost.
+    pub(super) lost: Instant,
     /// Whether the lane has orders that its worker is to be woken for.
     pub(super) has_orders: bool,
 }
 
 impl Peer {
-    /// One that nothing is done about yet. `start` says where its SPIs begin.
+    /// Makes one that nothing is done about yet. `start` says where its SPIs begin.
     pub(super) fn new(
         config: PeerConfig,
-        link: LaneLink,
-        news: Receiver<LaneNews>,
+        (link, news): (LaneLink, Receiver<LaneNews>),
         settings: &EngineConfig,
         start: u8,
+        attempts: AttemptTimer,
         now: Instant,
     ) -> Self {
         let mode = Mode::of(&config.local, &config.remote);
@@ -104,12 +109,38 @@ impl Peer {
             last_handshake: None,
             last_keepalive: now,
             error: None,
+            attempts,
+            lost: now,
             has_orders: false,
         }
     }
 
     pub(super) fn lane(&self) -> LaneId {
         self.config.lane
+    }
+
+    /// Tries the peer as one that is new: it is somewhere else, or has proved who it is.
+    pub(super) fn begin_anew(&mut self, now: Instant) {
+        self.lost = now;
+        self.attempts.stop();
+        self.link.set_silent(false);
+    }
+
+    /// Returns `true` if an attempt that is due may be made. A peer that never answered waits for its turn among those that
+    /// did not, and one that has been silent for long is tried by their schedule.
+    pub(super) fn may_try(&mut self, is_due: bool, now: Instant) -> bool {
+        let has_sas = self.planned.iter().any(|planned| !planned.sas.is_empty());
+        if has_sas || now < self.lost + NEW_FOR {
+            return is_due && (self.handshakes > 0 || self.attempts.take_turn(now));
+        }
+        if !self.attempts.is_silent() {
+            self.attempts.fall_silent(now);
+            self.link.set_silent(true);
+        }
+        if self.link.take_wanted() {
+            self.attempts.want(now);
+        }
+        self.attempts.poll(now) == Due::Attempt
     }
 
     /// How long we leave the first word to the peer.
@@ -194,4 +225,37 @@ impl Wanted {
 fn courtesy(config: &PeerConfig, mode: Mode, settings: &EngineConfig) -> Duration {
     let is_greater = config.local.cable_name > config.remote.cable_name;
     if mode == Mode::Bidirectional && is_greater { settings.courtesy } else { Duration::ZERO }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::attempts::AttemptBudget;
+    use crate::ipsec::link;
+
+    #[test]
+    fn packets_have_a_silent_peer_tried_and_a_new_address_makes_it_new() {
+        #[expect(clippy::disallowed_methods, reason = "any start will do")]
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (settings, lane) = (EngineConfig::default(), LaneId(0x100));
+        let (to_lane, port, news) = link::link(lane);
+        let (here, there) = (BTreeMap::new().into(), BTreeMap::new().into());
+        let attempts = AttemptTimer::new(AttemptBudget::new(start), 1, start);
+        let config = PeerConfig::new(lane, here, there);
+        let mut peer = Peer::new(config, (to_lane, news), &settings, 0, attempts, start);
+        assert!(peer.may_try(true, start) && !peer.may_try(false, at(1)));
+        assert!(!peer.may_try(true, at(100)) && port.is_silent(), "it has fallen silent");
+        assert!(peer.may_try(false, at(106)) && peer.may_try(false, at(117)));
+        // From here on every twenty seconds, or after five when packets wait.
+        assert!(!peer.may_try(false, at(123)));
+        port.want();
+        assert!(peer.may_try(false, at(123)));
+        port.want();
+        assert!(!peer.may_try(false, at(127)) && peer.may_try(false, at(128)));
+        peer.begin_anew(at(130));
+        assert!(!port.is_silent() && peer.may_try(true, at(130)));
+    }
 }

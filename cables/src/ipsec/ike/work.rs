@@ -249,21 +249,20 @@ impl IkeEngine {
 
     /// Begins what there is to be and is not.
     pub(super) fn begin_due(&mut self, lane: LaneId, now: Instant) {
-        let Some(peer) = self.peers.get(&lane).filter(|peer| peer.mode.initiates()) else { return };
-        let due: Vec<usize> = peer
-            .planned
-            .iter()
-            .enumerate()
-            .filter(|(_, planned)| {
-                let is_missing = planned.sas.is_empty() || planned.is_replaced;
-                is_missing
-                    && planned.attempt.is_none()
-                    && !planned.wanted.is_empty()
-                    && planned.backoff.is_due(now)
-            })
-            .map(|(index, _)| index)
-            .collect();
-        due.into_iter().for_each(|plan| self.begin(lane, plan, now));
+        let Some(peer) = self.peers.get_mut(&lane).filter(|peer| peer.mode.initiates()) else { return };
+        for plan in 0..peer.planned.len() {
+            let Some(peer) = self.peers.get_mut(&lane) else { return };
+            let Some(planned) = peer.planned.get(plan) else { return };
+            let is_missing = planned.sas.is_empty() || planned.is_replaced;
+            let is_wanted = is_missing
+                && planned.attempt.is_none()
+                && !planned.wanted.is_empty()
+                && peer.outer().is_some();
+            let is_due = planned.backoff.is_due(now);
+            if is_wanted && peer.may_try(is_due, now) {
+                self.begin(lane, plan, now);
+            }
+        }
     }
 }
 
