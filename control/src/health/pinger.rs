@@ -18,6 +18,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Ours: a peer that does not answer is asked this often at least. Route agents ask once a minute; a verdict on a peer
 /// that is gone would take them six.
 const DOUBTFUL_INTERVAL: Duration = Duration::from_secs(10);
+/// Ours: one that has not answered for this long is asked as rarely as that, so that many of them cost little. As long as
+/// cables try such a peer quickly.
+const SILENT_AFTER: Duration = Duration::from_secs(90);
 /// Ours: how many requests may still be answered late. A peer that answers some requests only must not grow this.
 const MAX_OUTSTANDING: usize = 64;
 
@@ -110,6 +113,8 @@ pub struct Pinger {
     outstanding: BTreeMap<u16, Instant>,
     unanswered: u32,
     next_at: Instant,
+    /// When it last answered, or was first to be asked.
+    answered_at: Instant,
     status: PingerStatus,
     message: String,
     statistics: Statistics,
@@ -128,6 +133,7 @@ impl Pinger {
             outstanding: BTreeMap::new(),
             unanswered: 0,
             next_at: first_at,
+            answered_at: first_at,
             status: PingerStatus::Unknown,
             message: String::new(),
             statistics: Statistics::default(),
@@ -182,6 +188,7 @@ impl Pinger {
         }
         let Some(sent_at) = self.outstanding.remove(&reply.sequence) else { return false };
         self.unanswered = 0;
+        self.answered_at = now;
         self.status = PingerStatus::Connected;
         self.message.clear();
         self.statistics.add(now.saturating_duration_since(sent_at));
@@ -218,14 +225,17 @@ impl Pinger {
             self.outstanding.pop_first();
         }
         // In step, so that pingers stay as spread as they started; but requests missed in a stall are not caught up.
-        let interval = self.interval();
+        let interval = self.interval(now);
         let in_step = self.next_at + interval;
         self.next_at = if in_step > now { in_step } else { now + interval };
         self.last_sequence
     }
 
-    /// Time to the next request: the configured one as long as the peer answers.
-    fn interval(&self) -> Duration {
+    /// Returns the time to the next request: the configured one as long as the peer answers.
+    fn interval(&self, now: Instant) -> Duration {
+        if now.saturating_duration_since(self.answered_at) >= SILENT_AFTER {
+            return DOUBTFUL_INTERVAL;
+        }
         let is_answering = self.status == PingerStatus::Connected && self.unanswered <= 1;
         if is_answering { self.config.interval } else { self.config.interval.min(DOUBTFUL_INTERVAL) }
     }
@@ -394,6 +404,23 @@ mod tests {
             ask(&mut pinger, tens * 10);
         }
         assert_eq!(pinger.status(), PingerStatus::Error);
+    }
+
+    #[test]
+    fn a_peer_that_has_been_silent_for_long_is_asked_every_ten_seconds_until_it_answers() {
+        let mut peer = Peer::new(0);
+        let mut sent = Vec::new();
+        for second in 0..=690 {
+            sent.extend(peer.tick(second * 1000).map(|request| (second, request)));
+        }
+        let late = sent.iter().filter(|(second, _)| *second > 90).count();
+        // One in ten seconds, and one at once when a run of six is over.
+        assert!((60..=73).contains(&late), "{late} in ten minutes");
+        let (second, request) = *sent.last().unwrap();
+        assert!(peer.answer(request, second * 1000 + 20));
+        let next = peer.pinger.poll_timeout().max(peer.at(691_000));
+        peer.pinger.handle_timeout(next, || request.0).unwrap();
+        assert_eq!(peer.pinger.poll_timeout() - next, Duration::from_secs(1), "as often as before");
     }
 
     #[test]

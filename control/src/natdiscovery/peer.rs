@@ -124,6 +124,8 @@ impl Peer {
         match &mut self.phase {
             Phase::Off { .. } => {}
             Phase::Asking { in_doubt, .. } => *in_doubt = true,
+            // It has been asked, nothing that it said is left, and it is asked every minute.
+            Phase::Silent { .. } if !self.is_answered => {}
             Phase::Silent { .. } | Phase::Public { .. } | Phase::Private => self.start(true, true, now),
         }
     }

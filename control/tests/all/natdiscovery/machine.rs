@@ -301,6 +301,20 @@ fn a_cable_in_error_is_asked_about_again_and_silence_then_overrules_the_answer()
 }
 
 #[test]
+fn a_peer_that_never_answers_is_asked_once_a_minute_also_while_its_cable_is_in_error() {
+    let (mut bench, ..) = asking();
+    bench.run_until(62);
+    assert_eq!(bench.selected().last(), Some(&selection(PRIVATE, false, How::Fallback)));
+    let mut sent = 0;
+    for half in 1..=20u64 {
+        bench.machine.rediscover(&cable("b"), bench.now);
+        sent += bench.run_until(62 + 30 * half);
+    }
+    assert_eq!(sent, 2 * 10, "both addresses, in ten minutes");
+    assert_eq!(bench.selected(), [], "there is nothing new to say");
+}
+
+#[test]
 fn asking_again_and_again_sends_no_more_than_a_round_a_second() {
     let (mut bench, ..) = asking();
     let mut sent = 0;
