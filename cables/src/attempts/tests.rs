@@ -99,17 +99,17 @@ const fn seconds(seconds: u64) -> Duration {
 
 #[test]
 fn silent_lanes_share_a_rate_that_does_not_grow_with_them() {
-    let per_minute = [10, 100, 300, 1000, 1900].map(|lanes| {
-        let mut set = Set::new(lanes);
+    let per_minute = [10u32, 100, 300, 1000, 1900].map(|lanes| {
+        let mut set = Set::new(lanes as usize);
         set.run(seconds(240));
-        assert_eq!(set.silences, lanes);
+        assert_eq!(set.silences, lanes as usize);
         let from = set.now;
         set.run(seconds(600));
         let longest = set.longest_gap(from);
         // The last of a round may have asked for its turn just when the first of the next did.
-        let bound = seconds(22).max(SILENT_RATE * lanes as u32 + seconds(1));
+        let bound = seconds(22).max(SILENT_RATE * lanes + seconds(1));
         assert!(longest <= bound && longest <= LONGEST_INTERVAL, "{lanes} lanes: {longest:?}");
-        (set.newest(seconds(600)) + 9) / 10
+        set.newest(seconds(600)).div_ceil(10)
     });
     // Alone, each is tried every 20 to 21 s; all together 16 times a second.
     assert!((28..=30).contains(&per_minute[0]), "{per_minute:?}");

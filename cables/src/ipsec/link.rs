@@ -14,6 +14,7 @@ use trieste_packet::{LaneId, Outer};
 use zeroize::Zeroizing;
 
 use super::{EspSuite, Selectors, Spi};
+use crate::attempts::AttemptTimer;
 
 /// Most pieces of news of one lane that wait for the slow half; more say nothing that these do not.
 const NEWS_LIMIT: usize = 16;
@@ -265,6 +266,8 @@ struct LaneFlags {
     is_wanted: AtomicBool,
     /// Whether the peer has been silent for so long that it is tried rarely.
     is_silent: AtomicBool,
+    /// How often an attempt to reach it had to wait for its turn.
+    deferred: AtomicU64,
 }
 
 impl LaneLink {
@@ -273,9 +276,10 @@ impl LaneLink {
         self.flags.is_wanted.load(Ordering::Relaxed) && self.flags.is_wanted.swap(false, Ordering::Relaxed)
     }
 
-    /// Shows the lane whether the peer is tried rarely.
-    pub(super) fn set_silent(&self, is_silent: bool) {
-        self.flags.is_silent.store(is_silent, Ordering::Relaxed);
+    /// Shows the lane how the peer is tried: whether rarely, and how often that had to wait.
+    pub(super) fn show(&self, attempts: &AttemptTimer) {
+        self.flags.is_silent.store(attempts.is_silent(), Ordering::Relaxed);
+        self.flags.deferred.store(attempts.deferred(), Ordering::Relaxed);
     }
 
     /// Gives an order. A lane that is gone needs none.
@@ -303,6 +307,11 @@ impl LanePort {
     /// Returns `true` if the peer has been silent for so long that it is tried rarely.
     pub(super) fn is_silent(&self) -> bool {
         self.flags.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often an attempt to reach the peer had to wait for its turn.
+    pub(super) fn deferred(&self) -> u64 {
+        self.flags.deferred.load(Ordering::Relaxed)
     }
 
     /// The next order, if there is one.

@@ -48,6 +48,10 @@ pub struct Counters {
     pub relayed_out: u64,
     /// Packets for remote clusters taken from a sibling.
     pub relayed_in: u64,
+    /// Lanes at present whose peers have been silent for so long that they are tried rarely.
+    pub silent_lanes: u64,
+    /// Attempts to reach a peer that had to wait for their turn among those of all peers.
+    pub deferred_attempts: u64,
     /// Probes of paths sent.
     pub path_probes_out: u64,
     /// Probes of paths received, well-formed.

@@ -124,6 +124,17 @@ impl Slot {
     }
 }
 
+/// What all lanes have together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    /// Packets that await keys.
+    pub(crate) held: u64,
+    /// Lanes whose peers are tried rarely.
+    pub(crate) silent: u64,
+    /// Attempts that had to wait.
+    pub(crate) deferred: u64,
+}
+
 /// All lanes of a worker, sorted by id. There are as many as peers: what is done for all of them at once is a command's or
 /// a report's, never a packet's or a time-out's.
 #[derive(Default)]
@@ -220,9 +231,13 @@ impl Lanes {
         self.timers.first()
     }
 
-    /// Packets that await keys.
-    pub(crate) fn held(&self, now: Instant) -> u64 {
-        self.slots.iter().map(|slot| slot.tunnel.stats(now).held).sum()
+    /// Adds up what lanes hold, and how they try their peers.
+    pub(crate) fn totals(&self, now: Instant) -> Totals {
+        self.slots.iter().map(|slot| slot.tunnel.stats(now)).fold(Totals::default(), |sum, stats| Totals {
+            held: sum.held + stats.held,
+            silent: sum.silent + u64::from(stats.is_silent),
+            deferred: sum.deferred + stats.deferred,
+        })
     }
 
     pub(crate) fn reports<'a>(

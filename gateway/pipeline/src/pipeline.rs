@@ -321,9 +321,12 @@ impl Pipeline {
     #[must_use]
     pub fn snapshot(&self, now: Instant) -> Counters {
         let queued = self.to_wire.segments() + self.to_tun.segments();
+        let lanes = self.lanes.totals(now);
         Counters {
             dropped: self.drops.total(),
-            held: self.lanes.held(now) + queued + self.waiting_fragments(),
+            held: lanes.held + queued + self.waiting_fragments(),
+            silent_lanes: lanes.silent,
+            deferred_attempts: self.counters.deferred_attempts + lanes.deferred,
             flows: self.flows.len() as u64 + self.translated_flows(),
             ..self.counters
         }
@@ -363,8 +366,9 @@ impl Pipeline {
 
     /// Counts what goes with a lane that ends.
     fn retire(&mut self, slot: &Slot, now: Instant) {
-        let held = slot.tunnel.stats(now).held;
-        self.drops.count(slot.cable, DropReason::HeldExpired, held);
+        let stats = slot.tunnel.stats(now);
+        self.drops.count(slot.cable, DropReason::HeldExpired, stats.held);
+        self.counters.deferred_attempts += stats.deferred;
     }
 
     /// Serves a lane as [`Self::service`] does, for what it sends unasked. When many lanes want to send at once, it waits for

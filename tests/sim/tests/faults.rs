@@ -273,7 +273,7 @@ fn a_gateway_that_starts_after_ten_minutes_is_up_at_once_and_stays_up() {
 }
 
 #[test]
-fn after_ten_silent_minutes_a_network_that_heals_is_used_within_half_a_minute_and_by_a_packet_within_seconds() {
+fn after_ten_silent_minutes_a_healed_network_is_used_within_half_a_minute_and_by_a_packet_in_seconds() {
     for has_traffic in [false, true] {
         let (mut world, there, back) = settled(11, GOOD);
         world.run(seconds(5));

@@ -201,6 +201,9 @@ impl Lane for EspCable {
         if let Some(from) = heard.newest_from {
             self.follow(&from);
         }
+        if self.early.packets() > 0 {
+            self.next_check = self.next_check.min(now + ORDER_INTERVAL);
+        }
         if let Some(spi) = heard.first_of {
             self.pairs.activate(spi);
             self.refresh(now);
@@ -252,6 +255,7 @@ impl Cable for EspCable {
             held: self.held.packets() + self.early.packets(),
             handshakes: self.pairs.added,
             is_silent: self.port.is_silent(),
+            deferred: self.port.deferred(),
             ..self.stats
         }
     }

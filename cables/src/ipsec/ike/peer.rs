@@ -123,19 +123,24 @@ impl Peer {
     pub(super) fn begin_anew(&mut self, now: Instant) {
         self.lost = now;
         self.attempts.stop();
-        self.link.set_silent(false);
+        self.link.show(&self.attempts);
     }
 
     /// Returns `true` if an attempt that is due may be made. A peer that never answered waits for its turn among those that
     /// did not, and one that has been silent for long is tried by their schedule.
     pub(super) fn may_try(&mut self, is_due: bool, now: Instant) -> bool {
+        let may_try = self.is_its_turn(is_due, now);
+        self.link.show(&self.attempts);
+        may_try
+    }
+
+    fn is_its_turn(&mut self, is_due: bool, now: Instant) -> bool {
         let has_sas = self.planned.iter().any(|planned| !planned.sas.is_empty());
         if has_sas || now < self.lost + NEW_FOR {
             return is_due && (self.handshakes > 0 || self.attempts.take_turn(now));
         }
         if !self.attempts.is_silent() {
             self.attempts.fall_silent(now);
-            self.link.set_silent(true);
         }
         if self.link.take_wanted() {
             self.attempts.want(now);

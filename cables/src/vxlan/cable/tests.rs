@@ -347,7 +347,8 @@ fn a_thousand_new_peers_are_asked_a_hundred_times_a_second_and_silent_ones_sixte
     let kind = VxlanKind::new("submariner", now);
     let mut lanes: Vec<Box<dyn Tunnel>> = (0..1000u32)
         .map(|number| {
-            let peer = IpAddr::from([10, 9, (number >> 8) as u8, number as u8]);
+            let [.., third, fourth] = number.to_be_bytes();
+            let peer = IpAddr::from([10, 9, third, fourth]);
             let mut config = LaneConfig::new(LaneId(number << 8), CableId(1), None, BTreeMap::new());
             config.peer = Some((peer, 4500).into());
             config.local = site("172.30.1.10", BTreeMap::new());
@@ -357,14 +358,14 @@ fn a_thousand_new_peers_are_asked_a_hundred_times_a_second_and_silent_ones_sixte
         .collect();
     let mut queue: std::collections::BTreeSet<(Instant, usize)> =
         (0..1000).map(|lane| (lanes[lane].poll_timeout().unwrap(), lane)).collect();
-    let mut sent = vec![0u32; 400];
+    let mut sent = vec![0; 400];
     while let Some((at, lane)) = queue.pop_first() {
-        let second = (at - now).as_secs() as usize;
+        let second = usize::try_from((at - now).as_secs()).unwrap();
         if second >= sent.len() {
             break;
         }
         lanes[lane].handle_timeout(at, &mut Drops::default());
-        sent[second] += std::iter::from_fn(|| lanes[lane].poll_transmit()).count() as u32;
+        sent[second] += std::iter::from_fn(|| lanes[lane].poll_transmit()).count();
         let due = lanes[lane].poll_timeout().unwrap();
         assert!(due > at, "a time-out at which nothing is due");
         queue.insert((due, lane));

@@ -90,6 +90,14 @@ fn pipelines(page: &mut Page, extra: &MetricsExtra) {
         "trieste_worker_relayed_packets_total",
         "Packets for remote clusters given to a sibling for want of a path, or taken from one",
     );
+    let mut silent = gauge(
+        "trieste_worker_silent_cables",
+        "Cables whose peers have been silent for so long that they are tried rarely",
+    );
+    let mut deferred = counter(
+        "trieste_worker_deferred_attempts_total",
+        "Attempts to reach a peer that waited for their turn among those of all peers",
+    );
     for (worker, counters) in &extra.workers {
         let id = worker.to_string();
         for (step, value) in line_steps(counters) {
@@ -104,10 +112,13 @@ fn pipelines(page: &mut Page, extra: &MetricsExtra) {
         fragmented.set(&labels, counters.fragmented);
         services.set(&labels, counters.services_out);
         too_big.set(&labels, counters.too_big);
+        silent.set(&labels, counters.silent_lanes);
+        deferred.set(&labels, counters.deferred_attempts);
         relayed.set(&[("worker", &id), ("direction", "out")], counters.relayed_out);
         relayed.set(&[("worker", &id), ("direction", "in")], counters.relayed_in);
     }
-    for family in [steps, control, flows, held, clamped, fragmented, services, too_big, relayed] {
+    let packets = [steps, control, flows, held, clamped, fragmented, services, too_big, relayed];
+    for family in packets.into_iter().chain([silent, deferred]) {
         page.add(family);
     }
 }
