@@ -20,7 +20,7 @@
 //!
 //! Why not kube-rs's `Controller`: it follows API servers only, while ours follow directories and memory too; it
 //! has no fence, does not know its own writes before their events, and reconciles without an order among keys. Its
-//! watcher and client are used below, in [`crate::store`].
+//! client is used below, in [`crate::store::kube`].
 
 mod clock;
 mod echo;

@@ -47,7 +47,8 @@ const SUBJECTS: [Subject; 3] = [
             });
         },
         is_settled: |store, disturbed| {
-            let expected = disturbed.checked_sub(1).map_or("red".to_owned(), |last| format!("color-{last}"));
+            let expected =
+                disturbed.checked_sub(1).map_or_else(|| "red".to_owned(), |last| format!("color-{last}"));
             copy(store, "s1") == Some(expected) && copy(store, "s2").as_deref() == Some("red")
         },
         most_writes: 100,
