@@ -94,7 +94,7 @@ pub trait Controller: Send + 'static {
         Failure::of(error)
     }
 
-    /// Takes in what became of a write; an object that was written has been observed before.
+    /// Takes in what became of a write; an object that was written has been observed before, unless the watch was faster.
     fn written(&mut self, _write: &Write, _outcome: Result<(), &StoreError>, _now: Instant) {}
 
     /// Returns how far it is.

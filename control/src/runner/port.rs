@@ -1,6 +1,7 @@
 //! A store without its type, so that a runner has a list of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{BoxStream, StreamExt as _};
@@ -14,8 +15,13 @@ pub trait StorePort: Send + Sync {
     /// Watches, for ever: [`Store::list_watch`].
     fn watch(&self, watch: &Watch) -> BoxStream<'static, StoreEvent>;
 
-    /// Writes within [`super::WRITE_TIMEOUT`]. Returns what a watch would report of it.
-    fn write(&self, write: Write, fence: Fence) -> BoxFuture<'static, Result<StoreEvent, StoreError>>;
+    /// Writes within this time. Returns what a watch would report of it.
+    fn write(
+        &self,
+        write: Write,
+        within: Duration,
+        fence: Fence,
+    ) -> BoxFuture<'static, Result<StoreEvent, StoreError>>;
 }
 
 /// Returns the port of a store.
@@ -30,12 +36,17 @@ impl<S: Store> StorePort for Typed<S> {
         self.0.list_watch(watch.kind, &watch.namespace).boxed()
     }
 
-    fn write(&self, write: Write, fence: Fence) -> BoxFuture<'static, Result<StoreEvent, StoreError>> {
+    fn write(
+        &self,
+        write: Write,
+        within: Duration,
+        fence: Fence,
+    ) -> BoxFuture<'static, Result<StoreEvent, StoreError>> {
         let store = Arc::clone(&self.0);
         let permit = fence.permit(clock());
         async move {
             let may_write = || permit.is_some() && fence.permit(clock()) == permit;
-            write.execute_fenced(&*store, &may_write).await
+            write.execute_fenced(&*store, within, &may_write).await
         }
         .boxed()
     }

@@ -20,7 +20,7 @@ use super::queue::{Rank, WorkQueue};
 use super::watches::Watches;
 use super::{
     Context, Controller, ControllerMetrics, Failure, Fence, Limits, MAX_REFUSED, Order, QueueView,
-    Reconciled, StorePort, Watch, Write,
+    Reconciled, StorePort, WRITE_TIMEOUT, Watch, Write,
 };
 use crate::api::ObjectKey;
 use crate::election::Leadership;
@@ -328,7 +328,8 @@ impl<C: Controller> Runner<C> {
                 return;
             }
             flight.tried += 1;
-            let request = self.stores[flight.store].write(write.clone(), self.fence.clone());
+            self.echoes.start(flight.store, &write);
+            let request = self.stores[flight.store].write(write.clone(), WRITE_TIMEOUT, self.fence.clone());
             self.requests.push(request.map(move |outcome| Completed { flight, write, outcome }).boxed());
             return;
         }
@@ -361,12 +362,15 @@ impl<C: Controller> Runner<C> {
                 self.writes += 1;
                 self.metrics.written(None);
                 self.limiter.note(&object, false, now);
-                self.observe_own(flight.store, &object, event, now);
+                if self.echoes.finish(flight.store, &write, &event, now) {
+                    self.observe_own(flight.store, &object, event, now);
+                }
                 self.controller.written(&write, Ok(()), now);
                 return self.write_next(flight);
             }
             Err(error) => error,
         };
+        self.echoes.abort(flight.store, &write);
         self.controller.written(&write, Err(&error), now);
         let failure = self.controller.classify(&write, &error);
         self.metrics.written(Some(failure.as_str()));
@@ -395,14 +399,6 @@ impl<C: Controller> Runner<C> {
 
     /// Has the controller observe the result of its own write before the watch reports it.
     fn observe_own(&mut self, store: usize, object: &ObjectKey, event: StoreEvent, now: Instant) {
-        match &event {
-            StoreEvent::Applied(written) => self.echoes.wrote(store, written.clone(), now),
-            // One with finalizers is still there: events say what becomes of it.
-            StoreEvent::Deleted(deleted) if deleted.metadata.has_finalizers() => return,
-            StoreEvent::Deleted(_) | StoreEvent::Listed(_) | StoreEvent::Unavailable(_) => {
-                self.echoes.deleted(store, object.clone());
-            }
-        }
         if let Some(watch) = self.watches.covering(store, object) {
             let keys = self.controller.observe(&watch, event, now);
             self.add(&keys);

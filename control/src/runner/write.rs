@@ -57,22 +57,39 @@ impl Write {
         }
     }
 
+    /// Returns the version that is replaced or deleted; `None` if it is not based on one.
+    pub(super) fn base(&self) -> Option<&str> {
+        match self {
+            Self::Update(object) | Self::UpdateStatus(object) | Self::Delete(object) => {
+                object.metadata.resource_version.as_deref()
+            }
+            Self::Create(_) | Self::Annotate { .. } => None,
+        }
+    }
+
+    /// Returns `true` if it fails when the object is not as it was when it was planned.
+    pub(super) const fn is_exact(&self) -> bool {
+        !matches!(self, Self::Annotate { .. })
+    }
+
     /// Writes to `store`, within [`WRITE_TIMEOUT`]. Returns what a watch would report of it, so that the next plan is
     /// based on it before one does. To delete what is gone already succeeds.
     ///
     /// # Errors
     /// As the store's; [`StoreError::Unavailable`] after the time-out.
     pub(crate) async fn execute<S: Store>(self, store: &S) -> Result<StoreEvent, StoreError> {
-        self.execute_fenced(store, &|| true).await
+        self.execute_fenced(store, WRITE_TIMEOUT, &|| true).await
     }
 
-    /// As [`Write::execute`], where a write that takes two requests asks the fence before the second one too.
+    /// As [`Write::execute`], within another time, where a write that takes two requests asks the fence before the second
+    /// one too.
     ///
     /// # Errors
     /// As [`Write::execute`]; [`StoreError::Conflict`] when `may_write` returns `false` in between.
     pub(crate) async fn execute_fenced<S: Store>(
         self,
         store: &S,
+        limit: Duration,
         may_write: &(dyn Fn() -> bool + Sync),
     ) -> Result<StoreEvent, StoreError> {
         let key = self.key();
@@ -90,7 +107,7 @@ impl Write {
                 }
             }
         };
-        within(WRITE_TIMEOUT, &key, written).await
+        within(limit, &key, written).await
     }
 }
 
@@ -119,7 +136,7 @@ async fn within<T>(
     request: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     timeout(limit, request).await.unwrap_or_else(|_| {
-        let source = io::Error::new(io::ErrorKind::TimedOut, "no answer");
+        let source = io::Error::new(io::ErrorKind::TimedOut, format!("not answered within {limit:?}"));
         Err(StoreError::Unavailable { doing: format!("write {key}"), source })
     })
 }
