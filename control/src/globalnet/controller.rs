@@ -121,7 +121,7 @@ const LIMITS: Limits = Limits {
     max_rest: Duration::from_secs(5),
     max_writes: 128,
     retry: (Duration::from_millis(250), Duration::from_secs(30)),
-    limits_objects: true,
+    ..Limits::DEFAULT
 };
 /// How long a new leader observes before it writes: what its predecessor wrote last may still be on its way here.
 const TAKE_OVER: Duration = Duration::from_secs(1);

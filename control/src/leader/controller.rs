@@ -89,6 +89,7 @@ const LIMITS: Limits = Limits {
     max_writes: 128,
     retry: (Duration::from_millis(250), Duration::from_secs(10)),
     limits_objects: false,
+    ..Limits::DEFAULT
 };
 
 /// Writes the cluster's Cluster and Endpoint, and removes its other Endpoints.

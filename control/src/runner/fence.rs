@@ -21,7 +21,7 @@ pub enum Fence {
         /// How long a new leader observes before it writes.
         settle: Duration,
     },
-    /// While this returns `true`.
+    /// While this returns `true`. When it does not and something is to be written, the controller ends.
     Guard(Arc<dyn Fn() -> bool + Send + Sync>),
 }
 
@@ -85,6 +85,11 @@ impl Fence {
             Self::Term { candidate, .. } => Some(candidate.leadership()),
             Self::Open | Self::Guard(_) => None,
         }
+    }
+
+    /// Returns `true` if who has no right to write does not get one again.
+    pub(super) const fn is_final(&self) -> bool {
+        matches!(self, Self::Guard(_))
     }
 
     /// Passes a request to the election, where there is one.

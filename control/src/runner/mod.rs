@@ -16,6 +16,7 @@
 //! * The result of a write is observed before its event comes, and older events are withheld ([`ECHO_TIMEOUT`]).
 //! * A lost race is run again soon, a refused object ever more seldom, and a store that does not answer is asked with
 //!   growing waits by one request at a time.
+//! * A controller whose guard does not let it write ends.
 //! * The status is published when it has changed.
 //!
 //! Why not kube-rs's `Controller`: it follows API servers only, while ours follow directories and memory too; it
@@ -23,11 +24,14 @@
 //! client is used below, in [`crate::store::kube`].
 
 mod clock;
+mod connection;
 mod echo;
 mod fence;
+mod handle;
 mod limiter;
 mod metrics;
 mod port;
+mod publisher;
 mod queue;
 mod run;
 mod watches;
@@ -38,12 +42,13 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+pub use connection::RELIST_INTERVAL;
 pub use echo::ECHO_TIMEOUT;
 pub use fence::{Fence, FenceRequest};
+pub use handle::{Handle, spawn};
 pub use metrics::{ControllerMetrics, ControllerRegistry, Histogram, MetricsSnapshot, RECONCILE_BUCKETS};
 pub use port::{StorePort, port};
 pub use queue::Rank;
-pub use run::{Handle, spawn};
 pub use write::{WRITE_TIMEOUT, Write};
 
 use crate::api::{Kind, ObjectKey};
@@ -86,6 +91,23 @@ pub trait Controller: Send + 'static {
         Some((0, 0))
     }
 
+    /// Returns the keys that concern what was observed and written since the last time, beside those that were returned
+    /// with each event: where that depends on all events of a batch together. Asked before anything is planned.
+    fn drain_changed(&mut self, _now: Instant) -> Vec<Self::Key> {
+        Vec::new()
+    }
+
+    /// Returns the stores of which lists are wanted, though their watches can be read; says so once. Honoured at most
+    /// every [`RELIST_INTERVAL`], and where the runner opens watches anew ([`Limits::list_within`]).
+    fn wants_lists(&mut self) -> BTreeSet<usize> {
+        BTreeSet::new()
+    }
+
+    /// Returns `true` if what is to be written to this store can be planned at present. Its keys wait meanwhile.
+    fn is_ready(&self, _store: usize) -> bool {
+        true
+    }
+
     /// Plans what to write for a key.
     fn reconcile(&mut self, key: &Self::Key, context: &Context) -> Reconciled;
 
@@ -94,8 +116,15 @@ pub trait Controller: Send + 'static {
         Failure::of(error)
     }
 
-    /// Takes in what became of a write; an object that was written has been observed before, unless the watch was faster.
-    fn written(&mut self, _write: &Write, _outcome: Result<(), &StoreError>, _now: Instant) {}
+    /// Takes in what became of a write for this key. The result is observed next, unless the watch was faster.
+    fn written(
+        &mut self,
+        _key: &Self::Key,
+        _write: &Write,
+        _outcome: Result<&StoreEvent, &StoreError>,
+        _now: Instant,
+    ) {
+    }
 
     /// Returns how far it is.
     fn status(&self, view: &QueueView<'_>) -> Self::Status;
@@ -146,6 +175,17 @@ pub struct Reconciled {
     pub requeue_after: Option<Duration>,
     /// What to ask of the election.
     pub fence: Option<FenceRequest>,
+    /// Why nothing is written for now, though something should be.
+    pub hold: Option<Hold>,
+}
+
+/// A key that must not be written for a while, whatever changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Why, for people.
+    pub reason: String,
+    /// For how long.
+    pub wait: Duration,
 }
 
 impl Reconciled {
@@ -162,6 +202,11 @@ impl Reconciled {
     /// Returns a plan without writes that is made again after this time.
     pub fn requeue(after: Duration) -> Self {
         Self { requeue_after: Some(after), ..Self::default() }
+    }
+
+    /// Returns a plan without writes: none are wanted for this time, for a reason that is shown meanwhile.
+    pub fn hold(reason: String, wait: Duration) -> Self {
+        Self { hold: Some(Hold { reason, wait }), ..Self::default() }
     }
 }
 
@@ -225,28 +270,50 @@ pub struct Limits {
     pub retry: (Duration, Duration),
     /// Whether an object that is written again and again is written ever more seldom.
     pub limits_objects: bool,
+    /// How long a write may take.
+    pub write_within: Duration,
+    /// How long a key whose object is refused waits unless it changes; `None` if it waits as after any other failure.
+    pub refusal_wait: Option<Duration>,
+    /// Where the watches of a store are one: how long their lists may take. When one of them cannot be read, has ended or
+    /// gives no list in time, all are closed and opened after a growing wait; the controller observes that they are
+    /// unavailable. `None` if each watch looks after itself.
+    pub list_within: Option<Duration>,
+}
+
+impl Limits {
+    /// The limits where nothing else is said.
+    pub const DEFAULT: Self = Self {
+        settle: Duration::ZERO,
+        rest_factor: 0,
+        max_rest: Duration::ZERO,
+        max_writes: 128,
+        retry: (Duration::from_millis(250), Duration::from_secs(30)),
+        limits_objects: true,
+        write_within: WRITE_TIMEOUT,
+        refusal_wait: None,
+        list_within: None,
+    };
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            settle: Duration::ZERO,
-            rest_factor: 0,
-            max_rest: Duration::ZERO,
-            max_writes: 128,
-            retry: (Duration::from_millis(250), Duration::from_secs(30)),
-            limits_objects: true,
-        }
+        Self::DEFAULT
     }
 }
 
 /// The queues as a controller sees them when it is asked for its status.
 #[derive(Debug)]
 pub struct QueueView<'a> {
-    /// Watches that cannot be read, and why.
+    /// Watches that cannot be read, and why; where each looks after itself.
     pub outages: Vec<(&'a Watch, &'a str)>,
     /// Why each of the stores is not written to, if it is not.
     pub unavailable: Vec<Option<&'a str>>,
+    /// When each of the stores is written to again, if it is not at present.
+    pub next_writes: Vec<Option<Timestamp>>,
+    /// Why the watches of each of the stores are closed, and when they are opened ([`Limits::list_within`]).
+    pub closed: Vec<Option<(&'a str, Timestamp)>>,
+    /// One reason why a key is held, if one is.
+    pub hold: Option<&'a str>,
     /// Objects that a store does not take, and why; at most [`MAX_REFUSED`].
     pub refused: Vec<(&'a ObjectKey, &'a str)>,
     /// Whether nothing is left to reconcile or to write.
@@ -255,6 +322,12 @@ pub struct QueueView<'a> {
     pub leadership: Option<Leadership>,
     /// The number of writes that succeeded since the start.
     pub writes: u64,
+    /// The number of writes that were sent to each of the stores.
+    pub sent: &'a [u64],
+    /// The number of events of all watches; a list is one.
+    pub events: u64,
+    /// Whether the controller ends because its guard does not let it write.
+    pub is_fenced: bool,
 }
 
 impl QueueView<'_> {

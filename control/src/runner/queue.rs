@@ -72,6 +72,14 @@ enum DelayKind {
     Pending,
     /// Its write failed: a change does not end it.
     Failed,
+    /// It must not be written sooner: a change does not end it.
+    Held,
+}
+
+impl DelayKind {
+    const fn is_firm(self) -> bool {
+        matches!(self, Self::Failed | Self::Held)
+    }
 }
 
 /// A store that did not do what it was asked, and when it is asked again.
@@ -134,7 +142,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
             return;
         }
         let present = self.delays.get(key).copied();
-        if present.is_some_and(|present| present.kind == DelayKind::Failed) {
+        if present.is_some_and(|present| present.kind.is_firm()) {
             return;
         }
         if at <= now || self.entries.contains_key(key) {
@@ -184,10 +192,27 @@ impl<K: Ord + Clone> WorkQueue<K> {
     pub(super) fn conflict(&mut self, key: &K, now: Instant) {
         self.store_answered();
         let failures = self.count_failure(key);
-        let until = now + self.doubled(RACE_WAIT, failures);
+        self.retry(key, now + self.doubled(RACE_WAIT, failures), now);
+    }
+
+    /// Ends the reconciliation of a key whose object the store does not take: it waits for this long, or for a change.
+    pub(super) fn refuse(&mut self, key: &K, wait: Duration, now: Instant) {
+        self.store_answered();
+        self.count_failure(key);
+        self.retry(key, now + wait, now);
+    }
+
+    fn retry(&mut self, key: &K, until: Instant, now: Instant) {
         let rank = self.rank_of(key);
         self.land(key, now);
         self.add_at(key, rank, until, now);
+    }
+
+    /// Ends the reconciliation of a key that may not be written before `until`, whatever changes.
+    pub(super) fn hold(&mut self, key: &K, until: Instant) {
+        let rank = self.rank_of(key);
+        self.in_flight.remove(key);
+        self.delay(key, Delay { until, rank, kind: DelayKind::Held });
     }
 
     /// Ends the reconciliation of a key that failed, though the store is well. Returns when it is tried again.
@@ -253,10 +278,15 @@ impl<K: Ord + Clone> WorkQueue<K> {
 
     /// Returns the next time at which there may be something to do though nothing happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let delayed = self.by_time.first().map(|(until, _)| *until);
+        let delayed = self.next_release();
         let retry = self.outage.as_ref().map(|outage| outage.retry);
         let retry = retry.filter(|_| !self.ready.is_empty() && self.in_flight.is_empty());
         delayed.into_iter().chain(retry).min()
+    }
+
+    /// Returns when the next key has waited long enough.
+    pub(super) fn next_release(&self) -> Option<Instant> {
+        self.by_time.first().map(|(until, _)| *until)
     }
 
     /// Returns `true` if nothing is left undone; keys may be requeued for a time of their own.
@@ -267,6 +297,11 @@ impl<K: Ord + Clone> WorkQueue<K> {
     /// Returns why the store is not written to at present.
     pub(super) fn outage(&self) -> Option<&str> {
         self.outage.as_ref().map(|outage| outage.error.as_str())
+    }
+
+    /// Returns when the store is asked again, if it is not written to at present.
+    pub(super) fn outage_end(&self) -> Option<Instant> {
+        self.outage.as_ref().map(|outage| outage.retry)
     }
 
     /// Returns the number of keys that wait to be reconciled now.
@@ -323,7 +358,8 @@ impl<K: Ord + Clone> WorkQueue<K> {
         }
     }
 
-    fn release_due(&mut self, now: Instant) {
+    /// Makes keys ready that have waited long enough.
+    pub(super) fn release_due(&mut self, now: Instant) {
         while let Some((_, key)) = self.by_time.first().filter(|(until, _)| *until <= now).cloned() {
             let rank = self.delays.get(&key).map_or(0, |delay| delay.rank);
             self.add_now(&key, rank, now);

@@ -1,5 +1,7 @@
 //! The loop.
 
+mod events;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
 use std::time::{Duration, Instant};
@@ -10,89 +12,29 @@ use futures::stream::{BoxStream, FuturesUnordered, StreamExt as _};
 use jiff::Timestamp;
 use rand_core::OsRng;
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
 
 use super::clock::clock;
+use super::connection::{Connection, later};
 use super::echo::PendingEchoes;
 use super::fence::Permit;
 use super::limiter::ObjectLimiter;
+use super::publisher::Publisher;
 use super::queue::{Rank, WorkQueue};
 use super::watches::Watches;
 use super::{
-    Context, Controller, ControllerMetrics, Failure, Fence, Limits, MAX_REFUSED, Order, QueueView,
-    Reconciled, StorePort, WRITE_TIMEOUT, Watch, Write,
+    Context, Controller, ControllerMetrics, Failure, Fence, Hold, Limits, MAX_REFUSED, Order, QueueView,
+    Reconciled, StorePort, Watch, Write,
 };
 use crate::api::ObjectKey;
+use crate::backoff::Backoff;
 use crate::election::Leadership;
 use crate::store::{StoreError, StoreEvent};
 
-/// A store that was unavailable for longer than this is asked at once when it is back; one that flaps is not.
-const LONG_OUTAGE: Duration = Duration::from_secs(1);
-/// How soon after its return, so that what else returns is known.
-const RETURN_WAIT: Duration = Duration::from_millis(50);
+/// How long writes under way are waited for when a guard ends the controller. They take effect or not; no new one is sent.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// A running controller. Dropping it ends it; what it has written stays.
-#[derive(Debug)]
-pub struct Handle {
-    /// What it counts.
-    pub metrics: ControllerMetrics,
-    stop: Option<oneshot::Sender<Duration>>,
-    task: JoinHandle<()>,
-}
-
-impl Handle {
-    /// Ends the controller: no new write is started, and those under way are waited for at most `within`.
-    pub async fn stop(mut self, within: Duration) {
-        // One that has ended by itself has nobody who listens.
-        let _ = self.stop.take().map(|stop| stop.send(within));
-        if tokio::time::timeout(within, &mut self.task).await.is_err() {
-            self.task.abort();
-        }
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// Starts a controller on these stores, in the background. `inputs` come from elsewhere; when they end, what was last
-/// stays so. `publish` gets the status whenever it has changed.
-///
-/// # Panics
-/// Outside a tokio runtime.
-pub fn spawn<C: Controller>(
-    controller: C,
-    stores: Vec<Box<dyn StorePort>>,
-    fence: Fence,
-    inputs: BoxStream<'static, C::Input>,
-    limits: Limits,
-    publish: impl FnMut(&C::Status) + Send + 'static,
-) -> Handle {
-    let metrics = ControllerMetrics::default();
-    let (stop, stopped) = oneshot::channel();
-    let runner = Runner {
-        queues: stores.iter().map(|_| WorkQueue::new(limits.retry.0, limits.retry.1)).collect(),
-        controller,
-        stores,
-        fence,
-        limits,
-        watches: Watches::default(),
-        echoes: PendingEchoes::default(),
-        limiter: ObjectLimiter::default(),
-        requests: FuturesUnordered::new(),
-        outages: BTreeMap::new(),
-        refused: BTreeMap::new(),
-        leading: None,
-        writes: 0,
-        metrics: metrics.clone(),
-    };
-    let publisher = Publisher { publish, last: None };
-    Handle { metrics, stop: Some(stop), task: tokio::spawn(runner.run(inputs, stopped, publisher)) }
-}
-
-struct Runner<C: Controller> {
+/// Everything that a running controller has.
+pub(super) struct Runner<C: Controller> {
     controller: C,
     stores: Vec<Box<dyn StorePort>>,
     queues: Vec<WorkQueue<C::Key>>,
@@ -107,7 +49,17 @@ struct Runner<C: Controller> {
     refused: BTreeMap<C::Key, BTreeMap<ObjectKey, String>>,
     /// The right to write, and since when it has been the same.
     leading: Option<(Permit, Instant)>,
+    /// The connection to each store, where watches are opened anew here; empty otherwise.
+    connections: Vec<Connection>,
+    /// When each store that is not written to is asked again, as it is shown.
+    next_writes: Vec<Option<Timestamp>>,
+    /// Why keys are held.
+    holds: BTreeMap<C::Key, String>,
+    /// The writes that were sent to each store.
+    sent: Vec<u64>,
+    events: u64,
     writes: u64,
+    is_fenced: bool,
     metrics: ControllerMetrics,
 }
 
@@ -139,7 +91,44 @@ struct Completed<K> {
 }
 
 impl<C: Controller> Runner<C> {
-    async fn run(
+    pub(super) fn new(
+        controller: C,
+        stores: Vec<Box<dyn StorePort>>,
+        fence: Fence,
+        limits: Limits,
+        metrics: ControllerMetrics,
+    ) -> Self {
+        let (shortest, longest) = limits.retry;
+        let connection = |within| {
+            let connection = |_| Connection::new(within, Backoff::new(shortest, longest), clock());
+            stores.iter().map(connection).collect()
+        };
+        Self {
+            queues: stores.iter().map(|_| WorkQueue::new(shortest, longest)).collect(),
+            connections: limits.list_within.map_or_else(Vec::new, connection),
+            next_writes: vec![None; stores.len()],
+            sent: vec![0; stores.len()],
+            controller,
+            stores,
+            fence,
+            limits,
+            watches: Watches::default(),
+            echoes: PendingEchoes::default(),
+            limiter: ObjectLimiter::default(),
+            requests: FuturesUnordered::new(),
+            outages: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            leading: None,
+            events: 0,
+            writes: 0,
+            is_fenced: false,
+            metrics,
+        }
+    }
+
+    /// Runs the controller until it is stopped, or its fence ends it.
+    pub(super) async fn run(
         mut self,
         mut inputs: BoxStream<'static, C::Input>,
         mut stop: oneshot::Receiver<Duration>,
@@ -155,12 +144,15 @@ impl<C: Controller> Runner<C> {
                 self.queues.iter().filter_map(WorkQueue::oldest).min(),
             );
             publisher.publish(self.controller.status(&self.view()));
+            if self.is_fenced {
+                break LAST_ANSWERS;
+            }
             let deadline = self.deadline();
             tokio::select! {
                 within = &mut stop => break within.unwrap_or_default(),
                 Some(completed) = self.requests.next() => self.complete(completed),
                 events = self.watches.next() => {
-                    events.into_iter().for_each(|(watch, event)| self.observe(&watch, event));
+                    events.into_iter().for_each(|report| self.handle_report(report));
                 }
                 Some(input) = inputs.next() => {
                     let keys = self.controller.handle_input(input, clock());
@@ -184,33 +176,11 @@ impl<C: Controller> Runner<C> {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let queues = self.queues.iter().filter_map(WorkQueue::deadline).min();
-        queues.into_iter().chain(self.echoes.deadline()).min()
-    }
-
-    /// Takes in an event of a watch, unless it is older than an own write.
-    fn observe(&mut self, watch: &Watch, event: StoreEvent) {
-        self.note_outage(watch, &event);
-        if let Some(event) = self.echoes.filter(watch, event) {
-            let keys = self.controller.observe(watch, event, clock());
-            self.add(&keys);
-        }
-    }
-
-    fn note_outage(&mut self, watch: &Watch, event: &StoreEvent) {
-        let now = clock();
-        if let StoreEvent::Unavailable(error) = event {
-            let reason = error.to_string();
-            self.outages
-                .entry(watch.clone())
-                .or_insert_with(|| Outage { reason: String::new(), since: now })
-                .reason = reason;
-        } else if let Some(outage) = self.outages.remove(watch)
-            && now.saturating_duration_since(outage.since) >= LONG_OUTAGE
-            && let Some(queue) = self.queues.get_mut(watch.store)
-        {
-            queue.resume(RETURN_WAIT, now);
-        }
+        let queues = self.queues.iter().enumerate().filter_map(|(store, queue)| {
+            if self.controller.is_ready(store) { queue.deadline() } else { queue.next_release() }
+        });
+        let connections = self.connections.iter().filter_map(Connection::deadline);
+        queues.chain(connections).chain(self.echoes.deadline()).min()
     }
 
     fn leadership_changed(&mut self) {
@@ -229,7 +199,11 @@ impl<C: Controller> Runner<C> {
         for key in keys {
             match self.controller.queue(key) {
                 Some((store, rank)) => self.queues[store].add(key, rank, now),
-                None => self.queues.iter_mut().for_each(|queue| queue.remove(key)),
+                None => {
+                    self.queues.iter_mut().for_each(|queue| queue.remove(key));
+                    self.holds.remove(key);
+                    self.refused.remove(key);
+                }
             }
         }
     }
@@ -240,10 +214,20 @@ impl<C: Controller> Runner<C> {
             let keys = self.controller.observe(&watch, event, clock());
             self.add(&keys);
         }
+        self.check_connections();
+        let keys = self.controller.drain_changed(clock());
+        self.add(&keys);
         for store in 0..self.queues.len() {
-            while let Some((key, rank)) = self.queues[store].next(clock()) {
+            self.queues[store].release_due(clock());
+            while !self.is_fenced
+                && self.controller.is_ready(store)
+                && let Some((key, rank)) = self.queues[store].next(clock())
+            {
                 self.reconcile(store, key, rank);
             }
+        }
+        if self.queues.iter().all(WorkQueue::is_idle) {
+            self.connections.iter_mut().for_each(Connection::settle);
         }
         self.queues.iter_mut().for_each(WorkQueue::settle);
     }
@@ -252,7 +236,8 @@ impl<C: Controller> Runner<C> {
         let started = clock();
         let leadership = self.fence.leadership(started);
         let context = Context { now: started, wall: Timestamp::now(), leadership };
-        let Reconciled { writes, order, requeue_after, fence } = self.controller.reconcile(&key, &context);
+        let Reconciled { writes, order, requeue_after, fence, hold } =
+            self.controller.reconcile(&key, &context);
         self.open_watches();
         self.rest(clock().saturating_duration_since(started));
         if let Some(request) = fence {
@@ -265,7 +250,15 @@ impl<C: Controller> Runner<C> {
             refused.retain(|object, _| planned.contains(object));
         }
         self.refused.retain(|_, refused| !refused.is_empty());
+        self.holds.remove(&key);
+        if let Some(Hold { reason, wait }) = hold {
+            self.metrics.reconciled(now.saturating_duration_since(started));
+            self.queues[store].hold(&key, now + wait);
+            self.holds.insert(key, reason);
+            return;
+        }
         let permit = self.permit(now);
+        self.is_fenced |= permit.is_none() && !writes.is_empty() && self.fence.is_final();
         let requeue_at = requeue_after.map(|after| now + after);
         let (permit, settled_at) = match permit {
             Some(permit) if !writes.is_empty() => permit,
@@ -324,12 +317,15 @@ impl<C: Controller> Runner<C> {
             }
             // Asked here and not once for all: a request may take long, and the process may be stopped for a while.
             if self.fence.permit(now) != Some(flight.permit) {
+                self.is_fenced |= self.fence.is_final();
                 self.queues[flight.store].finish(&flight.key, now);
                 return;
             }
             flight.tried += 1;
+            self.sent[flight.store] += 1;
             self.echoes.start(flight.store, &write);
-            let request = self.stores[flight.store].write(write.clone(), WRITE_TIMEOUT, self.fence.clone());
+            let within = self.limits.write_within;
+            let request = self.stores[flight.store].write(write.clone(), within, self.fence.clone());
             self.requests.push(request.map(move |outcome| Completed { flight, write, outcome }).boxed());
             return;
         }
@@ -362,16 +358,16 @@ impl<C: Controller> Runner<C> {
                 self.writes += 1;
                 self.metrics.written(None);
                 self.limiter.note(&object, false, now);
+                self.controller.written(&flight.key, &write, Ok(&event), now);
                 if self.echoes.finish(flight.store, &write, &event, now) {
                     self.observe_own(flight.store, &object, event, now);
                 }
-                self.controller.written(&write, Ok(()), now);
                 return self.write_next(flight);
             }
             Err(error) => error,
         };
         self.echoes.abort(flight.store, &write);
-        self.controller.written(&write, Err(&error), now);
+        self.controller.written(&flight.key, &write, Err(&error), now);
         let failure = self.controller.classify(&write, &error);
         self.metrics.written(Some(failure.as_str()));
         if failure != Failure::Unavailable {
@@ -382,7 +378,10 @@ impl<C: Controller> Runner<C> {
         }
         match (failure, flight.order) {
             (Failure::Unavailable, _) => {
-                self.queues[flight.store].fail_store(&flight.key, error.to_string(), now, &mut OsRng);
+                let queue = &mut self.queues[flight.store];
+                queue.fail_store(&flight.key, error.to_string(), now, &mut OsRng);
+                let wait = queue.outage_end().map(|end| end.saturating_duration_since(now));
+                self.next_writes[flight.store] = wait.map(|wait| later(Timestamp::now(), wait));
             }
             (Failure::Race | Failure::Refused, Order::Independent) => {
                 let until = self.limiter.wait_until(&object, now);
@@ -391,18 +390,14 @@ impl<C: Controller> Runner<C> {
             }
             (Failure::Race, Order::Strict) => self.queues[flight.store].conflict(&flight.key, now),
             (Failure::Refused, Order::Strict) => {
-                self.queues[flight.store].fail(&flight.key, now, &mut OsRng);
+                let queue = &mut self.queues[flight.store];
+                match self.limits.refusal_wait {
+                    Some(wait) => queue.refuse(&flight.key, wait, now),
+                    None => drop(queue.fail(&flight.key, now, &mut OsRng)),
+                }
             }
         }
         self.metrics.reconciled(now.saturating_duration_since(flight.started));
-    }
-
-    /// Has the controller observe the result of its own write before the watch reports it.
-    fn observe_own(&mut self, store: usize, object: &ObjectKey, event: StoreEvent, now: Instant) {
-        if let Some(watch) = self.watches.covering(store, object) {
-            let keys = self.controller.observe(&watch, event, now);
-            self.add(&keys);
-        }
     }
 
     fn refuse(&mut self, key: &C::Key, object: &ObjectKey, error: &StoreError) {
@@ -414,38 +409,26 @@ impl<C: Controller> Runner<C> {
         }
     }
 
-    fn open_watches(&mut self) {
-        let wanted = self.controller.watches();
-        for watch in self.watches.set(&wanted, &self.stores) {
-            self.outages.remove(&watch);
-            self.echoes.remove_watch(&watch);
-        }
-    }
-
     fn view(&self) -> QueueView<'_> {
         let refused = self.refused.values().flatten();
         QueueView {
             outages: self.outages.iter().map(|(watch, outage)| (watch, outage.reason.as_str())).collect(),
             unavailable: self.queues.iter().map(WorkQueue::outage).collect(),
+            next_writes: self
+                .next_writes
+                .iter()
+                .zip(&self.queues)
+                .map(|(at, of)| at.filter(|_| of.outage().is_some()))
+                .collect(),
+            closed: self.connections.iter().map(Connection::outage).collect(),
+            hold: self.holds.values().next().map(String::as_str),
             refused: refused.map(|(object, reason)| (object, reason.as_str())).collect(),
             is_idle: self.queues.iter().all(WorkQueue::is_idle),
             leadership: self.fence.leadership(clock()),
             writes: self.writes,
-        }
-    }
-}
-
-/// Publishes a status when it is another one than before.
-struct Publisher<T, F> {
-    publish: F,
-    last: Option<T>,
-}
-
-impl<T: PartialEq, F: FnMut(&T)> Publisher<T, F> {
-    fn publish(&mut self, status: T) {
-        if self.last.as_ref() != Some(&status) {
-            (self.publish)(&status);
-            self.last = Some(status);
+            sent: &self.sent,
+            events: self.events,
+            is_fenced: self.is_fenced,
         }
     }
 }

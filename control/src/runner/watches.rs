@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::FutureExt as _;
-use futures::stream::{AbortHandle, Abortable, BoxStream, SelectAll, StreamExt as _};
+use futures::stream::{self, AbortHandle, Abortable, BoxStream, SelectAll, StreamExt as _};
 
 use super::{StorePort, Watch};
 use crate::api::ObjectKey;
@@ -12,11 +12,14 @@ use crate::store::StoreEvent;
 /// The most events that are taken at once.
 const BATCH: usize = 1024;
 
+/// What a stream has to report: an event, or its end (`None`).
+pub(super) type Report = (Watch, Option<StoreEvent>);
+
 /// Streams of events, one for each watch. A stream is polled when it has something, however many there are.
 #[derive(Default)]
 pub(super) struct Watches {
     open: BTreeMap<Watch, AbortHandle>,
-    events: SelectAll<BoxStream<'static, (Watch, StoreEvent)>>,
+    events: SelectAll<BoxStream<'static, Report>>,
 }
 
 impl Watches {
@@ -32,12 +35,27 @@ impl Watches {
             }
             let Some(store) = stores.get(watch.store) else { continue };
             let (handle, registration) = AbortHandle::new_pair();
-            let of = watch.clone();
-            let events = store.watch(watch).map(move |event| (of.clone(), event));
+            let (of, ended) = (watch.clone(), watch.clone());
+            let events = store.watch(watch).map(move |event| (of.clone(), Some(event)));
+            let events = events.chain(stream::iter([(ended, None)]));
             self.events.push(Abortable::new(events, registration).boxed());
             self.open.insert(watch.clone(), handle);
         }
         closed
+    }
+
+    /// Closes the streams of a store. Returns its watches.
+    pub(super) fn close(&mut self, store: usize) -> Vec<Watch> {
+        let closed: Vec<Watch> = self.open.keys().filter(|watch| watch.store == store).cloned().collect();
+        for watch in &closed {
+            self.open.remove(watch).iter().for_each(AbortHandle::abort);
+        }
+        closed
+    }
+
+    /// Returns `true` if a stream is open.
+    pub(super) fn is_open(&self, watch: &Watch) -> bool {
+        self.open.contains_key(watch)
     }
 
     /// Returns the watch of a store that reports objects of this key.
@@ -48,7 +66,7 @@ impl Watches {
     }
 
     /// Waits for events; returns those that are there. Can be cancelled.
-    pub(super) async fn next(&mut self) -> Vec<(Watch, StoreEvent)> {
+    pub(super) async fn next(&mut self) -> Vec<Report> {
         let Some(first) = self.events.next().await else { return std::future::pending().await };
         let mut batch = vec![first];
         while batch.len() < BATCH

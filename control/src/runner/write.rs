@@ -136,7 +136,12 @@ async fn within<T>(
     request: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     timeout(limit, request).await.unwrap_or_else(|_| {
-        let source = io::Error::new(io::ErrorKind::TimedOut, format!("not answered within {limit:?}"));
-        Err(StoreError::Unavailable { doing: format!("write {key}"), source })
+        let reason = io::Error::new(io::ErrorKind::TimedOut, format!("not answered within {limit:?}"));
+        Err(unavailable(format!("write {key}"), reason))
     })
+}
+
+/// Returns the error of an operation that a store did not carry out.
+pub(super) const fn unavailable(operation: String, source: io::Error) -> StoreError {
+    StoreError::Unavailable { doing: operation, source }
 }

@@ -81,6 +81,25 @@ fn a_key_that_fails_waits_longer_each_time_holds_up_no_other_and_is_not_hurried_
 }
 
 #[test]
+fn a_refused_key_waits_for_a_change_or_its_time_and_one_that_is_held_for_its_time_alone() {
+    let (mut queue, now) = queue();
+    ["held", "refused"].iter().for_each(|key| queue.add(key, 0, now));
+    assert_eq!(take(&mut queue, now), ["held", "refused"]);
+    queue.refuse(&"refused", 60 * SECOND, now);
+    queue.hold(&"held", now + 30 * SECOND);
+    assert!(!queue.is_idle() && queue.outage().is_none());
+    assert_eq!(queue.deadline(), Some(now + 30 * SECOND));
+    ["held", "refused", "other"].iter().for_each(|key| queue.add(key, 0, now));
+    assert_eq!(take(&mut queue, now), ["other", "refused"], "one that failed goes last");
+    ["other", "refused"].iter().for_each(|key| queue.succeed(key, now));
+    queue.resume(Duration::ZERO, now);
+    assert!(take(&mut queue, now).is_empty());
+    assert_eq!(take(&mut queue, now + 30 * SECOND), ["held"]);
+    queue.refuse(&"held", 60 * SECOND, now + 30 * SECOND);
+    assert_eq!(take(&mut queue, now + 90 * SECOND), ["held"]);
+}
+
+#[test]
 fn an_unavailable_store_is_asked_by_one_write_at_a_time_with_growing_waits() {
     let (mut queue, mut now) = queue();
     ["a", "b", "c"].iter().for_each(|key| queue.add(key, 0, now));

@@ -2,6 +2,7 @@
 
 mod copy_label;
 mod faults;
+mod limits;
 
 use std::time::Duration;
 
