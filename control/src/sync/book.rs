@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use super::claims::{Claims, Conflict};
 use super::facts;
 use super::name::Name;
-use super::notes::Notes;
-use super::plan::Side;
 use super::roster::Roster;
+use super::side::Side;
+use super::written::WrittenVersions;
 use super::{Refused, SyncLimits};
 use crate::api::{Kind, Object, cut, overlap};
 use crate::claims::Allowed;
@@ -61,7 +61,7 @@ pub(super) struct Book {
     pub(super) local: BTreeMap<Name, Object>,
     pub(super) broker: BTreeMap<Name, Entry>,
     pub(super) claims: Claims,
-    pub(super) notes: Notes,
+    pub(super) written: WrittenVersions,
     pub(super) refused: BTreeMap<Name, Refused>,
     roster: Roster,
     ages: BTreeMap<Arc<str>, BTreeSet<(Kind, Timestamp, Name)>>,
@@ -85,7 +85,7 @@ impl Book {
             local: BTreeMap::new(),
             broker: BTreeMap::new(),
             claims: Claims::default(),
-            notes: Notes::default(),
+            written: WrittenVersions::default(),
             refused: BTreeMap::new(),
             roster: Roster::default(),
             ages: BTreeMap::new(),
@@ -114,9 +114,8 @@ impl Book {
                 let listed: BTreeSet<Name> = objects.iter().map(Name::of).collect();
                 for name in self.names(side, kind).into_iter().filter(|name| !listed.contains(name)) {
                     self.remove(side, &name);
-                    self.notes.forget(side, &name);
                 }
-                self.notes.keep_listed(side, kind, &listed);
+                self.written.keep_listed(side, kind, &listed);
                 if side == Side::Broker {
                     self.overflow = false;
                 }
@@ -130,7 +129,7 @@ impl Book {
                 let is_another =
                     object.metadata.uid.is_some() && uid.is_some() && uid != object.metadata.uid.as_ref();
                 if !is_another {
-                    self.notes.forget(side, &name);
+                    self.written.remove(side, &name);
                     self.remove(side, &name);
                 }
             }
@@ -140,11 +139,7 @@ impl Book {
 
     fn hear(&mut self, side: Side, object: Object) {
         let name = Name::of(&object);
-        if self.notes.is_superseded(side, &name, object.metadata.resource_version.as_deref()) {
-            return;
-        }
         let is_news = self.object(side, &name).is_none_or(|known| !is_same_version(known, &object));
-        self.notes.hear(side, &name, is_news);
         if is_news || (side == Side::Broker && self.roster.has_turned_away(&name)) {
             self.put(side, name, object);
         }

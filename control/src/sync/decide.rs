@@ -4,7 +4,8 @@ use super::Refused;
 use super::book::{Book, Entry, Standing};
 use super::copy::{agrees, amend, copy};
 use super::name::Name;
-use super::plan::{Action, Side};
+use super::plan::Action;
+use super::side::Side;
 use crate::api::{Kind, Object, cut};
 
 impl Book {
@@ -59,7 +60,7 @@ impl Book {
         };
         let versions =
             (source.metadata.resource_version.as_deref(), found.metadata.resource_version.as_deref());
-        if agrees(found, source, origin) || self.notes.is_written(side, name, versions.0, versions.1) {
+        if agrees(found, source, origin) || self.written.is_written(side, name, versions.0, versions.1) {
             return None;
         }
         Some(Action::Update(side, amend(found, source, origin)))

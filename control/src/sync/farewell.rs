@@ -1,9 +1,7 @@
 //! Not believing at once that others have left.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::grace::Grace;
 use crate::api::Kind;

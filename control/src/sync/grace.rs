@@ -1,8 +1,6 @@
 //! Not believing at once that every other cluster has left.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Since when the broker has had nothing of anybody else, although we have copies.
 #[derive(Debug, Default)]

@@ -1,18 +1,19 @@
 //! Starting and ending a syncer, and what it says meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use futures::stream::{self, StreamExt as _};
+use tokio::sync::watch;
 
-use super::port::port;
-use super::run::Run;
-use super::tell::{Outputs, first_state};
+use super::controller::{SyncController, limits};
+use super::status::{Outputs, Snapshot, first_state};
 use super::{BrokerState, OwnRefusal, Refused, SyncConfig, SyncStats};
+use crate::runner::{self, Fence, Handle, port};
 use crate::store::Store;
 
-/// Ours: how long a syncer may take to end; writes that are under way get a second of it.
-const END_WITHIN: Duration = Duration::from_secs(2);
+/// How long writes that are under way are waited for at the end. They take effect or not; no new one is sent.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// The syncer.
 #[derive(Debug)]
@@ -38,12 +39,15 @@ impl Syncer {
             own_refusal: own_refusal_sender,
             stats: stats_sender,
         };
-        let (end, ended) = oneshot::channel();
-        let task = tokio::spawn(async move {
-            // Links start to follow when they are made, which is the task's to do.
-            Run::new(port(local), port(broker), config).run(ended, outputs).await;
-        });
-        SyncHandle { state, refused, own_refusal, stats, end: Some(end), task }
+        let guard = config.guard.clone();
+        let fence = Fence::Guard(Arc::new(move || guard.may_write()));
+        // In the order of `Side::store`.
+        let stores = vec![port(broker), port(local)];
+        let publish = move |snapshot: &Snapshot| outputs.publish(snapshot);
+        let limits = limits(&config);
+        let controller = SyncController::new(config);
+        let runner = runner::spawn(controller, stores, fence, stream::pending().boxed(), limits, publish);
+        SyncHandle { state, refused, own_refusal, stats, runner }
     }
 }
 
@@ -59,29 +63,19 @@ pub struct SyncHandle {
     pub own_refusal: watch::Receiver<Option<OwnRefusal>>,
     /// What it has done so far.
     pub stats: watch::Receiver<SyncStats>,
-    end: Option<oneshot::Sender<()>>,
-    task: JoinHandle<()>,
+    /// The runner.
+    pub runner: Handle,
 }
 
 impl SyncHandle {
     /// Ends the syncer and waits until it has: no new write is started, and those under way have a second to be
-    /// answered. Takes two seconds at most, whatever the stores do.
-    pub async fn stop(mut self) {
-        // An end that nobody waits for has come already.
-        let _ = self.end.take().map(|end| end.send(()));
-        if tokio::time::timeout(END_WITHIN, &mut self.task).await.is_err() {
-            self.task.abort();
-        }
+    /// answered. Takes a second at most, whatever the stores do.
+    pub async fn stop(self) {
+        self.runner.stop(LAST_ANSWERS).await;
     }
 
-    /// Whether it has ended by itself, because its guard did not let it write.
+    /// Returns `true` if it has ended by itself, because its guard did not let it write.
     pub fn has_ended(&self) -> bool {
-        self.task.is_finished()
-    }
-}
-
-impl Drop for SyncHandle {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.runner.has_ended()
     }
 }

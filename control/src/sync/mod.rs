@@ -5,7 +5,7 @@
 //!    own Cluster, Endpoint   ── label added ──▶     labelled with our ID
 //!    labelled copies         ◀──── filter ────      labelled with others' IDs
 //!
-//!    events ─▶ book (all that is known) ─▶ decide (one name, one write) ─▶ desk (order, back-off) ─▶ port
+//!    events ─▶ book (all that is known) ─▶ decide (one name, one write) ─▶ runner (order, back-off, writes)
 //! ```
 //!
 //! * Which cluster an object is from is said by the label `submariner-io/clusterID`: originals have none, copies do.
@@ -29,27 +29,26 @@
 mod book;
 mod claims;
 mod config;
+mod controller;
 mod copy;
 mod decide;
-mod desk;
 mod facts;
 mod farewell;
 mod grace;
 mod handle;
-mod link;
 mod name;
 mod nets;
-mod notes;
 mod plan;
-mod port;
 mod rivals;
 mod roster;
-mod run;
-mod tell;
+mod side;
+mod status;
+mod written;
 
 pub use crate::admin::{BrokerLink, BrokerStatus as BrokerState, RefusedCluster as Refused};
 pub use config::{SyncConfig, SyncLimits, SyncMode, WriteGuard};
 pub use copy::OWN_ANNOTATIONS;
 pub use handle::{SyncHandle, Syncer};
-pub use plan::{Action, OwnRefusal, Plan, Side, View, plan};
-pub use tell::SyncStats;
+pub use plan::{Action, OwnRefusal, Plan, View, plan};
+pub use side::Side;
+pub use status::SyncStats;

@@ -5,9 +5,11 @@ use ipnet::IpNet;
 
 use super::book::{Book, Scope};
 use super::name::{KINDS, Name};
+use super::side::Side;
 use super::{Refused, SyncLimits};
 use crate::api::{Kind, Object};
 use crate::claims::Allowed;
+use crate::runner::{Rank, Write};
 
 /// All that a plan depends on.
 #[derive(Debug, Clone, Copy)]
@@ -26,20 +28,6 @@ pub struct View<'a> {
     pub local: &'a [&'a Object],
     /// Clusters and Endpoints of the broker's namespace.
     pub broker: &'a [&'a Object],
-}
-
-/// One of the two stores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
-    /// Our cluster's.
-    Local,
-    /// The broker's.
-    Broker,
-}
-
-impl Side {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Local, Self::Broker];
 }
 
 /// One write.
@@ -61,10 +49,20 @@ impl Action {
         }
     }
 
-    /// The order of writes: deletions first, then Clusters, then Endpoints.
-    pub(super) fn rank(&self) -> (u8, Kind) {
-        let is_write = !matches!(self, Self::Delete(..));
-        (u8::from(is_write), self.object().kind)
+    /// Returns the order of writes: deletions first, then Clusters, then Endpoints.
+    pub(super) fn rank(&self) -> Rank {
+        let (first, last) = if matches!(self, Self::Delete(..)) { (0, 1) } else { (2, 3) };
+        if self.object().kind == Kind::Cluster { first } else { last }
+    }
+}
+
+impl From<Action> for Write {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Create(_, object) => Self::Create(object),
+            Action::Update(_, object) => Self::Update(object),
+            Action::Delete(_, object) => Self::Delete(object),
+        }
     }
 }
 

@@ -2,12 +2,10 @@
 //! disagrees with us.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::name::Name;
-use super::plan::Side;
+use super::side::Side;
 
 /// Ours: how long a correction is remembered.
 const WINDOW: Duration = Duration::from_secs(60);

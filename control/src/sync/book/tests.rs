@@ -117,39 +117,6 @@ fn an_update_of_anything_but_addresses_judges_nobody() {
     assert_eq!(book.claims.judged(), before);
 }
 
-#[test]
-fn an_echo_that_our_write_has_overtaken_is_not_believed() {
-    let mut book = book("a");
-    let name = Name::new(Kind::Endpoint, "b-cable");
-    let version = |number: u32| {
-        let mut object = endpoint("b", "10.2.0.0/16", 1);
-        object.metadata.namespace = "local".to_owned();
-        object.metadata.resource_version = Some(number.to_string());
-        object
-    };
-    book.learn(Side::Local, Kind::Endpoint, StoreEvent::Listed(vec![version(5)]));
-    for number in [6, 7] {
-        book.notes.start(Side::Local, &name);
-        let old = Some((number - 1).to_string());
-        assert!(book.notes.finish(Side::Local, &name, old, Some(("1".to_owned(), number.to_string()))));
-        book.put(Side::Local, name.clone(), version(number));
-    }
-    for (late, known) in [(5, "7"), (6, "7"), (7, "7"), (9, "9")] {
-        book.learn(Side::Local, Kind::Endpoint, StoreEvent::Applied(version(late)));
-        assert_eq!(
-            book.local[&name].metadata.resource_version.as_deref(),
-            Some(known),
-            "after version {late}"
-        );
-    }
-
-    // Somebody was faster to write again than our answer was to come.
-    book.notes.start(Side::Local, &name);
-    book.learn(Side::Local, Kind::Endpoint, StoreEvent::Applied(version(11)));
-    assert!(!book.notes.finish(Side::Local, &name, Some("9".to_owned()), None));
-    assert_eq!(book.local[&name].metadata.resource_version.as_deref(), Some("11"));
-}
-
 proptest! {
     #[test]
     fn what_was_learnt_event_by_event_is_decided_like_what_was_listed_at_once(events in prop::collection::vec(events(), 0..40)) {

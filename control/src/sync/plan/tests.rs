@@ -37,7 +37,7 @@ fn others_are_pulled_with_their_label() {
     world.put(Side::Broker, labelled(cluster(BROKER_NS, "b"), "b"));
     world.put(Side::Broker, labelled(endpoint(BROKER_NS, "b", "10.2.0.0/16"), "b"));
     let plan = world.converge();
-    let kinds: Vec<Kind> = plan.actions.iter().map(|action| action.rank().1).collect();
+    let kinds: Vec<Kind> = plan.actions.iter().map(|action| action.object().kind).collect();
     assert_eq!(kinds, [Kind::Cluster, Kind::Endpoint], "clusters come before endpoints");
     assert!(
         world.local.values().all(|o| o.metadata.labels == labels("b") && o.metadata.namespace == LOCAL_NS)
