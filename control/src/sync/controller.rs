@@ -5,12 +5,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::book::{Book, Scope};
-use super::farewell::{Absence, Farewell};
+use super::conflicts::WriteConflicts;
 use super::name::{KINDS, Name};
 use super::plan::{self, Action, OwnRefusal};
-use super::rivals::Rivals;
+use super::removal::{Absence, RemovalGrace};
 use super::side::Side;
+use super::state::{Scope, SyncState};
 use super::status::{LinkState, Snapshot, link_state, list_refused};
 use super::{Refused, SyncConfig, SyncMode, SyncStats};
 use crate::api::Kind;
@@ -41,9 +41,9 @@ pub(super) const fn limits(config: &SyncConfig) -> Limits {
 /// Copies our objects to the broker, and others' from it.
 #[derive(Debug)]
 pub(super) struct SyncController {
-    book: Book,
-    rivals: Rivals,
-    farewell: Farewell,
+    state: SyncState,
+    conflicts: WriteConflicts,
+    removal_grace: RemovalGrace,
     local: Reading,
     broker: Reading,
     /// Objects that are to be written, as far as was decided.
@@ -101,9 +101,9 @@ impl SyncController {
             exports: config.mode == SyncMode::Both,
         };
         Self {
-            book: Book::new(scope),
-            rivals: Rivals::default(),
-            farewell: Farewell::new(config.empty_grace, config.departure_wait),
+            state: SyncState::new(scope),
+            conflicts: WriteConflicts::default(),
+            removal_grace: RemovalGrace::new(config.empty_grace, config.departure_wait),
             local: Reading::default(),
             broker: Reading::default(),
             wanted: BTreeMap::new(),
@@ -118,19 +118,20 @@ impl SyncController {
         }
     }
 
-    /// Those who were missed may be back, or a broker that lost everybody may have shown that it keeps what it is given.
+    /// Asks for new decisions about removals that wait: clusters that were missed may be back, or a broker that lost
+    /// everybody may have shown that it keeps what it is given.
     fn reconsider_removals(&mut self) {
         if self.broker.is_ready() {
-            let book = &self.book;
-            self.farewell.welcome(|kind, origin| match origin {
-                OURS => !book.has_original(kind),
-                origin => book.has_departed(kind, origin),
+            let state = &self.state;
+            self.removal_grace.welcome(|kind, origin| match origin {
+                OURS => !state.has_original(kind),
+                origin => state.has_departed(kind, origin),
             });
         } else {
-            self.farewell.reset();
+            self.removal_grace.reset();
         }
         for (_, name) in std::mem::take(&mut self.withheld) {
-            self.book.touch(&name);
+            self.state.touch(&name);
         }
     }
 
@@ -141,9 +142,9 @@ impl SyncController {
             return;
         }
         if std::mem::take(&mut self.refusals_changed) || self.refused.is_none() {
-            self.refused = Some(Arc::new(list_refused(&self.book, self.rejected.values())));
+            self.refused = Some(Arc::new(list_refused(&self.state, self.rejected.values())));
         }
-        self.own_refusal = plan::own_refusal(&self.book);
+        self.own_refusal = plan::own_refusal(&self.state);
     }
 
     /// Returns `true` if the broker has taken everything of ours.
@@ -165,7 +166,7 @@ impl SyncController {
         if *side == Side::Broker {
             // A gateway that starts with an empty store has yet to publish: its Cluster must not be removed and made
             // anew, or it is the youngest of all.
-            return self.farewell.miss(name.kind, OURS, !self.book.has_original(name.kind), now);
+            return self.removal_grace.miss(name.kind, OURS, !self.state.has_original(name.kind), now);
         }
         let origin = origin.unwrap_or_default();
         let absence = Absence {
@@ -173,11 +174,11 @@ impl SyncController {
             origin,
             is_read: self.broker.is_ready(),
             has_ours: self.has_exported(),
-            is_emptied: self.book.is_emptied(name.kind),
-            has_departed: self.book.has_departed(name.kind, origin),
-            is_urgent: self.book.is_urgent(name),
+            is_emptied: self.state.is_emptied(name.kind),
+            has_departed: self.state.has_departed(name.kind, origin),
+            is_urgent: self.state.is_urgent(name),
         };
-        self.farewell.ask(&absence, now)
+        self.removal_grace.ask(&absence, now)
     }
 
     /// Takes in that a store is well and does not take this object.
@@ -214,7 +215,7 @@ impl Controller for SyncController {
     }
 
     fn watches(&self) -> BTreeSet<Watch> {
-        let scope = &self.book.scope;
+        let scope = &self.state.scope;
         let sides = [(Side::Local, &scope.local_namespace), (Side::Broker, &scope.broker_namespace)];
         let of_side = |(side, namespace): (Side, &String)| {
             let namespace = namespace.clone();
@@ -230,7 +231,7 @@ impl Controller for SyncController {
             Side::Local => self.local.observe(watch.kind, &event),
             Side::Broker => self.broker.observe(watch.kind, &event),
         }
-        self.book.learn(side, watch.kind, event);
+        self.state.learn(side, watch.kind, event);
         Vec::new()
     }
 
@@ -239,26 +240,26 @@ impl Controller for SyncController {
             self.reconsider_removals();
         }
         let mut changed = Vec::new();
-        for name in self.book.take_dirty() {
+        for name in self.state.take_dirty() {
             self.stats.decisions += 1;
-            self.refusals_changed |= self.book.refresh_refused(&name);
+            self.refusals_changed |= self.state.refresh_refused(&name);
             for side in Side::ALL {
                 let key = (side, name.clone());
                 self.refusals_changed |= self.rejected.remove(&key).is_some();
-                match self.book.decide(side, &name) {
+                match self.state.decide(side, &name) {
                     Some(action) => drop(self.wanted.insert(key.clone(), action.rank())),
                     None => drop(self.wanted.remove(&key)),
                 }
                 changed.push(key);
             }
         }
-        self.stats.judgements = self.book.claims.judged();
+        self.stats.judgements = self.state.claims.judged();
         self.refresh_refusals();
         changed
     }
 
     fn wants_lists(&mut self) -> BTreeSet<usize> {
-        self.book.wants_list().then_some(Side::Broker.store()).into_iter().collect()
+        self.state.wants_list().then_some(Side::Broker.store()).into_iter().collect()
     }
 
     fn is_ready(&self, store: usize) -> bool {
@@ -277,7 +278,7 @@ impl Controller for SyncController {
         let ((side, name), now) = (key, context.now);
         self.withheld.remove(key);
         self.refusals_changed |= self.rejected.remove(key).is_some();
-        let Some(action) = self.book.decide(*side, name) else {
+        let Some(action) = self.state.decide(*side, name) else {
             self.wanted.remove(key);
             return Reconciled::await_change();
         };
@@ -292,11 +293,11 @@ impl Controller for SyncController {
         }
         let source = match &action {
             Action::Delete(..) => None,
-            Action::Create(..) | Action::Update(..) => self.book.source(*side, name),
+            Action::Create(..) | Action::Update(..) => self.state.source(*side, name),
         };
         let source = source.and_then(|source| source.metadata.resource_version.clone());
         self.wanted.insert(key.clone(), action.rank());
-        if let Err(wait) = self.rivals.ask(*side, name, source.as_deref(), now) {
+        if let Err(wait) = self.conflicts.ask(*side, name, source.as_deref(), now) {
             self.stats.rivals += 1;
             return Reconciled::hold(conflict(*side, &action), wait);
         }
@@ -323,8 +324,8 @@ impl Controller for SyncController {
                     StoreEvent::Applied(stored) => stored.metadata.resource_version.clone(),
                     StoreEvent::Deleted(_) | StoreEvent::Listed(_) | StoreEvent::Unavailable(_) => None,
                 };
-                self.book.written.record(key.0, &key.1, source.zip(version));
-                return self.book.touch(&key.1);
+                self.state.written.record(key.0, &key.1, source.zip(version));
+                return self.state.touch(&key.1);
             }
             Err(error) => error,
         };

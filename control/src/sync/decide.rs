@@ -1,14 +1,14 @@
 //! What one name asks for, given all that is known.
 
 use super::Refused;
-use super::book::{Book, Entry, Standing};
 use super::copy::{agrees, amend, copy};
 use super::name::Name;
 use super::plan::Action;
 use super::side::Side;
+use super::state::{Entry, Standing, SyncState};
 use crate::api::{Kind, Object, cut};
 
-impl Book {
+impl SyncState {
     /// The write that brings `name` on `side` to what it should be; `None` if it is. Only what we put there is ours to
     /// change: our label on the broker, others' labels here.
     pub(super) fn decide(&self, side: Side, name: &Name) -> Option<Action> {

@@ -5,7 +5,7 @@
 //!    own Cluster, Endpoint   ── label added ──▶     labelled with our ID
 //!    labelled copies         ◀──── filter ────      labelled with others' IDs
 //!
-//!    events ─▶ book (all that is known) ─▶ decide (one name, one write) ─▶ runner (order, back-off, writes)
+//!    events ─▶ state (all that is known) ─▶ decide (one name, one write) ─▶ runner (order, back-off, writes)
 //! ```
 //!
 //! * Which cluster an object is from is said by the label `submariner-io/clusterID`: originals have none, copies do.
@@ -26,22 +26,22 @@
 //! * Every write names the version that it replaces or removes, has a time limit, and is asked of the
 //!   [guard](WriteGuard) first.
 
-mod book;
 mod claims;
 mod config;
+mod conflicts;
 mod controller;
 mod copy;
 mod decide;
 mod facts;
-mod farewell;
 mod grace;
 mod handle;
 mod name;
 mod nets;
 mod plan;
-mod rivals;
+mod removal;
 mod roster;
 mod side;
+mod state;
 mod status;
 mod written;
 

@@ -3,9 +3,9 @@
 
 use ipnet::IpNet;
 
-use super::book::{Book, Scope};
 use super::name::{KINDS, Name};
 use super::side::Side;
+use super::state::{Scope, SyncState};
 use super::{Refused, SyncLimits};
 use crate::api::{Kind, Object};
 use crate::claims::Allowed;
@@ -101,7 +101,7 @@ impl std::fmt::Display for OwnRefusal {
 
 /// Compares the two stores.
 pub fn plan(view: &View<'_>) -> Plan {
-    let mut book = Book::new(Scope {
+    let mut state = SyncState::new(Scope {
         cluster_id: view.cluster_id.to_owned(),
         local_namespace: view.local_namespace.to_owned(),
         broker_namespace: view.broker_namespace.to_owned(),
@@ -112,28 +112,28 @@ pub fn plan(view: &View<'_>) -> Plan {
     });
     for (side, objects) in [(Side::Local, view.local), (Side::Broker, view.broker)] {
         for object in objects.iter().filter(|object| KINDS.contains(&object.kind)) {
-            book.put(side, Name::of(object), (*object).clone());
+            state.put(side, Name::of(object), (*object).clone());
         }
     }
     let mut actions = Vec::new();
-    for name in book.take_dirty() {
-        book.refresh_refused(&name);
-        actions.extend(Side::ALL.into_iter().filter_map(|side| book.decide(side, &name)));
+    for name in state.take_dirty() {
+        state.refresh_refused(&name);
+        actions.extend(Side::ALL.into_iter().filter_map(|side| state.decide(side, &name)));
     }
     actions.sort_by_key(Action::rank);
-    Plan { actions, refused: refused(&book), own_refusal: own_refusal(&book) }
+    Plan { actions, refused: refused(&state), own_refusal: own_refusal(&state) }
 }
 
 /// Everything that is refused, by cluster and name.
-pub(super) fn refused(book: &Book) -> Vec<Refused> {
-    let mut refused: Vec<Refused> = book.refused.values().cloned().collect();
+pub(super) fn refused(state: &SyncState) -> Vec<Refused> {
+    let mut refused: Vec<Refused> = state.refused.values().cloned().collect();
     refused.sort_by(|a, b| (&a.cluster, &a.endpoint).cmp(&(&b.cluster, &b.endpoint)));
     refused.dedup();
     refused
 }
 
-pub(super) fn own_refusal(book: &Book) -> Option<OwnRefusal> {
-    let conflict = book.own_conflict()?;
+pub(super) fn own_refusal(state: &SyncState) -> Option<OwnRefusal> {
+    let conflict = state.own_conflict()?;
     Some(OwnRefusal { holder: conflict.holder.to_string(), held: conflict.held, ours: conflict.claimed })
 }
 

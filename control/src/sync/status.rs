@@ -5,9 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::book::Book;
 use super::plan::{self, OwnRefusal};
 use super::side::Side;
+use super::state::SyncState;
 use super::{BrokerLink, BrokerState, Refused};
 use crate::runner::QueueView;
 
@@ -96,8 +96,11 @@ pub(super) fn link_state(view: &QueueView<'_>, is_read: bool) -> Option<LinkStat
 }
 
 /// Returns all that is refused, by cluster and name: what we do not take, and what a store did not take.
-pub(super) fn list_refused<'a>(book: &Book, rejected: impl Iterator<Item = &'a Refused>) -> Vec<Refused> {
-    let mut refused = plan::refused(book);
+pub(super) fn list_refused<'a>(
+    state: &SyncState,
+    rejected: impl Iterator<Item = &'a Refused>,
+) -> Vec<Refused> {
+    let mut refused = plan::refused(state);
     refused.extend(rejected.cloned());
     refused.sort_by(|a, b| (&a.cluster, &a.endpoint).cmp(&(&b.cluster, &b.endpoint)));
     let more = refused.len().saturating_sub(MAX_LISTED);

@@ -26,14 +26,14 @@ pub(super) struct Absence<'a> {
 
 /// Since when whom has been missing.
 #[derive(Debug)]
-pub(super) struct Farewell {
+pub(super) struct RemovalGrace {
     empty_grace: Duration,
     departure_wait: Duration,
     emptied: BTreeMap<Kind, Grace>,
     departed: BTreeMap<(Kind, String), Instant>,
 }
 
-impl Farewell {
+impl RemovalGrace {
     pub(super) fn new(empty_grace: Duration, departure_wait: Duration) -> Self {
         Self { empty_grace, departure_wait, emptied: BTreeMap::new(), departed: BTreeMap::new() }
     }
@@ -115,52 +115,52 @@ mod tests {
         is_urgent: false,
     };
 
-    fn farewell() -> Farewell {
-        Farewell::new(Duration::from_secs(60), Duration::from_secs(3))
+    fn removal_grace() -> RemovalGrace {
+        RemovalGrace::new(Duration::from_secs(60), Duration::from_secs(3))
     }
 
     #[test]
     fn a_cluster_is_missed_for_three_seconds_and_a_replaced_endpoint_not_at_all() {
-        let (mut farewell, start) = (farewell(), Instant::now());
+        let (mut removal_grace, start) = (removal_grace(), Instant::now());
         let at = |second| start + Duration::from_secs(second);
-        assert_eq!(farewell.ask(&GONE, at(0)), Err(Some(at(3))));
-        assert_eq!(farewell.ask(&GONE, at(2)), Err(Some(at(3))));
-        assert_eq!(farewell.ask(&GONE, at(3)), Ok(()));
+        assert_eq!(removal_grace.ask(&GONE, at(0)), Err(Some(at(3))));
+        assert_eq!(removal_grace.ask(&GONE, at(2)), Err(Some(at(3))));
+        assert_eq!(removal_grace.ask(&GONE, at(3)), Ok(()));
         let replaced = Absence { has_departed: false, ..GONE };
-        assert_eq!(farewell.ask(&replaced, at(3)), Ok(()));
-        assert_eq!(farewell.ask(&GONE, at(4)), Err(Some(at(7))), "it was replaced meanwhile");
-        farewell.welcome(|_, origin| origin != "b");
-        assert_eq!(farewell.ask(&GONE, at(8)), Err(Some(at(11))), "it was back meanwhile");
+        assert_eq!(removal_grace.ask(&replaced, at(3)), Ok(()));
+        assert_eq!(removal_grace.ask(&GONE, at(4)), Err(Some(at(7))), "it was replaced meanwhile");
+        removal_grace.welcome(|_, origin| origin != "b");
+        assert_eq!(removal_grace.ask(&GONE, at(8)), Err(Some(at(11))), "it was back meanwhile");
     }
 
     #[test]
     fn a_cluster_whose_addresses_another_one_gets_goes_at_once() {
         let urgent = Absence { is_urgent: true, ..GONE };
-        assert_eq!(farewell().ask(&urgent, Instant::now()), Ok(()));
+        assert_eq!(removal_grace().ask(&urgent, Instant::now()), Ok(()));
     }
 
     #[test]
     fn a_namespace_that_loses_its_objects_one_by_one_takes_nobody_along() {
-        let (mut farewell, start) = (farewell(), Instant::now());
-        assert!(farewell.ask(&GONE, start).is_err(), "the first goes, others are there");
+        let (mut removal_grace, start) = (removal_grace(), Instant::now());
+        assert!(removal_grace.ask(&GONE, start).is_err(), "the first goes, others are there");
         let emptied = Absence { is_emptied: true, has_ours: false, ..GONE };
         for second in [1, 100, 10_000] {
-            let asked = farewell.ask(&emptied, start + Duration::from_secs(second));
+            let asked = removal_grace.ask(&emptied, start + Duration::from_secs(second));
             assert_eq!(asked, Err(None), "it does not take ours: it is broken");
         }
         let refilled = Absence { has_ours: true, ..emptied };
         let later = start + Duration::from_secs(10_001);
-        assert_eq!(farewell.ask(&refilled, later), Err(Some(later + Duration::from_secs(60))));
+        assert_eq!(removal_grace.ask(&refilled, later), Err(Some(later + Duration::from_secs(60))));
     }
 
     #[test]
     fn a_broker_that_cannot_be_read_says_nothing_about_who_left() {
-        let (mut farewell, now) = (farewell(), Instant::now());
+        let (mut removal_grace, now) = (removal_grace(), Instant::now());
         let unread = Absence { is_read: false, ..GONE };
-        assert_eq!(farewell.ask(&unread, now), Err(None));
-        assert!(farewell.ask(&GONE, now).is_err());
-        farewell.reset();
+        assert_eq!(removal_grace.ask(&unread, now), Err(None));
+        assert!(removal_grace.ask(&GONE, now).is_err());
+        removal_grace.reset();
         let later = now + Duration::from_secs(5);
-        assert_eq!(farewell.ask(&GONE, later), Err(Some(later + Duration::from_secs(3))));
+        assert_eq!(removal_grace.ask(&GONE, later), Err(Some(later + Duration::from_secs(3))));
     }
 }

@@ -1,7 +1,7 @@
 //! All that is known of both stores, kept up to date event by event, and what is to be written because of it.
 //!
 //! An event costs what it concerns: the object's own name, and those whose claims overlap its claims. Names whose
-//! decision may be another one now are handed out once by [`Book::take_dirty`]; the decision itself is in `decide.rs`.
+//! decision may be another one now are handed out once by [`SyncState::take_dirty`]; the decision itself is in `decide.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(super) enum Standing {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct SyncState {
     pub(super) scope: Scope,
     pub(super) local: BTreeMap<Name, Object>,
     pub(super) broker: BTreeMap<Name, Entry>,
@@ -77,10 +77,10 @@ pub(super) struct Book {
     overflow: bool,
 }
 
-impl Book {
+impl SyncState {
     pub(super) fn new(mut scope: Scope) -> Self {
         scope.local_subnets.iter_mut().for_each(|net| *net = net.trunc());
-        let mut book = Self {
+        let mut state = Self {
             scope,
             local: BTreeMap::new(),
             broker: BTreeMap::new(),
@@ -98,8 +98,8 @@ impl Book {
             urgent: BTreeSet::new(),
             overflow: false,
         };
-        book.claims.claim(&book.own(), &book.scope.cluster_id, &book.scope.local_subnets);
-        book
+        state.claims.claim(&state.own(), &state.scope.cluster_id, &state.scope.local_subnets);
+        state
     }
 
     /// The name under which we claim our own subnets.

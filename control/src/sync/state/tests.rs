@@ -9,7 +9,7 @@ use crate::sync::plan::{Action, own_refusal, refused};
 
 #[test]
 fn huge_and_malformed_objects_are_refused_with_the_field_and_leave_everybody_else_alone() {
-    let mut book = book("a");
+    let mut state = state("a");
     let long = "x".repeat(1 << 20);
     let spoil: [(&str, &str, Spoil<'_>); 12] = [
         ("annotation", "metadata.annotations", &|o| {
@@ -36,14 +36,14 @@ fn huge_and_malformed_objects_are_refused_with_the_field_and_leave_everybody_els
     for (id, _, spoil) in &spoil {
         let mut object = endpoint(id, "10.9.0.0/16", 1);
         spoil(&mut object);
-        book.learn(Side::Broker, Kind::Endpoint, StoreEvent::Applied(object));
+        state.learn(Side::Broker, Kind::Endpoint, StoreEvent::Applied(object));
     }
-    book.learn(Side::Broker, Kind::Endpoint, StoreEvent::Applied(endpoint("good", "10.9.0.0/16", 2)));
-    let decisions = decide_all(&mut book);
+    state.learn(Side::Broker, Kind::Endpoint, StoreEvent::Applied(endpoint("good", "10.9.0.0/16", 2)));
+    let decisions = decide_all(&mut state);
 
     let created: Vec<&str> = decisions.iter().map(|action| action.object().metadata.name.as_str()).collect();
     assert_eq!(created, ["good-cable"]);
-    let refused = refused(&book);
+    let refused = refused(&state);
     for (id, field, _) in &spoil {
         let found = refused.iter().find(|refused| refused.cluster == *id);
         let reason = &found.unwrap_or_else(|| panic!("{id} was taken")).reason;
@@ -51,28 +51,28 @@ fn huge_and_malformed_objects_are_refused_with_the_field_and_leave_everybody_els
         assert!(reason.chars().count() <= 301, "{id}: {} characters", reason.chars().count());
     }
     assert!(
-        book.broker.values().all(|entry| size::of_object(&entry.object, 1 << 20) < 4_096),
+        state.broker.values().all(|entry| size::of_object(&entry.object, 1 << 20) < 4_096),
         "bodies were kept"
     );
 }
 
 #[test]
 fn a_label_that_is_no_cluster_id_is_refused_by_its_name() {
-    let mut book = book("a");
+    let mut state = state("a");
     let mut object = endpoint("b", "10.2.0.0/16", 1);
     let id = "no cluster ".repeat(100);
     object.metadata.labels.insert(label::CLUSTER_ID.to_owned(), id);
-    book.put(Side::Broker, Name::of(&object), object);
-    assert_eq!(decide_all(&mut book), []);
-    let [refused] = refused(&book).try_into().unwrap();
+    state.put(Side::Broker, Name::of(&object), object);
+    assert_eq!(decide_all(&mut state), []);
+    let [refused] = refused(&state).try_into().unwrap();
     assert!(refused.reason.contains("metadata.labels.submariner-io/clusterID"), "{}", refused.reason);
     assert!(refused.cluster.chars().count() <= 64);
 }
 
 #[test]
 fn beyond_the_limits_the_oldest_are_taken_and_a_list_brings_the_others_in_when_there_is_room() {
-    let mut book = book("a");
-    book.scope.limits = SyncLimits { objects_per_cluster: 2, objects: 3, ..SyncLimits::default() };
+    let mut state = state("a");
+    state.scope.limits = SyncLimits { objects_per_cluster: 2, objects: 3, ..SyncLimits::default() };
     let many: Vec<Object> = [("b", 5), ("b", 1), ("b", 3), ("c", 4), ("d", 2)]
         .into_iter()
         .map(|(id, age)| {
@@ -81,46 +81,46 @@ fn beyond_the_limits_the_oldest_are_taken_and_a_list_brings_the_others_in_when_t
             object
         })
         .collect();
-    book.learn(Side::Broker, Kind::Endpoint, StoreEvent::Listed(many.clone()));
-    decide_all(&mut book);
-    assert_eq!(taken(&book), ["b-1", "b-3", "d-2"]);
-    let refused = refused(&book);
+    state.learn(Side::Broker, Kind::Endpoint, StoreEvent::Listed(many.clone()));
+    decide_all(&mut state);
+    assert_eq!(taken(&state), ["b-1", "b-3", "d-2"]);
+    let refused = refused(&state);
     assert_eq!(refused.len(), 2);
     assert!(refused[0].reason.contains("the cluster has more than 2 objects"), "{}", refused[0].reason);
     assert!(refused[1].reason.contains("the broker has more than 3 objects"), "{}", refused[1].reason);
-    assert!(!book.wants_list());
+    assert!(!state.wants_list());
 
-    book.learn(Side::Broker, Kind::Endpoint, StoreEvent::Deleted(many[1].clone()));
-    assert!(book.wants_list(), "there is room");
-    assert!(!book.wants_list(), "it was said once");
+    state.learn(Side::Broker, Kind::Endpoint, StoreEvent::Deleted(many[1].clone()));
+    assert!(state.wants_list(), "there is room");
+    assert!(!state.wants_list(), "it was said once");
     let rest: Vec<Object> = many.iter().filter(|object| object.metadata.name != "b-1").cloned().collect();
-    book.learn(Side::Broker, Kind::Endpoint, StoreEvent::Listed(rest));
-    decide_all(&mut book);
-    assert_eq!(taken(&book), ["b-3", "c-4", "d-2"]);
+    state.learn(Side::Broker, Kind::Endpoint, StoreEvent::Listed(rest));
+    decide_all(&mut state);
+    assert_eq!(taken(&state), ["b-3", "c-4", "d-2"]);
 }
 
 #[test]
 fn an_update_of_anything_but_addresses_judges_nobody() {
-    let mut book = book("a");
+    let mut state = state("a");
     for index in 0..100 {
         let object = endpoint(&format!("c{index}"), &format!("10.{index}.0.0/16"), 1);
-        book.put(Side::Broker, Name::of(&object), object);
+        state.put(Side::Broker, Name::of(&object), object);
     }
-    decide_all(&mut book);
-    let before = book.claims.judged();
+    decide_all(&mut state);
+    let before = state.claims.judged();
     for update in 0..100 {
         let mut object = endpoint("c7", "10.7.0.0/16", 1);
         object.body["spec"]["public_ip"] = json!(format!("192.0.2.{update}"));
-        book.put(Side::Broker, Name::of(&object), object);
-        assert_eq!(book.take_dirty().len(), 1);
+        state.put(Side::Broker, Name::of(&object), object);
+        assert_eq!(state.take_dirty().len(), 1);
     }
-    assert_eq!(book.claims.judged(), before);
+    assert_eq!(state.claims.judged(), before);
 }
 
 proptest! {
     #[test]
     fn what_was_learnt_event_by_event_is_decided_like_what_was_listed_at_once(events in prop::collection::vec(events(), 0..40)) {
-        let mut learnt = book("a");
+        let mut learnt = state("a");
         let mut last = BTreeMap::new();
         for (index, (side, object)) in events.into_iter().enumerate() {
             let mut object = object;
@@ -138,7 +138,7 @@ proptest! {
             }
         }
         decide_all(&mut learnt);
-        let mut listed = book("a");
+        let mut listed = state("a");
         for side in Side::ALL {
             for kind in KINDS {
                 let is_there = |((of, key), _): &(&(Side, crate::api::ObjectKey), &Object)| *of == side && key.kind == kind;
@@ -164,23 +164,23 @@ proptest! {
         let mut refused_by = Vec::new();
         let mut own = BTreeSet::new();
         for (us, id) in ids.iter().enumerate() {
-            let mut book = book(id);
+            let mut state = state(id);
             let net = subnet(&members[us]).parse().unwrap();
-            book.scope.local_subnets = vec![net];
-            book.claims.claim(&book.own(), id, &[net]);
+            state.scope.local_subnets = vec![net];
+            state.claims.claim(&state.own(), id, &[net]);
             let mut original = endpoint(id, &subnet(&members[us]), 9);
             original.metadata.labels.clear();
-            book.put(Side::Local, Name::of(&original), original);
+            state.put(Side::Local, Name::of(&original), original);
             for (other, member) in ids.iter().zip(&members) {
                 let object = endpoint(other, &subnet(member), member.2);
-                book.put(Side::Broker, Name::of(&object), object);
+                state.put(Side::Broker, Name::of(&object), object);
             }
-            book.take_dirty();
-            let lost = |name: &Name| book.claims.conflict(name).is_some();
+            state.take_dirty();
+            let lost = |name: &Name| state.claims.conflict(name).is_some();
             let names = ids.iter().filter(|other| *other != id).map(|other| (other, format!("{other}-cable")));
             let lost: BTreeSet<String> =
                 names.filter(|(_, name)| lost(&Name::new(Kind::Endpoint, name))).map(|(other, _)| other.clone()).collect();
-            if book.own_conflict().is_some() {
+            if state.own_conflict().is_some() {
                 own.insert(id.clone());
             }
             refused_by.push((id.clone(), lost));
@@ -196,8 +196,8 @@ proptest! {
 /// Makes an object one that no honest peer would write.
 type Spoil<'a> = &'a dyn Fn(&mut Object);
 
-fn book(id: &str) -> Book {
-    Book::new(Scope {
+fn state(id: &str) -> SyncState {
+    SyncState::new(Scope {
         cluster_id: id.to_owned(),
         local_namespace: "local".to_owned(),
         broker_namespace: "broker".to_owned(),
@@ -209,25 +209,25 @@ fn book(id: &str) -> Book {
 }
 
 /// Takes in what is new and gives what it asks for.
-fn decide_all(book: &mut Book) -> Vec<Action> {
+fn decide_all(state: &mut SyncState) -> Vec<Action> {
     let mut actions = Vec::new();
-    for name in book.take_dirty() {
-        book.refresh_refused(&name);
-        actions.extend(Side::ALL.into_iter().filter_map(|side| book.decide(side, &name)));
+    for name in state.take_dirty() {
+        state.refresh_refused(&name);
+        actions.extend(Side::ALL.into_iter().filter_map(|side| state.decide(side, &name)));
     }
     actions
 }
 
-fn decisions(book: &Book) -> Vec<Action> {
-    let names: BTreeSet<Name> = book.local.keys().chain(book.broker.keys()).cloned().collect();
+fn decisions(state: &SyncState) -> Vec<Action> {
+    let names: BTreeSet<Name> = state.local.keys().chain(state.broker.keys()).cloned().collect();
     let decide =
-        |name: &Name| Side::ALL.into_iter().filter_map(|side| book.decide(side, name)).collect::<Vec<_>>();
+        |name: &Name| Side::ALL.into_iter().filter_map(|side| state.decide(side, name)).collect::<Vec<_>>();
     names.iter().flat_map(decide).collect()
 }
 
-fn taken(book: &Book) -> Vec<&str> {
+fn taken(state: &SyncState) -> Vec<&str> {
     let is_taken = |entry: &&Entry| matches!(entry.standing, Standing::Foreign { .. });
-    book.broker.values().filter(is_taken).map(|entry| entry.object.metadata.name.as_str()).collect()
+    state.broker.values().filter(is_taken).map(|entry| entry.object.metadata.name.as_str()).collect()
 }
 
 fn endpoint(id: &str, subnet: &str, age: i64) -> Object {

@@ -9,7 +9,7 @@ use super::side::Side;
 
 /// Ours: how long a correction is remembered.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Ours: this many corrections in a window are a rival.
+/// Ours: this many corrections in a window are a conflict.
 const TOLERATED: usize = 5;
 /// Ours: so many objects are watched at once; of more, the earliest are forgotten.
 const MAX_WATCHED: usize = 16_384;
@@ -17,7 +17,7 @@ const MAX_WATCHED: usize = 16_384;
 /// Our writes of the last minute. A write is a correction if we wrote the same before, that is, copied the same version
 /// of the same object, or deleted it: then somebody else has undone it. News of the source are no correction.
 #[derive(Debug, Default)]
-pub(super) struct Rivals {
+pub(super) struct WriteConflicts {
     watched: BTreeMap<(Side, Name), Watched>,
     by_time: VecDeque<(Instant, (Side, Name))>,
 }
@@ -29,7 +29,7 @@ struct Watched {
     corrections: Vec<Instant>,
 }
 
-impl Rivals {
+impl WriteConflicts {
     /// Asks to write `name` at `now` as a copy of this version of its source, or to delete it (`None`). `Err` says how
     /// long not to, because it was corrected too often of late.
     pub(super) fn ask(
@@ -87,8 +87,8 @@ mod tests {
         let (name, other) = (Name::new(Kind::Cluster, "a"), Name::new(Kind::Cluster, "b"));
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
-        let mut rivals = Rivals::default();
-        let mut ask = |name: &Name, second| rivals.ask(Side::Broker, name, Some("7"), at(second));
+        let mut conflicts = WriteConflicts::default();
+        let mut ask = |name: &Name, second| conflicts.ask(Side::Broker, name, Some("7"), at(second));
         assert_eq!(ask(&name, 0), Ok(()), "the first write corrects nobody");
         for second in 1..6 {
             assert_eq!(ask(&name, second), Ok(()));
@@ -99,29 +99,29 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_changes_often_has_no_rival_and_one_that_always_comes_back_has() {
+    fn an_object_that_changes_often_has_no_conflict_and_one_that_always_comes_back_has() {
         let name = Name::new(Kind::Endpoint, "a");
         let now = Instant::now();
-        let mut rivals = Rivals::default();
+        let mut conflicts = WriteConflicts::default();
         for version in 0..100 {
             let version = version.to_string();
-            assert_eq!(rivals.ask(Side::Local, &name, Some(&version), now), Ok(()));
+            assert_eq!(conflicts.ask(Side::Local, &name, Some(&version), now), Ok(()));
         }
-        let deletions = (0..10).filter(|_| rivals.ask(Side::Broker, &name, None, now).is_ok());
+        let deletions = (0..10).filter(|_| conflicts.ask(Side::Broker, &name, None, now).is_ok());
         assert_eq!(deletions.count(), 1 + TOLERATED);
     }
 
     #[test]
     fn what_is_remembered_is_bounded_and_ends_with_the_window() {
-        let mut rivals = Rivals::default();
+        let mut conflicts = WriteConflicts::default();
         let now = Instant::now();
         for index in 0..MAX_WATCHED + 100 {
             let name = Name::new(Kind::Endpoint, &index.to_string());
-            assert_eq!(rivals.ask(Side::Local, &name, None, now), Ok(()));
+            assert_eq!(conflicts.ask(Side::Local, &name, None, now), Ok(()));
         }
-        assert!(rivals.watched.len() <= MAX_WATCHED + 1 && rivals.by_time.len() <= MAX_WATCHED + 1);
+        assert!(conflicts.watched.len() <= MAX_WATCHED + 1 && conflicts.by_time.len() <= MAX_WATCHED + 1);
         let later = now + WINDOW;
-        assert_eq!(rivals.ask(Side::Local, &Name::new(Kind::Endpoint, "last"), None, later), Ok(()));
-        assert_eq!((rivals.watched.len(), rivals.by_time.len()), (1, 1));
+        assert_eq!(conflicts.ask(Side::Local, &Name::new(Kind::Endpoint, "last"), None, later), Ok(()));
+        assert_eq!((conflicts.watched.len(), conflicts.by_time.len()), (1, 1));
     }
 }
