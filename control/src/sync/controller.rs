@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::conflicts::WriteConflicts;
 use super::name::{KINDS, Name};
-use super::plan::{self, Action, OwnRefusal};
+use super::plan::{self, OwnRefusal};
 use super::removal::{Absence, RemovalGrace};
 use super::side::Side;
 use super::state::{Scope, SyncState};
@@ -247,7 +247,7 @@ impl Controller for SyncController {
                 let key = (side, name.clone());
                 self.refusals_changed |= self.rejected.remove(&key).is_some();
                 match self.state.decide(side, &name) {
-                    Some(action) => drop(self.wanted.insert(key.clone(), action.rank())),
+                    Some(write) => drop(self.wanted.insert(key.clone(), plan::rank(&write))),
                     None => drop(self.wanted.remove(&key)),
                 }
                 changed.push(key);
@@ -278,11 +278,11 @@ impl Controller for SyncController {
         let ((side, name), now) = (key, context.now);
         self.withheld.remove(key);
         self.refusals_changed |= self.rejected.remove(key).is_some();
-        let Some(action) = self.state.decide(*side, name) else {
+        let Some(write) = self.state.decide(*side, name) else {
             self.wanted.remove(key);
             return Reconciled::await_change();
         };
-        if let Action::Delete(_, copy) = &action
+        if let Write::Delete(copy) = &write
             && let Err(until) = self.ask_removal(key, copy.metadata.origin(), now)
         {
             self.wanted.remove(key);
@@ -291,18 +291,16 @@ impl Controller for SyncController {
                 Reconciled::requeue(until.saturating_duration_since(now))
             });
         }
-        let source = match &action {
-            Action::Delete(..) => None,
-            Action::Create(..) | Action::Update(..) => self.state.source(*side, name),
-        };
+        let is_copy = !matches!(write, Write::Delete(_));
+        let source = self.state.source(*side, name).filter(|_| is_copy);
         let source = source.and_then(|source| source.metadata.resource_version.clone());
-        self.wanted.insert(key.clone(), action.rank());
+        self.wanted.insert(key.clone(), plan::rank(&write));
         if let Err(wait) = self.conflicts.ask(*side, name, source.as_deref(), now) {
             self.stats.rivals += 1;
-            return Reconciled::hold(conflict(*side, &action), wait);
+            return Reconciled::hold(conflict(*side, &write), wait);
         }
         self.in_flight.insert(key.clone(), source);
-        Reconciled::write(vec![action.into()])
+        Reconciled::write(vec![write])
     }
 
     fn classify(&self, write: &Write, error: &StoreError) -> Failure {
@@ -352,8 +350,8 @@ impl Controller for SyncController {
 }
 
 /// Returns why an object is left alone for a while.
-fn conflict(side: Side, action: &Action) -> String {
-    let key = action.object().key();
+fn conflict(side: Side, write: &Write) -> String {
+    let key = write.key();
     match side {
         Side::Broker => format!(
             "{key} on the broker keeps being changed by somebody else; does another cluster use our ID?"

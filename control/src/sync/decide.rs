@@ -3,22 +3,22 @@
 use super::Refused;
 use super::copy::{agrees, amend, copy};
 use super::name::Name;
-use super::plan::Action;
 use super::side::Side;
 use super::state::{Entry, Standing, SyncState};
 use crate::api::{Kind, Object, cut};
+use crate::runner::Write;
 
 impl SyncState {
     /// The write that brings `name` on `side` to what it should be; `None` if it is. Only what we put there is ours to
     /// change: our label on the broker, others' labels here.
-    pub(super) fn decide(&self, side: Side, name: &Name) -> Option<Action> {
+    pub(super) fn decide(&self, side: Side, name: &Name) -> Option<Write> {
         match side {
             Side::Broker => self.decide_export(name),
             Side::Local => self.decide_import(name),
         }
     }
 
-    fn decide_export(&self, name: &Name) -> Option<Action> {
+    fn decide_export(&self, name: &Name) -> Option<Write> {
         if !self.scope.exports {
             return None;
         }
@@ -26,18 +26,18 @@ impl SyncState {
         let found = self.object(Side::Broker, name);
         let Some(own) = self.local.get(name).filter(|object| self.is_own(object)) else {
             let stale = found.filter(|object| object.metadata.origin() == Some(id))?;
-            return Some(Action::Delete(Side::Broker, stale.clone()));
+            return Some(Write::Delete(stale.clone()));
         };
         self.write(Side::Broker, name, found, own, id)
     }
 
-    fn decide_import(&self, name: &Name) -> Option<Action> {
+    fn decide_import(&self, name: &Name) -> Option<Write> {
         if self.is_taken(name) {
             return None;
         }
         let found = self.local.get(name);
         let Ok(Some(source)) = self.import(name) else {
-            return found.map(|stale| Action::Delete(Side::Local, stale.clone()));
+            return found.map(|stale| Write::Delete(stale.clone()));
         };
         self.write(Side::Local, name, found, source, source.metadata.origin()?)
     }
@@ -50,20 +50,20 @@ impl SyncState {
         found: Option<&Object>,
         source: &Object,
         origin: &str,
-    ) -> Option<Action> {
+    ) -> Option<Write> {
         let Some(found) = found else {
             let namespace = match side {
                 Side::Local => &self.scope.local_namespace,
                 Side::Broker => &self.scope.broker_namespace,
             };
-            return Some(Action::Create(side, copy(source, namespace, origin)));
+            return Some(Write::Create(copy(source, namespace, origin)));
         };
         let versions =
             (source.metadata.resource_version.as_deref(), found.metadata.resource_version.as_deref());
         if agrees(found, source, origin) || self.written.is_written(side, name, versions.0, versions.1) {
             return None;
         }
-        Some(Action::Update(side, amend(found, source, origin)))
+        Some(Write::Update(amend(found, source, origin)))
     }
 
     /// The object that a write of `name` on `side` copies.

@@ -49,6 +49,6 @@ pub use crate::admin::{BrokerLink, BrokerStatus as BrokerState, RefusedCluster a
 pub use config::{SyncConfig, SyncLimits, SyncMode, WriteGuard};
 pub use copy::OWN_ANNOTATIONS;
 pub use handle::{SyncHandle, Syncer};
-pub use plan::{Action, OwnRefusal, Plan, View, plan};
+pub use plan::{OwnRefusal, Plan, View, plan};
 pub use side::Side;
 pub use status::SyncStats;

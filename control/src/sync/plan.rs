@@ -30,47 +30,18 @@ pub struct View<'a> {
     pub broker: &'a [&'a Object],
 }
 
-/// One write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Create this object.
-    Create(Side, Object),
-    /// Replace an object by this; its version is the one that the plan was based on.
-    Update(Side, Object),
-    /// Delete this version of this object.
-    Delete(Side, Object),
-}
-
-impl Action {
-    /// The object that is written or deleted.
-    pub fn object(&self) -> &Object {
-        match self {
-            Self::Create(_, object) | Self::Update(_, object) | Self::Delete(_, object) => object,
-        }
-    }
-
-    /// Returns the order of writes: deletions first, then Clusters, then Endpoints.
-    pub(super) fn rank(&self) -> Rank {
-        let (first, last) = if matches!(self, Self::Delete(..)) { (0, 1) } else { (2, 3) };
-        if self.object().kind == Kind::Cluster { first } else { last }
-    }
-}
-
-impl From<Action> for Write {
-    fn from(action: Action) -> Self {
-        match action {
-            Action::Create(_, object) => Self::Create(object),
-            Action::Update(_, object) => Self::Update(object),
-            Action::Delete(_, object) => Self::Delete(object),
-        }
-    }
+/// Returns the order of a write: deletions first, then Clusters, then Endpoints.
+pub(super) fn rank(write: &Write) -> Rank {
+    let (first, last) = if matches!(write, Write::Delete(_)) { (0, 1) } else { (2, 3) };
+    let is_cluster = write.object().is_some_and(|object| object.kind == Kind::Cluster);
+    if is_cluster { first } else { last }
 }
 
 /// What to write, in this order, and what is not imported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Deletions first, then Clusters, then Endpoints.
-    pub actions: Vec<Action>,
+    pub writes: Vec<(Side, Write)>,
     /// Foreign objects that are not imported, by cluster and name.
     pub refused: Vec<Refused>,
     /// Why the other members refuse our Endpoints, if they do.
@@ -115,13 +86,14 @@ pub fn plan(view: &View<'_>) -> Plan {
             state.put(side, Name::of(object), (*object).clone());
         }
     }
-    let mut actions = Vec::new();
+    let mut writes = Vec::new();
     for name in state.take_dirty() {
         state.refresh_refused(&name);
-        actions.extend(Side::ALL.into_iter().filter_map(|side| state.decide(side, &name)));
+        let decide = |side| state.decide(side, &name).map(|write| (side, write));
+        writes.extend(Side::ALL.into_iter().filter_map(decide));
     }
-    actions.sort_by_key(Action::rank);
-    Plan { actions, refused: refused(&state), own_refusal: own_refusal(&state) }
+    writes.sort_by_key(|(_, write)| rank(write));
+    Plan { writes, refused: refused(&state), own_refusal: own_refusal(&state) }
 }
 
 /// Everything that is refused, by cluster and name.

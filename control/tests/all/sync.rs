@@ -7,8 +7,9 @@ use tempfile::TempDir;
 use trieste_control::api::{ClusterSpec, Endpoint, EndpointSpec, Kind, Object, Resource};
 use trieste_control::claims::Allowed;
 use trieste_control::publish::{Publisher, withdraw_from_broker};
+use trieste_control::runner::Write;
 use trieste_control::store::{DirOptions, DirStore, Store};
-use trieste_control::sync::{Action, BrokerLink, Plan, SyncConfig, SyncHandle, Syncer, View, plan};
+use trieste_control::sync::{BrokerLink, Plan, SyncConfig, SyncHandle, Syncer, View, plan};
 
 const LOCAL_NS: &str = "submariner-operator";
 const BROKER_NS: &str = "submariner-k8s-broker";
@@ -227,10 +228,10 @@ fn where_upstream_has_synced_there_is_nothing_to_do_and_what_we_push_is_what_it_
     let own: Vec<&Object> = local.iter().filter(|object| object.metadata.origin().is_none()).collect();
     let theirs: Vec<&Object> =
         broker.iter().filter(|object| object.metadata.origin() == Some("cluster-b")).collect();
-    let actions = plan_with(&own, &theirs).actions;
-    assert_eq!(actions.len(), 4);
-    for action in &actions {
-        let Action::Create(_, copy) = action else { panic!("{action:?}") };
+    let writes = plan_with(&own, &theirs).writes;
+    assert_eq!(writes.len(), 4);
+    for (_, write) in &writes {
+        let Write::Create(copy) = write else { panic!("{write:?}") };
         let recorded = local.iter().chain(&broker).find(|object| object.key() == copy.key()).unwrap();
         assert!(copy.same_content(recorded), "{copy:?} is not what was recorded: {recorded:?}");
     }

@@ -22,7 +22,7 @@ fn our_originals_are_pushed_with_our_label_and_nothing_of_their_metadata_but_the
 
     let plan = world.converge();
 
-    let [Action::Create(Side::Broker, copy)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    let [(Side::Broker, Write::Create(copy))] = plan.writes.as_slice() else { panic!("{plan:?}") };
     assert_eq!(copy.metadata.namespace, BROKER_NS);
     assert_eq!(copy.metadata.name, own.metadata.name);
     assert_eq!(copy.metadata.labels, labels("a"));
@@ -37,7 +37,7 @@ fn others_are_pulled_with_their_label() {
     world.put(Side::Broker, labelled(cluster(BROKER_NS, "b"), "b"));
     world.put(Side::Broker, labelled(endpoint(BROKER_NS, "b", "10.2.0.0/16"), "b"));
     let plan = world.converge();
-    let kinds: Vec<Kind> = plan.actions.iter().map(|action| action.object().kind).collect();
+    let kinds: Vec<Kind> = plan.writes.iter().map(|(_, write)| write.key().kind).collect();
     assert_eq!(kinds, [Kind::Cluster, Kind::Endpoint], "clusters come before endpoints");
     assert!(
         world.local.values().all(|o| o.metadata.labels == labels("b") && o.metadata.namespace == LOCAL_NS)
@@ -65,7 +65,7 @@ fn stale_copies_go_on_both_sides() {
     world.put(Side::Local, labelled(endpoint(LOCAL_NS, "b", "10.2.0.0/16"), "b"));
     world.put(Side::Broker, labelled(endpoint(BROKER_NS, "a", "10.1.0.0/16"), "a"));
     let plan = world.converge();
-    assert_eq!(plan.actions.len(), 2);
+    assert_eq!(plan.writes.len(), 2);
     assert!(world.local.is_empty() && world.broker.is_empty());
 }
 
@@ -79,7 +79,7 @@ fn changes_travel_and_keep_the_copys_own_metadata() {
     world.broker.values_mut().for_each(|o| o.body["spec"]["public_ip"] = json!("192.0.2.7"));
     world.broker.values_mut().for_each(|o| drop(o.metadata.labels.insert("new".to_owned(), "1".to_owned())));
     let plan = world.converge();
-    assert!(matches!(plan.actions.as_slice(), [Action::Update(Side::Local, _)]), "{plan:?}");
+    assert!(matches!(plan.writes.as_slice(), [(Side::Local, Write::Update(_))]), "{plan:?}");
     let copy = &world.local[&key];
     assert_eq!(copy.body["spec"]["public_ip"], "192.0.2.7");
     assert_eq!(copy.metadata.labels["new"], "1");
@@ -258,7 +258,7 @@ proptest! {
         world.apply(&first);
         let second = world.plan();
         prop_assert_eq!(objects(&second), objects(&first));
-        prop_assert_eq!(second.actions, vec![]);
+        prop_assert_eq!(second.writes, vec![]);
     }
 
     #[test]
@@ -377,25 +377,26 @@ impl World {
     fn converge(&mut self) -> Plan {
         let plan = self.plan();
         self.apply(&plan);
-        assert_eq!(self.plan().actions, [], "a second run must plan nothing");
+        assert_eq!(self.plan().writes, [], "a second run must plan nothing");
         plan
     }
 
     fn apply(&mut self, plan: &Plan) {
-        for action in plan.actions.clone() {
-            match action {
-                Action::Create(side, object) => {
+        for (side, write) in plan.writes.clone() {
+            match write {
+                Write::Create(object) => {
                     let before = self.side(side).insert(object.key(), object);
                     assert_eq!(before, None, "created what exists");
                 }
-                Action::Update(side, object) => {
+                Write::Update(object) => {
                     let before = self.side(side).insert(object.key(), object.clone());
                     assert!(before.is_some_and(|before| before != object), "updated nothing into something");
                 }
-                Action::Delete(side, object) => {
+                Write::Delete(object) => {
                     let gone = self.side(side).remove(&object.key());
                     assert_eq!(gone, Some(object), "deleted what does not exist");
                 }
+                other @ (Write::UpdateStatus(_) | Write::Annotate { .. }) => panic!("{other:?} is no copy"),
             }
         }
     }

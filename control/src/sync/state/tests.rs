@@ -3,9 +3,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{ObjectMeta, endpoint_object_name, label};
+use crate::runner::Write;
 use crate::store::size;
 use crate::sync::name::KINDS;
-use crate::sync::plan::{Action, own_refusal, refused};
+use crate::sync::plan::{own_refusal, refused};
 
 #[test]
 fn huge_and_malformed_objects_are_refused_with_the_field_and_leave_everybody_else_alone() {
@@ -41,7 +42,8 @@ fn huge_and_malformed_objects_are_refused_with_the_field_and_leave_everybody_els
     state.learn(Side::Broker, Kind::Endpoint, StoreEvent::Applied(endpoint("good", "10.9.0.0/16", 2)));
     let decisions = decide_all(&mut state);
 
-    let created: Vec<&str> = decisions.iter().map(|action| action.object().metadata.name.as_str()).collect();
+    let created: Vec<&str> =
+        decisions.iter().map(|write| write.object().unwrap().metadata.name.as_str()).collect();
     assert_eq!(created, ["good-cable"]);
     let refused = refused(&state);
     for (id, field, _) in &spoil {
@@ -209,16 +211,16 @@ fn state(id: &str) -> SyncState {
 }
 
 /// Takes in what is new and gives what it asks for.
-fn decide_all(state: &mut SyncState) -> Vec<Action> {
-    let mut actions = Vec::new();
+fn decide_all(state: &mut SyncState) -> Vec<Write> {
+    let mut writes = Vec::new();
     for name in state.take_dirty() {
         state.refresh_refused(&name);
-        actions.extend(Side::ALL.into_iter().filter_map(|side| state.decide(side, &name)));
+        writes.extend(Side::ALL.into_iter().filter_map(|side| state.decide(side, &name)));
     }
-    actions
+    writes
 }
 
-fn decisions(state: &SyncState) -> Vec<Action> {
+fn decisions(state: &SyncState) -> Vec<Write> {
     let names: BTreeSet<Name> = state.local.keys().chain(state.broker.keys()).cloned().collect();
     let decide =
         |name: &Name| Side::ALL.into_iter().filter_map(|side| state.decide(side, name)).collect::<Vec<_>>();

@@ -16,7 +16,7 @@ use trieste_control::leader::Announcer;
 use trieste_control::publish::{GATEWAY_INTERVAL, GatewayTracker, GatewayWrite};
 use trieste_control::runner::Write;
 use trieste_control::store::{Cache, StoreError, StoreEvent};
-use trieste_control::sync::{Action, Plan, Side, View, plan};
+use trieste_control::sync::{Plan, Side, View, plan};
 use trieste_simulator::Random;
 
 use super::store::Op;
@@ -91,7 +91,7 @@ pub(crate) struct Node {
     gateway: Job,
     wants_proof: bool,
     stale: Vec<Object>,
-    planned: VecDeque<Action>,
+    planned: VecDeque<(Side, Write)>,
     has_news: bool,
     term: Option<Term>,
     base: Instant,
@@ -319,17 +319,18 @@ impl Node {
                 streams.into_iter().flat_map(|stream| self.mirrors[stream].objects()).collect()
             };
             let plan = self.sync_plan(&side([1, 2]), &side([4, 5]));
-            self.planned = plan.actions.into();
+            self.planned = plan.writes.into();
         }
-        let Some(action) = self.planned.pop_front() else {
+        let Some((side, write)) = self.planned.pop_front() else {
             self.sync.is_due = false;
             return None;
         };
         self.sync.is_busy = true;
-        let (side, op) = match action {
-            Action::Create(side, object) => (side, Op::Create(object)),
-            Action::Update(side, object) => (side, Op::Update(object)),
-            Action::Delete(side, object) => (side, Op::Delete(object)),
+        let op = match write {
+            Write::Create(object) => Op::Create(object),
+            Write::Update(object) => Op::Update(object),
+            Write::Delete(object) => Op::Delete(object),
+            Write::UpdateStatus(_) | Write::Annotate { .. } => panic!("a copy has one body: {write:?}"),
         };
         Some((Purpose::Sync, Call::Object(side, op)))
     }

@@ -184,8 +184,8 @@ fn second_plan(world: &World, leader: &Node) -> Result<(), String> {
     };
     let (local, broker) = (synced(leader.cluster), synced(world.members.len()));
     let sync = leader.sync_plan(&local, &broker);
-    if !sync.actions.is_empty() {
-        return Err(format!("{}'s syncer still wants {:#?}", leader.host, sync.actions));
+    if !sync.writes.is_empty() {
+        return Err(format!("{}'s syncer still wants {:#?}", leader.host, sync.writes));
     }
     let term = leader.leadership(world.millis()).map(|held| held.term).ok_or("it leads")?;
     let announced = plan(&View {
