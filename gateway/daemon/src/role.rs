@@ -11,6 +11,7 @@ use trieste_control::conditions::Conditions;
 use trieste_control::election::{Candidate, ElectionEvent, Term};
 use trieste_control::leader::{LeaderState, LeaderStatus};
 use trieste_control::recorder::Recorder;
+use trieste_control::runner::ControllerRegistry;
 use trieste_control::store::AnyStore;
 use trieste_control::sync::{SyncConfig, SyncHandle, Syncer, WriteGuard};
 
@@ -34,6 +35,7 @@ pub(crate) struct LeaderTasks {
     pub(crate) conditions: Conditions,
     pub(crate) recorder: Recorder,
     pub(crate) totals: Arc<SyncTotals>,
+    pub(crate) controllers: ControllerRegistry,
 }
 
 impl LeaderTasks {
@@ -63,6 +65,7 @@ impl LeaderTasks {
         config.guard = WriteGuard::new(move || candidate.is_leader(Instant::now()));
         let handle = Syncer::spawn(self.local.clone(), self.broker.clone(), config);
         self.totals.follow(handle.stats.clone());
+        self.controllers.add("broker-sync", handle.runner.metrics.clone());
         handle
     }
 

@@ -145,7 +145,7 @@ fn leader_tasks(
     recorder: &Recorder,
     totals: &Arc<SyncTotals>,
 ) -> Option<LeaderTasks> {
-    let Environment { config, store, broker, conditions, .. } = environment;
+    let Environment { config, store, broker, conditions, controllers, .. } = environment;
     let broker = broker.clone()?;
     let mut sync = SyncConfig::new(&config.cluster_id, config.published_subnets());
     sync.local_namespace.clone_from(&config.namespace);
@@ -158,6 +158,7 @@ fn leader_tasks(
         sync,
         conditions: conditions.clone(),
         totals: Arc::clone(totals),
+        controllers: controllers.clone(),
         recorder: recorder.clone(),
     })
 }
