@@ -15,8 +15,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use futures::stream::select;
+use futures::{Stream, StreamExt};
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
 use tracing::warn;
@@ -66,8 +66,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
     let mut departures = Departures::default();
     let (gateway, gateways) = watch::channel(None);
     let (foreign, mut is_foreign) = watch::channel(false);
-    let look = deliverer::follow(store, namespace, gateways, &foreign);
-    let mut look = pin!(look);
+    let mut look = pin!(deliverer::follow(store, namespace, gateways, &foreign));
     let (served, mut is_served) = watch::channel(Here::default());
     let (wanted, is_wanted) = watch::channel(false);
     let mut serve = pin!(serve(store, reader, is_wanted, &served));
@@ -93,46 +92,60 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
             () = until(departures.poll_timeout()) => {}
             // It never ends, since this end of its channel is here.
             () = &mut look => return,
-            _ = is_foreign.changed() => {}
             () = &mut serve => return,
+            _ = is_foreign.changed() => {}
             _ = is_served.changed() => {}
             () = told(&mut feed.reports, had_table) => {}
         }
-        // What arrives together is one change.
-        let mut gathered = pin!(sleep(GATHER));
-        loop {
-            tokio::select! {
-                event = events.next() => match event {
-                    Some((kind, event)) => drop(known.take(kind, &event)),
-                    None => return,
-                },
-                event = members.next() => match event {
-                    Some(event) => drop(known.take_member(&event)),
-                    None => return,
-                },
-                () = &mut gathered => break,
-            }
+        if !gather(&mut events, &mut members, &mut known).await {
+            return;
         }
         had_table = feed.reports.borrow_and_update().serving.has_table;
-        let StoreState { mut view, remotes, away } = known.read(reader);
-        if let Some(view) = &mut view {
+        let mut state = known.read(reader);
+        if let Some(view) = &mut state.view {
             departures.update(&reader.cluster, &reader.hostname, view, Instant::now());
             view.is_agent_foreign = *is_foreign.borrow_and_update();
             publish(&gateway, deliverer::gateways_node(view, &reader.cluster, &reader.hostname));
             publish(&wanted, view.services.is_wanted || had_table);
-            let here = is_served.borrow_and_update().clone();
-            view.services.here = here.services;
-            view.conditions.extend(here.away.map(|error| Condition::ServicesAway { error }));
+            is_served.borrow_and_update().clone().add_to(view);
         }
-        if let (None, Some(error)) = (&view, &away) {
+        feed.publish(state);
+    }
+}
+
+impl Feed {
+    /// Publishes what has changed. Nothing does when nothing follows from an event, such as another annotation.
+    fn publish(&self, state: StoreState) {
+        if let StoreState { view: None, away: Some(error), .. } = &state {
             warn!("{}", Condition::StoreAway { error: error.clone() });
         }
-        // Each says nothing when nothing follows from the change, such as another annotation.
-        if view.is_some() {
-            publish(&feed.views, view);
-            publish(&feed.remotes, remotes);
+        if state.view.is_some() {
+            publish(&self.views, state.view);
+            publish(&self.remotes, state.remotes);
         }
-        publish(&feed.away, away);
+        publish(&self.away, state.away);
+    }
+}
+
+/// Takes in the events that arrive within [`GATHER`], which are one change. Returns `false` if a stream has ended.
+async fn gather(
+    events: &mut (impl Stream<Item = (Kind, StoreEvent)> + Unpin),
+    members: &mut (impl Stream<Item = StoreEvent> + Unpin),
+    caches: &mut Caches,
+) -> bool {
+    let mut gathered = pin!(sleep(GATHER));
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                Some((kind, event)) => drop(caches.take(kind, &event)),
+                None => return false,
+            },
+            event = members.next() => match event {
+                Some(event) => drop(caches.take_member(&event)),
+                None => return false,
+            },
+            () = &mut gathered => return true,
+        }
     }
 }
 
@@ -141,6 +154,14 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
 struct Here {
     services: Option<Arc<BTreeMap<Frontend, Service>>>,
     away: Option<String>,
+}
+
+impl Here {
+    /// Adds it to what drivers need.
+    fn add_to(self, view: &mut ClusterView) {
+        view.services.here = self.services;
+        view.conditions.extend(self.away.map(|error| Condition::ServicesAway { error }));
+    }
 }
 
 /// Follows services while somebody wants to know, and publishes what of them is on this node. A node without a name has

@@ -40,7 +40,7 @@ functions_over() {
 }
 
 # What was split stays so: crates whose product sources have functions that fit on a screen, and files of one noun each.
-for crate in gateway/daemon routeagent; do
+for crate in gateway/daemon control/src routeagent; do
     files=$(sources | grep "^$crate/")
     # shellcheck disable=SC2086 # a list of paths
     long=$(functions_over 60 $files)

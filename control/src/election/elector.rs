@@ -5,30 +5,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::request::{Failure, Request};
 use super::timings::Jitter;
 use super::{ElectionConfig, ElectionEvent, Leadership, Lease, LeaseSpec, LossReason, MicroTime, Term};
-
-/// What the driver has to ask the store, one request at a time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Request {
-    /// Read the Lease, from the store itself and not from a cache; answer with [`Elector::handle_read`].
-    Read,
-    /// Create the Lease; answer with [`Elector::handle_written`].
-    Create(Lease),
-    /// Replace the Lease if it still has the version in this one's metadata; answer with [`Elector::handle_written`].
-    Update(Lease),
-}
-
-/// Why a request did not do what it was meant to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Failure {
-    /// Somebody else was faster: the Lease has another version, exists already, or not any more.
-    Race,
-    /// The store did not answer, or refused; whether a write was applied is not known.
-    Store(String),
-}
 
 /// One candidate for one Lease.
 ///

@@ -20,14 +20,16 @@
 
 mod elector;
 mod lease;
+mod request;
 mod run;
 mod timings;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-pub use elector::{Elector, Failure, Request};
+pub use elector::Elector;
 pub use lease::{Lease, LeaseSpec, MicroTime};
+pub use request::{Failure, Request};
 pub use run::{Candidate, DEFAULT_RELEASE_TIMEOUT, spawn};
 pub use timings::{Timings, TimingsError};
 

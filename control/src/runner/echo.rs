@@ -6,7 +6,7 @@
 //! about the object are withheld until that of the write comes, or for [`ECHO_TIMEOUT`], since a store may report several
 //! changes as one. A watch may also be ahead: a result that it has overtaken is not observed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Watch;
@@ -25,6 +25,8 @@ const MAX_LAG: usize = 64;
 pub(super) struct PendingEchoes {
     in_flight: BTreeMap<(usize, ObjectKey), InFlight>,
     pending: BTreeMap<(usize, ObjectKey), PendingEcho>,
+    /// When each of `pending` expires, soonest first; entries of those that are gone are dropped on the way.
+    expiries: VecDeque<(Instant, (usize, ObjectKey))>,
     /// Versions that own writes have replaced and the watch has still to deliver, oldest first.
     superseded: BTreeMap<(usize, ObjectKey), Vec<String>>,
 }
@@ -103,12 +105,9 @@ impl PendingEchoes {
         }
         match written.cloned() {
             Some(written) => {
-                let pending = PendingEcho {
-                    until: now + ECHO_TIMEOUT,
-                    is_exact: write.is_exact(),
-                    withheld: None,
-                    written,
-                };
+                let until = now + ECHO_TIMEOUT;
+                self.expiries.push_back((until, key.clone()));
+                let pending = PendingEcho { until, is_exact: write.is_exact(), withheld: None, written };
                 self.pending.insert(key, pending);
             }
             None => drop(self.pending.remove(&key)),
@@ -221,15 +220,23 @@ impl PendingEchoes {
 
     /// Returns when [`PendingEchoes::expire`] has something to return.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.pending.values().map(|pending| pending.until).min()
+        self.expiries.front().map(|(until, _)| *until)
     }
 
     /// Returns the withheld events whose time is over, which are to be observed now.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<(Watch, StoreEvent)> {
-        let is_late = |pending: &PendingEcho| pending.until <= now;
-        let late: Vec<_> =
-            self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(key, _)| key.clone()).collect();
-        late.iter().filter_map(|key| self.pending.remove(key)?.withheld).collect()
+        let mut late = Vec::new();
+        while let Some((until, key)) = self.expiries.front() {
+            let is_pending = self.pending.get(key).is_some_and(|pending| pending.until == *until);
+            if is_pending && now < *until {
+                break;
+            }
+            if is_pending && let Some(pending) = self.pending.remove(key) {
+                late.extend(pending.withheld);
+            }
+            self.expiries.pop_front();
+        }
+        late
     }
 
     /// Drops what is pending of a watch that has ended.
@@ -290,6 +297,7 @@ mod tests {
         assert!(echoes.filter(&watch(), StoreEvent::Applied(object("1"))).is_none());
         assert!(echoes.filter(&watch(), StoreEvent::Applied(object("2"))).is_some());
         assert!(echoes.filter(&watch(), StoreEvent::Applied(object("3"))).is_some());
+        assert!(echoes.expire(Instant::now()).is_empty());
         assert_eq!(echoes.deadline(), None);
     }
 
@@ -300,6 +308,7 @@ mod tests {
         assert!(echoes.expire(now + ECHO_TIMEOUT - Duration::from_millis(1)).is_empty());
         let late = echoes.expire(now + ECHO_TIMEOUT);
         assert!(matches!(&late[..], [(_, StoreEvent::Applied(late))] if *late == object("3")));
+        assert!(echoes.expire(Instant::now()).is_empty());
         assert_eq!(echoes.deadline(), None);
     }
 
@@ -325,6 +334,7 @@ mod tests {
         earlier.metadata.uid = Some("0".to_owned());
         assert!(echoes.filter(&watch(), StoreEvent::Deleted(earlier)).is_none());
         assert!(echoes.filter(&watch(), StoreEvent::Deleted(object("2"))).is_some());
+        assert!(echoes.expire(Instant::now()).is_empty());
         assert_eq!(echoes.deadline(), None);
     }
 
@@ -394,6 +404,7 @@ mod tests {
         assert!(echoes.finish(0, &update, &StoreEvent::Applied(object("12")), now));
         let listed = echoes.filter(&watch(), StoreEvent::Listed(vec![object("13")]));
         assert!(matches!(listed, Some(StoreEvent::Listed(objects)) if objects == [object("13")]));
+        assert!(echoes.expire(now).is_empty());
         assert!(echoes.superseded.is_empty() && echoes.deadline().is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! How often one object may be written: a writer who undoes what we do, or a server that never takes it, must not make a
 //! loop of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::api::ObjectKey;
@@ -20,6 +20,8 @@ const CALM: Duration = Duration::from_secs(120);
 #[derive(Debug, Default)]
 pub(super) struct ObjectLimiter {
     written: BTreeMap<ObjectKey, Writes>,
+    /// The objects by their last write.
+    by_time: BTreeSet<(Instant, ObjectKey)>,
 }
 
 #[derive(Debug)]
@@ -30,7 +32,7 @@ struct Writes {
 }
 
 impl ObjectLimiter {
-    /// When an object may be written; `None` if it may be now.
+    /// Returns when an object may be written; `None` if it may be now.
     pub(super) fn wait_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         self.written.get(key).map(|writes| writes.next).filter(|next| *next > now)
     }
@@ -40,6 +42,8 @@ impl ObjectLimiter {
     pub(super) fn note(&mut self, key: &ObjectKey, is_refused: bool, now: Instant) {
         let writes = self.written.entry(key.clone()).or_insert(Writes { count: 0, last: now, next: now });
         writes.count = writes.count.saturating_add(1).max(if is_refused { FREE + 2 } else { 1 });
+        self.by_time.remove(&(writes.last, key.clone()));
+        self.by_time.insert((now, key.clone()));
         writes.last = now;
         let doublings = writes.count.saturating_sub(FREE + 1).min(16);
         if writes.count > FREE {
@@ -47,9 +51,13 @@ impl ObjectLimiter {
         }
     }
 
-    /// Forgets objects that have calmed down. Bounded by what was written lately.
-    pub(super) fn forget(&mut self, now: Instant) {
-        self.written.retain(|_, writes| now.saturating_duration_since(writes.last) < CALM);
+    /// Removes objects that have calmed down, one step for each of them. What is left was written within two minutes.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let is_calm = |last: Instant| now.saturating_duration_since(last) >= CALM;
+        while let Some((_, key)) = self.by_time.first().filter(|(last, _)| is_calm(*last)) {
+            self.written.remove(key);
+            self.by_time.pop_first();
+        }
     }
 }
 
@@ -70,11 +78,12 @@ mod tests {
             limiter.note(&key, false, now);
             writes += 1;
             now = limiter.wait_until(&key, now).unwrap_or(now);
-            limiter.forget(now);
+            limiter.expire(now);
+            assert_eq!((limiter.written.len(), limiter.by_time.len()), (1, 1));
         }
         assert!((10..25).contains(&writes), "{writes} writes in ten minutes");
-        limiter.forget(now + CALM);
-        assert!(limiter.written.is_empty());
+        limiter.expire(now + CALM);
+        assert!(limiter.written.is_empty() && limiter.by_time.is_empty());
     }
 
     #[test]

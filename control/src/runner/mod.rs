@@ -260,11 +260,12 @@ impl Failure {
 pub struct Limits {
     /// How long a change waits for others that come with it.
     pub settle: Duration,
-    /// And so many times as long as a plan took, up to `max_rest`: the share of a core is 1 in 1 + this.
+    /// How many times as long as a plan took the next one waits, up to `max_rest`: the share of a core is 1 in 1 + this.
     pub rest_factor: u32,
     /// The longest wait for that reason.
     pub max_rest: Duration,
-    /// The most writes of one plan; the rest is planned again, after what others have written meanwhile.
+    /// The most writes of one plan, unless there is time until the next one may be made; what is left is planned again,
+    /// after what others have written meanwhile.
     pub max_writes: usize,
     /// The first and the longest wait after a failure.
     pub retry: (Duration, Duration),

@@ -35,7 +35,9 @@ pub(super) struct WorkQueue<K> {
     pending: usize,
     failures: BTreeMap<K, u32>,
     /// How long a change waits for others that come with it.
-    rest: Duration,
+    settle: Duration,
+    /// Before which no change is reconciled: what plans cost is bounded.
+    rest_until: Option<Instant>,
     longest: Duration,
     backoff: Backoff,
     outage: Option<Outage>,
@@ -101,22 +103,30 @@ impl<K: Ord + Clone> WorkQueue<K> {
             by_time: BTreeSet::new(),
             pending: 0,
             failures: BTreeMap::new(),
-            rest: Duration::ZERO,
+            settle: Duration::ZERO,
+            rest_until: None,
             longest,
             backoff: Backoff::new(shortest, longest),
             outage: None,
         }
     }
 
-    /// Sets how long a change waits for others that come with it.
-    pub(super) fn set_rest(&mut self, rest: Duration) {
-        self.rest = rest;
+    /// Sets how long a change waits for others that come with it, and before when no change is reconciled.
+    pub(super) fn set_rest(&mut self, settle: Duration, until: Instant) {
+        self.settle = settle;
+        self.rest_until = Some(until);
+    }
+
+    /// Returns when a change is reconciled that came at `since`.
+    fn earliest(&self, since: Instant) -> Instant {
+        let settled = since + self.settle;
+        self.rest_until.map_or(settled, |until| until.max(settled))
     }
 
     /// Adds a key that has changed. One that waits after a lost race, or for a time of its own, waits no longer; one that
     /// waits because a write failed goes on waiting.
     pub(super) fn add(&mut self, key: &K, rank: Rank, now: Instant) {
-        self.add_at(key, rank, now + self.rest, now);
+        self.add_at(key, rank, self.earliest(now), now);
     }
 
     /// Adds a key whatever it waits for.
@@ -332,7 +342,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
 
     fn land(&mut self, key: &K, now: Instant) {
         if let Some((rank, since)) = self.in_flight.remove(key).and_then(|flight| flight.changed) {
-            self.add_at(key, rank, since + self.rest, now);
+            self.add_at(key, rank, self.earliest(since), now);
         }
     }
 

@@ -53,6 +53,8 @@ pub(super) struct Runner<C: Controller> {
     connections: Vec<Connection>,
     /// When each store that is not written to is asked again, as it is shown.
     next_writes: Vec<Option<Timestamp>>,
+    /// Before which nothing is planned anew, after a plan that took long.
+    rest_until: Instant,
     /// Why keys are held.
     holds: BTreeMap<C::Key, String>,
     /// The writes that were sent to each store.
@@ -107,6 +109,7 @@ impl<C: Controller> Runner<C> {
             queues: stores.iter().map(|_| WorkQueue::new(shortest, longest)).collect(),
             connections: limits.list_within.map_or_else(Vec::new, connection),
             next_writes: vec![None; stores.len()],
+            rest_until: clock(),
             sent: vec![0; stores.len()],
             controller,
             stores,
@@ -244,7 +247,7 @@ impl<C: Controller> Runner<C> {
             self.fence.request(request);
         }
         let now = clock();
-        self.limiter.forget(now);
+        self.limiter.expire(now);
         if let Some(refused) = self.refused.get_mut(&key) {
             let planned: BTreeSet<ObjectKey> = writes.iter().map(Write::key).collect();
             refused.retain(|object, _| planned.contains(object));
@@ -282,11 +285,11 @@ impl<C: Controller> Runner<C> {
         self.write_next(flight);
     }
 
-    /// Lets changes wait for longer after a plan that took longer.
+    /// Lets changes wait for longer after a plan that took longer. What it planned is written meanwhile.
     fn rest(&mut self, took: Duration) {
         let Limits { settle, rest_factor, max_rest, .. } = self.limits;
-        let rest = took.saturating_mul(rest_factor).clamp(settle, max_rest.max(settle));
-        self.queues.iter_mut().for_each(|queue| queue.set_rest(rest));
+        self.rest_until = clock() + took.saturating_mul(rest_factor).min(max_rest);
+        self.queues.iter_mut().for_each(|queue| queue.set_rest(settle, self.rest_until));
     }
 
     /// Returns the right to write, and from when on it may be used.
@@ -304,7 +307,7 @@ impl<C: Controller> Runner<C> {
     fn write_next(&mut self, mut flight: Flight<C::Key>) {
         let now = clock();
         while let Some(write) = flight.writes.pop_front() {
-            let limited = self.limiter.wait_until(&write.key(), now).filter(|_| self.limits.limits_objects);
+            let limited = self.limiter.wait_until(&write.key(), now);
             if let Some(until) = limited {
                 flight.next_try = Some(flight.next_try.map_or(until, |at| at.min(until)));
                 if flight.order == Order::Strict {
@@ -312,7 +315,7 @@ impl<C: Controller> Runner<C> {
                 }
                 continue;
             }
-            if flight.tried >= self.limits.max_writes {
+            if flight.tried >= self.limits.max_writes && now >= self.rest_until {
                 break;
             }
             // Asked here and not once for all: a request may take long, and the process may be stopped for a while.
@@ -357,7 +360,7 @@ impl<C: Controller> Runner<C> {
                 tracing::debug!(controller = self.controller.name(), %object, "written");
                 self.writes += 1;
                 self.metrics.written(None);
-                self.limiter.note(&object, false, now);
+                self.note_write(&object, false, now);
                 self.controller.written(&flight.key, &write, Ok(&event), now);
                 if self.echoes.finish(flight.store, &write, &event, now) {
                     self.observe_own(flight.store, &object, event, now);
@@ -371,7 +374,7 @@ impl<C: Controller> Runner<C> {
         let failure = self.controller.classify(&write, &error);
         self.metrics.written(Some(failure.as_str()));
         if failure != Failure::Unavailable {
-            self.limiter.note(&object, failure == Failure::Refused, now);
+            self.note_write(&object, failure == Failure::Refused, now);
         }
         if failure == Failure::Refused {
             self.refuse(&flight.key, &object, &error);
@@ -398,6 +401,12 @@ impl<C: Controller> Runner<C> {
             }
         }
         self.metrics.reconciled(now.saturating_duration_since(flight.started));
+    }
+
+    fn note_write(&mut self, object: &ObjectKey, is_refused: bool, now: Instant) {
+        if self.limits.limits_objects {
+            self.limiter.note(object, is_refused, now);
+        }
     }
 
     fn refuse(&mut self, key: &C::Key, object: &ObjectKey, error: &StoreError) {

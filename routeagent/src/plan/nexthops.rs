@@ -75,12 +75,17 @@ pub(super) fn plan(desired: &HostNet, observed: &Observed, has_vxlan: bool) -> N
         plan.usable.insert(*id);
     }
     let is_surplus = |id: &u32| !present.contains(id) && !plan.usable.contains(id);
+    plan.removing = removals(observed, is_surplus);
+    plan
+}
+
+/// Returns what removes those of our next hops that are not needed. Groups go first: without its last member one would go by
+/// itself, and its removal fail.
+fn removals(observed: &Observed, is_surplus: impl Fn(&u32) -> bool) -> Vec<NexthopChange> {
     let surplus = observed.nexthops.iter().filter(|(id, there)| there.is_ours() && is_surplus(id));
-    // Groups first: without its last member one would go by itself, and its removal fail.
     let (groups, others): (Vec<_>, Vec<_>) =
         surplus.partition(|(_, there)| matches!(there.what, Content::Group(_)));
-    plan.removing.extend(groups.into_iter().chain(others).map(|(id, _)| NexthopChange::Remove(*id)));
-    plan
+    groups.into_iter().chain(others).map(|(id, _)| NexthopChange::Remove(*id)).collect()
 }
 
 /// Takes away what the kernel removes along with the device between nodes.

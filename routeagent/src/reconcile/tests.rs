@@ -3,6 +3,8 @@ use std::io::ErrorKind;
 
 use super::*;
 use crate::driver::KubeProxy;
+use crate::guard::GuardChange;
+use crate::hostnet::{Family, Sysctl};
 use crate::observed::{Link, ObservedGuard, ObservedRoute, ObservedRule};
 
 #[tokio::test]

@@ -142,7 +142,7 @@ fn a_store_that_is_back_is_asked_soon_by_all_that_waited_for_it() {
 #[test]
 fn changes_that_come_together_are_one_and_what_is_urgent_does_not_wait() {
     let (mut queue, now) = queue();
-    queue.set_rest(SECOND);
+    queue.set_rest(SECOND, now);
     queue.add(&"a", 0, now);
     queue.add(&"a", 0, now + SECOND / 2);
     assert!(take(&mut queue, now + SECOND / 2).is_empty());
@@ -151,6 +151,18 @@ fn changes_that_come_together_are_one_and_what_is_urgent_does_not_wait() {
     queue.add(&"a", 0, now + SECOND);
     queue.add_now(&"a", 0, now + SECOND);
     assert_eq!(take(&mut queue, now + SECOND), ["a"]);
+}
+
+#[test]
+fn after_a_plan_that_took_long_changes_wait_and_after_that_they_do_not() {
+    let (mut queue, now) = queue();
+    queue.set_rest(SECOND, now + 9 * SECOND);
+    queue.add(&"a", 0, now);
+    assert!(take(&mut queue, now + 8 * SECOND).is_empty());
+    assert_eq!(take(&mut queue, now + 9 * SECOND), ["a"]);
+    queue.succeed(&"a", now + 9 * SECOND);
+    queue.add(&"a", 0, now + 60 * SECOND);
+    assert_eq!(queue.deadline(), Some(now + 61 * SECOND));
 }
 
 #[test]

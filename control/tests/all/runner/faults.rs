@@ -7,46 +7,58 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use trieste_control::api::{ClusterSpec, EndpointSpec, Kind, Object, cable_name};
+use trieste_control::api::{
+    Cluster, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, Resource as _, cable_name, label,
+};
 use trieste_control::election::{self, Candidate, ElectionConfig, Timings};
 use trieste_control::globalnet::{self, GlobalnetConfig};
 use trieste_control::leader::{self, LeaderConfig};
+use trieste_control::sync::{SyncConfig, SyncHandle, Syncer};
 
 use super::{NS, copy, service, start};
 use crate::globalnet::world::{self, GATEWAY, World, addresses, export};
 use crate::memory_store::{Fault, MemoryStore};
 
-/// A controller as the table needs it.
+/// A controller as the table needs it. One with two stores is in it twice, with the faults in either.
 #[derive(Clone, Copy)]
 struct Subject {
     name: &'static str,
     /// Puts the objects there that it works on.
-    seed: fn(&MemoryStore),
+    seed: fn(&Stores),
     /// Returns its candidate, where it has a fence.
     candidate: Option<fn(&MemoryStore, &str) -> Candidate>,
     /// Starts it; what is returned ends it when dropped.
-    start: fn(&MemoryStore, Option<&Candidate>) -> Box<dyn Any + Send>,
+    start: fn(&Stores, Option<&Candidate>) -> Box<dyn Any + Send>,
     /// Changes something, so that there is something to write; each number changes something else.
-    disturb: fn(&MemoryStore, usize),
+    disturb: fn(&Stores, usize),
     /// Returns `true` if the store says what it should after that many changes.
-    is_settled: fn(&MemoryStore, usize) -> bool,
+    is_settled: fn(&Stores, usize) -> bool,
     /// The most requests that write in a minute of a store that flaps ten times a second.
     most_writes: usize,
 }
 
-const SUBJECTS: [Subject; 3] = [
+/// The store that has the faults, and another one that is well.
+#[derive(Clone, Default)]
+struct Stores {
+    faulty: MemoryStore,
+    well: MemoryStore,
+}
+
+const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "copy-label",
-        seed: |store| (0..4).for_each(|number| store.put(service(&format!("s{number}"), "red"))),
+        seed: |Stores { faulty: store, .. }| {
+            (0..4).for_each(|number| store.put(service(&format!("s{number}"), "red")))
+        },
         candidate: None,
-        start: |store, _| Box::new(start(store.clone())),
-        disturb: |store, number| {
+        start: |stores, _| Box::new(start(stores.faulty.clone())),
+        disturb: |Stores { faulty: store, .. }, number| {
             let color = format!("color-{number}");
             store.edit(Kind::Service, "s1", |service| {
                 drop(service.metadata.labels.insert("color".to_owned(), color.clone()));
             });
         },
-        is_settled: |store, disturbed| {
+        is_settled: |Stores { faulty: store, .. }, disturbed| {
             let expected =
                 disturbed.checked_sub(1).map_or_else(|| "red".to_owned(), |last| format!("color-{last}"));
             copy(store, "s1") == Some(expected) && copy(store, "s2").as_deref() == Some("red")
@@ -59,7 +71,7 @@ const SUBJECTS: [Subject; 3] = [
         candidate: Some(|store, host| {
             election::spawn(store.clone(), ElectionConfig::gateway(NS, host, Timings::default()))
         }),
-        start: |store, candidate| {
+        start: |Stores { faulty: store, .. }, candidate| {
             let config = LeaderConfig { namespace: NS.to_owned(), cluster: ClusterSpec::new("a", &[], &[]) };
             let endpoint = EndpointSpec {
                 cluster_id: "a".to_owned(),
@@ -72,14 +84,14 @@ const SUBJECTS: [Subject; 3] = [
             let (sender, endpoint) = watch::channel(endpoint);
             Box::new((leader::spawn(store.clone(), config, candidate.unwrap().clone(), endpoint), sender))
         },
-        disturb: |store, number| {
+        disturb: |Stores { faulty: store, .. }, number| {
             if store.peek(Kind::Cluster, "a").is_some() {
                 store.edit(Kind::Cluster, "a", |cluster| {
                     cluster.body["spec"]["cluster_cidr"] = json!([format!("10.{number}.0.0/16")]);
                 });
             }
         },
-        is_settled: |store, _| {
+        is_settled: |Stores { faulty: store, .. }, _| {
             let cluster = store.peek(Kind::Cluster, "a");
             cluster.is_some_and(|cluster| cluster.body["spec"]["cluster_cidr"] == json!([]))
                 && store.names(Kind::Endpoint) == ["a-submariner-cable-a-192-0-2-1"]
@@ -88,14 +100,14 @@ const SUBJECTS: [Subject; 3] = [
     },
     Subject {
         name: "globalnet",
-        seed: |store| {
+        seed: |Stores { faulty: store, .. }| {
             let mut world = World::new("242.1.0.0/16");
             world.put(world::service("demo", "web", "100.1.0.7", "web"));
             world.put(export("demo", "web"));
             world.objects.into_values().for_each(|object| store.put(object));
         },
         candidate: Some(|store, host| election::spawn(store.clone(), ElectionConfig::globalnet(NS, host))),
-        start: |store, candidate| {
+        start: |Stores { faulty: store, .. }, candidate| {
             let config = GlobalnetConfig {
                 namespace: NS.to_owned(),
                 cluster_id: "cluster-a".to_owned(),
@@ -103,13 +115,13 @@ const SUBJECTS: [Subject; 3] = [
             };
             Box::new(globalnet::spawn(store.clone(), config, candidate.unwrap().clone()))
         },
-        disturb: |store, number| {
+        disturb: |Stores { faulty: store, .. }, number| {
             let name = format!("late-{number}");
             let put = |value| store.put(Object::from_value(value).unwrap());
             put(world::service("demo", &name, &format!("100.1.1.{}", number + 1), "x"));
             put(export("demo", &name));
         },
-        is_settled: |store, disturbed| {
+        is_settled: |Stores { faulty: store, .. }, disturbed| {
             let has_address = |name: &str| {
                 let found = store.peek(Kind::GlobalIngressIp, name);
                 found.is_some_and(|ingress| addresses(&ingress).len() == 1)
@@ -118,11 +130,87 @@ const SUBJECTS: [Subject; 3] = [
         },
         most_writes: 200,
     },
+    Subject {
+        name: "broker-sync, faults in the local store",
+        seed: |stores| seed_sync(&stores.faulty, &stores.well),
+        candidate: None,
+        start: |stores, _| Box::new(start_sync(&stores.faulty, &stores.well)),
+        disturb: |stores, number| disturb_sync(&stores.faulty, &stores.well, number),
+        is_settled: |stores, disturbed| is_synced(&stores.faulty, &stores.well, disturbed),
+        most_writes: 100,
+    },
+    Subject {
+        name: "broker-sync, faults in the broker",
+        seed: |stores| seed_sync(&stores.well, &stores.faulty),
+        candidate: None,
+        start: |stores, _| Box::new(start_sync(&stores.well, &stores.faulty)),
+        disturb: |stores, number| disturb_sync(&stores.well, &stores.faulty, number),
+        is_settled: |stores, disturbed| is_synced(&stores.well, &stores.faulty, disturbed),
+        most_writes: 100,
+    },
 ];
+
+/// The namespace of all clusters' objects on the broker.
+const BROKER: &str = "submariner-k8s-broker";
+
+/// Puts our cluster into our store, and another one into the broker.
+fn seed_sync(local: &MemoryStore, broker: &MemoryStore) {
+    for object in originals("a", "192.0.2.1", NS) {
+        local.put(object);
+    }
+    for mut object in originals("b", "192.0.2.2", BROKER) {
+        object.metadata.labels.insert(label::CLUSTER_ID.to_owned(), "b".to_owned());
+        object.metadata.labels.insert(label::ORIGINATING_NAMESPACE.to_owned(), NS.to_owned());
+        broker.put(object);
+    }
+}
+
+fn originals(cluster: &str, address: &str, namespace: &str) -> [Object; 2] {
+    let spec = EndpointSpec {
+        cluster_id: cluster.to_owned(),
+        cable_name: cable_name(cluster, address.parse().unwrap()),
+        hostname: format!("{cluster}-gw1"),
+        subnets: vec![format!("10.{}.0.0/16", cluster.as_bytes()[0])],
+        private_ip: address.to_owned(),
+        backend: "wireguard".to_owned(),
+        ..EndpointSpec::default()
+    };
+    let endpoint = Endpoint::new(namespace, spec).unwrap().to_object();
+    [Cluster::new(namespace, ClusterSpec::new(cluster, &[], &[])).unwrap().to_object(), endpoint]
+}
+
+fn start_sync(local: &MemoryStore, broker: &MemoryStore) -> SyncHandle {
+    Syncer::spawn(local.clone(), broker.clone(), SyncConfig::new("a", vec!["10.97.0.0/16".parse().unwrap()]))
+}
+
+/// The names of both clusters' Endpoints.
+const ENDPOINTS: [&str; 2] = ["a-submariner-cable-a-192-0-2-1", "b-submariner-cable-b-192-0-2-2"];
+
+fn disturb_sync(local: &MemoryStore, broker: &MemoryStore, number: usize) {
+    let edit = |store: &MemoryStore, name: &str| {
+        store.edit(Kind::Endpoint, name, |endpoint| {
+            endpoint.body["spec"]["public_ip"] = json!(format!("198.51.100.{number}"));
+        });
+    };
+    edit(local, ENDPOINTS[0]);
+    edit(broker, ENDPOINTS[1]);
+}
+
+fn is_synced(local: &MemoryStore, broker: &MemoryStore, disturbed: usize) -> bool {
+    let expected = disturbed.checked_sub(1).map(|last| format!("198.51.100.{last}")).unwrap_or_default();
+    [local, broker].iter().all(|store| {
+        ENDPOINTS.iter().all(|name| {
+            let found = store.peek(Kind::Endpoint, name);
+            found.is_some_and(|found| found.body["spec"]["public_ip"] == json!(expected))
+        }) && store.names(Kind::Cluster).len() == 2
+    })
+}
 
 /// A subject that runs on a store.
 struct Bed {
     subject: Subject,
+    stores: Stores,
+    /// The store that has the faults.
     store: MemoryStore,
     candidate: Option<Candidate>,
     running: Box<dyn Any + Send>,
@@ -131,23 +219,24 @@ struct Bed {
 
 impl Bed {
     async fn new(subject: Subject) -> Self {
-        let store = MemoryStore::default();
-        (subject.seed)(&store);
+        let stores = Stores::default();
+        let store = stores.faulty.clone();
+        (subject.seed)(&stores);
         let candidate = subject.candidate.map(|candidate| candidate(&store, GATEWAY));
-        let running = (subject.start)(&store, candidate.as_ref());
-        let bed = Self { subject, store, candidate, running, disturbed: 0 };
+        let running = (subject.start)(&stores, candidate.as_ref());
+        let bed = Self { subject, stores, store, candidate, running, disturbed: 0 };
         bed.settles("at the start").await;
         bed
     }
 
     fn disturb(&mut self) {
-        (self.subject.disturb)(&self.store, self.disturbed);
+        (self.subject.disturb)(&self.stores, self.disturbed);
         self.disturbed += 1;
     }
 
     async fn settles(&self, when: &str) {
         for _ in 0..1_200 {
-            if (self.subject.is_settled)(&self.store, self.disturbed) {
+            if (self.subject.is_settled)(&self.stores, self.disturbed) {
                 return;
             }
             sleep(Duration::from_millis(100)).await;
@@ -159,7 +248,7 @@ impl Bed {
     async fn settles_and_rests(&self, when: &str) {
         self.settles(when).await;
         sleep(Duration::from_secs(70)).await;
-        assert!((self.subject.is_settled)(&self.store, self.disturbed), "{} {when}", self.subject.name);
+        assert!((self.subject.is_settled)(&self.stores, self.disturbed), "{} {when}", self.subject.name);
         self.writes();
         sleep(Duration::from_secs(600)).await;
         assert_eq!(self.writes(), Vec::<String>::new(), "{} at rest {when}", self.subject.name);
@@ -167,7 +256,8 @@ impl Bed {
 
     /// Returns the requests that write, but for Leases, since the last time.
     fn writes(&self) -> Vec<String> {
-        let mut log = self.store.take_log();
+        let mut log = self.stores.faulty.take_log();
+        log.extend(self.stores.well.take_log());
         let is_write = |line: &String| {
             ["create", "update", "delete"].iter().any(|verb| line.starts_with(verb))
                 && !line.contains("Lease")
@@ -289,7 +379,7 @@ async fn the_process_is_killed_between_two_writes() {
             bed.running = Box::new(());
             sleep(Duration::from_millis(500)).await;
             bed.store.set_fault(Fault::None);
-            bed.running = (bed.subject.start)(&bed.store, bed.candidate.as_ref());
+            bed.running = (bed.subject.start)(&bed.stores, bed.candidate.as_ref());
         })
         .await;
     }

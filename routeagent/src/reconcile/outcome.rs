@@ -1,0 +1,151 @@
+//! What a pass has come to: what waits, what counts as failed, what is closed, and what a log says of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use tokio::sync::watch;
+use trieste_control::notice::{GatewayKey, Standing};
+
+use crate::condition::Condition;
+use crate::guard::GuardChange;
+use crate::hostnet::{Family, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX_DEVICE};
+use crate::nexthops::NexthopChange;
+use crate::notices::Live;
+use crate::observed::{Observed, RouteKind};
+use crate::plan::{Change, Plan, forwarding, reverse_path};
+use crate::services::ServicesWish;
+use crate::state::ClusterState;
+
+/// What a node does with packets for services with back ends here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Serving {
+    /// Whether the kernel has the table for them.
+    pub has_table: bool,
+    /// Where it takes them, once the table says what is known.
+    pub address: Option<IpAddr>,
+}
+
+/// Ours: most changes of one pass, and most conditions of one kind, that have a line each in the log; the others are counted. A
+/// set of a thousand clusters has thousands of routes.
+pub(super) const MOST_LINES: usize = 64;
+
+/// Returns the conditions that have a line each, and how many more there are by kind.
+pub(super) fn shortened<'a>(
+    conditions: impl Iterator<Item = &'a Condition>,
+) -> (Vec<&'a Condition>, BTreeMap<&'static str, usize>) {
+    let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for condition in conditions {
+        let count = counts.entry(condition.name()).or_default();
+        *count += 1;
+        if *count <= MOST_LINES {
+            lines.push(condition);
+        }
+    }
+    counts.retain(|_, count| *count > MOST_LINES);
+    counts.values_mut().for_each(|count| *count -= MOST_LINES);
+    (lines, counts)
+}
+
+/// What the node does for services after a pass.
+pub(super) fn serving(hostnet: &HostNet, plan: &Plan, failed: &[Change], had_services: bool) -> Serving {
+    let is_made = plan.changes.iter().any(|change| matches!(change, Change::Services(_)));
+    let is_hindering = |change: &Change| matches!(change, Change::Services(_) | Change::BetweenNodes(_));
+    let has_table = had_services || (is_made && !failed.iter().any(is_hindering));
+    let vxlan = hostnet.vxlan.as_ref().filter(|_| matches!(hostnet.services, ServicesWish::Rules(_)));
+    let address = vxlan.map(|vxlan| vxlan.local).filter(|_| has_table && !failed.iter().any(is_hindering));
+    Serving { has_table: has_table && hostnet.services != ServicesWish::Absent, address }
+}
+
+/// Says whether a notice has changed a group since this was planned; the next pass looks at it again.
+pub(super) fn is_outdated(change: &Change, live: &watch::Receiver<Live>) -> bool {
+    matches!(change, Change::Nexthops(NexthopChange::SetGroup(..))) && live.has_changed().unwrap_or(false)
+}
+
+/// Returns which gateways get no packets, and why; and what is wrong with listening to them.
+pub(super) fn left_out(state: &ClusterState, live: &Live) -> Vec<Condition> {
+    if !state.has_several_gateways() {
+        return Vec::new();
+    }
+    let name = |key: GatewayKey| {
+        let gateways = state.gateways();
+        let gateway = gateways.iter().find(|gateway| gateway.key() == key);
+        gateway.map_or_else(|| key.to_string(), |gateway| gateway.hostname.clone())
+    };
+    let mut conditions = Vec::new();
+    for (key, standing) in live.standings.iter().filter(|(_, standing)| **standing != Standing::Up) {
+        let why = match standing {
+            Standing::Accused(by) => format!("gateway {} says that it is down", name(*by)),
+            Standing::Up | Standing::Draining | Standing::Down | Standing::Silent | Standing::Coming => {
+                standing.to_string()
+            }
+        };
+        conditions.push(Condition::LeftOut { gateway: name(*key), why });
+    }
+    conditions.extend((!state.has_nexthops).then_some(Condition::NoNexthops));
+    conditions.extend(live.error.clone().map(|error| Condition::NoNotices { error }));
+    conditions
+}
+
+/// Says whether a change must not be made after these have failed, and what that leads to.
+pub(super) fn waits_for(change: &Change, failed: &[Change]) -> Option<Option<Condition>> {
+    let is_of_filter = |change: &Change| matches!(change, Change::Guard(_));
+    let is_unguarded =
+        failed.iter().any(|failed| is_of_filter(failed) && *failed != Change::Guard(GuardChange::Remove));
+    if is_unguarded && change.needs_guard() {
+        return Some(Some(Condition::Unguarded));
+    }
+    // The table remembers what a setting was: it stays until that is restored, which says itself why it failed.
+    let is_forgetting = *change == Change::Guard(GuardChange::Remove);
+    (is_forgetting && failed.iter().any(|failed| matches!(failed, Change::Set(..)))).then_some(None)
+}
+
+/// Returns `true` for what a node is closed by.
+pub(super) fn is_closing(change: &Change) -> bool {
+    match change {
+        Change::Guard(_) => true,
+        Change::AddRoute(route) | Change::ReplaceRoute(route) => route.hop == Hop::Unreachable,
+        Change::Set(..)
+        | Change::RemoveRoute(_)
+        | Change::AddRule(_)
+        | Change::RemoveRule(_)
+        | Change::Services(_)
+        | Change::Foreign(_)
+        | Change::BetweenNodes(_)
+        | Change::Nexthops(_) => false,
+    }
+}
+
+/// Says whether a pass counts as failed.
+pub(super) fn is_failure(failed: &[Change]) -> bool {
+    failed.iter().any(|change| !matches!(change, Change::Foreign(_)))
+}
+
+/// Returns the networks that are to be refused.
+pub(super) fn closed(hostnet: &HostNet) -> BTreeSet<IpNet> {
+    let routes = hostnet.routes.iter().filter(|route| route.hop == Hop::Unreachable);
+    routes.map(|route| route.destination).collect()
+}
+
+/// Returns the networks that the kernel refuses because this or an earlier process asked it to.
+pub(super) fn closed_in_kernel(observed: &Observed) -> BTreeSet<IpNet> {
+    let is_closing = |kind, metric| kind == RouteKind::Unreachable && metric == METRIC_FAIL_CLOSED;
+    let routes =
+        observed.routes.iter().filter(|there| there.is_ours() && is_closing(there.kind, there.metric));
+    routes.map(|there| there.destination).collect()
+}
+
+/// Returns every setting that a pass looks at.
+pub(super) fn settings(hostnet: &HostNet) -> BTreeSet<Sysctl> {
+    let node_wide = Family::ALL.map(forwarding).into_iter().chain([reverse_path()]);
+    // Whether there is a device between nodes follows from addresses, which are not known yet.
+    let between_nodes = [
+        (Family::V4, "forwarding"),
+        (Family::V4, "rp_filter"),
+        (Family::V6, "forwarding"),
+        (Family::V6, "disable_ipv6"),
+    ];
+    let between_nodes = between_nodes.map(|(family, key)| Sysctl::of(family, VX_DEVICE, key));
+    hostnet.sysctls.keys().cloned().chain(node_wide).chain(between_nodes).collect()
+}
