@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use trieste_packet::SplitMix64;
+
 /// For how long a lane that was configured, or whose peer has moved, counts as new, and one that was lost is left to its
 /// protocol's own timers. As long as WireGuard tries (Rekey-Attempt-Time, whitepaper section 6.1).
 pub(crate) const NEW_FOR: Duration = Duration::from_secs(90);
@@ -133,7 +135,7 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct AttemptTimer {
     budget: Arc<AttemptBudget>,
-    random: u64,
+    random: SplitMix64,
     state: State,
     /// Attempts in this state.
     made: usize,
@@ -153,7 +155,7 @@ impl AttemptTimer {
     pub(crate) fn new(budget: Arc<AttemptBudget>, seed: u64, now: Instant) -> Self {
         Self {
             budget,
-            random: seed,
+            random: SplitMix64::new(seed),
             state: State::Off,
             made: 0,
             last: now,
@@ -304,17 +306,8 @@ impl AttemptTimer {
                 None => RETRY_AFTER,
             },
         };
-        let share = u32::try_from(self.draw() >> 48).unwrap_or_default();
+        let share = u32::try_from(self.random.draw() >> 48).unwrap_or_default();
         span + (span / JITTER_SHARE).mul_f64(f64::from(share) / 65_536.0)
-    }
-
-    /// Draws a number by SplitMix64: good enough for jitter.
-    fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.random;
-        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
     }
 }
 

@@ -68,6 +68,7 @@ pub mod services;
 pub mod steps;
 pub mod store;
 pub mod sync;
+mod timer;
 pub mod udp;
 pub mod version;
 pub mod words;

@@ -11,14 +11,14 @@ mod pod_label;
 mod tracker;
 
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub use fit::{Cut, MAX_STATUS_BYTES};
 pub use pod_label::{NODE_LABEL, OwnPod, POD_LABEL_CONDITION, STATUS_LABEL, keep_pod_label, labelled_pod};
@@ -31,6 +31,7 @@ use crate::api::{
 };
 use crate::conditions::Conditions;
 use crate::store::{Store, StoreError, delete_if_exists, upsert};
+use crate::timer::clock;
 
 /// The condition that says that a Gateway object does not hold the whole status.
 pub const GATEWAY_STATUS_CUT: &str = "GatewayStatusCut";
@@ -361,18 +362,6 @@ async fn bounded<T>(
         );
         Err(StoreError::Unavailable { doing: format!("reach {key}"), source })
     })
-}
-
-/// The monotonic clock that timers follow.
-fn clock() -> std::time::Instant {
-    Instant::now().into_std()
-}
-
-async fn sleep_until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => pending().await,
-    }
 }
 
 fn report(outcome: Result<(), PublishError>, last_error: &mut Option<String>) {

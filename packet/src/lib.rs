@@ -22,6 +22,7 @@ pub mod pool;
 pub mod rendezvous;
 pub mod segment;
 pub mod siphash;
+mod split_mix;
 mod token_bucket;
 pub mod wire;
 
@@ -37,4 +38,5 @@ pub use packet::{
 };
 pub use pool::{PacketBuf, Pool, PoolConfig};
 pub use rendezvous::GatewayKey;
+pub use split_mix::SplitMix64;
 pub use token_bucket::{Allowance, TokenBucket};

@@ -15,6 +15,8 @@
 
 use std::cmp::Ordering;
 
+use crate::split_mix::mix;
+
 /// Names a gateway for rendezvous, at every gateway alike: a hash of its cable's name, never a position in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct GatewayKey(pub u64);
@@ -25,7 +27,7 @@ impl GatewayKey {
     pub fn of(cable_name: &str) -> Self {
         // FNV-1a, and a finaliser, because names differ in their last bytes.
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        Self(finalise(cable_name.bytes().fold(0xcbf2_9ce4_8422_2325, step)))
+        Self(mix(cable_name.bytes().fold(0xcbf2_9ce4_8422_2325, step)))
     }
 }
 
@@ -52,7 +54,7 @@ struct Draw {
 
 impl Draw {
     fn new(hash: u64, key: GatewayKey, weight: u16) -> Self {
-        let drawn = finalise(hash ^ key.0);
+        let drawn = mix(hash ^ key.0);
         Self { exponential: (64 << FRACTION_BITS) - log2(drawn | 1), weight: u64::from(weight.max(1)), key }
     }
 
@@ -104,14 +106,6 @@ fn log2(number: u64) -> u64 {
     let within = (fraction << STEP_BITS) >> 32;
     let (low, high) = (LOG2[step], LOG2[step + 1]);
     (u64::from(whole) << FRACTION_BITS) + low + (((high - low) * within) >> 32)
-}
-
-/// The finaliser of SplitMix64: every input bit reaches every output bit.
-fn finalise(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

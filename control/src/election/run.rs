@@ -15,6 +15,7 @@ use super::{ElectionConfig, ElectionEvent, Elector, Failure, Leadership, Lease, 
 use crate::admin::ElectionStatus;
 use crate::api::{Kind, Object, ObjectKey, Resource as _};
 use crate::store::{Store, StoreError, StoreEvent};
+use crate::timer::{clock, sleep_until};
 
 /// Ours: how long a planned stop waits for the Lease to be given back; a successor that is not told waits 15 s.
 pub const DEFAULT_RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -289,18 +290,6 @@ fn log(event: &ElectionEvent) {
         }
         ElectionEvent::HolderChanged { holder } if holder.is_empty() => tracing::info!("nobody leads"),
         ElectionEvent::HolderChanged { holder } => tracing::info!(holder, "the Lease names {holder}"),
-    }
-}
-
-/// The monotonic clock that timers follow.
-fn clock() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
-async fn sleep_until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
-        None => pending().await,
     }
 }
 

@@ -119,8 +119,6 @@ const LIMITS: Limits = Limits {
     settle: Duration::from_millis(50),
     rest_factor: 9,
     max_rest: Duration::from_secs(5),
-    max_writes: 128,
-    retry: (Duration::from_millis(250), Duration::from_secs(30)),
     ..Limits::DEFAULT
 };
 /// How long a new leader observes before it writes: what its predecessor wrote last may still be on its way here.

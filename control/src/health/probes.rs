@@ -29,6 +29,7 @@ use super::{Checker, PingerConfig, PingerStatus, PingerView};
 use crate::admin::{HealthStatus, Severity};
 use crate::api::{Connection, EndpointSpec};
 use crate::conditions::Conditions;
+use crate::timer::sleep_until;
 
 /// Name of the condition that there are more peers than are pinged.
 pub const TOO_MANY: &str = "TooManyToProbe";
@@ -151,7 +152,7 @@ impl Prober {
                     }
                     self.follow(&endpoints.borrow_and_update());
                 }
-                () = until(wake) => {}
+                () = sleep_until(wake) => {}
             }
             self.checker.handle_timeout(Instant::now());
             self.send();
@@ -207,12 +208,5 @@ impl Prober {
     fn next_wake(&self) -> Option<Instant> {
         let publish_at = if self.is_stale { self.publish_at() } else { None };
         [self.checker.poll_timeout(), publish_at].into_iter().flatten().min()
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
-        None => std::future::pending().await,
     }
 }

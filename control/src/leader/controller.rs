@@ -83,10 +83,6 @@ pub fn spawn<S: Store>(
 
 /// The waits after a failure are short: traffic of the whole cluster may depend on it.
 const LIMITS: Limits = Limits {
-    settle: Duration::ZERO,
-    rest_factor: 0,
-    max_rest: Duration::ZERO,
-    max_writes: 128,
     retry: (Duration::from_millis(250), Duration::from_secs(10)),
     limits_objects: false,
     ..Limits::DEFAULT

@@ -19,6 +19,7 @@ use crate::backoff::Backoff;
 use crate::conditions::Conditions;
 use crate::runner::Write;
 use crate::store::{Cache, Store, StoreError, StoreEvent, delete_if_exists};
+use crate::timer::clock;
 
 /// The condition that says that this cluster's gateways cannot all be active, and why.
 pub const ONE_GATEWAY: &str = "OneActiveGateway";
@@ -590,9 +591,4 @@ fn ticks() -> tokio::time::Interval {
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
-}
-
-/// The monotonic clock that timers follow.
-fn clock() -> std::time::Instant {
-    Instant::now().into_std()
 }

@@ -18,6 +18,7 @@ use super::spec::{Resolver, Resolvers};
 use super::state::{PublicIp, Remembered, WatchState};
 use crate::api::{Kind, ObjectKey};
 use crate::store::{Store, StoreEvent};
+use crate::timer::sleep_until;
 
 type Round<'a> = Pin<Box<dyn Future<Output = Result<Resolution, Failures>> + Send + 'a>>;
 type Nudges = SelectAll<Pin<Box<dyn futures::Stream<Item = ()> + Send>>>;
@@ -119,7 +120,7 @@ async fn run<L: Lookup>(
                     log(state.public_ip(), &outcome);
                     state.handle_outcome(outcome, now(), Timestamp::now());
                 }
-                () = until(state.poll_timeout()) => {
+                () = sleep_until(state.poll_timeout()) => {
                     state.handle_timeout(now());
                     if state.poll_slow(now()) {
                         state.handle_slow(&lock(&so_far), Timestamp::now());
@@ -155,13 +156,6 @@ fn lock(failures: &Mutex<Failures>) -> MutexGuard<'_, Failures> {
 /// Tokio's clock, which tests can stop.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
-        None => pending().await,
-    }
 }
 
 async fn finished(round: &mut Option<Round<'_>>) -> Result<Resolution, Failures> {

@@ -7,12 +7,13 @@ use rand_core::OsRng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{bounded, sleep_until};
+use super::bounded;
 use crate::admin::Severity;
 use crate::api::{HaStatus, Kind, Object, ObjectKey};
 use crate::backoff::Backoff;
 use crate::conditions::Conditions;
 use crate::store::{Store, StoreError, StoreEvent};
+use crate::timer::sleep_until;
 
 /// The label that names the node of a gateway's pod.
 pub const NODE_LABEL: &str = "gateway.submariner.io/node";

@@ -23,7 +23,6 @@
 //! has no fence, does not know its own writes before their events, and reconciles without an order among keys. Its
 //! client is used below, in [`crate::store::kube`].
 
-mod clock;
 mod connection;
 mod echo;
 mod fence;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{BoxStream, StreamExt as _};
 
-use super::clock::clock;
 use super::{Fence, Watch, Write};
 use crate::store::{Store, StoreError, StoreEvent};
+use crate::timer::clock;
 
 /// A store as the runner uses it.
 pub trait StorePort: Send + Sync {

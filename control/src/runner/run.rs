@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use rand_core::OsRng;
 use tokio::sync::{oneshot, watch};
 
-use super::clock::clock;
 use super::connection::{Connection, later};
 use super::echo::PendingEchoes;
 use super::fence::Permit;
@@ -29,6 +28,7 @@ use crate::api::ObjectKey;
 use crate::backoff::Backoff;
 use crate::election::Leadership;
 use crate::store::{StoreError, StoreEvent};
+use crate::timer::{clock, sleep_until};
 
 /// How long writes under way are waited for when a guard ends the controller. They take effect or not; no new one is sent.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -450,13 +450,6 @@ async fn changed(leadership: &mut Option<watch::Receiver<Option<Leadership>>>) -
             leadership.borrow_and_update();
             is_open
         }
-        None => pending().await,
-    }
-}
-
-async fn sleep_until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
         None => pending().await,
     }
 }

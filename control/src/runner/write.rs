@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::api::{Object, ObjectKey};
-use crate::store::{Store, StoreError, StoreEvent};
+use crate::store::{Store, StoreError, StoreEvent, set_annotation};
 
 /// The time that one write may take. A server that answers later is not waited for.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -119,10 +119,7 @@ async fn annotate<S: Store>(
     may_write: &(dyn Fn() -> bool + Sync),
 ) -> Result<StoreEvent, StoreError> {
     let mut object = store.get(key).await?.ok_or_else(|| StoreError::NotFound(key.clone()))?;
-    match value {
-        Some(value) => drop(object.metadata.annotations.insert(annotation.to_owned(), value)),
-        None => drop(object.metadata.annotations.remove(annotation)),
-    }
+    set_annotation(&mut object, annotation, value.as_deref())?;
     if !may_write() {
         let (expected, found) = ("the term of the plan".to_owned(), "another one".to_owned());
         return Err(StoreError::Conflict { key: key.clone(), expected, found });

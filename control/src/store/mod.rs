@@ -34,6 +34,7 @@ pub use dir::{DirOptions, DirStore, FileProblem};
 pub use error::StoreError;
 pub use limits::check_size;
 pub use location::{Location, LocationError};
+pub(crate) use write::set_annotation;
 pub use write::{delete_if_exists, modify, upsert};
 
 use crate::api::{Kind, Object, ObjectKey, ObjectMeta};

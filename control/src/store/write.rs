@@ -19,10 +19,7 @@ pub async fn modify<S: Store>(
     let mut races = 0;
     loop {
         let mut object = store.get(key).await?.ok_or_else(|| StoreError::NotFound(key.clone()))?;
-        if let Some(reason) = object.withheld {
-            // It would lose its body.
-            return Err(StoreError::Invalid { key: key.clone(), source: ApiError::Withheld(reason) });
-        }
+        check_whole(&object)?;
         change(&mut object);
         match store.update(object).await {
             Err(StoreError::Conflict { .. }) if races < MAX_RACES => races += 1,
@@ -46,14 +43,38 @@ pub(super) async fn annotate<S: Store>(
     loop {
         let mut found = store.get(&key).await?.ok_or_else(|| StoreError::NotFound(key.clone()))?;
         check_incarnation(object, &found)?;
-        let annotations = &mut found.metadata.annotations;
-        match value {
-            Some(value) => drop(annotations.insert(annotation.to_owned(), value.to_owned())),
-            None => drop(annotations.remove(annotation)),
-        }
+        set_annotation(&mut found, annotation, value)?;
         match store.update(found).await {
             Err(StoreError::Conflict { .. }) if races < MAX_RACES => races += 1,
             outcome => return outcome.map(|object| object.metadata),
+        }
+    }
+}
+
+/// Sets one annotation of an object that was read, or removes it.
+///
+/// # Errors
+/// [`StoreError::Invalid`] for an object that the store cannot read whole.
+pub(crate) fn set_annotation(
+    object: &mut Object,
+    annotation: &str,
+    value: Option<&str>,
+) -> Result<(), StoreError> {
+    check_whole(object)?;
+    let annotations = &mut object.metadata.annotations;
+    match value {
+        Some(value) => drop(annotations.insert(annotation.to_owned(), value.to_owned())),
+        None => drop(annotations.remove(annotation)),
+    }
+    Ok(())
+}
+
+/// Fails for an object that the store cannot read whole: written back, it would lose its body.
+fn check_whole(object: &Object) -> Result<(), StoreError> {
+    match &object.withheld {
+        None => Ok(()),
+        Some(reason) => {
+            Err(StoreError::Invalid { key: object.key(), source: ApiError::Withheld(reason.clone()) })
         }
     }
 }
@@ -103,5 +124,22 @@ pub async fn delete_if_exists<S: Store>(store: &S, key: &ObjectKey) -> Result<bo
         Ok(()) => Ok(true),
         Err(StoreError::NotFound(_)) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Kind, ObjectMeta};
+
+    #[test]
+    fn an_object_that_was_not_read_whole_is_not_annotated() {
+        let mut object = Object::new(Kind::Service, ObjectMeta::new("ns", "a"));
+        set_annotation(&mut object, "a", Some("1")).unwrap();
+        set_annotation(&mut object, "a", None).unwrap();
+        assert!(object.metadata.annotations.is_empty());
+        let mut object = object.withhold("it is too large".to_owned());
+        let refused = set_annotation(&mut object, "a", Some("1"));
+        assert!(matches!(refused, Err(StoreError::Invalid { .. })), "{refused:?}");
     }
 }

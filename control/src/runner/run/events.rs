@@ -8,12 +8,12 @@ use rand_core::OsRng;
 
 use super::{Outage, Runner};
 use crate::api::ObjectKey;
-use crate::runner::clock::clock;
 use crate::runner::connection::Connection;
 use crate::runner::watches::Report;
 use crate::runner::write::unavailable;
 use crate::runner::{Controller, Watch};
 use crate::store::StoreEvent;
+use crate::timer::clock;
 
 /// A store that was unavailable for longer than this is asked at once when it is back; one that flaps is not.
 const LONG_OUTAGE: Duration = Duration::from_secs(1);

@@ -41,7 +41,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         is_busy |= self.sessions.follow(&mut self.pipeline, now);
         // A packet may have a peer tried that would not have been for long.
         if let Some(due) = self.pipeline.poll_lanes() {
-            self.next_timer = self.next_timer.min(due.max(now + Duration::from_millis(1)));
+            self.next_timer = self.next_timer.min(due);
         }
         if now >= self.next_publish {
             self.publish(now, false);

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use trieste_packet::SplitMix64;
+
 use super::config::{Config, IDLE_INTERVAL};
 use super::hold::Hold;
 use super::jitter::Jitter;
@@ -39,7 +41,7 @@ pub struct Watcher {
     config: Config,
     epoch: Instant,
     boot: u32,
-    random: u64,
+    random: SplitMix64,
     is_draining: bool,
 
     state: PathState,
@@ -81,7 +83,7 @@ impl Watcher {
             config,
             epoch: now,
             boot: 0,
-            random: seed,
+            random: SplitMix64::new(seed),
             is_draining: false,
             state: PathState::Down,
             since: now,
@@ -103,7 +105,7 @@ impl Watcher {
             sent: 0,
             search: config.probes_mtu.then(|| MtuSearch::new(most_bytes, now)),
         };
-        let [a, b, c, d, ..] = watcher.draw().to_le_bytes();
+        let [a, b, c, d, ..] = watcher.random.draw().to_le_bytes();
         watcher.boot = u32::from_le_bytes([a, b, c, d]);
         watcher
     }
@@ -246,7 +248,7 @@ impl Watcher {
             let interval = self.interval(now);
             // Between three quarters of it and all of it (RFC 5880 section 6.8.7), so that paths do not fall into step.
             let quarter = interval / 4;
-            let share = u32::try_from(self.draw() >> 48).unwrap_or_default();
+            let share = u32::try_from(self.random.draw() >> 48).unwrap_or_default();
             self.next = now + interval - quarter.mul_f64(f64::from(share) / 65_536.0);
             self.sequence = self.sequence.wrapping_add(1);
             return Some(self.outgoing(None, now, real));
@@ -384,15 +386,6 @@ impl Watcher {
             self.since = now;
             self.transitions += 1;
         }
-    }
-
-    /// SplitMix64: good enough for jitter, and for numbers that only have to differ.
-    fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.random;
-        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
     }
 }
 
