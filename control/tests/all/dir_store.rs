@@ -372,8 +372,56 @@ async fn what_a_crashed_writer_left_is_not_an_object_and_is_cleared_away() {
     fs::write(&leftover, &text[..text.len() / 2]).unwrap();
     assert_eq!(lab.names().await, ["a"]);
     assert_eq!(lab.store.problems(), []);
+    // A writer at work holds its file locked.
+    let at_work = lab.dir().join(".trieste-tmp-4712-deadbeef");
+    let file = fs::File::create(&at_work).unwrap();
+    file.lock().unwrap();
     lab.store.create(sample("b")).await.unwrap();
     assert!(!leftover.exists());
+    assert!(at_work.exists(), "a writer that is at work has lost its file");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_at_once_and_followers_beside_them_lose_nothing() {
+    const OBJECTS: usize = 100;
+    let lab = Lab::new();
+    let mut events = lab.store.list_watch(Kind::Cluster, NS);
+    assert!(matches!(next(&mut events).await, StoreEvent::Listed(_)));
+    let names: Vec<String> = (0..OBJECTS).map(|number| format!("c{number}")).collect();
+    let created = names.iter().map(|name| lab.store.create(sample(name)));
+    let created = futures::future::try_join_all(created).await.unwrap();
+    let mut seen = std::collections::BTreeMap::new();
+    while seen.len() < OBJECTS {
+        let StoreEvent::Applied(object) = next(&mut events).await else { panic!("nothing was deleted") };
+        seen.insert(object.metadata.name.clone(), object);
+    }
+    assert!(created.iter().all(|object| seen.get(&object.metadata.name) == Some(object)));
+
+    // Of updates that are based on the same version one is taken.
+    let updates = (0..8).map(|number| {
+        let mut object = created[0].clone();
+        object.metadata.annotations.insert("by".to_owned(), format!("writer {number}"));
+        lab.store.update(object)
+    });
+    let outcomes = futures::future::join_all(updates).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    assert!(
+        outcomes.iter().all(|outcome| outcome.is_ok() || matches!(outcome, Err(StoreError::Conflict { .. })))
+    );
+    let newest = outcomes.into_iter().find_map(Result::ok).unwrap();
+    assert_eq!(lab.store.get(&newest.key()).await.unwrap(), Some(newest.clone()));
+    assert!(matches!(next(&mut events).await, StoreEvent::Applied(object) if object == newest));
+
+    futures::future::try_join_all(created[1..].iter().map(|object| lab.store.delete_version(object)))
+        .await
+        .unwrap();
+    let mut gone = 0;
+    while gone < OBJECTS - 1 {
+        assert!(matches!(next(&mut events).await, StoreEvent::Deleted(_)));
+        gone += 1;
+    }
+    assert_eq!(lab.names().await, ["c0"]);
+    assert_eq!(fs::read_dir(lab.dir()).unwrap().count(), 1, "a file that was not needed stays");
 }
 
 #[tokio::test]

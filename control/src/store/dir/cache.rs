@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use super::changes::Changes;
 use super::file::{BadFile, Stamp};
+use super::listen::Listener;
 use super::problem::FileProblem;
 use crate::api::Object;
 use crate::store::quota::Quota;
@@ -16,13 +19,28 @@ pub(super) struct FileCache {
     dirs: BTreeMap<PathBuf, DirCache>,
 }
 
-/// The last reading of each file of a directory, by its name. Bounded by the files that are there: [`DirCache::retain`]
-/// forgets the others.
+/// The last reading of each file of a directory, by its name. Bounded by the files that are there: the others are removed.
 #[derive(Debug, Default)]
 pub(super) struct DirCache {
     files: BTreeMap<OsString, CachedFile>,
+    /// The files that claim to be an object, by its name.
+    claims: BTreeMap<String, BTreeSet<OsString>>,
+    changes: Changes,
     /// How much of the objects is kept.
     quota: Option<Quota<OsString>>,
+    /// Collects the names of files that change, once somebody follows the directory.
+    listener: Option<Listener>,
+    /// When all files were looked at.
+    refreshed_at: Option<Instant>,
+}
+
+/// Files to look at.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stale {
+    /// All that there are.
+    All,
+    /// Those of these names, if they are there.
+    Named(BTreeSet<OsString>),
 }
 
 /// One file's last reading.
@@ -67,13 +85,63 @@ impl FileCache {
 }
 
 impl DirCache {
-    /// The file's last reading, if the file has not changed since.
+    /// Returns the file's last reading, if the file has not changed since.
     pub(super) fn unchanged(&self, name: &OsStr, stamp: Stamp) -> Option<&CachedFile> {
         self.files.get(name).filter(|file| file.stamp == stamp && !file.is_fresh)
     }
 
+    /// Returns a file's last reading.
     pub(super) fn get(&self, name: &OsStr) -> Option<&CachedFile> {
         self.files.get(name)
+    }
+
+    /// Returns how many files were read.
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Returns the files that claim to be an object, by name, so that every reader settles duplicates alike.
+    pub(super) fn claims(&self, object: &str) -> impl Iterator<Item = &OsString> {
+        self.claims.get(object).into_iter().flatten()
+    }
+
+    /// Returns the names of all objects, sorted.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &str> {
+        self.claims.keys().map(String::as_str)
+    }
+
+    /// Returns which objects have changed, and when.
+    pub(super) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Collects the names of files that change with a listener that watches the directory.
+    pub(super) fn listen(&mut self, listener: Listener) {
+        self.listener = Some(listener);
+        // It does not say what was before it.
+        self.refreshed_at = None;
+    }
+
+    /// Gives whether the names of files that change are collected.
+    pub(super) fn is_listening(&self) -> bool {
+        self.listener.as_ref().is_some_and(|listener| !listener.is_lost())
+    }
+
+    /// Takes the files that are to be looked at: all, unless all were within the last `within`, and it is collected which
+    /// have changed since.
+    pub(super) fn take_stale(&mut self, now: Instant, within: Duration) -> Stale {
+        // Whatever happens from now on is collected for the next time.
+        let named = self.listener.as_ref().and_then(Listener::take_names);
+        let is_due = self.refreshed_at.is_none_or(|at| now.saturating_duration_since(at) >= within);
+        match named {
+            Some(named) if !is_due => Stale::Named(named),
+            Some(_) | None => Stale::All,
+        }
+    }
+
+    /// Notes when all files were looked at, or that they have to be; returns when that was before.
+    pub(super) fn set_refreshed(&mut self, at: Option<Instant>) -> Option<Instant> {
+        std::mem::replace(&mut self.refreshed_at, at)
     }
 
     /// Stores a reading. The last good state is kept over bad ones.
@@ -85,14 +153,52 @@ impl DirCache {
         outcome: Result<Object, BadFile>,
     ) {
         let before = self.files.remove(name);
+        let was = before.as_ref().and_then(CachedFile::object).cloned();
         let (last_good, complaint) = match before {
             None => (None, None),
             Some(before) => (before.outcome.ok().or(before.last_good), before.complaint),
         };
-        let outcome = outcome.map(Arc::new);
+        // What is the same is shared with those that have it.
+        let outcome = outcome.map(|object| match &was {
+            Some(was) if **was == object => Arc::clone(was),
+            Some(_) | None => Arc::new(object),
+        });
         let last_good = if outcome.is_ok() { None } else { last_good };
-        self.files.insert(name.to_owned(), CachedFile { stamp, is_fresh, outcome, last_good, complaint });
+        let file = CachedFile { stamp, is_fresh, outcome, last_good, complaint };
+        self.change_claim(name, was.as_ref(), file.object());
+        self.files.insert(name.to_owned(), file);
         self.count(name);
+    }
+
+    /// Removes a file that is not there any more.
+    pub(super) fn remove(&mut self, name: &OsStr) {
+        let Some(file) = self.files.remove(name) else { return };
+        self.change_claim(name, file.object(), None);
+        if let Some(quota) = &mut self.quota {
+            quota.leave(&name.to_owned());
+        }
+    }
+
+    /// Takes in that a file claims to be another object, or the same with another content, or none.
+    fn change_claim(&mut self, file: &OsStr, was: Option<&Arc<Object>>, is: Option<&Arc<Object>>) {
+        if was.is_some_and(|was| is.is_some_and(|is| Arc::ptr_eq(was, is))) {
+            return;
+        }
+        if let Some(was) = was.map(|was| &was.metadata.name) {
+            if let Some(files) = self.claims.get_mut(was) {
+                files.remove(file);
+                if files.is_empty() {
+                    self.claims.remove(was);
+                }
+            }
+            self.changes.add(was);
+        }
+        if let Some(is) = is.map(|is| &is.metadata.name) {
+            self.claims.entry(is.clone()).or_default().insert(file.to_owned());
+            if was.is_none_or(|was| was.metadata.name != *is) {
+                self.changes.add(is);
+            }
+        }
     }
 
     /// Counts what is kept of a file against the quota, and drops the bodies of those that are over it.
@@ -102,6 +208,7 @@ impl DirCache {
         for (name, reason) in quota.enter(&name.to_owned(), object) {
             if let Some(object) = self.files.get_mut(&name).and_then(CachedFile::object_mut) {
                 *object = Arc::new(object.withhold(reason));
+                self.changes.add(&object.metadata.name);
             }
         }
     }
@@ -117,16 +224,11 @@ impl DirCache {
         hopeful
     }
 
-    /// Forgets the files that are not there any more; `there` is sorted.
+    /// Removes the files that are not there any more; `there` is sorted.
     pub(super) fn retain(&mut self, there: &[OsString]) {
-        let quota = &mut self.quota;
-        self.files.retain(|name, _| {
-            let is_kept = there.binary_search(name).is_ok();
-            if let Some(quota) = quota.as_mut().filter(|_| !is_kept) {
-                quota.leave(name);
-            }
-            is_kept
-        });
+        let is_gone = |name: &&OsString| there.binary_search(name).is_err();
+        let gone: Vec<OsString> = self.files.keys().filter(is_gone).cloned().collect();
+        gone.iter().for_each(|name| self.remove(name));
     }
 
     /// Notes what is wrong with a file, and logs it unless that was done for this state of the file.
@@ -148,5 +250,51 @@ impl DirCache {
             let path = dir.join(name);
             tracing::info!(file = %path.display(), "{}: is in order again", path.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use inotify::WatchMask;
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(10);
+
+    fn named(names: &[&str]) -> Stale {
+        Stale::Named(names.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn only_files_that_have_changed_are_looked_at_and_from_time_to_time_all() {
+        let root = tempfile::tempdir().unwrap();
+        let now = Instant::now();
+        let mut files = DirCache::default();
+        assert_eq!(files.take_stale(now, WITHIN), Stale::All);
+        files.set_refreshed(Some(now));
+        assert_eq!(files.take_stale(now, WITHIN), Stale::All, "nobody says what changes");
+
+        let listener = Listener::collecting().unwrap();
+        assert!(listener.watch(root.path(), WatchMask::CREATE.union(WatchMask::DELETE_SELF)).unwrap());
+        files.listen(listener);
+        assert!(files.is_listening());
+        assert_eq!(files.take_stale(now, WITHIN), Stale::All, "it does not know what was before it");
+        files.set_refreshed(Some(now));
+        assert_eq!(files.take_stale(now, WITHIN), named(&[]));
+        fs::write(root.path().join("a.yaml"), "").unwrap();
+        let mut waited = 0;
+        let stale = loop {
+            match files.take_stale(now, WITHIN) {
+                stale if stale == named(&[]) && waited < 2_000 => waited += 1,
+                stale => break stale,
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(stale, named(&["a.yaml"]));
+        assert_eq!(files.take_stale(now + WITHIN, WITHIN), Stale::All, "events may be lost");
+        files.set_refreshed(None);
+        assert_eq!(files.take_stale(now, WITHIN), Stale::All, "the last look failed");
     }
 }

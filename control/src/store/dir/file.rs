@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rand_core::RngCore;
@@ -170,7 +170,7 @@ fn one_line(error: &impl ToString) -> String {
 }
 
 /// A version: 64 bits of the digest of a file's bytes, in hexadecimal.
-fn version_of(bytes: &[u8]) -> String {
+pub(super) fn version_of(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().take(8).fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -192,29 +192,66 @@ pub(super) fn emit(object: &Object) -> io::Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// Replaces (or makes) a file so that a reader, and a machine that loses power, sees all of it or none of it. Gives
-/// its version. The caller holds the lock.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<String> {
+/// Replaces (or makes) a file so that a reader, and a machine that loses power, sees all of it or none of it. The caller
+/// holds the lock.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().ok_or_else(|| io::Error::other("a file of the store has a directory"))?;
-    let temp = dir.join(format!("{TEMP_PREFIX}{}-{:08x}", std::process::id(), rand_core::OsRng.next_u32()));
-    let outcome = write_synced(&temp, bytes).and_then(|()| fs::rename(&temp, path));
-    if let Err(error) = outcome {
-        // The name is ours alone, and nobody misses a file that was never renamed.
-        let _ = fs::remove_file(&temp);
-        return Err(error);
+    TempFile::write(dir, bytes)?.rename(path)?;
+    sync_dir(dir)
+}
+
+/// A file that is whole and on the disk, under a name that no reader looks at. Goes when dropped.
+#[derive(Debug)]
+pub(super) struct TempFile {
+    /// Until it has another name.
+    path: Option<PathBuf>,
+    /// Locked, which tells it from what a crashed writer has left.
+    file: File,
+}
+
+impl TempFile {
+    /// Writes a file into a directory.
+    pub(super) fn write(dir: &Path, bytes: &[u8]) -> io::Result<Self> {
+        let name = format!("{TEMP_PREFIX}{}-{:08x}", std::process::id(), rand_core::OsRng.next_u32());
+        let path = dir.join(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path)?;
+        let mut temp = Self { path: Some(path), file };
+        temp.file.try_lock()?;
+        // The process's umask must not decide who can read the store.
+        temp.file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        temp.file.write_all(bytes)?;
+        temp.file.sync_all()?;
+        Ok(temp)
     }
-    sync_dir(dir)?;
-    Ok(version_of(bytes))
+
+    /// Gives the file its name. The caller holds the lock, and makes the name last with [`sync_dir`].
+    pub(super) fn rename(mut self, path: &Path) -> io::Result<()> {
+        if let Some(temp) = &self.path {
+            fs::rename(temp, path)?;
+        }
+        self.path = None;
+        Ok(())
+    }
 }
 
-fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
-    // The process's umask must not decide who can read the store.
-    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
-    file.write_all(bytes)?;
-    file.sync_all()
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // The name is ours alone, and nobody misses a file that was never renamed.
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
+/// Removes a file that a crashed writer has left; gives whether it was one, and not that of a writer that is at work.
+pub(super) fn remove_leftover(path: &Path) -> bool {
+    let open = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK))
+        .open(path);
+    open.is_ok_and(|file| file.try_lock().is_ok() && fs::remove_file(path).is_ok())
+}
 /// Makes renames and removals in a directory last.
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()

@@ -4,13 +4,15 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::Duration;
 
 use tracing::Level;
 
-use super::cache::FileCache;
+use super::cache::{DirCache, FileCache};
 use super::layout::KindDir;
-use super::scan::scan;
+use super::scan::{objects, refresh};
 use crate::api::Kind;
+use crate::store::StoreError;
 use crate::store::logged::Logged;
 
 /// Stands in every hostile file where it may not be repeated.
@@ -107,6 +109,13 @@ const BAD_FILES: [BadFile; 14] = [
     },
 ];
 
+/// Reads the names of a directory's objects.
+fn read(dir: &KindDir, cache: &mut FileCache) -> Result<Vec<String>, StoreError> {
+    let files = cache.dir(&dir.path);
+    refresh(dir, files, Duration::ZERO)?;
+    Ok(objects(dir, files).map(|object| object.metadata.name.clone()).collect())
+}
+
 #[test]
 fn a_file_that_makes_no_sense_is_refused_with_a_sentence_and_hides_no_other() {
     for BadFile { row, make, reason } in BAD_FILES {
@@ -118,10 +127,9 @@ fn a_file_that_makes_no_sense_is_refused_with_a_sentence_and_hides_no_other() {
         make(&bad);
         write(&dir.path.join("z.yaml"), good("z"));
         let mut cache = FileCache::default();
-        let mut names = || scan(&dir, &mut cache).unwrap().objects.into_keys().collect::<Vec<_>>();
         let logged = Logged::begin(Level::TRACE);
 
-        let found = names();
+        let found = read(&dir, &mut cache).unwrap();
         let text = logged.text();
         assert!(text.contains(reason), "{row}: {text}");
         logged.check(row, &MARK.repeat(100));
@@ -130,8 +138,7 @@ fn a_file_that_makes_no_sense_is_refused_with_a_sentence_and_hides_no_other() {
 
         fs::remove_file(&bad).or_else(|_| fs::remove_dir(&bad)).unwrap();
         write(&bad, good("bad"));
-        let mut names = || scan(&dir, &mut cache).unwrap().objects.into_keys().collect::<Vec<_>>();
-        assert_eq!(names(), ["a", "bad", "z"], "{row}");
+        assert_eq!(read(&dir, &mut cache).unwrap(), ["a", "bad", "z"], "{row}");
         assert!(cache.problems().is_empty(), "{row}");
     }
 }
@@ -143,7 +150,7 @@ fn a_directory_with_more_files_than_are_taken_in_cannot_be_read_until_they_are_g
     dir.make().unwrap();
     write(&dir.path.join("a.yaml"), good("a"));
     let mut cache = FileCache::default();
-    assert_eq!(scan(&dir, &mut cache).unwrap().objects.len(), 1);
+    assert_eq!(read(&dir, &mut cache).unwrap(), ["a"]);
     let junk = |number: u32| dir.path.join(format!("{number}.junk"));
     write(&junk(0), "");
     // Names of one file, which cost less than files. A file may have no more than 65,000 names everywhere.
@@ -154,7 +161,7 @@ fn a_directory_with_more_files_than_are_taken_in_cannot_be_read_until_they_are_g
             fs::hard_link(junk(number / 50_000 * 50_000), junk(number)).unwrap()
         }
     }
-    let error = scan(&dir, &mut cache).unwrap_err().to_string();
+    let error = read(&dir, &mut cache).unwrap_err().to_string();
     assert!(
         error.starts_with(&format!(
             "cannot read directory {}: there are more than 100000 files",
@@ -163,7 +170,7 @@ fn a_directory_with_more_files_than_are_taken_in_cannot_be_read_until_they_are_g
         "{error}"
     );
     (1..100_000).for_each(|number| fs::remove_file(junk(number)).unwrap());
-    assert_eq!(scan(&dir, &mut cache).unwrap().objects.len(), 1);
+    assert_eq!(read(&dir, &mut cache).unwrap(), ["a"]);
 }
 
 #[test]
@@ -172,5 +179,5 @@ fn no_more_leftovers_are_found_at_a_time_than_are_cleared_away_at_a_time() {
     let dir = KindDir::new(root.path(), Kind::Cluster, "ns").unwrap();
     dir.make().unwrap();
     (0..1_500).for_each(|number| write(&dir.path.join(format!(".trieste-tmp-{number}")), ""));
-    assert_eq!(scan(&dir, &mut FileCache::default()).unwrap().leftovers.len(), 1_000);
+    assert_eq!(refresh(&dir, &mut DirCache::default(), Duration::ZERO).unwrap().len(), 1_000);
 }

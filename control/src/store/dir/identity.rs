@@ -70,7 +70,7 @@ impl Memory {
         if let Some(dir) = self.file.parent() {
             fs::create_dir_all(dir)?;
         }
-        file::replace(&self.file, format!("{id}\n").as_bytes()).map(drop)
+        file::replace(&self.file, format!("{id}\n").as_bytes())
     }
 
     fn not_ours(&self, root: &Path) -> StoreError {

@@ -2,13 +2,16 @@
 //! may run on one machine.
 //!
 //! ```text
-//!   kernel ── events ──▶ thread `store-watch` ── by watch ──▶ listeners: "something happened", "no longer this directory"
+//!   kernel ── events ──▶ thread `store-watch` ── by watch ──▶ listeners: "something happened", "no longer this directory",
+//!                                                             and to those that collect them, names of files
 //! ```
 //!
-//! A listener learns no more than that, and looks. So a queue that ran over costs nothing: everybody is told to look.
+//! A listener learns no more than that, and reads. A queue that ran over loses nothing: every listener reads everything.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,18 +27,30 @@ static HUB: Mutex<Option<Arc<Hub>>> = Mutex::new(None);
 /// Ours: an event takes 16 bytes and a name of at most 256.
 const BUFFER_BYTES: usize = 4096;
 
+/// Ours: most names that are collected; beyond them it is cheaper to read the directory.
+const MAX_NAMES: usize = 4096;
+
 /// Hears of what happens in some directories. Dropping it stops watching what nobody else does.
 #[derive(Debug)]
 pub(super) struct Listener {
     hub: Arc<Hub>,
-    ear: Arc<Ear>,
+    mailbox: Arc<Mailbox>,
 }
 
 /// What a listener has been told and has not asked for yet.
 #[derive(Debug, Default)]
-struct Ear {
+struct Mailbox {
     news: Notify,
     is_lost: AtomicBool,
+    names: Option<Mutex<Names>>,
+}
+
+/// Files that events were about, by name.
+#[derive(Debug, Default)]
+struct Names {
+    files: BTreeSet<OsString>,
+    /// Whether there were events of other files too.
+    has_overflown: bool,
 }
 
 /// The instance, and who listens to what.
@@ -47,7 +62,7 @@ struct Hub {
 #[derive(Debug)]
 struct Table {
     watches: Watches,
-    ears: HashMap<WatchDescriptor, Vec<Arc<Ear>>>,
+    mailboxes: HashMap<WatchDescriptor, Vec<Arc<Mailbox>>>,
     is_over: bool,
 }
 
@@ -57,13 +72,25 @@ impl Listener {
     /// # Errors
     /// The kernel gives us no instance, or no thread.
     pub(super) fn new() -> io::Result<Self> {
+        Self::with(Mailbox::default())
+    }
+
+    /// Returns a listener to nothing yet that collects the names of files for [`Listener::take_names`].
+    ///
+    /// # Errors
+    /// As [`Listener::new`].
+    pub(super) fn collecting() -> io::Result<Self> {
+        Self::with(Mailbox { names: Some(Mutex::default()), ..Mailbox::default() })
+    }
+
+    fn with(mailbox: Mailbox) -> io::Result<Self> {
         let mut shared = HUB.lock().unwrap_or_else(PoisonError::into_inner);
         let hub = match shared.as_ref().filter(|hub| !hub.lock().is_over) {
             Some(hub) => Arc::clone(hub),
             None => Hub::start()?,
         };
         *shared = Some(Arc::clone(&hub));
-        Ok(Self { hub, ear: Arc::default() })
+        Ok(Self { hub, mailbox: Arc::new(mailbox) })
     }
 
     /// Watches a directory, or goes on to; gives `false` if there is none. Of a directory that is watched for several
@@ -83,37 +110,49 @@ impl Listener {
             }
             Err(error) => return Err(error),
         };
-        let ears = table.ears.entry(watch).or_default();
-        if !ears.iter().any(|ear| Arc::ptr_eq(ear, &self.ear)) {
-            ears.push(Arc::clone(&self.ear));
+        let mailboxes = table.mailboxes.entry(watch).or_default();
+        if !mailboxes.iter().any(|mailbox| Arc::ptr_eq(mailbox, &self.mailbox)) {
+            mailboxes.push(Arc::clone(&self.mailbox));
         }
         Ok(true)
     }
 
     /// Waits until something has happened. Can be cancelled.
     pub(super) async fn heard(&self) {
-        self.ear.news.notified().await;
+        self.mailbox.news.notified().await;
     }
 
-    /// Forgets what has happened, before looking. Gives `true` if what is watched is not at our paths any more: then
+    /// Clears what has happened, before looking. Gives `true` if what is watched is not at our paths any more: then
     /// listen anew.
-    pub(super) fn forget(&self) -> bool {
-        let _ = self.ear.news.notified().now_or_never();
-        self.ear.is_lost.load(Ordering::Acquire)
+    pub(super) fn clear(&self) -> bool {
+        let _ = self.mailbox.news.notified().now_or_never();
+        self.is_lost()
+    }
+
+    /// Returns whether what is watched is not at our paths any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.mailbox.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Takes the names of the files that have come, gone or changed since the last time; `None` if there may be more.
+    pub(super) fn take_names(&self) -> Option<BTreeSet<OsString>> {
+        let mut names = lock(self.mailbox.names.as_ref()?);
+        let Names { files, has_overflown } = std::mem::take(&mut *names);
+        (!has_overflown && !self.is_lost()).then_some(files)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut table = self.hub.lock();
-        let Table { watches, ears, .. } = &mut *table;
-        ears.retain(|watch, ears| {
-            ears.retain(|ear| !Arc::ptr_eq(ear, &self.ear));
-            if ears.is_empty() {
+        let Table { watches, mailboxes, .. } = &mut *table;
+        mailboxes.retain(|watch, mailboxes| {
+            mailboxes.retain(|mailbox| !Arc::ptr_eq(mailbox, &self.mailbox));
+            if mailboxes.is_empty() {
                 // The kernel may have ended it before us.
                 let _ = watches.remove(watch.clone());
             }
-            !ears.is_empty()
+            !mailboxes.is_empty()
         });
     }
 }
@@ -121,7 +160,7 @@ impl Drop for Listener {
 impl Hub {
     fn start() -> io::Result<Arc<Self>> {
         let inotify = Inotify::init()?;
-        let table = Table { watches: inotify.watches(), ears: HashMap::new(), is_over: false };
+        let table = Table { watches: inotify.watches(), mailboxes: HashMap::new(), is_over: false };
         let hub = Arc::new(Self { table: Mutex::new(table) });
         let reader = Arc::clone(&hub);
         thread::Builder::new().name("store-watch".to_owned()).spawn(move || reader.read(inotify))?;
@@ -142,32 +181,62 @@ impl Hub {
                     tracing::warn!("reading the kernel's events of directories: {error}");
                     let mut table = self.lock();
                     table.is_over = true;
-                    return table.ears.values().flatten().for_each(|ear| ear.tell(true));
+                    return table.mailboxes.values().flatten().for_each(|mailbox| mailbox.tell(true));
                 }
             }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Table {
-    fn tell<S>(&mut self, event: &Event<S>) {
+    fn tell<S: AsRef<OsStr>>(&mut self, event: &Event<S>) {
         if event.mask.contains(EventMask::Q_OVERFLOW) {
-            // Watches stay; what they had to say is found by looking.
-            return self.ears.values().flatten().for_each(|ear| ear.tell(false));
+            // Watches stay; what they had to say is found by reading everything.
+            self.mailboxes.values().flatten().for_each(|mailbox| mailbox.overflow());
+            return self.mailboxes.values().flatten().for_each(|mailbox| mailbox.tell(false));
         }
         let is_lost = event.mask.intersects(LOST);
-        self.ears.get(&event.wd).into_iter().flatten().for_each(|ear| ear.tell(is_lost));
+        let mailboxes = self.mailboxes.get(&event.wd).map(Vec::as_slice).unwrap_or_default();
+        // Whoever is woken finds the name collected.
+        if let Some(name) = &event.name {
+            mailboxes.iter().for_each(|mailbox| mailbox.collect(name.as_ref()));
+        }
+        mailboxes.iter().for_each(|mailbox| mailbox.tell(is_lost));
         if event.mask.contains(EventMask::IGNORED) {
-            self.ears.remove(&event.wd);
+            self.mailboxes.remove(&event.wd);
         }
     }
 }
 
-impl Ear {
+impl Mailbox {
+    fn collect(&self, name: &OsStr) {
+        let Some(names) = &self.names else { return };
+        // Temporary files of writers are the most, and no objects.
+        if name.as_bytes().starts_with(b".") {
+            return;
+        }
+        let mut names = lock(names);
+        if names.files.len() < MAX_NAMES {
+            names.files.insert(name.to_owned());
+        } else if !names.files.contains(name) {
+            names.has_overflown = true;
+        }
+    }
+
+    fn overflow(&self) {
+        if let Some(names) = &self.names {
+            lock(names).has_overflown = true;
+        }
+    }
+
     fn tell(&self, is_lost: bool) {
         if is_lost {
             self.is_lost.store(true, Ordering::Release);
@@ -213,7 +282,7 @@ mod tests {
         assert_eq!(instances(), 1);
         fs::write(root.path().join("7/x"), "").unwrap();
         assert!(is_told(&listeners[14]).await && is_told(&listeners[15]).await);
-        assert!(!listeners[14].forget());
+        assert!(!listeners[14].clear());
         assert!(listeners[16].heard().now_or_never().is_none(), "nothing has happened there");
         assert!(!listeners[0].watch(&root.path().join("missing"), MASK).unwrap());
     }
@@ -225,10 +294,10 @@ mod tests {
         assert!(one.watch(root.path(), MASK).unwrap() && other.watch(root.path(), MASK).unwrap());
         drop(one);
         fs::write(root.path().join("x"), "").unwrap();
-        assert!(is_told(&other).await && !other.forget());
+        assert!(is_told(&other).await && !other.clear());
         let there = root.path().with_extension("moved");
         fs::rename(root.path(), &there).unwrap();
-        assert!(is_told(&other).await && other.forget());
+        assert!(is_told(&other).await && other.clear());
         fs::rename(there, root.path()).unwrap();
     }
 
@@ -237,11 +306,34 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let listener = Listener::new().unwrap();
         assert!(listener.watch(root.path(), MASK).unwrap());
-        let event: Event<&std::ffi::OsStr> = {
+        let event: Event<&OsStr> = {
             let wd = listener.hub.lock().watches.add(root.path(), MASK).unwrap();
             Event { wd, mask: EventMask::Q_OVERFLOW, cookie: 0, name: None }
         };
         listener.hub.lock().tell(&event);
-        assert!(is_told(&listener).await && !listener.forget());
+        assert!(is_told(&listener).await && !listener.clear());
+    }
+
+    #[tokio::test]
+    async fn names_of_files_are_collected_and_too_many_of_them_are_everything() {
+        let root = tempfile::tempdir().unwrap();
+        let files = MASK.union(WatchMask::MOVED_TO).union(WatchMask::DELETE);
+        let [waiting, listener] = [Listener::new().unwrap(), Listener::collecting().unwrap()];
+        assert!(waiting.watch(root.path(), files).unwrap() && listener.watch(root.path(), files).unwrap());
+        fs::write(root.path().join(".hidden"), "").unwrap();
+        fs::write(root.path().join("a.yaml"), "").unwrap();
+        fs::rename(root.path().join(".hidden"), root.path().join("b.yaml")).unwrap();
+        let mut found = BTreeSet::new();
+        while found.len() < 2 {
+            assert!(is_told(&waiting).await, "{found:?}");
+            found.extend(listener.take_names().unwrap());
+        }
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["a.yaml", "b.yaml"]);
+
+        (0..=MAX_NAMES).for_each(|number| listener.mailbox.collect(OsStr::new(&number.to_string())));
+        assert_eq!(listener.take_names(), None);
+        assert_eq!(listener.take_names(), Some(BTreeSet::new()), "it was said once");
+        listener.mailbox.overflow();
+        assert_eq!(listener.take_names(), None);
     }
 }

@@ -7,9 +7,9 @@
 //!
 //! * **Versions** are digests of a file's bytes, so that an edit by hand is a new version too, and nobody's write goes
 //!   over it unseen. Writers hold the lock, compare, write a temporary file, sync it, and rename it.
-//! * **Readers** take no lock. [`Store::list_watch`] is told by inotify that something happened, waits for the dust to
-//!   settle, and reads the directory again; it also does so from time to time, and when inotify says that it lost
-//!   events. Files that did not change are not read again.
+//! * **Readers** take no lock. [`Store::list_watch`] is told by inotify which files have changed, waits for the dust to
+//!   settle, and looks at these; from time to time, and when inotify says that it lost events, it looks at all of them.
+//!   Files that did not change are not read again. A write looks at the files of its object alone.
 //! * **Bad files** (half-written, corrupt, of another kind or type, claiming another file's object) are reported once
 //!   per change, with file and field, and hide only themselves. While a file that could be read before cannot be,
 //!   its last good state counts. No such file is ever deleted: a write that needs its name sets it aside.
@@ -21,6 +21,7 @@
 //!   who attached with [`DirStore::attach_remembering`]: the root's ID is in `ROOT/.store-id`.
 
 mod cache;
+mod changes;
 mod file;
 #[cfg(test)]
 mod hostile;
@@ -190,12 +191,14 @@ impl Inner {
         self.cache.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Every object of a kind in a namespace, or in all of them, by namespace and name.
+    /// Returns every object of a kind in a namespace, or in all of them, by namespace and name.
     fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Arc<Object>>, StoreError> {
         let mut objects = Vec::new();
         for dir in self.kind_dirs(kind, namespace)? {
-            let scan = scan::scan(&dir, &mut self.lock_cache())?;
-            objects.extend(scan.objects.into_values().map(|claim| claim.object));
+            let mut cache = self.lock_cache();
+            let files = cache.dir(&dir.path);
+            scan::refresh(&dir, files, Duration::ZERO)?;
+            objects.extend(scan::objects(&dir, files));
             if objects.len() > MAX_OBJECTS {
                 return Err(layout::unavailable("read directory", &self.root, layout::too_many("objects")));
             }
@@ -245,8 +248,11 @@ impl Store for DirStore {
         self.blocking(move |inner| {
             layout::check_key(&key)?;
             let dir = inner.kind_dir(key.kind, &key.namespace)?;
-            let mut scan = scan::scan(&dir, &mut inner.lock_cache())?;
-            Ok(scan.objects.remove(&key.name).map(|claim| Arc::unwrap_or_clone(claim.object)))
+            let mut cache = inner.lock_cache();
+            let files = cache.dir(&dir.path);
+            scan::refresh(&dir, files, inner.options.resync)?;
+            let found = scan::find(&key.name, &dir, files);
+            Ok(found.map(|claim| Arc::unwrap_or_clone(claim.object)))
         })
         .await
     }

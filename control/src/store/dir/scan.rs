@@ -1,33 +1,27 @@
 //! Reading a directory: which objects there are, and which file each of them lives in.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::cache::{DirCache, FileCache};
+use super::cache::{DirCache, Stale};
 use super::file::{self, BadFile, Stamp};
 use super::layout::{ASIDE_MARK, KindDir, TEMP_PREFIX, too_many, unavailable};
 use super::problem::FileProblem;
 use crate::api::Object;
 use crate::store::StoreError;
 use crate::store::limits::MAX_OBJECTS;
+use crate::timer::clock;
 
 /// Most files of writers that did not finish which are found at a time. Ours: each writer leaves one, if any.
 const MAX_LEFTOVERS: usize = 1_000;
-
-/// A directory's contents.
-#[derive(Debug, Default)]
-pub(super) struct Scan {
-    /// Every object, by name.
-    pub(super) objects: BTreeMap<String, Claim>,
-    /// Files of writers that did not finish.
-    pub(super) leftovers: Vec<PathBuf>,
-}
 
 /// An object and the files that claim to be it.
 #[derive(Debug)]
@@ -47,80 +41,145 @@ pub(super) struct ClaimFile {
     pub(super) is_stale: bool,
 }
 
-/// Reads a directory. Bad files are noted in the cache and left out; a directory that is not there has no objects.
+/// Brings the cache of a directory up to date: with the files that the kernel has named, or with all of them where it cannot
+/// say which have changed, and when all were last looked at longer ago than `within`. Bad files are noted in the cache and
+/// left out; a directory that is not there has no objects.
+///
+/// Returns the files of writers that did not finish, which only a look at all files finds.
 ///
 /// # Errors
 /// [`StoreError::Unavailable`] when the root is missing or the directory cannot be read.
-pub(super) fn scan(dir: &KindDir, cache: &mut FileCache) -> Result<Scan, StoreError> {
-    let mut scan = Scan::default();
-    let names = if dir.exists()? { files_of(dir, &mut scan)? } else { Vec::new() };
-    let files = cache.dir(&dir.path);
+pub(super) fn refresh(
+    dir: &KindDir,
+    files: &mut DirCache,
+    within: Duration,
+) -> Result<Vec<PathBuf>, StoreError> {
+    let now = clock();
+    let stale = files.take_stale(now, within);
+    let refreshed_at = files.set_refreshed(None);
+    let outcome = match &stale {
+        Stale::Named(names) if dir.exists()? => refresh_named(names, dir, files),
+        Stale::Named(_) | Stale::All => refresh_all(dir, files),
+    };
+    // Had the root gone away meanwhile, what is missing would look deleted.
+    let leftovers = outcome.and_then(|leftovers| dir.check_root().map(|()| leftovers))?;
+    files.set_refreshed(if matches!(stale, Stale::All) { Some(now) } else { refreshed_at });
+    Ok(leftovers)
+}
+
+fn refresh_all(dir: &KindDir, files: &mut DirCache) -> Result<Vec<PathBuf>, StoreError> {
+    let (names, leftovers) = if dir.exists()? { names_of(dir)? } else { Default::default() };
+    let next = files.changes().next();
     files.retain(&names);
-    for name in &names {
-        refresh(name, dir, files);
+    read_all(names.iter(), next, dir, files);
+    Ok(leftovers)
+}
+
+fn refresh_named(
+    names: &BTreeSet<OsString>,
+    dir: &KindDir,
+    files: &mut DirCache,
+) -> Result<Vec<PathBuf>, StoreError> {
+    let next = files.changes().next();
+    read_all(names.iter().filter(|name| is_meant(name)), next, dir, files);
+    if files.len() > MAX_OBJECTS {
+        return Err(unavailable("read directory", &dir.path, too_many("files")));
     }
-    for name in files.take_hopeful() {
-        refresh(&name, dir, files);
-    }
-    let mut claims: BTreeMap<String, Vec<(OsString, Arc<Object>)>> = BTreeMap::new();
-    for name in names {
-        match claim_of(&name, files) {
-            Some(object) => claims.entry(object.metadata.name.clone()).or_default().push((name, object)),
+    Ok(Vec::new())
+}
+
+/// Reads those of these files that have changed, and says what is wrong with what they and all changes since `next` claim.
+fn read_all<'a>(names: impl Iterator<Item = &'a OsString>, next: u64, dir: &KindDir, files: &mut DirCache) {
+    let mut read: BTreeSet<OsString> = names.filter(|name| read_file(name, dir, files)).cloned().collect();
+    let hopeful = files.take_hopeful();
+    read.extend(hopeful.into_iter().filter(|name| read_file(name, dir, files)));
+    let changed = match files.changes().since(next) {
+        Some(changed) => changed.map(str::to_owned).collect(),
+        None => files.objects().map(str::to_owned).collect(),
+    };
+    complain(read, changed, dir, files);
+}
+
+/// Says what is wrong with these files, and with all that claim to be one of these objects.
+fn complain(read: BTreeSet<OsString>, mut objects: BTreeSet<String>, dir: &KindDir, files: &mut DirCache) {
+    for name in read {
+        match files.get(&name).and_then(|file| file.object()) {
+            Some(object) => drop(objects.insert(object.metadata.name.clone())),
             None => judge(&name, None, dir, files),
         }
     }
-    // Had the root gone away meanwhile, what is missing would look deleted.
-    dir.check_root()?;
-    scan.objects =
-        claims.into_iter().map(|(name, claims)| (name.clone(), settle(&name, claims, dir, files))).collect();
-    Ok(scan)
+    for object in objects {
+        settle(&object, dir, files);
+    }
+}
+
+/// Returns an object and its files as they are now. The cache of the directory was brought up to date for all others.
+pub(super) fn find(object: &str, dir: &KindDir, files: &mut DirCache) -> Option<Claim> {
+    let next = files.changes().next();
+    let mut names: BTreeSet<OsString> = files.claims(object).cloned().collect();
+    names.extend(dir.file_of(object).file_name().map(OsStr::to_owned));
+    read_all(names.iter(), next, dir, files);
+    settle(object, dir, files)
 }
 
 /// Takes in a file that we have just written.
-pub(super) fn take_in(path: &Path, dir: &KindDir, cache: &mut FileCache) {
+pub(super) fn take_in(path: &Path, dir: &KindDir, files: &mut DirCache) {
     let Some(name) = path.file_name() else { return };
-    let files = cache.dir(&dir.path);
-    refresh(name, dir, files);
-    judge(name, None, dir, files);
+    let next = files.changes().next();
+    read_all([name.to_owned()].iter(), next, dir, files);
 }
 
-/// The names of the directory's files that are meant as objects, sorted, so that every reader settles duplicates alike.
-fn files_of(dir: &KindDir, scan: &mut Scan) -> Result<Vec<OsString>, StoreError> {
+/// Returns whether a file claims to be an object, as it is now.
+pub(super) fn is_claim(path: &Path, dir: &KindDir, files: &mut DirCache) -> bool {
+    let Some(name) = path.file_name() else { return false };
+    take_in(path, dir, files);
+    files.get(name).is_some_and(|file| file.object().is_some())
+}
+
+/// Returns the names of the directory's files that are meant as objects, sorted, and the files of writers that did not finish.
+fn names_of(dir: &KindDir) -> Result<(Vec<OsString>, Vec<PathBuf>), StoreError> {
     let failed = |source| unavailable("read directory", &dir.path, source);
-    let mut names = Vec::new();
+    let (mut names, mut leftovers) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(&dir.path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let file = entry.file_name();
-        match file.to_str() {
-            Some(name) if name.starts_with(TEMP_PREFIX) => {
-                // Others are found when these are gone.
-                if scan.leftovers.len() < MAX_LEFTOVERS {
-                    scan.leftovers.push(entry.path());
-                }
-            }
-            Some(name) if is_editors_or_ours(name) => {}
-            Some(_) | None => names.push(file),
+        let name = entry.file_name();
+        if is_meant(&name) {
+            names.push(name);
+        // Others are found when these are gone.
+        } else if name.as_bytes().starts_with(TEMP_PREFIX.as_bytes()) && leftovers.len() < MAX_LEFTOVERS {
+            leftovers.push(entry.path());
         }
         if names.len() > MAX_OBJECTS {
             return Err(failed(too_many("files")));
         }
     }
     names.sort_unstable();
-    Ok(names)
+    Ok((names, leftovers))
 }
 
-/// Hidden files, editors' backups, and what was set aside: no news to anyone.
-fn is_editors_or_ours(name: &str) -> bool {
-    name.starts_with('.') || name.starts_with('#') || name.ends_with('~') || name.contains(ASIDE_MARK)
+/// Returns whether a file is meant as an object: not if it is hidden, an editor's backup, or was set aside.
+fn is_meant(name: &OsStr) -> bool {
+    let is_other = |name: &str| {
+        name.starts_with('.') || name.starts_with('#') || name.ends_with('~') || name.contains(ASIDE_MARK)
+    };
+    !name.to_str().is_some_and(is_other)
 }
 
-/// Brings the cache's entry for this file up to date.
-fn refresh(name: &OsStr, dir: &KindDir, files: &mut DirCache) {
+/// Brings the cache's entry for a file up to date; gives whether the file was read.
+fn read_file(name: &OsStr, dir: &KindDir, files: &mut DirCache) -> bool {
     let path = &dir.path.join(name);
-    let Ok(found) = fs::symlink_metadata(path) else { return };
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) => {
+            if error.kind() == io::ErrorKind::NotFound {
+                files.remove(name);
+            }
+            return false;
+        }
+    };
     let stamp = Stamp::of(&found);
     if files.unchanged(name, stamp).is_some() {
-        return;
+        return false;
     }
     let now = Timestamp::now();
     let (stamp, outcome) = if !is_yaml(path) {
@@ -132,44 +191,48 @@ fn refresh(name: &OsStr, dir: &KindDir, files: &mut DirCache) {
     } else {
         match file::read(path, dir) {
             Ok(reading) => reading,
-            // It went away since it was listed.
+            // It went away since it was found.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return;
+                files.remove(name);
+                return false;
             }
             Err(error) => (stamp, Err(BadFile::whole(format!("cannot be read: {error}")))),
         }
     };
     files.store(name, stamp, stamp.is_fresh(now), outcome);
+    true
 }
 
 fn is_yaml(path: &Path) -> bool {
     matches!(path.extension().and_then(OsStr::to_str), Some("yaml" | "yml"))
 }
 
-/// What a file claims to be: by its newest readable state.
-fn claim_of(name: &OsStr, files: &DirCache) -> Option<Arc<Object>> {
-    files.get(name)?.object().cloned()
+/// Of several files that claim one object the one named after it is believed, or else the first.
+pub(super) fn believed<'a>(object: &str, dir: &KindDir, files: &'a DirCache) -> Option<&'a OsString> {
+    let canonical = dir.file_of(object);
+    let mut claims = files.claims(object);
+    let first = claims.next()?;
+    let is_canonical = |name: &&OsString| Some(name.as_os_str()) == canonical.file_name();
+    Some(std::iter::once(first).chain(claims).find(is_canonical).unwrap_or(first))
 }
 
-/// Of several files that claim one object the one named after it is believed, or else the first.
-fn settle(
-    name: &str,
-    mut claims: Vec<(OsString, Arc<Object>)>,
-    dir: &KindDir,
-    files: &mut DirCache,
-) -> Claim {
-    let winner = if claims.len() == 1 {
-        0
-    } else {
-        let canonical = dir.file_of(name);
-        let is_canonical =
-            |(file, _): &(OsString, Arc<Object>)| Some(file.as_os_str()) == canonical.file_name();
-        claims.iter().position(is_canonical).unwrap_or(0)
-    };
-    let (winner, object) = claims.remove(winner);
+/// Returns all objects as the cache has them, by name.
+pub(super) fn objects(dir: &KindDir, files: &DirCache) -> impl Iterator<Item = Arc<Object>> {
+    files.objects().filter_map(|name| object(name, dir, files))
+}
+
+/// Returns an object as the cache has it.
+pub(super) fn object(name: &str, dir: &KindDir, files: &DirCache) -> Option<Arc<Object>> {
+    files.get(believed(name, dir, files)?)?.object().cloned()
+}
+
+/// Settles which file is an object, and complains of the others.
+fn settle(object: &str, dir: &KindDir, files: &mut DirCache) -> Option<Claim> {
+    let winner = believed(object, dir, files)?.clone();
+    let duplicates: Vec<OsString> = files.claims(object).filter(|name| **name != winner).cloned().collect();
     judge(&winner, None, dir, files);
-    for (duplicate, _) in &claims {
-        let reason = format!("is `{name}`, which {} already is", dir.path.join(&winner).display());
+    for duplicate in &duplicates {
+        let reason = format!("is `{object}`, which {} already is", dir.path.join(&winner).display());
         let bad = BadFile { field: Some("metadata.name".to_owned()), reason };
         judge(duplicate, Some(bad), dir, files);
     }
@@ -177,7 +240,8 @@ fn settle(
         let is_stale = files.get(&name).is_some_and(|file| file.outcome.is_err());
         ClaimFile { path: dir.path.join(name), is_stale }
     };
-    Claim { object, file: file(winner), duplicates: claims.into_iter().map(|(name, _)| file(name)).collect() }
+    let object = files.get(&winner)?.object().cloned()?;
+    Some(Claim { object, file: file(winner), duplicates: duplicates.into_iter().map(file).collect() })
 }
 
 /// Complains of a file once, or takes the complaint back. A file's own fault counts before `other`.
@@ -204,10 +268,10 @@ mod tests {
         let dir = KindDir::new(root.path(), Kind::Cluster, "ns").unwrap();
         dir.make().unwrap();
         let path = dir.path.join("bad.yaml");
-        let mut cache = FileCache::default();
+        let mut cache = DirCache::default();
         let mut lines_after = |text: &str| {
             fs::write(&path, text).unwrap();
-            logged(|| (0..3).for_each(|_| drop(scan(&dir, &mut cache).unwrap())))
+            logged(|| (0..3).for_each(|_| drop(refresh(&dir, &mut cache, Duration::ZERO).unwrap())))
         };
 
         let first = lines_after("apiVersion: submariner.io/v1\nkind: Pod\n");
@@ -215,7 +279,10 @@ mod tests {
         assert!(first.contains("WARN") && first.contains("bad.yaml: field `kind`: is `Pod`"), "{first}");
         let second = lines_after("apiVersion: submariner.io/v1\nkind: Service\n");
         assert_eq!(second.lines().count(), 1, "{second}");
-        assert_eq!(logged(|| drop(scan(&dir, &mut FileCache::default()).unwrap())).lines().count(), 1);
+        assert_eq!(
+            logged(|| drop(refresh(&dir, &mut DirCache::default(), Duration::ZERO).unwrap())).lines().count(),
+            1
+        );
         let good = "apiVersion: submariner.io/v1\nkind: Cluster\nmetadata: {name: a}\nspec: {cluster_id: a, \
                     service_cidr: [], cluster_cidr: [], global_cidr: []}\n";
         let third = lines_after(good);

@@ -1,7 +1,8 @@
-//! Following a directory: inotify says *that* something happened, a scan says *what*.
+//! Following a directory: inotify says that something happened, and to which files; reading these says what.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,12 @@ use futures::{Stream, stream};
 use inotify::WatchMask;
 use tokio::time::{sleep, timeout};
 
-use super::DirStore;
-use super::layout::KindDir;
+use super::cache::DirCache;
+use super::layout::{KindDir, too_many, unavailable};
 use super::listen::Listener;
+use super::{DirStore, Inner, scan};
 use crate::api::{Kind, Object, ObjectKey};
+use crate::store::limits::MAX_OBJECTS;
 use crate::store::{StoreError, StoreEvent};
 
 /// How long to go without looking while the store is away or inotify is not to be had. Ours: a second is soon enough
@@ -30,7 +33,7 @@ pub(super) fn stream(
         kind,
         namespace,
         watcher: Watcher::Lost,
-        known: None,
+        seen: None,
         pending: VecDeque::new(),
         last_error: None,
         is_first: true,
@@ -47,12 +50,104 @@ struct Follower {
     kind: Kind,
     namespace: String,
     watcher: Watcher,
-    /// What the consumer was told, by namespace and name, shared with the cache; `None` when it has to be told all of it.
-    known: Option<BTreeMap<ObjectKey, Arc<Object>>>,
+    /// What the consumer has; `None` when it has to be given all of it.
+    seen: Option<Seen>,
     pending: VecDeque<StoreEvent>,
     /// The reason that the consumer was told for the store being away.
     last_error: Option<String>,
     is_first: bool,
+}
+
+/// What a consumer has, shared with the cache, by namespace and name.
+#[derive(Debug)]
+struct Seen {
+    objects: BTreeMap<ObjectKey, Arc<Object>>,
+    next: NextChanges,
+}
+
+/// The number of the next change of each directory.
+type NextChanges = BTreeMap<PathBuf, u64>;
+
+/// What is there.
+#[derive(Debug)]
+struct Found {
+    objects: FoundObjects,
+    next: NextChanges,
+}
+
+#[derive(Debug)]
+enum FoundObjects {
+    /// All objects that there are.
+    All(Vec<Arc<Object>>),
+    /// Those that may have changed; without an object if it is gone.
+    Changed(BTreeMap<ObjectKey, Option<Arc<Object>>>),
+}
+
+impl Inner {
+    /// Reads the objects of a kind that have changed since other changes were the next, or all of them. Looks at all files with
+    /// `is_all`.
+    fn follow(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        since: Option<&NextChanges>,
+        is_all: bool,
+    ) -> Result<Found, StoreError> {
+        let within = if is_all { Duration::ZERO } else { self.options.resync };
+        let dirs = self.kind_dirs(kind, namespace)?;
+        let mut next = NextChanges::new();
+        for dir in &dirs {
+            let mut cache = self.lock_cache();
+            let files = cache.dir(&dir.path);
+            listen(dir, files);
+            scan::refresh(dir, files, within)?;
+            next.insert(dir.path.clone(), files.changes().next());
+        }
+        let is_same = |since: &&NextChanges| since.keys().eq(next.keys());
+        if let Some(changed) = since.filter(is_same).and_then(|since| self.changed(kind, &dirs, since)) {
+            return Ok(Found { objects: FoundObjects::Changed(changed), next });
+        }
+        let mut objects = Vec::new();
+        for dir in &dirs {
+            objects.extend(scan::objects(dir, self.lock_cache().dir(&dir.path)));
+            if objects.len() > MAX_OBJECTS {
+                return Err(unavailable("read directory", &self.root, too_many("objects")));
+            }
+        }
+        Ok(Found { objects: FoundObjects::All(objects), next })
+    }
+
+    /// Returns the objects that may have changed; `None` if that is not kept any more.
+    fn changed(
+        &self,
+        kind: Kind,
+        dirs: &[KindDir],
+        since: &NextChanges,
+    ) -> Option<BTreeMap<ObjectKey, Option<Arc<Object>>>> {
+        let mut cache = self.lock_cache();
+        let mut changed = BTreeMap::new();
+        for dir in dirs {
+            let files = cache.dir(&dir.path);
+            for name in files.changes().since(*since.get(&dir.path)?)? {
+                let object = scan::object(name, dir, files);
+                changed.insert(ObjectKey::new(kind, &dir.namespace, name), object);
+            }
+        }
+        Some(changed)
+    }
+}
+
+/// Has the names of files that change collected, so that not all of them have to be looked at. Where that cannot be had, they
+/// are; the follower says so.
+fn listen(dir: &KindDir, files: &mut DirCache) {
+    if files.is_listening() {
+        return;
+    }
+    if let Ok(listener) = Listener::collecting()
+        && listener.watch(&dir.path, FILES).is_ok_and(|is_there| is_there)
+    {
+        files.listen(listener);
+    }
 }
 
 impl Follower {
@@ -61,59 +156,85 @@ impl Follower {
             if let Some(event) = self.pending.pop_front() {
                 return event;
             }
-            if !self.is_first {
-                self.wait().await;
-            }
+            let is_all = self.is_first || !self.wait().await;
             self.is_first = false;
             // Watching starts before reading: what changes in between is then seen twice and never missed.
             self.watcher.follow(&self.store, self.kind, &self.namespace);
             let (kind, namespace) = (self.kind, self.namespace.clone());
-            let listed = self.store.blocking(move |inner| inner.list(kind, &namespace)).await;
-            self.compare(listed);
+            let since = self.seen.as_ref().map(|seen| seen.next.clone());
+            let read = move |inner: &Inner| inner.follow(kind, &namespace, since.as_ref(), is_all);
+            let found = self.store.blocking(read).await;
+            self.take(found);
         }
     }
 
-    /// Waits until something happened and has settled, or for as long as we care to go without looking.
-    async fn wait(&mut self) {
+    /// Waits until something happened and has settled, or for as long as we care to go without looking; gives whether something
+    /// happened.
+    async fn wait(&mut self) -> bool {
         let options = &self.store.inner.options;
         let patience = if self.last_error.is_some() { POLL.min(options.resync) } else { options.resync };
-        self.watcher.wait(options.debounce, patience).await;
+        self.watcher.wait(options.debounce, patience).await
     }
 
-    /// Turns the difference between what is there and what the consumer knows into events.
-    fn compare(&mut self, listed: Result<Vec<Arc<Object>>, StoreError>) {
-        let objects = match listed {
-            Ok(objects) => objects,
+    /// Turns the difference between what is there and what the consumer has into events.
+    fn take(&mut self, found: Result<Found, StoreError>) {
+        let Found { objects, next } = match found {
+            Ok(found) => found,
             Err(error) => {
                 let text = error.to_string();
                 if self.last_error.as_ref() != Some(&text) {
                     self.last_error = Some(text);
                     self.pending.push_back(StoreEvent::Unavailable(error));
                 }
-                self.known = None;
+                self.seen = None;
                 return;
             }
         };
         self.last_error = None;
-        match self.known.take() {
-            None => {
+        let objects = match (objects, self.seen.take()) {
+            (FoundObjects::All(objects), None) => {
                 let all = objects.iter().map(|object| Object::clone(object)).collect();
                 self.pending.push_back(StoreEvent::Listed(all));
+                by_key(objects)
             }
-            Some(mut before) => {
-                for object in &objects {
-                    // Both are the cache's own unless the file was read anew, so that most are equal without a look.
-                    if before.remove(&object.key()).is_none_or(|known| known != *object) {
-                        self.pending.push_back(StoreEvent::Applied(Object::clone(object)));
+            (FoundObjects::All(objects), Some(seen)) => {
+                let objects = by_key(objects);
+                let gone = seen.objects.keys().filter(|key| !objects.contains_key(key));
+                let changed = gone.map(|key| (key, None));
+                let changed = changed.chain(objects.iter().map(|(key, object)| (key, Some(object))));
+                changed.for_each(|(key, object)| self.compare(seen.objects.get(key), object));
+                objects
+            }
+            (FoundObjects::Changed(changed), seen) => {
+                let mut objects = seen.map(|seen| seen.objects).unwrap_or_default();
+                for (key, object) in changed {
+                    self.compare(objects.get(&key), object.as_ref());
+                    match object {
+                        Some(object) => drop(objects.insert(key, object)),
+                        None => drop(objects.remove(&key)),
                     }
                 }
-                // Deletions first: the consumer should not see both the old and the new owner of a name or an address.
-                let gone = before.into_values().map(Arc::unwrap_or_clone);
-                gone.for_each(|object| self.pending.push_front(StoreEvent::Deleted(object)));
+                objects
             }
-        }
-        self.known = Some(objects.into_iter().map(|object| (object.key(), object)).collect());
+        };
+        self.seen = Some(Seen { objects, next });
     }
+
+    /// Turns the change of an object into an event.
+    fn compare(&mut self, before: Option<&Arc<Object>>, now: Option<&Arc<Object>>) {
+        match (before, now) {
+            // Both are the cache's own unless the file was read anew, so that most are equal without a look.
+            (Some(before), Some(now)) if before == now => {}
+            (_, Some(now)) => self.pending.push_back(StoreEvent::Applied(Object::clone(now))),
+            // First: the consumer should not see both the old and the new owner of a name or an address.
+            (Some(before), None) => self.pending.push_front(StoreEvent::Deleted(Object::clone(before))),
+            (None, None) => {}
+        }
+    }
+}
+
+fn by_key(objects: Vec<Arc<Object>>) -> BTreeMap<ObjectKey, Arc<Object>> {
+    objects.into_iter().map(|object| (object.key(), object)).collect()
 }
 
 /// The kernel's word that something happened.
@@ -161,19 +282,21 @@ impl Watcher {
         }
     }
 
-    /// Waits for an event and `debounce` more, or for `patience`.
-    async fn wait(&mut self, debounce: Duration, patience: Duration) {
+    /// Waits for an event and `debounce` more, or for `patience`; gives whether there was an event.
+    async fn wait(&mut self, debounce: Duration, patience: Duration) -> bool {
         let Self::On(listener) = self else {
             sleep(POLL.min(patience)).await;
-            return;
+            return false;
         };
         if timeout(patience, listener.heard()).await.is_err() {
-            return;
+            return false;
         }
         sleep(debounce).await;
-        if listener.forget() {
+        if listener.clear() {
             *self = Self::Lost;
+            return false;
         }
+        true
     }
 }
 

@@ -1,4 +1,5 @@
-//! Creating, replacing and deleting under the lock.
+//! Creating, replacing and deleting under the lock. A file is written before the lock is taken, and the directory is synced
+//! after it: several writers wait for the disk together.
 
 use std::fs;
 use std::io;
@@ -7,50 +8,86 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rand_core::RngCore;
 
+use super::file::TempFile;
 use super::layout::{ASIDE_MARK, KindDir, check_key, unavailable};
-use super::scan::{Scan, scan, take_in};
+use super::scan::{Claim, find, is_claim, refresh, take_in};
 use super::{Inner, file, lock};
 use crate::api::{Object, ObjectKey, ObjectMeta};
 use crate::store::{StoreError, check_size};
+
+/// An object whose file is whole and on the disk, and has only to be given its name.
+#[derive(Debug)]
+struct Prepared {
+    object: Object,
+    file: TempFile,
+}
+
+impl Prepared {
+    /// Gives the file its name; returns the object.
+    fn place(self, path: &Path) -> io::Result<Object> {
+        self.file.rename(path)?;
+        Ok(self.object)
+    }
+}
 
 impl Inner {
     pub(super) fn create(&self, mut object: Object) -> Result<Object, StoreError> {
         let key = check(&object)?;
         let dir = self.kind_dir(key.kind, &key.namespace)?;
-        self.locked(&dir, true, |scan| {
-            if scan.objects.contains_key(&key.name) {
-                return Err(StoreError::AlreadyExists(key));
-            }
-            object.metadata.uid = Some(new_uid());
-            object.metadata.creation_timestamp = Some(self.now());
-            object.metadata.generation = Some(1);
-            self.write(&dir, &path_for(&key.name, &dir, &scan), true, object)
-        })
+        object.metadata.uid = Some(new_uid());
+        object.metadata.creation_timestamp = Some(self.now());
+        object.metadata.generation = Some(1);
+        let prepared = match self.find(&dir, &key.name) {
+            Some(None) => prepare(&dir, &object).ok(),
+            Some(Some(_)) | None => None,
+        };
+        let created = self.locked(&dir, true, &key.name, |claim| match claim {
+            Some(_) => Err(StoreError::AlreadyExists(key.clone())),
+            None => self.place(&dir, &self.path_for(&key.name, &dir), true, &object, prepared),
+        })?;
+        sync(&dir).map(|()| created)
     }
 
-    pub(super) fn update(&self, mut object: Object) -> Result<Object, StoreError> {
+    pub(super) fn update(&self, object: Object) -> Result<Object, StoreError> {
         let key = check(&object)?;
         let Some(expected) = object.metadata.resource_version.clone() else {
             let reason = "is missing; an update must say which version it was based on";
             return Err(StoreError::invalid(&key, "metadata.resourceVersion", reason));
         };
         let dir = self.kind_dir(key.kind, &key.namespace)?;
-        self.locked(&dir, false, |mut scan| {
-            let claim = scan.objects.remove(&key.name).ok_or_else(|| StoreError::NotFound(key.clone()))?;
-            let current = claim.object;
-            let found = current.metadata.resource_version.clone().unwrap_or_default();
-            if found != expected {
-                return Err(StoreError::Conflict { key, expected, found });
+        // The version is all that matters of what is there, so that the file can be written before anybody has to wait for it.
+        let prepared = match self.find(&dir, &key.name) {
+            Some(Some(claim)) if has_version(&claim, &expected) => {
+                self.updated(object.clone(), &claim).and_then(|object| prepare(&dir, &object).ok())
             }
-            self.inherit(&mut object.metadata, &current);
-            if object == *current && !claim.file.is_stale {
-                return Ok(object);
+            Some(Some(_) | None) | None => None,
+        };
+        let (updated, is_written) = self.locked(&dir, false, &key.name, |claim| {
+            let claim = claim.ok_or_else(|| StoreError::NotFound(key.clone()))?;
+            if !has_version(&claim, &expected) {
+                let found = claim.object.metadata.resource_version.clone().unwrap_or_default();
+                return Err(StoreError::Conflict { key: key.clone(), expected, found });
             }
-            if object.body != current.body {
-                object.metadata.generation = Some(current.metadata.generation.unwrap_or(0).saturating_add(1));
-            }
-            self.write(&dir, &claim.file.path, claim.file.is_stale, object)
-        })
+            let Some(object) = self.updated(object, &claim) else {
+                return Ok((Object::clone(&claim.object), false));
+            };
+            let is_stale = claim.file.is_stale;
+            Ok((self.place(&dir, &claim.file.path, is_stale, &object, prepared)?, true))
+        })?;
+        if is_written { sync(&dir).map(|()| updated) } else { Ok(updated) }
+    }
+
+    /// Returns an object as its update makes it; `None` if nothing has to be written.
+    fn updated(&self, mut object: Object, claim: &Claim) -> Option<Object> {
+        let current = &claim.object;
+        self.inherit(&mut object.metadata, current);
+        if object == **current && !claim.file.is_stale {
+            return None;
+        }
+        if object.body != current.body {
+            object.metadata.generation = Some(current.metadata.generation.unwrap_or(0).saturating_add(1));
+        }
+        Some(object)
     }
 
     pub(super) fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
@@ -69,10 +106,10 @@ impl Inner {
     fn delete_if(&self, key: &ObjectKey, version: Option<&str>) -> Result<(), StoreError> {
         check_key(key)?;
         let dir = self.kind_dir(key.kind, &key.namespace)?;
-        self.locked(&dir, false, |mut scan| {
-            let claim = scan.objects.remove(&key.name).ok_or_else(|| StoreError::NotFound(key.clone()))?;
-            let found = claim.object.metadata.resource_version.clone().unwrap_or_default();
-            if let Some(expected) = version.filter(|version| **version != found) {
+        self.locked(&dir, false, &key.name, |claim| {
+            let claim = claim.ok_or_else(|| StoreError::NotFound(key.clone()))?;
+            if let Some(expected) = version.filter(|version| !has_version(&claim, version)) {
+                let found = claim.object.metadata.resource_version.clone().unwrap_or_default();
                 return Err(StoreError::Conflict { key: key.clone(), expected: expected.to_owned(), found });
             }
             // A duplicate that stayed would be the object, back from the dead.
@@ -80,21 +117,24 @@ impl Inner {
                 let gone = if file.is_stale { set_aside(&file.path) } else { fs::remove_file(&file.path) };
                 gone.map_err(|source| unavailable("delete", &file.path, source))?;
             }
-            file::sync_dir(&dir.path).map_err(|source| unavailable("sync", &dir.path, source))
-        })
+            Ok(())
+        })?;
+        sync(&dir)
     }
 
-    /// Runs a write with the lock held and the directory freshly read. `make` makes a missing directory first.
+    /// Runs a write of an object with the lock held, and what there is of the object freshly read. `make` makes a missing
+    /// directory first.
     fn locked<T>(
         &self,
         dir: &KindDir,
         make: bool,
-        work: impl FnOnce(Scan) -> Result<T, StoreError>,
+        name: &str,
+        work: impl FnOnce(Option<Claim>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let _queue = self.writers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A missing directory has nothing to update or delete, and a missing root is told from that.
         if !make && !dir.exists()? {
-            return work(Scan::default());
+            return work(None);
         }
         // The lock file, too, is not for a directory that is not the store.
         dir.check_root()?;
@@ -102,37 +142,63 @@ impl Inner {
         if make {
             dir.make()?;
         }
-        let scan = scan(dir, &mut self.lock_cache())?;
-        for path in &scan.leftovers {
-            // Every writer holds the lock, so this one's writer has died.
-            tracing::info!(file = %path.display(), "removing what a crashed writer left");
-            let _ = fs::remove_file(path);
+        let (leftovers, claim) = {
+            let mut cache = self.lock_cache();
+            let files = cache.dir(&dir.path);
+            let leftovers = refresh(dir, files, self.options.resync)?;
+            (leftovers, find(name, dir, files))
+        };
+        for path in leftovers.iter().filter(|path| file::remove_leftover(path)) {
+            tracing::info!(file = %path.display(), "removed what a crashed writer had left");
         }
-        work(scan)
+        work(claim)
     }
 
-    /// Writes an object. `displace` sets aside a file that is there but cannot be read: it may be somebody's work.
-    fn write(
+    /// Returns what there is of an object by its own files, without the lock; `None` if there is no directory to look into.
+    fn find(&self, dir: &KindDir, name: &str) -> Option<Option<Claim>> {
+        let is_there = dir.exists().is_ok_and(|is_there| is_there);
+        is_there.then(|| find(name, dir, self.lock_cache().dir(&dir.path)))
+    }
+
+    /// Puts an object's file in its place, prepared or not. `displace` sets aside a file that is there but cannot be read: it
+    /// may be somebody's work.
+    fn place(
         &self,
         dir: &KindDir,
         path: &Path,
         displace: bool,
-        mut object: Object,
+        object: &Object,
+        prepared: Option<Prepared>,
     ) -> Result<Object, StoreError> {
         let failed = |source| unavailable("write", path, source);
-        let bytes = file::emit(&object).map_err(|error| {
-            if error.kind() == io::ErrorKind::FileTooLarge {
-                return StoreError::invalid(&object.key(), ".", error.to_string());
-            }
-            failed(error)
-        })?;
         if displace && fs::symlink_metadata(path).is_ok() {
             keep_aside(path).map_err(|source| unavailable("set aside", path, source))?;
         }
-        object.metadata.resource_version = Some(file::replace(path, &bytes).map_err(failed)?);
+        // A file that was taken for a crashed writer's is gone: until it is locked it looks like one.
+        let object = match prepared.map(|prepared| prepared.place(path)) {
+            Some(Ok(object)) => object,
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Some(Err(_)) | None => {
+                prepare(dir, object).and_then(|prepared| prepared.place(path)).map_err(|error| {
+                    if error.kind() == io::ErrorKind::FileTooLarge {
+                        return StoreError::invalid(&object.key(), ".", error.to_string());
+                    }
+                    failed(error)
+                })?
+            }
+        };
         // Should somebody spoil the file, what we wrote is its last good state.
-        take_in(path, dir, &mut self.lock_cache());
+        take_in(path, dir, self.lock_cache().dir(&dir.path));
         Ok(object)
+    }
+
+    /// Returns where a new object goes: into the file named after it, unless that file is another object's.
+    fn path_for(&self, name: &str, dir: &KindDir) -> PathBuf {
+        let mut cache = self.lock_cache();
+        let files = cache.dir(&dir.path);
+        let others = (1u64..).map(|number| dir.path.join(format!("{name}.{number}.yaml")));
+        let mut candidates = std::iter::once(dir.file_of(name)).chain(others);
+        candidates.find(|path| !is_claim(path, dir, files)).expect("there are fewer files than numbers")
     }
 
     /// What an update cannot change.
@@ -151,6 +217,27 @@ impl Inner {
     }
 }
 
+fn has_version(claim: &Claim, version: &str) -> bool {
+    claim.object.metadata.resource_version.as_deref() == Some(version)
+}
+
+/// Writes an object's file, but for its name.
+///
+/// # Errors
+/// [`io::ErrorKind::FileTooLarge`] for a file that would not be read back; any other when it cannot be written.
+fn prepare(dir: &KindDir, object: &Object) -> io::Result<Prepared> {
+    let mut object = object.clone();
+    let bytes = file::emit(&object)?;
+    let file = TempFile::write(&dir.path, &bytes)?;
+    object.metadata.resource_version = Some(file::version_of(&bytes));
+    Ok(Prepared { object, file })
+}
+
+/// Makes the names of a directory last. Without the lock: writers that wait for the disk wait together.
+fn sync(dir: &KindDir) -> Result<(), StoreError> {
+    file::sync_dir(&dir.path).map_err(|source| unavailable("sync", &dir.path, source))
+}
+
 /// Checks what can be checked without looking at the store.
 fn check(object: &Object) -> Result<ObjectKey, StoreError> {
     let key = object.key();
@@ -159,19 +246,6 @@ fn check(object: &Object) -> Result<ObjectKey, StoreError> {
     let checked = object.check_shape().and_then(|()| check_size(object));
     checked.map_err(|source| StoreError::Invalid { key: key.clone(), source })?;
     Ok(key)
-}
-
-/// Where a new object goes: into the file named after it, unless that file is another object's.
-fn path_for(name: &str, dir: &KindDir, scan: &Scan) -> PathBuf {
-    let is_taken = |path: &PathBuf| {
-        scan.objects
-            .values()
-            .flat_map(|claim| claim.duplicates.iter().chain([&claim.file]))
-            .any(|file| file.path == *path)
-    };
-    let others = (1u64..).map(|number| dir.path.join(format!("{name}.{number}.yaml")));
-    let mut candidates = std::iter::once(dir.file_of(name)).chain(others);
-    candidates.find(|path| !is_taken(path)).expect("there are fewer files than numbers")
 }
 
 /// Renames a file that cannot be read, so that it is no longer in the way, and says so.
