@@ -42,6 +42,8 @@ pub(super) struct Listener {
 struct Mailbox {
     news: Notify,
     is_lost: AtomicBool,
+    /// Whether a file may be half written: it was made or changed in place.
+    is_unsettled: AtomicBool,
     names: Option<Mutex<Names>>,
 }
 
@@ -126,7 +128,14 @@ impl Listener {
     /// listen anew.
     pub(super) fn clear(&self) -> bool {
         let _ = self.mailbox.news.notified().now_or_never();
+        self.mailbox.is_unsettled.store(false, Ordering::Release);
         self.is_lost()
+    }
+
+    /// Returns whether a file may be half written: one was made or changed in place, not renamed to its name, since the last
+    /// [`Listener::clear`].
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.mailbox.is_unsettled.load(Ordering::Acquire)
     }
 
     /// Returns whether what is watched is not at our paths any more.
@@ -207,7 +216,11 @@ impl Table {
         let mailboxes = self.mailboxes.get(&event.wd).map(Vec::as_slice).unwrap_or_default();
         // Whoever is woken finds the name collected.
         if let Some(name) = &event.name {
-            mailboxes.iter().for_each(|mailbox| mailbox.collect(name.as_ref()));
+            let name = name.as_ref();
+            // Temporary files of writers are the most, and no objects.
+            if !name.as_bytes().starts_with(b".") {
+                mailboxes.iter().for_each(|mailbox| mailbox.collect(name, event.mask));
+            }
         }
         mailboxes.iter().for_each(|mailbox| mailbox.tell(is_lost));
         if event.mask.contains(EventMask::IGNORED) {
@@ -217,12 +230,11 @@ impl Table {
 }
 
 impl Mailbox {
-    fn collect(&self, name: &OsStr) {
-        let Some(names) = &self.names else { return };
-        // Temporary files of writers are the most, and no objects.
-        if name.as_bytes().starts_with(b".") {
-            return;
+    fn collect(&self, name: &OsStr, mask: EventMask) {
+        if mask.intersects(IN_PLACE) {
+            self.is_unsettled.store(true, Ordering::Release);
         }
+        let Some(names) = &self.names else { return };
         let mut names = lock(names);
         if names.files.len() < MAX_NAMES {
             names.files.insert(name.to_owned());
@@ -244,6 +256,10 @@ impl Mailbox {
         self.news.notify_one();
     }
 }
+
+/// What says that a file is being written under its name.
+const IN_PLACE: EventMask =
+    EventMask::CREATE.union(EventMask::MODIFY).union(EventMask::ATTRIB).union(EventMask::CLOSE_WRITE);
 
 /// What says that a watched directory is not the one at its path any more.
 const LOST: EventMask =
@@ -328,9 +344,18 @@ mod tests {
             assert!(is_told(&waiting).await, "{found:?}");
             found.extend(listener.take_names().unwrap());
         }
+        assert!(waiting.is_unsettled(), "a.yaml was made under its name");
+        assert!(!waiting.clear() && !waiting.is_unsettled());
+        fs::write(root.path().join(".hidden"), "").unwrap();
+        fs::rename(root.path().join(".hidden"), root.path().join("b.yaml")).unwrap();
+        while !listener.take_names().unwrap().contains(OsStr::new("b.yaml")) {
+            assert!(is_told(&waiting).await);
+        }
+        assert!(!waiting.is_unsettled(), "b.yaml was whole when it got its name");
         assert_eq!(found.into_iter().collect::<Vec<_>>(), ["a.yaml", "b.yaml"]);
 
-        (0..=MAX_NAMES).for_each(|number| listener.mailbox.collect(OsStr::new(&number.to_string())));
+        (0..=MAX_NAMES)
+            .for_each(|number| listener.mailbox.collect(OsStr::new(&number.to_string()), EventMask::DELETE));
         assert_eq!(listener.take_names(), None);
         assert_eq!(listener.take_names(), Some(BTreeSet::new()), "it was said once");
         listener.mailbox.overflow();

@@ -59,7 +59,8 @@ pub struct DirStore {
 /// A directory store's times and clock.
 #[derive(Debug, Clone)]
 pub struct DirOptions {
-    /// How long to let changes settle before reading them. Ours: an editor's truncate and write are one change.
+    /// How long to let a file that is written in place settle before it is read, and how far apart looks at changes are that
+    /// come in a row. Ours: an editor's truncate and write are one change.
     pub debounce: Duration,
     /// How long to go without reading when nothing is heard. Ours: bounds the effect of a lost event.
     pub resync: Duration,

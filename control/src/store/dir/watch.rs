@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::{Stream, stream};
 use inotify::WatchMask;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::cache::DirCache;
 use super::layout::{KindDir, too_many, unavailable};
@@ -21,6 +21,9 @@ use crate::store::{StoreError, StoreEvent};
 /// How long to go without looking while the store is away or inotify is not to be had. Ours: a second is soon enough
 /// for people, and a scan of unchanged files costs microseconds each.
 const POLL: Duration = Duration::from_secs(1);
+
+/// Ours: which part of the time that files take to settle is waited for a file that is whole, as others may come with it.
+const GATHER: u32 = 10;
 
 /// A stream of the events of one directory. Does nothing while it is not polled.
 pub(super) fn stream(
@@ -37,6 +40,7 @@ pub(super) fn stream(
         pending: VecDeque::new(),
         last_error: None,
         is_first: true,
+        read_at: Instant::now(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let event = follower.next().await;
@@ -56,6 +60,7 @@ struct Follower {
     /// The reason that the consumer was told for the store being away.
     last_error: Option<String>,
     is_first: bool,
+    read_at: Instant,
 }
 
 /// What a consumer has, shared with the cache, by namespace and name.
@@ -158,6 +163,7 @@ impl Follower {
             }
             let is_all = self.is_first || !self.wait().await;
             self.is_first = false;
+            self.read_at = Instant::now();
             // Watching starts before reading: what changes in between is then seen twice and never missed.
             self.watcher.follow(&self.store, self.kind, &self.namespace);
             let (kind, namespace) = (self.kind, self.namespace.clone());
@@ -173,7 +179,7 @@ impl Follower {
     async fn wait(&mut self) -> bool {
         let options = &self.store.inner.options;
         let patience = if self.last_error.is_some() { POLL.min(options.resync) } else { options.resync };
-        self.watcher.wait(options.debounce, patience).await
+        self.watcher.wait(self.read_at, options.debounce, patience).await
     }
 
     /// Turns the difference between what is there and what the consumer has into events.
@@ -282,8 +288,9 @@ impl Watcher {
         }
     }
 
-    /// Waits for an event and `debounce` more, or for `patience`; gives whether there was an event.
-    async fn wait(&mut self, debounce: Duration, patience: Duration) -> bool {
+    /// Waits for an event, until files have settled, or for `patience`; gives whether there was an event. A file that is
+    /// renamed to its name is whole: only where changes come in a row they are gathered for `debounce`.
+    async fn wait(&mut self, last: Instant, debounce: Duration, patience: Duration) -> bool {
         let Self::On(listener) = self else {
             sleep(POLL.min(patience)).await;
             return false;
@@ -291,7 +298,11 @@ impl Watcher {
         if timeout(patience, listener.heard()).await.is_err() {
             return false;
         }
-        sleep(debounce).await;
+        let settled = Instant::now() + debounce;
+        sleep_until((last + debounce).max(Instant::now() + debounce / GATHER)).await;
+        if listener.is_unsettled() {
+            sleep_until(settled).await;
+        }
         if listener.clear() {
             *self = Self::Lost;
             return false;
