@@ -16,7 +16,7 @@ use trieste_routeagent::agent::Report;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::driver::KubeProxy;
 use trieste_routeagent::hostnet::MARK;
-use trieste_routeagent::notices::{Ears, Live};
+use trieste_routeagent::notices::{ListenerConfig, Live};
 use trieste_routeagent::pace::Outcome;
 use trieste_routeagent::port::Kernel;
 use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
@@ -133,10 +133,10 @@ async fn serve(
     let (views, remotes, away) = (watch::channel(None), watch::channel(Vec::new()), watch::channel(None));
     let (reports, reported) = watch::channel(Report::default());
     let (stopping, mut stopped) = watch::channel(());
-    let (ears, live) = (watch::channel(Ears::default()), watch::channel(Live::default()));
-    let mut reconciler = reconciler.with_notices(live.1, ears.0);
+    let (listener, live) = (watch::channel(ListenerConfig::default()), watch::channel(Live::default()));
+    let mut reconciler = reconciler.with_notices(live.1, listener.0);
     if node.notice_port != 0 {
-        notices::spawn(node.notice_port, ears.1, live.0)
+        notices::spawn(node.notice_port, listener.1, live.0)
             .context("starting to listen to gateways' notices")?;
     }
     if options.node_taint {

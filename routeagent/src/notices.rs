@@ -1,14 +1,15 @@
-//! Hears what this cluster's gateways say of each other, and sends packets past a dead one at once.
+//! Listens to the notices in which this cluster's gateways report about each other, and steers packets away from a
+//! dead one at once.
 //!
 //! ```text
-//!   pass ──ears (where to listen, whom to believe, what to switch)──▶ ┌──────────┐ ◀──notices── gateways, UDP 4801
+//!   pass ──config (address, gateways and their keys, next hops)──────▶ ┌──────────┐ ◀──notices── gateways, UDP 4801
 //!   pass ◀──live (which gateways are to be used)────────────────────── │  listen  │ ──hellos───▶
 //!                                                                     └────┬─────┘
 //!                                                      groups of next hops ▼ kernel
 //! ```
 //!
-//! What follows from notices is decided in [`trieste_control::notice`]. When it changes, the groups of next hops are
-//! changed here, before anything else; the pass that is woken then finds them as they should be.
+//! [`trieste_control::notice`] decides which gateways are usable. When that changes, the groups of next hops are changed
+//! here, before anything else; the pass that is woken then finds them up to date.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,72 +28,75 @@ use crate::hostnet::MARK;
 use crate::nexthops::Spread;
 use crate::port::Nexthops;
 
-/// Ours: how often to say hello to a gateway that is heard.
-const HELLO: Duration = Duration::from_secs(5);
-/// Ours: how often to say it to one that is not; it may have started anew and know nobody.
-const HELLO_UNHEARD: Duration = Duration::from_secs(1);
-/// Ours: after this long a gateway is not heard: it says something every second.
-const UNHEARD: Duration = Duration::from_millis(2_500);
-/// Ours: least time between two hellos to one gateway, whatever challenges come.
-const HELLO_GAP: Duration = Duration::from_millis(100);
-/// Ours: how soon a socket that could not be opened is tried again.
+/// Ours: time between two hellos to a gateway whose notices arrive.
+const HELLO_INTERVAL: Duration = Duration::from_secs(5);
+/// Ours: time between two hellos to a silent gateway: it may have restarted and lost its list of agents.
+const HELLO_INTERVAL_SILENT: Duration = Duration::from_secs(1);
+/// Ours: age of the last notice from which on a gateway counts as silent; notices are sent every second.
+const SILENT_AFTER: Duration = Duration::from_millis(2_500);
+/// Ours: shortest time between two hellos to one gateway, however many challenges arrive.
+const HELLO_INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Ours: how long to wait before a socket that could not be opened is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What a pass tells the listener.
+/// What the listener needs of a pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ears {
-    /// At which address of this node to listen.
+pub struct ListenerConfig {
+    /// Address of this node to listen at; `None` closes the socket.
     pub local: Option<IpAddr>,
-    /// Whom to listen to.
+    /// Gateways whose notices are accepted.
     pub gateways: BTreeMap<GatewayKey, Known>,
-    /// What to switch; its groups are in the kernel.
+    /// Next hops and groups, as they are in the kernel.
     pub spread: Spread,
 }
 
-/// What the listener tells the passes.
+/// What the listener has found out from notices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Live {
-    /// The gateways that are to be used; `None` if nothing is known.
+    /// The usable gateways; `None` if no gateway is configured.
     pub gateways: Option<BTreeSet<GatewayKey>>,
-    /// How each of them stands.
+    /// State of each of them.
     pub standings: BTreeMap<GatewayKey, Standing>,
-    /// Why nothing can be heard.
+    /// Why no notices can be received.
     pub error: Option<String>,
 }
 
-/// Listens on a thread of its own, until nobody tells it anything any more: a pass in between must not keep a notice
-/// waiting.
+/// Listens on a thread of its own, so that a pass does not delay a notice. Ends when the sender of `config` is dropped.
 ///
 /// # Errors
 ///
-/// There are no more threads.
-pub fn spawn(port: u16, ears: watch::Receiver<Ears>, live: watch::Sender<Live>) -> io::Result<()> {
+/// The thread cannot be started.
+pub fn spawn(
+    port: u16,
+    config: watch::Receiver<ListenerConfig>,
+    live: watch::Sender<Live>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let listen = move || runtime.block_on(listen(port, ears, live));
+    let listen = move || runtime.block_on(listen(port, config, live));
     std::thread::Builder::new().name("notices".to_owned()).spawn(listen).map(drop)
 }
 
-/// Listens for ever. Gateways listen on `port`.
-pub async fn listen(port: u16, mut ears: watch::Receiver<Ears>, live: watch::Sender<Live>) {
+/// Listens until the sender of `config` is dropped. Gateways listen on UDP `port`.
+pub async fn listen(port: u16, mut config: watch::Receiver<ListenerConfig>, live: watch::Sender<Live>) {
     let mut listener = Listener::new(port, live);
     let mut buffer = [0; MAX_DATAGRAM + 1];
     loop {
-        let next = listener.next_turn().into();
+        let next = listener.poll_timeout().into();
         tokio::select! {
-            // What is new comes before what is due.
+            // Input comes before timers.
             biased;
             received = recv(listener.socket.as_ref(), &mut buffer) => match received {
-                Ok((length, from)) => listener.hear(&buffer[..length], from, Instant::now()),
-                Err(error) => listener.lose(&error, Instant::now()),
+                Ok((length, from)) => listener.handle_datagram(&buffer[..length], from, Instant::now()),
+                Err(error) => listener.handle_socket_error(&error, Instant::now()),
             },
-            changed = ears.changed() => {
+            changed = config.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                let ears = ears.borrow_and_update().clone();
-                listener.set(ears, Instant::now());
+                let config = config.borrow_and_update().clone();
+                listener.configure(config, Instant::now());
             }
-            () = sleep_until(next) => listener.turn(Instant::now()),
+            () = sleep_until(next) => listener.handle_timeout(Instant::now()),
         }
     }
 }
@@ -107,33 +111,34 @@ async fn recv(socket: Option<&UdpSocket>, buffer: &mut [u8]) -> io::Result<(usiz
 struct Listener {
     port: u16,
     live: watch::Sender<Live>,
-    ears: Ears,
+    config: ListenerConfig,
     view: View,
     socket: Option<UdpSocket>,
     retry: Option<Instant>,
     error: Option<String>,
-    hellos: BTreeMap<GatewayKey, Greeting>,
+    hellos: BTreeMap<GatewayKey, HelloState>,
     kernel: Option<Nexthops>,
 }
 
-/// How far it is with a gateway.
+/// State of the hellos to one gateway.
 #[derive(Default)]
-struct Greeting {
+struct HelloState {
     cookie: Option<Cookie>,
     last: Option<Instant>,
     due: Option<Instant>,
 }
 
-impl Greeting {
-    /// Whether a hello is to be said. Who has fallen silent since the last one may have started anew, and is not waited for.
-    fn is_due(&self, gap: Duration, now: Instant) -> bool {
-        self.due.is_none_or(|due| due <= now) || self.last.is_some_and(|last| last + gap <= now)
+impl HelloState {
+    /// Returns `true` if a hello has to be sent. A gateway that fell silent since the last one may have restarted: its
+    /// shorter interval counts from then on.
+    fn is_due(&self, interval: Duration, now: Instant) -> bool {
+        self.due.is_none_or(|due| due <= now) || self.last.is_some_and(|last| last + interval <= now)
     }
 }
 
-/// How long to wait between hellos to a gateway that was last heard then.
-fn gap(heard: Option<Instant>, now: Instant) -> Duration {
-    if heard.is_some_and(|at| now < at + UNHEARD) { HELLO } else { HELLO_UNHEARD }
+/// Returns the time between two hellos to a gateway whose last notice came at `last_notice`.
+fn hello_interval(last_notice: Option<Instant>, now: Instant) -> Duration {
+    if last_notice.is_some_and(|at| now < at + SILENT_AFTER) { HELLO_INTERVAL } else { HELLO_INTERVAL_SILENT }
 }
 
 impl Listener {
@@ -141,7 +146,7 @@ impl Listener {
         Self {
             port,
             live,
-            ears: Ears::default(),
+            config: ListenerConfig::default(),
             view: View::new(Instant::now()),
             socket: None,
             retry: None,
@@ -151,126 +156,127 @@ impl Listener {
         }
     }
 
-    /// Takes note of what a pass says.
-    fn set(&mut self, ears: Ears, now: Instant) {
-        let has_moved = self.ears.local != ears.local;
-        self.view.set_gateways(&ears.gateways, now);
-        self.hellos.retain(|key, _| ears.gateways.contains_key(key));
-        for key in ears.gateways.iter().filter(|(_, known)| known.key.is_some()).map(|(key, _)| key) {
-            self.hellos.entry(*key).or_insert_with(|| Greeting { due: Some(now), ..Greeting::default() });
+    /// Applies the configuration that follows from a pass.
+    fn configure(&mut self, config: ListenerConfig, now: Instant) {
+        let has_moved = self.config.local != config.local;
+        self.view.set_gateways(&config.gateways, now);
+        self.hellos.retain(|key, _| config.gateways.contains_key(key));
+        for key in config.gateways.iter().filter(|(_, known)| known.key.is_some()).map(|(key, _)| key) {
+            self.hellos.entry(*key).or_insert_with(|| HelloState { due: Some(now), ..HelloState::default() });
         }
-        self.ears = ears;
+        self.config = config;
         if has_moved || (self.socket.is_none() && self.retry.is_none()) {
             self.open(now);
         }
-        self.turn(now);
+        self.handle_timeout(now);
     }
 
-    /// Opens the socket where there is somebody to hear.
+    /// Opens the socket if there is a gateway to listen to.
     fn open(&mut self, now: Instant) {
         (self.socket, self.retry, self.error) = (None, None, None);
-        let Some(local) = self.ears.local.filter(|_| !self.hellos.is_empty()) else { return };
+        let Some(local) = self.config.local.filter(|_| !self.hellos.is_empty()) else { return };
         // Any port: gateways answer to where a hello came from, so that nothing has to be opened for it.
         match udp::marked(SocketAddr::new(local, 0), MARK).and_then(UdpSocket::from_std) {
             Ok(socket) => self.socket = Some(socket),
-            Err(error) => self.lose(&error, now),
+            Err(error) => self.handle_socket_error(&error, now),
         }
     }
 
-    fn lose(&mut self, error: &io::Error, now: Instant) {
-        // One gateway that is not there yet refuses what was sent to it; the others are heard on.
+    fn handle_socket_error(&mut self, error: &io::Error, now: Instant) {
+        // The host of a gateway that has not started yet refuses a hello; notices of the others still arrive.
         if error.kind() == io::ErrorKind::ConnectionRefused {
             return;
         }
         (self.socket, self.retry) = (None, Some(now + RETRY));
-        let text = format!("a UDP socket of {:?}: {error}", self.ears.local);
+        let text = format!("a UDP socket of {:?}: {error}", self.config.local);
         if self.error.as_ref() != Some(&text) {
-            warn!("cannot hear gateways' notices: {text}");
+            warn!(error = text, "cannot receive gateways' notices");
         }
         self.error = Some(text);
-        self.judge(now);
+        self.evaluate(now);
     }
 
-    /// Takes in a datagram.
-    fn hear(&mut self, datagram: &[u8], from: SocketAddr, now: Instant) {
+    /// Handles a challenge or a notice.
+    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, now: Instant) {
         if let Some(Datagram::Challenge(cookie)) = parse(datagram) {
-            let gateways = &self.ears.gateways;
+            let gateways = &self.config.gateways;
             let is_from =
                 |key: &GatewayKey| gateways.get(key).is_some_and(|known| known.address == from.ip());
             if from.port() == self.port
-                && let Some((_, greeting)) = self.hellos.iter_mut().find(|(key, _)| is_from(key))
+                && let Some((_, state)) = self.hellos.iter_mut().find(|(key, _)| is_from(key))
             {
-                greeting.cookie = Some(cookie);
-                greeting.due = Some(greeting.last.map_or(now, |last| now.max(last + HELLO_GAP)));
+                state.cookie = Some(cookie);
+                state.due = Some(state.last.map_or(now, |last| now.max(last + HELLO_INTERVAL_MIN)));
             }
             return;
         }
         match self.view.take(datagram, from.ip(), now) {
-            Ok(()) => self.judge(now),
-            Err(refusal) => debug!(%from, "a notice is not believed: {}", refusal.as_str()),
+            Ok(()) => self.evaluate(now),
+            Err(refusal) => debug!(%from, reason = refusal.as_str(), "notice rejected"),
         }
     }
 
-    /// Does what is due.
-    fn turn(&mut self, now: Instant) {
+    /// Opens the socket again and sends hellos, where due.
+    fn handle_timeout(&mut self, now: Instant) {
         if self.retry.is_some_and(|at| at <= now) {
             self.open(now);
         }
-        self.judge(now);
+        self.evaluate(now);
         let Some(socket) = &self.socket else { return };
-        for (key, greeting) in &mut self.hellos {
-            let gap = gap(self.view.heard(*key), now);
-            let Some(known) = self.ears.gateways.get(key).filter(|_| greeting.is_due(gap, now)) else {
+        for (key, state) in &mut self.hellos {
+            let interval = hello_interval(self.view.heard(*key), now);
+            let Some(known) = self.config.gateways.get(key).filter(|_| state.is_due(interval, now)) else {
                 continue;
             };
-            // A hello that is lost is said again.
-            let _ = socket.try_send_to(&hello(greeting.cookie), SocketAddr::new(known.address, self.port));
-            greeting.last = Some(now);
-            greeting.due = Some(now + gap);
+            // A lost hello is sent again.
+            let _ = socket.try_send_to(&hello(state.cookie), SocketAddr::new(known.address, self.port));
+            state.last = Some(now);
+            state.due = Some(now + interval);
         }
     }
 
-    fn next_turn(&self) -> Instant {
+    fn poll_timeout(&self) -> Instant {
         let now = Instant::now();
-        let hellos =
-            self.hellos.values().filter_map(|greeting| greeting.due).filter(|_| self.socket.is_some());
-        let silences = self.hellos.keys().filter_map(|key| self.view.heard(*key)).map(|at| at + UNHEARD);
+        let hellos = self.hellos.values().filter_map(|state| state.due).filter(|_| self.socket.is_some());
+        let silences = self.hellos.keys().filter_map(|key| self.view.heard(*key)).map(|at| at + SILENT_AFTER);
         let silences = silences.filter(|at| *at > now && self.socket.is_some());
         let times = hellos.chain(silences).chain(self.view.poll_timeout(now)).chain(self.retry);
         times.min().unwrap_or(now + RETRY).max(now)
     }
 
-    /// Draws the conclusion, and acts on it.
-    fn judge(&mut self, now: Instant) {
-        let is_known = !self.ears.gateways.is_empty();
+    /// Publishes which gateways are usable, and changes the groups of next hops if that has changed.
+    fn evaluate(&mut self, now: Instant) {
+        let is_known = !self.config.gateways.is_empty();
         let gateways = is_known.then(|| self.view.live(now));
-        let news = Live { gateways, standings: self.view.standings(now), error: self.error.clone() };
-        if *self.live.borrow() == news {
+        let updated = Live { gateways, standings: self.view.standings(now), error: self.error.clone() };
+        if *self.live.borrow() == updated {
             return;
         }
-        if let Some(gateways) = &news.gateways {
-            self.switch(gateways);
-            for (key, standing) in &news.standings {
+        if let Some(gateways) = &updated.gateways {
+            self.set_groups(gateways);
+            for (key, standing) in &updated.standings {
                 if self.live.borrow().standings.get(key) != Some(standing) {
-                    info!("gateway {key}: {standing}");
+                    info!(gateway = %key, %standing, "gateway's standing changed");
                 }
             }
         }
-        self.live.send_replace(news);
+        self.live.send_replace(updated);
     }
 
-    /// Changes the groups. What fails is left to the pass that follows.
-    fn switch(&mut self, live: &BTreeSet<GatewayKey>) {
+    /// Changes the groups of next hops. The pass that follows retries failures.
+    fn set_groups(&mut self, live: &BTreeSet<GatewayKey>) {
         let before = self.live.borrow().gateways.clone();
-        let before = before.map(|before| self.ears.spread.groups(&before)).unwrap_or_default();
-        for (id, members) in self.ears.spread.groups(live) {
+        let before = before.map(|before| self.config.spread.groups(&before)).unwrap_or_default();
+        for (id, members) in self.config.spread.groups(live) {
             if before.get(&id) == Some(&members) {
                 continue;
             }
             let kernel = self.kernel.take().map_or_else(Nexthops::open, Ok);
             match kernel.and_then(|kernel| kernel.set_group(id, &members).map(|()| kernel)) {
                 Ok(kernel) => self.kernel = Some(kernel),
-                Err(error) => debug!("group {id} of next hops is left to the next pass: {error}"),
+                Err(error) => {
+                    debug!(group = id, %error, "cannot change group of next hops; the next pass retries")
+                }
             }
         }
     }
@@ -281,17 +287,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gateway_that_has_fallen_silent_is_greeted_at_once_and_then_every_second() {
+    fn a_gateway_that_fell_silent_gets_a_hello_at_once_and_then_every_second() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let heard = Some(at(900));
-        let mut greeting = Greeting::default();
-        assert!(greeting.is_due(gap(None, start), start), "nobody has said anything yet");
-        (greeting.last, greeting.due) = (Some(start), Some(start + HELLO));
-        let is_due = |greeting: &Greeting, millis| greeting.is_due(gap(heard, at(millis)), at(millis));
-        assert!(!is_due(&greeting, 3_399), "it has been heard of late");
-        assert!(is_due(&greeting, 3_400));
-        (greeting.last, greeting.due) = (Some(at(3_400)), Some(at(4_400)));
-        assert!(!is_due(&greeting, 4_399) && is_due(&greeting, 4_400));
+        let last_notice = Some(at(900));
+        let mut state = HelloState::default();
+        assert!(state.is_due(hello_interval(None, start), start), "no notice came yet");
+        (state.last, state.due) = (Some(start), Some(start + HELLO_INTERVAL));
+        let is_due =
+            |state: &HelloState, millis| state.is_due(hello_interval(last_notice, at(millis)), at(millis));
+        assert!(!is_due(&state, 3_399), "its last notice is recent");
+        assert!(is_due(&state, 3_400));
+        (state.last, state.due) = (Some(at(3_400)), Some(at(4_400)));
+        assert!(!is_due(&state, 4_399) && is_due(&state, 4_400));
     }
 }

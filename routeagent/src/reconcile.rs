@@ -17,7 +17,7 @@ use crate::grace::Grace;
 use crate::hostnet::{Guard, HostNet};
 use crate::keep::Closed;
 use crate::names::Resolved;
-use crate::notices::{Ears, Live};
+use crate::notices::{ListenerConfig, Live};
 use crate::observed::{Observed, ObservedGuard};
 use crate::pace::Outcome;
 use crate::plan::{Change, Plan, host_conditions, plan, reverse_path};
@@ -74,7 +74,7 @@ struct Prepared {
     plan: Plan,
     hostnet: HostNet,
     addresses: BTreeSet<DeviceAddress>,
-    ears: Ears,
+    listener: ListenerConfig,
     /// Whether the packet filter can be read, and so written.
     has_filter: bool,
     /// Whether the kernel had the table of services.
@@ -110,7 +110,7 @@ pub struct Reconciler<H, D> {
     memory: Option<(PathBuf, Option<Closed>)>,
     live: watch::Receiver<Live>,
     names: watch::Receiver<Resolved>,
-    ears: watch::Sender<Ears>,
+    listener: watch::Sender<ListenerConfig>,
     last_changes: Vec<Change>,
     last_conditions: BTreeSet<Condition>,
 }
@@ -121,7 +121,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let (last_changes, last_conditions) = (Vec::new(), BTreeSet::new());
         let loosened = BTreeMap::new();
         let (grace, memory) = (Graces::default(), None);
-        let (live, ears) = (watch::channel(Live::default()).1, watch::channel(Ears::default()).0);
+        let (live, listener) =
+            (watch::channel(Live::default()).1, watch::channel(ListenerConfig::default()).0);
         let names = watch::channel(Resolved::default()).1;
         let filter = Restoration::default();
         Self {
@@ -134,7 +135,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             memory,
             live,
             names,
-            ears,
+            listener,
             last_changes,
             last_conditions,
         }
@@ -153,10 +154,10 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         Self { memory: Some((directory.to_owned(), None)), ..self }
     }
 
-    /// Looks at what gateways say of each other, and tells their listener what it needs.
+    /// Takes gateways' standings from the listener for notices, and sends it its configuration.
     #[must_use]
-    pub fn with_notices(self, live: watch::Receiver<Live>, ears: watch::Sender<Ears>) -> Self {
-        Self { live, ears, ..self }
+    pub fn with_notices(self, live: watch::Receiver<Live>, listener: watch::Sender<ListenerConfig>) -> Self {
+        Self { live, listener, ..self }
     }
 
     /// Protects the addresses of servers that are known by a name.
@@ -193,7 +194,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let mut grace = self.grace.clone();
         self.live.mark_unchanged();
         let prepared = self.prepare(view, &mut grace).await?;
-        let Prepared { mut plan, hostnet, addresses, ears, has_filter, had_services } = prepared;
+        let Prepared { mut plan, hostnet, addresses, listener, has_filter, had_services } = prepared;
         let mut conditions = plan.conditions.clone();
         conditions.extend(self.keep(&hostnet));
         self.grace = grace;
@@ -202,7 +203,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let was_restored = self.note_filter(&hostnet, &plan, &failed);
         // Done already, and a change all the same: somebody may undo it time after time.
         plan.changes.extend(was_restored);
-        self.ears.send_if_modified(|last| std::mem::replace(last, ears.clone()) != ears);
+        self.listener.send_if_modified(|last| std::mem::replace(last, listener.clone()) != listener);
         // What another program's filter does not take is told; it neither slows down the rest nor is it undone.
         let is_refused = |change: &&Change| matches!(change, Change::Foreign(_)) && failed.contains(*change);
         let made: Vec<Change> = plan.changes.iter().filter(|change| !is_refused(change)).cloned().collect();
@@ -307,8 +308,9 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let has_filter = observed.guard != ObservedGuard::Unknown;
         let had_services = matches!(observed.services, ObservedServices::Present(_));
         let local = hostnet.vxlan.as_ref().map(|vxlan| vxlan.local);
-        let ears = Ears { local, gateways: state.speakers(), spread: hostnet.spread.clone() };
-        Ok(Prepared { plan, hostnet, addresses: observed.addresses, ears, has_filter, had_services })
+        let listener =
+            ListenerConfig { local, gateways: state.notice_senders(), spread: hostnet.spread.clone() };
+        Ok(Prepared { plan, hostnet, addresses: observed.addresses, listener, has_filter, had_services })
     }
 
     /// Writes down what is closed where that changed: before it is, so that a reboot in between finds it.

@@ -292,9 +292,9 @@ impl ClusterState {
         self.live.clone().unwrap_or_else(all)
     }
 
-    /// Returns what notices are judged by: where each gateway of this cluster is, and its key.
+    /// Returns the gateways whose notices are accepted, with their addresses and keys.
     #[must_use]
-    pub fn speakers(&self) -> BTreeMap<GatewayKey, Known> {
+    pub fn notice_senders(&self) -> BTreeMap<GatewayKey, Known> {
         let gateways = self.gateways().into_iter().filter(|_| self.has_several_gateways());
         let known = |gateway: &Endpoint| {
             let key = gateway.notice_key.map(PublicKey);
