@@ -11,9 +11,9 @@ use tracing::{debug, warn};
 
 use crate::condition::Condition;
 use crate::driver::Driver;
-use crate::pace::{DEBOUNCE, Outcome, Pace};
 use crate::port::{Changes, Host, Notice};
 use crate::reconcile::{ClusterView, Reconciler, Serving};
+use crate::schedule::{DEBOUNCE, Outcome, Pace};
 use crate::state::DeviceAddress;
 
 /// How the last pass went, for those who tell others.

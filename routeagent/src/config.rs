@@ -137,7 +137,7 @@ pub struct Options {
     pub node_taint: bool,
 
     /// File that says how the last pass went, for --check.
-    #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = crate::alive::DEFAULT_FILE)]
+    #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = crate::liveness::DEFAULT_FILE)]
     pub pass_file: PathBuf,
 
     /// Log more.

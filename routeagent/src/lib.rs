@@ -13,7 +13,7 @@
 //! What the cluster's gateways say of each other goes to the kernel at once, past all of that (`notices.rs`).
 //!
 //! How it goes is told by the node's `RouteAgent` object (`publish.rs`, which also pings the remote gateways from nodes
-//! without a gateway) and by a file for the pod's probe (`alive.rs`).
+//! without a gateway) and by a file for the pod's probe (`liveness.rs`).
 //!
 //! Everything left of `port` is pure. Failing closed is part of the wanted state: traffic for a remote cluster is
 //! refused, never sent in clear, while the gateway process is dead, and while this process is. What is written to a
@@ -23,7 +23,6 @@
 
 pub mod admit;
 pub mod agent;
-pub mod alive;
 pub mod condition;
 pub mod config;
 pub mod deliverer;
@@ -34,18 +33,19 @@ pub mod grace;
 pub mod guard;
 pub mod hostnet;
 pub mod keep;
+pub mod liveness;
 pub mod names;
 mod networks;
 pub mod nexthops;
 pub mod nodes;
 pub mod notices;
 pub mod observed;
-pub mod pace;
 pub mod plan;
 pub mod port;
 pub mod publish;
 pub mod reconcile;
 pub mod restore;
+pub mod schedule;
 pub mod services;
 pub mod source;
 pub mod state;

@@ -17,13 +17,13 @@ use trieste_routeagent::config::Options;
 use trieste_routeagent::driver::KubeProxy;
 use trieste_routeagent::hostnet::MARK;
 use trieste_routeagent::notices::{ListenerConfig, Live};
-use trieste_routeagent::pace::Outcome;
 use trieste_routeagent::port::Kernel;
 use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
 use trieste_routeagent::reconcile::{Pass, Reconciler};
+use trieste_routeagent::schedule::Outcome;
 use trieste_routeagent::source::{Feed, Reader};
 use trieste_routeagent::state::Node;
-use trieste_routeagent::{agent, alive, keep, names, notices, source, status, taint, wait};
+use trieste_routeagent::{agent, keep, liveness, names, notices, source, status, taint, wait};
 
 fn main() -> ExitCode {
     let options = Options::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name));
@@ -63,7 +63,7 @@ fn privileges(options: &Options) -> anyhow::Result<()> {
 #[tokio::main(flavor = "current_thread")]
 async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.check {
-        alive::check(&options.pass_file)?;
+        liveness::check(&options.pass_file)?;
         return Ok(ExitCode::SUCCESS);
     }
     if options.uninstall {
@@ -154,7 +154,7 @@ async fn serve(
     if publisher.is_none() {
         info!("no RouteAgent object is kept and no gateway pinged: the node's name is missing (NODE_NAME)");
     }
-    let pulse = tokio::spawn(alive::keep(options.pass_file.clone(), reported.clone(), away.1));
+    let pulse = tokio::spawn(liveness::keep(options.pass_file.clone(), reported.clone(), away.1));
     let feed = Feed { views: views.0, remotes: remotes.0, away: away.0, reports: reported };
     let follower = tokio::spawn(async move { source::follow(&store, &reader, feed).await });
     tokio::select! {

@@ -7,8 +7,8 @@
 mod filter;
 mod gateway;
 mod intra;
+mod nexthop_groups;
 mod serve;
-mod spread;
 mod worker;
 
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ impl Driver for KubeProxy {
         fail_closed(&mut desired.hostnet, &admission, own.is_some(), &gateways);
         close_bridges(&mut desired.hostnet, state);
         intra::add(&mut desired, state, &admission);
-        spread::add(&mut desired, state, &admission);
+        nexthop_groups::add(&mut desired, state, &admission);
         match own {
             Some(own) => gateway::add(&mut desired, state, own, &admission),
             None => worker::add(&mut desired, state, &admission),

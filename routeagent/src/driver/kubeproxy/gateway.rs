@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{intra, source, spread, worker};
+use super::{intra, nexthop_groups, source, worker};
 use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::driver::Desired;
@@ -26,7 +26,7 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
     // There are very many networks, and few ways to them, but where the kernel's IPsec picks packets up.
     let mut known: BTreeMap<(bool, Family), (Option<Hop>, Option<Hop>)> = BTreeMap::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
-        let is_for_all = has_several && spread::is_for_all(state, admission, accepted);
+        let is_for_all = has_several && nexthop_groups::is_for_all(state, admission, accepted);
         let ways = || ways(desired, state, own, (network, is_for_all));
         let (first, second) = match tun {
             Some(_) => known.entry((is_for_all, Family::of_net(network))).or_insert_with(ways).clone(),
@@ -71,7 +71,7 @@ fn ways(
         };
     }
     let second = desired.hostnet.vxlan.as_ref();
-    let second = second.and_then(|_| spread::way_to_others(desired, state, Role::Others, family));
+    let second = second.and_then(|_| nexthop_groups::way_to_others(desired, state, Role::Others, family));
     let group = group_id(Role::First, family);
     let first = match desired.hostnet.groups.contains_key(&group) {
         true => Some(Hop::Group { id: group, source: source(state, family) }),

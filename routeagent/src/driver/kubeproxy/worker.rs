@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{intra, source, spread};
+use super::{intra, nexthop_groups, source};
 use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::driver::Desired;
@@ -26,9 +26,9 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
     let mut ways: BTreeMap<(bool, Family), Option<Hop>> = BTreeMap::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
         let family = Family::of_net(network);
-        let is_for_all = has_several && spread::is_for_all(state, admission, accepted);
+        let is_for_all = has_several && nexthop_groups::is_for_all(state, admission, accepted);
         let hop = ways.entry((is_for_all, family)).or_insert_with(|| match is_for_all {
-            true => spread::way_to_others(desired, state, Role::Others, family),
+            true => nexthop_groups::way_to_others(desired, state, Role::Others, family),
             false => way_to_leader(state, family),
         });
         match hop.clone() {

@@ -134,7 +134,7 @@ fn drift_is_repaired_within_seconds() {
 
 #[test]
 fn a_flushed_filter_is_back_before_a_pass_has_begun() {
-    // A pass begins no earlier than this after an event (`pace.rs`).
+    // A pass begins no earlier than this after an event (`schedule.rs`).
     const BEFORE_A_PASS: Duration = Duration::from_millis(100);
     let lab = lab!();
     lab.join();
