@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::nexthops::Spread;
+use crate::nexthops::NexthopGroups;
 use crate::services::ServicesWish;
 use crate::vxlan::{Mac, Vxlan};
 
@@ -394,9 +394,9 @@ pub struct HostNet {
     pub rules: BTreeSet<Rule>,
     /// Routes of all tables.
     pub routes: BTreeSet<Route>,
-    /// The next hops, and who may be in which group of them.
-    pub spread: Spread,
-    /// The groups' next hops, by id.
+    /// The next hops, and the candidates for each group of them.
+    pub nexthop_groups: NexthopGroups,
+    /// The members of the groups, by id.
     pub groups: BTreeMap<u32, BTreeSet<u32>>,
     /// The device between the nodes; `None` removes it.
     pub vxlan: Option<Vxlan>,

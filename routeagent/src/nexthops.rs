@@ -1,12 +1,12 @@
-//! How packets for remote clusters are spread over the cluster's gateways: next hops and groups of them, as the kernel has
-//! them (`ip nexthop`). Pure.
+//! Next hops and groups of next hops (`ip nexthop`), which spread packets for remote clusters over the cluster's gateways.
+//! Pure.
 //!
-//! Every other gateway is a next hop of each family over the device between nodes, whether it lives or not; so is, on a
-//! gateway's node, its own device. Routes lead to groups, and a group holds those that live: when a gateway dies or comes,
-//! one message changes the group, and the routes stay as they are. Groups are resilient where the kernel knows them
+//! Every other gateway is a next hop of each family over the device between nodes, live or not; so is, on a gateway's
+//! node, its own device. Routes refer to groups, and a group holds the live gateways: when a gateway dies or comes, one
+//! message changes the group, and the routes stay as they are. Groups are resilient where the kernel supports that
 //! (Linux 5.12): flows stay with the gateways that stay.
 //!
-//! What is ours has our protocol number and an id of our range; nothing else is touched.
+//! Our next hops have our protocol number and an id of our range; others are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,31 +16,31 @@ use trieste_control::notice::GatewayKey;
 
 use crate::hostnet::{Family, RULE_PROTOCOL, VX_DEVICE};
 
-/// Protocol of our next hops: as our rules'.
+/// Protocol (`RTPROT_*`) of our next hops: that of our rules.
 pub const NEXTHOP_PROTOCOL: u8 = RULE_PROTOCOL;
-/// First id of ours; the letters `TR`.
+/// First of our ids; the letters `TR`.
 pub const FIRST_ID: u32 = 0x5452_0000;
-/// Last id of ours.
+/// Last of our ids, inclusive.
 pub const LAST_ID: u32 = 0x5452_ffff;
-/// How many ids there are for the gateways of each family.
+/// Number of ids for the gateways of each family.
 const GATEWAY_IDS: u32 = 0x1000;
 
-/// Which group.
+/// The gateways that a group is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// The first choice: on a gateway's node its own device, while its gateway lives.
+    /// On a gateway's node its own device while that gateway is live, else the other gateways.
     First = 2,
-    /// The other gateways.
+    /// The other gateways, each with its next hop.
     Others = 4,
 }
 
-/// Returns a group's id.
+/// Returns the id of a group.
 #[must_use]
 pub fn group_id(role: Role, family: Family) -> u32 {
     FIRST_ID + role as u32 + index(family)
 }
 
-/// Says whether an id is of our range.
+/// Returns `true` if an id is in our range.
 #[must_use]
 pub fn is_our_id(id: u32) -> bool {
     (FIRST_ID..=LAST_ID).contains(&id)
@@ -53,11 +53,11 @@ fn index(family: Family) -> u32 {
 /// A next hop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nexthop {
-    /// Whose packets take it.
+    /// Address family of the packets that use it.
     pub family: Family,
-    /// The device that it leads out of.
+    /// The outgoing device.
     pub device: String,
-    /// The node there; `None` straight out of the device.
+    /// The node to send to; `None` if the device is point-to-point.
     pub via: Option<IpAddr>,
 }
 
@@ -68,17 +68,17 @@ impl fmt::Display for Nexthop {
     }
 }
 
-/// Who may be in a group.
+/// The candidates for membership of a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// This node's own gateway, taken alone while it lives or no other does.
+    /// This node's own gateway and its next hop: the only member while it is live, or while no other is.
     pub own: Option<(GatewayKey, u32)>,
-    /// The other gateways.
+    /// The other gateways, each with its next hop.
     pub others: BTreeMap<GatewayKey, u32>,
 }
 
 impl Choice {
-    /// Returns the next hops that are in the group while these gateways live; never none of some.
+    /// Returns the members of the group, by id, while these gateways are live; not empty unless there are no candidates.
     #[must_use]
     pub fn members(&self, live: &BTreeSet<GatewayKey>) -> BTreeSet<u32> {
         let of = |wanted: &dyn Fn(&GatewayKey) -> bool| -> BTreeSet<u32> {
@@ -93,17 +93,17 @@ impl Choice {
     }
 }
 
-/// All next hops of a node, and who may be in which group. Empty where there is one gateway or none.
+/// All next hops of a node, and the candidates for each group. Empty where there is one gateway or none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Spread {
+pub struct NexthopGroups {
     /// The next hops, by id.
     pub nexthops: BTreeMap<u32, Nexthop>,
     /// The groups, by id.
     pub choices: BTreeMap<u32, Choice>,
 }
 
-impl Spread {
-    /// Adds the other gateways as next hops of a family, by the node that each is on, and the group of them.
+impl NexthopGroups {
+    /// Adds the other gateways, with the address of each one's node, as next hops of a family, and their group.
     pub fn add_others(&mut self, family: Family, others: &BTreeMap<GatewayKey, IpAddr>) {
         let mut choice = Choice::default();
         for (key, via) in others {
@@ -117,7 +117,7 @@ impl Spread {
         }
     }
 
-    /// Adds this node's own gateway, and the group that it is the first choice of. The others have to be there.
+    /// Adds this node's own gateway and its group [`Role::First`]. Does nothing before [`Self::add_others`].
     pub fn add_own(&mut self, family: Family, key: GatewayKey, device: &str) {
         let Some(others) = self.choices.get(&group_id(Role::Others, family)) else { return };
         let (id, others) = (FIRST_ID + index(family), others.others.clone());
@@ -126,13 +126,13 @@ impl Spread {
         self.choices.insert(group_id(Role::First, family), choice);
     }
 
-    /// Returns every group's next hops while these gateways live.
+    /// Returns the members of every group, by id, while these gateways are live.
     #[must_use]
     pub fn groups(&self, live: &BTreeSet<GatewayKey>) -> BTreeMap<u32, BTreeSet<u32>> {
         self.choices.iter().map(|(id, choice)| (*id, choice.members(live))).collect()
     }
 
-    /// The same gateway has the same id at every start, and whoever else comes or goes, as long as no two hash alike.
+    /// Returns a free id, derived from the gateway's key: the same at every start unless two keys collide.
     fn free_id(&self, family: Family, key: GatewayKey) -> u32 {
         let first = FIRST_ID + GATEWAY_IDS * (1 + index(family));
         let hash = u32::try_from(key.0 % u64::from(GATEWAY_IDS)).unwrap_or(0);
@@ -141,29 +141,29 @@ impl Spread {
     }
 }
 
-/// What the kernel has at an id.
+/// A next hop or group as the kernel has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedNexthop {
-    /// Who wrote it (`RTPROT_*`).
+    /// The program that wrote it (`RTPROT_*`).
     pub protocol: u8,
-    /// What it is.
+    /// Its content.
     pub what: Content,
 }
 
 impl ObservedNexthop {
-    /// Says whether the route agent wrote it.
+    /// Returns `true` if the route agent wrote it.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.protocol == NEXTHOP_PROTOCOL
     }
 }
 
-/// What a next hop is.
+/// The content of a next hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// One way.
+    /// A single next hop.
     One(Nexthop),
-    /// A group of these, all of the same weight.
+    /// A group of next hops, by id, all of the same weight.
     Group(BTreeSet<u32>),
     /// Something that the route agent never writes.
     Other,
@@ -172,11 +172,11 @@ pub enum Content {
 /// A change of next hops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NexthopChange {
-    /// Writes a next hop, or puts it in the place of one of ours.
+    /// Writes a next hop, or replaces one of ours.
     Set(u32, Nexthop),
     /// Makes a group.
     MakeGroup(u32, BTreeSet<u32>),
-    /// Changes who is in a group that is there, at once.
+    /// Replaces the members of an existing group atomically.
     SetGroup(u32, BTreeSet<u32>),
     /// Removes a next hop or a group of ours.
     Remove(u32),
@@ -200,8 +200,9 @@ mod tests {
 
     #[test]
     fn a_group_holds_those_that_live_and_all_if_none_does() {
-        let spread = spread(&[1, 2, 3]);
-        let group = |live: &[u64]| spread.groups(&keys(live))[&group_id(Role::Others, Family::V4)].len();
+        let nexthop_groups = nexthop_groups(&[1, 2, 3]);
+        let group =
+            |live: &[u64]| nexthop_groups.groups(&keys(live))[&group_id(Role::Others, Family::V4)].len();
         assert_eq!(
             [group(&[1, 2, 3]), group(&[1, 3]), group(&[2]), group(&[]), group(&[9])],
             [3, 2, 1, 3, 3]
@@ -210,19 +211,21 @@ mod tests {
 
     #[test]
     fn a_gateways_own_device_is_alone_in_its_group_until_it_dies_and_another_lives() {
-        let mut spread = spread(&[2, 3]);
-        spread.add_own(Family::V4, GatewayKey(1), "submariner");
-        let first = |live: &[u64]| spread.groups(&keys(live))[&group_id(Role::First, Family::V4)].clone();
+        let mut nexthop_groups = nexthop_groups(&[2, 3]);
+        nexthop_groups.add_own(Family::V4, GatewayKey(1), "submariner");
+        let first =
+            |live: &[u64]| nexthop_groups.groups(&keys(live))[&group_id(Role::First, Family::V4)].clone();
         assert_eq!(first(&[1, 2, 3]), [FIRST_ID].into());
         assert_eq!(first(&[2]).len(), 1);
         assert!(!first(&[2]).contains(&FIRST_ID));
-        assert_eq!(first(&[]), [FIRST_ID].into(), "nobody lives");
+        assert_eq!(first(&[]), [FIRST_ID].into(), "none is live");
     }
 
     #[test]
     fn ids_stay_when_others_come_and_go_and_are_of_our_range() {
-        let ids =
-            |gateways: &[u64]| spread(gateways).choices[&group_id(Role::Others, Family::V4)].others.clone();
+        let ids = |gateways: &[u64]| {
+            nexthop_groups(gateways).choices[&group_id(Role::Others, Family::V4)].others.clone()
+        };
         let (all, few) = (ids(&[1, 2, 3, 4]), ids(&[2, 4]));
         assert!(few.iter().all(|(key, id)| all[key] == *id && is_our_id(*id)));
         // Two that hash alike have one each.
@@ -230,12 +233,12 @@ mod tests {
         assert_eq!(alike.values().collect::<BTreeSet<_>>().len(), 2);
     }
 
-    fn spread(gateways: &[u64]) -> Spread {
-        let mut spread = Spread::default();
+    fn nexthop_groups(gateways: &[u64]) -> NexthopGroups {
+        let mut nexthop_groups = NexthopGroups::default();
         let address = |n: u64| IpAddr::from([240, 0, 0, n.to_le_bytes()[0]]);
         let others = gateways.iter().map(|n| (GatewayKey(*n), address(*n)));
-        spread.add_others(Family::V4, &others.collect());
-        spread
+        nexthop_groups.add_others(Family::V4, &others.collect());
+        nexthop_groups
     }
 
     fn keys(numbers: &[u64]) -> BTreeSet<GatewayKey> {

@@ -25,7 +25,7 @@ use trieste_control::notice::{GatewayKey, Known, Standing, View};
 use trieste_control::udp;
 
 use crate::hostnet::MARK;
-use crate::nexthops::Spread;
+use crate::nexthops::NexthopGroups;
 use crate::port::Nexthops;
 
 /// Ours: time between two hellos to a gateway whose notices arrive.
@@ -47,7 +47,7 @@ pub struct ListenerConfig {
     /// Gateways whose notices are accepted.
     pub gateways: BTreeMap<GatewayKey, Known>,
     /// Next hops and groups, as they are in the kernel.
-    pub spread: Spread,
+    pub nexthop_groups: NexthopGroups,
 }
 
 /// What the listener has found out from notices.
@@ -266,8 +266,8 @@ impl Listener {
     /// Changes the groups of next hops. The pass that follows retries failures.
     fn set_groups(&mut self, live: &BTreeSet<GatewayKey>) {
         let before = self.live.borrow().gateways.clone();
-        let before = before.map(|before| self.config.spread.groups(&before)).unwrap_or_default();
-        for (id, members) in self.config.spread.groups(live) {
+        let before = before.map(|before| self.config.nexthop_groups.groups(&before)).unwrap_or_default();
+        for (id, members) in self.config.nexthop_groups.groups(live) {
             if before.get(&id) == Some(&members) {
                 continue;
             }

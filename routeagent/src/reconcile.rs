@@ -308,8 +308,11 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         let has_filter = observed.guard != ObservedGuard::Unknown;
         let had_services = matches!(observed.services, ObservedServices::Present(_));
         let local = hostnet.vxlan.as_ref().map(|vxlan| vxlan.local);
-        let listener =
-            ListenerConfig { local, gateways: state.notice_senders(), spread: hostnet.spread.clone() };
+        let listener = ListenerConfig {
+            local,
+            gateways: state.notice_senders(),
+            nexthop_groups: hostnet.nexthop_groups.clone(),
+        };
         Ok(Prepared { plan, hostnet, addresses: observed.addresses, listener, has_filter, had_services })
     }
 

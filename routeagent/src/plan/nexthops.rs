@@ -24,7 +24,7 @@ pub(super) struct Nexthops {
 pub(super) fn plan(desired: &HostNet, observed: &Observed, has_vxlan: bool) -> Nexthops {
     let mut plan = Nexthops::default();
     let mut present = BTreeSet::new();
-    for (id, nexthop) in &desired.spread.nexthops {
+    for (id, nexthop) in &desired.nexthop_groups.nexthops {
         let is_there = if nexthop.device == VX_DEVICE {
             has_vxlan
         } else {

@@ -71,7 +71,7 @@ fn ways(
         };
     }
     let second = desired.hostnet.vxlan.as_ref();
-    let second = second.and_then(|_| nexthop_groups::way_to_others(desired, state, Role::Others, family));
+    let second = second.and_then(|_| nexthop_groups::hop_to_others(desired, state, Role::Others, family));
     let group = group_id(Role::First, family);
     let first = match desired.hostnet.groups.contains_key(&group) {
         true => Some(Hop::Group { id: group, source: source(state, family) }),

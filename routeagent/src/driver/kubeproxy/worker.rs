@@ -28,7 +28,7 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
         let family = Family::of_net(network);
         let is_for_all = has_several && nexthop_groups::is_for_all(state, admission, accepted);
         let hop = ways.entry((is_for_all, family)).or_insert_with(|| match is_for_all {
-            true => nexthop_groups::way_to_others(desired, state, Role::Others, family),
+            true => nexthop_groups::hop_to_others(desired, state, Role::Others, family),
             false => way_to_leader(state, family),
         });
         match hop.clone() {

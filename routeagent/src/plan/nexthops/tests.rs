@@ -8,7 +8,7 @@ use super::super::tests::model;
 use super::super::{Change, plan};
 use crate::condition::Condition;
 use crate::hostnet::{Family, Guard, Hop, HostNet, Route, TABLE_MAIN, VX_DEVICE};
-use crate::nexthops::{Content, NexthopChange, ObservedNexthop, Role, Spread, group_id};
+use crate::nexthops::{Content, NexthopChange, NexthopGroups, ObservedNexthop, Role, group_id};
 use crate::observed::{Observed, ObservedRoute};
 use crate::vxlan::Vxlan;
 
@@ -120,8 +120,8 @@ proptest! {
         let observed = settled(&desired(&list(&before), &list(&before)), &Observed::default());
         let mut wanted = desired(&list(&after), &list(&live));
         if own {
-            wanted.spread.add_own(Family::V4, GatewayKey(99), VX_DEVICE);
-            wanted.groups = wanted.spread.groups(&live.iter().map(|n| GatewayKey((*n).into())).collect());
+            wanted.nexthop_groups.add_own(Family::V4, GatewayKey(99), VX_DEVICE);
+            wanted.groups = wanted.nexthop_groups.groups(&live.iter().map(|n| GatewayKey((*n).into())).collect());
         }
         let there = model::apply(observed.clone(), &plan(&wanted, &observed));
         prop_assert_eq!(plan(&wanted, &there).changes, vec![]);
@@ -130,11 +130,11 @@ proptest! {
 
 /// A worker's wishes with these gateways, of which those live.
 fn desired(gateways: &[u8], live: &[u8]) -> HostNet {
-    let mut spread = Spread::default();
+    let mut nexthop_groups = NexthopGroups::default();
     let others: BTreeMap<GatewayKey, IpAddr> =
         gateways.iter().map(|n| (GatewayKey((*n).into()), IpAddr::from([240, 0, 0, *n]))).collect();
-    spread.add_others(Family::V4, &others);
-    let groups = spread.groups(&live.iter().map(|n| GatewayKey((*n).into())).collect());
+    nexthop_groups.add_others(Family::V4, &others);
+    let groups = nexthop_groups.groups(&live.iter().map(|n| GatewayKey((*n).into())).collect());
     let network = "10.2.0.0/16".parse().unwrap();
     let hop = Hop::Group { id: group_id(Role::Others, Family::V4), source: None };
     let leading = (!gateways.is_empty()).then(|| Route::leading(TABLE_MAIN, network, hop));
@@ -142,7 +142,7 @@ fn desired(gateways: &[u8], live: &[u8]) -> HostNet {
         routes: leading.into_iter().chain([Route::unreachable(TABLE_MAIN, network)]).collect(),
         vxlan: Some(Vxlan::new("10.0.0.9".parse().unwrap(), 1500)),
         guard: Some(Guard::default()),
-        spread,
+        nexthop_groups,
         groups,
         ..HostNet::default()
     }

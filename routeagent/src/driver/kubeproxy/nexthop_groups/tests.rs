@@ -47,7 +47,7 @@ fn there_are_next_hops_of_a_family_while_a_remote_network_is_of_it() {
     }
     let desired = KubeProxy.desired(&state);
     let families: BTreeSet<Family> =
-        desired.hostnet.spread.nexthops.values().map(|nexthop| nexthop.family).collect();
+        desired.hostnet.nexthop_groups.nexthops.values().map(|nexthop| nexthop.family).collect();
     assert_eq!(families, [Family::V4].into());
     let off = Sysctl::of(Family::V6, VX_DEVICE, "disable_ipv6");
     assert_eq!(desired.hostnet.sysctls[&off], 1, "what is off takes no next hop");
@@ -60,7 +60,10 @@ fn only_the_group_follows_who_lives() {
     let one = KubeProxy.desired(&state);
     let others = group_id(Role::Others, Family::V4);
     assert_eq!(vias(&one, others), ["240.31.1.22"]);
-    assert_eq!((&one.hostnet.routes, &one.hostnet.spread), (&all.hostnet.routes, &all.hostnet.spread));
+    assert_eq!(
+        (&one.hostnet.routes, &one.hostnet.nexthop_groups),
+        (&all.hostnet.routes, &all.hostnet.nexthop_groups)
+    );
 }
 
 #[test]
@@ -130,7 +133,7 @@ fn without_groups_in_the_kernel_one_live_gateway_is_taken() {
         let via = Mac::of_node(member.private_address().unwrap()).0;
         assert!(to(&state).contains(&format!("via 240.31.1.{}", via[5])), "{}", to(&state));
     }
-    assert!(KubeProxy.desired(&state).hostnet.spread.nexthops.is_empty());
+    assert!(KubeProxy.desired(&state).hostnet.nexthop_groups.nexthops.is_empty());
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn while_no_gateway_leads_packets_go_on() {
     state.endpoints.remove(0);
     let desired = KubeProxy.desired(&state);
     assert_eq!(desired.hostnet.groups, before.hostnet.groups);
-    assert_eq!(desired.hostnet.spread, before.hostnet.spread);
+    assert_eq!(desired.hostnet.nexthop_groups, before.hostnet.nexthop_groups);
     assert!(routes(&desired)[0].starts_with("10.2.0.0/16 nhid"));
     // Upstream's clusters have to wait for a leader; their traffic is refused meanwhile.
     assert!(!desired.conditions.contains(&Condition::NoIpv4BetweenNodes));
@@ -173,7 +176,10 @@ fn several(seen_from: &str) -> ClusterState {
 }
 
 fn of_group(desired: &Desired, id: u32) -> Vec<&Nexthop> {
-    desired.hostnet.groups[&id].iter().map(|member| &desired.hostnet.spread.nexthops[member]).collect()
+    desired.hostnet.groups[&id]
+        .iter()
+        .map(|member| &desired.hostnet.nexthop_groups.nexthops[member])
+        .collect()
 }
 
 fn vias(desired: &Desired, id: u32) -> Vec<String> {
