@@ -18,7 +18,7 @@ use crate::hostnet::{
 use crate::nexthops::{ObservedNexthop, is_our_id};
 use crate::port::PortError;
 use crate::services::ObservedServices;
-use crate::state::{DeviceAddress, Way};
+use crate::state::{DeviceAddress, ResolvedRoute};
 use crate::vxlan::{Forward, Mac};
 
 /// The kind of a route (`RTN_*`), as far as the route agent cares.
@@ -257,8 +257,8 @@ pub struct Observed {
     pub forwards: BTreeSet<Forward>,
     /// Permanent neighbours on the device between nodes.
     pub neighbours: BTreeMap<IpAddr, Mac>,
-    /// The ways to the addresses that were asked for.
-    pub ways: BTreeMap<IpAddr, Way>,
+    /// The kernel's routes to the addresses that were asked for.
+    pub resolved_routes: BTreeMap<IpAddr, ResolvedRoute>,
     /// The packet filter.
     pub guard: ObservedGuard,
     /// The table of services.
@@ -288,7 +288,7 @@ impl Default for Observed {
             has_nexthops: true,
             forwards: BTreeSet::new(),
             neighbours: BTreeMap::new(),
-            ways: BTreeMap::new(),
+            resolved_routes: BTreeMap::new(),
             guard: ObservedGuard::Absent,
             services: ObservedServices::Absent,
             foreign: Foreign::default(),

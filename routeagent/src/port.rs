@@ -88,13 +88,13 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// What a pass wants to know beyond what it always reads.
+/// What a pass reads beyond the usual.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query {
     /// Device settings.
     pub sysctls: BTreeSet<Sysctl>,
-    /// Addresses whose ways matter.
-    pub sought: BTreeSet<IpAddr>,
+    /// Addresses whose routes are looked up.
+    pub lookup_addresses: BTreeSet<IpAddr>,
 }
 
 /// A node's network, readable and writable.

@@ -284,7 +284,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         // The settings to read follow from the device names, those from the view alone.
         let blind = self.state(view, &Observed::default(), Lingering::default());
         let wishes = self.driver.desired(&blind);
-        let query = Query { sysctls: settings(&wishes.hostnet), sought: blind.sought() };
+        let query = Query { sysctls: settings(&wishes.hostnet), lookup_addresses: blind.lookup_addresses() };
         let mut observed = self.host.observe(&query).await?;
         observed.remember(&self.loosened);
         let state = self.state(view, &observed, Lingering::default());
@@ -349,7 +349,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             named: self.names.borrow().addresses.clone(),
             addresses: observed.addresses.clone(),
             mtus: observed.links.iter().map(|(name, link)| (name.clone(), link.mtu)).collect(),
-            ways: observed.ways.clone(),
+            resolved_routes: observed.resolved_routes.clone(),
             lingering: lingering.claims,
             unplugged: lingering.bridges,
             services: Services {

@@ -178,9 +178,9 @@ pub struct DeviceAddress {
     pub network: IpNet,
 }
 
-/// How the node's main table leads to an address.
+/// The kernel's route to an address by the main table, as `ip route get` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct ResolvedRoute {
     /// Name of the device.
     pub device: String,
     /// The next router, unless the address is on the device's own network.
@@ -225,8 +225,8 @@ pub struct ClusterState {
     pub addresses: BTreeSet<DeviceAddress>,
     /// MTUs of this node's devices, bytes of IP packet.
     pub mtus: BTreeMap<String, u32>,
-    /// The ways to the addresses that [`ClusterState::sought`] names.
-    pub ways: BTreeMap<IpAddr, Way>,
+    /// The kernel's routes to the addresses of [`ClusterState::lookup_addresses`].
+    pub resolved_routes: BTreeMap<IpAddr, ResolvedRoute>,
     /// Networks that nobody claims any more and that stay closed for now (`grace.rs`).
     pub lingering: BTreeSet<IpNet>,
     /// Networks of pods of this node whose device is down or gone, and that stay closed for now.
@@ -380,7 +380,7 @@ impl ClusterState {
         let family = self.any_gateway().and_then(Endpoint::private_address).map(Family::of);
         let published = self.own_endpoint().and_then(Endpoint::private_address);
         let registered = self.own_node().into_iter().flat_map(|node| &node.addresses).copied();
-        let default = DEFAULT_ROUTE.iter().filter_map(|address| self.ways.get(address)?.source);
+        let default = DEFAULT_ROUTE.iter().filter_map(|address| self.resolved_routes.get(address)?.source);
         let mut candidates = published.into_iter().chain(registered).chain(default);
         candidates.find(|address| {
             self.is_own_address(*address) && family.is_none_or(|family| family == Family::of(*address))
@@ -411,26 +411,26 @@ impl ClusterState {
         device.and_then(|device| self.mtus.get(device)).copied().unwrap_or(ETHERNET_MTU)
     }
 
-    /// Returns the addresses whose ways matter: what stands for the default route, and where an upstream gateway
-    /// without a device has to be routed around its own networks, the remote gateways.
+    /// Returns the addresses whose routes drivers need: one that stands for the default route of each family, and, where an
+    /// upstream gateway has no device, the remote gateways, since their own networks must not be routed to them.
     #[must_use]
-    pub fn sought(&self) -> BTreeSet<IpAddr> {
-        let mut sought: BTreeSet<IpAddr> = DEFAULT_ROUTE.into();
+    pub fn lookup_addresses(&self) -> BTreeSet<IpAddr> {
+        let mut addresses: BTreeSet<IpAddr> = DEFAULT_ROUTE.into();
         if self.own_endpoint().is_some() && self.tun().is_none() {
-            sought.extend(self.remote_endpoints().filter_map(|e| e.addresses.last()));
+            addresses.extend(self.remote_endpoints().filter_map(|e| e.addresses.last()));
         }
-        sought
+        addresses
     }
 
-    /// Returns the way that the default route shows.
+    /// Returns the default route of a family, if there is one.
     #[must_use]
-    pub fn default_way(&self, family: Family) -> Option<&Way> {
-        self.ways.get(DEFAULT_ROUTE.iter().find(|address| Family::of(**address) == family)?)
+    pub fn default_route(&self, family: Family) -> Option<&ResolvedRoute> {
+        self.resolved_routes.get(DEFAULT_ROUTE.iter().find(|address| Family::of(**address) == family)?)
     }
 
     /// Returns the devices of the default routes, IPv4's first.
     fn default_devices(&self) -> impl Iterator<Item = &String> {
-        Family::ALL.iter().filter_map(|family| self.default_way(*family)).map(|way| &way.device)
+        Family::ALL.iter().filter_map(|family| self.default_route(*family)).map(|route| &route.device)
     }
 
     /// Returns the own cluster's pod and service networks.

@@ -30,7 +30,7 @@ use crate::nexthops::NexthopChange;
 use crate::observed::{Link, Observed, ObservedGuard, ObservedRoute, ObservedRule};
 use crate::plan::Change;
 use crate::services::ObservedServices;
-use crate::state::{DeviceAddress, Way};
+use crate::state::{DeviceAddress, ResolvedRoute};
 
 /// The network namespace that this process is in.
 pub struct Kernel {
@@ -105,8 +105,8 @@ impl Kernel {
         Ok(routes)
     }
 
-    /// Asks how the main table leads to an address; `None` if it does not.
-    async fn way(&self, to: IpAddr, names: &BTreeMap<u32, &str>) -> Option<Way> {
+    /// Looks up the route to an address in the main table; `None` if there is none.
+    async fn lookup_route(&self, to: IpAddr, names: &BTreeMap<u32, &str>) -> Option<ResolvedRoute> {
         let mut message = RouteMessage::default();
         message.header.address_family = address_family(Family::of(to));
         message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
@@ -115,7 +115,7 @@ impl Kernel {
             .attributes
             .extend([RouteAttribute::Destination(RouteAddress::from(to)), RouteAttribute::Mark(MARK)]);
         let answer = collect(self.handle().route().get(message).execute()).await.ok()?;
-        parse::way(answer.first()?, names)
+        parse::resolved_route(answer.first()?, names)
     }
 
     async fn index_of(&self, device: &str) -> Result<u32, PortError> {
@@ -158,8 +158,10 @@ impl Host for Kernel {
             observed.rules.extend(self.rules(family).await?);
             observed.routes.extend(self.routes(family, &names).await?);
         }
-        for address in &query.sought {
-            observed.ways.extend(self.way(*address, &names).await.map(|way| (*address, way)));
+        for address in &query.lookup_addresses {
+            observed
+                .resolved_routes
+                .extend(self.lookup_route(*address, &names).await.map(|route| (*address, route)));
         }
         match Nexthops::open()?.read(&names)? {
             Some(nexthops) => observed.nexthops = nexthops,

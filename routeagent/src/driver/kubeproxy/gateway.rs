@@ -1,4 +1,4 @@
-//! What only an active gateway's node has: rules, the gateway table, the gateway's device, delivery to other nodes.
+//! The part of an active gateway's node: rules, the gateway table, the gateway's device, delivery to other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::nexthops::{Role, group_id};
 use crate::state::{ClusterState, Endpoint};
 use crate::vxlan::{next_hop, vtep};
 
-/// Adds all of it.
+/// Adds the routes, rules and settings of an active gateway's node.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, admission: &Admission) {
     for family in Family::ALL {
         desired.hostnet.rules.extend([Rule::mark(family), Rule::gateway(family)]);
@@ -23,14 +23,14 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
         desired.hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
     }
     let (mtu, has_several, tun) = (intra::path_mtu(state), state.has_several_gateways(), state.tun());
-    // There are very many networks, and few ways to them, but where the kernel's IPsec picks packets up.
-    let mut known: BTreeMap<(bool, Family), (Option<Hop>, Option<Hop>)> = BTreeMap::new();
+    // Very many networks share few hops, except where the kernel's IPsec picks packets up.
+    let mut cache: BTreeMap<(bool, Family), (Option<Hop>, Option<Hop>)> = BTreeMap::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
         let is_for_all = has_several && nexthop_groups::is_for_all(state, admission, accepted);
-        let ways = || ways(desired, state, own, (network, is_for_all));
+        let hops = || hops(desired, state, own, (network, is_for_all));
         let (first, second) = match tun {
-            Some(_) => known.entry((is_for_all, Family::of_net(network))).or_insert_with(ways).clone(),
-            None => ways(),
+            Some(_) => cache.entry((is_for_all, Family::of_net(network))).or_insert_with(hops).clone(),
+            None => hops(),
         };
         let route = |hop| with_mtu(mtu, *network, hop);
         let routes = first.map(route).into_iter().chain(second.map(route).map(Route::as_second));
@@ -46,16 +46,16 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
     desired.conditions.extend(unknown.map(Condition::ForeignHealthCheck));
 }
 
-/// Makes a route into the cables. Of IPv6 the kernel knows the path's MTU: where bridges hand packets to the packet filter,
-/// it puts fragments together and forgets how small they were, and cuts them anew by the route's MTU alone. Everything else is
-/// left to the gateway, which knows each path's.
+/// Makes a route into the cables. IPv6 routes have the path's MTU: where bridges pass packets to the packet filter, the
+/// kernel reassembles fragments without keeping their size, and fragments again by the route's MTU alone. All other packets
+/// are left to the gateway, which has each path's MTU.
 fn with_mtu(mtu: Option<u32>, network: IpNet, hop: Hop) -> Route {
     Route::gateway(network, hop).with_mtu(mtu.filter(|_| Family::of_net(&network) == Family::V6))
 }
 
-/// Returns where packets for a remote network go, and where if that cannot be: where the cluster has several gateways, to
-/// the others. A peer that knows one gateway per cluster is reached by that one alone.
-fn ways(
+/// Returns the hop of packets for a remote network, and a second one in case that is down: the other gateways, where the
+/// cluster has several. A peer that supports one gateway per cluster is reached by the leader alone.
+fn hops(
     desired: &Desired,
     state: &ClusterState,
     own: &Endpoint,
@@ -66,8 +66,8 @@ fn ways(
         let is_leader = state.active_endpoint().is_none_or(|leader| leader.key() == own.key());
         let is_between_nodes = desired.hostnet.vxlan.is_some();
         return match is_leader || !is_between_nodes {
-            true => (way_out(state, own, network), None),
-            false => (worker::way_to_leader(state, family), None),
+            true => (hop_out(state, own, network), None),
+            false => (worker::hop_to_leader(state, family), None),
         };
     }
     let second = desired.hostnet.vxlan.as_ref();
@@ -75,40 +75,40 @@ fn ways(
     let group = group_id(Role::First, family);
     let first = match desired.hostnet.groups.contains_key(&group) {
         true => Some(Hop::Group { id: group, source: source(state, family) }),
-        false => way_out(state, own, network),
+        false => hop_out(state, own, network),
     };
     (first, second)
 }
 
-/// Returns where packets for a remote network go; `None` where upstream's gateway has routes of its own for that.
-fn way_out(state: &ClusterState, own: &Endpoint, network: &IpNet) -> Option<Hop> {
+/// Returns this gateway's own hop to a remote network; `None` where upstream's gateway programs that route.
+fn hop_out(state: &ClusterState, own: &Endpoint, network: &IpNet) -> Option<Hop> {
     let source = source(state, Family::of_net(network));
     match state.tun() {
-        // Upstream's VXLAN cable: table 100, which the kernel looks at before ours.
+        // Upstream's VXLAN cable: table 100, which the kernel consults before ours.
         Some(_) if own.backend == "vxlan" && own.interface.is_none() => None,
         Some(tun) => Some(Hop::Device { name: tun.to_owned(), source }),
-        None => way_into_ipsec(state, network, source),
+        None => hop_into_ipsec(state, network, source),
     }
 }
 
-/// Returns the way of packets that IPsec in the kernel picks up: out of the default route's device, or, where the
-/// remote gateway's address is inside the network, as that address is reached (upstream's #1106).
-fn way_into_ipsec(state: &ClusterState, network: &IpNet, source: Option<IpAddr>) -> Option<Hop> {
+/// Returns the hop of packets that IPsec in the kernel picks up: out of the default route's device, or, where the remote
+/// gateway's address is inside the network, the hop to that address (upstream's #1106).
+fn hop_into_ipsec(state: &ClusterState, network: &IpNet, source: Option<IpAddr>) -> Option<Hop> {
     let gateways = state.remote_endpoints().filter(|e| e.subnets.contains(network));
     let inside = gateways.filter_map(|e| e.addresses.last()).find(|address| network.contains(*address));
-    let way = match inside {
-        Some(address) => state.ways.get(address),
-        None => state.default_way(Family::of_net(network)),
+    let route = match inside {
+        Some(address) => state.resolved_routes.get(address),
+        None => state.default_route(Family::of_net(network)),
     }?;
-    let name = way.device.clone();
-    Some(match way.via.filter(|via| inside.is_some() && Family::of(*via) == Family::of_net(network)) {
+    let name = route.device.clone();
+    Some(match route.via.filter(|via| inside.is_some() && Family::of(*via) == Family::of_net(network)) {
         Some(via) => Hop::Via { name, via, source },
         None => Hop::Device { name, source },
     })
 }
 
-/// Adds the routes to the other nodes' pods for what comes from remote clusters: it has to enter a node by the device
-/// between nodes, since from any other its source would be forged.
+/// Adds routes to the other nodes' pods for packets of remote clusters. They have to enter a node by the device between
+/// nodes, since on any other the source guard takes their source for forged.
 fn deliver(desired: &mut Desired, state: &ClusterState, admission: &Admission, tun: &str) {
     if intra::plugin_delivers(state).is_some() {
         return;
@@ -118,7 +118,7 @@ fn deliver(desired: &mut Desired, state: &ClusterState, admission: &Admission, t
     let mut vteps: BTreeSet<_> = state.underlay_address().and_then(is_v4).into_iter().collect();
     let own_pods = state.own_node().into_iter().flat_map(|own| intra::pod_networks(state, own));
     let mut pods: BTreeSet<IpNet> = own_pods.copied().collect();
-    // Of a family that no remote cluster has nothing comes, and the device may not even take its routes.
+    // No packets come of a family that no remote cluster has, and the device may refuse its routes.
     let expected: BTreeSet<Family> = admission.remote().map(Family::of_net).collect();
     let mut families = BTreeSet::new();
     for node in state.other_nodes() {
@@ -147,14 +147,14 @@ fn deliver(desired: &mut Desired, state: &ClusterState, admission: &Admission, t
     desired.hostnet.rules.extend(families.into_iter().map(|family| Rule::delivery(family, tun)));
 }
 
-/// Returns the settings of the TUN device. The gateway writes the first three as well; whoever comes first.
+/// Returns the settings of the TUN device. The gateway writes the first three as well.
 fn device_settings(state: &ClusterState, tun: &str, admission: &Admission) -> BTreeMap<Sysctl, u32> {
     let mut settings = BTreeMap::from([
         // Answers made by the gateway carry an address of this node; without it the kernel calls them martians.
         (Sysctl::of(Family::V4, tun, "accept_local"), 1),
-        // Off, as the gateway checks whose a source is: on a device without an address even the loose filter drops
-        // what has a source of this node, such as those answers. But on a node that is strict otherwise: with several
-        // gateways what comes by this one may have its way back by another.
+        // Off, as the gateway checks sources: on a device without an address even the loose filter drops packets with a
+        // source of this node, such as those answers. Loose on a node with strict filters: with several gateways the
+        // route back may be by another one.
         (
             Sysctl::of(Family::V4, tun, "rp_filter"),
             if state.is_strict && state.has_several_gateways() { 2 } else { 0 },

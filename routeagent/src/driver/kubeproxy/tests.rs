@@ -3,7 +3,7 @@ use ipnet::IpNet;
 use super::*;
 use crate::condition::Condition;
 use crate::hostnet::{Delivery, Hop, METRIC_FAIL_CLOSED, Rule, Sysctl};
-use crate::state::{ClusterNode, DeviceAddress, Endpoint, Node, Way};
+use crate::state::{ClusterNode, DeviceAddress, Endpoint, Node, ResolvedRoute};
 use crate::vxlan::{Forward, Mac};
 
 #[test]
@@ -117,8 +117,8 @@ fn while_anything_is_closed_a_pods_own_network_never_follows_the_default_route()
         let mut other = state.clone();
         let address = DeviceAddress { device: device.into(), network: network.parse().unwrap() };
         other.addresses.insert(address);
-        let way = Way { device: "eth0".into(), ..Way::default() };
-        other.ways.insert("8.8.8.8".parse().unwrap(), way);
+        let way = ResolvedRoute { device: "eth0".into(), ..ResolvedRoute::default() };
+        other.resolved_routes.insert("8.8.8.8".parse().unwrap(), way);
         assert_eq!(closed(&other), Vec::<String>::new(), "{device}");
     }
     // Pods and nodes share a network: others of either are on it.
@@ -195,11 +195,12 @@ fn what_came_from_a_remote_cluster_leaves_by_no_uplink_unless_the_plugin_deliver
     for node in ["a-gw1", "a-w1"] {
         let mut state = cluster(node, &["10.2.0.0/16"]);
         assert_eq!(uplinks(&state), eth0, "{node}: the device with the node's address");
-        let default = Way { device: "eth1".into(), ..Way::default() };
-        state.ways = state.sought().into_iter().map(|address| (address, default.clone())).collect();
+        let default = ResolvedRoute { device: "eth1".into(), ..ResolvedRoute::default() };
+        state.resolved_routes =
+            state.lookup_addresses().into_iter().map(|address| (address, default.clone())).collect();
         assert!(uplinks(&state).contains("eth1"), "{node}: the default route's");
 
-        state.ways.values_mut().for_each(|way| way.device = "cni0".into());
+        state.resolved_routes.values_mut().for_each(|way| way.device = "cni0".into());
         assert_eq!(uplinks(&state), eth0, "{node}: pods are behind the other");
 
         state.node.plugin = "calico".into();
@@ -272,9 +273,10 @@ fn beside_upstreams_ipsec_gateway_packets_leave_by_the_default_device() {
     let mut state = cluster("a-gw1", &["10.2.0.0/16", "100.66.0.0/16"]);
     state.endpoints[0].backend = "libreswan".into();
     state.endpoints[1].addresses = vec!["192.168.7.7".parse().unwrap(), "10.2.0.21".parse().unwrap()];
-    for address in state.sought() {
-        let way = Way { device: "eth0".into(), via: Some("172.31.1.1".parse().unwrap()), source: None };
-        state.ways.insert(address, way);
+    for address in state.lookup_addresses() {
+        let way =
+            ResolvedRoute { device: "eth0".into(), via: Some("172.31.1.1".parse().unwrap()), source: None };
+        state.resolved_routes.insert(address, way);
     }
     let desired = KubeProxy.desired(&state);
     let routes = routes(&desired);

@@ -22,21 +22,21 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
         return;
     };
     let (mtu, has_several) = (intra::path_mtu(state), state.has_several_gateways());
-    // There are very many networks, and few ways to them.
-    let mut ways: BTreeMap<(bool, Family), Option<Hop>> = BTreeMap::new();
+    // Very many networks share few hops.
+    let mut hops: BTreeMap<(bool, Family), Option<Hop>> = BTreeMap::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
         let family = Family::of_net(network);
         let is_for_all = has_several && nexthop_groups::is_for_all(state, admission, accepted);
-        let hop = ways.entry((is_for_all, family)).or_insert_with(|| match is_for_all {
+        let hop = hops.entry((is_for_all, family)).or_insert_with(|| match is_for_all {
             true => nexthop_groups::hop_to_others(desired, state, Role::Others, family),
-            false => way_to_leader(state, family),
+            false => hop_to_leader(state, family),
         });
         match hop.clone() {
             Some(hop) => {
                 let route = Route::leading(TABLE_MAIN, *network, hop).with_mtu(mtu);
                 desired.hostnet.routes.insert(route);
             }
-            // Without a gateway there is no way either; that is refused.
+            // Without a gateway there is no hop; the `unreachable` route refuses the packets.
             None if is_ipv6_only && family == Family::V4 && !state.gateways().is_empty() => {
                 desired.conditions.insert(Condition::NoIpv4BetweenNodes);
             }
@@ -45,8 +45,8 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
     }
 }
 
-/// Returns the way to the gateway that upstream's members know.
-pub(super) fn way_to_leader(state: &ClusterState, family: Family) -> Option<Hop> {
+/// Returns the hop to the leader, the only gateway that upstream's members use.
+pub(super) fn hop_to_leader(state: &ClusterState, family: Family) -> Option<Hop> {
     let leader = state.active_endpoint().and_then(Endpoint::private_address)?;
     let via = next_hop(leader, family == Family::V6)?;
     Some(Hop::Via { name: VX_DEVICE.to_owned(), via, source: source(state, family) })

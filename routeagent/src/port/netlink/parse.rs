@@ -1,4 +1,4 @@
-//! Kernel messages to [`ObservedRoute`], [`Rule`], [`Link`] and [`Way`].
+//! Kernel messages to [`ObservedRoute`], [`Rule`], [`Link`] and [`ResolvedRoute`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessa
 
 use crate::hostnet::{Family, Rule};
 use crate::observed::{Link, ObservedRoute, ObservedRule, RouteKind, VxlanLink};
-use crate::state::Way;
+use crate::state::ResolvedRoute;
 use crate::vxlan::Mac;
 
 /// "No suppression", in the two attributes that the kernel reports with every rule.
@@ -95,7 +95,7 @@ pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Opti
         }
     }
     if route.nexthop.is_some() {
-        // What the kernel tells besides is what the next hop is at present.
+        // The device and gateway that the kernel adds are those of the next hop at present.
         (device, route.via) = (None, None);
     } else {
         route.has_extras |= has_several;
@@ -108,10 +108,10 @@ pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Opti
     Some(route)
 }
 
-/// Reads the answer to a look-up; `None` if the address is refused or local.
-pub(super) fn way(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Option<Way> {
+/// Reads the answer to a route lookup; `None` if the address is unreachable or local.
+pub(super) fn resolved_route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Option<ResolvedRoute> {
     let route = route(message, names).filter(|route| route.kind == RouteKind::Unicast)?;
-    Some(Way { device: route.device?, via: route.via, source: route.source })
+    Some(ResolvedRoute { device: route.device?, via: route.via, source: route.source })
 }
 
 /// Reads a device: its name and what it is.
