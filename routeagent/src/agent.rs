@@ -13,30 +13,30 @@ use crate::condition::Condition;
 use crate::driver::Driver;
 use crate::port::{Changes, Host, Notice};
 use crate::reconcile::{ClusterView, Reconciler, Serving};
-use crate::schedule::{DEBOUNCE, Outcome, Pace};
+use crate::schedule::{DEBOUNCE, Outcome, PassSchedule};
 use crate::state::DeviceAddress;
 
-/// How the last pass went, for those who tell others.
+/// Result of the last pass, for the RouteAgent object, the liveness file and the taint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many passes were made.
+    /// Number of passes so far.
     pub passes: u64,
     /// Whether nothing failed in the last one.
     pub is_good: bool,
-    /// Whether it left the node closed.
+    /// Whether it left the node failing closed.
     pub is_closed: bool,
-    /// Everything that is not as it should be.
+    /// Conditions of the last pass.
     pub conditions: BTreeSet<Condition>,
-    /// Addresses of this node's devices, as they were read last.
+    /// Addresses of this node's devices, when they were last read.
     pub addresses: BTreeSet<DeviceAddress>,
     /// What this node does for services.
     pub serving: Serving,
 }
 
-/// Reconciles until `stop` is ready. Leaves everything in place then: a node without its route agent stays closed.
+/// Reconciles until `stop` is ready, and leaves everything in place: a node without its route agent fails closed.
 ///
 /// `views` holds `None` until the store was read for the first time; nothing is done before that, since an empty
-/// cluster set would remove what a previous run installed. `reports` hears of every pass.
+/// cluster set would remove what a previous run installed. Every pass is published on `reports`.
 pub async fn run<H: Host, D: Driver>(
     reconciler: &mut Reconciler<H, D>,
     mut views: watch::Receiver<Option<ClusterView>>,
@@ -48,16 +48,16 @@ pub async fn run<H: Host, D: Driver>(
         () = &mut stop => return,
         first = views.wait_for(Option::is_some) => if first.is_err() { return },
     }
-    let mut pace = Pace::default();
+    let mut schedule = PassSchedule::default();
     let (mut kernel, mut live, mut names) = (None, reconciler.live(), reconciler.names());
     loop {
         if kernel.is_none() {
             kernel = subscribe();
         }
         let view = views.borrow_and_update().clone().unwrap_or_default();
-        one_pass(reconciler, &view, &mut pace, reports).await;
+        one_pass(reconciler, &view, &mut schedule, reports).await;
 
-        let (earliest, latest) = (Instant::now() + pace.at_least(), Instant::now() + pace.at_most());
+        let (earliest, latest) = (Instant::now() + schedule.min_wait(), Instant::now() + schedule.max_wait());
         let woken = tokio::select! {
             () = &mut stop => return,
             () = sleep_until(latest) => false,
@@ -66,19 +66,19 @@ pub async fn run<H: Host, D: Driver>(
             () = changed(&mut live) => true,
             () = changed(&mut names) => true,
             notice = kernel_notice(kernel.as_mut()) => {
-                act(notice, reconciler, &mut kernel).await;
+                handle_notice(notice, reconciler, &mut kernel).await;
                 true
             }
         };
         if woken {
             let due = sleep_until(earliest.max(Instant::now() + DEBOUNCE));
             tokio::pin!(due);
-            // What the kernel tells meanwhile is not left to pile up: the next pass sees it anyway.
+            // Drops the kernel's notifications meanwhile: the next pass reads the state anyway.
             loop {
                 tokio::select! {
                     () = &mut stop => return,
                     () = &mut due => break,
-                    notice = kernel_notice(kernel.as_mut()) => act(notice, reconciler, &mut kernel).await,
+                    notice = kernel_notice(kernel.as_mut()) => handle_notice(notice, reconciler, &mut kernel).await,
                 }
             }
             if !drain(kernel.as_mut()) {
@@ -88,8 +88,8 @@ pub async fn run<H: Host, D: Driver>(
     }
 }
 
-/// Handles what cannot wait for the next pass.
-async fn act<H: Host, D: Driver>(
+/// Handles a notification of the kernel: restores a missing filter at once, and leaves the rest to the next pass.
+async fn handle_notice<H: Host, D: Driver>(
     notice: Notice,
     reconciler: &mut Reconciler<H, D>,
     kernel: &mut Option<Changes>,
@@ -104,31 +104,36 @@ async fn act<H: Host, D: Driver>(
 async fn one_pass<H: Host, D: Driver>(
     reconciler: &mut Reconciler<H, D>,
     view: &ClusterView,
-    pace: &mut Pace,
+    schedule: &mut PassSchedule,
     reports: &watch::Sender<Report>,
 ) {
     let started = Instant::now();
     match reconciler.pass(view).await {
         Ok(pass) => {
-            pace.record(pass.outcome);
+            schedule.record(pass.outcome);
             let mut conditions = pass.conditions;
-            if let (true, Some(change)) = (pace.is_contended(), pass.changes.first()) {
+            if let (true, Some(change)) = (schedule.is_contended(), pass.changes.first()) {
                 conditions.insert(Condition::Contended { change: change.to_string() });
             }
-            tell(reports, (pass.outcome, pass.is_closed), &conditions, Some((pass.addresses, pass.serving)));
+            publish(
+                reports,
+                (pass.outcome, pass.is_closed),
+                &conditions,
+                Some((pass.addresses, pass.serving)),
+            );
             reconciler.report(conditions);
         }
         Err(error) => {
-            pace.record(Outcome::Failed);
+            schedule.record(Outcome::Failed);
             let unread = Condition::CannotRead { what: "the node's network", error: error.to_string() };
-            tell(reports, (Outcome::Failed, false), &[unread.clone()].into(), None);
+            publish(reports, (Outcome::Failed, false), &[unread.clone()].into(), None);
             reconciler.report([unread].into());
         }
     }
     debug!(took_ms = elapsed_ms(started), "pass");
 }
 
-fn tell(
+fn publish(
     reports: &watch::Sender<Report>,
     (outcome, is_closed): (Outcome, bool),
     conditions: &BTreeSet<Condition>,
@@ -153,7 +158,7 @@ fn elapsed_ms(since: Instant) -> u64 {
 fn subscribe() -> Option<Changes> {
     Changes::subscribe()
         .inspect_err(|error| {
-            warn!("{error}; changes of the kernel's state are noticed by the periodic pass only")
+            warn!(%error, "no notifications from the kernel; changes are found by the periodic pass only")
         })
         .ok()
 }
@@ -164,8 +169,8 @@ async fn changed<T>(views: &mut watch::Receiver<T>) {
     }
 }
 
-/// Takes what the kernel has told until now, which the next pass sees anyway: most of it are our own changes. Gives
-/// `false` if nothing will come any more.
+/// Discards pending notifications of the kernel, most of which are about our own changes; the next pass reads the state
+/// anyway. Returns `false` if the subscription has ended.
 fn drain(kernel: Option<&mut Changes>) -> bool {
     let Some(kernel) = kernel else { return true };
     while let Some(notice) = kernel.next().now_or_never() {

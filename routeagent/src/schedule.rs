@@ -1,24 +1,24 @@
-//! When the next pass may start and when it must. Pure.
+//! Earliest and latest time of the next pass. Pure.
 //!
-//! Events come in bursts and want one pass, not many; failures and quarrels with other programs must not spin.
+//! A burst of events causes one pass; failures, and conflicts with other programs, back off.
 
 use std::time::Duration;
 
-/// Longest time between two passes without any event: what no event announced is repaired by then.
+/// Longest time between two passes without any event: bounds how long an unnoticed change stays.
 const RESYNC: Duration = Duration::from_secs(10);
-/// How long a burst of events may grow before it is acted upon.
+/// How long events are gathered before a pass.
 pub const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Wait after the first failure; doubled with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 /// Longest wait after failures.
 const BACKOFF_MAX: Duration = Duration::from_secs(20);
-/// As often may the same changes be needed in a row before something else is assumed to undo them.
+/// Number of passes in a row with the same changes after which another program is assumed to undo them.
 const REPEATS_TOLERATED: u32 = 3;
 
-/// How a pass went.
+/// Outcome of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was to be done.
+    /// Nothing had to be changed.
     Settled,
     /// Changes were made, all of them successfully.
     Changed,
@@ -28,15 +28,15 @@ pub enum Outcome {
     Failed,
 }
 
-/// The waiting times that follow from how the passes went.
+/// Waiting times between passes, from the outcomes of the last ones.
 #[derive(Debug, Clone, Default)]
-pub struct Pace {
+pub struct PassSchedule {
     failures: u32,
     repeats: u32,
 }
 
-impl Pace {
-    /// Takes note of a pass.
+impl PassSchedule {
+    /// Records the outcome of a pass.
     pub fn record(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Settled | Outcome::Changed => *self = Self::default(),
@@ -45,15 +45,15 @@ impl Pace {
         }
     }
 
-    /// Says whether another program seems to undo what is done.
+    /// Returns `true` if another program seems to undo the changes.
     #[must_use]
     pub fn is_contended(&self) -> bool {
         self.repeats >= REPEATS_TOLERATED
     }
 
-    /// Shortest time from the end of one pass to the next, whatever happens.
+    /// Returns the shortest time from the end of the last pass to the next, with events.
     #[must_use]
-    pub fn at_least(&self) -> Duration {
+    pub fn min_wait(&self) -> Duration {
         let steps = self.failures + self.repeats.saturating_sub(REPEATS_TOLERATED - 1);
         match steps {
             0 => DEBOUNCE,
@@ -61,10 +61,10 @@ impl Pace {
         }
     }
 
-    /// Longest time from the end of one pass to the next, if nothing happens.
+    /// Returns the longest time from the end of the last pass to the next, without events.
     #[must_use]
-    pub fn at_most(&self) -> Duration {
-        if self.failures > 0 { self.at_least() } else { RESYNC.max(self.at_least()) }
+    pub fn max_wait(&self) -> Duration {
+        if self.failures > 0 { self.min_wait() } else { RESYNC.max(self.min_wait()) }
     }
 }
 
@@ -74,32 +74,32 @@ mod tests {
 
     #[test]
     fn failures_wait_longer_each_time_up_to_a_bound() {
-        let mut pace = Pace::default();
+        let mut schedule = PassSchedule::default();
         let waits: Vec<u128> = (0..9)
             .map(|_| {
-                pace.record(Outcome::Failed);
-                pace.at_most().as_millis()
+                schedule.record(Outcome::Failed);
+                schedule.max_wait().as_millis()
             })
             .collect();
         assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16000, 20000, 20000, 20000]);
     }
 
     #[test]
-    fn one_good_pass_forgets_all_failures() {
-        let mut pace = Pace::default();
-        pace.record(Outcome::Failed);
-        pace.record(Outcome::Settled);
-        assert_eq!((pace.at_least(), pace.at_most()), (DEBOUNCE, RESYNC));
+    fn one_good_pass_resets_the_failures() {
+        let mut schedule = PassSchedule::default();
+        schedule.record(Outcome::Failed);
+        schedule.record(Outcome::Settled);
+        assert_eq!((schedule.min_wait(), schedule.max_wait()), (DEBOUNCE, RESYNC));
     }
 
     #[test]
-    fn a_repair_now_and_then_is_not_a_quarrel_but_the_fourth_in_a_row_is() {
-        let mut pace = Pace::default();
+    fn a_repair_now_and_then_is_no_conflict_but_the_third_repeat_in_a_row_is() {
+        let mut schedule = PassSchedule::default();
         for _ in 0..2 {
-            pace.record(Outcome::Repeated);
+            schedule.record(Outcome::Repeated);
         }
-        assert!(!pace.is_contended() && pace.at_least() == DEBOUNCE);
-        pace.record(Outcome::Repeated);
-        assert!(pace.is_contended() && pace.at_least() > DEBOUNCE);
+        assert!(!schedule.is_contended() && schedule.min_wait() == DEBOUNCE);
+        schedule.record(Outcome::Repeated);
+        assert!(schedule.is_contended() && schedule.min_wait() > DEBOUNCE);
     }
 }
