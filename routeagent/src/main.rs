@@ -154,7 +154,7 @@ async fn serve(
     if publisher.is_none() {
         info!("no RouteAgent object is kept and no gateway pinged: the node's name is missing (NODE_NAME)");
     }
-    let pulse = tokio::spawn(liveness::keep(options.pass_file.clone(), reported.clone(), away.1));
+    let liveness_file = tokio::spawn(liveness::maintain(options.pass_file.clone(), reported.clone(), away.1));
     let feed = Feed { views: views.0, remotes: remotes.0, away: away.0, reports: reported };
     let follower = tokio::spawn(async move { source::follow(&store, &reader, feed).await });
     tokio::select! {
@@ -164,8 +164,8 @@ async fn serve(
     }
     drop(stopping);
     // With its file.
-    pulse.abort();
-    drop(pulse.await);
+    liveness_file.abort();
+    drop(liveness_file.await);
     if let Some(publisher) = publisher {
         publisher.await.context("ending the RouteAgent object's keeper")?;
     }
