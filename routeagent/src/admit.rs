@@ -102,7 +102,7 @@ pub fn admit(state: &ClusterState) -> Admission {
     }
     drop_shadows(&mut admission);
     let active = active_endpoints(&state.endpoints).into_values();
-    admission.multipath = active.filter(|e| e.knows_paths).map(|e| e.cluster.clone()).collect();
+    admission.multipath = active.filter(|e| e.has_multipath).map(|e| e.cluster.clone()).collect();
     admission.carved = carved(state, &admission);
     admission
 }

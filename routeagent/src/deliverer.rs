@@ -1,8 +1,8 @@
-//! Whose route agent runs on the active gateway's node. Ours hands packets of remote clusters to the other nodes over
-//! `vx-submariner`; upstream's leaves that to the network plugin, by devices that are not known. While a cluster goes
-//! from one to the other, its workers have to take what the gateway's node sends.
+//! Finds out whether the route agent on the active gateway's node is ours or upstream's. Ours sends packets of remote
+//! clusters to the other nodes over `vx-submariner`; upstream's leaves that to the network plugin, by unknown devices.
+//! While a cluster migrates, its workers have to accept both.
 //!
-//! Its RouteAgent object says whose it is. It is looked at, not watched: upstream's rights have no `watch` for it.
+//! That node's RouteAgent object tells. It is polled, not watched: upstream's rights have no `watch` for it.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use trieste_control::store::Store;
 use crate::reconcile::ClusterView;
 use crate::state::active_endpoint;
 
-/// Ours: how soon the end of a migration is seen.
-const WHILE_FOREIGN: Duration = Duration::from_secs(5);
-/// Ours: how often it is looked at otherwise. One request a minute and node, as the own object has.
-const OTHERWISE: Duration = Duration::from_secs(60);
+/// Ours: polling interval while upstream's runs: how soon the end of a migration is noticed.
+const INTERVAL_FOREIGN: Duration = Duration::from_secs(5);
+/// Ours: polling interval otherwise: one request a minute and node, as for the own object.
+const INTERVAL: Duration = Duration::from_secs(60);
 /// Ours: how long to wait for an answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the active gateway's node; `None` if there is none, or it is this one.
 #[must_use]
@@ -30,7 +30,8 @@ pub fn gateways_node(view: &ClusterView, cluster: &str, hostname: &str) -> Optio
     Some(node.map_or(&active.hostname, |node| &node.name).clone())
 }
 
-/// Looks for ever, at once when the node is another one, and says whether its route agent is known not to be ours.
+/// Polls until the sender of `node` is dropped, at once when the node changes, and publishes whether its route agent is
+/// another than ours.
 pub(crate) async fn follow(
     store: &impl Store,
     namespace: &str,
@@ -40,14 +41,14 @@ pub(crate) async fn follow(
     loop {
         let name = node.borrow_and_update().clone();
         let found = match &name {
-            Some(name) => look(store, namespace, name).await,
+            Some(name) => agent_is_foreign(store, namespace, name).await,
             None => Some(false),
         };
-        // Without an answer what was known stays.
+        // Without an answer the last state stays.
         if let Some(found) = found {
             is_foreign.send_if_modified(|known| std::mem::replace(known, found) != found);
         }
-        let wait = if *is_foreign.borrow() { WHILE_FOREIGN } else { OTHERWISE };
+        let wait = if *is_foreign.borrow() { INTERVAL_FOREIGN } else { INTERVAL };
         tokio::select! {
             changed = node.changed() => if changed.is_err() { return },
             () = sleep(wait), if name.is_some() => {}
@@ -55,20 +56,21 @@ pub(crate) async fn follow(
     }
 }
 
-/// Says whether the route agent of a node is another than ours; `None` if that cannot be read.
-pub(crate) async fn look(store: &impl Store, namespace: &str, node: &str) -> Option<bool> {
+/// Returns `true` if the route agent of a node is another than ours; `None` if that cannot be read.
+pub(crate) async fn agent_is_foreign(store: &impl Store, namespace: &str, node: &str) -> Option<bool> {
     let key = ObjectKey::new(Kind::RouteAgent, namespace, node);
-    match timeout(ANSWER_WITHIN, store.get(&key)).await {
+    match timeout(REPLY_TIMEOUT, store.get(&key)).await {
         Ok(Ok(object)) => Some(object.as_ref().is_some_and(is_of_others)),
         Ok(Err(error)) => {
-            debug!("whose route agent runs on node {node} is not known: {error}");
+            debug!(node, %error, "cannot read the RouteAgent of the gateway's node");
             None
         }
         Err(_) => None,
     }
 }
 
-/// Where there is no object, ours has just stopped: it takes its own along, and upstream's stays for ever.
+/// Returns `true` if a RouteAgent object is not ours. Without one, ours has just stopped: it removes its object, while
+/// upstream's stays.
 fn is_of_others(object: &Object) -> bool {
     RouteAgent::from_object(object).map_or(true, |agent| !agent.is_ours())
 }
@@ -113,7 +115,7 @@ mod tests {
         put("rolled-back", "release-0.23-abc", Some("v0.1.0")).await.unwrap();
         for (node, expected) in [("upstreams", true), ("ours", false), ("rolled-back", true), ("none", false)]
         {
-            assert_eq!(look(&store, "ns", node).await, Some(expected), "{node}");
+            assert_eq!(agent_is_foreign(&store, "ns", node).await, Some(expected), "{node}");
         }
 
         let (name, names) = watch::channel(Some("upstreams".to_owned()));

@@ -41,7 +41,7 @@ impl Departures {
         let active = active_endpoints(&view.endpoints);
         for cluster in members.into_iter().filter(|id| *id != own) {
             match active.get(cluster) {
-                Some(endpoint) if endpoint.knows_paths => {
+                Some(endpoint) if endpoint.has_multipath => {
                     self.last.insert(cluster.to_owned(), ((*endpoint).clone(), None));
                 }
                 // It has gone back to one gateway.
@@ -130,7 +130,8 @@ mod tests {
 
     fn view(endpoint: Option<bool>, is_member: bool) -> ClusterView {
         let cluster = Cluster { id: "b".to_owned(), created: 0, networks: Vec::new() };
-        let endpoint = endpoint.map(|knows_paths| Endpoint { knows_paths, ..Endpoint::new("e", "b", "gw") });
+        let endpoint =
+            endpoint.map(|has_multipath| Endpoint { has_multipath, ..Endpoint::new("e", "b", "gw") });
         ClusterView {
             endpoints: endpoint.into_iter().collect(),
             clusters: if is_member { vec![cluster] } else { Vec::new() },

@@ -401,7 +401,7 @@ pub struct HostNet {
     /// The device between the nodes; `None` removes it.
     pub vxlan: Option<Vxlan>,
     /// Devices that must not filter strictly by reverse path.
-    pub loose: BTreeSet<String>,
+    pub loose_rp_filter: BTreeSet<String>,
     /// The packet filter; `None` removes its nftables table.
     pub guard: Option<Guard>,
     /// What becomes of packets for services with back ends on this node.

@@ -153,7 +153,7 @@ pub async fn put_back(host: &impl Host, directory: &Path, cluster: Option<&str>,
 /// # Errors
 ///
 /// It cannot be removed; that there was nothing is no error.
-pub fn forget(directory: &Path) -> io::Result<()> {
+pub fn remove_files(directory: &Path) -> io::Result<()> {
     for file in [FILE, NAMES_FILE] {
         match fs::remove_file(directory.join(file)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -181,8 +181,8 @@ mod tests {
         assert_eq!((mode(&directory), mode(&directory.join(FILE))), (0o700, 0o600));
         fs::write(directory.join(FILE), r#"{"version":2}"#).unwrap();
         assert_eq!(Closed::read(&directory), None);
-        forget(&directory).unwrap();
-        forget(&directory).unwrap();
+        remove_files(&directory).unwrap();
+        remove_files(&directory).unwrap();
     }
 
     #[test]

@@ -21,7 +21,7 @@ use trieste_routeagent::port::Kernel;
 use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
 use trieste_routeagent::reconcile::{Pass, Reconciler};
 use trieste_routeagent::schedule::Outcome;
-use trieste_routeagent::source::{Feed, Reader};
+use trieste_routeagent::source::{Channels, Reader};
 use trieste_routeagent::state::Node;
 use trieste_routeagent::{agent, keep, liveness, names, notices, source, status, taint, wait};
 
@@ -130,7 +130,8 @@ async fn serve(
     reader: Reader,
     reconciler: Reconciler<Kernel, KubeProxy>,
 ) -> anyhow::Result<()> {
-    let (views, remotes, away) = (watch::channel(None), watch::channel(Vec::new()), watch::channel(None));
+    let (views, remotes, store_error) =
+        (watch::channel(None), watch::channel(Vec::new()), watch::channel(None));
     let (reports, reported) = watch::channel(Report::default());
     let (stopping, mut stopped) = watch::channel(());
     let (listener, live) = (watch::channel(ListenerConfig::default()), watch::channel(Live::default()));
@@ -154,9 +155,11 @@ async fn serve(
     if publisher.is_none() {
         info!("no RouteAgent object is kept and no gateway pinged: the node's name is missing (NODE_NAME)");
     }
-    let liveness_file = tokio::spawn(liveness::maintain(options.pass_file.clone(), reported.clone(), away.1));
-    let feed = Feed { views: views.0, remotes: remotes.0, away: away.0, reports: reported };
-    let follower = tokio::spawn(async move { source::follow(&store, &reader, feed).await });
+    let liveness_file =
+        tokio::spawn(liveness::maintain(options.pass_file.clone(), reported.clone(), store_error.1));
+    let channels =
+        Channels { views: views.0, remotes: remotes.0, store_error: store_error.0, reports: reported };
+    let follower = tokio::spawn(async move { source::follow(&store, &reader, channels).await });
     tokio::select! {
         () = agent::run(&mut reconciler, views.1, &reports, stop_signal()?) => {}
         // Never ends by itself. Going on would mean to hold on to a state that grows old.
@@ -207,7 +210,7 @@ async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
     let pass = reconciler.uninstall().await.context("reading the node's network")?;
     if pass.outcome != Outcome::Failed {
         let directory = &options.state_dir;
-        keep::forget(directory)
+        keep::remove_files(directory)
             .with_context(|| format!("forgetting what was closed, in {}", directory.display()))?;
     }
     let code = finish(&mut reconciler, pass);

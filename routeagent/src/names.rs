@@ -239,7 +239,7 @@ mod tests {
         let kept = |name: &str, address: &str| (name.to_owned(), [(address.parse().unwrap(), 5000)].into());
         write(&[kept(HOST, "10.70.1.1"), kept("gone", "10.9.9.9")].into(), directory.path()).unwrap();
         let mut names = names(read(directory.path()));
-        keep::forget(directory.path()).unwrap();
+        keep::remove_files(directory.path()).unwrap();
         assert_eq!(read(directory.path()), Answers::new());
         let protected = names.resolved().addresses;
         assert_eq!(protected, [("10.70.1.1".parse().unwrap(), "the broker".to_owned())].into());

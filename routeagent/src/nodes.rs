@@ -88,11 +88,11 @@ impl Nodes {
             return self.left_out == 1;
         }
         let read = read(object);
-        let is_news = self.known.get(name) != Some(&read);
-        if is_news {
+        let has_changed = self.known.get(name) != Some(&read);
+        if has_changed {
             self.known.insert(name.clone(), read);
         }
-        is_news
+        has_changed
     }
 }
 

@@ -36,7 +36,7 @@ use crate::agent::Report;
 use crate::hostnet::VX_DEVICE;
 use crate::reconcile::ClusterView;
 use crate::state::Node;
-use crate::status::{Checking, Content, is_gateway, sources, told};
+use crate::status::{Checking, Content, is_gateway, node_conditions, sources};
 
 /// From the specification: how often the object is written at least, and looked at.
 const REFRESH: Duration = Duration::from_secs(60);
@@ -139,7 +139,7 @@ impl<S: Store> Publisher<S> {
         let report = inputs.reports.borrow_and_update().clone();
         let is_gateway = is_gateway.filter(|_| report.passes > 0)?;
         let checking = self.check(is_gateway, &remotes, &report);
-        let mut conditions = told(&report.conditions);
+        let mut conditions = node_conditions(&report.conditions);
         if let Some(probing) = &self.probing {
             conditions.extend(probing.conditions.list().into_iter().map(|condition| NodeCondition {
                 name: condition.name,

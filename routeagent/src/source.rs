@@ -1,7 +1,7 @@
-//! The store's objects, followed and parsed into what drivers need.
+//! Watches the store's objects and parses them into the input of drivers.
 //!
-//! Nothing is published before every kind was listed, and an unreadable store keeps what was known: an empty cluster
-//! set would open what is to stay closed.
+//! Nothing is published before every kind was listed, and the last state stays while the store cannot be read: an empty
+//! cluster set would open networks that have to fail closed.
 //!
 //! An object that cannot be used costs only itself, and as little of that as possible: of an Endpoint with one bad
 //! field the good networks are still failed closed, though not routed.
@@ -35,24 +35,24 @@ use caches::Caches;
 pub use caches::{Reader, StoreState};
 pub use parse::{is_device_name, view};
 
-/// Ours: how long after an event others that belong to it are waited for.
+/// Ours: how long events are gathered after the first one.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// The ends of the channels by which a store's news go out.
+/// The channels on which the store's state is published.
 #[derive(Debug)]
-pub struct Feed {
-    /// What drivers need; `None` until every kind was listed.
+pub struct Channels {
+    /// Input of drivers; `None` until every kind was listed.
     pub views: watch::Sender<Option<ClusterView>>,
     /// See [`StoreState::remotes`].
     pub remotes: watch::Sender<Vec<EndpointSpec>>,
-    /// See [`StoreState::away`].
-    pub away: watch::Sender<Option<String>>,
-    /// What the last pass found, which says whether services matter.
+    /// See [`StoreState::store_error`].
+    pub store_error: watch::Sender<Option<String>>,
+    /// Results of the passes, which tell whether there is a table of services.
     pub reports: watch::Receiver<Report>,
 }
 
-/// Follows a store for ever and publishes what is new.
-pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
+/// Watches a store and publishes changes, until one of its watches ends.
+pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels) {
     let namespace = reader.namespace.as_str();
     let endpoints = store.list_watch(Kind::Endpoint, namespace).map(|event| (Kind::Endpoint, event));
     let clusters = store.list_watch(Kind::Cluster, namespace).map(|event| (Kind::Cluster, event));
@@ -66,42 +66,42 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
     let mut departures = Departures::default();
     let (gateway, gateways) = watch::channel(None);
     let (foreign, mut is_foreign) = watch::channel(false);
-    let mut look = pin!(deliverer::follow(store, namespace, gateways, &foreign));
-    let (served, mut is_served) = watch::channel(Here::default());
+    let mut deliverer = pin!(deliverer::follow(store, namespace, gateways, &foreign));
+    let (served, mut is_served) = watch::channel(LocalServices::default());
     let (wanted, is_wanted) = watch::channel(false);
     let mut serve = pin!(serve(store, reader, is_wanted, &served));
-    let mut known = Caches::default();
+    let mut caches = Caches::default();
     let mut had_table = false;
     loop {
         tokio::select! {
             event = events.next() => match event {
-                Some((kind, event)) if known.take(kind, &event) => {}
+                Some((kind, event)) if caches.take(kind, &event) => {}
                 Some(_) => continue,
                 None => return,
             },
             event = members.next() => match event {
-                Some(event) if known.take_member(&event) => {}
+                Some(event) if caches.take_member(&event) => {}
                 Some(_) => continue,
                 None => return,
             },
             event = servers.next() => match event {
-                Some(event) if known.take_servers(&event) => {}
+                Some(event) if caches.take_servers(&event) => {}
                 Some(_) => continue,
                 None => return,
             },
             () = until(departures.poll_timeout()) => {}
             // It never ends, since this end of its channel is here.
-            () = &mut look => return,
+            () = &mut deliverer => return,
             () = &mut serve => return,
             _ = is_foreign.changed() => {}
             _ = is_served.changed() => {}
-            () = told(&mut feed.reports, had_table) => {}
+            () = table_changed(&mut channels.reports, had_table) => {}
         }
-        if !gather(&mut events, &mut members, &mut known).await {
+        if !gather(&mut events, &mut members, &mut caches).await {
             return;
         }
-        had_table = feed.reports.borrow_and_update().serving.has_table;
-        let mut state = known.read(reader);
+        had_table = channels.reports.borrow_and_update().serving.has_table;
+        let mut state = caches.read(reader);
         if let Some(view) = &mut state.view {
             departures.update(&reader.cluster, &reader.hostname, view, Instant::now());
             view.is_agent_foreign = *is_foreign.borrow_and_update();
@@ -109,25 +109,25 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut feed: Feed) {
             publish(&wanted, view.services.is_wanted || had_table);
             is_served.borrow_and_update().clone().add_to(view);
         }
-        feed.publish(state);
+        channels.publish(state);
     }
 }
 
-impl Feed {
-    /// Publishes what has changed. Nothing does when nothing follows from an event, such as another annotation.
+impl Channels {
+    /// Publishes the values that have changed.
     fn publish(&self, state: StoreState) {
-        if let StoreState { view: None, away: Some(error), .. } = &state {
+        if let StoreState { view: None, store_error: Some(error), .. } = &state {
             warn!("{}", Condition::StoreAway { error: error.clone() });
         }
         if state.view.is_some() {
             publish(&self.views, state.view);
             publish(&self.remotes, state.remotes);
         }
-        publish(&self.away, state.away);
+        publish(&self.store_error, state.store_error);
     }
 }
 
-/// Takes in the events that arrive within [`GATHER`], which are one change. Returns `false` if a stream has ended.
+/// Handles the events that arrive within [`GATHER`] together. Returns `false` if a stream has ended.
 async fn gather(
     events: &mut (impl Stream<Item = (Kind, StoreEvent)> + Unpin),
     members: &mut (impl Stream<Item = StoreEvent> + Unpin),
@@ -149,52 +149,52 @@ async fn gather(
     }
 }
 
-/// What is known of the services with back ends on this node.
+/// The services with back ends on this node, and why they cannot be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Here {
+struct LocalServices {
     services: Option<Arc<BTreeMap<Frontend, Service>>>,
-    away: Option<String>,
+    error: Option<String>,
 }
 
-impl Here {
-    /// Adds it to what drivers need.
+impl LocalServices {
+    /// Adds them to the input of drivers.
     fn add_to(self, view: &mut ClusterView) {
         view.services.here = self.services;
-        view.conditions.extend(self.away.map(|error| Condition::ServicesAway { error }));
+        view.conditions.extend(self.error.map(|error| Condition::ServicesAway { error }));
     }
 }
 
-/// Follows services while somebody wants to know, and publishes what of them is on this node. A node without a name has
-/// none.
+/// Watches services while `is_wanted` is `true`, and publishes those with back ends on this node: none on a node without a
+/// name.
 async fn serve(
     store: &impl Store,
     reader: &Reader,
     mut is_wanted: watch::Receiver<bool>,
-    served: &watch::Sender<Here>,
+    served: &watch::Sender<LocalServices>,
 ) {
     let Some(node) = &reader.node_name else { return pending().await };
     loop {
         if is_wanted.wait_for(|wanted| *wanted).await.is_err() {
             return pending().await;
         }
-        let (known, mut news) = watch::channel(Followed::default());
-        let mut follower = pin!(services::follow(store, &known));
+        let (followed, mut updates) = watch::channel(Followed::default());
+        let mut follower = pin!(services::follow(store, &followed));
         loop {
             tokio::select! {
                 () = &mut follower => return,
                 ended = is_wanted.wait_for(|wanted| !*wanted) => if ended.is_ok() { break } else { return },
-                _ = news.changed() => {}
+                _ = updates.changed() => {}
             }
-            let Followed { catalogue, away } = news.borrow_and_update().clone();
+            let Followed { catalogue, away } = updates.borrow_and_update().clone();
             let services = catalogue.map(|catalogue| Arc::new(catalogue.on_node(node)));
-            publish(served, Here { services, away });
+            publish(served, LocalServices { services, error: away });
         }
-        publish(served, Here::default());
+        publish(served, LocalServices::default());
     }
 }
 
-/// Waits until a pass has found something else about the table of services than was acted upon.
-async fn told(reports: &mut watch::Receiver<Report>, had_table: bool) {
+/// Waits until a pass reports the table of services as made or removed since.
+async fn table_changed(reports: &mut watch::Receiver<Report>, had_table: bool) {
     if reports.wait_for(|report| report.serving.has_table != had_table).await.is_err() {
         pending::<()>().await;
     }
@@ -202,9 +202,9 @@ async fn told(reports: &mut watch::Receiver<Report>, had_table: bool) {
 
 fn publish<T: PartialEq>(channel: &watch::Sender<T>, value: T) {
     channel.send_if_modified(|last| {
-        let is_news = *last != value;
+        let has_changed = *last != value;
         *last = value;
-        is_news
+        has_changed
     });
 }
 
@@ -215,23 +215,24 @@ fn publish<T: PartialEq>(channel: &watch::Sender<T>, value: T) {
 /// The store cannot be read.
 pub async fn read(store: &impl Store, reader: &Reader) -> Result<ClusterView, StoreError> {
     let namespace = reader.namespace.as_str();
-    let mut known = Caches::default();
-    known.take(Kind::Endpoint, &StoreEvent::Listed(store.list(Kind::Endpoint, namespace).await?));
+    let mut caches = Caches::default();
+    caches.take(Kind::Endpoint, &StoreEvent::Listed(store.list(Kind::Endpoint, namespace).await?));
     for (kind, namespace) in [(Kind::Cluster, namespace), (Kind::Node, "")] {
         let event = match store.list(kind, namespace).await {
             Err(error @ StoreError::Forbidden { .. }) => StoreEvent::Unavailable(error),
             objects => StoreEvent::Listed(objects?),
         };
-        known.take(kind, &event);
+        caches.take(kind, &event);
     }
     // Without them one gateway is active.
     if let Ok(members) = store.list(Kind::Endpoint, &paths_namespace(namespace)).await {
-        known.take_member(&StoreEvent::Listed(members));
+        caches.take_member(&StoreEvent::Listed(members));
     }
-    let mut view = known.view(reader).unwrap_or_default();
+    let mut view = caches.view(reader).unwrap_or_default();
     view.services.here = here(store, reader).await?;
     if let Some(node) = deliverer::gateways_node(&view, &reader.cluster, &reader.hostname) {
-        view.is_agent_foreign = deliverer::look(store, namespace, &node).await.unwrap_or_default();
+        view.is_agent_foreign =
+            deliverer::agent_is_foreign(store, namespace, &node).await.unwrap_or_default();
     }
     Ok(view)
 }
@@ -242,15 +243,15 @@ async fn here(
     reader: &Reader,
 ) -> Result<Option<Arc<BTreeMap<Frontend, Service>>>, StoreError> {
     let Some(node) = &reader.node_name else { return Ok(None) };
-    let mut book = services::Book::default();
+    let mut caches = services::Book::default();
     for kind in [Kind::Service, Kind::EndpointSlice] {
         match store.list(kind, "").await {
-            Ok(objects) => drop(book.take(kind, &StoreEvent::Listed(objects))),
+            Ok(objects) => drop(caches.take(kind, &StoreEvent::Listed(objects))),
             Err(StoreError::Forbidden { .. }) => return Ok(None),
             Err(error) => return Err(error),
         }
     }
-    Ok(Some(Arc::new(book.catalogue().on_node(node))))
+    Ok(Some(Arc::new(caches.catalogue().on_node(node))))
 }
 
 async fn until(when: Option<Instant>) {

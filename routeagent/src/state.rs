@@ -99,7 +99,7 @@ pub struct Endpoint {
     /// Its cable's name: who it is, also where an object of another name speaks of it.
     pub cable_name: String,
     /// Whether its cluster knows of several gateways at once.
-    pub knows_paths: bool,
+    pub has_multipath: bool,
     /// What it signs notices with.
     pub notice_key: Option<NoticeKey>,
 }
@@ -122,7 +122,7 @@ impl Endpoint {
             cable_port: DEFAULT_CABLE_PORT,
             natt_port: DEFAULT_NATT_PORT,
             cable_name: format!("{cluster}-{hostname}"),
-            knows_paths: false,
+            has_multipath: false,
             notice_key: None,
         }
     }

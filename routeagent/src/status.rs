@@ -123,8 +123,8 @@ pub fn sources(addresses: &BTreeSet<DeviceAddress>, node: &Node, in_use: &[IpAdd
 
 /// Turns the route agent's conditions into those of the object, the worst first.
 #[must_use]
-pub fn told<'a>(conditions: impl IntoIterator<Item = &'a Condition>) -> Vec<NodeCondition> {
-    let mut told: Vec<NodeCondition> = conditions
+pub fn node_conditions<'a>(conditions: impl IntoIterator<Item = &'a Condition>) -> Vec<NodeCondition> {
+    let mut node_conditions: Vec<NodeCondition> = conditions
         .into_iter()
         .map(|condition| NodeCondition {
             name: condition.name().to_owned(),
@@ -132,8 +132,8 @@ pub fn told<'a>(conditions: impl IntoIterator<Item = &'a Condition>) -> Vec<Node
             message: condition.to_string(),
         })
         .collect();
-    told.sort_by_key(|condition| std::cmp::Reverse(condition.severity));
-    told
+    node_conditions.sort_by_key(|condition| std::cmp::Reverse(condition.severity));
+    node_conditions
 }
 
 fn remote(spec: &EndpointSpec, checking: &Checking) -> RemoteEndpoint {

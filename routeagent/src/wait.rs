@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Returns once the Node object of this name says Ready. Says what it waits for whenever that changes.
 pub async fn node_ready(store: &impl Store, name: &str) {
     let key = ObjectKey::new(Kind::Node, "", name);
-    let mut said = None;
+    let mut last_reported = None;
     loop {
         let missing = match store.get(&key).await {
             Ok(Some(node)) if is_ready(&node) => break,
@@ -26,9 +26,9 @@ pub async fn node_ready(store: &impl Store, name: &str) {
             }
             Err(error) => format!("waiting for {key}: {error}"),
         };
-        if said.as_ref() != Some(&missing) {
+        if last_reported.as_ref() != Some(&missing) {
             info!("{missing}");
-            said = Some(missing);
+            last_reported = Some(missing);
         }
         sleep(INTERVAL).await;
     }

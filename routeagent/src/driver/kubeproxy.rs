@@ -45,7 +45,7 @@ impl Driver for KubeProxy {
         if intra::plugin_delivers_here(state).is_some() {
             // Packets of remote clusters come by a device that the way back does not lead out of.
             let plugins = state.plugin_address(Family::V4);
-            desired.hostnet.loose = plugins.map(|own| own.device.clone()).into_iter().collect();
+            desired.hostnet.loose_rp_filter = plugins.map(|own| own.device.clone()).into_iter().collect();
         }
         filter::add(&mut desired, state, &admission, &gateways);
         serve::add(&mut desired, state, &admission);

@@ -61,7 +61,7 @@ fn remembered(observed: &Observed) -> BTreeMap<String, u32> {
 /// Returns the devices that must not be strict and are. The larger of the node's and the device's value counts.
 fn strict<'a>(desired: &'a HostNet, observed: &'a Observed) -> impl Iterator<Item = &'a String> {
     let all = observed.sysctls.get(&reverse_path()).copied().unwrap_or(0);
-    desired.loose.iter().filter(move |device| {
+    desired.loose_rp_filter.iter().filter(move |device| {
         observed.sysctls.get(&filter_of(device)).is_some_and(|value| all.max(*value) == STRICT)
     })
 }

@@ -198,7 +198,7 @@ proptest! {
         prop_assume!(!matches!(observed.guard, ObservedGuard::Unknown));
         let eth0 = Sysctl::of(Family::V4, "eth0", "rp_filter");
         let loose = HostNet {
-            loose: ["eth0".to_owned()].into(), guard: Some(Guard::default()), ..HostNet::default()
+            loose_rp_filter: ["eth0".to_owned()].into(), guard: Some(Guard::default()), ..HostNet::default()
         };
         let during = model::apply(observed.clone(), &plan(&loose, &observed));
         let strictest = during.sysctls[&reverse_path()].max(during.sysctls[&eth0]);
@@ -556,7 +556,17 @@ fn hostnets() -> impl Strategy<Value = HostNet> {
             let services = vxlan.as_ref().map_or_else(ServicesWish::default, |vxlan| {
                 ServicesWish::Rules(ServiceRules { inlets: inlets(vxlan), ..ServiceRules::default() })
             });
-            HostNet { sysctls, rules, routes, vxlan, loose, guard, services, pass, ..HostNet::default() }
+            HostNet {
+                sysctls,
+                rules,
+                routes,
+                vxlan,
+                loose_rp_filter: loose,
+                guard,
+                services,
+                pass,
+                ..HostNet::default()
+            }
         })
 }
 

@@ -12,7 +12,7 @@ use crate::hostnet::Family;
 use crate::observed::Observed;
 
 /// Seconds to wait for another program that is changing the same tables.
-const LOCK_PATIENCE: &str = "5";
+const LOCK_TIMEOUT: &str = "5";
 
 /// Adds what iptables holds, in both halves of the kernel.
 pub(super) async fn observe(observed: &mut Observed) {
@@ -84,7 +84,7 @@ async fn run(backend: Backend, family: Family, arguments: &[&str]) -> Result<Str
 
 async fn output(command: &str, arguments: &[&str]) -> std::io::Result<Output> {
     Command::new(command)
-        .args(["-w", LOCK_PATIENCE, "-t", "filter"])
+        .args(["-w", LOCK_TIMEOUT, "-t", "filter"])
         .args(arguments)
         .env("LC_ALL", "C")
         .stdin(Stdio::null())

@@ -12,7 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 async fn the_object_is_written_when_it_says_something_else_and_not_otherwise() {
     let (_folder, store) = store();
     let failed = Condition::Failed { change: "c".to_owned(), error: "e".to_owned() };
-    let content = |conditions: &[Condition]| Content::new(&[remote()], &Checking::Off, told(conditions));
+    let content =
+        |conditions: &[Condition]| Content::new(&[remote()], &Checking::Off, node_conditions(conditions));
     let key = key();
     put(&store, &key, &content(&[])).await.unwrap();
     let mut first = store.get(&key).await.unwrap().unwrap();
@@ -62,7 +63,8 @@ async fn a_gateway_node_has_an_object_from_its_first_pass_until_it_stops() {
 
 #[tokio::test]
 async fn news_are_written_at_once_round_trips_and_deletions_within_a_minute_and_failures_wait() {
-    let content = |conditions: &[Condition]| Content::new(&[remote()], &Checking::Off, told(conditions));
+    let content =
+        |conditions: &[Condition]| Content::new(&[remote()], &Checking::Off, node_conditions(conditions));
     let (quiet, bad) = (content(&[]), content(&[Condition::NoNft]));
     let mut timed = quiet.clone();
     timed.status.remote_endpoints[0].latency_rtt = Some(trieste_control::api::LatencyRtt::default());

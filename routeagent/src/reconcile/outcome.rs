@@ -97,8 +97,8 @@ pub(super) fn waits_for(change: &Change, failed: &[Change]) -> Option<Option<Con
         return Some(Some(Condition::Unguarded));
     }
     // The table remembers what a setting was: it stays until that is restored, which says itself why it failed.
-    let is_forgetting = *change == Change::Guard(GuardChange::Remove);
-    (is_forgetting && failed.iter().any(|failed| matches!(failed, Change::Set(..)))).then_some(None)
+    let is_removal = *change == Change::Guard(GuardChange::Remove);
+    (is_removal && failed.iter().any(|failed| matches!(failed, Change::Set(..)))).then_some(None)
 }
 
 /// Returns `true` for what a node is closed by.

@@ -1,4 +1,4 @@
-//! Copies of what the store has, and what was read of each object: a change costs what it changes.
+//! Caches of the store's objects and their parsed form, so that the cost of an event follows the change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,23 +13,23 @@ use crate::nodes::Nodes;
 use crate::reconcile::ClusterView;
 use crate::state::ClusterNode;
 
-/// What is published of a store.
+/// The published state of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreState {
-    /// What drivers need; `None` until every kind was listed.
+    /// Input of drivers; `None` until every kind was listed.
     pub view: Option<ClusterView>,
-    /// The Endpoint of every other cluster, the newest where it has several, by cluster; word for word.
+    /// The newest Endpoint of every other cluster, unchanged, sorted by cluster.
     pub remotes: Vec<EndpointSpec>,
     /// Why the store cannot be read at present.
-    pub away: Option<String>,
+    pub store_error: Option<String>,
 }
 
-/// Who reads.
+/// The node that reads the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reader {
     /// Namespace of the objects.
     pub namespace: String,
-    /// Own cluster.
+    /// ID of the own cluster.
     pub cluster: String,
     /// The own node's host name.
     pub hostname: String,
@@ -37,17 +37,17 @@ pub struct Reader {
     pub node_name: Option<String>,
 }
 
-/// Ours: most API servers that are looked at.
-const MOST_SERVERS: usize = 64;
+/// Ours: largest number of API servers.
+const MAX_SERVERS: usize = 64;
 
 /// Returns the addresses of an EndpointSlice.
 fn servers(slice: &Object) -> impl Iterator<Item = IpAddr> {
     let endpoints = slice.body.get("endpoints").and_then(Value::as_array).into_iter().flatten();
     let addresses = endpoints.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten());
-    addresses.filter_map(|address| address.as_str()?.parse().ok()).take(MOST_SERVERS)
+    addresses.filter_map(|address| address.as_str()?.parse().ok()).take(MAX_SERVERS)
 }
 
-/// What is known of a store.
+/// The caches, by kind.
 #[derive(Default)]
 pub(super) struct Caches {
     endpoints: ParsedCache<Part>,
@@ -55,16 +55,16 @@ pub(super) struct Caches {
     nodes: Nodes,
     members: Cache,
     is_asked_for_members: bool,
-    /// Addresses of the API servers themselves; `None` before anything was said of them.
+    /// Addresses of the API servers themselves; `None` before their first event.
     servers: Option<BTreeSet<IpAddr>>,
-    away: BTreeMap<Kind, String>,
+    store_error: BTreeMap<Kind, String>,
     /// Kinds that may not be read. Upstream's rights let a route agent read Endpoints and Nodes, but no Clusters (api
-    /// §13): the first say all that routes need.
+    /// §13): Endpoints hold all that routes need.
     forbidden: BTreeMap<Kind, String>,
 }
 
 impl Caches {
-    /// Takes in an event; gives `true` if something may follow from it.
+    /// Applies an event; returns `true` if the view may have changed.
     pub(super) fn take(&mut self, kind: Kind, event: &StoreEvent) -> bool {
         let has_changed = match kind {
             Kind::Endpoint => self.endpoints.apply(event),
@@ -72,33 +72,33 @@ impl Caches {
             Kind::Node => self.nodes.take(event),
             Kind::Gateway | _ => false,
         };
-        let before = (self.away.get(&kind).cloned(), self.forbidden.get(&kind).cloned());
+        let before = (self.store_error.get(&kind).cloned(), self.forbidden.get(&kind).cloned());
         match event {
             StoreEvent::Unavailable(error) => {
                 if let StoreError::Forbidden { .. } = error {
                     self.forbidden.insert(kind, error.to_string());
                 }
-                self.away.insert(kind, error.to_string());
+                self.store_error.insert(kind, error.to_string());
             }
             StoreEvent::Listed(_) => {
                 self.forbidden.remove(&kind);
-                self.away.remove(&kind);
+                self.store_error.remove(&kind);
             }
             // An outage in between changes no rights.
-            StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => drop(self.away.remove(&kind)),
+            StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => drop(self.store_error.remove(&kind)),
         }
-        has_changed || before != (self.away.get(&kind).cloned(), self.forbidden.get(&kind).cloned())
+        has_changed || before != (self.store_error.get(&kind).cloned(), self.forbidden.get(&kind).cloned())
     }
 
-    /// Takes in an event of the namespace in which this cluster's gateways tell of themselves; gives `true` if something
-    /// may follow from it. Where it may not be read or does not exist, there are none.
+    /// Applies an event of the namespace of further Endpoints; returns `true` if the view may have changed. Where it may not be
+    /// read or does not exist, there are none.
     pub(super) fn take_member(&mut self, event: &StoreEvent) -> bool {
         let is_first = !std::mem::replace(&mut self.is_asked_for_members, true);
         self.members.apply(event) || is_first
     }
 
-    /// Takes in an event of the EndpointSlice of the API servers; gives `true` if something may follow from it. Where it may
-    /// not be read, nodes' addresses have to do.
+    /// Applies an event of the API servers' EndpointSlice; returns `true` if the view may have changed. Where it may not be
+    /// read, nodes' addresses serve instead.
     pub(super) fn take_servers(&mut self, event: &StoreEvent) -> bool {
         let known = match event {
             StoreEvent::Listed(objects) => objects.iter().flat_map(servers).collect(),
@@ -117,14 +117,14 @@ impl Caches {
         // Nothing is done before it is known whether there are several, and what nobody may claim.
         let is_asked = self.is_asked_for_members && self.servers.is_some();
         let view = self.view(reader).filter(|_| is_asked);
-        StoreState { view, remotes: self.remotes(), away: self.away().cloned() }
+        StoreState { view, remotes: self.remotes(), store_error: self.store_error().cloned() }
     }
 
-    /// Why the store is away, but for kinds that it is done without.
-    pub(super) fn away(&self) -> Option<&String> {
+    /// Returns why the store cannot be read; kinds that are optional do not count.
+    pub(super) fn store_error(&self) -> Option<&String> {
         let kinds = [Kind::Endpoint, Kind::Cluster, Kind::Node].into_iter();
         let missed = kinds.filter(|kind| *kind == Kind::Endpoint || !self.forbidden.contains_key(kind));
-        missed.into_iter().find_map(|kind| self.away.get(&kind))
+        missed.into_iter().find_map(|kind| self.store_error.get(&kind))
     }
 
     /// Returns the view, once every kind was listed.
@@ -149,13 +149,13 @@ impl Caches {
         view.nodes = self.nodes.iter().cloned().collect();
         view.conditions.extend(self.nodes.conditions());
         view.conditions.extend(self.claim_own_node(&mut view.nodes, reader));
-        view.conditions.extend(self.away().map(|error| Condition::StoreAway { error: error.clone() }));
+        view.conditions.extend(self.store_error().map(|error| Condition::StoreAway { error: error.clone() }));
         let forbidden = self.forbidden.get(&Kind::Node);
         view.conditions.extend(forbidden.map(|error| Condition::NodesForbidden { error: error.clone() }));
         Some(view)
     }
 
-    /// The own node is known by the name of its object: whatever its label says, it calls itself what it does.
+    /// Sets the host name of the own node, found by the name of its object, to the configured one, whatever its label is.
     fn claim_own_node(&self, nodes: &mut [ClusterNode], reader: &Reader) -> Option<Condition> {
         let name = reader.node_name.as_ref()?;
         if let Some(own) = nodes.iter_mut().find(|node| node.name == *name) {
@@ -165,8 +165,8 @@ impl Caches {
         self.nodes.is_complete().then(|| Condition::NoSuchNode { name: name.clone() })
     }
 
-    /// The newest Endpoint of each other cluster, as it was read last. Those with a field that makes no sense are left out: what
-    /// their author may fill them with is bounded only where they parse.
+    /// Returns the newest Endpoint of each other cluster. Those with an invalid field are left out: only the content of
+    /// Endpoints that parse is bounded.
     pub(super) fn remotes(&self) -> Vec<EndpointSpec> {
         let mut newest: BTreeMap<&str, ((i128, &str), &EndpointSpec)> = BTreeMap::new();
         for (name, part) in self.endpoints.read() {
@@ -181,11 +181,11 @@ impl Caches {
     }
 }
 
-/// What was read of one Endpoint or Cluster.
+/// The parsed content of one Endpoint or Cluster.
 #[derive(Default)]
 struct Part {
     view: ClusterView,
-    /// The Endpoint of another cluster, and when it was made.
+    /// The Endpoint of another cluster, and its creation time.
     remote: Option<(i128, EndpointSpec)>,
 }
 

@@ -111,7 +111,7 @@ fn nodes_that_may_not_be_read_are_a_condition_and_their_heartbeats_wake_nobody()
         .iter()
         .map(ToString::to_string)
         .collect::<String>();
-    assert!(text.contains("may not list nodes") && known.away().is_none(), "{text}");
+    assert!(text.contains("may not list nodes") && known.store_error().is_none(), "{text}");
 
     assert!(known.take(Kind::Node, &StoreEvent::Listed(vec![node("1")])));
     let view = known.view(&Reader::default()).unwrap();
@@ -133,8 +133,8 @@ async fn what_a_pass_has_found_before_somebody_waits_for_it_is_not_missed() {
     // Seen for another reason, and not acted upon.
     drop(told_of.borrow_and_update());
     let wait = Duration::from_secs(1);
-    assert!(tokio::time::timeout(wait, told(&mut told_of, false)).await.is_ok());
-    assert!(tokio::time::timeout(wait, told(&mut told_of, true)).await.is_err(), "it is no news");
+    assert!(tokio::time::timeout(wait, table_changed(&mut told_of, false)).await.is_ok());
+    assert!(tokio::time::timeout(wait, table_changed(&mut told_of, true)).await.is_err(), "it is no news");
 }
 
 #[test]

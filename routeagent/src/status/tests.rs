@@ -61,7 +61,7 @@ fn an_answer_of_the_address_before_does_not_count() {
 #[test]
 fn errors_are_the_failure_and_every_condition_is_listed_the_worst_first() {
     let conditions = [Condition::StrictReversePath, Condition::NoNft];
-    let content = Content::new(&[], &Checking::Off, told(&conditions));
+    let content = Content::new(&[], &Checking::Off, node_conditions(&conditions));
     assert_eq!(content.status.status_failure, Condition::NoNft.to_string());
     let names: Vec<_> = content.conditions.iter().map(|condition| condition.name.as_str()).collect();
     assert_eq!(names, ["NoNft", "StrictReversePath"]);
@@ -75,7 +75,7 @@ fn what_others_can_fill_is_bounded() {
         .collect();
     let mut huge = spec();
     huge.backend_config = (0..64).map(|key| (key.to_string(), long.clone())).collect();
-    let content = Content::new(&vec![huge; 10], &Checking::Off, told(&conditions));
+    let content = Content::new(&vec![huge; 10], &Checking::Off, node_conditions(&conditions));
     assert_eq!(content.conditions.len(), MAX_CONDITIONS + 1);
     assert!(content.conditions[MAX_CONDITIONS].message.starts_with("and 69 more"));
     assert!(content.status.status_failure.chars().count() <= MAX_FAILURE);

@@ -16,7 +16,7 @@ use trieste_control::health::PingerConfig;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::Report;
 use trieste_routeagent::publish::{Inputs, Publisher};
-use trieste_routeagent::source::{self, Feed, Reader};
+use trieste_routeagent::source::{self, Channels, Reader};
 use trieste_routeagent::state::{DeviceAddress, Node};
 use trieste_tests::cluster::NAMESPACE;
 use trieste_tests::guard::root_test;
@@ -314,15 +314,16 @@ fn keep_object(node: &NodePlan, location: &Location, stop: tokio::sync::oneshot:
         };
         runtime.block_on(async {
             let store = AnyStore::attach(location);
-            let (views, remotes, away) =
+            let (views, remotes, store_error) =
                 (watch::channel(None), watch::channel(Vec::new()), watch::channel(None));
             let (_reports, reports) = watch::channel(report);
             let inputs = Inputs { views: views.1, remotes: remotes.1, reports: reports.clone() };
             let pinger = PingerConfig::new(Duration::from_millis(200), 3);
             let publisher = Publisher::new(store.clone(), NAMESPACE, &node.name, own, Some(pinger));
-            let feed = Feed { views: views.0, remotes: remotes.0, away: away.0, reports };
+            let channels =
+                Channels { views: views.0, remotes: remotes.0, store_error: store_error.0, reports };
             tokio::select! {
-                () = source::follow(&store, &reader, feed) => {}
+                () = source::follow(&store, &reader, channels) => {}
                 () = publisher.run(inputs, async { drop(stop.await) }) => {}
             }
         });

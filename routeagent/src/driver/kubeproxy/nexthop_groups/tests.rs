@@ -162,9 +162,9 @@ fn while_no_gateway_leads_packets_go_on() {
 fn several(seen_from: &str) -> ClusterState {
     let mut state = cluster(seen_from, &["10.2.0.0/16", "fd00:2::/48"]);
     state.has_nexthops = true;
-    state.endpoints[0].knows_paths = true;
+    state.endpoints[0].has_multipath = true;
     state.endpoints[0].interface = Some("submariner".into());
-    state.endpoints[1].knows_paths = true;
+    state.endpoints[1].has_multipath = true;
     let mut upstreams = Endpoint::new("c-cable", "c", "c-gw1");
     upstreams.subnets = vec!["10.3.0.0/16".parse().unwrap()];
     state.endpoints.push(upstreams);
