@@ -213,7 +213,7 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    /// Says why a network must be left alone entirely, neither routed nor refused.
+    /// Returns why a network must be neither routed nor refused.
     fn protection(&self, network: &IpNet) -> Option<Refusal> {
         if network.prefix_len() == 0 {
             return Some(Refusal::Everything);
@@ -228,7 +228,7 @@ impl<'a> Claimed<'a> {
         allowed.and_then(|()| self.around.check(network)).err().map(Refusal::Forbidden)
     }
 
-    /// Says why the gateway does not connect to the whole cluster that offers this network.
+    /// Returns why the gateway does not connect to the cluster that offers this network.
     fn conflict(&self, network: &IpNet) -> Option<Refusal> {
         if let Some(local) = first(&self.unconnectable, network) {
             return Some(Refusal::Local(local));

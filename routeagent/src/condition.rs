@@ -259,7 +259,7 @@ impl Condition {
         }
     }
 
-    /// Says how bad it is: an error is what keeps the node from having what it should have.
+    /// Returns the severity: an error keeps the node from its intended state.
     #[must_use]
     pub const fn severity(&self) -> Severity {
         match self {

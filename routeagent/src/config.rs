@@ -186,7 +186,7 @@ impl Options {
         Self::from_arg_matches(&matches)
     }
 
-    /// Says who this node is.
+    /// Returns this node's identity and settings.
     ///
     /// # Errors
     ///

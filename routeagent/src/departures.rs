@@ -1,12 +1,12 @@
-//! What is gone only for a moment: the Endpoint of a cluster that changes its leader, and this node's own gateway while it
-//! is started again. Pure.
+//! Bridges short absences: of the Endpoint of a cluster that changes its leader, and of this node's own gateway while it
+//! restarts. Pure.
 //!
-//! Of a cluster with several gateways upstream's one Endpoint is the leader's. While the gateways agree on another one
-//! there is none, and packets go on by the cables of all of them: the network is routed on as it was. Only while its
-//! Cluster object is there: a cluster that leaves takes it along.
+//! In a cluster with several gateways upstream's one Endpoint is the leader's. During an election there is none, while the
+//! cables of all gateways go on working: routes to the network stay. This holds only while its Cluster object exists,
+//! which a cluster that leaves removes.
 //!
-//! A node whose gateway is gone stays a gateway's node for a while, as one whose gateway has died: its pods' packets go by
-//! the other gateways either way, and to make it a worker and a gateway's node again would cost them some.
+//! A node whose gateway is gone is treated as a node with a dead gateway for a while: its pods' packets go by the other
+//! gateways either way, and changing it to a worker and back would lose packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use crate::reconcile::ClusterView;
 use crate::state::{Endpoint, active_endpoints};
 
-/// Ours: how long a cluster may be without its Endpoint. An election takes 20 s where the last leader crashed.
-const LEADERLESS_FOR: Duration = Duration::from_secs(60);
+/// Ours: how long a cluster may be without its Endpoint. An election takes 20 s after the leader crashed.
+const ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Ours: how long a node stays a gateway's without its gateway. A pod that is replaced is back in about half of it.
-const RETURNS_WITHIN: Duration = Duration::from_secs(15);
+/// Ours: how long a node stays a gateway's node without its gateway. Replacing a pod takes about half of that.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The Endpoints that were there last, and since when they are not.
+/// The Endpoints that were present last, and since when they are missing.
 #[derive(Debug, Default)]
 pub struct Departures {
     last: BTreeMap<String, (Endpoint, Option<Instant>)>,
@@ -29,14 +29,14 @@ pub struct Departures {
 }
 
 impl Departures {
-    /// Takes note of what is there, and puts back what is only changing hands, or being started again. `own` is this node's
+    /// Records the present Endpoints, and adds those that only move or restart at the moment. `own` is this node's
     /// cluster.
     pub fn update(&mut self, own: &str, hostname: &str, view: &mut ClusterView, now: Instant) {
         self.update_own(hostname, view, now);
         let members: BTreeSet<&str> = view.clusters.iter().map(|cluster| cluster.id.as_str()).collect();
         self.last.retain(|id, (_, gone)| {
             let since = gone.get_or_insert(now);
-            members.contains(id.as_str()) && now < *since + LEADERLESS_FOR
+            members.contains(id.as_str()) && now < *since + ELECTION_TIMEOUT
         });
         let active = active_endpoints(&view.endpoints);
         for cluster in members.into_iter().filter(|id| *id != own) {
@@ -44,7 +44,7 @@ impl Departures {
                 Some(endpoint) if endpoint.has_multipath => {
                     self.last.insert(cluster.to_owned(), ((*endpoint).clone(), None));
                 }
-                // It has gone back to one gateway.
+                // It went back to one gateway.
                 Some(_) => drop(self.last.remove(cluster)),
                 None => {}
             }
@@ -58,8 +58,8 @@ impl Departures {
             self.own = Some((member.clone(), None));
         } else if let Some((member, gone)) = &mut self.own {
             let since = *gone.get_or_insert(now);
-            // Without others nobody carries its packets, and the next gateway comes by whatever way there is then.
-            if view.members.is_empty() || now >= since + RETURNS_WITHIN {
+            // Without other gateways there is nothing to preserve.
+            if view.members.is_empty() || now >= since + RESTART_TIMEOUT {
                 self.own = None;
             } else {
                 view.members.push(member.clone());
@@ -67,11 +67,12 @@ impl Departures {
         }
     }
 
-    /// When the next one is given up.
+    /// Returns when the next departed Endpoint expires.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let leaderless = self.last.values().filter_map(|(_, gone)| *gone).map(|since| since + LEADERLESS_FOR);
-        let own = self.own.as_ref().and_then(|(_, gone)| *gone).map(|since| since + RETURNS_WITHIN);
+        let leaderless =
+            self.last.values().filter_map(|(_, gone)| *gone).map(|since| since + ELECTION_TIMEOUT);
+        let own = self.own.as_ref().and_then(|(_, gone)| *gone).map(|since| since + RESTART_TIMEOUT);
         leaderless.chain(own).min()
     }
 }

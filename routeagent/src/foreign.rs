@@ -147,7 +147,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Says whether iptables has a base chain in nftables.
+    /// Returns `true` if iptables has a base chain in nftables.
     #[must_use]
     pub fn has_iptables_chain(&self, family: Family, hook: Hook) -> bool {
         let family = if family == Family::V4 { "ip" } else { "ip6" };
@@ -180,7 +180,7 @@ pub enum ForeignChange {
 }
 
 impl ForeignChange {
-    /// Says whether it is the same again, whatever the numbers of the rules are now.
+    /// Returns `true` if both are the same change, apart from the numbers of the rules.
     #[must_use]
     pub fn repeats(&self, last: &Self) -> bool {
         match (self, last) {
@@ -227,7 +227,7 @@ pub fn render(change: &ForeignChange) -> Option<Value> {
     Some(json!({"nftables": commands}))
 }
 
-/// Says what has to change, and which chains stay in the way.
+/// Returns the changes to make, and the chains that stay in the way.
 #[must_use]
 pub fn foreign_changes(pass: &Pass, there: &Foreign) -> (Vec<ForeignChange>, BTreeSet<Condition>) {
     let mut changes = Vec::new();
@@ -327,13 +327,13 @@ fn iptables_commands(hook: Hook, pass: &Pass, table: &Iptables) -> Vec<Vec<Strin
     commands
 }
 
-/// Says whether a rule leads to a program that decides which pods may talk.
+/// Returns `true` if a rule leads to a program that decides which pods may talk.
 fn is_policy_engines(rule: &str) -> bool {
     let target = rule.split_whitespace().skip_while(|word| !matches!(*word, "-j" | "-g")).nth(1);
     target.is_some_and(is_of_policy_engine)
 }
 
-/// Says whether a chain belongs to a program that decides which pods may talk.
+/// Returns `true` if a chain belongs to a program that decides which pods may talk.
 #[must_use]
 pub fn is_of_policy_engine(chain: &str) -> bool {
     POLICY_ENGINES.iter().any(|prefix| chain.starts_with(prefix))
@@ -405,7 +405,7 @@ pub fn read_base_chains(listing: &Value) -> BTreeSet<BaseChain> {
     objects.filter_map(read).collect()
 }
 
-/// Says from `nft list table` whether only the program that made a table may write there. Read as text: nft 1.0.6 prints
+/// Returns `true` if, by `nft list table`, only the program that made a table may write there. Read as text: nft 1.0.6 prints
 /// something else for a table's flags in JSON.
 #[must_use]
 pub fn is_owned(listing: &str) -> bool {

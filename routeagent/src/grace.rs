@@ -27,7 +27,7 @@ impl Grace {
         Self { period, claimed: BTreeSet::new(), vanished: BTreeMap::new() }
     }
 
-    /// Takes note of what is claimed and of what the kernel refuses; returns what stays closed without a claim.
+    /// Records the claimed networks and those that the kernel refuses; returns those that stay closed without a claim.
     pub fn update(
         &mut self,
         now: Instant,

@@ -80,7 +80,7 @@ impl Table {
 /// A change of the table, applied as one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardChange {
-    /// Makes the table anew, whatever it was before.
+    /// Replaces the table, whatever it was before.
     Build(Box<Guard>),
     /// Makes the table where there is none; fails, and changes nothing, where there is one.
     Restore(Box<Guard>),
@@ -152,7 +152,7 @@ impl fmt::Display for Element {
 }
 
 impl Element {
-    /// As nftables' JSON has it.
+    /// Returns the element of a set in nftables' JSON form.
     pub(crate) fn to_json(&self) -> Value {
         match self {
             Self::Device(name) => json!(name),
@@ -208,7 +208,7 @@ const SETS: [(&str, &str, bool); 21] = [
     ("loosened1", "ifname", false),
 ];
 
-/// Says what has to change; `None` if nothing has, or if the present state is not known.
+/// Returns the change to make; `None` if there is none, or if the present state could not be read.
 #[must_use]
 pub fn guard_change(desired: Option<&Guard>, observed: &ObservedGuard) -> Option<GuardChange> {
     match (desired, observed) {
@@ -312,7 +312,7 @@ pub fn render(change: &GuardChange) -> Value {
     json!({"nftables": commands})
 }
 
-/// Makes everything in a table that is empty.
+/// Returns the commands that fill an empty table.
 fn whole(guard: &Guard) -> impl Iterator<Item = Value> {
     let structure = rules::structure(guard).into_iter().map(|object| json!({"add": object}));
     let elements = elements(guard);

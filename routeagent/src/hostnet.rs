@@ -151,7 +151,7 @@ impl Rule {
         Self { priority: PRIORITY_MARK, family, mark, iif, table: TABLE_MAIN }
     }
 
-    /// Says whether the route agent writes rules like this one.
+    /// Returns `true` if the route agent writes rules like this one.
     #[must_use]
     pub fn is_of_our_kind(&self) -> bool {
         let delivery = self.iif.as_ref().map(|device| Self::delivery(self.family, device));
@@ -233,13 +233,13 @@ pub struct Route {
 }
 
 impl Route {
-    /// The fail-closed route for a remote network.
+    /// Returns the fail-closed route for a remote network.
     #[must_use]
     pub fn unreachable(table: u32, destination: IpNet) -> Self {
         Self { table, destination, metric: METRIC_FAIL_CLOSED, hop: Hop::Unreachable, mtu: None }
     }
 
-    /// A route that leads somewhere, at the metric the kernel gives a route that names none.
+    /// Returns a route to a hop, with the kernel's default metric.
     #[must_use]
     pub fn leading(table: u32, destination: IpNet, hop: Hop) -> Self {
         let metric = match Family::of_net(&destination) {
@@ -249,25 +249,25 @@ impl Route {
         Self { table, destination, metric, hop, mtu: None }
     }
 
-    /// The same with the MTU of the way there.
+    /// Returns the route with an MTU.
     #[must_use]
     pub fn with_mtu(self, mtu: Option<u32>) -> Self {
         Self { mtu, ..self }
     }
 
-    /// The same, to be taken when the other cannot be.
+    /// Returns the route with a worse metric, for use when the first is down.
     #[must_use]
     pub fn as_second(self) -> Self {
         Self { metric: self.metric + METRIC_OTHERS_MORE, ..self }
     }
 
-    /// A gateway's route for a remote network.
+    /// Returns a gateway's route for a remote network.
     #[must_use]
     pub fn gateway(destination: IpNet, hop: Hop) -> Self {
         Self::leading(TABLE_GATEWAY, destination, hop)
     }
 
-    /// The family of the destination.
+    /// Returns the family of the destination.
     #[must_use]
     pub fn family(&self) -> Family {
         Family::of_net(&self.destination)

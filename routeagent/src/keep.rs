@@ -1,8 +1,8 @@
-//! What stays closed over a reboot, before any API server has answered.
+//! Restores the fail-closed state after a reboot, before any API server has answered.
 //!
-//! A reboot takes routes and packet filter with it, and kubelets start pods at once, long before a store can be read.
-//! So what was closed last is kept in a file of the state directory, and put back before anything else is done. It is
-//! only added to a node, never takes anything away: the first pass decides what goes.
+//! A reboot loses routes and packet filter, and kubelets start pods at once, long before a store can be read. So the
+//! refused networks and the guard are kept in a file of the state directory, and restored before anything else. This
+//! only adds to a node; the first pass decides what is removed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions, Permissions};
@@ -21,14 +21,14 @@ use crate::plan::Change;
 use crate::port::{Host, Query};
 
 const FILE: &str = "closed.json";
-/// Where the addresses of names are (`names.rs`).
+/// File with the addresses of host names (`names.rs`).
 pub(crate) const NAMES_FILE: &str = "names.json";
-/// The form of the file; one of another form is not read.
+/// Version of the file's format; others are not read.
 const VERSION: u32 = 1;
 /// Ours: largest file; 10,000 networks are under 1 MiB.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// What is kept.
+/// Content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
     version: u32,
@@ -38,7 +38,7 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// Returns what of a node's network closes it.
+    /// Returns the part of a node's network that fails closed.
     #[must_use]
     pub fn of(cluster: &str, hostnet: &HostNet) -> Self {
         let refusals =
@@ -50,7 +50,7 @@ impl Closed {
         Self { version: VERSION, cluster: cluster.to_owned(), networks, guard }
     }
 
-    /// Reads what is kept in a state directory. What cannot be used is told, and nothing.
+    /// Reads the file of a state directory. A file that cannot be used is logged, and ignored.
     #[must_use]
     pub fn read(directory: &Path) -> Option<Self> {
         let path = directory.join(FILE);
@@ -58,20 +58,20 @@ impl Closed {
             let mut text = String::new();
             fs::File::open(&path)?.take(MAX_BYTES).read_to_string(&mut text)?;
             let closed: Self = serde_json::from_str(&text)?;
-            let is_known = closed.version == VERSION;
-            is_known.then_some(closed).ok_or_else(|| io::Error::other("it is of another version"))
+            let is_current = closed.version == VERSION;
+            is_current.then_some(closed).ok_or_else(|| io::Error::other("it is of another version"))
         };
         match read() {
             Ok(closed) => Some(closed),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => {
-                warn!("what was closed before cannot be read from {}: {error}", path.display());
+                warn!(file = %path.display(), %error, "cannot read the fail-closed state of the last boot");
                 None
             }
         }
     }
 
-    /// Writes it down, whole or not at all, readable by its owner only. Nothing is kept where there is no directory.
+    /// Writes the file atomically, readable by its owner only. Does nothing where there is no directory.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Closed {
         put(directory, FILE, &text)
     }
 
-    /// Says what is missing of it on a node whose cluster has these networks now.
+    /// Returns the changes that restore what is missing on a node whose cluster has these networks now.
     #[must_use]
     pub fn missing(&self, own: &[IpNet], observed: &Observed) -> Vec<Change> {
         let is_own = |net: &IpNet| own.iter().any(|own| own.contains(net) || net.contains(own));
@@ -110,7 +110,7 @@ impl Closed {
     }
 }
 
-/// Writes a file into a state directory, whole or not at all, readable by its owner only; nothing where there is none.
+/// Writes a file into a state directory atomically, readable by its owner only. Does nothing where there is no directory.
 pub(crate) fn put(directory: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     if !directory.is_dir() {
         return Ok(());
@@ -122,33 +122,31 @@ pub(crate) fn put(directory: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     fs::rename(fresh, directory.join(name))
 }
 
-/// Puts back what is kept, as far as it is missing. What fails is told; the first pass tries everything again.
+/// Restores the routes and the guard of the file, as far as they are missing. Failures are logged; the first pass retries
+/// everything.
 pub async fn put_back(host: &impl Host, directory: &Path, cluster: Option<&str>, own: &[IpNet]) {
     let Some(closed) = Closed::read(directory) else { return };
     if cluster.is_some_and(|cluster| cluster != closed.cluster) {
-        info!(
-            "what was closed for cluster {} is not put back: this is another cluster's node",
-            closed.cluster
-        );
+        info!(cluster = closed.cluster, "fail-closed state not restored: it is another cluster's");
         return;
     }
     let observed = match host.observe(&Query::default()).await {
         Ok(observed) => observed,
         Err(error) => {
-            warn!("what was closed before cannot be put back: {error}");
+            warn!(%error, "cannot restore the fail-closed state of the last boot");
             return;
         }
     };
     let changes = closed.missing(own, &observed);
     for change in &changes {
         match host.apply(change).await {
-            Ok(()) => info!("put back: {change}"),
-            Err(error) => warn!("cannot put back `{change}`: {error}"),
+            Ok(()) => info!(%change, "restored"),
+            Err(error) => warn!(%change, %error, "cannot restore"),
         }
     }
 }
 
-/// Forgets what is kept.
+/// Removes the files from a state directory.
 ///
 /// # Errors
 ///

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what is missing, and gives up what is not needed, before the first thread starts.
+/// Checks for the rights that are needed, and drops all others, before the first thread starts.
 fn privileges(options: &Options) -> anyhow::Result<()> {
     let needs = Needs::default()
         .vital(
@@ -51,7 +51,7 @@ fn privileges(options: &Options) -> anyhow::Result<()> {
         .wanted(Capability::NET_RAW, "ping remote gateways: the health of connections is not known")
         .store(&options.store())
         .files([options.pass_file.clone()]);
-    // What only reads files needs nothing, and what can be removed without rights is removed.
+    // Commands that only read files need no rights, and --uninstall removes whatever it can without them.
     if !(options.check || options.wait_for_node || options.uninstall) {
         needs.check()?;
     }
@@ -109,8 +109,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends the start where nothing could work, says what is missing, and gives up what is not needed, for the programs
-/// that are run as well.
+/// Fails if vital rights are missing, warns of others, and drops those that are not needed, also for child processes.
 fn settle_privileges(options: &Options) -> anyhow::Result<()> {
     let needs = Needs::default()
         .vital(Capability::NET_ADMIN, "change routes, rules, devices and packet filters")
@@ -175,7 +174,7 @@ async fn serve(
     Ok(())
 }
 
-/// Closes what was closed before the last boot.
+/// Restores the fail-closed state of the last boot.
 async fn put_back(options: &Options, kernel: Kernel) {
     let own = [&options.cluster_cidrs.0[..], &options.service_cidrs.0[..]].concat();
     let cluster = options.cluster_id.as_deref().filter(|id| !id.is_empty());
@@ -219,7 +218,7 @@ async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
         let was_there = withdraw(&store, &options.namespace, name).await.with_context(|| {
             format!("this node's network is clean; removing its object, `kubectl delete routeagent {name}`")
         })?;
-        info!(was_there, "RouteAgent {name} is gone");
+        info!(object = name, was_there, "RouteAgent removed");
     }
     Ok(code)
 }

@@ -66,7 +66,7 @@ impl Names {
         Self { whose, answers }
     }
 
-    /// Takes in the answer for a name; an empty one is none, and changes nothing.
+    /// Records the answer for a name; an empty one changes nothing.
     pub fn answer(&mut self, name: &str, answer: &[IpAddr], now: u64) {
         if answer.is_empty() || !self.whose.contains_key(name) {
             return;
@@ -77,7 +77,7 @@ impl Names {
         bound(known);
     }
 
-    /// Says what is protected.
+    /// Returns the protected addresses.
     #[must_use]
     pub fn resolved(&self) -> Resolved {
         let known = |name: &String| self.answers.get(name).filter(|known| !known.is_empty());

@@ -41,7 +41,7 @@ struct Read {
 }
 
 impl Nodes {
-    /// Takes in an event of one watch of all nodes. Gives `true` if something follows from it.
+    /// Applies an event of one watch of all nodes. Returns `true` if something that routes follow from has changed.
     pub fn take(&mut self, event: &StoreEvent) -> bool {
         match event {
             StoreEvent::Listed(objects) => {
@@ -58,18 +58,18 @@ impl Nodes {
         }
     }
 
-    /// Whether all nodes were listed.
+    /// Returns `true` once all nodes were listed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// All of them, sorted by name.
+    /// Returns all nodes, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &ClusterNode> {
         self.known.values().map(|read| &read.node)
     }
 
-    /// What cannot be used.
+    /// Returns conditions for Nodes, or fields of them, that cannot be used.
     pub fn conditions(&self) -> impl Iterator<Item = Condition> {
         let bad = self.known.iter().flat_map(|(name, read)| {
             read.problems.iter().map(move |problem| Condition::BadObject {
@@ -109,7 +109,7 @@ pub fn is_our_taint(taint: &Value) -> bool {
     taint["key"].as_str() == Some(TAINT)
 }
 
-/// Says whether a node's kubelet reports it Ready.
+/// Returns `true` if a node's kubelet reports it Ready.
 #[must_use]
 pub fn is_ready(object: &Object) -> bool {
     let conditions = object.body.get("status").and_then(|status| status["conditions"].as_array());
@@ -139,7 +139,7 @@ fn addresses(object: &Object, problems: &mut Vec<String>) -> BTreeSet<IpAddr> {
     parsed("status.addresses", &texts, problems)
 }
 
-/// `podCIDRs` repeats `podCIDR`; older objects have the latter alone.
+/// Reads the pod networks. `podCIDRs` repeats `podCIDR`; older objects have the latter alone.
 fn pod_networks(object: &Object, problems: &mut Vec<String>) -> BTreeSet<IpNet> {
     let Some(spec) = object.body.get("spec") else { return BTreeSet::new() };
     let all: Vec<&Value> = spec["podCIDRs"].as_array().into_iter().flatten().collect();
@@ -181,7 +181,7 @@ fn parsed<T: std::str::FromStr + Ord>(
     values
 }
 
-/// A foreign text for a message: not too long, and nothing in it that a terminal obeys.
+/// Returns a foreign text for use in a message: shortened, and without control characters.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_debug).collect()
 }
@@ -261,7 +261,7 @@ mod tests {
         assert!(with("True") && !with("Unknown") && !is_ready(&node(&json!({}))));
     }
 
-    /// A Node with these fields of its status in the place of the usual ones.
+    /// Returns a Node with these fields of its status instead of the usual ones.
     fn node(status: &Value) -> Object {
         let mut object = json!({
             "apiVersion": "v1", "kind": "Node",

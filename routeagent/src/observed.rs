@@ -71,7 +71,7 @@ const SCOPE_LINK: u8 = 253;
 const SCOPE_UNIVERSE: u8 = 0;
 
 impl ObservedRoute {
-    /// Says whether the route agent wrote this route, now or in an earlier life: protocol static in the gateway
+    /// Returns `true` if the route agent wrote this route, in this run or an earlier one: protocol static in the gateway
     /// table, or out of the device between nodes, or in the main table an `unreachable` of exactly our metric.
     #[must_use]
     pub fn is_ours(&self) -> bool {
@@ -153,7 +153,7 @@ impl ObservedRoute {
         }
     }
 
-    /// Says whether the two cannot both exist: the kernel keys routes by table, destination, metric and, for IPv4,
+    /// Returns `true` if the two cannot both exist: the kernel keys routes by table, destination, metric and, for IPv4,
     /// type of service.
     #[must_use]
     pub fn is_in_the_place_of(&self, route: &Route) -> bool {
@@ -182,7 +182,7 @@ pub struct ObservedRule {
 }
 
 impl ObservedRule {
-    /// Says whether the route agent wrote this rule. One of the same content by someone else, such as upstream's
+    /// Returns `true` if the route agent wrote this rule. One of the same content by someone else, such as upstream's
     /// route agent, serves as well, but is not ours to remove; the kernel does not let both exist.
     #[must_use]
     pub fn is_ours(&self) -> bool {
@@ -219,7 +219,7 @@ pub struct VxlanLink {
 }
 
 impl VxlanLink {
-    /// Says whether the device is the one between the cluster's nodes, ours or upstream's.
+    /// Returns `true` if the device is the one between the cluster's nodes, ours or upstream's.
     #[must_use]
     pub fn is_between_nodes(&self) -> bool {
         (self.vni, self.port) == (VX_VNI, VX_PORT)
@@ -277,7 +277,7 @@ pub struct Observed {
 }
 
 impl Default for Observed {
-    /// A host with both families and nothing else.
+    /// Returns a host with both families and nothing else.
     fn default() -> Self {
         Self {
             links: BTreeMap::new(),
@@ -308,7 +308,7 @@ impl Observed {
         }
     }
 
-    /// Notes that something could not be read.
+    /// Records that something could not be read.
     pub fn note(&mut self, what: &'static str, error: &PortError) {
         let condition = if let PortError::NoNft = error {
             Condition::NoNft

@@ -76,7 +76,7 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    /// Says whether it must not be made while the packet filter is not in place: it opens the VXLAN between nodes, or
+    /// Returns `true` if it must not be made while the packet filter is not in place: it opens the VXLAN between nodes, or
     /// leads there.
     #[must_use]
     pub fn needs_guard(&self) -> bool {
@@ -95,7 +95,7 @@ impl Change {
         }
     }
 
-    /// Says whether it is the same again: a rule that is made anew has another number.
+    /// Returns `true` if both are the same change, apart from the number that a new rule gets.
     #[must_use]
     pub fn repeats(&self, last: &Self) -> bool {
         match (self, last) {

@@ -77,7 +77,7 @@ pub enum PortError {
     },
 }
 
-/// Says what an errno of rtnetlink means here, where that is not obvious.
+/// Explains an errno of rtnetlink, where that is not obvious.
 fn hint(error: &std::io::Error) -> &'static str {
     if error.kind() == std::io::ErrorKind::PermissionDenied {
         "needs CAP_NET_ADMIN: "

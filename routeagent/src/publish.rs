@@ -45,7 +45,7 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(2);
 /// Ours: how long to wait for an answer to one request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Ours: how long a stop waits for the object to be deleted. A pod's grace period may be a second.
-const REMOVE_WITHIN: Duration = Duration::from_millis(800);
+const REMOVE_TIMEOUT: Duration = Duration::from_millis(800);
 /// Ours: first and longest wait after a write that failed.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Ours: how often a race is run again at once.
@@ -88,7 +88,7 @@ struct Probing {
 }
 
 impl<S: Store> Publisher<S> {
-    /// A publisher for the Node object `node_name`. Without a `pinger` nobody is pinged.
+    /// Returns a publisher for the Node object `node_name`. Without a `pinger` no gateway is pinged.
     pub fn new(store: S, namespace: &str, node_name: &str, node: Node, pinger: Option<PingerConfig>) -> Self {
         Self {
             store,
@@ -125,14 +125,16 @@ impl<S: Store> Publisher<S> {
             }
         }
         drop(self.probing.take());
-        match timeout(REMOVE_WITHIN, delete_if_exists(&self.store, &self.key)).await {
+        match timeout(REMOVE_TIMEOUT, delete_if_exists(&self.store, &self.key)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => warn!("{} stays behind: {error}", self.key),
-            Err(_) => warn!("{} may stay behind: no answer within {REMOVE_WITHIN:?}", self.key),
+            Ok(Err(error)) => warn!(object = %self.key, %error, "cannot remove the RouteAgent object"),
+            Err(_) => {
+                warn!(object = %self.key, timeout = ?REMOVE_TIMEOUT, "no answer when removing the RouteAgent object")
+            }
         }
     }
 
-    /// Computes what the object should say; `None` before the cluster set is known and a pass was made.
+    /// Computes the content of the object; `None` before the cluster set was read and a pass was made.
     fn wanted(&mut self, inputs: &mut Inputs) -> Option<Content> {
         let is_gateway = inputs.views.borrow_and_update().as_ref().map(|view| is_gateway(view, &self.node));
         let remotes = inputs.remotes.borrow_and_update().clone();
@@ -224,7 +226,7 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// When the object is to be written, or looked at.
+    /// Returns when the object has to be written or compared next.
     fn due(&self, wanted: &Content, now: Instant) -> Instant {
         let Some(at) = self.at else { return now };
         let is_same = self
@@ -234,7 +236,7 @@ impl Ledger {
         at + if is_same { REFRESH } else { AT_MOST_EVERY }
     }
 
-    /// Notes what was written, or that it could not be.
+    /// Records the result of a write.
     fn note(&mut self, written: Option<Content>, now: Instant) {
         if written.is_some() {
             self.backoff.reset();
@@ -260,7 +262,7 @@ pub async fn withdraw(store: &impl Store, namespace: &str, node_name: &str) -> R
     })
 }
 
-/// Makes the object say this, if it does not. A new one belongs to its Node: it goes when the Node does.
+/// Writes the object, if it differs. A new one is owned by its Node, and is removed with it.
 async fn put(store: &impl Store, key: &ObjectKey, wanted: &Content) -> Result<(), StoreError> {
     let mut races = 0;
     loop {
@@ -278,7 +280,7 @@ async fn put(store: &impl Store, key: &ObjectKey, wanted: &Content) -> Result<()
     }
 }
 
-/// The object as it should be. Labels and annotations that others put there stay.
+/// Returns the object to write. Labels and annotations of others stay.
 fn object(key: &ObjectKey, existing: Option<Object>, wanted: &Content) -> Result<Object, StoreError> {
     let invalid = |source| StoreError::Invalid { key: key.clone(), source };
     let fresh =

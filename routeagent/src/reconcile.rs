@@ -116,7 +116,7 @@ pub struct Reconciler<H, D> {
 }
 
 impl<H: Host, D: Driver> Reconciler<H, D> {
-    /// Makes a reconciler for a node; does nothing yet.
+    /// Returns a reconciler for a node.
     pub fn new(host: H, driver: D, node: Node) -> Self {
         let (last_changes, last_conditions) = (Vec::new(), BTreeSet::new());
         let loosened = BTreeMap::new();
@@ -171,12 +171,12 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         self.names.clone()
     }
 
-    /// Tells when gateways say something else.
+    /// Returns a receiver that is notified when gateways' standings change.
     pub fn live(&self) -> watch::Receiver<Live> {
         self.live.clone()
     }
 
-    /// Says what a pass would do, without doing it.
+    /// Plans a pass without applying it.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         Ok(Pass { changes: plan.changes, conditions, addresses, outcome, is_closed, serving })
     }
 
-    /// Makes the packet filter again as the last pass left it, if there is none and it is due. The next pass does the rest.
+    /// Restores the packet filter of the last pass, if it is missing and a restoration is due. The next pass does the rest.
     pub async fn restore_filter(&mut self, now: Instant) {
         let Some(change) = self.filter.due(now).map(Change::Guard) else { return };
         match self.host.apply(&change).await {
@@ -242,7 +242,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         self.filter.pass(left).map(Change::Guard)
     }
 
-    /// Says what [`Reconciler::uninstall`] would remove.
+    /// Plans the changes of [`Reconciler::uninstall`].
     ///
     /// # Errors
     ///
@@ -271,12 +271,13 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     /// Logs each condition once when it appears and once when it is gone.
     pub fn report(&mut self, conditions: BTreeSet<Condition>) {
         let (lines, more) = shortened(conditions.difference(&self.last_conditions));
-        lines.into_iter().for_each(|new| warn!("{new}"));
-        more.into_iter().for_each(|(condition, more)| warn!(condition, more, "more conditions of this kind"));
-        let (lines, more) = shortened(self.last_conditions.difference(&conditions));
-        lines.into_iter().for_each(|gone| info!("resolved: {gone}"));
+        lines.into_iter().for_each(|new| warn!(condition = new.name(), detail = %new, "condition set"));
         more.into_iter()
-            .for_each(|(condition, more)| info!(condition, more, "more of this kind are resolved"));
+            .for_each(|(condition, more)| warn!(condition, more, "more conditions of this kind set"));
+        let (lines, more) = shortened(self.last_conditions.difference(&conditions));
+        lines.into_iter().for_each(|old| info!(condition = old.name(), detail = %old, "condition resolved"));
+        more.into_iter()
+            .for_each(|(condition, more)| info!(condition, more, "more conditions of this kind resolved"));
         self.last_conditions = conditions;
     }
 
@@ -377,12 +378,12 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
                 Ok(()) => {
                     made += 1;
                     match made {
-                        ..=MOST_LINES => info!(driver = self.driver.name(), "{change}"),
+                        ..=MOST_LINES => info!(driver = self.driver.name(), %change, "change made"),
                         _ => debug!(driver = self.driver.name(), %change, "change made"),
                     }
                 }
                 Err(error) => {
-                    debug!("{change}: {error}");
+                    debug!(%change, %error, "cannot apply change");
                     failed.push(change.clone());
                     conditions.insert(if let PortError::NoNft = error {
                         Condition::NoNft

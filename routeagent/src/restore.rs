@@ -1,14 +1,14 @@
-//! Making the packet filter again out of turn, when somebody has removed it. Pure.
+//! Restores the packet filter out of turn, when another program has removed it. Pure.
 //!
-//! Without the filter a route, rule or table of somebody else leads out in clear, and a pass takes its time. So what the
-//! last pass left is kept and made again at once; but only so often, lest a quarrel with another program spins.
+//! Without the filter, routes, rules or tables of other programs can let packets out in clear, and a pass takes its time.
+//! So the filter of the last pass is kept and restored at once, at a limited rate in case another program keeps removing it.
 
 use std::time::{Duration, Instant};
 
 use crate::guard::GuardChange;
 use crate::hostnet::Guard;
 
-/// Ours: shortest time between two restorations. What is removed again before is left to the next pass.
+/// Ours: shortest time between two restorations. A filter that is removed sooner is left to the next pass.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The packet filter as the last pass left it, and when it was restored.
@@ -20,7 +20,7 @@ pub struct Restoration {
 }
 
 impl Restoration {
-    /// Returns what makes the filter again; `None` if nothing is known of it, or it was tried a short while ago.
+    /// Returns the change that restores the filter; `None` before the first pass, or if it was restored a short while ago.
     pub fn due(&mut self, now: Instant) -> Option<GuardChange> {
         let is_due = self.last.is_none_or(|last| now.saturating_duration_since(last) >= INTERVAL);
         let guard = self.left.clone().filter(|_| is_due)?;
@@ -28,12 +28,12 @@ impl Restoration {
         Some(GuardChange::Restore(guard.into()))
     }
 
-    /// Takes note that it was made again.
+    /// Records that the filter was restored.
     pub fn record(&mut self) {
         self.is_new = true;
     }
 
-    /// Takes note of the filter that a pass leaves, if any; returns what was restored since the pass before.
+    /// Records the filter that a pass leaves, if any; returns what was restored since the pass before.
     pub fn pass(&mut self, left: Option<Guard>) -> Option<GuardChange> {
         let before = std::mem::replace(&mut self.left, left);
         let was_restored = std::mem::take(&mut self.is_new);

@@ -106,7 +106,7 @@ impl Pick {
         }
     }
 
-    /// The chain's name: it says what is in it.
+    /// Returns the chain's name, a hash of its content.
     fn chain(&self) -> String {
         let text = format!("{self:?}");
         format!("b-{:016x}", fnv1a(text.bytes()))
@@ -178,7 +178,7 @@ pub enum ObservedServices {
 /// A change of the table, applied as one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServicesChange {
-    /// Makes the table anew, whatever it was before.
+    /// Replaces the table, whatever it was before.
     Build(Box<Table>),
     /// Changes what differs.
     Update {
@@ -209,7 +209,7 @@ impl fmt::Display for ServicesChange {
     }
 }
 
-/// Says what has to change; `None` if nothing has, or if the present state is not known.
+/// Returns the change to make; `None` if there is none, or if the present state could not be read.
 #[must_use]
 pub fn services_change(desired: &ServicesWish, observed: &ObservedServices) -> Option<ServicesChange> {
     match (desired, observed) {

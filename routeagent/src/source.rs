@@ -117,7 +117,8 @@ impl Channels {
     /// Publishes the values that have changed.
     fn publish(&self, state: StoreState) {
         if let StoreState { view: None, store_error: Some(error), .. } = &state {
-            warn!("{}", Condition::StoreAway { error: error.clone() });
+            let condition = Condition::StoreAway { error: error.clone() };
+            warn!(condition = condition.name(), detail = %condition, "condition set");
         }
         if state.view.is_some() {
             publish(&self.views, state.view);

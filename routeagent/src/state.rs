@@ -279,7 +279,7 @@ impl ClusterState {
         self.active_endpoint().or_else(|| self.members.first())
     }
 
-    /// Says whether the own cluster has several active gateways.
+    /// Returns `true` if the own cluster has several active gateways.
     #[must_use]
     pub fn has_several_gateways(&self) -> bool {
         !self.members.is_empty() && self.gateways().len() > 1
@@ -438,7 +438,7 @@ impl ClusterState {
         self.node.pod_networks.iter().chain(&self.node.service_networks)
     }
 
-    /// Says whether an address belongs to this node.
+    /// Returns `true` if an address belongs to this node.
     #[must_use]
     pub fn is_own_address(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|a| a.network.addr() == address)

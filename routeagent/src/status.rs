@@ -83,7 +83,7 @@ impl Content {
         Self { status, conditions: bounded(conditions), services: None }
     }
 
-    /// The same without round-trip times: what is worth a write at once when it changes.
+    /// Returns the content without round-trip times: any other change is written at once.
     #[must_use]
     pub fn without_latency(&self) -> Self {
         let mut content = self.clone();
@@ -92,7 +92,7 @@ impl Content {
     }
 }
 
-/// Says whether the node is a gateway's: one of its own cluster's Endpoints carries its host name.
+/// Returns `true` if the node is a gateway's: one of its own cluster's Endpoints carries its host name.
 #[must_use]
 pub fn is_gateway(view: &ClusterView, node: &Node) -> bool {
     view.endpoints

@@ -107,7 +107,7 @@ pub struct Vxlan {
 }
 
 impl Vxlan {
-    /// Makes the device of the node that is reached at `local`, over a device of that MTU, without any peer.
+    /// Returns the device of a node with the address `local`, over a device of that MTU, without any peer.
     #[must_use]
     pub fn new(local: IpAddr, underlay_mtu: u32) -> Self {
         let overhead = if local.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
@@ -147,7 +147,7 @@ impl Vxlan {
 /// A change of the device between nodes or of what is on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VxlanChange {
-    /// Makes the device, without anything on it.
+    /// Creates the device, without peers.
     Make(Vxlan),
     /// Sets its MTU and MAC address, and sets it up.
     Adjust(Vxlan),

@@ -1,4 +1,4 @@
-//! Waiting for the own node to be Ready: what upstream's init container does before the route agent starts.
+//! Waiting for the own node to be Ready, as upstream's init container does before the route agent starts.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use trieste_control::store::{Store, StoreError};
 
 use crate::nodes::is_ready;
 
-/// From the specification: how often the Node is looked at.
+/// From the specification: how often the Node is read.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns once the Node object of this name says Ready. Says what it waits for whenever that changes.
+/// Returns once the Node object of this name is Ready. Logs the reason for waiting whenever it changes.
 pub async fn node_ready(store: &impl Store, name: &str) {
     let key = ObjectKey::new(Kind::Node, "", name);
     let mut last_reported = None;
     loop {
-        let missing = match store.get(&key).await {
+        let reason = match store.get(&key).await {
             Ok(Some(node)) if is_ready(&node) => break,
-            Ok(Some(_)) => format!("waiting for {key} to be Ready: its kubelet or network plugin is not"),
-            Ok(None) => format!("waiting for {key}: there is none; is NODE_NAME right?"),
+            Ok(Some(_)) => "its kubelet or network plugin is not ready".to_owned(),
+            Ok(None) => "it does not exist; is NODE_NAME right?".to_owned(),
             Err(error @ StoreError::Forbidden { .. }) => {
-                format!("waiting for {key}: {error}; allow the route agent's account to get nodes")
+                format!("{error}; allow the route agent's account to get nodes")
             }
-            Err(error) => format!("waiting for {key}: {error}"),
+            Err(error) => error.to_string(),
         };
-        if last_reported.as_ref() != Some(&missing) {
-            info!("{missing}");
-            last_reported = Some(missing);
+        if last_reported.as_ref() != Some(&reason) {
+            info!(object = %key, reason, "waiting for the Node to be Ready");
+            last_reported = Some(reason);
         }
         sleep(INTERVAL).await;
     }
-    info!("{key} is Ready");
+    info!(object = %key, "the Node is Ready");
 }

@@ -266,7 +266,7 @@ impl Condition {
     }
 }
 
-/// The command's name without its half of the kernel.
+/// Returns the command's name without its backend suffix.
 const fn iptables(family: Family) -> &'static str {
     match family {
         Family::V4 => "iptables",

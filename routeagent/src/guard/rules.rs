@@ -97,7 +97,7 @@ fn source_guard(guard: &Guard) -> Vec<Rule> {
     rules
 }
 
-/// What passes through one of several gateways. The answer may come by another.
+/// Excludes packets that pass through one of several gateways from connection tracking: the answer may come by another.
 fn untracked(family: Family) -> [Rule; 2] {
     ["onward", "behind"].map(|set| {
         let rule = json!([by_inlet("iifname"), in_set(family, "daddr", set), {"notrack": null}]);
@@ -105,7 +105,8 @@ fn untracked(family: Family) -> [Rule; 2] {
     })
 }
 
-/// What has an address in a remote network, and is not of that network.
+/// Accepts packets whose address is inside a remote network without being the remote cluster's: this node's own networks,
+/// and the cables of gateways.
 fn not_remote(family: Family, Direction { word, address, own_port }: Direction) -> [Rule; 3] {
     let gateways = || in_set(family, address, "gateways");
     [
@@ -124,8 +125,8 @@ fn not_remote(family: Family, Direction { word, address, own_port }: Direction) 
     ]
 }
 
-/// What arrives at the VXLAN between nodes, whatever port it was sent to: only from nodes, and only by the device that
-/// leads to that node. A pod may write any source into its packets.
+/// Accepts packets for the VXLAN between nodes, whatever port they were sent to, only from nodes, and only by the device
+/// that leads to that node. A pod may forge any source.
 fn vxlan_guard() -> Vec<Rule> {
     let by_its_device = json!({"fib": {"result": "oif", "flags": ["saddr", "iif"]}});
     let accepts = |family: &Family| {
@@ -140,13 +141,13 @@ fn vxlan_guard() -> Vec<Rule> {
     rules
 }
 
-/// What this node forwards to that port, wherever to: masqueraded, it would look like this node's own. Pods have the
-/// port among themselves, here and in remote clusters.
+/// Drops packets that this node forwards to that port, wherever to: masqueraded, they would look like this node's own.
+/// Between pods, here and in remote clusters, the port is free to use.
 fn vxlan_onward() -> Vec<Rule> {
     [never_on()].into_iter().chain(elsewhere()).chain(forwarded()).collect()
 }
 
-/// Two gateways whose processes are both dead would hand each other's packets back and forth.
+/// Drops packets that would return by the VXLAN: two gateways whose processes are both dead would pass them back and forth.
 fn never_on() -> Rule {
     let by = |key: &str| is(&json!({"meta": {"key": key}}), VX_DEVICE);
     let from_sibling = is(&field("ether", "saddr"), "@siblings");
@@ -183,13 +184,13 @@ fn forwarded() -> Vec<Rule> {
     rules
 }
 
-/// The same for what is forwarded without passing by there: IPVS sends as if it came from this node.
+/// Drops the same packets where they bypass the forward hook: IPVS sends them as if they came from this node.
 fn vxlan_out() -> Vec<Rule> {
     let own = ("the VXLAN between nodes, from this one".to_owned(), json!([to_vxlan(), is_own(), accept()]));
     elsewhere().into_iter().chain([own]).chain(forwarded()).collect()
 }
 
-/// What is for no such port passes by at the top: every packet through this node comes by all of these chains.
+/// Leaves the chain early for packets to other ports, since every packet through this node enters all of these chains.
 fn elsewhere() -> [Rule; 2] {
     [
         ("not UDP".to_owned(), json!([is_not(&json!({"meta": {"key": "l4proto"}}), "udp"), accept()])),
@@ -239,13 +240,13 @@ fn way_out(guard: &Guard) -> Vec<Rule> {
     rules
 }
 
-/// Counts what was about to leave in clear.
+/// Counts packets that were about to leave in clear.
 fn stray(family: Family) -> Value {
     json!({"counter": format!("stray{}", family.digit())})
 }
 
-/// For pods that have no route while their network plugin starts anew: the default route would take what a remote cluster
-/// sends to them.
+/// Drops packets of remote clusters for pods that have no route while their network plugin restarts: the default route
+/// would take them out of the cluster.
 fn way_back_out(family: Family) -> [Rule; 2] {
     let source = |set: &str| in_set(family, "saddr", set);
     [
@@ -314,7 +315,7 @@ fn keep_source(guard: &Guard) -> Vec<Rule> {
     rules
 }
 
-/// The source is an address of this node. What pods forge stays as it is, and the gateway drops it.
+/// Matches a source that is an address of this node. Sources forged by pods stay, and the gateway drops those packets.
 fn is_own() -> Value {
     is(&json!({"fib": {"result": "type", "flags": ["saddr"]}}), "local")
 }

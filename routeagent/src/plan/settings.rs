@@ -30,7 +30,7 @@ pub(super) fn set(desired: &HostNet, observed: &Observed, is_new: bool, plan: &m
     }
 }
 
-/// Gives loosened devices their former value back, unless someone changed it since.
+/// Restores the former value of loosened devices, unless another program changed it since.
 pub(super) fn restore(observed: &Observed, plan: &mut Plan) {
     for (device, former) in &observed.loosened {
         let sysctl = filter_of(device);
@@ -87,13 +87,13 @@ pub fn host_conditions(desired: &HostNet, observed: &Observed) -> BTreeSet<Condi
     conditions
 }
 
-/// The node-wide forwarding switch of a family; read only.
+/// Returns the node-wide forwarding switch of a family, which is only read.
 #[must_use]
 pub fn forwarding(family: Family) -> Sysctl {
     Sysctl::of(family, "all", "forwarding")
 }
 
-/// The node-wide reverse-path filter, the effective value being the larger of this and the device's; read only.
+/// Returns the node-wide reverse-path filter, which is only read. The larger of its and the device's value is in effect.
 #[must_use]
 pub fn reverse_path() -> Sysctl {
     Sysctl::of(Family::V4, "all", "rp_filter")

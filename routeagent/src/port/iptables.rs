@@ -36,7 +36,7 @@ pub(super) async fn observe(observed: &mut Observed) {
     }
 }
 
-/// Says whether there is a table, without making one by asking.
+/// Returns `true` if there is a table, without making one by asking.
 fn has_table(backend: Backend, family: Family, observed: &Observed) -> bool {
     match backend {
         Backend::Nft => Hook::ALL.iter().any(|hook| observed.foreign.has_iptables_chain(family, *hook)),

@@ -40,7 +40,7 @@ impl Sysctls {
         Err(PortError::SysctlUndone { path: sysctl.to_string() })
     }
 
-    /// Says whether the kernel has a family at all.
+    /// Returns `true` if the kernel has a family at all.
     pub(super) fn has_family(&self, family: Family) -> bool {
         self.root.join("net").join(family.sysctl_name()).is_dir()
     }

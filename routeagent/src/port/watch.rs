@@ -114,7 +114,7 @@ fn is_of_ours(route: &RouteMessage) -> bool {
         || (table == TABLE_MAIN && u8::from(route.header.protocol) == PROTOCOL)
 }
 
-/// Says whether a neighbour can be one that is written down: a forwarding entry of a VXLAN, or a permanent one. One
+/// Returns `true` if a neighbour can be one that is written down: a forwarding entry of a VXLAN, or a permanent one. One
 /// that is removed is reported as failed; by its address it can be of ours. All that the kernel learns is passed over.
 fn is_written_down(message: &NeighbourMessage) -> bool {
     let destination = message.attributes.iter().find_map(|attribute| {

@@ -48,7 +48,7 @@ pub(super) fn shortened<'a>(
     (lines, counts)
 }
 
-/// What the node does for services after a pass.
+/// Returns what the node does for services after a pass.
 pub(super) fn serving(hostnet: &HostNet, plan: &Plan, failed: &[Change], had_services: bool) -> Serving {
     let is_made = plan.changes.iter().any(|change| matches!(change, Change::Services(_)));
     let is_hindering = |change: &Change| matches!(change, Change::Services(_) | Change::BetweenNodes(_));
@@ -58,7 +58,7 @@ pub(super) fn serving(hostnet: &HostNet, plan: &Plan, failed: &[Change], had_ser
     Serving { has_table: has_table && hostnet.services != ServicesWish::Absent, address }
 }
 
-/// Says whether a notice has changed a group since this was planned; the next pass looks at it again.
+/// Returns `true` if a notice has changed a group since the change was planned; the next pass plans it again.
 pub(super) fn is_outdated(change: &Change, live: &watch::Receiver<Live>) -> bool {
     matches!(change, Change::Nexthops(NexthopChange::SetGroup(..))) && live.has_changed().unwrap_or(false)
 }
@@ -88,7 +88,7 @@ pub(super) fn left_out(state: &ClusterState, live: &Live) -> Vec<Condition> {
     conditions
 }
 
-/// Says whether a change must not be made after these have failed, and what that leads to.
+/// Returns `Some` if a change must not be made after these have failed, with the condition that follows, if any.
 pub(super) fn waits_for(change: &Change, failed: &[Change]) -> Option<Option<Condition>> {
     let is_of_filter = |change: &Change| matches!(change, Change::Guard(_));
     let is_unguarded =
@@ -117,7 +117,7 @@ pub(super) fn is_closing(change: &Change) -> bool {
     }
 }
 
-/// Says whether a pass counts as failed.
+/// Returns `true` if a pass counts as failed.
 pub(super) fn is_failure(failed: &[Change]) -> bool {
     failed.iter().any(|change| !matches!(change, Change::Foreign(_)))
 }

@@ -28,7 +28,7 @@ pub fn read(listing: &Value) -> Table {
     table
 }
 
-/// Takes in an object; gives it back, without what differs from one reading to the next, if it is part of the structure.
+/// Reads an object; returns it, without fields that differ from one reading to the next, if it is part of the structure.
 fn take(object: &Value, table: &mut Table) -> Option<Value> {
     let (kind, body) = object.as_object()?.iter().next()?;
     let mut body = body.as_object()?.clone();

@@ -171,7 +171,7 @@ fn map_command(verb: &str, at: &Frontend, chain: &str) -> Value {
     json!({verb: {"element": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "elem": elements}}})
 }
 
-/// The rule that translates the destination to one of these back ends.
+/// Renders the rule that translates the destination to one of these back ends.
 fn picking(pick: &Pick) -> Value {
     let protocol = protocol(pick.family());
     // nftables wants to know the protocol of a port.
@@ -198,7 +198,7 @@ fn frontends(family: Family) -> String {
     format!("frontends{}", family.digit())
 }
 
-/// The address and port in a place, as `nft -j` reports it.
+/// Parses an address and port as `nft -j` reports them.
 pub(super) fn place(value: &Value) -> Option<(IpAddr, u16)> {
     let [address, port] = &**value.get("concat")?.as_array()? else { return None };
     Some((address.as_str()?.parse().ok()?, u16::try_from(port.as_u64()?).ok()?))

@@ -34,7 +34,7 @@ pub fn view<'a>(own: &str, objects: impl IntoIterator<Item = &'a Object>) -> Clu
     view
 }
 
-/// Says whether the kernel would take a name for a device.
+/// Returns `true` if the kernel would take a name for a device.
 #[must_use]
 pub fn is_device_name(name: &str) -> bool {
     (1..=MAX_DEVICE_NAME).contains(&name.len())

@@ -116,7 +116,7 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
     // The init container waits for the node.
     ready("False", 0);
     let waiting = pod.start(&[("SUBMARINER_WAITFORNODE", "true")]).unwrap();
-    waiting.wait_log(&format!("waiting for Node {} to be Ready", node.name), PATIENCE).unwrap();
+    waiting.wait_log("waiting for the Node to be Ready", PATIENCE).unwrap();
     ready("True", 0);
     waiting.wait_log("is Ready", PATIENCE).unwrap();
     eventually("the init container's end", PATIENCE, || {

@@ -117,7 +117,7 @@ pub(super) fn pod_networks<'a>(
     node.pod_networks.iter().filter(|net| clusters.iter().any(|all| all.contains(*net)))
 }
 
-/// Says why packets of remote clusters reach the pods of this cluster's nodes by the network plugin, if they do.
+/// Returns why the network plugin delivers packets of remote clusters to the pods of this cluster's nodes; `None` if it does not.
 pub(super) fn plugin_delivers(state: &ClusterState) -> Option<&'static str> {
     let active = state.any_gateway();
     if active.is_some_and(|active| active.device(&state.node.tun).is_none()) {
@@ -127,7 +127,7 @@ pub(super) fn plugin_delivers(state: &ClusterState) -> Option<&'static str> {
         .then_some("it gives pods addresses that Kubernetes does not know by node")
 }
 
-/// Says why packets of remote clusters reach this node's pods by the network plugin, if they do.
+/// Returns why the network plugin delivers packets of remote clusters to this node's pods; `None` if it does not.
 pub(super) fn plugin_delivers_here(state: &ClusterState) -> Option<&'static str> {
     if state.own_endpoint().is_some() {
         return None;
@@ -139,7 +139,7 @@ pub(super) fn plugin_delivers_here(state: &ClusterState) -> Option<&'static str>
         .or_else(|| is_unknown.then_some("this node's pod network is not known to Kubernetes"))
 }
 
-/// Says whether nothing of a remote cluster is left to the network plugin here: neither what is for this node's pods, nor,
+/// Returns `true` if nothing of a remote cluster is left to the network plugin here: neither what is for this node's pods, nor,
 /// on the gateway node, what is for those of others.
 pub(super) fn plugin_takes_none(state: &ClusterState) -> bool {
     match state.own_endpoint() {

@@ -192,7 +192,7 @@ fn is_unsupported(error: &Error) -> bool {
     error.kind() == ErrorKind::Unsupported || error.raw_os_error() == Some(95)
 }
 
-/// What makes a group resilient.
+/// Encodes the attributes of a resilient group.
 fn resilience() -> Vec<u8> {
     let mut bytes = Vec::new();
     attribute(&mut bytes, NHA_RES_GROUP_BUCKETS, &BUCKETS.to_ne_bytes());
@@ -297,7 +297,7 @@ fn address(value: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
 }
 
-/// The members, if all of them weigh the same.
+/// Parses the members of a group; `None` unless all have the same weight.
 fn members(value: &[u8]) -> Option<BTreeSet<u32>> {
     let of_weight_one =
         |member: &[u8]| (member.get(4) == Some(&0)).then(|| number(member.get(..4)?)).flatten();

@@ -237,7 +237,11 @@ fn a_device_that_appears_later_is_used() {
     lab.add_tun();
 
     eventually("b is routed", || routed(&lab, "10.2.0.0/16"));
-    eventually("it is told", || lab.agent_log().contains("resolved: device submariner"));
+    let is_resolved = || {
+        let log = lab.agent_log();
+        log.lines().any(|line| line.contains("condition resolved") && line.contains("device submariner"))
+    };
+    eventually("its end is logged", is_resolved);
 }
 
 #[test]
