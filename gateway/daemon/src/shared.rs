@@ -17,7 +17,7 @@ use trieste_control::sync::SyncStats;
 
 use crate::admin::Health;
 use crate::admin::health::Progress;
-use crate::globalnet::board::Board;
+use crate::globalnet::view::Board;
 use crate::ike::IkeNumbers;
 use crate::metrics::{MetricsExtra, ProcessStats};
 use crate::notice::NoticeNumbers;

@@ -10,7 +10,7 @@ use trieste_control::admin::{ErrorBody, GatewayStatus};
 
 use super::{Health, Slots};
 use crate::capture::CaptureHub;
-use crate::globalnet::board::Board;
+use crate::globalnet::view::Board;
 use crate::ike::IkeHandle;
 use crate::metrics::MetricsExtra;
 

@@ -23,7 +23,7 @@ use trieste_packet::{CableId, DropReason};
 
 use super::*;
 use crate::capture::CaptureHub;
-use crate::globalnet::board::Board;
+use crate::globalnet::view::Board;
 use crate::metrics::MetricsExtra;
 
 /// Longest that anything here may take.

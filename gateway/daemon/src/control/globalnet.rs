@@ -7,8 +7,8 @@ use std::time::Instant;
 use trieste_control::globalnet::GlobalnetState;
 
 use crate::globalnet::Controllers;
-use crate::globalnet::board::Board;
 use crate::globalnet::sessions::SessionFiles;
+use crate::globalnet::view::Board;
 use crate::tables::{Own, Owners};
 
 /// What the loop works with for Globalnet.

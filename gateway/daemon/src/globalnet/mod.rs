@@ -7,16 +7,16 @@
 //!                                                        sessions on disk ─▶ the next process
 //! ```
 //!
-//! * [`board`] — what is known, in one place. * [`key`] — which of a cluster's ports are whose is keyed; this is the key.
+//! * [`view`] — what is known, in one place. * [`key`] — which of a cluster's ports are whose is keyed; this is the key.
 //! * `controllers` — who allocates. * [`process`] — Globalnet under an account of its own. * `trace` — what becomes of
 //!   a packet.
 //! * [`sessions`] — sessions on disk.
 
-pub mod board;
 mod controllers;
 pub mod key;
 pub mod process;
 pub mod sessions;
 mod trace;
+pub mod view;
 
 pub(crate) use controllers::Controllers;

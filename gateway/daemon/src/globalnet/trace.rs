@@ -7,7 +7,7 @@ use trieste_control::admin::{TraceAnswer, TraceDirection, TracePacket, TraceRequ
 use trieste_packet::{FlowKey, WorkerId};
 use trieste_pipeline::{Trace, TraceQuestion};
 
-use super::board::Board;
+use super::view::Board;
 use crate::worker::{Command, TraceJob, WorkerHandle};
 
 /// How long a worker may take. It answers between two batches.

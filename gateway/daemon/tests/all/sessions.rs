@@ -13,9 +13,9 @@ use trieste_control::admin::{SnapshotStatus, TraceDirection, TraceProtocol, Trac
 use trieste_control::conditions::Conditions;
 use trieste_control::globalnet::{EgressKind, EgressRule, GlobalnetState, IngressKind, IngressPair};
 use trieste_gateway::config::Globalnet;
-use trieste_gateway::globalnet::board::Board;
 use trieste_gateway::globalnet::sessions::changes::ChangeQueue;
 use trieste_gateway::globalnet::sessions::{Keeper, SessionFiles, Source, restore};
+use trieste_gateway::globalnet::view::Board;
 use trieste_gateway::handoff::Exchange;
 use trieste_gateway::tables::{Own, Owners, Translation, compile, owner_of};
 use trieste_gateway::worker::{Command, Restore, Worker, WorkerHandle, WorkerParts};

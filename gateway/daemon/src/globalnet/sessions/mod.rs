@@ -5,14 +5,14 @@
 //! ```
 //!
 //! * `record` — one session as bytes. * `file` — frames with checksums. * `store` — which files there are.
-//! * [`changes`] — how workers say what has changed. * `keeper` — the thread that writes.
+//! * [`changes`] — how workers say what has changed. * `writer` — the thread that writes.
 
 pub mod changes;
 
 mod file;
-mod keeper;
 mod record;
 mod store;
+mod writer;
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use trieste_nat::Record;
 
 use crate::config::Globalnet;
 
-pub use keeper::{Keeper, Source, forget};
 pub use store::SessionFiles;
+pub use writer::{Keeper, Source, forget};
 
 /// What the process before has left.
 #[derive(Debug, Default)]
