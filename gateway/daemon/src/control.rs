@@ -46,7 +46,7 @@ use crate::memory::{Keeper, Remembered};
 use crate::natdiscovery::Discovery;
 use crate::node::{Found, Node};
 use crate::notice::Notices;
-use crate::role::BrokerView;
+use crate::role::BrokerReport;
 use crate::shared::Shared;
 use crate::status::Fixed;
 use drain::Drain;
@@ -67,7 +67,7 @@ pub(crate) struct Control<'a> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) names: Arc<ArcSwap<BTreeMap<u16, String>>>,
     pub(crate) candidate: Candidate,
-    pub(crate) broker: watch::Receiver<BrokerView>,
+    pub(crate) broker: watch::Receiver<BrokerReport>,
     pub(crate) announced: watch::Receiver<Option<Term>>,
     pub(crate) endpoint: watch::Sender<EndpointSpec>,
     pub(crate) discovery: Discovery,

@@ -4,7 +4,7 @@
 //!   gates ── of peers ─────▶┐
 //!         ── of strangers ─▶│                       ┌─▶ datagrams, through a worker
 //!   kind ── cables ────────▶│ turn: engine, timers ─┼─▶ "look at your lane", to its worker
-//!   admin ── secrets? ─────▶┘                       └─▶ view: reports, failures, events in the log
+//!   admin ── secrets? ─────▶┘                       └─▶ shared: reports, failures, events in the log
 //! ```
 //!
 //! A panic inside a turn costs the message that caused it: it is caught, logged and counted, and packets do not notice.
@@ -51,7 +51,7 @@ const OTHER_REASONS: &str = "other";
 
 /// What the thread says of itself and its peers.
 #[derive(Debug)]
-pub struct IkeView {
+pub struct IkeShared {
     reports: ArcSwap<Vec<PeerReport>>,
     load: Arc<EngineLoad>,
     failures: Mutex<BTreeMap<String, u64>>,
@@ -61,7 +61,7 @@ pub struct IkeView {
 /// The outside of the thread.
 #[derive(Debug, Clone)]
 pub struct IkeHandle {
-    view: Arc<IkeView>,
+    shared: Arc<IkeShared>,
     asks: Sender<Follower>,
 }
 
@@ -85,18 +85,18 @@ impl IkeHandle {
     /// What is known of every peer; up to half a second old.
     #[must_use]
     pub fn reports(&self) -> Arc<Vec<PeerReport>> {
-        self.view.reports.load_full()
+        self.shared.reports.load_full()
     }
 
     /// How busy it is, and what it has counted.
     #[must_use]
     pub fn numbers(&self) -> IkeNumbers {
-        let failures = self.view.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         IkeNumbers {
-            half_open: self.view.load.half_open.load(Ordering::Relaxed),
-            counts: self.view.load.counts(),
+            half_open: self.shared.load.half_open.load(Ordering::Relaxed),
+            counts: self.shared.load.counts(),
             failures: failures.into_iter().collect(),
-            panics: self.view.panics.load(Ordering::Relaxed),
+            panics: self.shared.panics.load(Ordering::Relaxed),
         }
     }
 
@@ -136,7 +136,7 @@ pub(crate) fn spawn(
 struct Ike {
     slow: SlowHalf,
     workers: Vec<WorkerHandle>,
-    view: Arc<IkeView>,
+    shared: Arc<IkeShared>,
     asks: Receiver<Follower>,
     followers: Vec<Follower>,
     /// What the followers were told last; nothing without any.
@@ -153,18 +153,18 @@ struct Ike {
 
 impl Ike {
     fn new(slow: SlowHalf, workers: Vec<WorkerHandle>, now: Instant) -> (Self, IkeHandle) {
-        let view = Arc::new(IkeView {
+        let shared = Arc::new(IkeShared {
             reports: ArcSwap::default(),
             load: slow.engine.load(),
             failures: Mutex::default(),
             panics: AtomicU64::new(0),
         });
         let (asks, asked) = bounded(ASKS);
-        let handle = IkeHandle { view: Arc::clone(&view), asks };
+        let handle = IkeHandle { shared: Arc::clone(&shared), asks };
         let thread = Self {
             slow,
             workers,
-            view,
+            shared,
             asks: asked,
             followers: Vec::new(),
             told: Vec::new(),
@@ -240,7 +240,7 @@ impl Ike {
         self.tell_secrets();
         if is_news || now >= self.next_publish {
             self.next_publish = now + PUBLISH_INTERVAL;
-            self.view.reports.store(Arc::new(self.slow.engine.report(now)));
+            self.shared.reports.store(Arc::new(self.slow.engine.report(now)));
         }
     }
 
@@ -336,7 +336,7 @@ impl Ike {
     }
 
     fn count(&self, reason: &str) {
-        let mut failures = self.view.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let label = label(reason);
         let label =
             if failures.len() < REASONS || failures.contains_key(label) { label } else { OTHER_REASONS };
@@ -345,7 +345,7 @@ impl Ike {
 
     /// Goes on after a panic, unless there were too many.
     fn recover(&mut self, message: &str, now: Instant) -> anyhow::Result<()> {
-        self.view.panics.fetch_add(1, Ordering::Relaxed);
+        self.shared.panics.fetch_add(1, Ordering::Relaxed);
         tracing::error!(panic = message, "IKE: a bug of ours cost a message; cables stay as they are");
         self.panics.push_back(now);
         while self.panics.front().is_some_and(|at| now.saturating_duration_since(*at) > PANIC_WINDOW) {

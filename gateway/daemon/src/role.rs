@@ -19,7 +19,7 @@ use crate::shared::SyncTotals;
 
 /// What is known of the broker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct BrokerView {
+pub(crate) struct BrokerReport {
     /// Whether it answers.
     pub(crate) state: BrokerStatus,
     /// What is not imported, and why.
@@ -40,7 +40,7 @@ pub(crate) struct LeaderTasks {
 
 impl LeaderTasks {
     /// Syncs whenever this gateway leads, for ever.
-    pub(crate) async fn run(self, view: watch::Sender<BrokerView>) {
+    pub(crate) async fn run(self, view: watch::Sender<BrokerReport>) {
         let mut leadership = self.candidate.leadership();
         let mut sync: Option<SyncHandle> = None;
         loop {
@@ -69,14 +69,14 @@ impl LeaderTasks {
         handle
     }
 
-    fn tell(&self, sync: Option<&SyncHandle>, view: &watch::Sender<BrokerView>) {
+    fn tell(&self, sync: Option<&SyncHandle>, view: &watch::Sender<BrokerReport>) {
         let own_refusal = sync.and_then(|sync| sync.own_refusal.borrow().as_ref().map(ToString::to_string));
         self.conditions.put("RefusedByOthers", Severity::Error, &self.sync.cluster_id, own_refusal);
         let new = match sync {
             Some(sync) => {
-                BrokerView { state: sync.state.borrow().clone(), refused: sync.refused.borrow().clone() }
+                BrokerReport { state: sync.state.borrow().clone(), refused: sync.refused.borrow().clone() }
             }
-            None => BrokerView {
+            None => BrokerReport {
                 state: BrokerStatus { state: BrokerLink::Standby, ..BrokerStatus::default() },
                 refused: Vec::new(),
             },
@@ -104,7 +104,7 @@ impl LeaderTasks {
     }
 
     /// Takes down what has turned.
-    fn record(&self, before: &BrokerView, now: &BrokerView) {
+    fn record(&self, before: &BrokerReport, now: &BrokerReport) {
         match (before.state.state, now.state.state) {
             (BrokerLink::Away, BrokerLink::Away) => {}
             (_, BrokerLink::Away) => {

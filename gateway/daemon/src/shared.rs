@@ -17,7 +17,7 @@ use trieste_control::sync::SyncStats;
 
 use crate::admin::Health;
 use crate::admin::health::Progress;
-use crate::globalnet::view::Board;
+use crate::globalnet::view::GlobalnetView;
 use crate::ike::IkeNumbers;
 use crate::metrics::{MetricsExtra, ProcessStats};
 use crate::notice::NoticeNumbers;
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) failure: Mutex<String>,
     pub(crate) namespace: String,
     sources: Sources,
-    board: Arc<Board>,
+    globalnet: Arc<GlobalnetView>,
     pulse: Pulse,
 }
 
@@ -62,7 +62,12 @@ struct Pulse {
 
 impl Shared {
     /// What is known before the control loop has run.
-    pub(crate) fn new(status: GatewayStatus, namespace: &str, sources: Sources, board: Arc<Board>) -> Self {
+    pub(crate) fn new(
+        status: GatewayStatus,
+        namespace: &str,
+        sources: Sources,
+        globalnet: Arc<GlobalnetView>,
+    ) -> Self {
         Self {
             status: ArcSwap::from_pointee(status),
             established: Mutex::default(),
@@ -74,7 +79,7 @@ impl Shared {
             failure: Mutex::default(),
             namespace: namespace.to_owned(),
             sources,
-            board,
+            globalnet,
             pulse: Pulse {
                 newest: Mutex::new(Instant::now()),
                 has_listed: AtomicBool::new(false),
@@ -120,7 +125,7 @@ impl Shared {
             notices: *self.notices.lock().unwrap_or_else(PoisonError::into_inner),
             events: recorder.counts(),
             started_from_memory: *started_from_memory,
-            globalnet: self.board.is_enabled().then(|| self.board.status()),
+            globalnet: self.globalnet.is_enabled().then(|| self.globalnet.status()),
             ike: self.ike.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }

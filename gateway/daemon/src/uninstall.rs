@@ -36,7 +36,7 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
         memory::forget(&config.state_dir).context("forgetting what was remembered"),
         natdiscovery::forget(&config.state_dir).context("forgetting what NAT discovery had found"),
         notice::forget(&config.state_dir).context("forgetting the key of notices"),
-        sessions::forget(&config.state_dir).context("forgetting translated connections"),
+        sessions::remove_files(&config.state_dir).context("forgetting translated connections"),
         state::forget(&config.state_dir).map_err(Into::into),
     ];
     let failed: Vec<String> =

@@ -10,7 +10,7 @@ use trieste_control::admin::{ErrorBody, GatewayStatus};
 
 use super::{Health, Slots};
 use crate::capture::CaptureHub;
-use crate::globalnet::view::Board;
+use crate::globalnet::view::GlobalnetView;
 use crate::ike::IkeHandle;
 use crate::metrics::MetricsExtra;
 
@@ -28,7 +28,7 @@ pub struct AdminState {
     /// Captures.
     pub hub: Arc<CaptureHub>,
     /// Globalnet, and what becomes of packets.
-    pub board: Arc<Board>,
+    pub globalnet: Arc<GlobalnetView>,
     /// Who knows the keys of IPsec cables.
     pub ike: Option<IkeHandle>,
     /// Who may have how many connections to the metrics port.

@@ -23,7 +23,7 @@ use trieste_packet::{CableId, DropReason};
 
 use super::*;
 use crate::capture::CaptureHub;
-use crate::globalnet::view::Board;
+use crate::globalnet::view::GlobalnetView;
 use crate::metrics::MetricsExtra;
 
 /// Longest that anything here may take.
@@ -86,7 +86,12 @@ fn state() -> AdminState {
         extra: Arc::new(|| MetricsExtra { sync_iterations: 3, ..MetricsExtra::default() }),
         health: Arc::new(|| Health { live: Ok("live".to_owned()), ready: Err("starting".to_owned()) }),
         hub: Arc::new(CaptureHub::new(IpAddr::from([192, 0, 2, 1]), 4500)),
-        board: Arc::new(Board::new(false, Vec::new(), Conditions::new(), SnapshotStatus::default())),
+        globalnet: Arc::new(GlobalnetView::new(
+            false,
+            Vec::new(),
+            Conditions::new(),
+            SnapshotStatus::default(),
+        )),
     }
 }
 

@@ -12,7 +12,7 @@ use trieste_control::admin::{GlobalnetStatus, TraceDirection, TraceProtocol, Tra
 use super::state::{AdminState, refusal};
 
 pub(super) async fn globalnet(State(state): State<AdminState>) -> Json<GlobalnetStatus> {
-    Json(state.board.status())
+    Json(state.globalnet.status())
 }
 
 pub(super) async fn trace(
@@ -22,7 +22,7 @@ pub(super) async fn trace(
     let request = query.map_err(|error| error.to_string()).and_then(|query| read_request(&query.0));
     match request {
         Err(error) => refusal(StatusCode::BAD_REQUEST, error),
-        Ok(request) => match state.board.trace(request).await {
+        Ok(request) => match state.globalnet.trace(request).await {
             Ok(answer) => Json(answer).into_response(),
             Err(error) => refusal(StatusCode::SERVICE_UNAVAILABLE, error),
         },

@@ -125,7 +125,7 @@ fn share(
     };
     let live = status::Live { endpoint, ..status::Live::default() };
     let first = status::document(fixed, &data_plane.engine, live, environment.started);
-    Shared::new(first, &environment.config.namespace, sources, Arc::clone(&data_plane.board))
+    Shared::new(first, &environment.config.namespace, sources, Arc::clone(&data_plane.globalnet))
 }
 
 /// Starts to follow which node serves what.
@@ -152,7 +152,7 @@ fn globalnet(environment: &Environment<'_>, data_plane: &DataPlane, tasks: &Cont
     }
     Globalnet {
         controllers,
-        board: Arc::clone(&data_plane.board),
+        view: Arc::clone(&data_plane.globalnet),
         owners: data_plane.owners,
         files: data_plane.files.clone(),
     }

@@ -20,7 +20,7 @@ use trieste_control::{election, leader};
 use super::environment::Environment;
 use super::own_endpoint::OwnEndpoint;
 use crate::node::Node;
-use crate::role::{self, BrokerView, LeaderTasks};
+use crate::role::{self, BrokerReport, LeaderTasks};
 use crate::shared::SyncTotals;
 
 /// How long the first announcement waits for the public address: peers that take a first one for good get the right one.
@@ -45,7 +45,7 @@ async fn first_public_ip(
 /// Everything that writes objects in this gateway's name, but for its heartbeat.
 pub(super) struct ControlTasks {
     pub(super) candidate: Candidate,
-    pub(super) broker: watch::Receiver<BrokerView>,
+    pub(super) broker: watch::Receiver<BrokerReport>,
     /// The newest term in which this gateway became its cluster's Endpoint.
     pub(super) announced: watch::Receiver<Option<Term>>,
     pub(super) recorder: Recorder,
@@ -81,7 +81,7 @@ impl ControlTasks {
         let pod = own_pod(environment);
         tasks.spawn(keep_pod_label(store.clone(), pod, ha_status, conditions.clone()).map(|()| None));
         let totals: Arc<SyncTotals> = Arc::default();
-        let (view, seen) = watch::channel(BrokerView::default());
+        let (view, seen) = watch::channel(BrokerReport::default());
         if let Some(leader_tasks) = leader_tasks(environment, &candidate, &recorder, &totals) {
             tasks.spawn(leader_tasks.run(view).map(|()| Some("the broker's syncer")));
         }

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::globalnet::sessions::{Restored, SessionFiles};
-use crate::globalnet::view::Board;
+use crate::globalnet::view::GlobalnetView;
 use crate::ike;
 use crate::kinds::Made;
 use crate::node::{self, Node};
@@ -47,7 +47,7 @@ pub(super) struct DataPlane {
     /// What the workers deliver packets for services by.
     pub(super) services: Arc<ArcSwap<Services>>,
     /// What is known about Globalnet.
-    pub(super) board: Arc<Board>,
+    pub(super) globalnet: Arc<GlobalnetView>,
     pub(super) owners: Owners,
     pub(super) files: Option<SessionFiles>,
 }
@@ -90,8 +90,8 @@ impl DataPlane {
         let mut engine = Engine::new(local, Arc::clone(&kind), tables, workers, u16::from_le_bytes([a, b]))
             .with_ike(ike, raw_esp)
             .with_paths(paths, fleet);
-        let board = board(config, &mut engine, restored, conditions);
-        Ok(Self { kind, engine, ended, hub, names, io, services, board, owners, files })
+        let globalnet = globalnet_view(config, &mut engine, restored, conditions);
+        Ok(Self { kind, engine, ended, hub, names, io, services, globalnet, owners, files })
     }
 }
 
@@ -144,10 +144,15 @@ fn local(environment: &Environment<'_>, spec: &EndpointSpec, kind: &dyn CableKin
 }
 
 /// Makes the place where everything about Globalnet is known. The engine gets the sessions of the process before.
-fn board(config: &Config, engine: &mut Engine, restored: Restored, conditions: &Conditions) -> Arc<Board> {
+fn globalnet_view(
+    config: &Config,
+    engine: &mut Engine,
+    restored: Restored,
+    conditions: &Conditions,
+) -> Arc<GlobalnetView> {
     let begun_with = SnapshotStatus { not_restored: restored.expired, ..SnapshotStatus::default() };
     engine.set_sessions(restored.records);
     let workers = engine.workers().to_vec();
-    let board = Board::new(!config.global_cidrs.is_empty(), workers, conditions.clone(), begun_with);
-    Arc::new(board.with_fleet(Arc::clone(engine.fleet())))
+    let view = GlobalnetView::new(!config.global_cidrs.is_empty(), workers, conditions.clone(), begun_with);
+    Arc::new(view.with_fleet(Arc::clone(engine.fleet())))
 }

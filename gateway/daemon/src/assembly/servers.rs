@@ -73,7 +73,7 @@ fn admin_state(data_plane: &DataPlane, control_plane: &ControlPlane<'_>) -> Admi
         extra: Arc::new(move || for_extra.extra()),
         health: Arc::new(move || for_health.health()),
         hub: Arc::clone(&data_plane.hub),
-        board: Arc::clone(&data_plane.board),
+        globalnet: Arc::clone(&data_plane.globalnet),
         ike: data_plane.engine.ike().cloned(),
         slots: Arc::default(),
     }

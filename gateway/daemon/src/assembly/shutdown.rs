@@ -51,7 +51,7 @@ pub(super) async fn in_order(
     let _ = tokio::time::timeout(within, last_step).await;
     services.abort();
     // Its last round has what the workers said to their end.
-    data_plane.board.set_keeper(None);
+    data_plane.globalnet.set_writer(None);
     tasks.close().await;
     tracing::info!("gateway has stopped; its TUN device stays, so that nothing leaves in clear");
     end.outcome

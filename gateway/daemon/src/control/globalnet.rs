@@ -8,7 +8,7 @@ use trieste_control::globalnet::GlobalnetState;
 
 use crate::globalnet::Controllers;
 use crate::globalnet::sessions::SessionFiles;
-use crate::globalnet::view::Board;
+use crate::globalnet::view::GlobalnetView;
 use crate::tables::{Own, Owners};
 
 /// What the loop works with for Globalnet.
@@ -16,7 +16,7 @@ pub(crate) struct Globalnet {
     /// The controllers; none without a global CIDR.
     pub(crate) controllers: Option<Controllers>,
     /// What is known, for everybody.
-    pub(crate) board: Arc<Board>,
+    pub(crate) view: Arc<GlobalnetView>,
     /// Who translates what.
     pub(crate) owners: Owners,
     /// Where sessions are kept; none without a state directory.

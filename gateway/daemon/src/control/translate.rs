@@ -15,7 +15,7 @@ use trieste_nat::Share;
 use super::Control;
 use crate::engine::Engine;
 use crate::globalnet::Controllers;
-use crate::globalnet::sessions::{Keeper, Source};
+use crate::globalnet::sessions::{SnapshotWriter, Source};
 use crate::tables::{Own, Translation, compile};
 
 /// The condition of rules that objects ask for and that cannot be.
@@ -60,7 +60,7 @@ impl Control<'_> {
 
     /// Goes on with what the process before has translated by.
     pub(super) async fn remember_globalnet(&mut self, engine: &mut Engine, state: Option<GlobalnetState>) {
-        if !self.globalnet.board.is_enabled() {
+        if !self.globalnet.view.is_enabled() {
             return;
         }
         let timers: Vec<(String, String)> =
@@ -108,29 +108,29 @@ impl Control<'_> {
         };
         if known.compiled.as_ref().is_some_and(is_same) {
             let translation = engine.translation().cloned();
-            return self.globalnet.board.set(state, translation);
+            return self.globalnet.view.set(state, translation);
         }
         known.epoch += 1;
         let translation = compile(known.epoch, &state, &known.own, self.globalnet.owners).map(Arc::new);
         known.compiled = Some((Arc::clone(&state), known.own.clone()));
         self.say_refused(translation.as_deref());
         engine.set_translation(translation.clone(), self.state.globalnet.is_remembered).await;
-        self.globalnet.board.set(state, translation);
+        self.globalnet.view.set(state, translation);
         self.keep_sessions(engine);
     }
 
     /// From the first rules on sessions are written down: before, those of the process before would be lost.
     fn keep_sessions(&self, engine: &Engine) {
-        let board = &self.globalnet.board;
-        let Some(files) = self.globalnet.files.as_ref().filter(|_| !board.has_keeper()) else { return };
+        let view = &self.globalnet.view;
+        let Some(files) = self.globalnet.files.as_ref().filter(|_| !view.has_writer()) else { return };
         let source = |worker: &crate::worker::WorkerHandle| {
             let changes = Arc::clone(worker.changes()?);
             let worker = worker.clone();
             Some(Source { changes, wake: Box::new(move || worker.wake()) })
         };
         let sources = engine.workers().iter().filter_map(source).collect();
-        match Keeper::spawn(files.clone(), sources, board.snapshot(), self.conditions.clone()) {
-            Ok(keeper) => board.set_keeper(Some(keeper)),
+        match SnapshotWriter::spawn(files.clone(), sources, view.snapshot(), self.conditions.clone()) {
+            Ok(writer) => view.set_writer(Some(writer)),
             Err(error) => {
                 let message = format!("translated connections would not outlive a restart: {error}");
                 self.conditions.set("SessionsNotKept", Severity::Warning, "", message);
@@ -179,7 +179,7 @@ impl Control<'_> {
         self.conditions.put(NO_PORTS, Severity::Warning, "", message);
     }
 
-    /// Puts what the controllers do onto the board.
+    /// Publishes the controllers' status.
     pub(super) fn refresh_globalnet(&mut self, now: Instant) {
         if self.globalnet.controllers.is_none() {
             return;
@@ -188,7 +188,7 @@ impl Control<'_> {
         let Some(controllers) = &self.globalnet.controllers else { return };
         let mut status = controllers.status(&self.conditions);
         status.is_remembered = self.state.globalnet.is_remembered;
-        self.globalnet.board.set_controllers(status);
+        self.globalnet.view.set_controllers(status);
     }
 }
 

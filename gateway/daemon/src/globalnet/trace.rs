@@ -1,4 +1,4 @@
-//! Asking the workers what becomes of a packet.
+//! Traces a packet: asks the workers how they would process it.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use trieste_control::admin::{TraceAnswer, TraceDirection, TracePacket, TraceRequ
 use trieste_packet::{FlowKey, WorkerId};
 use trieste_pipeline::{Trace, TraceQuestion};
 
-use super::view::Board;
+use super::view::GlobalnetView;
 use crate::worker::{Command, TraceJob, WorkerHandle};
 
-/// How long a worker may take. It answers between two batches.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for a worker, which answers between two batches.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Board {
-    /// What becomes of a packet, and why.
+impl GlobalnetView {
+    /// Returns how a packet would be processed, and why.
     ///
     /// # Errors
-    /// That no worker answers.
+    /// A worker does not answer.
     pub async fn trace(&self, request: TraceRequest) -> Result<TraceAnswer, String> {
         let flow = FlowKey::new(
             request.from,
@@ -30,7 +30,7 @@ impl Board {
         let first = TraceQuestion { flow, is_outbound, is_answer: false };
         let mut trace = self.ask_owner(first).await?;
         if !trace.is_live {
-            // Nobody has begun such a flow in this direction; it may be the answer to one.
+            // There is no such session in this direction; the packet may be an answer.
             let answer = self.ask_owner(TraceQuestion { is_answer: true, ..first }).await?;
             if answer.is_live {
                 trace = answer;
@@ -39,7 +39,7 @@ impl Board {
         Ok(answer(request, trace))
     }
 
-    /// The answer of the worker whose sessions decide.
+    /// Asks the worker that owns the packet's session.
     async fn ask_owner(&self, question: TraceQuestion) -> Result<Trace, String> {
         let first = self.workers().first().ok_or("this gateway has no workers")?;
         let trace = ask(first, question).await?;
@@ -54,12 +54,12 @@ async fn ask(worker: &WorkerHandle, question: TraceQuestion) -> Result<Trace, St
     let WorkerId(id) = worker.id;
     let (reply, answer) = oneshot::channel();
     worker.command(Command::Trace(TraceJob { question, reply }));
-    match tokio::time::timeout(PATIENCE, answer).await {
+    match tokio::time::timeout(REPLY_TIMEOUT, answer).await {
         Ok(Ok(trace)) => Ok(trace),
         Ok(Err(_)) => {
             Err(format!("worker {id} has not answered: it panicked or has ended, see `trieste status`"))
         }
-        Err(_) => Err(format!("worker {id} has not answered within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("worker {id} has not answered within {} s", REPLY_TIMEOUT.as_secs())),
     }
 }
 

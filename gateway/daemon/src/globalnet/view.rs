@@ -1,4 +1,4 @@
-//! What is known of Globalnet in one place: for the admin socket, the metrics, and the keeper of sessions.
+//! Globalnet's state in one place, for the admin socket, the metrics and the writer of sessions.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,13 +14,13 @@ use trieste_control::globalnet::{EgressKind, EgressRule, GlobalnetState, Ingress
 use trieste_nat::{Refusal, Share, Stats};
 use trieste_pipeline::Fleet;
 
-use super::sessions::Keeper;
+use super::sessions::SnapshotWriter;
 use crate::tables::Translation;
 use crate::worker::{PublishedSessions, WorkerHandle};
 
 /// Ports, or ICMP identifiers, of an address.
 const PORTS: u64 = 65_536;
-/// Conditions that are about Globalnet beside those that the state names.
+/// Conditions that belong to Globalnet, besides those of the state.
 const CONDITIONS: [&str; 6] = [
     "GlobalIp",
     "GlobalnetAway",
@@ -30,9 +30,9 @@ const CONDITIONS: [&str; 6] = [
     "SessionsNotKept",
 ];
 
-/// What is known.
+/// Globalnet's state: allocations, rules, sessions, controllers and the session snapshot.
 #[derive(Debug)]
-pub struct Board {
+pub struct GlobalnetView {
     is_enabled: bool,
     workers: Vec<WorkerHandle>,
     conditions: Conditions,
@@ -45,81 +45,81 @@ struct Inner {
     state: Arc<GlobalnetState>,
     translation: Option<Arc<Translation>>,
     controllers: ControllersStatus,
-    keeper: Option<Keeper>,
-    begun_with: SnapshotStatus,
+    writer: Option<SnapshotWriter>,
+    restored: SnapshotStatus,
 }
 
-impl Board {
-    /// Nothing is known yet. `begun_with` says what was read of the process before.
+impl GlobalnetView {
+    /// Returns a view without a state. `restored` describes the sessions that were restored from the last process.
     #[must_use]
     pub fn new(
         is_enabled: bool,
         workers: Vec<WorkerHandle>,
         conditions: Conditions,
-        begun_with: SnapshotStatus,
+        restored: SnapshotStatus,
     ) -> Self {
-        let inner = Inner { begun_with, ..Inner::default() };
+        let inner = Inner { restored, ..Inner::default() };
         Self { is_enabled, workers, conditions, fleet: None, inner: Mutex::new(inner) }
     }
 
-    /// Says also what is known of the other gateways of the cluster.
+    /// Adds the state shared with the other gateways of the cluster.
     #[must_use]
     pub fn with_fleet(mut self, fleet: Arc<Fleet>) -> Self {
         self.fleet = Some(fleet);
         self
     }
 
-    /// Whether this cluster has a global CIDR.
+    /// Returns `true` if this cluster has a global CIDR.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.is_enabled
     }
 
-    /// Takes the newest state and the rules that were made of it.
+    /// Sets the newest state and the rules compiled from it.
     pub fn set(&self, state: Arc<GlobalnetState>, translation: Option<Arc<Translation>>) {
         let mut inner = self.lock();
         inner.state = state;
         inner.translation = translation;
     }
 
-    /// The newest state.
+    /// Returns the newest state.
     #[must_use]
     pub fn state(&self) -> Arc<GlobalnetState> {
         Arc::clone(&self.lock().state)
     }
 
-    /// Says what the controllers do.
+    /// Sets the controllers' status.
     pub fn set_controllers(&self, controllers: ControllersStatus) {
         self.lock().controllers = controllers;
     }
 
-    /// Says who writes sessions down.
-    pub fn set_keeper(&self, keeper: Option<Keeper>) {
-        // The one before ends by itself, which takes a round: not under the lock.
-        let before = std::mem::replace(&mut self.lock().keeper, keeper);
+    /// Sets the writer of sessions.
+    pub fn set_writer(&self, writer: Option<SnapshotWriter>) {
+        // Dropping the last one takes a round: not under the lock.
+        let before = std::mem::replace(&mut self.lock().writer, writer);
         drop(before);
     }
 
-    /// Whether somebody writes sessions down.
+    /// Returns `true` if there is a writer of sessions.
     #[must_use]
-    pub fn has_keeper(&self) -> bool {
-        self.lock().keeper.is_some()
+    pub fn has_writer(&self) -> bool {
+        self.lock().writer.is_some()
     }
 
-    /// What is on disk of the sessions.
+    /// Returns the status of the session snapshot on disk.
     #[must_use]
     pub fn snapshot(&self) -> SnapshotStatus {
         let inner = self.lock();
-        inner.keeper.as_ref().map_or_else(|| inner.begun_with.clone(), Keeper::status)
+        inner.writer.as_ref().map_or_else(|| inner.restored.clone(), SnapshotWriter::status)
     }
 
-    /// The workers.
+    /// Returns the workers.
     #[must_use]
     pub fn workers(&self) -> &[WorkerHandle] {
         &self.workers
     }
 
-    /// The document.
+    /// Returns the status document.
     #[must_use]
     pub fn status(&self) -> GlobalnetStatus {
         let sessions: Vec<(u32, PublishedSessions)> =
@@ -129,10 +129,10 @@ impl Board {
             let inner = self.lock();
             (Arc::clone(&inner.state), inner.translation.clone(), inner.controllers.clone())
         };
-        snapshot.restored += sessions.iter().map(|(_, said)| said.restored).sum::<u64>();
-        snapshot.not_restored += sessions.iter().map(|(_, said)| said.not_restored).sum::<u64>();
+        snapshot.restored += sessions.iter().map(|(_, published)| published.restored).sum::<u64>();
+        snapshot.not_restored += sessions.iter().map(|(_, published)| published.not_restored).sum::<u64>();
         let stats: Vec<(u32, &Stats)> =
-            sessions.iter().filter_map(|(id, said)| Some((*id, said.stats.as_deref()?))).collect();
+            sessions.iter().filter_map(|(id, published)| Some((*id, published.stats.as_deref()?))).collect();
         let use_of = Use::of(&stats);
         let mut status = GlobalnetStatus {
             is_enabled: self.is_enabled,
@@ -234,7 +234,7 @@ fn pool(pool: &trieste_control::globalnet::PoolFill) -> PoolStatus {
     }
 }
 
-/// Which object has which addresses. A headless target's egress has those of its ingress.
+/// Returns the addresses of every object. A headless target's egress has those of its ingress.
 fn allocations(state: &GlobalnetState) -> Vec<AllocationStatus> {
     let of_rule = |rule: &EgressRule| {
         let kind = match rule.kind {
@@ -273,7 +273,7 @@ fn egress(rule: &EgressRule, use_of: &Use) -> EgressStatus {
     }
 }
 
-/// A single address without its length.
+/// Formats a network; a single address without its prefix length.
 fn member(net: &ipnet::Ipv4Net) -> String {
     if net.prefix_len() == 32 { net.addr().to_string() } else { net.to_string() }
 }
@@ -305,7 +305,7 @@ fn worker(worker: u32, stats: &Stats) -> NatWorkerStatus {
     }
 }
 
-/// What all workers share with other gateways; `None` when there are none.
+/// Returns what all workers share with other gateways; `None` without any.
 fn sharing(fleet: &Fleet, workers: &[(u32, PublishedSessions)]) -> Option<SharingStatus> {
     // Those at whose ports mappings are made now: what is not confirmed for long is no longer used.
     let share = fleet.share(Instant::now());
@@ -319,7 +319,7 @@ fn sharing(fleet: &Fleet, workers: &[(u32, PublishedSessions)]) -> Option<Sharin
         status.siblings_up += 1;
         status.siblings_ready += u32::from(sibling.is_ready);
     }
-    let mut all = workers.iter().filter_map(|(_, said)| said.sharing).peekable();
+    let mut all = workers.iter().filter_map(|(_, published)| published.sharing).peekable();
     all.peek()?;
     for stats in all {
         // Every worker sees the same owners.
@@ -336,7 +336,7 @@ fn sharing(fleet: &Fleet, workers: &[(u32, PublishedSessions)]) -> Option<Sharin
     Some(status)
 }
 
-/// Refused packets of all workers, for reasons that there were.
+/// Returns the packets refused by all workers, by reason; reasons without any are left out.
 fn failures(stats: &[(u32, &Stats)]) -> Vec<FailureCount> {
     let count = |refusal: &Refusal| FailureCount {
         reason: refusal.as_str().to_owned(),

@@ -1,5 +1,5 @@
-//! What a worker does for its translated sessions beside their packets: it says what has changed, says everything
-//! when asked, and takes over those of the process before.
+//! A worker's work for its translated sessions besides their packets: it queues changes, exports all sessions on request,
+//! and restores those of the last process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use trieste_pipeline::{Pipeline, SharingStats};
 
 use crate::globalnet::sessions::changes::ChangeQueue;
 
-/// Most sessions that are handed out between two batches of packets. Ours: a few microseconds.
+/// Most sessions that are exported between two batches of packets. Ours: a few microseconds.
 const EXPORT_SLICE: usize = 256;
-/// How often numbers are put together: there may be many addresses.
+/// How often statistics are computed: there may be many addresses.
 const STATS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sessions of a process before this one, for the worker that owns them.
+/// Sessions of the last process, for the worker that owns them.
 #[derive(Debug)]
 pub struct Restore {
     /// The sessions.
@@ -23,20 +23,20 @@ pub struct Restore {
     pub rules: Arc<Rules>,
 }
 
-/// What a worker says of its translation.
+/// A worker's published numbers about translation.
 #[derive(Debug, Clone, Default)]
 pub struct PublishedSessions {
     /// Its numbers, up to a second old; `None` as long as it has translated nothing.
     pub stats: Option<Arc<Stats>>,
-    /// What it shares with other gateways of the cluster.
+    /// Numbers of the replication to other gateways of the cluster.
     pub sharing: Option<SharingStats>,
-    /// Sessions taken over from the process before.
+    /// Sessions restored from the last process.
     pub restored: u64,
-    /// Sessions that could not be: the rules forbid them, or there was no room.
+    /// Sessions that could not be restored: the rules forbid them, or there was no room.
     pub not_restored: u64,
 }
 
-/// A worker's desk for its sessions.
+/// A worker's exports and statistics of its sessions.
 #[derive(Debug)]
 pub(super) struct Sessions {
     changes: Option<Arc<ChangeQueue>>,
@@ -59,7 +59,7 @@ impl Sessions {
         }
     }
 
-    /// Takes sessions over. All at once: a packet of a session that is not here yet would begin another one.
+    /// Restores sessions, all at once: a packet of a session that is still missing would begin another one.
     pub(super) fn restore(&mut self, pipeline: &mut Pipeline, restore: &Restore, now: Instant) {
         let nat = pipeline.nat_mut(now);
         for record in &restore.records {
@@ -72,37 +72,37 @@ impl Sessions {
         }
     }
 
-    /// Says what has changed, and a piece of everything if that is asked for. Returns whether there is more to say.
+    /// Queues changes, and a slice of an export if one is requested. Returns `true` if the export is not complete.
     pub(super) fn follow(&mut self, pipeline: &mut Pipeline, now: Instant) -> bool {
         let Some(changes) = &self.changes else { return false };
-        let wanted = changes.wanted();
+        let wanted = changes.requested_export();
         if wanted != self.export {
             self.export = wanted;
             self.cursor = Some(Cursor::default());
         }
         if pipeline.nat().is_none() {
             if self.cursor.take().is_some() {
-                changes.finish(wanted);
+                changes.finish_export(wanted);
             }
             return false;
         }
         let nat = pipeline.nat_mut(now);
-        nat.changes().for_each(|change| changes.tell(change));
+        nat.changes().for_each(|change| changes.push(change));
         let Some(cursor) = self.cursor else { return false };
         let count = changes.room().min(EXPORT_SLICE);
         if count == 0 {
-            // Whoever makes room wakes us.
+            // The writer wakes the worker when there is room.
             return false;
         }
         self.cursor = nat.export(cursor, count, now, &mut self.slice);
-        self.slice.drain(..).for_each(|record| changes.hand_out(record));
+        self.slice.drain(..).for_each(|record| changes.push_record(record));
         if self.cursor.is_none() {
-            changes.finish(wanted);
+            changes.finish_export(wanted);
         }
         true
     }
 
-    /// What is said of the sessions.
+    /// Returns the published numbers.
     pub(super) fn publish(&mut self, pipeline: &Pipeline, now: Instant) -> PublishedSessions {
         if now >= self.next_stats {
             self.next_stats = now + STATS_INTERVAL;

@@ -14,8 +14,8 @@ use trieste_control::conditions::Conditions;
 use trieste_control::globalnet::{EgressKind, EgressRule, GlobalnetState, IngressKind, IngressPair};
 use trieste_gateway::config::Globalnet;
 use trieste_gateway::globalnet::sessions::changes::ChangeQueue;
-use trieste_gateway::globalnet::sessions::{Keeper, SessionFiles, Source, restore};
-use trieste_gateway::globalnet::view::Board;
+use trieste_gateway::globalnet::sessions::{SessionFiles, SnapshotWriter, Source, restore};
+use trieste_gateway::globalnet::view::GlobalnetView;
 use trieste_gateway::handoff::Exchange;
 use trieste_gateway::tables::{Own, Owners, Translation, compile, owner_of};
 use trieste_gateway::worker::{Command, Restore, Worker, WorkerHandle, WorkerParts};
@@ -114,9 +114,9 @@ impl Process {
             wake: Box::new(|| {}),
         };
         let sources = self.handles.iter().map(source).collect();
-        let keeper =
-            Keeper::spawn(files(dir), sources, SnapshotStatus::default(), Conditions::new()).unwrap();
-        self.turn_until(|| keeper.status().sessions == u64::from(SESSIONS));
+        let writer =
+            SnapshotWriter::spawn(files(dir), sources, SnapshotStatus::default(), Conditions::new()).unwrap();
+        self.turn_until(|| writer.status().sessions == u64::from(SESSIONS));
     }
 }
 
@@ -205,12 +205,12 @@ async fn sessions_of_a_process_go_on_in_the_next_one_on_another_number_of_worker
     let now = translation(2);
     let mut second = Process::start(&now, 2);
     second.restore(&now, &found.records);
-    let board = Board::new(true, second.handles.clone(), Conditions::new(), SnapshotStatus::default());
+    let view = GlobalnetView::new(true, second.handles.clone(), Conditions::new(), SnapshotStatus::default());
     let start = Instant::now();
-    while board.status().snapshot.restored < known.len() as u64 && start.elapsed() < Duration::from_secs(20) {
+    while view.status().snapshot.restored < known.len() as u64 && start.elapsed() < Duration::from_secs(20) {
         second.turn();
     }
-    let status = board.status();
+    let status = view.status();
     assert_eq!((status.snapshot.restored, status.snapshot.not_restored), (known.len() as u64, 0));
     assert!(status.workers.iter().all(|worker| worker.sessions > 5), "{:?}", status.workers);
 
@@ -232,7 +232,7 @@ async fn sessions_of_a_process_go_on_in_the_next_one_on_another_number_of_worker
             dport: record.outside_port,
             direction: TraceDirection::Inbound,
         };
-        let answer = board.trace(request).await.unwrap();
+        let answer = view.trace(request).await.unwrap();
         let result = answer.result.unwrap_or_else(|| panic!("{record:?}: {answer:?}"));
         assert!(answer.is_live, "{record:?}: {answer:?}");
         assert_eq!((result.to, result.dport), (record.inside.into(), record.inside_port));
@@ -246,7 +246,7 @@ async fn sessions_of_a_process_go_on_in_the_next_one_on_another_number_of_worker
         dport: 53,
         direction: TraceDirection::Inbound,
     };
-    let answer = board.trace(nobody).await.unwrap();
+    let answer = view.trace(nobody).await.unwrap();
     assert_eq!((answer.is_live, answer.dropped.as_deref()), (false, Some("no_mapping")));
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     turning.join().unwrap();

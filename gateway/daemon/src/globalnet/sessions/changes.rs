@@ -1,26 +1,26 @@
-//! From workers to the keeper: changes as they happen, and everything when it is asked for.
+//! Queues from workers to the snapshot writer: changes as they happen, and all sessions on request.
 //!
-//! A worker never waits: a full queue says so in a flag, and the keeper asks for everything instead.
+//! A worker never waits: a full queue sets a flag, and the writer requests all sessions instead.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam::queue::ArrayQueue;
 use trieste_nat::{Change, Record};
 
-/// Changes that wait for the keeper. Ours: what a worker makes of a million flows a second between two looks of it.
+/// Capacity for changes. Ours: as many as a million flows a second make between two rounds of the writer.
 const CHANGES: usize = 1 << 16;
-/// Records that wait for the keeper while everything is asked for.
+/// Capacity for records of an export.
 const RECORDS: usize = 1 << 12;
 
-/// What lies between one worker and the keeper.
+/// The queues between one worker and the snapshot writer.
 #[derive(Debug)]
 pub struct ChangeQueue {
     changes: ArrayQueue<Change>,
     records: ArrayQueue<Record>,
     lost: AtomicU64,
     has_lost: AtomicBool,
-    /// Of which export the records are; 0 for none.
-    wanted: AtomicU64,
+    /// Number of the requested export; 0 for none.
+    requested: AtomicU64,
     done: AtomicU64,
 }
 
@@ -31,56 +31,56 @@ impl Default for ChangeQueue {
             records: ArrayQueue::new(RECORDS),
             lost: AtomicU64::new(0),
             has_lost: AtomicBool::new(false),
-            wanted: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
             done: AtomicU64::new(0),
         }
     }
 }
 
 impl ChangeQueue {
-    /// The worker says what has changed.
-    pub fn tell(&self, change: Change) {
+    /// Queues a change; one that does not fit is counted as lost.
+    pub fn push(&self, change: Change) {
         if self.changes.push(change).is_err() {
-            self.note_loss(1);
+            self.record_loss(1);
         }
     }
 
-    /// The worker says that changes were lost before they came here.
-    pub fn note_loss(&self, count: u64) {
+    /// Counts changes that were lost before they reached the queue.
+    pub fn record_loss(&self, count: u64) {
         self.lost.fetch_add(count, Ordering::Relaxed);
         self.has_lost.store(true, Ordering::Release);
     }
 
-    /// Room for records, so many at once.
+    /// Returns the number of records that fit.
     #[must_use]
     pub fn room(&self) -> usize {
         RECORDS - self.records.len()
     }
 
-    /// The worker hands a record out; it has asked for [`ChangeQueue::room`] before.
-    pub fn hand_out(&self, record: Record) {
+    /// Queues a record of an export; there has to be [`ChangeQueue::room`].
+    pub fn push_record(&self, record: Record) {
         if self.records.push(record).is_err() {
-            self.note_loss(1);
+            self.record_loss(1);
         }
     }
 
-    /// The export that is wanted; another one than before is begun anew.
+    /// Returns the number of the requested export, which has to start over when it changes.
     #[must_use]
-    pub fn wanted(&self) -> u64 {
-        self.wanted.load(Ordering::Acquire)
+    pub fn requested_export(&self) -> u64 {
+        self.requested.load(Ordering::Acquire)
     }
 
-    /// The worker has handed out everything of an export.
-    pub fn finish(&self, export: u64) {
+    /// Marks an export as complete.
+    pub fn finish_export(&self, export: u64) {
         self.done.store(export, Ordering::Release);
     }
 
-    /// The keeper asks for everything.
-    pub(super) fn want(&self, export: u64) {
-        self.wanted.store(export, Ordering::Release);
+    /// Requests an export of all sessions.
+    pub(super) fn request_export(&self, export: u64) {
+        self.requested.store(export, Ordering::Release);
     }
 
-    /// Whether everything of an export is in the queue or was taken.
+    /// Returns `true` if an export is complete, in the queue or taken from it.
     pub(super) fn is_done(&self, export: u64) -> bool {
         self.done.load(Ordering::Acquire) == export
     }
@@ -93,12 +93,12 @@ impl ChangeQueue {
         self.records.pop()
     }
 
-    /// Whether changes were lost since the last call.
+    /// Returns `true` if changes were lost since the last call.
     pub(super) fn take_loss(&self) -> bool {
         self.has_lost.swap(false, Ordering::AcqRel)
     }
 
-    /// Changes lost since the start.
+    /// Returns the number of changes lost since the start.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

@@ -1,14 +1,14 @@
-//! The form of the two kinds of file: whole snapshots, and the changes after them.
+//! The format of the two kinds of file: snapshots, and the changes after them.
 //!
 //! ```text
 //!   header    magic 16 │ fingerprint of the owner key 16 │ generation u64 │ checksum u64
 //!   frame     entries u32 │ Unix ms u64 │ entries × 26 bytes │ checksum u64
 //!   frame     …
-//!   end       a frame of no entries: a snapshot without it is none, among changes it says that time goes on
+//!   end       a frame without entries: it completes a snapshot; among changes it is a heartbeat
 //! ```
 //!
 //! Numbers are little-endian. A checksum is over everything since the one before it, so that a frame of another place
-//! or file does not fit. Whatever does not fit ends the reading; what came before counts.
+//! or file does not fit. Reading ends at the first frame that does not fit; those before it count.
 
 use std::io::{self, Read, Write};
 
@@ -17,9 +17,9 @@ use sha2::{Digest as _, Sha256};
 use super::super::key::KEY_BYTES;
 use super::record::{ENTRY_BYTES, Entry};
 
-/// What every file begins with; the digit is the version of the form.
+/// First bytes of every file; the digit is the version of the format.
 const MAGIC: [u8; 16] = *b"trieste-nat-v1\n\0";
-/// Bytes of a checksum: enough against accidents. Who may write the file can do worse.
+/// Bytes of a checksum: enough against accidents. A program that may write the file needs no collision.
 const CHECKSUM_BYTES: usize = 8;
 const HEADER_BYTES: usize = MAGIC.len() + KEY_BYTES + 8;
 const FRAME_HEAD_BYTES: usize = 4 + 8;
@@ -53,7 +53,7 @@ impl<W: Write> FileWriter<W> {
         Ok(())
     }
 
-    /// Says that it is this time, and that nothing has changed.
+    /// Writes a frame without entries: nothing has changed up to this time.
     pub(super) fn heartbeat(&mut self, unix_ms: u64) -> io::Result<()> {
         self.frame(&[], unix_ms)
     }
@@ -65,7 +65,7 @@ impl<W: Write> FileWriter<W> {
         Ok((self.to, self.bytes))
     }
 
-    /// Bytes written so far.
+    /// Returns the bytes written so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -80,7 +80,7 @@ impl<W: Write> FileWriter<W> {
         self.seal()
     }
 
-    /// Appends the checksum and writes what is in the buffer in one piece: a process that is killed leaves whole frames.
+    /// Appends the checksum and writes the buffer with one call, so that a killed process leaves complete frames.
     fn seal(&mut self) -> io::Result<()> {
         self.hash.update(&self.buffer);
         self.buffer.extend_from_slice(&checksum(&self.hash));
@@ -101,15 +101,15 @@ pub(super) struct FileReader<R> {
     pub(super) newest_ms: u64,
 }
 
-/// What stands where a frame may.
+/// A frame or the end of a snapshot.
 pub(super) enum Frame {
     /// Entries.
     Entries(Vec<Entry>),
-    /// The end of a snapshot; among changes nothing but the time.
+    /// The end of a snapshot; among changes a heartbeat.
     End,
 }
 
-/// Why a file is not read.
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum FileError {
@@ -148,7 +148,7 @@ impl<R: Read> FileReader<R> {
         Ok(Self { from, hash, generation, newest_ms: 0 })
     }
 
-    /// The next frame; `None` at the end of the file, and where the rest makes no sense.
+    /// Returns the next frame; `None` at the end of the file, or if the rest is damaged.
     pub(super) fn next(&mut self) -> Option<Frame> {
         let mut head = [0; FRAME_HEAD_BYTES];
         self.from.read_exact(&mut head).ok()?;
@@ -172,7 +172,7 @@ impl<R: Read> FileReader<R> {
     }
 }
 
-/// The checksum of everything up to here; the next one goes on from it.
+/// Returns the checksum of everything so far; the next one continues from it.
 fn checksum(hash: &Sha256) -> [u8; CHECKSUM_BYTES] {
     let digest = hash.clone().finalize();
     let mut sum = [0; CHECKSUM_BYTES];
@@ -180,7 +180,7 @@ fn checksum(hash: &Sha256) -> [u8; CHECKSUM_BYTES] {
     sum
 }
 
-/// Up to eight bytes, little-endian.
+/// Parses up to eight bytes, little-endian.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }

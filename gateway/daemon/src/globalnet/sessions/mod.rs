@@ -1,11 +1,11 @@
-//! Sessions on disk: what a restart, also after a crash, goes on with.
+//! Sessions on disk, from which a restarted process continues, also after a crash.
 //!
 //! ```text
-//!   worker ─▶ queue (bounded, lock-free) ─▶ keeper (thread) ─▶ files ─▶ the next process ─▶ its workers
+//!   worker ─▶ queue (bounded, lock-free) ─▶ writer (thread) ─▶ files ─▶ the next process ─▶ its workers
 //! ```
 //!
-//! * `record` — one session as bytes. * `file` — frames with checksums. * `store` — which files there are.
-//! * [`changes`] — how workers say what has changed. * `writer` — the thread that writes.
+//! * `record` — one session as bytes. * `file` — frames with checksums. * `store` — the set of files.
+//! * [`changes`] — the queues from workers. * `writer` — the thread that writes.
 
 pub mod changes;
 
@@ -22,25 +22,25 @@ use trieste_nat::Record;
 use crate::config::Globalnet;
 
 pub use store::SessionFiles;
-pub use writer::{Keeper, Source, forget};
+pub use writer::{SnapshotWriter, Source, remove_files};
 
-/// What the process before has left.
+/// The sessions of the last process.
 #[derive(Debug, Default)]
 pub struct Restored {
     /// The sessions to go on with, with the time that they have left.
     pub records: Vec<Record>,
-    /// How many had no time left.
+    /// Number of sessions that expired meanwhile.
     pub expired: u64,
 }
 
-/// Reads the files, and takes what is still alive. What is wrong with a file is logged and costs what was in it.
+/// Reads the files, and returns the sessions that have not expired. A damaged file is logged, and ignored.
 pub fn restore(files: &SessionFiles, config: &Globalnet, now: Timestamp) -> Restored {
     let loaded = files.load();
     for (path, problem) in &loaded.problems {
-        tracing::warn!(path = %path.display(), %problem, "sessions of the process before cannot be read");
+        tracing::warn!(path = %path.display(), %problem, "cannot read sessions of the last process");
     }
     let now_ms = u64::try_from(now.as_millisecond()).unwrap_or_default();
-    // A clock that was set back says nothing about how long nobody was there.
+    // If the clock was set back, the downtime is unknown and taken for 0.
     let dead = Duration::from_millis(now_ms.saturating_sub(loaded.known_ms));
     let mut restored = Restored::default();
     for entry in loaded.sessions.values() {

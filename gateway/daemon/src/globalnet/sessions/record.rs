@@ -1,4 +1,4 @@
-//! One line of a file: a session that is, or one that is no more.
+//! One entry of a file: a live or an ended session.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,45 +14,45 @@ const IS: u8 = 1;
 const GONE: u8 = 2;
 const ICMP: u8 = 1;
 
-/// What a session is known by: no two live ones have the same.
+/// The key of a session, unique among live ones.
 pub(super) type SessionKey = (u8, Ipv4Addr, u16, Ipv4Addr, u16);
 
-/// A session that is, or that has ended.
+/// A live or an ended session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// It is, or is in another phase.
+    /// It began, or changed its phase.
     Is(Record),
     /// It has ended.
     Gone(Record),
 }
 
 impl Entry {
-    /// The session.
+    /// Returns the session.
     pub(super) fn record(&self) -> &Record {
         match self {
             Self::Is(record) | Self::Gone(record) => record,
         }
     }
 
-    /// What it is known by.
+    /// Returns the key of the session.
     pub(super) fn key(&self) -> SessionKey {
         let record = self.record();
         (record.protocol, record.outside, record.outside_port, record.remote, record.remote_port)
     }
 
-    /// Whether it has ended.
+    /// Returns `true` if it has ended.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self, Self::Gone(_))
     }
 
-    /// As it stands in a file.
+    /// Encodes the entry for a file.
     pub(super) fn to_bytes(self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [if self.is_gone() { GONE } else { IS }; ENTRY_BYTES];
         bytes[1..].copy_from_slice(&self.record().to_bytes());
         bytes
     }
 
-    /// Reads what stands in a file; `None` if that makes no sense here.
+    /// Parses an entry of a file; `None` if it is invalid.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (tag, record) = bytes.split_first()?;
         let record = Record::from_bytes(record.try_into().ok()?)?;
@@ -64,7 +64,7 @@ impl Entry {
     }
 }
 
-/// How long a session of such a phase lives without packets.
+/// Returns how long a session of this phase lives without packets.
 fn timer(record: &Record, config: &Globalnet) -> Duration {
     match record.phase {
         Phase::Plain if record.protocol == ICMP => config.icmp,
@@ -76,10 +76,10 @@ fn timer(record: &Record, config: &Globalnet) -> Duration {
     }
 }
 
-/// A session as it goes on after nobody has translated for a while; `None` if it would have ended meanwhile.
+/// Returns a session with the lifetime that is left after a downtime; `None` if it has expired.
 ///
-/// It was alive when the process before died, or its end would stand in the files; its newest packet is not known. So
-/// it is taken to have been then: it lives for its whole time less the time in which nothing was translated.
+/// It was live when the last process died, or the files would contain its end; the time of its last packet is unknown, and
+/// taken to be then. So its lifetime is the full timer less the downtime.
 pub(super) fn revived(mut record: Record, dead: Duration, config: &Globalnet) -> Option<Record> {
     let left = timer(&record, config).checked_sub(dead)?;
     record.seconds_left = u32::try_from(left.as_secs()).unwrap_or(u32::MAX);

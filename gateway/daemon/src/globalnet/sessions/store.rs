@@ -1,4 +1,4 @@
-//! The files in the state directory: which there are, what they hold together, and which may go.
+//! The set of files in the state directory: which of them count, and which are obsolete.
 //!
 //! ```text
 //!   globalnet-changes.7    what has changed since snapshot 7 was begun
@@ -27,14 +27,14 @@ const TEMPORARY: &str = "globalnet-sessions.new";
 /// Largest file that is read, in bytes: the largest number of sessions, and room for changes.
 const MAX_BYTES: u64 = 4 << 30;
 
-/// What files held.
+/// The content of the files.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     /// The sessions that were alive, by key.
     pub(super) sessions: BTreeMap<SessionKey, Entry>,
-    /// When they were last known to be, in Unix ms.
+    /// Time of the newest frame, in Unix ms.
     pub(super) known_ms: u64,
-    /// What is wrong with files that were not used, by path.
+    /// Problems of files that were not used, by path.
     pub(super) problems: Vec<(PathBuf, String)>,
 }
 
@@ -52,7 +52,7 @@ pub(super) type Changes = FileWriter<File>;
 pub(super) type Snapshot = FileWriter<BufWriter<File>>;
 
 impl SessionFiles {
-    /// The files of a directory that are of this key. At most `most` sessions are read.
+    /// Returns the files of a directory that belong to this key. At most `most` sessions are read.
     pub fn new(dir: &Path, fingerprint: [u8; KEY_BYTES], most: usize) -> Self {
         Self { dir: dir.to_owned(), fingerprint, most }
     }
@@ -75,7 +75,7 @@ impl SessionFiles {
         loaded
     }
 
-    /// Whether the snapshot of this number is whole; then it is all that is known.
+    /// Reads a snapshot; returns `true` if it is complete, and then replaces `loaded`.
     fn read_snapshot(&self, generation: u64, loaded: &mut Loaded) -> bool {
         let path = self.path(SESSIONS, generation);
         let mut found = Loaded::default();
@@ -90,7 +90,7 @@ impl SessionFiles {
         false
     }
 
-    /// Reads a file. Gives whether its last frame is an end.
+    /// Reads a file. Returns `true` if its last frame is an end.
     fn read(&self, path: &Path, generation: u64, loaded: &mut Loaded) -> Result<bool, String> {
         let file = File::open(path).map_err(|error| error.to_string())?;
         let from = BufReader::with_capacity(1 << 20, file.take(MAX_BYTES));
@@ -119,24 +119,24 @@ impl SessionFiles {
         }
     }
 
-    /// A number above all that are there.
+    /// Returns a generation above those of all files.
     pub(super) fn next_generation(&self) -> u64 {
         let newest = self.generations(SESSIONS).into_iter().chain(self.generations(CHANGES)).max();
         newest.map_or(1, |newest| newest.saturating_add(1))
     }
 
-    /// Begins the changes of a number.
+    /// Creates the file of changes of a generation.
     pub(super) fn begin_changes(&self, generation: u64) -> io::Result<Changes> {
         FileWriter::new(create(&self.path(CHANGES, generation))?, &self.fingerprint, generation)
     }
 
-    /// Begins a snapshot.
+    /// Creates the file of a snapshot.
     pub(super) fn begin_snapshot(&self, generation: u64) -> io::Result<Snapshot> {
         let file = BufWriter::with_capacity(1 << 18, create(&self.dir.join(TEMPORARY))?);
         FileWriter::new(file, &self.fingerprint, generation)
     }
 
-    /// Makes a snapshot the newest, and removes what is older. Gives its size in bytes.
+    /// Publishes a complete snapshot, and removes older files. Returns its size in bytes.
     pub(super) fn publish(&self, snapshot: Snapshot, generation: u64, unix_ms: u64) -> io::Result<u64> {
         let (file, bytes) = snapshot.finish(unix_ms)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -151,7 +151,7 @@ impl SessionFiles {
         Ok(bytes)
     }
 
-    /// The numbers of the files of a kind, ascending.
+    /// Returns the generations of the files of a kind, ascending.
     fn generations(&self, kind: &str) -> Vec<u64> {
         let names = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let names = names.filter_map(|entry| entry.file_name().into_string().ok());
@@ -165,7 +165,7 @@ impl SessionFiles {
     }
 }
 
-/// Takes down what is wrong with a file.
+/// Records a problem of a file.
 fn note(loaded: &mut Loaded, path: PathBuf, read: Result<(), String>) {
     if let Err(problem) = read {
         loaded.problems.push((path, problem));
@@ -176,7 +176,7 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// The names of all files of this kind in a directory, for whoever removes them.
+/// Returns the names of all such files in a directory.
 pub(super) fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());

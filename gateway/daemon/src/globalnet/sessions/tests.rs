@@ -157,14 +157,14 @@ fn a_restart_goes_on_with_what_has_time_left() {
 
 /// A worker's side of a queue of changes: hands out what it has, whenever it is woken.
 fn hand_out(changes: &ChangeQueue, numbers: std::ops::Range<u16>) {
-    let wanted = changes.wanted();
+    let wanted = changes.requested_export();
     for number in numbers {
         while changes.room() == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        changes.hand_out(record(number));
+        changes.push_record(record(number));
     }
-    changes.finish(wanted);
+    changes.finish_export(wanted);
 }
 
 fn wait_for(what: impl Fn() -> bool) {
@@ -182,18 +182,19 @@ fn the_keeper_asks_for_everything_once_and_follows_changes_from_then_on() {
     let source = |changes: &Arc<ChangeQueue>| Source { changes: Arc::clone(changes), wake: Box::new(|| {}) };
     let sources = queues.iter().map(source).collect();
     let conditions = Conditions::new();
-    let keeper =
-        Keeper::spawn(files(dir.path()), sources, SnapshotStatus::default(), conditions.clone()).unwrap();
-    wait_for(|| queues.iter().all(|changes| changes.wanted() != 0));
-    // More than fits between two looks of the keeper.
+    let writer =
+        SnapshotWriter::spawn(files(dir.path()), sources, SnapshotStatus::default(), conditions.clone())
+            .unwrap();
+    wait_for(|| queues.iter().all(|changes| changes.requested_export() != 0));
+    // More than fits between two looks of the writer.
     hand_out(&queues[0], 0..6_000);
     hand_out(&queues[1], 6_000..6_010);
-    wait_for(|| keeper.status().sessions == 6_010);
+    wait_for(|| writer.status().sessions == 6_010);
     for number in 100..6_000 {
-        queues[0].tell(Change::Gone(record(number)));
+        queues[0].push(Change::Gone(record(number)));
     }
-    queues[1].tell(Change::Is(record(7_000)));
-    drop(keeper);
+    queues[1].push(Change::Is(record(7_000)));
+    drop(writer);
     assert!(conditions.list().is_empty());
     let expected: Vec<u16> = (0..100).chain(6_000..6_010).chain([7_000]).collect();
     assert_eq!(ports(&files(dir.path())), expected);
@@ -204,17 +205,18 @@ fn lost_changes_bring_another_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let changes = Arc::new(ChangeQueue::default());
     let source = Source { changes: Arc::clone(&changes), wake: Box::new(|| {}) };
-    let keeper =
-        Keeper::spawn(files(dir.path()), vec![source], SnapshotStatus::default(), Conditions::new()).unwrap();
-    wait_for(|| changes.wanted() != 0);
+    let writer =
+        SnapshotWriter::spawn(files(dir.path()), vec![source], SnapshotStatus::default(), Conditions::new())
+            .unwrap();
+    wait_for(|| changes.requested_export() != 0);
     hand_out(&changes, 0..3);
-    wait_for(|| keeper.status().sessions == 3);
-    let first = changes.wanted();
-    changes.tell(Change::Lost);
-    wait_for(|| changes.wanted() != first);
+    wait_for(|| writer.status().sessions == 3);
+    let first = changes.requested_export();
+    changes.push(Change::Lost);
+    wait_for(|| changes.requested_export() != first);
     hand_out(&changes, 0..2);
-    wait_for(|| keeper.status().sessions == 2);
-    drop(keeper);
+    wait_for(|| writer.status().sessions == 2);
+    drop(writer);
     assert_eq!(ports(&files(dir.path())), [0, 1]);
 }
 
@@ -224,10 +226,11 @@ fn what_cannot_be_written_is_a_condition() {
     let source = Source { changes: Arc::clone(&changes), wake: Box::new(|| {}) };
     let conditions = Conditions::new();
     let nowhere = SessionFiles::new(Path::new("/proc/no-such-directory"), KEY, MOST);
-    let keeper = Keeper::spawn(nowhere, vec![source], SnapshotStatus::default(), conditions.clone()).unwrap();
+    let writer =
+        SnapshotWriter::spawn(nowhere, vec![source], SnapshotStatus::default(), conditions.clone()).unwrap();
     wait_for(|| !conditions.list().is_empty());
     assert_eq!(conditions.list()[0].name, "SessionsNotKept");
-    drop(keeper);
+    drop(writer);
 }
 
 #[test]
@@ -235,8 +238,8 @@ fn everything_can_be_forgotten_twice() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
     fs::write(dir.path().join("wireguard.key"), "mine").unwrap();
-    forget(dir.path()).unwrap();
-    forget(dir.path()).unwrap();
+    remove_files(dir.path()).unwrap();
+    remove_files(dir.path()).unwrap();
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["wireguard.key"]);
 }

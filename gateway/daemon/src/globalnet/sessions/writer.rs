@@ -1,13 +1,13 @@
-//! The thread that writes sessions down: changes as they come, and now and then everything.
+//! The thread that writes sessions to disk: changes as they come, and snapshots now and then.
 //!
 //! ```text
 //!   round, 20 times a second:  changes of all workers ─▶ file of changes
-//!   too many changes, or some were lost:  new file of changes ─▶ ask workers for everything ─▶ snapshot ─▶ rename
+//!   too many changes, or some were lost:  new file of changes ─▶ workers export all sessions ─▶ snapshot ─▶ rename
 //! ```
 //!
-//! Bounded: so many entries in a round, so many bytes of changes; above that changes are lost, which is counted and
-//! mended by the next snapshot. Nothing is synchronised to the disk but whole snapshots: what a process wrote outlives
-//! the process, and a node that loses its power loses its connections anyway.
+//! Entries of a round and bytes of changes are bounded; above that changes are lost, which is counted and repaired by the
+//! next snapshot. Only snapshots are synchronised to the disk: data that was written outlives the process, and a node that
+//! loses its power loses its connections anyway.
 
 use std::fs;
 use std::io;
@@ -26,77 +26,77 @@ use super::changes::ChangeQueue;
 use super::record::{ENTRY_BYTES, Entry};
 use super::store::{Changes, SessionFiles, Snapshot};
 
-/// Time between two rounds: what a process that is killed forgets at most.
+/// Time between two rounds, and so the longest time of changes that a crash loses.
 const ROUND: Duration = Duration::from_millis(50);
 /// Most entries that are written in a round: 34 MB a second.
 const ROUND_ENTRIES: usize = 1 << 16;
-/// How often something is written although nothing has changed, so that a restart knows for how long nobody was there.
+/// Longest time between two writes, so that a restart can tell how long the process was down.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Bytes of changes after which a snapshot is due, in addition to twice the size of the one before.
 const SMALL_CHANGES: u64 = 4 << 20;
-/// Bytes of changes above which no more are written, because no snapshot comes about.
+/// Bytes of changes above which no more are written, because snapshots fail.
 const MOST_CHANGES: u64 = 256 << 20;
-/// Least time between the beginnings of two snapshots.
+/// Shortest time between the starts of two snapshots.
 const SNAPSHOT_GAP: Duration = Duration::from_secs(5);
-/// How long workers may take to say everything.
+/// How long workers may take to export all sessions.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(20);
 /// The condition when nothing can be written.
 const CONDITION: &str = "SessionsNotKept";
 
-/// Writes down what workers say, on a thread of its own, until it is dropped or stopped.
+/// Writes workers' sessions to disk, on a thread of its own, until it is dropped.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct SnapshotWriter {
     status: Arc<Mutex<SnapshotStatus>>,
     is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A worker's queue of changes, and how it is told to look at it.
+/// A worker's queue of changes, and how to wake the worker.
 pub struct Source {
-    /// What the worker says.
+    /// The worker's changes and exports.
     pub changes: Arc<ChangeQueue>,
     /// Wakes the worker.
     pub wake: Box<dyn Fn() + Send>,
 }
 
-impl Keeper {
-    /// Begins to write into these files. `begun_with` says what this process took over.
+impl SnapshotWriter {
+    /// Starts the thread. `restored` describes the sessions that were restored from the last process.
     ///
     /// # Errors
-    /// That there can be no thread.
+    /// The thread cannot be started.
     pub fn spawn(
         files: SessionFiles,
         sources: Vec<Source>,
-        begun_with: SnapshotStatus,
+        restored: SnapshotStatus,
         conditions: Conditions,
     ) -> io::Result<Self> {
-        let status = Arc::new(Mutex::new(begun_with));
+        let status = Arc::new(Mutex::new(restored));
         let is_stopping = Arc::new(AtomicBool::new(false));
-        let (told, asked) = (Arc::clone(&status), Arc::clone(&is_stopping));
+        let (thread_status, stop) = (Arc::clone(&status), Arc::clone(&is_stopping));
         let thread = thread::Builder::new().name("nat-sessions".to_owned()).spawn(move || {
-            let mut desk = Desk::new(files, sources, told, conditions);
-            while !asked.load(Ordering::Acquire) {
-                desk.round(Instant::now(), unix_ms());
+            let mut state = WriterState::new(files, sources, thread_status, conditions);
+            while !stop.load(Ordering::Acquire) {
+                state.round(Instant::now(), unix_ms());
                 thread::park_timeout(ROUND);
             }
-            // What workers have said to their end.
-            desk.round(Instant::now(), unix_ms());
+            // The changes up to the workers' end.
+            state.round(Instant::now(), unix_ms());
         })?;
         Ok(Self { status, is_stopping, thread: Some(thread) })
     }
 
-    /// What is on disk.
+    /// Returns the status of the files on disk.
     pub fn status(&self) -> SnapshotStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Drop for Keeper {
+impl Drop for SnapshotWriter {
     fn drop(&mut self) {
         self.is_stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A round; a panic of the thread has been said by its own message.
+            // Takes a round; a panic of the thread was logged by the panic hook.
             let _ = thread.join();
         }
     }
@@ -106,23 +106,23 @@ fn unix_ms() -> u64 {
     u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()
 }
 
-/// The keeper's state, without thread and clock.
-struct Desk {
+/// The writer's state, without thread and clock.
+struct WriterState {
     files: SessionFiles,
     sources: Vec<Source>,
     status: Arc<Mutex<SnapshotStatus>>,
     conditions: Conditions,
     changes: Option<Changes>,
-    /// Bytes in files of changes that went before, of snapshots that did not come about.
+    /// Bytes in earlier files of changes, whose snapshots were not completed.
     older_changes: u64,
     /// Bytes of the newest whole snapshot.
     snapshot_bytes: u64,
     export: Option<Export>,
-    /// When the newest snapshot was begun.
+    /// Start of the newest snapshot.
     begun: Option<Instant>,
     written: Option<Instant>,
     is_due: bool,
-    /// Changes that were not written, over those that the queues have lost.
+    /// Changes that were not written, besides those lost by the queues.
     skipped: u64,
     entries: Vec<Entry>,
 }
@@ -135,7 +135,7 @@ struct Export {
     since: Instant,
 }
 
-impl Desk {
+impl WriterState {
     fn new(
         files: SessionFiles,
         sources: Vec<Source>,
@@ -153,7 +153,7 @@ impl Desk {
             export: None,
             begun: None,
             written: None,
-            // What was restored is in other workers, and in the files of the process before.
+            // Restored sessions may be in other workers now, and are in the last process's files only.
             is_due: true,
             skipped: 0,
             entries: Vec::with_capacity(ROUND_ENTRIES),
@@ -163,17 +163,17 @@ impl Desk {
     fn round(&mut self, now: Instant, unix_ms: u64) {
         let result = self.work(now, unix_ms);
         if result.is_err() {
-            // All anew, after a while: what has been lost meanwhile will be in the next snapshot.
+            // Starts over after a while: changes lost meanwhile are in the next snapshot.
             (self.changes, self.export, self.is_due) = (None, None, true);
         }
         let problem = result.err().map(|error| {
             format!("translated connections would not outlive a restart: {error}; is the state directory's disk full?")
         });
-        // A due snapshot that has to wait says nothing about whether the disk works again.
+        // While a due snapshot waits it is unknown whether the disk works again.
         if problem.is_some() || self.changes.is_some() {
             self.conditions.put(CONDITION, Severity::Warning, "", problem);
         }
-        self.tell();
+        self.publish_status();
     }
 
     fn work(&mut self, now: Instant, unix_ms: u64) -> io::Result<()> {
@@ -228,7 +228,7 @@ impl Desk {
         self.is_due || bytes > SMALL_CHANGES + 2 * self.snapshot_bytes
     }
 
-    /// From here on changes are in another file, and workers say everything.
+    /// Starts a snapshot: further changes go to a new file, and workers export all sessions.
     fn begin(&mut self, now: Instant) -> io::Result<()> {
         self.begun = Some(now);
         let generation = self.files.next_generation();
@@ -239,7 +239,7 @@ impl Desk {
         let file = self.files.begin_snapshot(generation)?;
         self.export = Some(Export { generation, file, sessions: 0, since: now });
         for source in &self.sources {
-            source.changes.want(generation);
+            source.changes.request_export(generation);
             (source.wake)();
         }
         Ok(())
@@ -247,7 +247,7 @@ impl Desk {
 
     fn go_on(&mut self, now: Instant, unix_ms: u64) -> io::Result<()> {
         let Some(export) = &mut self.export else { return Ok(()) };
-        // Asked before the queue is emptied: what was handed out before the end is in it.
+        // Read before the queue is drained: records queued before the end are in it.
         let is_done = self.sources.iter().all(|source| source.changes.is_done(export.generation));
         for source in &self.sources {
             loop {
@@ -269,13 +269,13 @@ impl Desk {
             status.sessions = sessions;
         } else if self.export.as_ref().is_some_and(|export| now.duration_since(export.since) > EXPORT_TIMEOUT)
         {
-            tracing::warn!("workers have not said all their sessions in time; trying again");
+            tracing::warn!("export of sessions timed out; retrying");
             (self.export, self.is_due) = (None, true);
         }
         Ok(())
     }
 
-    fn tell(&self) {
+    fn publish_status(&self) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = self.older_changes + self.changes.as_ref().map_or(0, Changes::bytes);
         status.bytes = self.snapshot_bytes + changes;
@@ -287,11 +287,11 @@ impl Desk {
     }
 }
 
-/// Removes everything that is kept in a directory.
+/// Removes the files from a directory.
 ///
 /// # Errors
-/// What the kernel says; that there was nothing is no error.
-pub fn forget(dir: &Path) -> io::Result<()> {
+/// A file cannot be removed; a missing one is no error.
+pub fn remove_files(dir: &Path) -> io::Result<()> {
     for name in super::store::names(dir) {
         match fs::remove_file(dir.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
