@@ -42,7 +42,7 @@ use trieste_control::recorder::Recorder;
 use trieste_control::store::AnyStore;
 
 use crate::config::Config;
-use crate::memory::{Keeper, Remembered};
+use crate::memory::{MemoryWriter, Remembered};
 use crate::natdiscovery::Discovery;
 use crate::node::{Found, Node};
 use crate::notice::Notices;
@@ -76,7 +76,7 @@ pub(crate) struct Control<'a> {
     pub(crate) public_ip: PublicIpWatcher,
     pub(crate) conditions: Conditions,
     pub(crate) recorder: Recorder,
-    pub(crate) memory: Option<Keeper>,
+    pub(crate) memory: Option<MemoryWriter>,
     pub(crate) globalnet: Globalnet,
     pub(crate) peers: Peers,
     pub(crate) state: State,

@@ -208,14 +208,14 @@ impl Ike {
 
     /// Takes in what has come, does what is due, and passes on what came of it.
     fn turn(&mut self, first: Option<Input>, now: Instant) {
-        let mut is_news = false;
+        let mut has_changed = false;
         if let Some(input) = first {
-            is_news |= self.take(input, now);
+            has_changed |= self.take(input, now);
         }
         // What cables there are comes first: a message may be about one of them.
         for _ in 0..INPUT_BUDGET {
             let Ok(input) = self.slow.orders.try_recv() else { break };
-            is_news |= self.take(input, now);
+            has_changed |= self.take(input, now);
         }
         // A stranger's message, which may cost a key agreement, only while no peer's waits.
         for _ in 0..INPUT_BUDGET {
@@ -227,7 +227,7 @@ impl Ike {
             self.slow.engine.handle_timeout(now);
         }
         while let Some(event) = self.slow.engine.poll_event() {
-            is_news |= !matches!(event, IkeEvent::Poke(_));
+            has_changed |= !matches!(event, IkeEvent::Poke(_));
             self.follow(event, now);
         }
         while let Some(transmit) = self.slow.engine.poll_transmit() {
@@ -238,7 +238,7 @@ impl Ike {
             }
         }
         self.tell_secrets();
-        if is_news || now >= self.next_publish {
+        if has_changed || now >= self.next_publish {
             self.next_publish = now + PUBLISH_INTERVAL;
             self.shared.reports.store(Arc::new(self.slow.engine.report(now)));
         }
@@ -246,7 +246,7 @@ impl Ike {
 
     /// Gives whether the set of cables has changed.
     fn take(&mut self, input: Input, now: Instant) -> bool {
-        let is_news = match &input {
+        let has_changed = match &input {
             Input::Connect(config, ..) => {
                 self.names.insert(config.lane, config.name.clone());
                 self.said.remove(&config.lane);
@@ -266,7 +266,7 @@ impl Ike {
             Input::SetAddress(..) | Input::Rekey(_) => false,
         };
         self.slow.engine.handle_input(input, now);
-        is_news
+        has_changed
     }
 
     fn follow(&mut self, event: IkeEvent, now: Instant) {

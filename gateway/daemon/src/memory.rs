@@ -1,7 +1,7 @@
-//! What a gateway remembers over a restart, so that it carries traffic again before any API server has answered.
+//! State remembered over a restart, so that a gateway carries traffic again before any API server has answered.
 //!
-//! One JSON file in the state directory. It is a cache: whatever the stores say later wins, and without it everything
-//! is asked anew.
+//! One JSON file in the state directory. It is a cache: the stores' objects replace it, and without it everything is read
+//! from them.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -24,18 +24,18 @@ use crate::settings::NodeSettings;
 use crate::state;
 
 const FILE: &str = "remembered.json";
-/// Where a file goes that cannot be understood.
+/// Name that an invalid file is moved to.
 const ASIDE: &str = "remembered.bad";
-/// Least time between two writes. Ours: what is lost by a crash within it is asked anew.
-const GAP: Duration = Duration::from_secs(5);
+/// Shortest time between two writes. Ours: state that a crash within it loses is read from the stores.
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 /// Largest file that is read. Ours: 1,000 Endpoints are under 2 MiB.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What is remembered.
+/// The remembered state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Remembered {
-    /// Whether this gateway was the one that carried traffic.
+    /// Whether this gateway was active.
     pub was_active: bool,
     /// The Endpoint objects of the local store, others' and ours.
     pub endpoints: Vec<Object>,
@@ -43,18 +43,18 @@ pub struct Remembered {
     pub node: Option<NodeSettings>,
     /// Whether the node has been labelled as a gateway.
     pub was_gateway: bool,
-    /// The public address that was found last.
+    /// The last public address.
     pub public_ip: Option<IpAddr>,
-    /// The resolver that had said so.
+    /// The resolver that found it.
     pub public_ip_resolver: Option<String>,
     /// The other gateways.
     pub members: RememberedMembers,
-    /// What is translated, and how.
+    /// Globalnet's allocations and rules.
     pub globalnet: Option<GlobalnetState>,
 }
 
 impl Remembered {
-    /// The public address and the resolver that had said so.
+    /// Returns the last public address and the resolver that found it.
     #[must_use]
     pub fn last_address(&self) -> Option<publicip::Remembered> {
         let (address, resolver) = (self.public_ip?, self.public_ip_resolver.clone()?);
@@ -62,7 +62,7 @@ impl Remembered {
     }
 }
 
-/// What is remembered of the other gateways over a restart.
+/// The remembered state of the other gateways.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct RememberedMembers {
@@ -72,18 +72,18 @@ pub struct RememberedMembers {
     pub siblings: Vec<Object>,
     /// The further Endpoints of remote clusters.
     pub remote: Vec<Object>,
-    /// The shares of the outside ports that are ours, and until when.
+    /// Our shares of the outside ports, as a bit set, and until when they are ours.
     pub slots: Option<(u8, Timestamp)>,
 }
 
 impl RememberedMembers {
-    /// What is to be remembered.
+    /// Returns the state to remember.
     #[must_use]
     pub fn of(members: &Members, now: Instant, wall: Timestamp) -> Self {
         let objects = |members: &[Member]| {
             members.iter().map(|member| without_bookkeeping(&member.endpoint.to_object())).collect()
         };
-        // To the hour, or every confirmation would be written down.
+        // Rounded to the hour, so that not every renewal is written.
         let until = |slots: NatSlots| {
             let left = slots.until.saturating_duration_since(now);
             let until = wall.as_second().saturating_add(i64::try_from(left.as_secs()).unwrap_or(0));
@@ -97,7 +97,7 @@ impl RememberedMembers {
         }
     }
 
-    /// What was known then. What has expired meanwhile is forgotten.
+    /// Returns the remembered members; shares that have expired meanwhile are left out.
     #[must_use]
     pub fn members(&self, now: Instant, wall: Timestamp) -> Members {
         let read = |objects: &[Object]| objects.iter().filter_map(Member::read).collect();
@@ -109,7 +109,7 @@ impl RememberedMembers {
     }
 }
 
-/// What changes without meaning anything would only wear the disk.
+/// Returns an object without fields that change with no effect here, to save writes.
 pub(crate) fn without_bookkeeping(object: &Object) -> Object {
     let mut object = object.clone();
     object.metadata.resource_version = None;
@@ -118,7 +118,7 @@ pub(crate) fn without_bookkeeping(object: &Object) -> Object {
     object
 }
 
-/// The file of an earlier process.
+/// The file with the state of the last process.
 #[derive(Debug)]
 pub struct Memory {
     path: PathBuf,
@@ -126,19 +126,19 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The memory of a state directory.
+    /// Returns the file of a state directory.
     #[must_use]
     pub fn new(dir: &Path) -> Self {
         Self { path: dir.join(FILE), written: None }
     }
 
-    /// Reads what is remembered; `None` if nothing is. A file that cannot be understood is set aside.
+    /// Reads the file; `None` if there is none. An invalid file is set aside.
     pub fn load(&mut self) -> Option<Remembered> {
         let text = match read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "what was remembered cannot be read");
+                tracing::warn!(path = %self.path.display(), %error, "cannot read the remembered state");
                 return None;
             }
         };
@@ -149,47 +149,48 @@ impl Memory {
             }
             Err(error) => {
                 let aside = self.path.with_file_name(ASIDE);
-                tracing::warn!(path = %self.path.display(), aside = %aside.display(), %error, "what was remembered makes no sense; set aside");
-                // It is only a cache: if it stays, it is written over.
+                tracing::warn!(path = %self.path.display(), aside = %aside.display(), %error, "remembered state is invalid; set aside");
+                // If it stays, it is overwritten.
                 let _ = fs::rename(&self.path, aside);
                 None
             }
         }
     }
 
-    /// Starts to write down what it is given, off the runtime's threads. What is in the way is a condition.
+    /// Starts a task that writes the state it is given, off the runtime's threads. Failures are a condition.
     #[must_use]
-    pub fn keep(self, conditions: Conditions) -> Keeper {
+    pub fn keep(self, conditions: Conditions) -> MemoryWriter {
         let Self { path, written } = self;
         let (wanted, receiver) = watch::channel(written.clone().unwrap_or_default());
         let task = tokio::spawn(write(path, written, receiver, conditions));
-        Keeper { wanted, task }
+        MemoryWriter { wanted, task }
     }
 }
 
-/// Keeps the file up to date.
+/// Writes the file when the state changes.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct MemoryWriter {
     wanted: watch::Sender<Remembered>,
     task: JoinHandle<()>,
 }
 
-impl Keeper {
-    /// Says what a restart should start from. Written soon; at once when it is about who carries traffic, or whose ports are whose.
+impl MemoryWriter {
+    /// Sets the state to remember. It is written within [`WRITE_INTERVAL`]; at once if `was_active` or the shares of ports
+    /// change.
     pub fn set(&self, remembered: Remembered) {
         self.wanted.send_if_modified(|known| {
-            let is_news = *known != remembered;
+            let changed = *known != remembered;
             *known = remembered;
-            is_news
+            changed
         });
     }
 
-    /// Forgets the shares of the outside ports: they are about to be given up.
-    pub fn forget_slots(&self) {
+    /// Clears the shares of the outside ports, which are about to be released.
+    pub fn clear_slots(&self) {
         self.wanted.send_if_modified(|known| known.members.slots.take().is_some());
     }
 
-    /// Writes the newest and ends; waits at most `within`.
+    /// Writes the newest state and ends; waits at most `within`.
     pub async fn stop(self, within: Duration) {
         let Self { wanted, mut task } = self;
         drop(wanted);
@@ -205,7 +206,7 @@ async fn write(
     mut wanted: watch::Receiver<Remembered>,
     conditions: Conditions,
 ) {
-    // Fails when the keeper is gone and its last word was heard.
+    // Fails when the sender was dropped and its last value was seen.
     while wanted.changed().await.is_ok() {
         let newest = wanted.borrow_and_update().clone();
         if written.as_ref() != Some(&newest) {
@@ -214,13 +215,13 @@ async fn write(
             conditions.put("StateNotKept", Severity::Warning, "", problem);
         }
         let (was_active, slots) = (newest.was_active, newest.members.slots);
-        // Not again and again if it fails: the next change tries again.
+        // A failed write is retried at the next change only.
         written = Some(newest);
-        // Many changes are one write, unless one cannot wait.
+        // Gathers changes into one write, unless one is urgent.
         let mut ahead = wanted.clone();
         let urgent =
             ahead.wait_for(|newest| newest.was_active != was_active || newest.members.slots != slots);
-        let _ = tokio::time::timeout(GAP, urgent).await;
+        let _ = tokio::time::timeout(WRITE_INTERVAL, urgent).await;
     }
 }
 
@@ -232,11 +233,11 @@ async fn save(path: PathBuf, remembered: Remembered) -> Result<(), String> {
     tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string()).flatten()
 }
 
-/// Forgets everything.
+/// Removes the files.
 ///
 /// # Errors
-/// What the kernel says; that there was nothing is no error.
-pub fn forget(dir: &Path) -> io::Result<()> {
+/// A file cannot be removed; a missing one is no error.
+pub fn remove_files(dir: &Path) -> io::Result<()> {
     state::remove(dir, &[FILE, ASIDE])
 }
 
@@ -275,8 +276,8 @@ mod tests {
         assert_eq!(Memory::new(dir.path()).load(), Some(remembered()));
         let mode = fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
-        forget(dir.path()).unwrap();
-        forget(dir.path()).unwrap();
+        remove_files(dir.path()).unwrap();
+        remove_files(dir.path()).unwrap();
         assert_eq!(Memory::new(dir.path()).load(), None);
     }
 

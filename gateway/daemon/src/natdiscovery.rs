@@ -25,7 +25,7 @@ use trieste_control::admin::{DiscoveryStatus, Severity};
 use trieste_control::conditions::Conditions;
 use trieste_control::natdiscovery::{Counters, How, Local, Machine, Memory, Remote, Selection};
 
-pub(crate) use self::file::forget;
+pub(crate) use self::file::remove_files;
 use self::sockets::Sockets;
 
 /// Ours: a condition's name: there are more remote cables than discovery takes.

@@ -159,9 +159,9 @@ impl Notices {
     /// Says which cables notices are about.
     pub fn set_paths(&self, siblings: BTreeMap<GatewayKey, CableId>, remote: BTreeSet<CableId>) {
         self.subjects.send_if_modified(|last| {
-            let is_news = last.siblings != siblings || last.remote != remote;
+            let changed = last.siblings != siblings || last.remote != remote;
             (last.siblings, last.remote) = (siblings, remote);
-            is_news
+            changed
         });
     }
 
@@ -352,7 +352,7 @@ fn read(text: &str) -> Option<(Zeroizing<[u8; 32]>, u64)> {
 ///
 /// # Errors
 /// What the kernel says; that there was nothing is no error.
-pub(crate) fn forget(dir: &Path) -> io::Result<()> {
+pub(crate) fn remove_files(dir: &Path) -> io::Result<()> {
     state::remove(dir, &[FILE])
 }
 
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(identity(Some(dir.path())).1, later + 1);
         std::fs::write(dir.path().join(FILE), "nonsense").unwrap();
         assert_ne!(identity(Some(dir.path())).0.public(), first.public());
-        forget(dir.path()).unwrap();
+        remove_files(dir.path()).unwrap();
         assert_ne!(identity(None).0.public(), identity(None).0.public());
     }
 

@@ -54,7 +54,7 @@ impl LeaderTasks {
             self.tell(sync.as_ref(), &view);
             tokio::select! {
                 changed = leadership.changed() => if changed.is_err() { return },
-                () = has_news(sync.as_mut()) => {}
+                () = sync_changed(sync.as_mut()) => {}
             }
         }
     }
@@ -88,10 +88,10 @@ impl LeaderTasks {
         });
         self.conditions.put("BrokerAway", Severity::Warning, "", away);
         view.send_if_modified(|known| {
-            let is_news = *known != new;
+            let changed = *known != new;
             self.record(known, &new);
             *known = new;
-            is_news
+            changed
         });
     }
 }
@@ -129,7 +129,7 @@ impl LeaderTasks {
 }
 
 /// Waits until a syncer has something to say; for ever without one.
-async fn has_news(sync: Option<&mut SyncHandle>) {
+async fn sync_changed(sync: Option<&mut SyncHandle>) {
     let Some(sync) = sync else { return std::future::pending().await };
     tokio::select! {
         // A sender that is gone means that the syncer has ended: the caller looks.

@@ -72,7 +72,7 @@ impl Following {
             generation += 1;
             self.publish(generation, &nodes, &known.borrow_and_update());
             loop {
-                let is_news = tokio::select! {
+                let has_changed = tokio::select! {
                     event = events.next() => match event {
                         Some(event) => {
                             self.report_unknown(&event);
@@ -84,7 +84,7 @@ impl Following {
                     () = polled(&mut follower) => { follower = None; true }
                     () = until(nodes.next_end()) => nodes.end(Instant::now()),
                 };
-                if is_news {
+                if has_changed {
                     break;
                 }
             }
@@ -150,14 +150,15 @@ impl Nodes {
         match event {
             StoreEvent::Listed(objects) => {
                 let said: BTreeMap<&str, IpAddr> = objects.iter().filter_map(read).collect();
-                let mut is_news = false;
+                let mut has_changed = false;
                 for (name, node) in &mut self.nodes {
                     if !said.contains_key(name.as_str()) && node.until.is_none() {
                         node.until = Some(now + AFTER_STOP);
-                        is_news = true;
+                        has_changed = true;
                     }
                 }
-                said.into_iter().fold(is_news, |is_news, (name, address)| self.put(name, address) || is_news)
+                said.into_iter()
+                    .fold(has_changed, |has_changed, (name, address)| self.put(name, address) || has_changed)
             }
             StoreEvent::Applied(object) => match read(object) {
                 Some((name, address)) => self.put(name, address),

@@ -114,7 +114,7 @@ fn is_on_root(mounts: &str, path: &Path) -> bool {
 ///
 /// # Errors
 /// What the kernel says; that there was nothing is no error.
-pub fn forget(dir: &Path) -> Result<(), StateError> {
+pub fn remove_files(dir: &Path) -> Result<(), StateError> {
     let failed = |what| move |source| StateError::Io { what, path: dir.to_owned(), source };
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -257,8 +257,8 @@ mod tests {
         claim_cluster(dir.path(), "east").unwrap();
         let error = claim_cluster(dir.path(), "east-1").unwrap_err().to_string();
         assert!(error.contains("--uninstall with cluster-id east"), "{error}");
-        forget(dir.path()).unwrap();
-        forget(dir.path()).unwrap();
+        remove_files(dir.path()).unwrap();
+        remove_files(dir.path()).unwrap();
         prepare(dir.path()).unwrap();
         claim_cluster(dir.path(), "east-1").unwrap();
     }
@@ -274,11 +274,11 @@ mod tests {
             write(&broker_memory(&dir, Path::new("/broker")), "id").unwrap();
         };
         fill();
-        forget(&dir).unwrap();
+        remove_files(&dir).unwrap();
         assert!(!dir.exists());
         fill();
         fs::write(dir.join("notes"), "mine").unwrap();
-        forget(&dir).unwrap();
+        remove_files(&dir).unwrap();
         let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["notes"]);
     }

@@ -33,11 +33,11 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
         bounded(of_broker(config)).await.context(
             "removing this cluster's objects from the broker (run it again when the broker is there)",
         ),
-        memory::forget(&config.state_dir).context("forgetting what was remembered"),
-        natdiscovery::forget(&config.state_dir).context("forgetting what NAT discovery had found"),
-        notice::forget(&config.state_dir).context("forgetting the key of notices"),
-        sessions::remove_files(&config.state_dir).context("forgetting translated connections"),
-        state::forget(&config.state_dir).map_err(Into::into),
+        memory::remove_files(&config.state_dir).context("removing the remembered state"),
+        natdiscovery::remove_files(&config.state_dir).context("removing the results of NAT discovery"),
+        notice::remove_files(&config.state_dir).context("removing the key of notices"),
+        sessions::remove_files(&config.state_dir).context("removing the translated sessions"),
+        state::remove_files(&config.state_dir).map_err(Into::into),
     ];
     let failed: Vec<String> =
         steps.into_iter().filter_map(|step| Some(format!("{:#}", step.err()?))).collect();

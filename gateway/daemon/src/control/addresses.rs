@@ -195,9 +195,9 @@ impl Control<'_> {
             self.node.private_ip,
         ));
         self.state.is_dirty |= self.endpoint.send_if_modified(|known| {
-            let is_news = *known != spec;
+            let changed = *known != spec;
             *known = spec;
-            is_news
+            changed
         });
     }
 }

@@ -48,7 +48,7 @@ impl Control<'_> {
         let is_for_good = leave == Leave::ForGood;
         if is_for_good && let Some(memory) = memory.take() {
             // First, or a restart would begin with shares that are somebody else's.
-            memory.forget_slots();
+            memory.clear_slots();
             memory.stop(within).await;
         }
         let memory = async {

@@ -72,9 +72,9 @@ impl Control<'_> {
         let names = engine.siblings().iter().map(|peer| peer.facts.cable_name.clone());
         let heard: BTreeSet<String> = names.filter(|name| is_alive(name)).collect();
         self.peers.heard.send_if_modified(|known| {
-            let is_news = *known != heard;
+            let changed = *known != heard;
             *known = heard;
-            is_news
+            changed
         });
     }
 }

@@ -88,7 +88,7 @@ impl Control<'_> {
         self.state.is_dirty = true;
         let before = self.state.globalnet.epoch;
         self.translate(engine).await;
-        engine.forget_sessions();
+        engine.discard_unrestored();
         engine.fleet().rules_have_come(self.state.globalnet.epoch != before, Instant::now());
     }
 

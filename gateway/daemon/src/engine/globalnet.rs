@@ -11,7 +11,7 @@ use crate::tables::{Translation, owner_of};
 use crate::worker::{Command, Restore};
 
 impl Engine {
-    /// Sessions to go on with as soon as there are rules.
+    /// Sets the sessions to restore as soon as there are rules.
     pub fn set_sessions(&mut self, records: Vec<Record>) {
         self.sessions = records;
     }
@@ -32,12 +32,12 @@ impl Engine {
         self.publish();
     }
 
-    /// Sessions that no rules have allowed so far are over: those of now have been asked.
-    pub fn forget_sessions(&mut self) {
+    /// Discards the sessions to restore that no rules have allowed so far.
+    pub fn discard_unrestored(&mut self) {
         self.sessions = Vec::new();
     }
 
-    /// What is translated by.
+    /// Returns the rules of translation.
     #[must_use]
     pub fn translation(&self) -> Option<&Arc<Translation>> {
         self.local.translation.as_ref()

@@ -49,7 +49,7 @@ pub(super) fn read(dir: &Path) -> Memory {
 ///
 /// # Errors
 /// What the kernel says; that there was nothing is no error.
-pub(crate) fn forget(dir: &Path) -> io::Result<()> {
+pub(crate) fn remove_files(dir: &Path) -> io::Result<()> {
     state::remove(dir, &[FILE, ASIDE])
 }
 

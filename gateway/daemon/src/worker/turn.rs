@@ -56,9 +56,9 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             self.paths_generation = generation;
             // Every worker notices; the first one says it.
             self.paths_changed.send_if_modified(|known| {
-                let is_news = *known != generation;
+                let changed = *known != generation;
                 *known = generation;
-                is_news
+                changed
             });
         }
     }
