@@ -190,7 +190,7 @@ impl Listener {
         (self.socket, self.retry) = (None, Some(now + RETRY));
         let text = format!("a UDP socket of {:?}: {error}", self.config.local);
         if self.error.as_ref() != Some(&text) {
-            warn!(error = text, "cannot receive gateways' notices");
+            warn!(error = %text, "cannot receive gateways' notices");
         }
         self.error = Some(text);
         self.evaluate(now);

@@ -27,7 +27,7 @@ pub async fn node_ready(store: &impl Store, name: &str) {
             Err(error) => error.to_string(),
         };
         if last_reported.as_ref() != Some(&reason) {
-            info!(object = %key, reason, "waiting for the Node to be Ready");
+            info!(object = %key, %reason, "waiting for the Node to be Ready");
             last_reported = Some(reason);
         }
         sleep(INTERVAL).await;

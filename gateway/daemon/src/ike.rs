@@ -1,14 +1,14 @@
-//! The slow half that all IPsec cables share, on a thread of its own: key agreement must not hold up packets.
+//! The slow half that all IPsec cables share, on a thread of its own, so that key agreement does not delay packets.
 //!
 //! ```text
 //!   gates ── of peers ─────▶┐
 //!         ── of strangers ─▶│                       ┌─▶ datagrams, through a worker
-//!   kind ── cables ────────▶│ turn: engine, timers ─┼─▶ "look at your lane", to its worker
+//!   kind ── cables ────────▶│ turn: engine, timers ─┼─▶ "handle your lane", to its worker
 //!   admin ── secrets? ─────▶┘                       └─▶ shared: reports, failures, events in the log
 //! ```
 //!
-//! A panic inside a turn costs the message that caused it: it is caught, logged and counted, and packets do not notice.
-//! If it happens again and again the gateway ends, and starts anew.
+//! A panic inside a turn costs the message that caused it: it is caught, logged and counted, and does not affect packets.
+//! After several of them in a short time the gateway ends, and is restarted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,29 +27,29 @@ use trieste_pipeline::{LaneCommand, owner_of};
 
 use crate::worker::{Command, WorkerHandle, panic_message};
 
-/// How often reports are published when nothing happens, and the longest wait.
+/// Interval at which reports are published without events, and the longest wait.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
-/// Inputs of a kind taken per turn, so that timers and what is to be sent get their share.
+/// Largest number of inputs of a kind per turn, so that timers and transmissions get their share.
 const INPUT_BUDGET: usize = 64;
 /// Panics within [`PANIC_WINDOW`] at which the gateway ends.
 const PANIC_LIMIT: usize = 8;
 const PANIC_WINDOW: Duration = Duration::from_secs(10);
-/// Who may ask for secrets at the same time.
-const ASKS: usize = 8;
-/// Sets of secrets that wait for somebody who is slow to take them; what is lost of them is in the next.
+/// Largest number of subscriptions to secrets that are waiting.
+const SUBSCRIBERS_MAX: usize = 8;
+/// Sets of secrets that are queued for a slow subscriber; a dropped one is contained in the next.
 const SECRETS_QUEUE: usize = 64;
-/// Most reasons of failures that are counted apart.
+/// Largest number of reasons for failures that are counted separately.
 const REASONS: usize = 32;
-/// Ours: how long the Endpoint of a new gateway may be on its way to a peer, who turns it away meanwhile.
-const GREETING: Duration = Duration::from_secs(10);
-/// The notify of who turns an identity away (RFC 7296 section 2.21.2).
+/// Ours: how long the Endpoint of a new gateway may take to reach a peer, which rejects the gateway until then.
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The notification of a peer that rejects an identity (RFC 7296 section 2.21.2).
 const UNKNOWN_TO_PEER: &str = "AUTHENTICATION_FAILED (peer)";
-/// Most failures of a cable that are logged before it is up again.
-const SAID: usize = 64;
-/// Where all others are counted.
+/// Largest number of failures of a cable that are logged until it is up again.
+const MAX_LOGGED: usize = 64;
+/// Label for all other reasons.
 const OTHER_REASONS: &str = "other";
 
-/// What the thread says of itself and its peers.
+/// State that the thread publishes.
 #[derive(Debug)]
 pub struct IkeShared {
     reports: ArcSwap<Vec<PeerReport>>,
@@ -58,22 +58,22 @@ pub struct IkeShared {
     panics: AtomicU64,
 }
 
-/// The outside of the thread.
+/// A handle to the thread.
 #[derive(Debug, Clone)]
 pub struct IkeHandle {
     shared: Arc<IkeShared>,
-    asks: Sender<Follower>,
+    subscriptions: Sender<SecretsSubscriber>,
 }
 
-/// Is told the keys of all SAs: at once, and again whenever there are others.
-type Follower = mpsc::Sender<Vec<SaSecrets>>;
+/// Receives the keys of all SAs: at once, and whenever they change.
+type SecretsSubscriber = mpsc::Sender<Vec<SaSecrets>>;
 
-/// What IKE counts.
+/// Counters of the IKE engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IkeNumbers {
-    /// IKE SAs that were begun by others and are not authenticated yet.
+    /// IKE SAs that peers have initiated and that are not authenticated yet.
     pub half_open: u64,
-    /// What happened, how often.
+    /// Events by name.
     pub counts: Vec<(&'static str, u64)>,
     /// Failed negotiations by reason.
     pub failures: Vec<(String, u64)>,
@@ -82,13 +82,13 @@ pub struct IkeNumbers {
 }
 
 impl IkeHandle {
-    /// What is known of every peer; up to half a second old.
+    /// Returns the reports about all peers; up to half a second old.
     #[must_use]
     pub fn reports(&self) -> Arc<Vec<PeerReport>> {
         self.shared.reports.load_full()
     }
 
-    /// How busy it is, and what it has counted.
+    /// Returns the counters.
     #[must_use]
     pub fn numbers(&self) -> IkeNumbers {
         let failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -100,20 +100,20 @@ impl IkeHandle {
         }
     }
 
-    /// The keys of all SAs: at once, and again whenever there are others, until the receiver is dropped. What is made and
-    /// deleted in between is told too. `None` when too many ask.
+    /// Subscribes to the keys of all SAs: the receiver gets them at once, and whenever they change, including SAs that were
+    /// made and deleted in between. Ends when it is dropped. `None` if there are too many subscriptions.
     #[must_use]
-    pub fn follow_secrets(&self) -> Option<mpsc::Receiver<Vec<SaSecrets>>> {
-        let (follower, secrets) = mpsc::channel(SECRETS_QUEUE);
-        self.asks.try_send(follower).ok()?;
+    pub fn subscribe_secrets(&self) -> Option<mpsc::Receiver<Vec<SaSecrets>>> {
+        let (subscriber, secrets) = mpsc::channel(SECRETS_QUEUE);
+        self.subscriptions.try_send(subscriber).ok()?;
         Some(secrets)
     }
 }
 
-/// Starts the thread. `ended` hears of an end that nobody asked for.
+/// Starts the thread. An unexpected end is sent to `ended`.
 ///
 /// # Errors
-/// That there can be no more threads.
+/// The thread cannot be started.
 pub(crate) fn spawn(
     slow: SlowHalf,
     workers: Vec<WorkerHandle>,
@@ -124,7 +124,7 @@ pub(crate) fn spawn(
         .name("ike".to_owned())
         .spawn(move || {
             if let Err(error) = thread.run() {
-                // Nobody listens any more while the gateway stops.
+                // The receiver is dropped while the gateway stops.
                 let _ = ended.send(error);
             }
         })
@@ -137,15 +137,15 @@ struct Ike {
     slow: SlowHalf,
     workers: Vec<WorkerHandle>,
     shared: Arc<IkeShared>,
-    asks: Receiver<Follower>,
-    followers: Vec<Follower>,
-    /// What the followers were told last; nothing without any.
-    told: Vec<SaSecrets>,
+    subscriptions: Receiver<SecretsSubscriber>,
+    subscribers: Vec<SecretsSubscriber>,
+    /// The keys that were sent to subscribers last; empty without any.
+    published: Vec<SaSecrets>,
     /// Names of cables, for the log.
     names: BTreeMap<LaneId, String>,
-    /// What was said of each lane since it was last up: a reason is logged once, not at each attempt.
-    said: BTreeMap<LaneId, BTreeSet<(String, String)>>,
-    /// Since when there are cables that have not been up yet.
+    /// The reasons that were logged for each lane since it was last up: each is logged once, not at every attempt.
+    logged: BTreeMap<LaneId, BTreeSet<(String, String)>>,
+    /// Start of the cables that have not been up yet.
     begun: BTreeMap<LaneId, Instant>,
     panics: VecDeque<Instant>,
     next_publish: Instant,
@@ -159,17 +159,17 @@ impl Ike {
             failures: Mutex::default(),
             panics: AtomicU64::new(0),
         });
-        let (asks, asked) = bounded(ASKS);
-        let handle = IkeHandle { shared: Arc::clone(&shared), asks };
+        let (subscriptions, subscribed) = bounded(SUBSCRIBERS_MAX);
+        let handle = IkeHandle { shared: Arc::clone(&shared), subscriptions };
         let thread = Self {
             slow,
             workers,
             shared,
-            asks: asked,
-            followers: Vec::new(),
-            told: Vec::new(),
+            subscriptions: subscribed,
+            subscribers: Vec::new(),
+            published: Vec::new(),
             names: BTreeMap::new(),
-            said: BTreeMap::new(),
+            logged: BTreeMap::new(),
             begun: BTreeMap::new(),
             panics: VecDeque::new(),
             next_publish: now,
@@ -191,10 +191,10 @@ impl Ike {
                 },
                 recv(self.slow.messages) -> input => first = input.ok(),
                 recv(self.slow.strangers) -> input => first = input.ok(),
-                recv(self.asks) -> ask => {
-                    if let Ok(follower) = ask {
-                        let _ = follower.try_send(self.slow.engine.secrets());
-                        self.followers.push(follower);
+                recv(self.subscriptions) -> ask => {
+                    if let Ok(subscriber) = ask {
+                        let _ = subscriber.try_send(self.slow.engine.secrets());
+                        self.subscribers.push(subscriber);
                     }
                 }
                 default(until.saturating_duration_since(now)) => {}
@@ -206,18 +206,18 @@ impl Ike {
         }
     }
 
-    /// Takes in what has come, does what is due, and passes on what came of it.
+    /// Handles inputs and timers, and passes on events and transmissions.
     fn turn(&mut self, first: Option<Input>, now: Instant) {
         let mut has_changed = false;
         if let Some(input) = first {
             has_changed |= self.take(input, now);
         }
-        // What cables there are comes first: a message may be about one of them.
+        // Orders come first: a message may belong to a new cable.
         for _ in 0..INPUT_BUDGET {
             let Ok(input) = self.slow.orders.try_recv() else { break };
             has_changed |= self.take(input, now);
         }
-        // A stranger's message, which may cost a key agreement, only while no peer's waits.
+        // A stranger's message, which may cost a key agreement, is handled only if no peer's message is waiting.
         for _ in 0..INPUT_BUDGET {
             let next = self.slow.messages.try_recv().or_else(|_| self.slow.strangers.try_recv());
             let Ok(input) = next else { break };
@@ -232,30 +232,30 @@ impl Ike {
         }
         while let Some(transmit) = self.slow.engine.poll_transmit() {
             tracing::debug!(peer = %transmit.outer.peer, message = %headline(transmit.payload.get(4..).unwrap_or_default()), "IKE message sent");
-            // Any worker would do; with one, messages keep their order.
+            // With a single worker, messages keep their order.
             if let Some(worker) = self.workers.first() {
                 worker.command(Command::Transmit(transmit));
             }
         }
-        self.tell_secrets();
+        self.publish_secrets();
         if has_changed || now >= self.next_publish {
             self.next_publish = now + PUBLISH_INTERVAL;
             self.shared.reports.store(Arc::new(self.slow.engine.report(now)));
         }
     }
 
-    /// Gives whether the set of cables has changed.
+    /// Handles an input. Returns `true` if the set of cables has changed.
     fn take(&mut self, input: Input, now: Instant) -> bool {
         let has_changed = match &input {
             Input::Connect(config, ..) => {
                 self.names.insert(config.lane, config.name.clone());
-                self.said.remove(&config.lane);
+                self.logged.remove(&config.lane);
                 self.begun.insert(config.lane, now);
                 true
             }
             Input::Disconnect(lane) => {
                 self.names.remove(lane);
-                self.said.remove(lane);
+                self.logged.remove(lane);
                 self.begun.remove(lane);
                 true
             }
@@ -278,19 +278,21 @@ impl Ike {
                 }
             }
             IkeEvent::Up { lane } => {
-                self.said.remove(&lane);
+                self.logged.remove(&lane);
                 self.begun.remove(&lane);
                 tracing::info!(cable = self.name(lane), "IPsec: packets can be sealed");
             }
-            // Its cable was cut, and nobody tries on.
+            // Its cable was removed: there are no further attempts.
             IkeEvent::Down { lane, .. } if self.name(lane).is_empty() => {}
             IkeEvent::Down { lane, reason } => {
                 tracing::warn!(cable = self.name(lane), %reason, "IPsec: no child SA is left; trying on");
             }
             IkeEvent::Failed { lane, reason } => {
                 self.count(&reason);
-                let is_fresh =
-                    self.begun.get(&lane).is_some_and(|at| now.saturating_duration_since(*at) < GREETING);
+                let is_fresh = self
+                    .begun
+                    .get(&lane)
+                    .is_some_and(|at| now.saturating_duration_since(*at) < ENDPOINT_TIMEOUT);
                 if is_fresh && reason == UNKNOWN_TO_PEER {
                     tracing::info!(
                         cable = self.name(lane),
@@ -309,19 +311,19 @@ impl Ike {
         }
     }
 
-    /// Tells those who follow a capture which keys there are, if they are others than before.
-    fn tell_secrets(&mut self) {
-        self.followers.retain(|follower| !follower.is_closed());
-        if self.followers.is_empty() {
-            self.told = Vec::new();
+    /// Sends the keys to subscribers, if they have changed.
+    fn publish_secrets(&mut self) {
+        self.subscribers.retain(|subscriber| !subscriber.is_closed());
+        if self.subscribers.is_empty() {
+            self.published = Vec::new();
             return;
         }
         let secrets = self.slow.engine.secrets();
-        if secrets != self.told {
-            for follower in &self.followers {
-                let _ = follower.try_send(secrets.clone());
+        if secrets != self.published {
+            for subscriber in &self.subscribers {
+                let _ = subscriber.try_send(secrets.clone());
             }
-            self.told = secrets;
+            self.published = secrets;
         }
     }
 
@@ -329,10 +331,10 @@ impl Ike {
         self.names.get(&lane).map_or("", String::as_str)
     }
 
-    /// Whether this reason has not been said yet, of this part of the cable.
+    /// Returns `true`, once, for each reason and part of a cable; `false` if too many are logged.
     fn is_new(&mut self, lane: LaneId, part: &str, reason: &str) -> bool {
-        let said = self.said.entry(lane).or_default();
-        said.len() < SAID && said.insert((part.to_owned(), reason.to_owned()))
+        let logged = self.logged.entry(lane).or_default();
+        logged.len() < MAX_LOGGED && logged.insert((part.to_owned(), reason.to_owned()))
     }
 
     fn count(&self, reason: &str) {
@@ -343,7 +345,7 @@ impl Ike {
         *failures.entry(label.to_owned()).or_default() += 1;
     }
 
-    /// Goes on after a panic, unless there were too many.
+    /// Recovers from a panic; fails after too many.
     fn recover(&mut self, message: &str, now: Instant) -> anyhow::Result<()> {
         self.shared.panics.fetch_add(1, Ordering::Relaxed);
         tracing::error!(panic = message, "IKE: a bug of ours cost a message; cables stay as they are");
@@ -359,7 +361,7 @@ impl Ike {
     }
 }
 
-/// What the header of a message says, which is in clear: SPIs, exchange, direction, number (RFC 7296 section 3.1).
+/// Formats the header of a message, which is in clear: SPIs, exchange, direction, number (RFC 7296 section 3.1).
 fn headline(message: &[u8]) -> String {
     let Some(header) = message.first_chunk::<28>() else { return format!("{} bytes", message.len()) };
     let word = |at: usize| header[at..at + 4].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -376,7 +378,7 @@ fn headline(message: &[u8]) -> String {
     format!("{exchange} {kind} {number}, {spis}, {} bytes", message.len())
 }
 
-/// What a reason begins with, for a counter: the notify's name without what follows it.
+/// Returns the label of a counter for a reason: the notification's name, or `local`.
 fn label(reason: &str) -> &str {
     let end = reason.find([' ', ':', ',', '(']).unwrap_or(reason.len());
     let word = &reason[..end];

@@ -181,7 +181,7 @@ impl Notices {
 /// What a gateway says of itself and its siblings, by the board.
 #[must_use]
 pub fn word(paths: &Subjects, board: &Board) -> Word {
-    let of_sibling = |state| if paths.stage.pardons(state) { State::Up } else { said(state) };
+    let of_sibling = |state| if paths.stage.pardons(state) { State::Up } else { published_state(state) };
     let siblings = paths.siblings.iter().map(|(key, cable)| (*key, of_sibling(board.state(*cable))));
     let states = |cables: &mut dyn Iterator<Item = &CableId>| -> Vec<PathState> {
         cables.map(|cable| board.state(*cable)).collect()
@@ -205,7 +205,7 @@ pub fn word(paths: &Subjects, board: &Board) -> Word {
 }
 
 /// A sibling whose path is held is not used by us, and need not be by anybody. That it drains it says itself.
-fn said(state: PathState) -> State {
+fn published_state(state: PathState) -> State {
     match state {
         PathState::Down | PathState::Held => State::Down,
         PathState::Unwatched | PathState::Up | PathState::Draining => State::Up,

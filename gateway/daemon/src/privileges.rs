@@ -34,14 +34,14 @@ pub(crate) fn keep_memory_private() {
     }
 }
 
-/// What is wrong at present, which at the start is what is missing.
+/// Returns conditions for missing rights.
 pub(crate) fn conditions(config: &Config) -> Conditions {
     let conditions = Conditions::new();
     needs(config).note(&conditions);
     conditions
 }
 
-/// What this configuration needs.
+/// Returns the rights that this configuration needs.
 fn needs(config: &Config) -> Needs {
     let device = "make its TUN device and mark what its cables send: no packet is carried";
     // Whoever hands us a device has made it.
@@ -72,11 +72,11 @@ fn needs(config: &Config) -> Needs {
 
 fn first_free_port(config: &Config) -> u16 {
     let path = config.proc_sys.join("net/ipv4/ip_unprivileged_port_start");
-    let said = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
-    said.unwrap_or(FIRST_FREE_PORT)
+    let port = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+    port.unwrap_or(FIRST_FREE_PORT)
 }
 
-/// The same with what is read and written while it runs.
+/// Adds the files that are read and written while the gateway runs.
 fn with_files(needs: Needs, command_line: &CommandLine, config: &Config) -> Needs {
     let own = [config.state_dir.clone(), config.admin_socket.clone()];
     let needs = needs.files(own).files(command_line.config.clone()).store(&config.store);

@@ -20,23 +20,24 @@ const LARGE_FROM: u32 = 128 << 10;
 /// Exit code of a failed start or a fatal error (env-metrics §6).
 const FATAL: u8 = 255;
 
-/// The whole program behind `main`: logs, configuration, runtime, signals.
+/// Runs the program: logs, configuration, runtime, signals.
 #[must_use]
 pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
-    let said = &command_line.options;
-    let mut default = if said.debug.unwrap_or(false) {
+    let options = &command_line.options;
+    let mut default = if options.debug.unwrap_or(false) {
         "debug,boringtun=off,h2=info,hyper=info,rustls=info".to_owned()
     } else {
         "info,boringtun=off".to_owned()
     };
-    if said.ipsec_debug.unwrap_or(false) {
+    if options.ipsec_debug.unwrap_or(false) {
         default.push_str(",trieste_gateway::ike=debug");
     }
     logging::to_stderr(&default);
     match start(command_line, kinds) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            let error = format!("{error:#}");
+            tracing::error!(%error, "gateway failed");
             ExitCode::from(FATAL)
         }
     }

@@ -1,4 +1,4 @@
-//! Follows services and the nodes that take packets for them, for the workers to deliver by.
+//! Watches services and the nodes that accept packets for them, and publishes them to the workers.
 //!
 //! ```text
 //!   RouteAgent objects ─▶ Nodes: who takes packets, at which address ─┐
@@ -6,9 +6,9 @@
 //!                           └─▶ Services, EndpointSlices ─▶ catalogue ┘
 //! ```
 //!
-//! Whether packets for services go straight to their nodes is decided by the route agents: they know whether the cluster
-//! has several active gateways, say so in their objects once the node is ready, and go on with it when all gateways but
-//! one are gone. While this node's route agent does not say so, kube-proxy has them, and no service is even read.
+//! Route agents decide whether packets for services go straight to their nodes: they find out whether the cluster has
+//! several active gateways, announce it in their objects once the node is ready, and keep it up when all gateways but one
+//! are gone. Unless this node's route agent announces it, packets go to kube-proxy, and no service is even read.
 
 use std::collections::BTreeMap;
 use std::future::{Future, pending};
@@ -30,21 +30,21 @@ use trieste_pipeline::services::Services;
 
 use crate::tables;
 
-/// How long a node counts after its route agent has taken its object away, as it does when it stops: what it has written
-/// into the kernel stays, and a new one is about to come. A node that is gone is told by its back ends.
+/// How long a node counts after its route agent has removed its object, as it does when it stops: its rules in the kernel
+/// stay, and a new agent is about to start. If the node is gone, so are its back ends.
 const AFTER_STOP: Duration = Duration::from_secs(120);
-/// Most nodes that are followed.
+/// Largest number of nodes.
 const MOST_NODES: usize = 10_000;
 
-/// What is followed, and for whom.
+/// The watch of services and nodes.
 pub(crate) struct Following {
     pub(crate) store: AnyStore,
     pub(crate) namespace: String,
     /// The name of this node's object.
     pub(crate) node: String,
-    /// Networks that cluster IPs are of.
+    /// Networks of cluster IPs.
     pub(crate) networks: Vec<IpNet>,
-    /// What the workers deliver by.
+    /// The snapshot that workers deliver by.
     pub(crate) services: Arc<ArcSwap<Services>>,
     pub(crate) conditions: Conditions,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Following {
 type Follower = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Following {
-    /// Follows for ever.
+    /// Watches until the store's stream ends.
     pub(crate) async fn run(self) {
         let mut events = self.store.list_watch(Kind::RouteAgent, &self.namespace);
         let (sender, mut known) = watch::channel(Followed::default());
@@ -96,7 +96,7 @@ impl Following {
         Box::pin(async move { follow(&store, &sender).await })
     }
 
-    /// Says why route agents cannot be followed, rights that are missing above all: the store's absence is said elsewhere.
+    /// Reports missing rights to watch route agents. An unavailable store is reported elsewhere.
     fn report_unknown(&self, event: &StoreEvent) {
         let message = match event {
             StoreEvent::Unavailable(error @ StoreError::Forbidden { .. }) => Some(format!(
@@ -131,7 +131,7 @@ impl Following {
     }
 }
 
-/// Nodes that take packets for services.
+/// Nodes that accept packets for services.
 #[derive(Debug, Default)]
 struct Nodes {
     nodes: BTreeMap<String, Node>,
@@ -140,24 +140,25 @@ struct Nodes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Node {
     address: IpAddr,
-    /// Until when it counts though its object does not say so any more.
+    /// Until when it counts without its object; `None` with it.
     until: Option<Instant>,
 }
 
 impl Nodes {
-    /// Takes in an event; gives whether something may follow from it.
+    /// Applies an event; returns `true` if the snapshot may have changed.
     fn take(&mut self, event: &StoreEvent, now: Instant) -> bool {
         match event {
             StoreEvent::Listed(objects) => {
-                let said: BTreeMap<&str, IpAddr> = objects.iter().filter_map(read).collect();
+                let listed: BTreeMap<&str, IpAddr> = objects.iter().filter_map(read).collect();
                 let mut has_changed = false;
                 for (name, node) in &mut self.nodes {
-                    if !said.contains_key(name.as_str()) && node.until.is_none() {
+                    if !listed.contains_key(name.as_str()) && node.until.is_none() {
                         node.until = Some(now + AFTER_STOP);
                         has_changed = true;
                     }
                 }
-                said.into_iter()
+                listed
+                    .into_iter()
                     .fold(has_changed, |has_changed, (name, address)| self.put(name, address) || has_changed)
             }
             StoreEvent::Applied(object) => match read(object) {
@@ -165,7 +166,7 @@ impl Nodes {
                 None => self.fade(&object.metadata.name, now),
             },
             StoreEvent::Deleted(object) => self.fade(&object.metadata.name, now),
-            // What was known stays; the store's absence is told elsewhere.
+            // The last state stays; an unavailable store is reported elsewhere.
             StoreEvent::Unavailable(_) | _ => false,
         }
     }
@@ -205,7 +206,7 @@ impl Nodes {
     }
 }
 
-/// A node's name, and where it takes packets for services.
+/// Returns a node's name, and the address at which it accepts packets for services.
 fn read(object: &Object) -> Option<(&str, IpAddr)> {
     let agent = RouteAgent::from_object(object).ok()?;
     Some((object.metadata.name.as_str(), agent.services_address()?))

@@ -116,9 +116,9 @@ fn no_port(value: &str) -> String {
 }
 
 fn boolean(value: &str) -> Result<bool, String> {
-    // An empty variable says nothing; an empty label is a mistake.
-    let said = Some(value).filter(|value| !value.is_empty());
-    said.and_then(|value| parse_bool(value).ok())
+    // An empty variable is ignored; an empty label is a mistake.
+    let set = Some(value).filter(|value| !value.is_empty());
+    set.and_then(|value| parse_bool(value).ok())
         .ok_or_else(|| format!("`{value}` is neither true nor false and has no effect"))
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn answer(State(state): State<AdminState>) -> Response {
                       itself; packets are in clear at the points opened, inner-rx and inner-tx";
         return refusal(StatusCode::NOT_FOUND, reason.to_owned());
     };
-    let Some(secrets) = ike.follow_secrets() else {
+    let Some(secrets) = ike.subscribe_secrets() else {
         return refusal(StatusCode::SERVICE_UNAVAILABLE, "too many ask for keys at this moment".to_owned());
     };
     tracing::warn!(

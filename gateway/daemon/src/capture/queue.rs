@@ -40,7 +40,7 @@ pub(super) struct Counters {
     /// Those of them that found the queue full.
     pub(super) lost: AtomicU64,
     /// Lost ones that no record has told of yet.
-    untold: AtomicU64,
+    unreported: AtomicU64,
 }
 
 /// Wall-clock time by a clock that never jumps: read once when the capture begins.
@@ -56,7 +56,7 @@ impl Clock {
         Self { started: Instant::now(), started_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
     }
 
-    /// Nanoseconds since 1970. A batch's time may be from shortly before the capture began.
+    /// Returns a time in nanoseconds since 1970. A batch's time may be from shortly before the capture began.
     pub(super) fn nanoseconds(&self, now: Instant) -> u64 {
         let distance = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         match now.checked_duration_since(self.started) {
@@ -96,7 +96,7 @@ impl Capture {
         }
     }
 
-    /// The interface of a point, unless the capture does not look there or is over.
+    /// Returns the interface of a point; `None` if the capture does not include it or is over.
     pub(super) fn interface(&self, point: CapturePoint) -> Option<usize> {
         let interface = self.points.iter().position(|&wanted| wanted == point)?;
         (!self.is_over.load(Ordering::Relaxed)).then_some(interface)
@@ -109,19 +109,19 @@ impl Capture {
         counters.wanted.fetch_add(1, Ordering::Relaxed);
         let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         if queued + bytes <= QUEUE_BYTES && !self.queue.is_full() {
-            let untold = counters.untold.swap(0, Ordering::Relaxed);
-            let record = Record { lost: untold, ..make() };
+            let unreported = counters.unreported.swap(0, Ordering::Relaxed);
+            let record = Record { lost: unreported, ..make() };
             debug_assert_eq!(record.bytes.len(), bytes, "what was reserved is what is queued");
             let Err(refused) = self.queue.push(record) else { return true };
-            counters.untold.fetch_add(refused.lost, Ordering::Relaxed);
+            counters.unreported.fetch_add(refused.lost, Ordering::Relaxed);
         }
         self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        counters.untold.fetch_add(1, Ordering::Relaxed);
+        counters.unreported.fetch_add(1, Ordering::Relaxed);
         counters.lost.fetch_add(1, Ordering::Relaxed);
         false
     }
 
-    /// The oldest record.
+    /// Removes and returns the oldest record.
     pub(super) fn pop(&self) -> Option<Record> {
         let record = self.queue.pop()?;
         self.queued_bytes.fetch_sub(record.bytes.len(), Ordering::Relaxed);

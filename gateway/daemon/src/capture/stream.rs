@@ -20,14 +20,14 @@ use super::queue::{Capture, Record};
 
 /// How often the queue is looked at. Ours: short against what a person notices, long against a wake-up's cost.
 const POLL_PERIOD: Duration = Duration::from_millis(20);
-/// How often losses are told, at most.
+/// How often losses are reported, at most.
 const STATISTICS_PERIOD: Duration = Duration::from_secs(1);
-/// Size from which a piece is sent on.
-const PIECE_BYTES: usize = 256 << 10;
+/// Size from which a chunk is sent on.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// A capture as a stream of bytes. Dropping it ends the capture.
 ///
-/// The first piece is the header, at once. What one interface lost is said before its next packet
+/// The first chunk is the header, at once. What one interface lost is said before its next packet
 /// (`epb_dropcount`), and in a statistics block: while packets are lost, once a second; and at the end, if the
 /// gateway ends the capture.
 pub struct CaptureStream {
@@ -36,9 +36,9 @@ pub struct CaptureStream {
     snap_bytes: u32,
     ticks: Interval,
     phase: Phase,
-    /// When losses were last told, and how many they were per interface.
-    told_at: Instant,
-    told: Vec<u64>,
+    /// Time of the last report of losses, and their number per interface.
+    reported_at: Instant,
+    reported: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +72,8 @@ impl CaptureStream {
     fn new(hub: Arc<CaptureHub>, capture: Arc<Capture>, snap_bytes: u32) -> Self {
         let mut ticks = interval(POLL_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let told = vec![0; capture.points.len()];
-        Self { hub, capture, snap_bytes, ticks, phase: Phase::Header, told_at: Instant::now(), told }
+        let reported = vec![0; capture.points.len()];
+        Self { hub, capture, snap_bytes, ticks, phase: Phase::Header, reported_at: Instant::now(), reported }
     }
 
     fn header(&self) -> Vec<u8> {
@@ -86,12 +86,12 @@ impl CaptureStream {
         out
     }
 
-    /// What is in the queue, up to the size of a piece; losses; the end.
-    fn piece(&mut self) -> Vec<u8> {
-        // Read before the queue: what was pushed before the end is in the piece before the end.
+    /// Returns the next part of the file: queued packets up to the size of a chunk, losses, the end.
+    fn chunk(&mut self) -> Vec<u8> {
+        // Read before the queue: what was pushed before the end is in the chunk before the end.
         let is_over = self.capture.is_over();
         let mut out = Vec::new();
-        while out.len() < PIECE_BYTES
+        while out.len() < CHUNK_BYTES
             && let Some(record) = self.capture.pop()
         {
             self.packet(&mut out, &record);
@@ -100,8 +100,8 @@ impl CaptureStream {
         if is_over && out.is_empty() {
             self.statistics(&mut out, now, |_, _| true);
             self.phase = Phase::Over;
-        } else if now.duration_since(self.told_at) >= STATISTICS_PERIOD {
-            self.statistics(&mut out, now, |lost, told| lost > told);
+        } else if now.duration_since(self.reported_at) >= STATISTICS_PERIOD {
+            self.statistics(&mut out, now, |lost, reported| lost > reported);
         }
         out
     }
@@ -130,15 +130,17 @@ impl CaptureStream {
         }
     }
 
-    /// Tells the counters of the interfaces that `is_due(lost, told)` asks for.
+    /// Tells the counters of the interfaces that `is_due(lost, reported)` asks for.
     fn statistics(&mut self, out: &mut Vec<u8>, now: Instant, is_due: impl Fn(u64, u64) -> bool) {
-        self.told_at = now;
-        for (interface, (counters, told)) in self.capture.counters.iter().zip(&mut self.told).enumerate() {
+        self.reported_at = now;
+        for (interface, (counters, reported)) in
+            self.capture.counters.iter().zip(&mut self.reported).enumerate()
+        {
             let lost = counters.lost.load(Ordering::Relaxed);
-            if !is_due(lost, *told) {
+            if !is_due(lost, *reported) {
                 continue;
             }
-            *told = lost;
+            *reported = lost;
             let comment = match lost {
                 0 => String::new(),
                 lost => format!("{lost} packets are missing: the reader was too slow"),
@@ -169,9 +171,9 @@ impl Stream for CaptureStream {
             Phase::Packets => {}
         }
         loop {
-            let piece = self.piece();
-            if !piece.is_empty() {
-                return Poll::Ready(Some(Ok(piece.into())));
+            let chunk = self.chunk();
+            if !chunk.is_empty() {
+                return Poll::Ready(Some(Ok(chunk.into())));
             }
             ready!(self.ticks.poll_tick(context));
         }

@@ -87,7 +87,7 @@ impl Default for Globalnet {
 }
 
 impl Globalnet {
-    /// What a worker's translation is set to.
+    /// Returns the configuration of a worker's translation.
     #[must_use]
     pub fn nat(&self) -> trieste_nat::Config {
         trieste_nat::Config {
@@ -109,7 +109,7 @@ impl Globalnet {
         }
     }
 
-    /// Timers that are shorter than the standards for NATs allow, one sentence each.
+    /// Returns the timers that are shorter than the standards for NATs allow, one sentence each.
     #[must_use]
     pub fn below_standard(&self) -> Vec<String> {
         let least = [
@@ -194,7 +194,7 @@ impl GlobalnetOptions {
     }
 }
 
-/// Global CIDRs are of IPv4, hold some addresses, and overlap neither one another nor what is behind them.
+/// Checks that global CIDRs are of IPv4, have enough addresses, and overlap neither each other nor `inside`.
 pub(super) fn check_cidrs(global: &[IpNet], inside: [&[IpNet]; 2]) -> Result<(), ConfigError> {
     const KEY: &str = "global-cidrs";
     for (index, cidr) in global.iter().enumerate() {
@@ -219,31 +219,31 @@ pub(super) fn check_cidrs(global: &[IpNet], inside: [&[IpNet]; 2]) -> Result<(),
     Ok(())
 }
 
-fn timer(key: &'static str, said: Option<u32>, default: Duration) -> Result<Duration, ConfigError> {
-    match said {
+fn timer(key: &'static str, value: Option<u32>, default: Duration) -> Result<Duration, ConfigError> {
+    match value {
         None => Ok(default),
-        Some(said) if (SHORTEST_SECONDS..=LONGEST_SECONDS).contains(&said) => {
-            Ok(Duration::from_secs(said.into()))
+        Some(value) if (SHORTEST_SECONDS..=LONGEST_SECONDS).contains(&value) => {
+            Ok(Duration::from_secs(value.into()))
         }
-        Some(said) => Err(invalid(
+        Some(value) => Err(invalid(
             key,
-            format!("{said} s are not between {SHORTEST_SECONDS} s and {LONGEST_SECONDS} s"),
+            format!("{value} s are not between {SHORTEST_SECONDS} s and {LONGEST_SECONDS} s"),
         )),
     }
 }
 
 fn number(
     key: &'static str,
-    said: Option<u32>,
+    value: Option<u32>,
     allowed: std::ops::RangeInclusive<u32>,
     default: u32,
 ) -> Result<u32, ConfigError> {
-    match said {
+    match value {
         None => Ok(default),
-        Some(said) if allowed.contains(&said) => Ok(said),
-        Some(said) => {
+        Some(value) if allowed.contains(&value) => Ok(value),
+        Some(value) => {
             let (least, most) = allowed.into_inner();
-            Err(invalid(key, format!("{said} is not between {least} and {most}")))
+            Err(invalid(key, format!("{value} is not between {least} and {most}")))
         }
     }
 }
@@ -272,9 +272,9 @@ mod tests {
     fn shorter_timers_than_the_standards_allow_are_taken_and_named() {
         let globalnet = resolve("  udp-timeout: 30\n  tcp-transitory-timeout: 3\n").unwrap();
         assert_eq!((globalnet.udp.as_secs(), globalnet.tcp_transitory.as_secs()), (30, 3));
-        let said = globalnet.below_standard();
-        assert_eq!(said.len(), 2);
-        assert!(said[0].contains("udp-timeout is 30 s") && said[0].contains("RFC 4787"), "{said:?}");
+        let value = globalnet.below_standard();
+        assert_eq!(value.len(), 2);
+        assert!(value[0].contains("udp-timeout is 30 s") && value[0].contains("RFC 4787"), "{value:?}");
     }
 
     #[test]

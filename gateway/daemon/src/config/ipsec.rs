@@ -59,7 +59,7 @@ pub struct Ipsec {
 }
 
 impl Ipsec {
-    /// What the slow half is set to.
+    /// Returns the configuration of the IKE engine.
     #[must_use]
     pub fn engine(&self, psk: &Psk, port: u16) -> EngineConfig {
         let psk = Zeroizing::new(psk.expose().as_bytes().to_vec());
@@ -123,10 +123,10 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
     }
 }
 
-/// The suites, and whether sequence numbers have 64 bits: `-esn` and `-noesn` say so for all of them.
+/// Parses the suites, and whether sequence numbers have 64 bits: `-esn` and `-noesn` hold for all of them.
 fn esp_suites(proposals: &[String], default: bool) -> Result<(Vec<EspSuite>, bool), ConfigError> {
     const KEY: &str = "ipsec.esp-proposals";
-    let mut said = None;
+    let mut chosen = None;
     let mut suites = Vec::new();
     for text in proposals {
         let (name, esn) = match text.rsplit_once('-') {
@@ -134,7 +134,7 @@ fn esp_suites(proposals: &[String], default: bool) -> Result<(Vec<EspSuite>, boo
             Some((name, "noesn")) => (name, Some(false)),
             _ => (text.as_str(), None),
         };
-        if let (Some(one), Some(other)) = (said, esn)
+        if let (Some(one), Some(other)) = (chosen, esn)
             && one != other
         {
             return Err(invalid(
@@ -142,16 +142,16 @@ fn esp_suites(proposals: &[String], default: bool) -> Result<(Vec<EspSuite>, boo
                 format!("`{text}`: esn and noesn hold for all proposals, and both are there"),
             ));
         }
-        said = said.or(esn);
+        chosen = chosen.or(esn);
         suites.push(word(KEY, "cipher", name, &EspSuite::ALL)?);
     }
     if suites.is_empty() {
         return Err(invalid(KEY, "an empty list proposes nothing; leave the key out for the default"));
     }
-    Ok((suites, said.unwrap_or(default)))
+    Ok((suites, chosen.unwrap_or(default)))
 }
 
-/// The one of `all` that is written so.
+/// Returns the item of `all` with this text.
 fn word<T: Copy + ToString>(key: &'static str, what: &str, text: &str, all: &[T]) -> Result<T, ConfigError> {
     all.iter().find(|one| one.to_string() == text).copied().ok_or_else(|| {
         let known: Vec<String> = all.iter().map(ToString::to_string).collect();
@@ -159,42 +159,42 @@ fn word<T: Copy + ToString>(key: &'static str, what: &str, text: &str, all: &[T]
     })
 }
 
-fn lifetime(key: &'static str, said: Option<u32>, default: Lifetime) -> Result<Lifetime, ConfigError> {
-    let Some(_) = said else { return Ok(default) };
-    let soft = seconds(key, said, SHORTEST_SECONDS, default.soft)?;
+fn lifetime(key: &'static str, value: Option<u32>, default: Lifetime) -> Result<Lifetime, ConfigError> {
+    let Some(_) = value else { return Ok(default) };
+    let soft = seconds(key, value, SHORTEST_SECONDS, default.soft)?;
     Ok(Lifetime { soft, hard: soft + soft / LIFE_FRACTION })
 }
 
 fn seconds(
     key: &'static str,
-    said: Option<u32>,
+    value: Option<u32>,
     least: u32,
     default: Duration,
 ) -> Result<Duration, ConfigError> {
-    match said {
-        Some(said) if said < least => {
-            Err(invalid(key, format!("{said} s are too few, {least} are the least")))
+    match value {
+        Some(value) if value < least => {
+            Err(invalid(key, format!("{value} s are too few, {least} are the least")))
         }
-        Some(said) => Ok(Duration::from_secs(said.into())),
+        Some(value) => Ok(Duration::from_secs(value.into())),
         None => Ok(default),
     }
 }
 
-/// A soft limit; the hard one stays.
+/// Returns a configured soft limit with the hard one.
 fn limit(
     key: &'static str,
-    said: Option<u64>,
+    value: Option<u64>,
     least: u64,
     (soft, hard): (u64, u64),
 ) -> Result<(u64, u64), ConfigError> {
-    match said {
-        Some(said) if said < least => {
-            Err(invalid(key, format!("{said} is too little, {least} is the least")))
+    match value {
+        Some(value) if value < least => {
+            Err(invalid(key, format!("{value} is too little, {least} is the least")))
         }
-        Some(said) if said >= hard => {
-            Err(invalid(key, format!("{said} is too much: at {hard} an SA is dead")))
+        Some(value) if value >= hard => {
+            Err(invalid(key, format!("{value} is too much: at {hard} an SA is dead")))
         }
-        Some(said) => Ok((said, hard)),
+        Some(value) => Ok((value, hard)),
         None => Ok((soft, hard)),
     }
 }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_ours() {
+    fn what_is_not_set_has_our_default() {
         let (engine, ours) = (read("pfs: true").unwrap(), EngineConfig::default());
         assert_eq!((engine.esp_suites, engine.groups), (ours.esp_suites, ours.groups));
         assert_eq!((engine.esn, engine.give_up), (ours.esn, ours.give_up));

@@ -134,7 +134,7 @@ impl Config {
         self.cable_driver == driver || self.former_cable_driver.as_deref() == Some(driver)
     }
 
-    /// What is published as reachable here: Globalnet's CIDRs alone, else services' and pods' (api §3), in this order.
+    /// Returns the subnets to publish: Globalnet's CIDRs alone, else services' and pods' (api §3), in this order.
     #[must_use]
     pub fn published_subnets(&self) -> Vec<IpNet> {
         if !self.global_cidrs.is_empty() {

@@ -1,4 +1,4 @@
-//! What was said: flags, environment, file.
+//! What was value: flags, environment, file.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub struct CommandLine {
     pub options: Options,
 }
 
-/// What was said, by whichever way. Absent means: not said there.
+/// What was value, by whichever way. Absent means: not value there.
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
@@ -261,7 +261,7 @@ impl CommandLine {
     }
 }
 
-/// Options of two places, of each the one that is said first; one field is chosen by a function.
+/// Options of two places, of each the one that is value first; one field is chosen by a function.
 macro_rules! first_of {
     ($here:expr, $other:expr, $chosen:ident: $choose:path, [$($field:ident,)*]) => {
         Self {
@@ -283,7 +283,7 @@ impl Options {
         serde_saphyr::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// Takes from `other` what is not said here.
+    /// Takes from `other` what is not value here.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         first_of!(self, other, cable_driver: pick_driver, [
@@ -301,10 +301,10 @@ impl Options {
     }
 }
 
-/// An empty variable stands back behind a name in the file: manifests set it without having anything to say.
-fn pick_driver(said: Option<String>, other: Option<String>) -> Option<String> {
-    match (said, other) {
-        (Some(said), Some(other)) if said.is_empty() => Some(other),
-        (said, other) => said.or(other),
+/// Returns the driver to use. A name in the file wins over an empty variable, which manifests set.
+fn pick_driver(value: Option<String>, other: Option<String>) -> Option<String> {
+    match (value, other) {
+        (Some(value), Some(other)) if value.is_empty() => Some(other),
+        (value, other) => value.or(other),
     }
 }

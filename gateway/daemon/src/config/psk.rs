@@ -23,7 +23,7 @@ const LEAST_IPSEC_BYTES: usize = 16;
 pub struct Psk(Zeroizing<String>);
 
 impl Psk {
-    /// The text itself.
+    /// Returns the text.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

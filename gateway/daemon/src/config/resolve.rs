@@ -222,7 +222,7 @@ impl Options {
     }
 }
 
-/// The kind of cable. Not said at all it is WireGuard; the empty text is upstream's way to say its default.
+/// Returns the kind of cable: WireGuard if there is none; an empty text selects upstream's default.
 fn driver(name: Option<String>) -> String {
     match name.map(|name| name.to_lowercase()) {
         None => "wireguard".to_owned(),
@@ -272,7 +272,7 @@ fn check_cidrs(cluster: &[IpNet], service: &[IpNet]) -> Result<(), ConfigError> 
     Ok(())
 }
 
-/// Which broker is meant. Upstream's manifests set the server's address and `k8s`; a location wins over both.
+/// Returns the broker's location. Upstream's manifests set the server's address and `k8s`; a location wins over both.
 fn broker(
     location: Option<String>,
     kind: Option<String>,
@@ -294,7 +294,7 @@ fn broker(
     }
 }
 
-/// Upstream's rule: 0 means the default.
+/// Converts seconds, of which 0 means the default, as upstream has it.
 fn seconds(value: Option<u32>, default: u32) -> Duration {
     Duration::from_secs(value.filter(|seconds| *seconds != 0).unwrap_or(default).into())
 }
@@ -324,7 +324,7 @@ fn checked_mtu(key: &'static str, bytes: Option<u16>) -> Result<Option<u16>, Con
     }
 }
 
-/// How paths are probed.
+/// Returns how paths are probed.
 fn probing(
     interval_ms: Option<u16>,
     multiplier: Option<u8>,
