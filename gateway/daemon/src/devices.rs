@@ -39,7 +39,7 @@ impl Devices {
         Ok(devices)
     }
 
-    /// Whether the TUN device was not there before.
+    /// Returns `true` if the TUN device did not exist before.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
@@ -101,7 +101,7 @@ impl Devices {
         }
     }
 
-    /// What the kernel does for us, and what not and why.
+    /// Returns the kernel's offloads, and why others are not available.
     #[must_use]
     pub fn capabilities(&self) -> Vec<IoCapability> {
         let tun = self.tuns.first().map_or(Offloads::NONE, |tun| tun.capabilities().offloads);
@@ -111,7 +111,7 @@ impl Devices {
             .collect()
     }
 
-    /// One TUN queue and one set of sockets for each worker.
+    /// Returns one TUN queue and one set of sockets for each worker.
     pub fn into_pairs(self) -> impl Iterator<Item = (TunQueue, UdpIo)> {
         self.tuns.into_iter().zip(self.wires)
     }
@@ -151,9 +151,9 @@ fn tun_config(config: &Config, underlay_mtu: u16) -> TunConfig {
     tun
 }
 
-/// ICMP errors made here carry one of the node's own addresses: the device must accept those from itself. The
-/// reverse-path filter is off: whose a source may be is checked in the pipeline, and on a device without an address
-/// even the loose filter drops those errors.
+/// Sets sysctls of the device. ICMP errors made here carry one of the node's own addresses, which the device must accept.
+/// The reverse-path filter is off: the pipeline checks sources, and on a device without an address even the loose filter
+/// drops those errors.
 fn set_sysctls(tun: &Tun, root: &Path) {
     // The larger of this and the device's own counts.
     let all = std::fs::read_to_string(root.join("net/ipv4/conf/all/rp_filter")).unwrap_or_default();

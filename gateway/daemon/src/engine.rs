@@ -93,9 +93,9 @@ pub struct Engine {
     raw_esp: Offloads,
     tables: Arc<ArcSwap<Tables>>,
     workers: Vec<WorkerHandle>,
-    /// What the workers know of the cables' paths.
+    /// The states of the cables' paths, which workers write.
     paths: Paths,
-    /// What the workers know of the other gateways of this cluster.
+    /// The state shared with the other gateways of this cluster.
     fleet: Arc<Fleet>,
     numbers: Numbers,
     reader: Reader,
@@ -117,13 +117,13 @@ pub struct Engine {
     refused: Vec<RefusedCluster>,
     epoch: u64,
     published: Option<Published>,
-    knows_addresses: bool,
+    has_icmp_sources: bool,
     /// Translated sessions of the process before, until there are rules for them.
     sessions: Vec<Record>,
 }
 
 impl Engine {
-    /// An active engine without cables. `first_lane` is random, so that datagrams for lanes of an earlier process meet
+    /// Returns an active engine without cables. `first_lane` is random, so that datagrams for lanes of the last process match
     /// none of ours.
     #[must_use]
     pub fn new(
@@ -158,13 +158,12 @@ impl Engine {
             refused: Vec::new(),
             epoch: 0,
             published: None,
-            knows_addresses: false,
+            has_icmp_sources: false,
             sessions: Vec::new(),
         }
     }
 
-    /// Reads what the slow half that all cables share says of them. `raw_esp` are the families of which ESP can be sent
-    /// without UDP.
+    /// Sets the slow half that all cables share, and the families of which ESP can be sent without UDP.
     #[must_use]
     pub fn with_ike(mut self, ike: Option<IkeHandle>, raw_esp: Option<Offloads>) -> Self {
         self.ike = ike;
@@ -172,7 +171,7 @@ impl Engine {
         self
     }
 
-    /// Follows what these workers know of paths.
+    /// Sets the path table and the shared state that the workers use.
     #[must_use]
     pub fn with_paths(mut self, paths: Paths, fleet: Arc<Fleet>) -> Self {
         self.paths = paths;
@@ -180,91 +179,90 @@ impl Engine {
         self
     }
 
-    /// What the workers know of the cables' paths.
+    /// Returns the states of the cables' paths, which workers write.
     #[must_use]
     pub fn paths(&self) -> &Arc<Board> {
         &self.paths.board
     }
 
-    /// The board's generation, told whenever the state or the MTU of a path has changed.
+    /// Subscribes to the generation of the path table, which grows when the state or the MTU of a path changes.
     #[must_use]
     pub fn path_changes(&self) -> watch::Receiver<u64> {
         self.paths.changed.subscribe()
     }
 
-    /// What the workers know of the other gateways of this cluster, for translation.
+    /// Returns the state shared with the other gateways of this cluster, for translation.
     #[must_use]
     pub fn fleet(&self) -> &Arc<Fleet> {
         &self.fleet
     }
 
-    /// The slow half that all cables share, where there is one.
+    /// Returns the slow half that all cables share, where there is one.
     #[must_use]
     pub fn ike(&self) -> Option<&IkeHandle> {
         self.ike.as_ref()
     }
 
-    /// The workers.
+    /// Returns the workers.
     #[must_use]
     pub fn workers(&self) -> &[WorkerHandle] {
         &self.workers
     }
 
-    /// Says whether the gateways that it is told of from here on are those of the process before, which are unaware of its
-    /// end.
+    /// Sets whether the gateways of further calls are those remembered from the last process, which have not noticed its end.
     pub fn set_resumes(&mut self, resumes: bool) {
         self.resumes = resumes;
     }
 
-    /// Whether there are to be cables to clusters that know one gateway of ours.
+    /// Returns `true` if there are cables to clusters that support one gateway of ours only.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.is_active
     }
 
-    /// The remote gateways that somebody of ours is to be connected to, whether we are or not: oldest cluster first, within
-    /// a cluster the newest first.
+    /// Returns the remote gateways that some gateway of ours has to connect to: oldest cluster first, within a cluster the
+    /// newest first.
     #[must_use]
     pub fn peers(&self) -> &[Arc<Peer>] {
         &self.wanted
     }
 
-    /// Those that this gateway is to have a cable to, whether it has yet or not.
+    /// Returns the remote gateways that this gateway has to connect to.
     pub fn own_peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.wanted.iter().filter(|peer| self.has_cable_to(peer))
     }
 
-    /// The other gateways of our own cluster, by cable name.
+    /// Returns the other gateways of our own cluster, by cable name.
     #[must_use]
     pub fn siblings(&self) -> &[Arc<Peer>] {
         &self.admitted.siblings
     }
 
-    /// The lane and the row of counters and states of a cable, by its name.
+    /// Returns the lane and the row of counters and states of a cable, by its name.
     #[must_use]
     pub fn lane(&self, cable_name: &str) -> Option<Lane> {
         self.cables.get(cable_name).map(|cable| cable.lane)
     }
 
-    /// How often a remote Endpoint was read since the start: once for each of its versions.
+    /// Returns how often remote Endpoints were parsed since the start: once for each version.
     #[must_use]
     pub fn endpoint_reads(&self) -> u64 {
         self.reader.reads()
     }
 
-    /// Clusters and Endpoints that are not connected to.
+    /// Returns clusters and Endpoints that are not connected to.
     #[must_use]
     pub fn refused(&self) -> &[RefusedCluster] {
         &self.refused
     }
 
-    /// The name of the cable that a counter row belongs to.
+    /// Returns the name of the cable that a counter row belongs to.
     #[must_use]
     pub fn cable_name(&self, cable: CableId) -> Option<&str> {
         self.by_row.get(&cable).map(String::as_str)
     }
 
-    /// The cables to the other gateways of this cluster, by the names of those, and the cables to gateways of other clusters.
+    /// Returns the cables to the other gateways of this cluster, by name, and the cables to gateways of other clusters.
     #[must_use]
     pub fn far_ends(&self) -> (BTreeMap<&str, CableId>, BTreeSet<CableId>) {
         let is_near = |entry: &&Cable| entry.peer.facts.cluster_id == self.local.cluster_id;
@@ -279,7 +277,7 @@ impl Engine {
         self.cables.values().map(|entry| (entry.lane.cable.0, entry.peer.facts.cable_name.clone())).collect()
     }
 
-    /// When each cable came up, as cable name and Unix seconds.
+    /// Returns when each cable came up, as cable name and Unix seconds.
     #[must_use]
     pub fn established(&self) -> Vec<(String, i64)> {
         let up = |cable: &Cable| Some((cable.peer.facts.cable_name.clone(), cable.established?));

@@ -10,15 +10,14 @@ use trieste_control::devices::{UPSTREAM_VXLAN_CABLE, VX_DEVICE};
 /// MTU assumed where the underlay's cannot be read (Ethernet).
 const ETHERNET_MTU: u16 = 1500;
 
-/// The node's name.
+/// Returns the node's host name.
 #[must_use]
 pub fn hostname() -> String {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.unwrap_or_else(|| "localhost".to_owned())
 }
 
-/// The address that the kernel would use towards the world: its choice for a well-known address of each family in
-/// turn. Nothing is sent.
+/// Returns the source address that the kernel selects for a well-known address, of each family in turn. Nothing is sent.
 #[must_use]
 pub fn default_source() -> Option<IpAddr> {
     let targets: [(IpAddr, IpAddr); 2] = [
@@ -42,7 +41,7 @@ pub struct HostAddress {
     pub address: IpAddr,
 }
 
-/// All addresses of interfaces that are up, in the kernel's order; loopback and link-local ones are left out.
+/// Returns all addresses of interfaces that are up, in the kernel's order, without loopback and link-local ones.
 #[must_use]
 pub fn addresses() -> Vec<HostAddress> {
     let Ok(list) = getifaddrs() else { return Vec::new() };
@@ -62,7 +61,7 @@ pub fn addresses() -> Vec<HostAddress> {
     .collect()
 }
 
-/// The first address inside `subnets`, of each family: what remote gateways ping, and what ICMP errors come from.
+/// Returns the first address inside `subnets`, of each family: the target of health checks and the source of ICMP errors.
 #[must_use]
 pub fn inside(addresses: &[HostAddress], subnets: &[IpNet]) -> Vec<IpAddr> {
     let is_inside = |address: &IpAddr| subnets.iter().any(|subnet| subnet.contains(address));
@@ -76,13 +75,13 @@ pub fn inside(addresses: &[HostAddress], subnets: &[IpNet]) -> Vec<IpAddr> {
     found
 }
 
-/// The addresses of this node on devices that lead nowhere else: not on the gateway's `tun`, not on those of VXLAN.
+/// Returns the addresses of this node, without those of the gateway's `tun` and of VXLAN devices.
 pub fn outside_tunnels<'a>(addresses: &'a [HostAddress], tun: &'a str) -> impl Iterator<Item = IpAddr> + 'a {
     let is_tunnel = move |name: &str| name == tun || [VX_DEVICE, UPSTREAM_VXLAN_CABLE].contains(&name);
     addresses.iter().filter(move |host| !is_tunnel(&host.interface)).map(|host| host.address)
 }
 
-/// The MTU of the interface that has `address`, in bytes.
+/// Returns the MTU of the interface that has `address`, in bytes.
 #[must_use]
 pub fn underlay_mtu(addresses: &[HostAddress], address: IpAddr) -> u16 {
     let interface = addresses.iter().find(|host| host.address == address).map(|host| host.interface.as_str());

@@ -41,7 +41,7 @@ pub struct Made {
 }
 
 impl<K: CableKind + 'static> From<K> for Made {
-    /// A kind whose cables have their slow halves themselves.
+    /// Returns a kind whose cables contain their slow halves.
     fn from(kind: K) -> Self {
         Self { kind: Arc::new(kind), slow_half: None }
     }
@@ -55,7 +55,7 @@ pub struct Kinds {
 }
 
 impl Default for Kinds {
-    /// WireGuard, IPsec and VXLAN.
+    /// Returns WireGuard, IPsec and VXLAN.
     fn default() -> Self {
         let mut kinds = Self { makers: BTreeMap::new() };
         kinds.register("wireguard", |context| {

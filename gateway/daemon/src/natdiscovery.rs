@@ -114,19 +114,19 @@ impl Discovery {
         self.shared.with_machine(|machine, now| machine.rediscover(cable_name, now));
     }
 
-    /// What is chosen, and when that changes.
+    /// Subscribes to the selections.
     #[must_use]
     pub fn selections(&self) -> watch::Receiver<Selections> {
         self.shared.selections.subscribe()
     }
 
-    /// How far a cable's discovery has come, for people.
+    /// Returns the state of a cable's discovery, for display.
     #[must_use]
     pub fn status(&self, cable_name: &str) -> Option<DiscoveryStatus> {
         self.shared.lock().status(cable_name, now())
     }
 
-    /// What was counted since start.
+    /// Returns the counters since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {
         *self.shared.lock().counters()
@@ -277,7 +277,7 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// The runtime's clock, which tests may stop.
+/// Returns the time of the runtime's clock, which tests may stop.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

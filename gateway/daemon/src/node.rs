@@ -35,7 +35,7 @@ impl Node {
     ///
     /// # Errors
     /// That no address can be found, and what to set.
-    pub fn look(config: &Config, settings: &NodeSettings) -> anyhow::Result<Self> {
+    pub fn discover(config: &Config, settings: &NodeSettings) -> anyhow::Result<Self> {
         let addresses = host::addresses();
         let private_ip = private_ip(config, settings, &addresses)?;
         Ok(Self {
@@ -46,14 +46,14 @@ impl Node {
         })
     }
 
-    /// The largest inner packet that a cable of such an overhead takes, in bytes.
+    /// Returns the largest inner packet that fits a cable of this overhead, in bytes.
     #[must_use]
     pub fn path_mtu(&self, config: &Config, overhead: Overhead) -> u16 {
         let taken = OUTER_BYTES + overhead.message_bytes;
         config.path_mtu.unwrap_or_else(|| self.underlay_mtu.saturating_sub(taken))
     }
 
-    /// What the cluster says of itself.
+    /// Returns the spec of the own Cluster object.
     #[must_use]
     pub fn cluster(config: &Config) -> ClusterSpec {
         let mut cluster = ClusterSpec::new(&config.cluster_id, &config.service_cidrs, &config.cluster_cidrs);
@@ -62,7 +62,7 @@ impl Node {
     }
 }
 
-/// The configured address, the Node's own setting, the chosen interface's, or the one that leads to the world.
+/// Returns the private address: the configured one, the Node's setting, the chosen interface's, or the default route's.
 pub(crate) fn private_ip(
     config: &Config,
     settings: &NodeSettings,
@@ -107,7 +107,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// The address that remote gateways ping: none without health checks; with Globalnet the global IP alone
+    /// Returns the address that remote gateways ping: none without health checks; with Globalnet the global IP alone
     /// (behaviour §3.2).
     #[must_use]
     pub fn health_check_ip(&self, config: &Config) -> Option<IpAddr> {
@@ -118,20 +118,20 @@ impl Found {
         config.health_check_ip.or(self.inside)
     }
 
-    /// The text of the resolvers for the public address: the Node's wins (behaviour §3.3).
+    /// Returns the text of the resolvers for the public address: the Node's wins (behaviour §3.3).
     #[must_use]
     pub fn resolvers<'a>(&'a self, config: &'a Config) -> Option<&'a str> {
         self.settings.public_ip.as_deref().or(config.public_ip.as_deref())
     }
 
-    /// The port that answers NAT discovery; 0 is off.
+    /// Returns the port that answers NAT discovery; 0 is off.
     #[must_use]
     pub fn nat_discovery_port(&self, config: &Config) -> u16 {
         self.settings.nat_discovery_port.unwrap_or(config.nat_discovery_port)
     }
 }
 
-/// The Endpoint's spec. `driver` is the cable driver's name, `from_driver` its own settings.
+/// Returns the Endpoint's spec. `driver` is the cable driver's name, `from_driver` its own settings.
 #[must_use]
 pub fn endpoint(
     config: &Config,
@@ -176,8 +176,8 @@ pub fn endpoint(
     spec
 }
 
-/// This node's address inside the cluster CIDRs, as upstream looks for it: the first interface that has one, IPv4
-/// before IPv6.
+/// Returns this node's address inside the cluster CIDRs, as upstream finds it: that of the first interface that has one,
+/// IPv4 before IPv6.
 #[must_use]
 pub fn inside(config: &Config) -> Option<IpAddr> {
     host::inside(&host::addresses(), &config.cluster_cidrs).first().copied()
@@ -189,9 +189,9 @@ pub fn addresses(config: &Config) -> BTreeSet<IpAddr> {
     host::outside_tunnels(&host::addresses(), &config.tun_name).collect()
 }
 
-/// Our addresses that ICMP errors carry: the configured one, else those inside the cluster's own networks, else any. Errors go
-/// to senders of this cluster, who take them from whichever node; a node without pods often has no address among theirs,
-/// and without errors their packets would vanish when they are too big.
+/// Returns our source addresses of ICMP errors: the configured one, else those inside the cluster's own networks, else any.
+/// Errors go to senders of this cluster, which accept them from any node. A node without pods often has no address inside
+/// these networks, and without errors packets that are too big would be lost silently.
 #[must_use]
 pub fn icmp_sources(config: &Config) -> Vec<IpAddr> {
     let addresses = host::addresses();
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// The recorded Endpoint of an upstream gateway with the WireGuard driver, but for its key.
+    /// Compares with the recorded Endpoint of an upstream gateway with the WireGuard driver, except for its key.
     #[test]
     fn the_endpoint_is_the_one_that_upstream_publishes() {
         let found = Found {

@@ -68,7 +68,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Whether a sibling whose path is like this is spoken of as if it were up.
+    /// Returns `true` if a sibling with this path state is announced as up at this stage.
     fn pardons(self, state: PathState) -> bool {
         match self {
             Self::Serving => false,
@@ -139,13 +139,13 @@ impl Notices {
         Ok(Self { key, subjects, counters })
     }
 
-    /// What agents check this gateway's notices with; for its Endpoint among its siblings.
+    /// Returns the key with which agents verify this gateway's notices, for its further Endpoint.
     #[must_use]
     pub fn key(&self) -> NoticeKey {
         self.key.0
     }
 
-    /// How many were sent.
+    /// Returns the counters of notices.
     #[must_use]
     pub fn numbers(&self) -> NoticeNumbers {
         let Counters { sent, failed, agents, .. } = &*self.counters;
@@ -165,8 +165,8 @@ impl Notices {
         });
     }
 
-    /// Whether the route agent of this gateway's own node has said hello: it knows of this gateway, and has made the node
-    /// ready for it.
+    /// Returns `true` once the route agent of this gateway's own node has sent a hello: then it has configured the node for this
+    /// gateway.
     #[must_use]
     pub fn is_greeted(&self) -> bool {
         self.counters.is_greeted.load(Ordering::Relaxed)
@@ -178,7 +178,7 @@ impl Notices {
     }
 }
 
-/// What a gateway says of itself and its siblings, by the board.
+/// Returns the content of a gateway's notice about itself and its siblings, by the path table.
 #[must_use]
 pub fn word(paths: &Subjects, board: &Board) -> Word {
     let of_sibling = |state| if paths.stage.pardons(state) { State::Up } else { published_state(state) };
@@ -204,7 +204,8 @@ pub fn word(paths: &Subjects, board: &Board) -> Word {
     Word { state, health: health.unwrap_or(u8::MAX), siblings: siblings.collect() }
 }
 
-/// A sibling whose path is held is not used by us, and need not be by anybody. That it drains it says itself.
+/// Returns a sibling's announced state. One whose path is held is announced as down, as we do not use it; a draining one
+/// announces that itself.
 fn published_state(state: PathState) -> State {
     match state {
         PathState::Down | PathState::Held => State::Down,
@@ -312,7 +313,7 @@ async fn open(
     }
 }
 
-/// What is not sent is sent again soon; a full queue is no reason to keep the others waiting.
+/// Counts a transmission. A failed one is not retried: the next notice follows soon.
 fn count(counters: &Counters, sent: &io::Result<usize>) {
     let counter = if sent.is_ok() { &counters.sent } else { &counters.failed };
     counter.fetch_add(1, Ordering::Relaxed);
@@ -324,8 +325,8 @@ fn random() -> Zeroizing<[u8; 32]> {
     bytes
 }
 
-/// The key pair, and a number for this run that is greater than all before. Kept on disk, so that agents that cannot read
-/// the store at present believe a gateway that has started again.
+/// Returns the key pair, and a number for this run that is greater than all before. They are kept on disk, so that agents
+/// that cannot read the store at present accept notices of a restarted gateway.
 fn identity(state_dir: Option<&Path>) -> (SigningKey, u64) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);

@@ -22,7 +22,7 @@ impl Default for Paths {
     }
 }
 
-/// A path's health for the status document.
+/// Returns a path's health for the status document.
 #[must_use]
 pub fn status(report: &Report) -> PathHealth {
     PathHealth {

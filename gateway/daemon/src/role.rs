@@ -39,7 +39,7 @@ pub(crate) struct LeaderTasks {
 }
 
 impl LeaderTasks {
-    /// Syncs whenever this gateway leads, for ever.
+    /// Runs a syncer whenever this gateway leads, until the candidate is dropped.
     pub(crate) async fn run(self, view: watch::Sender<BrokerReport>) {
         let mut leadership = self.candidate.leadership();
         let mut sync: Option<SyncHandle> = None;
@@ -51,7 +51,7 @@ impl LeaderTasks {
             if leads && sync.is_none() {
                 sync = Some(self.spawn());
             }
-            self.tell(sync.as_ref(), &view);
+            self.publish(sync.as_ref(), &view);
             tokio::select! {
                 changed = leadership.changed() => if changed.is_err() { return },
                 () = sync_changed(sync.as_mut()) => {}
@@ -69,7 +69,7 @@ impl LeaderTasks {
         handle
     }
 
-    fn tell(&self, sync: Option<&SyncHandle>, view: &watch::Sender<BrokerReport>) {
+    fn publish(&self, sync: Option<&SyncHandle>, view: &watch::Sender<BrokerReport>) {
         let own_refusal = sync.and_then(|sync| sync.own_refusal.borrow().as_ref().map(ToString::to_string));
         self.conditions.put("RefusedByOthers", Severity::Error, &self.sync.cluster_id, own_refusal);
         let new = match sync {
@@ -82,11 +82,11 @@ impl LeaderTasks {
             },
         };
         self.conditions.replace("RefusedByBroker", Severity::Error, &self.own_refused(&new.refused));
-        let away = matches!(new.state.state, BrokerLink::Away).then(|| {
+        let message = matches!(new.state.state, BrokerLink::Away).then(|| {
             let reason = new.state.error.as_deref().unwrap_or("it does not answer");
             format!("the broker is away: {reason}; cables stay up with what is known")
         });
-        self.conditions.put("BrokerAway", Severity::Warning, "", away);
+        self.conditions.put("BrokerAway", Severity::Warning, "", message);
         view.send_if_modified(|known| {
             let changed = *known != new;
             self.record(known, &new);
@@ -97,13 +97,13 @@ impl LeaderTasks {
 }
 
 impl LeaderTasks {
-    /// What of ours the broker does not take, and why.
+    /// Returns our objects that the broker's syncer refuses, and why.
     fn own_refused(&self, refused: &[RefusedCluster]) -> Vec<(String, String)> {
         let own = refused.iter().filter(|refused| refused.cluster == self.sync.cluster_id);
         own.map(|refused| (refused.endpoint.clone().unwrap_or_default(), refused.reason.clone())).collect()
     }
 
-    /// Takes down what has turned.
+    /// Records events for changes.
     fn record(&self, before: &BrokerReport, now: &BrokerReport) {
         match (before.state.state, now.state.state) {
             (BrokerLink::Away, BrokerLink::Away) => {}
@@ -128,7 +128,7 @@ impl LeaderTasks {
     }
 }
 
-/// Waits until a syncer has something to say; for ever without one.
+/// Waits until a syncer's state changes; for ever without one.
 async fn sync_changed(sync: Option<&mut SyncHandle>) {
     let Some(sync) = sync else { return std::future::pending().await };
     tokio::select! {
@@ -139,8 +139,8 @@ async fn sync_changed(sync: Option<&mut SyncHandle>) {
     }
 }
 
-/// Says whether this gateway is the active one, until the candidate is gone.
-pub(crate) async fn tell_ha_status(candidate: Candidate, status: watch::Sender<HaStatus>) {
+/// Publishes whether this gateway is the active one, until the candidate is dropped.
+pub(crate) async fn publish_ha_status(candidate: Candidate, status: watch::Sender<HaStatus>) {
     let mut leadership = candidate.leadership();
     loop {
         let leads = candidate.is_leader(Instant::now());

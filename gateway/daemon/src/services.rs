@@ -49,7 +49,7 @@ pub(crate) struct Following {
     pub(crate) conditions: Conditions,
 }
 
-type Follower = Pin<Box<dyn Future<Output = ()> + Send>>;
+type WatchTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Following {
     /// Watches until the store's stream ends.
@@ -58,13 +58,13 @@ impl Following {
         let (sender, mut known) = watch::channel(Followed::default());
         let sender = Arc::new(sender);
         let mut nodes = Nodes::default();
-        let mut follower: Option<Follower> = None;
+        let mut watch_task: Option<WatchTask> = None;
         let mut generation = 0;
         loop {
             let is_on = nodes.address(&self.node).is_some();
-            if is_on != follower.is_some() {
+            if is_on != watch_task.is_some() {
                 tracing::info!(is_on, "packets for services go straight to the nodes that serve them");
-                follower = is_on.then(|| self.follower(&sender));
+                watch_task = is_on.then(|| self.watch_task(&sender));
                 if !is_on {
                     sender.send_replace(Followed::default());
                 }
@@ -81,7 +81,7 @@ impl Following {
                         None => return,
                     },
                     _ = known.changed() => true,
-                    () = polled(&mut follower) => { follower = None; true }
+                    () = polled(&mut watch_task) => { watch_task = None; true }
                     () = until(nodes.next_end()) => nodes.end(Instant::now()),
                 };
                 if has_changed {
@@ -91,7 +91,7 @@ impl Following {
         }
     }
 
-    fn follower(&self, sender: &Arc<watch::Sender<Followed>>) -> Follower {
+    fn watch_task(&self, sender: &Arc<watch::Sender<Followed>>) -> WatchTask {
         let (store, sender) = (self.store.clone(), Arc::clone(sender));
         Box::pin(async move { follow(&store, &sender).await })
     }
@@ -212,9 +212,9 @@ fn read(object: &Object) -> Option<(&str, IpAddr)> {
     Some((object.metadata.name.as_str(), agent.services_address()?))
 }
 
-async fn polled(follower: &mut Option<Follower>) {
-    match follower {
-        Some(follower) => follower.await,
+async fn polled(watch_task: &mut Option<WatchTask>) {
+    match watch_task {
+        Some(watch_task) => watch_task.await,
         None => pending().await,
     }
 }

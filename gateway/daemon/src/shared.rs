@@ -37,10 +37,10 @@ pub(crate) struct Shared {
     pub(crate) namespace: String,
     sources: Sources,
     globalnet: Arc<GlobalnetView>,
-    pulse: Pulse,
+    liveness: Liveness,
 }
 
-/// Where numbers are asked for when somebody asks for metrics.
+/// Sources of further metrics, which are read at each request.
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) store: AnyStore,
@@ -52,16 +52,16 @@ pub(crate) struct Sources {
     pub(crate) started_from_memory: bool,
 }
 
-/// When the control loop was last seen, and whether the own store has ever answered.
+/// Liveness of the control loop, and whether the own store has ever answered.
 #[derive(Debug)]
-struct Pulse {
+struct Liveness {
     newest: Mutex<Instant>,
     has_listed: AtomicBool,
     is_settled: AtomicBool,
 }
 
 impl Shared {
-    /// What is known before the control loop has run.
+    /// Returns the state before the control loop has run.
     pub(crate) fn new(
         status: GatewayStatus,
         namespace: &str,
@@ -80,7 +80,7 @@ impl Shared {
             namespace: namespace.to_owned(),
             sources,
             globalnet,
-            pulse: Pulse {
+            liveness: Liveness {
                 newest: Mutex::new(Instant::now()),
                 has_listed: AtomicBool::new(false),
                 is_settled: AtomicBool::new(false),
@@ -88,12 +88,12 @@ impl Shared {
         }
     }
 
-    /// Takes a new status document in.
+    /// Publishes a new status document.
     pub(crate) fn publish(&self, status: GatewayStatus) {
         if status.store.state == BrokerLink::Synced {
-            self.pulse.has_listed.store(true, Ordering::Relaxed);
+            self.liveness.has_listed.store(true, Ordering::Relaxed);
         }
-        *self.pulse.newest.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.liveness.newest.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.status.store(Arc::new(status));
     }
 
@@ -131,15 +131,15 @@ impl Shared {
     }
 
     pub(crate) fn health(&self) -> Health {
-        let age = self.pulse.newest.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
-        let has_tables = self.sources.started_from_memory || self.pulse.has_listed.load(Ordering::Relaxed);
-        let is_settled = self.pulse.is_settled.load(Ordering::Relaxed);
+        let age = self.liveness.newest.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        let has_tables = self.sources.started_from_memory || self.liveness.has_listed.load(Ordering::Relaxed);
+        let is_settled = self.liveness.is_settled.load(Ordering::Relaxed);
         Health::of(&self.status.load(), age, Progress { has_tables, is_settled })
     }
 
-    /// Says whether siblings may rely on this gateway.
+    /// Sets whether siblings may rely on this gateway.
     pub(crate) fn settle(&self, is_settled: bool) {
-        self.pulse.is_settled.store(is_settled, Ordering::Relaxed);
+        self.liveness.is_settled.store(is_settled, Ordering::Relaxed);
     }
 
     pub(crate) fn gateway(&self) -> serde_json::Value {
@@ -149,21 +149,22 @@ impl Shared {
     }
 }
 
-/// What all syncers of this process have done: there is one for each time that this gateway leads.
+/// Counters of all syncers of this process: there is one for each time that this gateway leads.
 #[derive(Debug, Default)]
 pub(crate) struct SyncTotals(Mutex<(SyncStats, Option<watch::Receiver<SyncStats>>)>);
 
 impl SyncTotals {
-    /// Counts a new syncer in. The one before has ended.
+    /// Adds a new syncer. The last one has ended.
     pub(crate) fn follow(&self, stats: watch::Receiver<SyncStats>) {
         let sum = self.sum();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (sum, Some(stats));
     }
 
-    /// All of them together.
+    /// Returns the sum of all syncers.
     pub(crate) fn sum(&self) -> SyncStats {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut sum, current) = (known.0, known.1.as_ref().map(|stats| *stats.borrow()).unwrap_or_default());
+        let totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut sum, current) =
+            (totals.0, totals.1.as_ref().map(|stats| *stats.borrow()).unwrap_or_default());
         sum.events += current.events;
         sum.decisions += current.decisions;
         sum.judgements += current.judgements;

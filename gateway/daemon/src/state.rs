@@ -82,8 +82,8 @@ pub fn claim_cluster(dir: &Path, cluster_id: &str) -> Result<(), StateError> {
     }
 }
 
-/// Where it is remembered which broker a directory held, so that an empty mount point is not taken for a broker
-/// without clusters. One file for each path: another `broker` is another broker.
+/// Returns the path of the file that remembers which broker a directory held, so that an empty mount point is not taken for
+/// a broker without clusters. There is one file for each `broker`.
 #[must_use]
 pub fn broker_memory(dir: &Path, broker: &Path) -> PathBuf {
     let name: String = broker
@@ -95,15 +95,15 @@ pub fn broker_memory(dir: &Path, broker: &Path) -> PathBuf {
     dir.join(format!("broker{}.id", &name[start..]))
 }
 
-/// Whether what is written to the directory outlives a container: whether it is on another mount than the root. Where
-/// that cannot be found out it is taken to be.
+/// Returns `true` if files in the directory outlive the container: if it is on another mount than the root, or that cannot
+/// be determined.
 #[must_use]
 pub fn is_volume(dir: &Path) -> bool {
     let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     !fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_on_root(&mounts, &dir))
 }
 
-/// Whether no mount but the root's holds the path. `mounts` is the text of `/proc/PID/mountinfo`.
+/// Returns `true` if no mount but the root's holds the path. `mounts` is the text of `/proc/PID/mountinfo`.
 fn is_on_root(mounts: &str, path: &Path) -> bool {
     // Blanks in names are written as `\040`; such a mount point is none of a state directory's.
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(Path::new);
@@ -149,7 +149,7 @@ pub(crate) fn remove(dir: &Path, names: &[&str]) -> io::Result<()> {
     Ok(())
 }
 
-/// The node's private key: the one on disk if it was made for the same `facts` (a text that changes when subnets,
+/// Returns the node's private key: the one on disk if it was made for the same `facts` (a text that changes when subnets,
 /// address or port do), else a new one.
 ///
 /// # Errors

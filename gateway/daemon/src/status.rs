@@ -142,8 +142,8 @@ fn conservation(published: &[(&WorkerHandle, Published)]) -> Conservation {
     sum
 }
 
-/// What goes into the Gateway object. A passive gateway has no connections there, whatever it still carries; nor are
-/// those published whose peer's address is still looked for (measured §2, behaviour §3.6).
+/// Returns the content of the Gateway object. A passive gateway publishes no connections, even if it still carries some;
+/// nor are those published whose peer's address is not found yet (measured §2, behaviour §3.6).
 #[must_use]
 pub fn published(status: &GatewayStatus) -> PublishedStatus {
     let is_active = status.ha_status == HaStatus::Active;

@@ -71,8 +71,8 @@ pub struct Choice {
 /// Choices by cable name. An Endpoint whose cable has none is not connected to yet.
 pub type Choices = BTreeMap<String, Choice>;
 
-/// The choice for a peer that does not answer NAT discovery, by what its Endpoint says (wireformat §1.5): the public
-/// address if it is joined with NAT in mind or behind a load balancer, else the private one.
+/// Returns the choice for a peer that does not answer NAT discovery, by its Endpoint (wireformat §1.5): the public address if
+/// NAT is enabled or it is behind a load balancer, else the private one.
 #[must_use]
 pub fn fallback_choice(facts: &EndpointFacts, spec: &EndpointSpec) -> Choice {
     match facts.public_ip {
@@ -81,7 +81,7 @@ pub fn fallback_choice(facts: &EndpointFacts, spec: &EndpointSpec) -> Choice {
     }
 }
 
-/// [`fallback_choice`] for all Endpoints that can be read, where nobody runs NAT discovery.
+/// Returns [`fallback_choice`] for all Endpoints that parse, where NAT discovery does not run.
 #[must_use]
 pub fn fallback_choices(endpoints: &[Endpoint]) -> Choices {
     let choice = |endpoint: &Endpoint| {
@@ -123,7 +123,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Its end of the cable. Between siblings a cable carries whatever one passes on to the other.
+    /// Returns its end of the cable. Between siblings a cable carries any packet that one passes on to the other.
     #[must_use]
     pub fn site(&self) -> Site {
         ends(self.role, site(&self.facts, &self.spec, &self.driver))
@@ -138,26 +138,26 @@ impl Peer {
         spec
     }
 
-    /// Our end of the cable to it.
+    /// Returns our end of the cable to it.
     #[must_use]
     pub fn near(&self, local: &Site) -> Site {
         ends(self.role, local.clone())
     }
 
-    /// What steering knows it by.
+    /// Returns its key for steering.
     #[must_use]
     pub fn key(&self) -> GatewayKey {
         GatewayKey::of(&self.facts.cable_name)
     }
 
-    /// The addresses that are probed to find out about it.
+    /// Returns the addresses of its health checks.
     pub fn health_check_ips(&self) -> impl Iterator<Item = IpAddr> {
         let others = self.spec.health_check_ips.iter().filter_map(|text| text.parse::<IpAddr>().ok());
         self.facts.health_check_ip.into_iter().chain(others)
     }
 
-    /// How the path to it is probed; `None` where its far end does not know how. Between clusters by the first addresses of
-    /// published subnets of one family, IPv4 before IPv6, which every kind of cable takes.
+    /// Returns how the path to it is probed; `None` if its far end does not support that. Between clusters probes use the first
+    /// addresses of published subnets of one family, IPv4 before IPv6, which every kind of cable accepts.
     #[must_use]
     pub fn watch(&self, local: &Local) -> Option<Watch> {
         let first = |subnets: &[IpNet], is_ipv4: bool| {
@@ -175,20 +175,20 @@ impl Peer {
         is_possible.then_some(Watch { from, to, most_bytes: local.path_mtu, is_sibling })
     }
 
-    /// The choice for a gateway that NAT discovery is not needed for: siblings reach each other at their own addresses.
+    /// Returns the choice for a gateway that needs no NAT discovery: siblings reach each other at their private addresses.
     #[must_use]
     pub fn own_choice(&self) -> Option<Choice> {
         (self.role == Role::Sibling).then_some(Choice { ip: self.facts.private_ip, use_nat: false })
     }
 
-    /// Where its cable ends.
+    /// Returns the address at which its cable ends.
     #[must_use]
     pub fn address(&self, choice: Choice) -> SocketAddr {
         SocketAddr::new(choice.ip, self.facts.udp_port.unwrap_or(DEFAULT_PORT))
     }
 
-    /// Addresses that the far end of the tunnel itself may have, in none of its subnets: those of the node, and that
-    /// of upstream's VXLAN device.
+    /// Returns addresses of the tunnel's far end that are outside of its subnets: those of the node, and that of upstream's
+    /// VXLAN device.
     pub fn tunnel_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let vtep = match self.facts.private_ip {
             IpAddr::V4(v4) => Some(IpAddr::V4(vtep(VTEP_NETWORK, v4))),
@@ -202,7 +202,7 @@ impl Peer {
     }
 }
 
-/// A site as an end of a cable to such a gateway.
+/// Returns a site as an end of a cable to a gateway of this role.
 fn ends(role: Role, site: Site) -> Site {
     if role != Role::Sibling {
         return site;

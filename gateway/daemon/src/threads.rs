@@ -101,7 +101,7 @@ fn spawn(
     Ok(())
 }
 
-/// What a worker's translation is set to; changes that nobody takes are not kept.
+/// Returns the configuration of a worker's translation; changes are recorded only if there is a writer for them.
 fn nat_config(config: &Config, keeps_sessions: bool) -> NatConfig {
     let mut nat = config.globalnet.nat();
     if !keeps_sessions {
@@ -110,7 +110,7 @@ fn nat_config(config: &Config, keeps_sessions: bool) -> NatConfig {
     nat
 }
 
-/// The CPUs that workers are pinned to, in turn; empty where they are not.
+/// Returns the CPUs that workers are pinned to, in turn; empty if they are not pinned.
 fn cpus(config: &Config) -> anyhow::Result<Vec<usize>> {
     let allowed = trieste_io::cpu::allowed().context("reading the CPUs that may be used")?;
     match &config.cpus {

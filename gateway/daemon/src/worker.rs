@@ -88,7 +88,7 @@ pub struct WorkerParts<T, W> {
     pub exchange: Arc<Exchange>,
     /// Captures, if there can be any.
     pub hub: Option<Arc<CaptureHub>>,
-    /// Where it says what becomes of its sessions, if anybody listens.
+    /// The queue of changes of its sessions, if there is one.
     pub changes: Option<Arc<ChangeQueue>>,
     /// Ends its waiting.
     pub waker: Option<Waker>,
@@ -97,7 +97,7 @@ pub struct WorkerParts<T, W> {
 }
 
 impl<T: PacketIo, W: PacketIo> Worker<T, W> {
-    /// A worker and its handle.
+    /// Returns a worker and its handle.
     #[must_use]
     pub fn new(parts: WorkerParts<T, W>, now: Instant) -> (Self, WorkerHandle) {
         let (commands, receiver) = crossbeam::channel::unbounded();
@@ -164,7 +164,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         result
     }
 
-    /// One turn, a panic in which is caught, counted and shown. Returns whether there was anything to do.
+    /// Runs one turn; a panic is caught, counted and reported. Returns `true` if there was anything to do.
     ///
     /// # Errors
     /// What a device says that is of no use any more.

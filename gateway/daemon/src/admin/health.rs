@@ -30,7 +30,7 @@ pub struct Progress {
 }
 
 impl Health {
-    /// The verdicts about a status document of this age.
+    /// Returns the verdicts about a status document of this age.
     #[must_use]
     pub fn of(status: &GatewayStatus, age: Duration, progress: Progress) -> Self {
         let live = live(status, age);

@@ -17,7 +17,7 @@ use super::{Health, translation};
 use crate::capture::CaptureError;
 use crate::metrics;
 
-/// Everything, for the admin socket.
+/// Returns the router of the admin socket, with every path.
 pub fn admin_router(state: AdminState) -> Router {
     let router = Router::new()
         .route(STATUS_PATH, get(status))
@@ -29,12 +29,12 @@ pub fn admin_router(state: AdminState) -> Router {
     with_refusals(with_shared(router)).with_state(state)
 }
 
-/// Metrics and health, for the metrics port. `HEAD` is answered like `GET`, without the body: tools ask so.
+/// Returns the router of the metrics port: metrics and health. `HEAD` is answered like `GET`, without the body.
 pub fn metrics_router(state: AdminState) -> Router {
     with_refusals(with_shared(Router::new())).with_state(state)
 }
 
-/// What both servers answer.
+/// Adds the paths of both servers.
 fn with_shared(router: Router<AdminState>) -> Router<AdminState> {
     router
         .route(METRICS_PATH, get(metrics_page))
@@ -64,7 +64,7 @@ async fn metrics_page(State(state): State<AdminState>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }
 
-/// One line, and the status that a kubelet goes by.
+/// Renders a verdict as one line, with the status code that a kubelet evaluates.
 fn verdict(
     State(state): State<AdminState>,
     which: impl FnOnce(Health) -> Result<String, String>,

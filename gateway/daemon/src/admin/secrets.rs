@@ -36,7 +36,7 @@ pub(super) async fn answer(State(state): State<AdminState>) -> Response {
     ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
 }
 
-/// One document. Its memory is wiped when the connection is done with it.
+/// Renders one document. Its memory is wiped when the connection has sent it.
 fn line(secrets: &CaptureSecrets) -> serde_json::Result<Bytes> {
     let CaptureSecrets { esp_sa, ikev2_decryption_table, unreadable } = secrets;
     let parts = esp_sa.iter().chain(ikev2_decryption_table).chain(unreadable);

@@ -30,9 +30,9 @@ const METRICS_LIFETIME: Duration = Duration::from_secs(30);
 /// How long answers may go on after the gateway was told to stop. Captures end by themselves before.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How connections of one server are treated.
+/// HTTP options of one server's connections.
 #[derive(Debug, Clone, Copy)]
-struct Manners {
+struct HttpOptions {
     is_kept_alive: bool,
     lifetime: Option<Duration>,
 }
@@ -51,16 +51,16 @@ pub async fn serve_admin(socket: AdminSocket, state: AdminState, shutdown: impl 
             let _ = fs::remove_file(path);
         }
     };
-    let manners = Manners { is_kept_alive: true, lifetime: None };
+    let options = HttpOptions { is_kept_alive: true, lifetime: None };
     let door = AdminDoor { listener, slots: Arc::new(Semaphore::new(ADMIN_CONNECTIONS)) };
-    serve(door, admin_router(state), manners, stop).await;
+    serve(door, admin_router(state), options, stop).await;
 }
 
 /// Serves `/metrics` until `shutdown` completes, then gives answers a second.
 pub async fn serve_metrics(listener: TcpListener, state: AdminState, shutdown: impl Future<Output = ()>) {
-    let manners = Manners { is_kept_alive: false, lifetime: Some(METRICS_LIFETIME) };
+    let options = HttpOptions { is_kept_alive: false, lifetime: Some(METRICS_LIFETIME) };
     let door = MetricsDoor { listener, slots: Arc::clone(&state.slots) };
-    serve(door, metrics_router(state), manners, shutdown).await;
+    serve(door, metrics_router(state), options, shutdown).await;
 }
 
 /// Lets connections in, each with what it has to keep as long as it lasts.
@@ -108,20 +108,25 @@ impl Door for MetricsDoor {
     }
 }
 
-async fn serve(mut door: impl Door, router: Router, manners: Manners, shutdown: impl Future<Output = ()>) {
+async fn serve(
+    mut door: impl Door,
+    router: Router,
+    options: HttpOptions,
+    shutdown: impl Future<Output = ()>,
+) {
     let running = GracefulShutdown::new();
     let accept = async {
         loop {
             let (io, slot) = door.next().await;
             let connection = http1::Builder::new()
-                .keep_alive(manners.is_kept_alive)
+                .keep_alive(options.is_kept_alive)
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
                 .serve_connection(TokioIo::new(io), TowerToHyperService::new(router.clone()));
             let connection = running.watch(connection);
             tokio::spawn(async move {
                 // What goes wrong on a connection is its client's to notice.
-                let _ = match manners.lifetime {
+                let _ = match options.lifetime {
                     Some(lifetime) => timeout(lifetime, connection).await.unwrap_or(Ok(())),
                     None => connection.await,
                 };

@@ -77,7 +77,7 @@ impl ControlTasks {
         let (announcing, announced) = watch::channel(None);
         tasks.spawn(announce(environment, &candidate, (endpoint.clone(), public_ip), announcing));
         let (status, ha_status) = watch::channel(HaStatus::Passive);
-        tasks.spawn(role::tell_ha_status(candidate.clone(), status).map(|()| Some("the election")));
+        tasks.spawn(role::publish_ha_status(candidate.clone(), status).map(|()| Some("the election")));
         let pod = own_pod(environment);
         tasks.spawn(keep_pod_label(store.clone(), pod, ha_status, conditions.clone()).map(|()| None));
         let totals: Arc<SyncTotals> = Arc::default();

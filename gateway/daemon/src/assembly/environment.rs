@@ -60,7 +60,7 @@ impl<'a> Environment<'a> {
         let mut memory = state_dir.map(Memory::new);
         let remembered = memory.as_mut().and_then(Memory::load);
         let (settings, is_guess) = node_settings(config, &store, remembered.as_ref()).await;
-        let node = Node::look(config, &settings)?;
+        let node = Node::discover(config, &settings)?;
         Ok(Self {
             started,
             config,

@@ -22,7 +22,7 @@ pub(super) fn start(
 ) -> Peers {
     let Environment { config, node, store, broker, remembered, conditions, .. } = environment;
     let (draining, is_draining) = watch::channel(false);
-    let (heard, heard_by) = watch::channel(BTreeSet::new());
+    let (live_siblings, live) = watch::channel(BTreeSet::new());
     remark_plugin(config, conditions);
     remark_change(config, conditions);
     let members = MembersConfig {
@@ -38,13 +38,13 @@ pub(super) fn start(
     let inputs = Inputs {
         endpoint: endpoint.clone(),
         draining: is_draining,
-        heard: heard_by,
+        heard: live,
         conditions: conditions.clone(),
     };
     let known = remembered.as_ref().filter(|_| config.all_gateways_active);
     let known = known.map(|known| known.members.members(Instant::now(), Timestamp::now()));
     let handle = members::spawn(store.clone(), broker.clone(), &members, &inputs, known.unwrap_or_default());
-    Peers { handle, draining, heard }
+    Peers { handle, draining, live_siblings }
 }
 
 /// Reports that the cluster set changes its cable driver, which somebody has to bring to its end.

@@ -40,7 +40,7 @@ pub(super) async fn in_order(
     notify(sd_notify::NotifyState::Stopping);
     if let Err(error) = &end.outcome {
         running.heartbeat.abort();
-        say_why(error, &control_plane, &running).await;
+        publish_failure(error, &control_plane, &running).await;
     }
     let within = left_of_stop(end.asked);
     let ControlPlane { control, tasks, services, .. } = control_plane;
@@ -65,7 +65,7 @@ fn left_of_stop(asked: Option<Instant>) -> Duration {
 
 /// Leaves the last word of a gateway that cannot go on. A successor need not wait for the Lease to expire, and the object
 /// says why there is one (behaviour §3.4).
-async fn say_why(error: &anyhow::Error, control_plane: &ControlPlane<'_>, running: &Running) {
+async fn publish_failure(error: &anyhow::Error, control_plane: &ControlPlane<'_>, running: &Running) {
     let ControlPlane { shared, tasks, .. } = control_plane;
     shared.fail(&format!("{error:#}"));
     tasks.candidate.release(STOP_TIMEOUT).await;

@@ -20,7 +20,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The filter of a request.
+    /// Returns the filter of a request.
     #[must_use]
     pub fn new(request: &CaptureRequest) -> Self {
         Self {
@@ -30,14 +30,13 @@ impl Filter {
         }
     }
 
-    /// Whether an inner packet is wanted. Bytes that are not an IP packet are wanted by a filter that asks for
-    /// nothing.
+    /// Returns `true` if an inner packet matches. Bytes that are not an IP packet match an empty filter only.
     #[must_use]
     pub fn wants_inner(&self, bytes: &[u8]) -> bool {
         *self == Self::default() || Inner::parse(bytes).is_ok_and(|inner| self.wants_flow(&inner.flow))
     }
 
-    /// Whether a datagram between these two is wanted. Raw ESP has no ports and is none of the protocols to ask for.
+    /// Returns `true` if a datagram between these two matches. Raw ESP has no ports and is none of the filter's protocols.
     #[must_use]
     pub fn wants_datagram(&self, ends: &Ends) -> bool {
         let Ends { source, destination, is_esp, .. } = ends;

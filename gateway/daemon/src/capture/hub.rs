@@ -42,7 +42,7 @@ pub enum CaptureError {
     Stopping,
 }
 
-/// How captures are doing.
+/// Counters of captures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CaptureCounters {
     /// Captures that run at this moment.
@@ -78,8 +78,8 @@ impl fmt::Debug for CaptureHub {
 }
 
 impl CaptureHub {
-    /// A hub without captures. `private_ip` is shown as this gateway's outer address where the line does not know
-    /// it, `udp_port` as its port.
+    /// Returns a hub without captures. `private_ip` is shown as this gateway's outer address where it is unknown, `udp_port` as
+    /// its port.
     #[must_use]
     pub fn new(private_ip: IpAddr, udp_port: u16) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl CaptureHub {
         }
     }
 
-    /// Has comments say cables' names instead of their numbers.
+    /// Sets how cables are named in comments, instead of by number.
     #[must_use]
     pub fn with_cable_names(
         mut self,
@@ -100,24 +100,24 @@ impl CaptureHub {
         self
     }
 
-    /// A number that changes whenever a capture begins or ends. One relaxed load; starts at 0 with no capture.
+    /// Returns a number that changes whenever a capture begins or ends; 0 before the first. One relaxed load.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// What a worker has to show its packets to at present. Call it when [`Self::generation`] has changed, which
-    /// was read before. Takes a lock, and memory for a train.
+    /// Returns the taps of a worker's packets. Call it when [`Self::generation`], read before, has changed. Takes a lock, and
+    /// allocates memory for a train.
     pub fn attach(&self, worker: u16) -> Watchers {
         let captures = self.state().captures.clone();
-        let looks = |at_drops: bool| {
+        let includes = |at_drops: bool| {
             let is_wanted = |point: &CapturePoint| (*point == CapturePoint::Drops) == at_drops;
             let captures: Vec<_> =
                 captures.iter().filter(|capture| capture.points.iter().any(is_wanted)).cloned().collect();
             (!captures.is_empty()).then_some(captures)
         };
-        let tap = looks(false)
+        let tap = includes(false)
             .map(|captures| Box::new(WorkerTap::new(captures, self.local, worker)) as Box<dyn Tap>);
-        let witness = looks(true)
+        let witness = includes(true)
             .map(|captures| Box::new(DropWitness::new(captures, self.local, worker)) as Box<dyn Witness>);
         (tap, witness)
     }
@@ -160,7 +160,7 @@ impl CaptureHub {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// How captures are doing.
+    /// Returns the counters of captures.
     pub fn counters(&self) -> CaptureCounters {
         let state = self.state();
         let lost: u64 = state.captures.iter().map(|capture| lost(capture)).sum();

@@ -40,8 +40,8 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// The ends of a datagram that goes this way. Both are of the peer's family: a local address of the other one
-    /// cannot have been on the wire, and is shown as unspecified.
+    /// Returns the ends of a datagram in this direction, both of the peer's family: a local address of the other one cannot
+    /// have been on the wire, and is shown as unspecified.
     #[must_use]
     pub fn new(outer: &Outer, direction: Direction, local: LocalEnd) -> Self {
         let peer = SocketAddr::new(outer.peer.ip().to_canonical(), outer.peer.port());
@@ -58,7 +58,7 @@ impl Ends {
         Self { source, destination, tos: outer.tos, is_esp }
     }
 
-    /// The ends of a datagram of which nobody knows the peer any more: 0.0.0.0 port 0, or `::`.
+    /// Returns the ends of a datagram whose peer is unknown: 0.0.0.0 port 0, or `::`.
     #[must_use]
     pub fn without_peer(direction: Direction, local: LocalEnd) -> Self {
         let unspecified = match local.address {
@@ -70,7 +70,7 @@ impl Ends {
     }
 }
 
-/// The datagram as a packet, cut after `snap_bytes`, and the bytes that the whole has.
+/// Returns the datagram as a packet, cut after `snap_bytes`, and its full length in bytes.
 #[must_use]
 pub fn datagram(ends: &Ends, payload: &[u8], snap_bytes: usize) -> (Vec<u8>, usize) {
     let payload = &payload[..payload.len().min(MAX_PAYLOAD_BYTES)];

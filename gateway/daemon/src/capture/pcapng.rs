@@ -16,13 +16,13 @@ impl LinkType {
     /// interfaces of type 101 is refused as having different ones. Wireshark knows both numbers.
     pub const RAW_UNTRANSLATED: Self = Self(12);
 
-    /// The type for a file of `interfaces` interfaces of IP packets.
+    /// Returns the type for a file of `interfaces` interfaces of IP packets.
     #[must_use]
     pub const fn raw(interfaces: usize) -> Self {
         if interfaces > 1 { Self::RAW_UNTRANSLATED } else { Self::RAW }
     }
 
-    /// Its number in the file.
+    /// Returns its number in the file.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0
@@ -208,7 +208,7 @@ fn put_timestamp(out: &mut Vec<u8>, nanoseconds: u64) {
     out.extend_from_slice(&timestamp(nanoseconds));
 }
 
-/// The upper 32 bits first, each half in the section's byte order.
+/// Encodes a timestamp: the upper 32 bits first, each half in the section's byte order.
 fn timestamp(nanoseconds: u64) -> [u8; 8] {
     let [a, b, c, d, e, f, g, h] = nanoseconds.to_le_bytes();
     [e, f, g, h, a, b, c, d]

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 /// Any address, in Wireshark's tables.
 const ANY: &str = "*";
 
-/// The tables' lines for these SAs.
+/// Returns the lines of Wireshark's tables for these SAs.
 #[must_use]
 pub fn tables(secrets: &[SaSecrets]) -> CaptureSecrets {
     let mut tables = CaptureSecrets::default();
@@ -68,13 +68,13 @@ fn esp_line(
     )
 }
 
-/// An address, or any where none is chosen.
+/// Formats an address; the unspecified one as any.
 fn place(address: IpAddr) -> String {
     let address = address.to_canonical();
     if address.is_unspecified() { ANY.to_owned() } else { address.to_string() }
 }
 
-/// The name in Wireshark's `esp_sa`, for both lengths of key.
+/// Returns the name in Wireshark's `esp_sa`, for both lengths of key.
 fn esp_algorithm(suite: EspSuite) -> Option<&'static str> {
     match suite {
         EspSuite::Aes128Gcm16 | EspSuite::Aes256Gcm16 => Some("AES-GCM with 16 octet ICV [RFC4106]"),
@@ -82,7 +82,7 @@ fn esp_algorithm(suite: EspSuite) -> Option<&'static str> {
     }
 }
 
-/// The name in Wireshark's `ikev2_decryption_table`.
+/// Returns the name in Wireshark's `ikev2_decryption_table`.
 fn ike_algorithm(cipher: &str) -> Option<&'static str> {
     match cipher {
         "aes128gcm16" => Some("AES-GCM-128 with 16 octet ICV [RFC5282]"),

@@ -48,7 +48,7 @@ impl Tap for WorkerTap {
     }
 }
 
-/// Where a point of the line is in captures, and which way packets go there: in and out are seen from the cluster.
+/// Returns the capture point of a point of the line, and the direction there, in and out being seen from the cluster.
 fn place(point: Point) -> (CapturePoint, Direction) {
     match point {
         Point::OuterRx => (CapturePoint::OuterRx, Direction::Inbound),
@@ -74,8 +74,8 @@ impl DropWitness {
 }
 
 impl Witness for DropWitness {
-    /// Inner packets are shown as they are; a train is one long frame. Datagrams are wrapped in an outer header
-    /// whose far end is unknown: address 0.0.0.0, port 0.
+    /// Records a dropped packet. Inner packets are recorded unchanged, a train as one long frame. Datagrams get an outer header
+    /// with an unknown far end: address 0.0.0.0, port 0.
     fn dropped(&mut self, cable: CableId, reason: DropReason, bytes: &[u8]) {
         let now = Instant::now();
         for capture in &self.captures {
@@ -140,7 +140,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Packets side by side, each with its own header.
+    /// Records packets in slots, each with its own header.
     fn slots(&self, packet: &Packet) {
         let layout = packet.layout;
         for index in 0..usize::from(layout.count) {
@@ -158,7 +158,7 @@ impl Sink<'_> {
         }
     }
 
-    /// A packet or train with one header. What cannot be cut is shown as it is.
+    /// Records a packet or a train with one header, cut into segments where possible.
     fn cut(&self, packet: &Packet, scratch: &mut Pool) {
         let is_final = packet.layout.kind == LayoutKind::Single
             && matches!(packet.checksum, Checksum::Unchecked | Checksum::Verified);

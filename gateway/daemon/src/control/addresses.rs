@@ -22,8 +22,8 @@ use crate::node::{self, Found, Node};
 use crate::settings::NodeSettings;
 
 impl Control<'_> {
-    /// Whether there is no address that could be pinged or ping: peers take nothing from outside of our subnets, so
-    /// that pings from elsewhere would be lost, and would call good connections bad.
+    /// Returns `true` if this node has no address for health checks. Peers drop packets from outside of our subnets, so that
+    /// pings from another address would be lost, and good connections reported as failed.
     pub(super) fn lacks_address(&self) -> bool {
         self.config.health_check.is_some()
             && self.config.global_cidrs.is_empty()
@@ -95,7 +95,7 @@ impl Control<'_> {
         self.state.sought = sought;
     }
 
-    /// A node that was a gateway and no longer is stands back; one that never was is told, and stands all the same.
+    /// Follows the gateway label. A node that loses it stands back; one that never had it gets a condition, and may lead.
     pub(super) fn follow_label(&mut self, subject: &str, is_gateway: bool) {
         self.state.was_gateway |= is_gateway;
         let is_candidate = is_gateway || !self.state.was_gateway;
@@ -109,7 +109,7 @@ impl Control<'_> {
         self.conditions.put("NotAGatewayNode", Severity::Warning, subject, message);
     }
 
-    /// Ports and addresses are taken at start, as upstream does.
+    /// Reports changed ports and addresses, which are read at start, as upstream does.
     fn ask_for_restart(&mut self, subject: &str, settings: &NodeSettings) {
         let port = settings.udp_port.unwrap_or(self.config.udp_port);
         let address = node::private_ip(self.config, settings, &host::addresses()).ok();
@@ -164,8 +164,8 @@ impl Control<'_> {
         self.publish_endpoint();
     }
 
-    /// Network plugins assign addresses long after the gateway has started.
-    pub(super) async fn look_at_addresses(&mut self, engine: &mut Engine) {
+    /// Reads the node's addresses, which network plugins may assign long after the gateway has started.
+    pub(super) async fn refresh_addresses(&mut self, engine: &mut Engine) {
         engine.set_node_addresses(node::addresses(self.config), Instant::now()).await;
         engine.set_icmp_sources(node::icmp_sources(self.config));
         self.state.found.inside = node::inside(self.config);
@@ -182,7 +182,7 @@ impl Control<'_> {
         self.publish_endpoint();
     }
 
-    /// Puts the Endpoint together; who follows it hears of a change only.
+    /// Builds the Endpoint, and publishes it if it has changed.
     pub(super) fn publish_endpoint(&mut self) {
         let Driver { name, backend_config } = &self.driver;
         let mut spec =
@@ -202,7 +202,7 @@ impl Control<'_> {
     }
 }
 
-/// Who we are in NAT discovery.
+/// Returns this gateway's identity in NAT discovery.
 pub(crate) fn discovery_local(
     config: &Config,
     spec: &EndpointSpec,

@@ -100,12 +100,12 @@ impl Control<'_> {
         }
     }
 
-    /// Whether another gateway's Endpoint stands for this cluster.
+    /// Returns `true` if another gateway's Endpoint stands for this cluster.
     pub(super) fn has_successor(&self) -> bool {
         self.state.mirror.is_complete() && self.others_soles().next().is_some()
     }
 
-    /// Sole Endpoints of this cluster that are another gateway's, of whatever shape otherwise.
+    /// Returns sole Endpoints of this cluster that belong to other gateways, parsed or not.
     pub(super) fn others_soles(&self) -> impl Iterator<Item = &Object> {
         self.state.mirror.objects().filter(|object| {
             let spec = object.body.get("spec");

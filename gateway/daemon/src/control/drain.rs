@@ -15,7 +15,7 @@ pub(super) struct Drain {
     /// When this gateway has started, until its node is ready for it.
     pub(super) started: Option<Instant>,
     /// Whether it is known by now who the others are.
-    pub(super) knows_others: bool,
+    pub(super) has_members: bool,
     /// What was said last: whether others are to be preferred.
     pub(super) declines: Option<bool>,
     /// Since when this gateway could carry what its siblings carry, and by when it is taken for ready anyway.
@@ -27,7 +27,7 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Whether flows are to be handed over.
+    /// Returns `true` if flows have to be handed over.
     pub(super) fn is_wanted(&self) -> bool {
         self.is_asked || self.is_leaving
     }

@@ -13,17 +13,17 @@ use crate::engine::Engine;
 use crate::notice::Stage;
 
 /// How long nothing has to come for a gateway to be drained.
-const QUIET: Duration = Duration::from_secs(3);
+const QUIET_PERIOD: Duration = Duration::from_secs(3);
 /// How long after its start a gateway waits for its node's route agent before it takes flows that others could carry.
-const PATIENCE: Duration = Duration::from_secs(5);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a gateway that has just started carries flows before it says that it is ready: then the other ends, too, use its
 /// paths, and whoever replaces gateways one by one may go on with the next.
-const SETTLES: Duration = Duration::from_secs(3);
+const SETTLE_PERIOD: Duration = Duration::from_secs(3);
 /// How long after its start a gateway is ready at the latest, whatever remote clusters do.
-const READY_BY: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Control<'_> {
-    /// Follows what somebody has written onto our Gateway object.
+    /// Follows the request for a drain on our Gateway object.
     pub(super) fn take_drain(&mut self, own: &Object, engine: &Engine) {
         let asked = own.metadata.is_asked_to_drain();
         if asked != self.state.drain.is_asked {
@@ -32,7 +32,7 @@ impl Control<'_> {
         }
     }
 
-    /// Hands all flows over before a stop. Gives whether there is anybody to take them.
+    /// Hands all flows over before a stop. Returns `true` if there is a sibling to take them.
     pub(super) fn drain_to_stop(&mut self, engine: &Engine) -> bool {
         self.state.drain.is_leaving = true;
         self.settle_drain(engine);
@@ -59,47 +59,47 @@ impl Control<'_> {
         self.peers.draining.send_if_modified(|known| std::mem::replace(known, is_draining) != is_draining);
     }
 
-    /// Begins in the background: a path is up before the node's filter and routes are, and what came by it would be lost.
+    /// Starts without accepting flows: a path is up before the node's filter and routes are, and its packets would be lost.
     pub(super) fn begin(&mut self, engine: &Engine, now: Instant) {
         self.state.drain.started = Some(now);
-        self.state.drain.ready_by = Some(now + READY_BY);
+        self.state.drain.ready_by = Some(now + READY_TIMEOUT);
         self.settle_flows(engine);
     }
 
-    /// Whether a sibling may be stopped as far as this gateway is concerned: it takes flows and has had a way to every remote
-    /// cluster for a while. Once it is ready it stays so; who has no siblings is ready at once.
+    /// Returns `true` if a sibling may be stopped as far as this gateway is concerned: it accepts flows and has had a path to
+    /// every remote cluster for a while. Once ready it stays so; without siblings it is ready at once.
     pub(super) fn is_settled(&mut self, engine: &Engine, now: Instant) -> bool {
         let Some(ready_by) = self.state.drain.ready_by else { return true };
-        let mut ways: BTreeMap<&str, bool> = BTreeMap::new();
+        let mut reached: BTreeMap<&str, bool> = BTreeMap::new();
         for peer in engine.own_peers() {
-            let has_way = engine.lane(&peer.facts.cable_name).is_some_and(|lane| {
+            let has_path = engine.lane(&peer.facts.cable_name).is_some_and(|lane| {
                 let state = engine.paths().state(lane.cable);
                 state.is_usable() || state == PathState::Draining
             });
-            *ways.entry(&peer.facts.cluster_id).or_default() |= has_way;
+            *reached.entry(&peer.facts.cluster_id).or_default() |= has_path;
         }
         let is_alone = !self.has_siblings();
         let drain = &mut self.state.drain;
         let is_new = drain.declines == Some(true) && !drain.is_wanted();
-        let carries = !is_new && ways.values().all(|has_way| *has_way);
+        let carries = !is_new && reached.values().all(|has_path| *has_path);
         drain.carries_since = carries.then(|| drain.carries_since.unwrap_or(now));
-        let is_settled = drain.carries_since.is_some_and(|since| is_alone || now >= since + SETTLES);
-        let knows_none = is_alone && (drain.knows_others || drain.started.is_none());
-        if is_settled || now >= ready_by || knows_none || !self.config.all_gateways_active {
+        let is_settled = drain.carries_since.is_some_and(|since| is_alone || now >= since + SETTLE_PERIOD);
+        let is_sole = is_alone && (drain.has_members || drain.started.is_none());
+        if is_settled || now >= ready_by || is_sole || !self.config.all_gateways_active {
             drain.ready_by = None;
         }
         drain.ready_by.is_none()
     }
 
-    /// The others are known, or known anew.
+    /// Follows a change of the other gateways.
     pub(super) fn take_others(&mut self, engine: &Engine) {
-        self.state.drain.knows_others = true;
+        self.state.drain.has_members = true;
         self.settle_flows(engine);
     }
 
-    /// Comes forward once the node's route agent has greeted this gateway, or does not for long.
+    /// Accepts flows once the node's route agent has sent a hello, or after [`AGENT_TIMEOUT`].
     pub(super) fn come_forward(&mut self, engine: &Engine, now: Instant) {
-        let is_ready = |started: Instant| self.notices.is_greeted() || now >= started + PATIENCE;
+        let is_ready = |started: Instant| self.notices.is_greeted() || now >= started + AGENT_TIMEOUT;
         if self.state.drain.started.is_some_and(is_ready) {
             self.state.drain.started = None;
             engine.paths().shut(false);
@@ -107,11 +107,11 @@ impl Control<'_> {
         }
     }
 
-    /// Says whether others are to be preferred to this gateway. Where there are no others it is not asked for.
+    /// Announces whether other gateways are preferred to this one, where there are others.
     fn settle_flows(&mut self, engine: &Engine) {
         let has_others = self.has_siblings();
         let drain = &mut self.state.drain;
-        let is_new = drain.started.is_some() && (has_others || !drain.knows_others);
+        let is_new = drain.started.is_some() && (has_others || !drain.has_members);
         let declines = is_new || drain.is_wanted();
         if drain.declines.replace(declines) != Some(declines) {
             engine.decline(declines);
@@ -123,8 +123,8 @@ impl Control<'_> {
         });
     }
 
-    /// How far this gateway has handed its flows over; `None` where it need not.
-    pub(super) fn look_at_drain(&mut self, engine: &Engine, now: Instant) -> Option<DrainStatus> {
+    /// Returns the progress of handing flows over; `None` without a drain.
+    pub(super) fn drain_status(&mut self, engine: &Engine, now: Instant) -> Option<DrainStatus> {
         let drain = &mut self.state.drain;
         let since = drain.since?;
         let packets = engine.carried();
@@ -132,11 +132,11 @@ impl Control<'_> {
             drain.packets = packets;
             drain.quiet_since = Some(now);
         }
-        let is_done = drain.quiet_since.is_some_and(|quiet| now.duration_since(quiet) >= QUIET);
+        let is_done = drain.quiet_since.is_some_and(|quiet| now.duration_since(quiet) >= QUIET_PERIOD);
         Some(DrainStatus { since, is_done })
     }
 
-    /// What our own Endpoint says in the Gateway object of a drain: for `trieste show gateways`.
+    /// Marks a drain in our Endpoint inside the Gateway object, for `trieste show gateways`.
     pub(super) fn mark_drain(endpoint: &mut trieste_control::api::EndpointSpec, drain: Option<&DrainStatus>) {
         if let Some(drain) = drain {
             let state = if drain.is_done { backend_config::DRAINED } else { backend_config::DRAINING };

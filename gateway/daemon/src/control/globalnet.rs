@@ -39,7 +39,7 @@ pub(super) struct RuleState {
 }
 
 impl RuleState {
-    /// What a restart should begin with.
+    /// Returns the state to remember over a restart.
     pub(super) fn remembered(&self) -> Option<GlobalnetState> {
         self.state.as_deref().cloned()
     }

@@ -16,8 +16,8 @@ const LINGER: Duration = Duration::from_millis(500);
 const LINGER_UNTIL: Duration = Duration::from_millis(600);
 
 impl Control<'_> {
-    /// Gives the lead away before a planned stop. Gives until when a successor is waited for; `None` if there is nothing
-    /// to wait for.
+    /// Releases the Lease before a planned stop. Returns until when to wait for a successor; `None` if there is nothing to wait
+    /// for.
     pub(super) async fn step_down(&mut self, engine: &Engine) -> Option<Instant> {
         let latest = Instant::now() + LINGER_UNTIL;
         let is_relieved = self.drain_to_stop(engine);
@@ -35,7 +35,7 @@ impl Control<'_> {
         (is_relieved || (was_leader && is_released)).then(|| latest.min(Instant::now() + LINGER))
     }
 
-    /// How this gateway leaves: for good where its node is no gateway's any more.
+    /// Returns how this gateway leaves: for good if its node has lost the gateway label.
     pub(crate) fn leave(&self) -> Leave {
         let is_gateway = self.state.found.settings.is_gateway || !self.state.was_gateway;
         if is_gateway { Leave::ToReturn } else { Leave::ForGood }

@@ -11,8 +11,7 @@ use super::Control;
 use crate::engine::Engine;
 
 impl Control<'_> {
-    /// The other gateways. Where one leads this cluster that knows one gateway per cluster, it is as if there were none:
-    /// it and its peers go by one Endpoint.
+    /// Returns the other gateways; none if the leader supports only one gateway per cluster: it and its peers use one Endpoint.
     pub(super) fn members(&self) -> Members {
         let mut members = self.peers.handle.members.borrow().clone();
         if members.is_multi && self.has_older_leader() {
@@ -25,7 +24,7 @@ impl Control<'_> {
         members
     }
 
-    /// Whether there are others in this cluster, as [`Self::members`] counts them.
+    /// Returns `true` if there are other gateways in this cluster, as [`Self::members`] counts them.
     pub(super) fn has_siblings(&self) -> bool {
         self.shares_with_siblings().is_some()
     }
@@ -42,7 +41,7 @@ impl Control<'_> {
         has_siblings.then_some(members.slots)
     }
 
-    /// Whether another gateway of this cluster leads that does not know of several at once.
+    /// Returns `true` if another gateway of this cluster leads that does not support several at once.
     fn has_older_leader(&self) -> bool {
         let is_older = |object: &&Object| {
             Endpoint::from_object(object).is_ok_and(|endpoint| !endpoint.spec.knows_paths())
@@ -52,8 +51,8 @@ impl Control<'_> {
 
     /// Reports a leader of this cluster that does not know of several gateways at once.
     pub(super) fn report_older_leader(&self) {
-        let is_told = self.peers.handle.members.borrow().is_multi;
-        let message = (is_told && self.has_older_leader()).then(|| {
+        let is_multi = self.peers.handle.members.borrow().is_multi;
+        let message = (is_multi && self.has_older_leader()).then(|| {
             "a gateway of this cluster leads that knows one gateway per cluster (upstream's, or an older version of \
              Trieste): the others stand by until it is gone or upgraded"
                 .to_owned()
@@ -61,8 +60,8 @@ impl Control<'_> {
         self.conditions.put("OlderLeader", Severity::Info, "", message);
     }
 
-    /// Tells which siblings' cables live, for those who judge who has vanished.
-    pub(super) fn tell_heard(&self, engine: &Engine) {
+    /// Publishes which siblings' cables are up, for the removal of stale gateways.
+    pub(super) fn publish_live_siblings(&self, engine: &Engine) {
         let is_alive = |name: &str| {
             engine.lane(name).is_some_and(|lane| {
                 let state = engine.paths().state(lane.cable);
@@ -70,10 +69,10 @@ impl Control<'_> {
             })
         };
         let names = engine.siblings().iter().map(|peer| peer.facts.cable_name.clone());
-        let heard: BTreeSet<String> = names.filter(|name| is_alive(name)).collect();
-        self.peers.heard.send_if_modified(|known| {
-            let changed = *known != heard;
-            *known = heard;
+        let live: BTreeSet<String> = names.filter(|name| is_alive(name)).collect();
+        self.peers.live_siblings.send_if_modified(|known| {
+            let changed = *known != live;
+            *known = live;
             changed
         });
     }

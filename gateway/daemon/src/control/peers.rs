@@ -7,25 +7,26 @@ use trieste_control::api::ensure_valid_name;
 use trieste_control::members::MembersHandle;
 use trieste_control::publish::Spared;
 
-/// What this gateway and the others tell each other.
+/// The exchange with the other gateways of this cluster.
 pub(crate) struct Peers {
     /// The others.
     pub(crate) handle: MembersHandle,
     /// Whether this one is to get no new flows.
     pub(crate) draining: watch::Sender<bool>,
     /// The cables to siblings that are not dead.
-    pub(crate) heard: watch::Sender<BTreeSet<String>>,
+    pub(crate) live_siblings: watch::Sender<BTreeSet<String>>,
 }
 
 impl Peers {
-    /// Whose Gateway objects stay however old: those of siblings whose cables live. They cannot write, and carry on.
+    /// Returns whose Gateway objects are kept, however old: those of siblings whose cables are up. They may be cut off from the
+    /// store, and still carry traffic.
     pub(crate) fn spared(&self) -> Spared {
-        let (members, heard) = (self.handle.members.clone(), self.heard.subscribe());
+        let (members, live) = (self.handle.members.clone(), self.live_siblings.subscribe());
         Spared::new(move |name| {
-            let heard = heard.borrow();
+            let live = live.borrow();
             members.borrow().siblings.iter().any(|member| {
                 let host = &member.endpoint.spec.hostname;
-                heard.contains(member.cable_name()) && ensure_valid_name(host) == name
+                live.contains(member.cable_name()) && ensure_valid_name(host) == name
             })
         })
     }

@@ -32,9 +32,9 @@ impl Control<'_> {
         let is_settled = self.is_settled(engine, now);
         self.shared.settle(is_settled);
         self.refresh_globalnet(now);
-        self.tell_heard(engine);
+        self.publish_live_siblings(engine);
         self.report_older_leader();
-        let drain = self.look_at_drain(engine, now);
+        let drain = self.drain_status(engine, now);
         let mut endpoint = self.endpoint.borrow().clone();
         Self::mark_drain(&mut endpoint, drain.as_ref());
         engine.observe(now, Timestamp::now().as_second());
@@ -92,7 +92,7 @@ impl Control<'_> {
         term.is_some() && *self.announced.borrow() == term
     }
 
-    /// A peer that has been in error for a while may be reached by another of its addresses.
+    /// Starts discovery again for peers that have been in error for a while, which may have another reachable address.
     fn rediscover(&mut self, connections: &[trieste_control::admin::CableStatus], now: Instant) {
         use trieste_control::api::ConnectionStatus;
         let failing: BTreeSet<&str> = connections

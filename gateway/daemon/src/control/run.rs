@@ -91,7 +91,7 @@ impl Control<'_> {
             }
             Input::Globalnet => self.take_globalnet(engine).await,
             Input::Addresses => {
-                self.look_at_addresses(engine).await;
+                self.refresh_addresses(engine).await;
                 self.translate(engine).await;
                 self.report_files().await;
             }
@@ -123,7 +123,7 @@ impl Control<'_> {
                 "started from what was remembered"
             );
         }
-        self.look_at_addresses(engine).await;
+        self.refresh_addresses(engine).await;
     }
 
     /// Takes an event of the Endpoints in. Gives whether there is something to do about it.
@@ -151,10 +151,10 @@ impl Control<'_> {
             }
             *known = newest;
         }
-        let away = self.state.link.error.as_ref().map(|error| {
+        let message = self.state.link.error.as_ref().map(|error| {
             format!("this cluster's own store is away: {error}; cables stay up with what is known")
         });
-        self.conditions.put("StoreAway", Severity::Warning, "", away);
+        self.conditions.put("StoreAway", Severity::Warning, "", message);
         self.state.mirror.apply(event)
     }
 }

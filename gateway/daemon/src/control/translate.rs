@@ -27,10 +27,10 @@ const NO_PORTS: &str = "NoOutsidePorts";
 /// How long a gateway that comes may wait for its share: whoever has all of them gives one up within seconds.
 const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
-/// What the controllers say, if there are any.
+/// The controllers' state, if there are any.
 pub(super) type States = Option<watch::Receiver<Option<Arc<GlobalnetState>>>>;
 
-/// Waits until the controllers say something else; for ever without any.
+/// Waits until the controllers' state changes; for ever without controllers.
 pub(super) async fn changed(states: &mut States) {
     if let Some(receiver) = states {
         if receiver.changed().await.is_ok() {
@@ -42,7 +42,7 @@ pub(super) async fn changed(states: &mut States) {
     std::future::pending().await
 }
 
-/// Says at which outside ports this gateway may make mappings: all where it is alone, else those of its own slots.
+/// Sets the outside ports at which this gateway may make mappings: all if it is alone, else those of its own slots.
 pub(super) fn share_ports(engine: &Engine, members: &Members) {
     let (share, until) = match members.slots {
         Some(slots) => (Share::from_bits(slots.held), Some(slots.until)),
@@ -58,7 +58,7 @@ impl Control<'_> {
         self.globalnet.controllers.as_ref().map(|controllers| controllers.state.clone())
     }
 
-    /// Goes on with what the process before has translated by.
+    /// Continues with the remembered state of the last process.
     pub(super) async fn remember_globalnet(&mut self, engine: &mut Engine, state: Option<GlobalnetState>) {
         if !self.globalnet.view.is_enabled() {
             return;
@@ -74,13 +74,13 @@ impl Control<'_> {
         }
     }
 
-    /// Whether the global CIDR is the configured one: addresses of another one are nobody's.
+    /// Returns `true` if the state's global CIDR is the configured one.
     fn is_of_ours(&self, state: &GlobalnetState) -> bool {
         let ours = self.config.global_cidrs.first().map(ToString::to_string);
         state.global_cidr.map(|cidr| cidr.to_string()) == ours
     }
 
-    /// Takes in what the controllers say.
+    /// Applies the controllers' newest state.
     pub(super) async fn take_globalnet(&mut self, engine: &mut Engine) {
         let Some(state) = self.globalnet.controllers.as_ref().and_then(Controllers::state) else { return };
         self.state.globalnet.state = Some(state);
@@ -92,7 +92,7 @@ impl Control<'_> {
         engine.fleet().rules_have_come(self.state.globalnet.epoch != before, Instant::now());
     }
 
-    /// Makes rules of the newest state and of this gateway's address, if either is another one than before.
+    /// Compiles rules from the newest state and this gateway's address, if either has changed.
     pub(super) async fn translate(&mut self, engine: &mut Engine) {
         let own = Own {
             name: ensure_valid_name(&self.node.hostname),
@@ -101,7 +101,7 @@ impl Control<'_> {
         let known = &mut self.state.globalnet;
         let Some(state) = known.state.clone() else { return };
         known.own = own;
-        self.say_problems(&state);
+        self.report_problems(&state);
         let known = &mut self.state.globalnet;
         let is_same = |(before, own): &(Arc<GlobalnetState>, Own)| {
             *own == known.own && gives_same_rules(before, &state)
@@ -113,13 +113,13 @@ impl Control<'_> {
         known.epoch += 1;
         let translation = compile(known.epoch, &state, &known.own, self.globalnet.owners).map(Arc::new);
         known.compiled = Some((Arc::clone(&state), known.own.clone()));
-        self.say_refused(translation.as_deref());
+        self.report_refused(translation.as_deref());
         engine.set_translation(translation.clone(), self.state.globalnet.is_remembered).await;
         self.globalnet.view.set(state, translation);
         self.keep_sessions(engine);
     }
 
-    /// From the first rules on sessions are written down: before, those of the process before would be lost.
+    /// Starts the snapshot writer with the first rules: before, it would overwrite the last process's sessions.
     fn keep_sessions(&self, engine: &Engine) {
         let view = &self.globalnet.view;
         let Some(files) = self.globalnet.files.as_ref().filter(|_| !view.has_writer()) else { return };
@@ -138,15 +138,15 @@ impl Control<'_> {
         }
     }
 
-    fn say_refused(&self, translation: Option<&Translation>) {
+    fn report_refused(&self, translation: Option<&Translation>) {
         let refused = translation.map(|translation| translation.refused.as_slice()).unwrap_or_default();
         let entries: Vec<(String, String)> =
             refused.iter().map(|rule| (rule.name.clone(), rule.reason.clone())).collect();
         self.conditions.replace(REFUSED_RULE, Severity::Warning, &entries);
     }
 
-    /// What is not as somebody wants it.
-    fn say_problems(&mut self, state: &GlobalnetState) {
+    /// Reports the state's problems as conditions.
+    fn report_problems(&mut self, state: &GlobalnetState) {
         let mut by_name: BTreeMap<&'static str, Vec<(String, String)>> = BTreeMap::new();
         for problem in &state.problems {
             let entry = (problem.subject.clone(), problem.message.clone());
@@ -162,7 +162,7 @@ impl Control<'_> {
         self.state.globalnet.problems = by_name.into_keys().collect();
     }
 
-    /// Says why this gateway begins no connections, where it has waited for a share of the ports for long.
+    /// Reports a gateway that has waited for a share of the ports for long, and cannot translate new connections.
     fn check_ports(&mut self, now: Instant) {
         let lacks_ports = self.lacks_ports();
         let since = &mut self.state.globalnet.lacks_ports;
@@ -199,7 +199,7 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether two states differ in what is not translated by alone: how full the pool is, what is wrong.
+/// Returns `true` if two states give the same rules; the fill of the pool and problems may differ.
 fn gives_same_rules(a: &GlobalnetState, b: &GlobalnetState) -> bool {
     (a.global_cidr, &a.inside, &a.egress, &a.ingress, &a.gateways)
         == (b.global_cidr, &b.inside, &b.egress, &b.ingress, &b.gateways)

@@ -15,13 +15,13 @@ use crate::ike::IkeHandle;
 use crate::paths;
 use crate::tables::{self, Peer, Row};
 
-/// How often a path has changed since its count was `before`. The count begins anew with a cable that is made anew.
+/// Returns how often a path has changed since its count was `before`. The count restarts with a new cable.
 fn changes(before: u64, now: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
 /// Says when the health of a path has changed; the changes of a path that flaps at most once per look at it.
-fn tell_of_path(peer: &Peer, before: Option<&LaneReport>, report: &LaneReport) {
+fn log_path_change(peer: &Peer, before: Option<&LaneReport>, report: &LaneReport) {
     let Some(health) = &report.health else { return };
     let known = before.filter(|before| before.lane == report.lane).and_then(|before| before.health);
     let changes = changes(known.map_or(0, |known| known.transitions), health.transitions);
@@ -73,27 +73,27 @@ impl Engine {
                     cable.established = Some(unix_seconds);
                 }
                 cable.machine.judge(&counters, now);
-                tell_of_path(&cable.peer, cable.last.as_ref(), &report);
+                log_path_change(&cable.peer, cable.last.as_ref(), &report);
                 cable.last = Some(report);
             }
         }
     }
 
-    /// The connections, as published and in detail: those of the cables that carry remote clusters' traffic, one for each
-    /// gateway of a cluster that knows of several at once. What the cable alone knows; health is merged by whoever probes.
+    /// Returns the connections, as published and in detail: those of the cables that carry remote clusters' traffic, one for
+    /// each gateway of a cluster that supports several. The health check's part is merged later.
     #[must_use]
     pub fn connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
         self.list(true, now, unix_ms)
     }
 
-    /// Cables beside those: of clusters that have a newer one, kept open while their Endpoints exist. Nothing that
-    /// upstream knows: not to be published.
+    /// Returns the other cables: those superseded by a newer one, kept open while their Endpoints exist. Not published, since
+    /// upstream has none.
     #[must_use]
     pub fn superseded(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
         self.list(false, now, unix_ms)
     }
 
-    /// Cables to the other gateways of our own cluster. Nothing that upstream knows: not to be published.
+    /// Returns the cables to the other gateways of our own cluster. Not published, since upstream has none.
     #[must_use]
     pub fn sibling_connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
         let cables = self.siblings().iter().filter_map(|peer| self.cables.get(&peer.facts.cable_name));
@@ -112,8 +112,8 @@ impl Engine {
             .collect()
     }
 
-    /// Endpoints that wait for NAT discovery to choose an address. Nothing that upstream publishes. Those that a passive
-    /// gateway has no cable to are not among them.
+    /// Returns Endpoints that wait for NAT discovery to choose an address, without those that a passive gateway has no cable
+    /// to. Not published, as upstream does not.
     #[must_use]
     pub fn pending(&self) -> Vec<CableStatus> {
         let is_pending = |peer: &&Arc<Peer>| !self.choices.contains_key(&peer.facts.cable_name);
@@ -183,7 +183,7 @@ impl Engine {
     }
 }
 
-/// The state of a cable that has no handshakes: whether its peer answers. Upstream's is always connected.
+/// Returns the state of a cable that has no handshakes: whether its peer answers. Upstream's is always connected.
 fn answering(stats: &CableStats) -> (ConnectionStatus, String) {
     match stats.handshake_age {
         _ if stats.is_up => (ConnectionStatus::Connected, "the peer answers".to_owned()),

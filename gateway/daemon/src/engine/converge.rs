@@ -90,14 +90,14 @@ impl Engine {
                 refused.push(RefusedCluster { cluster, endpoint, reason });
             }
         }
-        self.say_refused(&refused);
+        self.report_refused(&refused);
         self.refused = refused;
         self.settle().await;
         self.publish();
         // Only when no table seals with them any more.
         for (lane, until) in drains {
             self.kind.disconnect(lane);
-            self.tell(lane, LaneCommand::Drain { lane, until });
+            self.send(lane, LaneCommand::Drain { lane, until });
         }
     }
 
@@ -107,23 +107,23 @@ impl Engine {
         self.local.node_addresses.contains(&chosen).then_some(chosen)
     }
 
-    /// Whether this gateway is to have a cable to another.
+    /// Returns `true` if this gateway has to have a cable to another.
     pub(super) fn has_cable_to(&self, peer: &Peer) -> bool {
         self.is_active || peer.role != Role::Sole
     }
 
-    /// Whether ESP to this address has to go through UDP for want of another socket.
+    /// Returns `true` if ESP to this address has to use UDP for want of a raw socket.
     fn needs_udp(&self, address: SocketAddr) -> bool {
         let raw = if address.is_ipv4() { Offloads::RAW_ESP4 } else { Offloads::RAW_ESP6 };
         !self.raw_esp.contains(raw)
     }
 
-    fn say_refused(&self, refused: &[RefusedCluster]) {
+    fn report_refused(&self, refused: &[RefusedCluster]) {
         fn key(entry: &RefusedCluster) -> (&str, Option<&str>, &str) {
             (&entry.cluster, entry.endpoint.as_deref(), &entry.reason)
         }
-        let said: BTreeSet<_> = self.refused.iter().map(key).collect();
-        for entry in refused.iter().filter(|entry| !said.contains(&key(entry))) {
+        let reported: BTreeSet<_> = self.refused.iter().map(key).collect();
+        for entry in refused.iter().filter(|entry| !reported.contains(&key(entry))) {
             let endpoint = entry.endpoint.as_deref().unwrap_or("all its Endpoints");
             tracing::warn!(cluster = %entry.cluster, %endpoint, reason = %entry.reason, "not connecting to a cluster");
         }
@@ -178,12 +178,12 @@ impl Engine {
             cable.choice = choice;
             let is_watched_otherwise = std::mem::replace(&mut cable.watch, watch) != watch;
             if is_watched_otherwise {
-                self.tell(lane, LaneCommand::Watch { lane, watch });
+                self.send(lane, LaneCommand::Watch { lane, watch });
             }
             if has_moved {
                 tracing::info!(endpoint = %peer.name, peer = %address, "the peer's Endpoint has another address");
                 self.kind.set_peer(lane, address);
-                self.tell(lane, LaneCommand::SetPeer { lane, peer: Some(address) });
+                self.send(lane, LaneCommand::SetPeer { lane, peer: Some(address) });
             }
             return Ok(());
         }
@@ -205,7 +205,7 @@ impl Engine {
             error.to_string()
         })?;
         tracing::info!(endpoint = %peer.name, cluster = %peer.facts.cluster_id, peer = %address, worker = owner_of(lane.lane).0, "Successfully installed Endpoint cable {:?}", peer.facts.cable_name);
-        self.tell(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel, watch });
+        self.send(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel, watch });
         self.by_lane.insert(lane.lane, name.clone());
         self.by_row.insert(lane.cable, name.clone());
         let machine = StatusMachine::new(now);
@@ -220,11 +220,11 @@ impl Engine {
         for cable in self.cables.values() {
             let lane = cable.lane.lane;
             self.kind.rekey(lane);
-            self.tell(lane, LaneCommand::Rekey { lane });
+            self.send(lane, LaneCommand::Rekey { lane });
         }
     }
 
-    pub(super) fn tell(&self, lane: LaneId, command: LaneCommand) {
+    pub(super) fn send(&self, lane: LaneId, command: LaneCommand) {
         let owner = owner_of(lane);
         if let Some(worker) = self.workers.iter().find(|worker| worker.id == owner) {
             worker.command(Command::Lane(command));
@@ -245,7 +245,7 @@ fn is_another(peer: &Peer, before: &Peer) -> bool {
     peer.identity != before.identity || peer.driver != before.driver || far(peer) != far(before)
 }
 
-/// What is at the far end of a cable to a gateway.
+/// Returns the far end of a cable to a gateway.
 fn far(peer: &Peer) -> Far {
     match peer.role {
         Role::Sibling => Far::Sibling(peer.facts.cable_name.clone()),

@@ -13,8 +13,8 @@ impl Engine {
         self.fleet.set_draining(is_draining, Instant::now());
     }
 
-    /// Has every probe say that others are to be preferred, or that they are not any more: far ends move their flows at
-    /// once. What still arrives is carried as before.
+    /// Makes every probe announce that other gateways are preferred, or no longer: far ends move their flows at once. Packets
+    /// that still arrive are carried as before.
     pub fn decline(&self, declines: bool) {
         for worker in &self.workers {
             worker.command(Command::Lane(LaneCommand::Draining(declines)));

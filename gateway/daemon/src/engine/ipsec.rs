@@ -4,7 +4,7 @@ use trieste_cables::ipsec::ike::{ChildReport, IkeReport, PeerReport};
 use trieste_control::admin::{ChildSaStatus, IkeSaStatus, IpsecStatus};
 use trieste_packet::LaneId;
 
-/// The part of the peer on this lane; of one that has not been reported yet, an empty one.
+/// Returns the status of the peer on this lane; an empty one before its first report.
 pub(super) fn status(reports: &[PeerReport], lane: LaneId) -> IpsecStatus {
     let Some(peer) = reports.iter().find(|peer| peer.lane == lane) else { return IpsecStatus::default() };
     IpsecStatus {

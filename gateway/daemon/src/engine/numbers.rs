@@ -24,7 +24,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// No number is out. `first_lane` is where lanes begin.
+    /// Returns an allocator with all numbers free. Lanes start at `first_lane`.
     pub(super) fn new(workers: impl Iterator<Item = WorkerId>, first_lane: u16) -> Self {
         Self {
             workers: workers.map(|worker| (worker, 0)).collect(),
@@ -35,7 +35,7 @@ impl Numbers {
         }
     }
 
-    /// A lane on the worker with the fewest cables, and the lowest row that is free. `None` when all are out.
+    /// Allocates a lane on the worker with the fewest cables, and the lowest free row. `None` if all are in use.
     pub(super) fn allocate(&mut self) -> Option<Lane> {
         let (worker, cables) = self.workers.iter_mut().min_by_key(|(_, cables)| *cables)?;
         let row = match self.free_rows.pop_first() {
@@ -57,7 +57,7 @@ impl Numbers {
         }
     }
 
-    /// A cable is cut: its worker has one less, but its numbers stay out while somebody may look at them.
+    /// Marks a cable as cut: its worker has one less, but its numbers stay allocated while they may be in use.
     pub(super) fn cut(&mut self, lane: Lane) {
         let owner = owner_of(lane.lane);
         if let Some((_, cables)) = self.workers.iter_mut().find(|(worker, _)| *worker == owner) {
@@ -65,7 +65,7 @@ impl Numbers {
         }
     }
 
-    /// Nobody knows a cut cable's numbers any more.
+    /// Frees the numbers of a cut cable.
     pub(super) fn release(&mut self, lane: Lane) {
         self.lanes.remove(&lane.lane);
         self.free_rows.insert(lane.cable.0);

@@ -7,7 +7,7 @@ use super::{Engine, Published};
 use crate::tables::{self, Peer, Row, Rows};
 
 impl Engine {
-    /// Publishes tables, if they are others than before: new ones make every flow decide again.
+    /// Publishes tables if they have changed: new ones make every flow decide again.
     pub(super) fn publish(&mut self) {
         let next = Published {
             rows: self.rows(),
@@ -23,7 +23,7 @@ impl Engine {
         self.published = Some(next);
     }
 
-    /// The gateways that there are with their cables.
+    /// Returns all gateways with their cables.
     pub(super) fn rows(&self) -> Rows {
         let row = |peer: &Arc<Peer>| Row { peer: Arc::clone(peer), lane: self.lane(&peer.facts.cable_name) };
         let leaving = self.leaving.iter().filter(|leaving| leaving.opens);
@@ -35,13 +35,13 @@ impl Engine {
         }
     }
 
-    /// Follows our own addresses inside the published subnets: a network plugin may assign them long after the
-    /// gateway has started.
+    /// Sets our own addresses inside the published subnets, which a network plugin may assign long after the gateway has
+    /// started.
     pub fn set_icmp_sources(&mut self, sources: Vec<IpAddr>) {
-        if self.knows_addresses && self.local.icmp_sources == sources {
+        if self.has_icmp_sources && self.local.icmp_sources == sources {
             return;
         }
-        self.knows_addresses = true;
+        self.has_icmp_sources = true;
         let wants =
             |is_v4: bool| self.local.site.subnets.iter().any(|subnet| subnet.addr().is_ipv4() == is_v4);
         for (is_v4, family) in [(true, "IPv4"), (false, "IPv6")] {

@@ -72,12 +72,12 @@ impl Controllers {
         self.handle.runner.metrics.clone()
     }
 
-    /// The newest state, once all of it is known.
+    /// Returns the newest state, once it is complete.
     pub(crate) fn state(&self) -> Option<Arc<GlobalnetState>> {
         self.state.borrow().clone()
     }
 
-    /// What the controllers do, for the document; what keeps them from it is a condition.
+    /// Returns the controllers' status; obstacles are conditions.
     pub(crate) fn status(&self, conditions: &Conditions) -> ControllersStatus {
         let received = self.process.received.borrow().clone();
         let of_process = received.work.filter(|_| received.is_connected);
@@ -152,8 +152,8 @@ async fn choose((mut own, mut received): Sources, chosen: watch::Sender<Option<A
     }
 }
 
-/// Only the active gateway may allocate, until the election of gateways has ended; if its account may, and no process of
-/// Globalnet's own does it here.
+/// Lets only the active gateway allocate, until the candidate is dropped; if its account may, and no separate Globalnet
+/// process does it here.
 async fn follow(leader: Candidate, (mut own, mut received): Sources, candidate: Candidate) {
     let mut leadership = leader.leadership();
     let mut is_eligible = Some(false);

@@ -12,7 +12,7 @@ pub const KEY_BYTES: usize = 16;
 const PURPOSE: &[u8] = b"trieste globalnet owner key 1";
 const FINGERPRINT_PURPOSE: &[u8] = b"trieste globalnet owner key fingerprint 1";
 
-/// The key of a cluster's gateways: of its ID, and of the pre-shared key's text, without which it can be guessed.
+/// Derives the key of a cluster's gateways from its ID and the pre-shared key's text, without which it can be guessed.
 #[must_use]
 pub fn derive(cluster_id: &str, psk: Option<&str>) -> [u8; KEY_BYTES] {
     let mut hash = Sha256::new();
@@ -24,7 +24,7 @@ pub fn derive(cluster_id: &str, psk: Option<&str>) -> [u8; KEY_BYTES] {
     truncated(&hash.finalize().into())
 }
 
-/// Bytes by which a file is known to be of this key, and that do not tell the key.
+/// Returns a fingerprint that identifies files of this key without revealing it.
 #[must_use]
 pub fn fingerprint(key: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
     truncated(&Sha256::new().chain_update(FINGERPRINT_PURPOSE).chain_update(key).finalize().into())
@@ -51,7 +51,7 @@ mod tests {
         assert_ne!(fingerprint(&key), key);
     }
 
-    /// Gateways of different versions are in one cluster while it is brought up to date.
+    /// Checks the key, since gateways of different versions are in one cluster during an upgrade.
     #[test]
     fn the_key_is_the_same_in_every_version() {
         let key: String = derive("east", Some("secret")).iter().map(|byte| format!("{byte:02x}")).collect();

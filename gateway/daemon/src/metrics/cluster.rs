@@ -18,7 +18,7 @@ const LINKS: [BrokerLink; 5] =
 /// Every state of a cable's address.
 const DISCOVERED: [&str; 6] = ["discovering", "private", "public", "fallback", "provisional", "remembered"];
 
-/// The own store and the broker, and what was asked of API servers.
+/// Adds the states of the own store and the broker, and requests to API servers.
 pub(super) fn stores(page: &mut Page, status: &GatewayStatus, extra: &MetricsExtra) {
     let mut broker =
         gauge("trieste_broker_state", "The broker's state: 1 for the present one, 0 for the others");
@@ -74,7 +74,7 @@ fn away_seconds(link: &BrokerStatus, now: Timestamp) -> f64 {
     }
 }
 
-/// Who leads.
+/// Adds the election.
 pub(super) fn election(page: &mut Page, status: &GatewayStatus, extra: &MetricsExtra) {
     if let Some(election) = &status.election {
         page.add(
@@ -100,7 +100,7 @@ pub(super) fn election(page: &mut Page, status: &GatewayStatus, extra: &MetricsE
     page.add(changes);
 }
 
-/// What the syncers between own store and broker have done.
+/// Adds the counters of the syncers between own store and broker.
 pub(super) fn sync(page: &mut Page, stats: &SyncStats) {
     for (name, help, count) in [
         ("trieste_sync_events_total", "Events of both stores that were synced; a list is one", stats.events),
@@ -131,7 +131,7 @@ pub(super) fn sync(page: &mut Page, stats: &SyncStats) {
     page.add(writes);
 }
 
-/// Addresses that were found, and datagrams that did so.
+/// Adds NAT discovery: selected addresses, and datagrams.
 pub(super) fn discovery(page: &mut Page, status: &GatewayStatus, counters: &Counters) {
     let mut cables =
         gauge("trieste_nat_discovery_cables", "Cables, by how their peers' addresses were found");
@@ -168,7 +168,7 @@ pub(super) fn discovery(page: &mut Page, status: &GatewayStatus, counters: &Coun
     }
 }
 
-/// What route agents are told.
+/// Adds the notices to route agents.
 pub(super) fn notices(page: &mut Page, numbers: NoticeNumbers) {
     let sent = counter("trieste_notices_sent_total", "Notices, challenges included, sent to route agents");
     page.add(sent.with(numbers.sent));
@@ -178,7 +178,7 @@ pub(super) fn notices(page: &mut Page, numbers: NoticeNumbers) {
     page.add(agents.with(u64::try_from(numbers.agents).unwrap_or(u64::MAX)));
 }
 
-/// The health check of each peer.
+/// Adds the health check of each peer.
 pub(super) fn health(page: &mut Page, status: &GatewayStatus) {
     let mut up = gauge("trieste_health_check_up", "Whether the peer of a cable answers pings");
     let mut sent = counter("trieste_health_check_sent_total", "Pings sent to the peer of a cable");
@@ -218,7 +218,7 @@ pub(super) fn health(page: &mut Page, status: &GatewayStatus) {
     }
 }
 
-/// The last ping may still be answered, so it is not counted.
+/// Returns the loss ratio without the last ping, which may still be answered.
 fn loss_ratio(sent: u64, received: u64) -> Option<f64> {
     let settled = sent.checked_sub(1).filter(|settled| *settled > 0)?.max(received);
     Some((settled - received) as f64 / settled as f64)
@@ -230,7 +230,7 @@ fn seconds(text: &str) -> Option<f64> {
     Some(std::time::Duration::from_nanos(nanoseconds).as_secs_f64())
 }
 
-/// What is wrong, what has happened, and what the start began from.
+/// Adds conditions, events, and the source of the start.
 pub(super) fn state(page: &mut Page, status: &GatewayStatus, extra: &MetricsExtra) {
     let mut conditions = gauge("trieste_conditions", "Conditions at present, by name and severity");
     let mut counts = std::collections::BTreeMap::new();

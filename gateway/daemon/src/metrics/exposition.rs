@@ -73,7 +73,7 @@ struct SampleKey {
 }
 
 impl Family {
-    /// A metric without samples.
+    /// Returns a metric without samples.
     #[must_use]
     pub fn new(kind: Kind, name: &'static str, help: &'static str) -> Self {
         Self { name, help, kind, samples: BTreeMap::new() }
@@ -145,7 +145,7 @@ impl Page {
         }
     }
 
-    /// The page.
+    /// Returns the page as text.
     #[must_use]
     pub fn into_text(self) -> String {
         self.text

@@ -182,7 +182,7 @@ submariner_global_egress_IP_allocated{cidr=\"242.1.0.0/16\"} 3
 submariner_global_ingress_IP_allocated{cidr=\"242.1.0.0/16\"} 2
 ";
 
-    /// The recorded cluster's, with something of everything.
+    /// Returns the status of a recorded cluster, with every field set.
     pub(in super::super) fn status() -> GlobalnetStatus {
         GlobalnetStatus {
             is_enabled: true,

@@ -8,7 +8,7 @@ use super::exposition::Page;
 use super::ours::{counter, gauge};
 use crate::ike::IkeNumbers;
 
-/// Of all cables together.
+/// Adds the counters of all cables together.
 pub(super) fn ike(page: &mut Page, numbers: &IkeNumbers) {
     let half_open = gauge(
         "trieste_ike_half_open",
@@ -32,7 +32,7 @@ pub(super) fn ike(page: &mut Page, numbers: &IkeNumbers) {
     page.add(panics.with(numbers.panics));
 }
 
-/// Of each cable.
+/// Adds the series of each cable.
 pub(super) fn cables(page: &mut Page, status: &GatewayStatus) {
     let mut child_sas =
         gauge("trieste_ipsec_child_sas", "Child SAs of a cable, and pairs of subnets without one, by state");

@@ -16,7 +16,7 @@ pub(super) fn counter(name: &'static str, help: &'static str) -> Family {
     Family::new(Kind::Counter, name, help)
 }
 
-/// The gateway as a whole: version, state, clusters it does not connect to, what the kernel offers.
+/// Adds the gateway as a whole: version, state, refused clusters, the kernel's offloads.
 pub(super) fn gateway(page: &mut Page, status: &GatewayStatus) {
     let mut build = gauge("trieste_build_info", "The version that runs; always 1");
     build.set(&[("version", &status.version)], 1u64);
@@ -43,7 +43,7 @@ pub(super) fn gateway(page: &mut Page, status: &GatewayStatus) {
     page.add(features);
 }
 
-/// The workers, and what their pipelines count.
+/// Adds the workers, and the counters of their pipelines.
 pub(super) fn workers(page: &mut Page, status: &GatewayStatus, extra: &MetricsExtra) {
     let mut packets = counter("trieste_worker_packets_total", "Packets that a worker took in");
     let mut restarts = counter("trieste_worker_restarts_total", "Times a worker was restarted after a panic");
@@ -135,7 +135,7 @@ fn line_steps(counters: &Counters) -> [(&'static str, u64); 7] {
     ]
 }
 
-/// The cables, one series each.
+/// Adds the cables, one series each.
 pub(super) fn cables(page: &mut Page, status: &GatewayStatus) {
     let mut rx_bytes = counter("trieste_cable_rx_bytes_total", "Bytes received over a cable");
     let mut tx_bytes = counter("trieste_cable_tx_bytes_total", "Bytes sent over a cable");
@@ -165,7 +165,7 @@ pub(super) fn cables(page: &mut Page, status: &GatewayStatus) {
     }
 }
 
-/// Where packets went: drops one by one, and the balance of all.
+/// Adds drops by reason, and the balance of all packets.
 pub(super) fn packets(page: &mut Page, status: &GatewayStatus) {
     let mut drops = counter("trieste_dropped_packets_total", "Packets dropped, by reason, cable and worker");
     for drop in &status.drops {

@@ -6,7 +6,7 @@ use trieste_pipeline::PathState;
 use super::exposition::Page;
 use super::ours::{counter, gauge};
 
-/// All of them, those to siblings included; nothing for cables whose far end knows no probes.
+/// Adds all paths, including those to siblings, except for cables whose far end does not support probes.
 pub(super) fn render(page: &mut Page, status: &GatewayStatus) {
     let mut state = gauge("trieste_path_state", "The state that a path is in: 1, the others 0");
     let mut transitions = counter("trieste_path_transitions_total", "How often a path's state has changed");

@@ -48,13 +48,13 @@ impl ProcessStats {
     }
 }
 
-/// A field of `/proc/self/status`; sizes there are in KiB.
+/// Parses a field of `/proc/self/status`; sizes there are in KiB.
 fn status_field(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// User and system time, fields 14 and 15. The second field, the name, may contain anything, but ends with the last
+/// Parses user and system time, fields 14 and 15. The second field, the name, may contain anything, but ends with the last
 /// parenthesis.
 fn cpu_time(stat: &str) -> Option<Duration> {
     /// The unit of these fields towards programs, on every architecture that we build for.
@@ -65,7 +65,7 @@ fn cpu_time(stat: &str) -> Option<Duration> {
     Some(Duration::from_millis((user + system) * (1000 / TICKS_PER_SECOND)))
 }
 
-/// `InOctets` and `OutOctets` of `IpExt`: one line has the names, the next one the values.
+/// Parses `InOctets` and `OutOctets` of `IpExt`: one line has the names, the next one the values.
 fn network_bytes(netstat: &str) -> Option<(u64, u64)> {
     let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -76,7 +76,7 @@ fn network_bytes(netstat: &str) -> Option<(u64, u64)> {
     Some((value("InOctets")?, value("OutOctets")?))
 }
 
-/// The soft limit of this name.
+/// Parses the soft limit of this name.
 fn limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let soft = line.split_whitespace().next()?;

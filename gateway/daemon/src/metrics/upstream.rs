@@ -63,7 +63,7 @@ pub(super) fn render(page: &mut Page, status: &GatewayStatus, extra: &MetricsExt
     page.add(sent);
 }
 
-/// Both ends of a cable; the addresses are the published public ones, empty where there are none.
+/// Returns labels for both ends of a cable; addresses are the published public ones, empty where there are none.
 fn cable_labels<'a>(status: &'a GatewayStatus, cable: &'a CableStatus) -> [(&'static str, &'a str); 7] {
     let (local, remote) = (&status.endpoint, &cable.connection.endpoint);
     [
@@ -77,7 +77,7 @@ fn cable_labels<'a>(status: &'a GatewayStatus, cable: &'a CableStatus) -> [(&'st
     ]
 }
 
-/// The newest round trip of a connection that is up.
+/// Returns the newest round-trip time of a connection that is up.
 fn latency_seconds(cable: &CableStatus) -> Option<f64> {
     let connection = &cable.connection;
     if connection.status != ConnectionStatus::Connected {

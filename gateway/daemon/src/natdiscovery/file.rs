@@ -53,7 +53,7 @@ pub(crate) fn remove_files(dir: &Path) -> io::Result<()> {
     state::remove(dir, &[FILE, ASIDE])
 }
 
-/// The file's text; `None` without a file.
+/// Reads the file; `None` if there is none.
 fn text(path: &Path) -> io::Result<Option<String>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Ours: a condition's name.
 const NOT_LISTENING: &str = "NatDiscoveryNotListening";
 
-/// Room for a datagram, and one byte more: what is larger than it may be is seen to be.
+/// Returns a buffer one byte larger than the largest datagram, so that larger ones are noticed.
 pub(super) fn buffer() -> Vec<u8> {
     vec![0; MAX_DATAGRAM + 1]
 }
@@ -47,7 +47,7 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// No sockets. Those to come have this mark.
+    /// Returns an empty set; its sockets will have this mark.
     pub(super) fn new(mark: u32, conditions: Conditions) -> Self {
         Self { mark, conditions, port: 0, open: [None, None], retry_at: None }
     }
@@ -91,7 +91,7 @@ impl Sockets {
         self.conditions.put(NOT_LISTENING, Severity::Warning, &subject(port), message);
     }
 
-    /// When [`Sockets::follow`] has something to try again.
+    /// Returns when [`Sockets::follow`] has to retry.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
@@ -109,7 +109,7 @@ impl Sockets {
         }
     }
 
-    /// The next datagram that has arrived. A socket that is broken is closed, and opened again after a while.
+    /// Receives the next datagram. A broken socket is closed, and opened again after a while.
     pub(super) fn recv(&mut self, slot: usize, buffer: &mut [u8], now: Instant) -> Option<Received> {
         let socket = self.open[slot].as_ref()?;
         loop {
@@ -136,8 +136,8 @@ impl Sockets {
         }
     }
 
-    /// The address of ours that the kernel would send from to `target`: its choice for a connected socket with the
-    /// same mark. Nothing is sent. `None` where there is no route, or no socket to send with.
+    /// Returns the source address that the kernel selects for `target`, for a connected socket with the same mark. Nothing is
+    /// sent. `None` without a route, or without a socket of that family.
     pub(super) fn source_to(&self, target: SocketAddr) -> Option<IpAddr> {
         self.open[slot_of(target)].as_ref()?;
         let socket = Socket::new(Domain::for_address(target), Type::DGRAM, Some(Protocol::UDP)).ok()?;
@@ -230,7 +230,7 @@ fn is_family_missing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EADDRNOTAVAIL | EAFNOSUPPORT | EPROTONOSUPPORT))
 }
 
-/// Errors about an earlier datagram, or none: the next call gets past them.
+/// Returns `true` for errors about an earlier datagram, after which the next call works.
 fn is_of_the_network(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable,

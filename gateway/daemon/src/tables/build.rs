@@ -27,20 +27,20 @@ pub struct Row {
     pub lane: Option<Lane>,
 }
 
-/// The Endpoint of a cluster that carries its traffic: the newest that has a cable, else the newest. `cluster` is the
+/// Returns the Endpoint of a cluster that carries its traffic: the newest that has a cable, else the newest. `cluster` is the
 /// rows of one cluster, newest first.
 #[must_use]
 pub fn carrier(cluster: &[Row]) -> Option<&Row> {
     cluster.iter().find(|row| row.lane.is_some()).or_else(|| cluster.first())
 }
 
-/// The rows of each cluster, in order.
+/// Returns the rows of each cluster, in order.
 pub fn clusters(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(|a, b| a.peer.facts.cluster_id == b.peer.facts.cluster_id)
 }
 
-/// The Endpoints of a cluster that carry its traffic, each with a cable: all of a cluster that knows of several gateways at
-/// once, else one. `cluster` is the rows of one cluster, newest first.
+/// Returns the Endpoints of a cluster that carry its traffic, each with a cable: all if the cluster supports several
+/// gateways, else one. `cluster` is the rows of one cluster, newest first.
 pub fn carriers(cluster: &[Row]) -> impl Iterator<Item = &Row> {
     let takes_all = takes_all(cluster);
     let one = carrier(cluster);

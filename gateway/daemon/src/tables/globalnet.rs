@@ -74,7 +74,7 @@ pub fn compile(epoch: u64, state: &GlobalnetState, own: &Own, owners: Owners) ->
     Some(Translation { inside: state.inside.clone(), rules, gateway, refused })
 }
 
-/// The worker that owns a session.
+/// Returns the worker that owns a session.
 #[must_use]
 pub fn owner_of(rules: &Rules, session: &Record) -> WorkerId {
     rules.owner(rules.bucket_of(session))

@@ -23,27 +23,27 @@ pub struct Admitted {
     pub peers: Vec<Arc<Peer>>,
     /// Of our own cluster, by cable name.
     pub siblings: Vec<Arc<Peer>>,
-    /// Not, and why.
+    /// Endpoints that are not connected to, and why.
     pub refused: Vec<RefusedCluster>,
 }
 
-/// Reads Endpoints, each version of an object once.
+/// Parses Endpoints, each version of an object once.
 #[derive(Debug, Default)]
 pub struct Reader {
     /// By whether it is a sibling's, and by name.
-    known: BTreeMap<(bool, String), Known>,
+    cache: BTreeMap<(bool, String), CachedPeer>,
     reads: u64,
 }
 
-/// What an object was found to say.
+/// The cached result of parsing an object.
 #[derive(Debug)]
-struct Known {
+struct CachedPeer {
     resource_version: Option<String>,
     uid: Option<String>,
     result: Result<Arc<Peer>, String>,
 }
 
-impl Known {
+impl CachedPeer {
     fn is_of(&self, endpoint: &Endpoint) -> bool {
         let metadata = &endpoint.metadata;
         match (&self.resource_version, &metadata.resource_version) {
@@ -57,7 +57,7 @@ impl Known {
 }
 
 impl Reader {
-    /// Reads remote gateways and siblings, which are all that there are.
+    /// Parses all remote gateways and siblings.
     pub fn read(
         &mut self,
         targets: &[Target],
@@ -66,7 +66,7 @@ impl Reader {
         kind: &dyn CableKind,
     ) -> Admitted {
         let mut admitted = Admitted::default();
-        let mut before = std::mem::take(&mut self.known);
+        let mut before = std::mem::take(&mut self.cache);
         let siblings = siblings.iter().map(|sibling| (&sibling.endpoint, Role::Sibling));
         let ages = targets.iter().map(|target| (target.endpoint.spec.cluster_id.as_str(), target.since));
         let ages: BTreeMap<&str, Option<Timestamp>> = ages.collect();
@@ -79,11 +79,11 @@ impl Reader {
         };
         for (endpoint, role) in siblings.chain(targets).filter(is_in_place) {
             let key = (role == Role::Sibling, endpoint.metadata.name.clone());
-            let mut known = match before.remove(&key) {
-                Some(known) if known.is_of(endpoint) => known,
+            let mut cached = match before.remove(&key) {
+                Some(cached) if cached.is_of(endpoint) => cached,
                 older => self.read_one(endpoint, role, older, (kind, &local.allowed)),
             };
-            match &mut known.result {
+            match &mut cached.result {
                 Ok(peer) => {
                     if peer.role != role {
                         Arc::make_mut(peer).role = role;
@@ -98,7 +98,7 @@ impl Reader {
                     reason: reason.clone(),
                 }),
             }
-            self.known.insert(key, known);
+            self.cache.insert(key, cached);
         }
         admitted.siblings.sort_by(|a, b| a.facts.cable_name.cmp(&b.facts.cable_name));
         order(&mut admitted.peers, &ages);
@@ -107,7 +107,7 @@ impl Reader {
         admitted
     }
 
-    /// How often an object was read since the start: once for each version of each Endpoint.
+    /// Returns how often objects were parsed since the start: once for each version of each Endpoint.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads
@@ -117,17 +117,17 @@ impl Reader {
         &mut self,
         endpoint: &Endpoint,
         role: Role,
-        older: Option<Known>,
+        older: Option<CachedPeer>,
         (kind, allowed): (&dyn CableKind, &Allowed),
-    ) -> Known {
+    ) -> CachedPeer {
         self.reads += 1;
-        let result = match (read(endpoint, role, kind, allowed), older.map(|known| known.result)) {
+        let result = match (read(endpoint, role, kind, allowed), older.map(|cached| cached.result)) {
             // Labels or annotations changed: nothing for us.
             (Ok(peer), Some(Ok(older))) if peer == *older => Ok(older),
             (result, _) => result.map(Arc::new),
         };
         let metadata = &endpoint.metadata;
-        Known { resource_version: metadata.resource_version.clone(), uid: metadata.uid.clone(), result }
+        CachedPeer { resource_version: metadata.resource_version.clone(), uid: metadata.uid.clone(), result }
     }
 }
 
@@ -170,7 +170,7 @@ pub fn site(facts: &EndpointFacts, spec: &EndpointSpec, driver: &str) -> Site {
     }
 }
 
-/// Oldest cluster first, by `ages`; within a cluster the newest Endpoint first. Names break ties.
+/// Sorts peers: oldest cluster first, by `ages`; within a cluster the newest Endpoint first. Names break ties.
 fn order(peers: &mut [Arc<Peer>], ages: &BTreeMap<&str, Option<Timestamp>>) {
     peers.sort_by_cached_key(|peer| {
         let cluster = &peer.facts.cluster_id;
@@ -178,8 +178,8 @@ fn order(peers: &mut [Arc<Peer>], ages: &BTreeMap<&str, Option<Timestamp>>) {
     });
 }
 
-/// Two Endpoints with one key cannot be told apart on the wire, two with one cable name nowhere else: the first stays, and
-/// siblings come before all others.
+/// Refuses Endpoints with a duplicate key, which are indistinguishable on the wire, or a duplicate cable name. The first
+/// stays, and siblings come before all others.
 fn refuse_doubles(admitted: &mut Admitted, identity_is: &str) {
     let mut keys: BTreeMap<[u8; 32], String> = BTreeMap::new();
     let mut cables: BTreeMap<String, String> = BTreeMap::new();
@@ -206,7 +206,7 @@ fn refuse_doubles(admitted: &mut Admitted, identity_is: &str) {
     admitted.peers.retain_mut(&mut is_first);
 }
 
-/// Of a cluster with too many Endpoints the newest stay, of our own the first by name.
+/// Refuses Endpoints beyond the limit per cluster: the newest stay, of our own cluster the first by name.
 fn refuse_crowds(admitted: &mut Admitted) {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let refused = &mut admitted.refused;

@@ -78,13 +78,13 @@ impl WorkerHandle {
         }
     }
 
-    /// Where it says what becomes of its sessions, if anybody listens.
+    /// Returns the queue of changes of its sessions, if there is one.
     #[must_use]
     pub fn changes(&self) -> Option<&Arc<ChangeQueue>> {
         self.changes.as_ref()
     }
 
-    /// Whether all commands so far have been carried out.
+    /// Returns `true` if all commands so far have been executed.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let is_stopped = self.view.published.lock().unwrap_or_else(PoisonError::into_inner).is_stopped;
@@ -115,13 +115,13 @@ impl WorkerHandle {
         Err(why)
     }
 
-    /// What the worker last said of itself; up to 0.1 s old while it is busy.
+    /// Returns the worker's published state; up to 0.1 s old while it is busy.
     #[must_use]
     pub fn published(&self) -> Published {
         self.view.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What happened to its lanes since the last call.
+    /// Returns the events of its lanes since the last call.
     #[must_use]
     pub fn take_events(&self) -> Vec<(LaneId, CableEvent)> {
         std::mem::take(&mut *self.view.events.lock().unwrap_or_else(PoisonError::into_inner))

@@ -37,7 +37,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         }
         // Probes and what siblings are told may be made at any step, also at one that had no packets.
         self.flush(now)?;
-        self.tell_of_paths();
+        self.publish_path_changes();
         is_busy |= self.sessions.follow(&mut self.pipeline, now);
         // A packet may have a peer tried that would not have been for long.
         if let Some(due) = self.pipeline.poll_lanes() {
@@ -50,7 +50,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
     }
 
     /// Wakes who follows the state of paths, when it has changed.
-    fn tell_of_paths(&mut self) {
+    fn publish_path_changes(&mut self) {
         let generation = self.pipeline.board().generation();
         if generation != self.paths_generation {
             self.paths_generation = generation;
@@ -175,7 +175,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         counters.handed_out += handed - refused;
     }
 
-    /// Whether datagrams wait for room in the socket.
+    /// Returns `true` if datagrams wait for room in the socket.
     #[must_use]
     pub fn wants_write(&self) -> bool {
         !self.pipeline.to_wire.is_empty()

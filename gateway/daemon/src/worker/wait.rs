@@ -25,10 +25,10 @@ pub struct DeviceWait {
 }
 
 impl DeviceWait {
-    /// A wait for the TUN queue and the sockets of one worker.
+    /// Returns a wait for the TUN queue and the sockets of one worker.
     ///
     /// # Errors
-    /// What the kernel says when they cannot be waited for.
+    /// They cannot be polled.
     pub fn new(poller: Poller, tun: &TunQueue, wire: &UdpIo) -> io::Result<Self> {
         poller.add(tun, TUN, Interest::Readable)?;
         for socket in wire.fds() {

@@ -43,39 +43,39 @@ pub(super) struct Hello {
     pub(super) signature: String,
 }
 
-/// What the gateway answers; a reason is a refusal.
+/// The gateway's answer; a reason means a refusal.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Answer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) refused: Option<String>,
 }
 
-/// All that the process knows.
+/// The state and status of the process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
-    /// What to translate, once it is known.
+    /// The state to translate by, once it is complete.
     pub(super) state: Option<GlobalnetState>,
-    /// What is not as somebody wants it.
-    problems: Vec<Said>,
-    /// What the controllers do.
+    /// The problems of the state.
+    problems: Vec<ReportedProblem>,
+    /// The controllers' status.
     pub(super) work: Work,
 }
 
-/// What the controllers do, in whichever process they are.
+/// The controllers' status, in either process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Work {
     /// As [`trieste_control::admin::ControllersStatus::phase`].
     pub(crate) phase: String,
-    /// Who holds the Lease.
+    /// Holder of the Lease.
     pub(crate) holder: String,
     /// Why they cannot do their work.
     pub(crate) problem: Option<String>,
-    /// Objects that the store does not take: which, and why.
+    /// Objects that the store refuses, and why.
     pub(crate) refused: Vec<(String, String)>,
 }
 
 impl Work {
-    /// Puts together what controllers and election say.
+    /// Combines the status of the controllers and the election.
     pub(crate) fn of(status: &GlobalnetStatus, holder: String) -> Self {
         Self {
             phase: status.phase.as_str().to_owned(),
@@ -86,18 +86,18 @@ impl Work {
     }
 }
 
-/// A [`Problem`] on its way.
+/// A [`Problem`] in the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Said {
+pub(super) struct ReportedProblem {
     name: String,
     subject: String,
     message: String,
 }
 
 impl Report {
-    /// Makes a report of what the controllers say.
+    /// Returns the report of the controllers' state and status.
     pub(super) fn of(state: Option<&GlobalnetState>, status: &GlobalnetStatus, holder: String) -> Self {
-        let sent = |problem: &Problem| Said {
+        let sent = |problem: &Problem| ReportedProblem {
             name: problem.name.to_owned(),
             subject: problem.subject.clone(),
             message: problem.message.clone(),
@@ -114,7 +114,7 @@ impl Report {
         if let Some(state) = &mut self.state {
             let problems = std::mem::take(&mut self.problems).into_iter();
             state.problems = problems
-                .map(|Said { name, subject, message }| Problem {
+                .map(|ReportedProblem { name, subject, message }| Problem {
                     name: Problem::known(&name),
                     subject,
                     message,

@@ -135,7 +135,7 @@ fn bind(name: &str) -> io::Result<UnixListener> {
 }
 
 impl Door {
-    /// Has the process prove that it is the one.
+    /// Authenticates the process.
     async fn authenticate(&self, stream: &mut UnixStream) -> io::Result<()> {
         let mut bytes = [0; CHALLENGE_BYTES];
         OsRng.fill_bytes(&mut bytes);
