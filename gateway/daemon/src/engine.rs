@@ -96,7 +96,7 @@ pub struct Engine {
     /// The states of the cables' paths, which workers write.
     paths: Paths,
     /// The state shared with the other gateways of this cluster.
-    fleet: Arc<Fleet>,
+    membership: Arc<Fleet>,
     numbers: Numbers,
     reader: Reader,
     is_active: bool,
@@ -133,7 +133,7 @@ impl Engine {
         workers: Vec<WorkerHandle>,
         first_lane: u16,
     ) -> Self {
-        let fleet = Fleet::new(GatewayKey::of(&local.site.cable_name), 0, Instant::now());
+        let membership = Fleet::new(GatewayKey::of(&local.site.cable_name), 0, Instant::now());
         Self {
             local,
             kind,
@@ -143,7 +143,7 @@ impl Engine {
             numbers: Numbers::new(workers.iter().map(|worker| worker.id), first_lane),
             workers,
             paths: Paths::default(),
-            fleet,
+            membership,
             reader: Reader::default(),
             is_active: true,
             resumes: false,
@@ -173,16 +173,16 @@ impl Engine {
 
     /// Sets the path table and the shared state that the workers use.
     #[must_use]
-    pub fn with_paths(mut self, paths: Paths, fleet: Arc<Fleet>) -> Self {
+    pub fn with_paths(mut self, paths: Paths, membership: Arc<Fleet>) -> Self {
         self.paths = paths;
-        self.fleet = fleet;
+        self.membership = membership;
         self
     }
 
     /// Returns the states of the cables' paths, which workers write.
     #[must_use]
     pub fn paths(&self) -> &Arc<Board> {
-        &self.paths.board
+        &self.paths.table
     }
 
     /// Subscribes to the generation of the path table, which grows when the state or the MTU of a path changes.
@@ -193,8 +193,8 @@ impl Engine {
 
     /// Returns the state shared with the other gateways of this cluster, for translation.
     #[must_use]
-    pub fn fleet(&self) -> &Arc<Fleet> {
-        &self.fleet
+    pub fn membership(&self) -> &Arc<Fleet> {
+        &self.membership
     }
 
     /// Returns the slow half that all cables share, where there is one.

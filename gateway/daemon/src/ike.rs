@@ -285,7 +285,7 @@ impl Ike {
             // Its cable was removed: there are no further attempts.
             IkeEvent::Down { lane, .. } if self.name(lane).is_empty() => {}
             IkeEvent::Down { lane, reason } => {
-                tracing::warn!(cable = self.name(lane), %reason, "IPsec: no child SA is left; trying on");
+                tracing::warn!(cable = self.name(lane), %reason, "IPsec: no child SA is left; retrying");
             }
             IkeEvent::Failed { lane, reason } => {
                 self.count(&reason);
@@ -296,16 +296,16 @@ impl Ike {
                 if is_fresh && reason == UNKNOWN_TO_PEER {
                     tracing::info!(
                         cable = self.name(lane),
-                        "IPsec: the peer does not know this gateway yet; trying on"
+                        "IPsec: the peer does not have this gateway's Endpoint yet; retrying"
                     );
                 } else if self.is_new(lane, "", &reason) {
-                    tracing::warn!(cable = self.name(lane), %reason, "IPsec: the negotiation failed; trying on");
+                    tracing::warn!(cable = self.name(lane), %reason, "IPsec: the negotiation failed; retrying");
                 }
             }
             IkeEvent::ChildFailed { lane, selectors, reason } => {
                 self.count(&reason);
                 if self.is_new(lane, &selectors, &reason) {
-                    tracing::warn!(cable = self.name(lane), %selectors, %reason, "IPsec: a child SA could not be made; trying on");
+                    tracing::warn!(cable = self.name(lane), %selectors, %reason, "IPsec: cannot create a child SA; retrying");
                 }
             }
         }
@@ -348,7 +348,7 @@ impl Ike {
     /// Recovers from a panic; fails after too many.
     fn recover(&mut self, message: &str, now: Instant) -> anyhow::Result<()> {
         self.shared.panics.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(panic = message, "IKE: a bug of ours cost a message; cables stay as they are");
+        tracing::error!(panic = message, "IKE: panic while handling a message; cables stay as they are");
         self.panics.push_back(now);
         while self.panics.front().is_some_and(|at| now.saturating_duration_since(*at) > PANIC_WINDOW) {
             self.panics.pop_front();

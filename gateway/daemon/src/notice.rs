@@ -1,12 +1,12 @@
 //! Notices to this cluster's route agents: what this gateway finds of its siblings and of itself, at once.
 //!
 //! ```text
-//!   pipeline's board ──▶ ┌────────────────┐ ──notices──▶ route agents
+//!   pipeline's path_table ──▶ ┌────────────────┐ ──notices──▶ route agents
 //!   control loop ──────▶ │ thread, socket │ ◀──hellos─── UDP 4801
 //!                        └────────────────┘
 //! ```
 //!
-//! What is said when, and to whom, is decided in [`trieste_control::notice`]. The worker that writes on the board wakes the
+//! What is said when, and to whom, is decided in [`trieste_control::notice`]. The worker that writes on the path_table wakes the
 //! thread that sends: one of its own, so that nothing that the control loop does keeps a notice waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +108,7 @@ pub struct Notices {
 
 impl Notices {
     /// Starts to listen at `local`, the address at which route agents know this gateway, and to speak, at once when
-    /// `changes` says that the board has changed. With port 0 nobody is told anything.
+    /// `changes` says that the path_table has changed. With port 0 nobody is told anything.
     ///
     /// # Errors
     /// There can be no more threads.
@@ -116,7 +116,7 @@ impl Notices {
         cable_name: &str,
         local: SocketAddr,
         state_dir: Option<&Path>,
-        (board, changes): (Arc<Board>, watch::Receiver<u64>),
+        (path_table, changes): (Arc<Board>, watch::Receiver<u64>),
         conditions: Conditions,
     ) -> io::Result<Self> {
         let (signing, boot) = identity(state_dir);
@@ -128,7 +128,7 @@ impl Notices {
             own: local.ip(),
             speaker,
             subscribers: Subscribers::new(random()),
-            board,
+            path_table,
             counters: Arc::clone(&counters),
         };
         if local.port() != 0 {
@@ -180,11 +180,11 @@ impl Notices {
 
 /// Returns the content of a gateway's notice about itself and its siblings, by the path table.
 #[must_use]
-pub fn word(paths: &Subjects, board: &Board) -> Word {
+pub fn word(paths: &Subjects, path_table: &Board) -> Word {
     let of_sibling = |state| if paths.stage.pardons(state) { State::Up } else { published_state(state) };
-    let siblings = paths.siblings.iter().map(|(key, cable)| (*key, of_sibling(board.state(*cable))));
+    let siblings = paths.siblings.iter().map(|(key, cable)| (*key, of_sibling(path_table.state(*cable))));
     let states = |cables: &mut dyn Iterator<Item = &CableId>| -> Vec<PathState> {
-        cables.map(|cable| board.state(*cable)).collect()
+        cables.map(|cable| path_table.state(*cable)).collect()
     };
     let (near, far) = (states(&mut paths.siblings.values()), states(&mut paths.remote.iter()));
     let is_cut = |states: &[PathState]| !states.is_empty() && states.iter().all(|s| *s == PathState::Down);
@@ -218,7 +218,7 @@ struct Notifier {
     own: IpAddr,
     speaker: Speaker,
     subscribers: Subscribers,
-    board: Arc<Board>,
+    path_table: Arc<Board>,
     counters: Arc<Counters>,
 }
 
@@ -244,7 +244,7 @@ impl Notifier {
                     return;
                 },
                 received = socket.recv_from(&mut buffer) => if let Ok((length, from)) = received {
-                    self.hear(&socket, &buffer[..length], from);
+                    self.handle_datagram(&socket, &buffer[..length], from);
                 },
                 () = sleep_until(self.speaker.poll_timeout().into()) => {}
             }
@@ -254,7 +254,7 @@ impl Notifier {
     /// Sends what is due.
     fn speak(&mut self, socket: &UdpSocket, subjects: &watch::Receiver<Subjects>) {
         let now = Instant::now();
-        let word = word(&subjects.borrow(), &self.board);
+        let word = word(&subjects.borrow(), &self.path_table);
         self.speaker.say(&word, now);
         self.subscribers.expire(now);
         self.counters.agents.store(self.subscribers.len(), Ordering::Relaxed);
@@ -265,7 +265,7 @@ impl Notifier {
         }
     }
 
-    fn hear(&mut self, socket: &UdpSocket, datagram: &[u8], from: SocketAddr) {
+    fn handle_datagram(&mut self, socket: &UdpSocket, datagram: &[u8], from: SocketAddr) {
         let answer = self.subscribers.take(datagram, from, Instant::now());
         if matches!(answer, Answer::Welcome | Answer::Known) && from.ip() == self.own {
             self.counters.is_greeted.store(true, Ordering::Relaxed);
@@ -337,7 +337,7 @@ fn identity(state_dir: Option<&Path>) -> (SigningKey, u64) {
     if let Some(path) = &path {
         let text = Zeroizing::new(format!("{} {boot}\n", STANDARD.encode(&seed[..])));
         if let Err(error) = state::write(path, &text) {
-            tracing::warn!(%error, "the key of notices cannot be kept; a restart needs a new one");
+            tracing::warn!(%error, "cannot save the key of notices; a restart makes a new one");
         }
     }
     (SigningKey::from_seed(&seed), boot)
@@ -381,13 +381,13 @@ mod tests {
 
     #[test]
     fn what_is_said_follows_from_the_board() {
-        let board = Board::new();
+        let path_table = Board::new();
         let (near, far, own) = (CableId(1), CableId(2), GatewayKey(7));
         let paths = Subjects { siblings: [(own, near)].into(), remote: [far].into(), ..Subjects::default() };
         let say = |near_state: PathState, far_state: PathState, paths: &Subjects| {
-            board.set_state(near, near_state);
-            board.set_state(far, far_state);
-            let word = word(paths, &board);
+            path_table.set_state(near, near_state);
+            path_table.set_state(far, far_state);
+            let word = word(paths, &path_table);
             (word.state, word.health, word.siblings.get(&own).copied())
         };
         use PathState::{Down, Held, Unwatched, Up};

@@ -11,14 +11,14 @@ use trieste_pipeline::{Board, PathState};
 #[derive(Debug, Clone)]
 pub struct Paths {
     /// State, MTU and round trip of every path.
-    pub board: Arc<Board>,
+    pub table: Arc<Board>,
     /// The board's generation, whenever the state or the MTU of a path has changed.
     pub changed: watch::Sender<u64>,
 }
 
 impl Default for Paths {
     fn default() -> Self {
-        Self { board: Board::new(), changed: watch::Sender::new(0) }
+        Self { table: Board::new(), changed: watch::Sender::new(0) }
     }
 }
 

@@ -168,7 +168,7 @@ pub fn private_key(dir: &Path, facts: &str) -> Result<Secret, StateError> {
                 Err(_) => {
                     // Next time it is asked again; a full disk must not keep a gateway with a good key from starting.
                     if let Err(error) = write(&facts_path, facts) {
-                        tracing::warn!(%error, "what the WireGuard key was made for cannot be noted");
+                        tracing::warn!(%error, "cannot save the parameters of the WireGuard key");
                     }
                     return Ok(key);
                 }

@@ -32,7 +32,7 @@ pub(crate) fn spawn_workers(
     tables: &Arc<ArcSwap<Tables>>,
     hub: &Arc<CaptureHub>,
     keeps_sessions: bool,
-    (paths, fleet, services): (&Paths, &Arc<Fleet>, &Arc<ArcSwap<Services>>),
+    (paths, membership, services): (&Paths, &Arc<Fleet>, &Arc<ArcSwap<Services>>),
 ) -> anyhow::Result<(Vec<WorkerHandle>, mpsc::UnboundedSender<anyhow::Error>, Ended)> {
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let mut pollers = Vec::new();
@@ -51,8 +51,8 @@ pub(crate) fn spawn_workers(
             seed: OsRng.next_u64(),
             nat: nat_config(config, keeps_sessions),
             health: config.health,
-            board: Arc::clone(&paths.board),
-            fleet: Arc::clone(fleet),
+            board: Arc::clone(&paths.table),
+            fleet: Arc::clone(membership),
         };
         let mut pipeline = Pipeline::new(pipeline, Arc::clone(tables), kind.gate(), now);
         pipeline.follow_services(Arc::clone(services));

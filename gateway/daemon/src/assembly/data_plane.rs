@@ -71,7 +71,7 @@ impl DataPlane {
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
         let paths = paths(config, &devices);
         let services: Arc<ArcSwap<Services>> = Arc::default();
-        let fleet = Fleet::new(GatewayKey::of(&spec.cable_name), OsRng.next_u64(), Instant::now());
+        let membership = Fleet::new(GatewayKey::of(&spec.cable_name), OsRng.next_u64(), Instant::now());
         let raw_esp = carry(&mut devices, config, &*kind);
         let io = devices.capabilities();
         let (workers, ended_sender, ended) = spawn_workers(
@@ -81,7 +81,7 @@ impl DataPlane {
             &tables,
             &hub,
             files.is_some(),
-            (&paths, &fleet, &services),
+            (&paths, &membership, &services),
         )?;
         let [a, b, ..] = OsRng.next_u32().to_le_bytes();
         let ike =
@@ -89,7 +89,7 @@ impl DataPlane {
         let local = local(environment, spec, &*kind);
         let mut engine = Engine::new(local, Arc::clone(&kind), tables, workers, u16::from_le_bytes([a, b]))
             .with_ike(ike, raw_esp)
-            .with_paths(paths, fleet);
+            .with_paths(paths, membership);
         let globalnet = globalnet_view(config, &mut engine, restored, conditions);
         Ok(Self { kind, engine, ended, hub, names, io, services, globalnet, owners, files })
     }
@@ -107,7 +107,7 @@ fn capture_hub(node: &Node, names: &Names) -> Arc<CaptureHub> {
 /// there: without it, answers would leave in clear.
 fn paths(config: &Config, devices: &Devices) -> Paths {
     let paths = Paths::default();
-    paths.board.shut(devices.is_new() && matches!(config.store, Location::Kube { .. }));
+    paths.table.shut(devices.is_new() && matches!(config.store, Location::Kube { .. }));
     paths
 }
 
@@ -154,5 +154,5 @@ fn globalnet_view(
     engine.set_sessions(restored.records);
     let workers = engine.workers().to_vec();
     let view = GlobalnetView::new(!config.global_cidrs.is_empty(), workers, conditions.clone(), begun_with);
-    Arc::new(view.with_fleet(Arc::clone(engine.fleet())))
+    Arc::new(view.with_membership(Arc::clone(engine.membership())))
 }

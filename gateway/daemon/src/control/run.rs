@@ -120,7 +120,7 @@ impl Control<'_> {
             tracing::info!(
                 endpoints = endpoints.len(),
                 active = remembered.was_active,
-                "started from what was remembered"
+                "started from the remembered state"
             );
         }
         self.refresh_addresses(engine).await;

@@ -36,7 +36,7 @@ pub(super) async fn changed(states: &mut States) {
         if receiver.changed().await.is_ok() {
             return;
         }
-        tracing::error!("Globalnet's controllers have ended; what is translated stays as it is");
+        tracing::error!("Globalnet's controllers have ended; translation continues with the last rules");
         *states = None;
     }
     std::future::pending().await
@@ -50,7 +50,7 @@ pub(super) fn share_ports(engine: &Engine, members: &Members) {
         None if !members.siblings.is_empty() => (Share::NONE, None),
         None => (Share::ALL, None),
     };
-    engine.fleet().set_share(share, until);
+    engine.membership().set_share(share, until);
 }
 
 impl Control<'_> {
@@ -69,7 +69,7 @@ impl Control<'_> {
         if let Some(state) = state.filter(|state| self.is_of_ours(state)) {
             self.state.globalnet.state = Some(Arc::new(state));
             self.state.globalnet.is_remembered = true;
-            engine.fleet().expect_rules();
+            engine.membership().expect_rules();
             self.translate(engine).await;
         }
     }
@@ -89,7 +89,7 @@ impl Control<'_> {
         let before = self.state.globalnet.epoch;
         self.translate(engine).await;
         engine.discard_unrestored();
-        engine.fleet().rules_have_come(self.state.globalnet.epoch != before, Instant::now());
+        engine.membership().rules_have_come(self.state.globalnet.epoch != before, Instant::now());
     }
 
     /// Compiles rules from the newest state and this gateway's address, if either has changed.

@@ -20,7 +20,7 @@ fn changes(before: u64, now: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
-/// Says when the health of a path has changed; the changes of a path that flaps at most once per look at it.
+/// Logs changes of a path's health; those of a flapping path at most once per observation.
 fn log_path_change(peer: &Peer, before: Option<&LaneReport>, report: &LaneReport) {
     let Some(health) = &report.health else { return };
     let known = before.filter(|before| before.lane == report.lane).and_then(|before| before.health);
@@ -32,14 +32,14 @@ fn log_path_change(peer: &Peer, before: Option<&LaneReport>, report: &LaneReport
     let since_ms = health.since.as_millis();
     let timeout_ms = health.timeout.as_millis();
     if health.state == PathState::Down {
-        tracing::warn!(%cluster, %gateway, state, changes, since_ms, timeout_ms, "the path has changed");
+        tracing::warn!(%cluster, %gateway, state, changes, since_ms, timeout_ms, "path state changed");
     } else {
-        tracing::info!(%cluster, %gateway, state, changes, since_ms, timeout_ms, "the path has changed");
+        tracing::info!(%cluster, %gateway, state, changes, since_ms, timeout_ms, "path state changed");
     }
 }
 
 impl Engine {
-    /// Takes in what the workers say of lanes. `unix_seconds` is the wall clock.
+    /// Reads the workers' events and reports of lanes. `unix_seconds` is the wall clock.
     pub fn observe(&mut self, now: Instant, unix_seconds: i64) {
         for worker in &self.workers {
             for (lane, event) in worker.take_events() {
@@ -51,11 +51,13 @@ impl Engine {
                         tracing::info!(%cluster, "cable is up");
                         cable.established = Some(unix_seconds);
                     }
-                    CableEvent::Roamed(peer) => tracing::info!(%cluster, %peer, "the peer's address is"),
-                    // Where there is one slow half for all, it has said why.
+                    CableEvent::Roamed(peer) => {
+                        tracing::info!(%cluster, %peer, "peer roamed to another address")
+                    }
+                    // The shared slow half has logged the reason.
                     CableEvent::Down if self.ike.is_some() => {}
                     CableEvent::Down => {
-                        tracing::warn!(%cluster, "no answer from the peer; trying on")
+                        tracing::warn!(%cluster, "no answer from the peer; retrying")
                     }
                 }
             }

@@ -57,7 +57,7 @@ impl Engine {
         if self.is_active == is_active {
             return;
         }
-        tracing::info!(is_active, "the gateway's cables are wanted or not");
+        tracing::info!(is_active, "gateway becomes active or passive");
         self.is_active = is_active;
         self.converge(now).await;
     }

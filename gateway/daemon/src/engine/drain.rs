@@ -10,7 +10,7 @@ use crate::worker::Command;
 impl Engine {
     /// Hands translated connections to siblings, once they know them, or takes them again.
     pub fn set_draining(&self, is_draining: bool) {
-        self.fleet.set_draining(is_draining, Instant::now());
+        self.membership.set_draining(is_draining, Instant::now());
     }
 
     /// Makes every probe announce that other gateways are preferred, or no longer: far ends move their flows at once. Packets

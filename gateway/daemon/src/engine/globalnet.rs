@@ -22,7 +22,7 @@ impl Engine {
         if let Some(translation) = &translation {
             let records = if remembered { self.sessions.clone() } else { std::mem::take(&mut self.sessions) };
             // A gateway that is ready has been told what has become of them.
-            if !self.fleet().is_ready() {
+            if !self.membership().is_ready() {
                 self.restore(records, translation);
             }
             // Before there are tables with rules, no packet can begin a session in the place of one of these.

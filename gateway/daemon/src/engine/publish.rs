@@ -53,7 +53,7 @@ impl Engine {
                 );
             }
         }
-        tracing::info!(?sources, "ICMP errors are sent from, and probes answered at");
+        tracing::info!(?sources, "source addresses of ICMP errors set");
         self.local.icmp_sources = sources;
         self.publish();
     }

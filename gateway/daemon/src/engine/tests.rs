@@ -80,7 +80,7 @@ impl Rig {
         });
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
         let exchange = Arc::new(Exchange::new(vec![None; usize::from(workers)]));
-        let fleet = Fleet::new(GatewayKey(1), 1, Instant::now());
+        let membership = Fleet::new(GatewayKey(1), 1, Instant::now());
         let board = Board::new();
         let mut far = Vec::new();
         let mut device = || {
@@ -98,7 +98,7 @@ impl Rig {
                 nat: NatConfig::default(),
                 health: health::Config::default(),
                 board: Arc::clone(&board),
-                fleet: Arc::clone(&fleet),
+                fleet: Arc::clone(&membership),
             };
             WorkerParts {
                 id: WorkerId(id),
@@ -124,7 +124,7 @@ impl Rig {
             node_addresses: BTreeSet::new(),
         };
         let engine = Engine::new(local, Arc::clone(&kind) as _, Arc::clone(&tables), handles, 77)
-            .with_paths(Paths { board, ..Paths::default() }, fleet);
+            .with_paths(Paths { table: board, ..Paths::default() }, membership);
         Self { engine, workers, kind, tables, far, now }
     }
 

@@ -36,7 +36,7 @@ pub struct GlobalnetView {
     is_enabled: bool,
     workers: Vec<WorkerHandle>,
     conditions: Conditions,
-    fleet: Option<Arc<Fleet>>,
+    membership: Option<Arc<Fleet>>,
     inner: Mutex<Inner>,
 }
 
@@ -59,13 +59,13 @@ impl GlobalnetView {
         restored: SnapshotStatus,
     ) -> Self {
         let inner = Inner { restored, ..Inner::default() };
-        Self { is_enabled, workers, conditions, fleet: None, inner: Mutex::new(inner) }
+        Self { is_enabled, workers, conditions, membership: None, inner: Mutex::new(inner) }
     }
 
     /// Adds the state shared with the other gateways of the cluster.
     #[must_use]
-    pub fn with_fleet(mut self, fleet: Arc<Fleet>) -> Self {
-        self.fleet = Some(fleet);
+    pub fn with_membership(mut self, membership: Arc<Fleet>) -> Self {
+        self.membership = Some(membership);
         self
     }
 
@@ -146,7 +146,7 @@ impl GlobalnetView {
             workers: stats.iter().map(|(id, stats)| worker(*id, stats)).collect(),
             ports: use_of.ports(),
             failures: failures(&stats),
-            sharing: self.fleet.as_deref().and_then(|fleet| sharing(fleet, &sessions)),
+            sharing: self.membership.as_deref().and_then(|membership| sharing(membership, &sessions)),
             snapshot,
             conditions: self.conditions(&state),
         };
@@ -306,16 +306,16 @@ fn worker(worker: u32, stats: &Stats) -> NatWorkerStatus {
 }
 
 /// Returns what all workers share with other gateways; `None` without any.
-fn sharing(fleet: &Fleet, workers: &[(u32, PublishedSessions)]) -> Option<SharingStatus> {
+fn sharing(membership: &Fleet, workers: &[(u32, PublishedSessions)]) -> Option<SharingStatus> {
     // Those at whose ports mappings are made now: what is not confirmed for long is no longer used.
-    let share = fleet.share(Instant::now());
+    let share = membership.share(Instant::now());
     let mut status = SharingStatus {
-        is_ready: fleet.is_ready(),
-        is_draining: fleet.is_draining(),
+        is_ready: membership.is_ready(),
+        is_draining: membership.is_draining(),
         slots: (0..trieste_nat::SLOTS).filter(|slot| share.overlaps(Share::of_slot(*slot))).collect(),
         ..SharingStatus::default()
     };
-    for sibling in fleet.siblings().filter(|sibling| sibling.is_up) {
+    for sibling in membership.siblings().filter(|sibling| sibling.is_up) {
         status.siblings_up += 1;
         status.siblings_ready += u32::from(sibling.is_ready);
     }

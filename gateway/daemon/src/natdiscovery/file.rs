@@ -1,4 +1,4 @@
-//! The file of results in the state directory. It is a cache: without it everything is asked anew.
+//! The file of results in the state directory. It is a cache: without it all peers are discovered again.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -17,7 +17,7 @@ const ASIDE: &str = "nat-discovery.json.bad";
 /// Ours: a condition's name.
 const NOT_WRITTEN: &str = "NatDiscoveryNotKept";
 
-/// Reads the file. One that is of no use is set aside with a warning.
+/// Reads the file. An invalid one is set aside with a warning.
 pub(super) fn read(dir: &Path) -> Memory {
     let path = dir.join(FILE);
     let problem = match text(&path) {
@@ -30,16 +30,11 @@ pub(super) fn read(dir: &Path) -> Memory {
     };
     let aside = dir.join(ASIDE);
     match fs::rename(&path, &aside) {
-        Ok(()) => tracing::warn!(
-            "{}: {problem}; set aside as {}, every peer is asked anew",
-            path.display(),
-            aside.display()
-        ),
+        Ok(()) => {
+            tracing::warn!(path = %path.display(), aside = %aside.display(), %problem, "invalid results of NAT discovery set aside; discovering all peers again")
+        }
         Err(error) => {
-            tracing::warn!(
-                "{}: {problem}, and cannot be set aside ({error}); every peer is asked anew",
-                path.display()
-            );
+            tracing::warn!(path = %path.display(), %problem, %error, "cannot set invalid results of NAT discovery aside; discovering all peers again");
         }
     }
     Memory::default()

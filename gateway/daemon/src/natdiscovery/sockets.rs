@@ -118,7 +118,7 @@ impl Sockets {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) if is_of_the_network(&error) => {}
                 Err(error) => {
-                    tracing::warn!("NAT discovery: cannot receive on UDP port {}: {error}", self.port);
+                    tracing::warn!(port = self.port, %error, "NAT discovery: cannot receive");
                     self.open[slot] = None;
                     self.retry_at = Some(now + RETRY);
                     return None;
@@ -127,12 +127,12 @@ impl Sockets {
         }
     }
 
-    /// Sends a datagram. What cannot be sent is lost: requests are repeated, and so are those that we answer.
+    /// Sends a datagram. A failed one is dropped, since requests are repeated, ours and peers'.
     pub(super) fn send(&self, transmit: &Transmit) {
         let Some(socket) = &self.open[slot_of(transmit.to)] else { return };
         let sent = socket.try_io(Interest::WRITABLE, || send(socket, transmit));
         if let Err(error) = sent {
-            tracing::debug!(to = %transmit.to, "NAT discovery: not sent: {error}");
+            tracing::debug!(to = %transmit.to, %error, "NAT discovery: cannot send");
         }
     }
 
@@ -172,7 +172,7 @@ fn listen(slot: usize, port: u16, mark: u32) -> io::Result<UdpSocket> {
     socket.bind(&SocketAddr::new(any, port).into())?;
     if let Err(error) = socket.set_mark(mark) {
         // As the cables' sockets: it matters only where a remote network contains a remote gateway's address.
-        tracing::warn!("NAT discovery: the kernel refused the socket's mark: {error}");
+        tracing::warn!(port, mark, %error, "NAT discovery: cannot set the socket's mark");
     }
     UdpSocket::from_std(socket.into())
 }

@@ -114,7 +114,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     }
     // Another node's may go on at once.
     candidate.release(STOP_TIME).await;
-    tracing::info!("Globalnet has stopped; the gateway goes on with what it knows");
+    tracing::info!("Globalnet stopped; the gateway continues with the last rules");
     Ok(())
 }
 
@@ -143,7 +143,7 @@ impl Reporter {
                     let text = format!("{error:#}");
                     // Once for each reason: a gateway that has yet to start is asked every few seconds.
                     if text != last {
-                        tracing::warn!(reason = %text, "the gateway on this node cannot be sent global addresses; trying on");
+                        tracing::warn!(reason = %text, "cannot send global addresses to the gateway on this node; retrying");
                         last = text;
                     }
                 }
@@ -171,7 +171,7 @@ impl Reporter {
             anyhow::bail!("refused: {reason}");
         }
         backoff.reset();
-        tracing::info!("the gateway on this node is told of global addresses");
+        tracing::info!("sending global addresses to the gateway on this node");
         let (mut state, mut status) = (handle.state.clone(), handle.status.clone());
         let mut election = candidate.status();
         let mut last = None;

@@ -118,7 +118,7 @@ async fn listen(name: String, door: Door) {
                     door.receive_reports(stream).await;
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "a Globalnet process on this node is not believed");
+                    tracing::warn!(%error, "rejected a Globalnet process on this node");
                     // Whoever guesses, or asks the API server through us, waits.
                     sleep(PAUSE).await;
                 }
@@ -176,7 +176,7 @@ impl Door {
             *last += 1;
             number = *last;
         });
-        tracing::info!("a Globalnet process on this node gives out global addresses and tells of them");
+        tracing::info!("connected to the Globalnet process on this node");
         self.received.send_modify(|received| received.is_connected = true);
         loop {
             let report = tokio::select! {
@@ -200,7 +200,9 @@ impl Door {
             }
         }
         if *self.current.borrow() == number {
-            tracing::warn!("the Globalnet process on this node has gone; what is translated stays as it is");
+            tracing::warn!(
+                "the Globalnet process on this node has disconnected; translation continues with the last rules"
+            );
             self.received.send_modify(|received| received.is_connected = false);
         }
     }
