@@ -15,7 +15,7 @@ use crate::hostnet::VX_PREFIX;
 use crate::networks::Networks;
 use crate::state::{Cluster, ClusterState, Endpoint, active_endpoints};
 
-/// Networks that are never behind a cable, whoever claims them.
+/// Networks that are never behind a cable, regardless of claims.
 const RESERVED: [(&str, &str); 10] = [
     ("0.0.0.0/8", "addresses of this network"),
     ("127.0.0.0/8", "loopback"),
@@ -37,7 +37,7 @@ pub struct Admission {
     /// Networks that are nobody's to use but are failed closed all the same: refused because of an overlap, or
     /// vanished from the store a short while ago.
     pub closed: BTreeSet<IpNet>,
-    /// What was refused and why.
+    /// Conditions: refused claims, and why.
     pub refused: BTreeSet<Condition>,
     /// Networks of this node strictly inside a remote network: they stay reachable.
     pub carved: BTreeSet<IpNet>,
@@ -46,7 +46,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Returns every network that is failed closed, whoever it belongs to.
+    /// Returns every network that is failed closed, of any owner.
     pub fn remote(&self) -> impl Iterator<Item = &IpNet> {
         self.accepted.keys().chain(&self.closed)
     }
@@ -66,7 +66,7 @@ pub struct Accepted {
     pub has_gateway: bool,
 }
 
-/// What claims are compared with, collected once.
+/// The networks that claims are compared with, collected once.
 struct Claimed<'a> {
     state: &'a ClusterState,
     around: Surroundings,

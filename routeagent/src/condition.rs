@@ -1,6 +1,6 @@
-//! What an operator should know about a node: everything that is not as wanted, and why.
+//! Conditions of a node: deviations from the desired state, and their reasons.
 //!
-//! Conditions are a set that is computed anew in every pass. The shell logs each once when it appears and once when
+//! Conditions are a set that is computed in every pass. The shell logs each once when it appears and once when
 //! it is gone; `--dry-run` prints them, and the node's `RouteAgent` object shows them.
 
 mod text;
@@ -145,12 +145,12 @@ pub enum Condition {
     },
     /// Nodes have IPv6 addresses only, and IPv4 cannot be carried between them.
     NoIpv4BetweenNodes,
-    /// Packets of remote clusters reach this node by the network plugin, so that their sources cannot be judged.
+    /// Packets of remote clusters reach this node by the network plugin, so that their sources cannot be checked.
     PluginDelivers {
         /// Why.
         why: &'static str,
     },
-    /// A chain of another program drops what it does not know, and nothing of ours can be put into it.
+    /// A chain of another program drops unknown packets, and cannot be extended by our rules.
     ForeignDrop(BaseChain),
     /// firewalld lets nobody else write into its table.
     FirewalldOwned,
@@ -173,7 +173,7 @@ pub enum Condition {
     Occupied(Route),
     /// A next hop of someone else has an id of our range.
     OccupiedNexthop(u32),
-    /// The kernel knows no groups of next hops, so that one gateway is used at a time.
+    /// The kernel does not support groups of next hops, so that one gateway is used at a time.
     NoNexthops,
     /// A gateway of this cluster gets no packets from this node.
     LeftOut {
@@ -182,14 +182,14 @@ pub enum Condition {
         /// How it stands.
         why: String,
     },
-    /// Gateways' notices cannot be heard.
+    /// Gateways' notices cannot be received.
     NoNotices {
         /// The error.
         error: String,
     },
     /// The `nft` command is missing, so the source guard is not in place.
     NoNft,
-    /// What is closed cannot be written down for the next boot.
+    /// The fail-closed state cannot be saved for the next boot.
     NotKept {
         /// The state directory.
         directory: String,
@@ -198,7 +198,7 @@ pub enum Condition {
     },
     /// Observing part of the kernel's state failed.
     CannotRead {
-        /// What was read.
+        /// The thing that cannot be read.
         what: &'static str,
         /// The error.
         error: String,

@@ -177,7 +177,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// What clap says; it prints and exits well.
+    /// The error of clap, which prints itself and sets the exit code.
     pub fn from_flags_and_environment(
         arguments: impl IntoIterator<Item = OsString>,
         variable: impl Fn(&OsStr) -> Option<OsString>,

@@ -13,12 +13,12 @@ use crate::condition::Condition;
 use crate::hostnet::HostNet;
 use crate::state::ClusterState;
 
-/// What a driver wants, and what stands in its way.
+/// The desired state of a driver, and its conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Desired {
     /// The node's network as it should be.
     pub hostnet: HostNet,
-    /// What could not be wanted, and why.
+    /// Conditions: parts that could not be desired, and why.
     pub conditions: BTreeSet<Condition>,
 }
 

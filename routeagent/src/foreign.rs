@@ -129,7 +129,7 @@ pub struct NftRule {
     pub handle: u64,
     /// Its comment, or nothing.
     pub comment: String,
-    /// What it says, as `nft -j` reports it.
+    /// Its expressions, as `nft -j` reports them.
     pub expr: Value,
 }
 

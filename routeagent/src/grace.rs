@@ -39,7 +39,7 @@ impl Grace {
         }
         let period = self.period;
         let is_over = |since: Instant| now.saturating_duration_since(since) >= period;
-        // What is over is remembered while it could not be removed, so that its time does not begin again.
+        // An expired network is kept until it was removed, so that its time does not start over.
         self.vanished.retain(|network, since| {
             !claimed.contains(network) && (!is_over(*since) || in_kernel.contains(network))
         });

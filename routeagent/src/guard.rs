@@ -6,7 +6,7 @@
 //!   set uplinks           devices by which nothing of a remote cluster may leave
 //!   set remote4, remote6  networks of remote clusters
 //!   set local4, local6    networks of the own cluster
-//!   set node4, node6      own networks inside a remote one: not judged
+//!   set node4, node6      own networks inside a remote one: exempt
 //!   set gateways4, …6     remote gateways inside a remote network; ports: where those may send cable packets to
 //!   set nodes4, nodes6    nodes of the own cluster; vxlan: where only those may send to
 //!   set onward4, onward6   networks of remote clusters, and behind4, behind6 of other nodes: not tracked on the way there
@@ -47,7 +47,7 @@ pub const TABLE_NAME: &str = "trieste";
 /// Elements by the name of their set.
 pub type Elements = BTreeMap<String, BTreeSet<Element>>;
 
-/// What the table holds, in the order in which it has to be made, without handles, counts and comments.
+/// The content of the table, in the order of creation, without handles, counts and comments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {
     structure: Vec<Value>,
@@ -86,9 +86,9 @@ pub enum GuardChange {
     Restore(Box<Guard>),
     /// Adds and removes set elements.
     Update {
-        /// What to add.
+        /// Elements to add.
         add: Elements,
-        /// What to remove.
+        /// Elements to remove.
         remove: Elements,
     },
     /// Removes the table.
@@ -333,7 +333,7 @@ pub fn read(listing: &Value) -> Table {
     for object in objects.filter(|object| object.get("metainfo").is_none()) {
         let mut object = object.clone();
         if let Some(body) = body(&mut object) {
-            // What differs from one reading to the next.
+            // Fields that differ from one reading to the next.
             for key in ["handle", "packets", "bytes", "comment"] {
                 body.remove(key);
             }

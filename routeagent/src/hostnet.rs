@@ -1,4 +1,4 @@
-//! What a node's network stack should hold: the vocabulary shared by drivers, plan and port.
+//! The desired state of a node's network stack: types shared by drivers, plan and port.
 //!
 //! A [`HostNet`] is a value, computed from the cluster's state and compared with what the kernel reports. It names
 //! devices by name, never by index, so that a device that was removed and made again needs no special case.
@@ -56,7 +56,7 @@ pub const MARK_MASK: u32 = 0x00ff_0000;
 /// Metric of the fail-closed routes: FRRouting reads the upper byte as an administrative distance, and 255 there
 /// means "never use, never redistribute", so a routing daemon on the node cannot prefer or announce them.
 pub const METRIC_FAIL_CLOSED: u32 = 0xff00_2000;
-/// What is added to the metric of a gateway's route for the one that takes over when its device has no carrier.
+/// Added to the metric of a gateway's route for the fallback when its device has no carrier.
 pub const METRIC_OTHERS_MORE: u32 = 100;
 /// Metric of an IPv6 route that is added without one (`IP6_RT_PRIO_USER`); IPv4 routes have 0.
 pub const METRIC_IPV6_DEFAULT: u32 = 1024;
@@ -136,7 +136,7 @@ impl Rule {
         Self { priority: PRIORITY_GATEWAY, family, mark: None, iif: None, table: TABLE_GATEWAY }
     }
 
-    /// Sends what comes from remote clusters to the table that knows the other nodes' pods.
+    /// Sends what comes from remote clusters to the table with routes to the other nodes' pods.
     #[must_use]
     pub fn delivery(family: Family, device: &str) -> Self {
         let iif = Some(device.to_owned());
@@ -195,7 +195,7 @@ pub enum Hop {
         /// Source address for the node's own packets, of the route's family.
         source: Option<IpAddr>,
     },
-    /// To whoever is in a group of next hops (`nexthops.rs`).
+    /// To a member of a group of next hops (`nexthops.rs`).
     Group {
         /// The group's id.
         id: u32,
@@ -326,7 +326,7 @@ impl fmt::Display for Sysctl {
     }
 }
 
-/// What the packet filter knows: which packets may enter and leave by which devices, and how they are translated.
+/// The packet filter's sets: packets that may enter and leave by which devices, and how they are translated.
 /// `guard.rs` makes the nftables table from it. Networks of one field are disjoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Guard {
@@ -381,7 +381,7 @@ pub enum Delivery {
     Inlets,
     /// By the inlets, and on this node, which is the gateway, by IPsec in the kernel.
     Ipsec,
-    /// By the network plugin, from whatever device: a source cannot be judged.
+    /// By the network plugin, from any device: a source cannot be checked.
     Plugin,
 }
 
@@ -404,13 +404,13 @@ pub struct HostNet {
     pub loose_rp_filter: BTreeSet<String>,
     /// The packet filter; `None` removes its nftables table.
     pub guard: Option<Guard>,
-    /// What becomes of packets for services with back ends on this node.
+    /// Translation of packets for services with back ends on this node.
     pub services: ServicesWish,
-    /// What other programs' packet filters have to let through.
+    /// Exceptions in other programs' packet filters.
     pub pass: Pass,
 }
 
-/// What other programs' packet filters have to let through. Empty removes what was put there.
+/// Exceptions in other programs' packet filters. Empty removes ours.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pass {
     /// Devices by which forwarded packets may leave.

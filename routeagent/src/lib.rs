@@ -10,9 +10,9 @@
 //!                                                 ▲──────────────────────────────────────┘
 //! ```
 //!
-//! What the cluster's gateways say of each other goes to the kernel at once, past all of that (`notices.rs`).
+//! Gateways' notices about each other change groups of next hops at once, outside of passes (`notices.rs`).
 //!
-//! How it goes is told by the node's `RouteAgent` object (`publish.rs`, which also pings the remote gateways from nodes
+//! Its status is in the node's `RouteAgent` object (`publish.rs`, which also pings the remote gateways from nodes
 //! without a gateway) and by a file for the pod's probe (`liveness.rs`).
 //!
 //! Everything left of `port` is pure. Failing closed is part of the wanted state: traffic for a remote cluster is

@@ -198,7 +198,7 @@ async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
-    // Who the node is does not matter for what is removed.
+    // Removal does not depend on the node's identity.
     let nobody = Node::default();
     let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, nobody);
     if options.dry_run {

@@ -35,7 +35,7 @@ const FIRST: Duration = Duration::from_secs(5);
 /// Addresses by host name, with the second (Unix) at which each was last in an answer.
 type Answers = BTreeMap<String, BTreeMap<IpAddr, u64>>;
 
-/// What is known of names now.
+/// The resolved addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// Addresses that no member may claim, and whose they are.
@@ -115,7 +115,7 @@ pub async fn follow(
     resolved
 }
 
-/// Asks again and again, until nobody wants to know. Every question ends by itself within half a minute.
+/// Resolves the names periodically, until the receivers are dropped. Every lookup ends by itself within half a minute.
 async fn ask(mut names: Names, directory: Option<PathBuf>, sender: watch::Sender<Resolved>) {
     let mut retry = Backoff::new(RETRY, PERIOD);
     let mut failing = BTreeSet::new();
@@ -169,7 +169,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Reads what is kept; what cannot be used is nothing, as the first answer makes it anew.
+/// Reads the file; an invalid one counts as empty, as the first answer replaces it.
 fn read(directory: &Path) -> Answers {
     let text = fs::read(directory.join(keep::NAMES_FILE)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()

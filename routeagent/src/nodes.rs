@@ -33,7 +33,7 @@ pub struct Nodes {
     is_complete: bool,
 }
 
-/// What was read of a Node.
+/// The parsed content of a Node.
 #[derive(Debug, PartialEq, Eq)]
 struct Read {
     node: ClusterNode,

@@ -39,7 +39,7 @@ const HELLO_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Ours: how long to wait before a socket that could not be opened is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What the listener needs of a pass.
+/// Configuration of the listener, from a pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListenerConfig {
     /// Address of this node to listen at; `None` closes the socket.
@@ -50,7 +50,7 @@ pub struct ListenerConfig {
     pub nexthop_groups: NexthopGroups,
 }
 
-/// What the listener has found out from notices.
+/// State of the gateways by their notices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Live {
     /// The usable gateways; `None` if no gateway is configured.

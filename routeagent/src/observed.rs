@@ -1,4 +1,4 @@
-//! What the kernel reports: the other input of `plan.rs`.
+//! The observed state of the kernel: the other input of `plan.rs`.
 //!
 //! Routes and rules arrive here as far as they could be ours; whether one is, is decided in one place,
 //! [`ObservedRoute::is_ours`] and [`ObservedRule::is_ours`]. What is not ours is never part of a plan.
@@ -45,7 +45,7 @@ pub struct ObservedRoute {
     pub metric: u32,
     /// Type of service.
     pub tos: u8,
-    /// Who wrote it (`RTPROT_*`).
+    /// The program that wrote it (`RTPROT_*`).
     pub protocol: u8,
     /// Scope (`RT_SCOPE_*`); always 0 for IPv6.
     pub scope: u8,
@@ -175,9 +175,9 @@ pub(crate) fn device_scope(destination: &IpNet) -> u8 {
 /// A rule of the shape that the route agent writes, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObservedRule {
-    /// What it says.
+    /// Its content.
     pub rule: Rule,
-    /// Who wrote it (`RTPROT_*`).
+    /// The program that wrote it (`RTPROT_*`).
     pub protocol: u8,
 }
 
@@ -201,11 +201,11 @@ pub struct Link {
     pub mtu: u32,
     /// Its Ethernet address.
     pub mac: Option<Mac>,
-    /// What it is, if it is a VXLAN device.
+    /// Its VXLAN parameters, if it is such a device.
     pub vxlan: Option<VxlanLink>,
 }
 
-/// What cannot be changed about a VXLAN device.
+/// Parameters of a VXLAN device that cannot be changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VxlanLink {
     /// VNI.
@@ -251,7 +251,7 @@ pub struct Observed {
     pub routes: Vec<ObservedRoute>,
     /// Next hops of our range or protocol, by id.
     pub nexthops: BTreeMap<u32, ObservedNexthop>,
-    /// Whether this kernel knows next hops (Linux 5.3).
+    /// Whether this kernel supports next hops (Linux 5.3).
     pub has_nexthops: bool,
     /// Static forwarding entries of the device between nodes.
     pub forwards: BTreeSet<Forward>,
@@ -272,7 +272,7 @@ pub struct Observed {
     pub sysctls: BTreeMap<Sysctl, u32>,
     /// Families that this kernel supports.
     pub families: BTreeSet<Family>,
-    /// What was noticed on the way.
+    /// Conditions found while reading.
     pub conditions: BTreeSet<Condition>,
 }
 

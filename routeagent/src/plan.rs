@@ -105,7 +105,7 @@ impl Change {
     }
 }
 
-/// What to do, in order, and what stands in the way.
+/// Changes, in order, and conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The changes.
@@ -116,7 +116,7 @@ pub struct Plan {
     pub loosened: BTreeMap<String, u32>,
 }
 
-/// What the kernel has one route for: table, destination and metric.
+/// The key of a route in the kernel: table, destination and metric.
 type RouteKey = (u32, IpNet, u32);
 
 fn key(route: &Route) -> RouteKey {
@@ -127,7 +127,7 @@ fn key(route: &Route) -> RouteKey {
 #[must_use]
 pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
-    // Who may send over the VXLAN is only known where the filter is.
+    // The VXLAN between nodes needs the filter, which restricts its senders.
     let is_guardable = desired.guard.is_none() || observed.guard != ObservedGuard::Unknown;
     let mut vxlan = between_nodes::plan(desired.vxlan.as_ref(), observed);
     if !is_guardable && vxlan.is_new {

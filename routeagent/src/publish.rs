@@ -55,7 +55,7 @@ const NOT_WRITTEN: &str = "RouteAgentNotWritten";
 
 type Views = Arc<BTreeMap<String, PingerView>>;
 
-/// What the publisher looks at.
+/// Inputs of the publisher.
 #[derive(Debug, Clone)]
 pub struct Inputs {
     /// The cluster set; `None` until it is known.
@@ -211,7 +211,7 @@ impl Probing {
     }
 }
 
-/// What was written, and when to write next. Pure.
+/// The last write, and the time of the next one. Pure.
 #[derive(Debug)]
 struct Ledger {
     written: Option<Content>,

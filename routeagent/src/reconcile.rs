@@ -36,7 +36,7 @@ use outcome::{
 pub struct ClusterView {
     /// Endpoints of all clusters.
     pub endpoints: Vec<Endpoint>,
-    /// The own cluster's active gateways, as they tell each other; empty where one alone is active.
+    /// The own cluster's active gateways, from their further Endpoints; empty if only one is active.
     pub members: Vec<Endpoint>,
     /// Clusters of the set.
     pub clusters: Vec<Cluster>,
@@ -46,16 +46,16 @@ pub struct ClusterView {
     pub servers: BTreeSet<IpAddr>,
     /// Whether the active gateway's node is another one and has another route agent than ours (`deliverer.rs`).
     pub is_agent_foreign: bool,
-    /// What is known of services. That gateways send their packets here is known as long as the kernel has the table.
+    /// Services with back ends on this node. Gateways send their packets here as long as the kernel has the table.
     pub services: Services,
-    /// What could not be used.
+    /// Conditions: objects that could not be used.
     pub conditions: BTreeSet<Condition>,
 }
 
 /// The result of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pass {
-    /// What was planned.
+    /// The planned changes.
     pub changes: Vec<Change>,
     /// Everything that is not as wanted, failed changes included.
     pub conditions: BTreeSet<Condition>,
@@ -69,7 +69,7 @@ pub struct Pass {
     pub serving: Serving,
 }
 
-/// What a pass has found out.
+/// The results of preparing a pass.
 struct Prepared {
     plan: Plan,
     hostnet: HostNet,
@@ -89,7 +89,7 @@ struct Graces {
     bridges: Grace,
 }
 
-/// What stays closed without being asked for.
+/// Networks that stay closed without being desired.
 #[derive(Debug, Clone, Default)]
 struct Lingering {
     claims: BTreeSet<IpNet>,
@@ -204,7 +204,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         // Done already, and a change all the same: somebody may undo it time after time.
         plan.changes.extend(was_restored);
         self.listener.send_if_modified(|last| std::mem::replace(last, listener.clone()) != listener);
-        // What another program's filter does not take is told; it neither slows down the rest nor is it undone.
+        // Failures in another program's filter become conditions; they neither delay the rest nor are they undone.
         let is_refused = |change: &&Change| matches!(change, Change::Foreign(_)) && failed.contains(*change);
         let made: Vec<Change> = plan.changes.iter().filter(|change| !is_refused(change)).cloned().collect();
         let is_repeated = made.len() == self.last_changes.len()

@@ -46,19 +46,19 @@ const PLACES: usize = 64;
 /// Ours: most back ends of one service on one node. A node has 110 pods, of all services together.
 const MOST_BACKENDS: usize = 256;
 
-/// What is wished of the table.
+/// The desired state of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ServicesWish {
     /// There is to be none.
     #[default]
     Absent,
-    /// What it is to hold is not known; it stays as it is.
+    /// Its content is not known yet; it stays as it is.
     AsItIs,
     /// This.
     Rules(ServiceRules),
 }
 
-/// What the table is to hold.
+/// The desired content of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRules {
     /// Devices by which gateways send packets for services.
@@ -130,7 +130,7 @@ fn draw(place: usize, (address, port): (IpAddr, u16)) -> u64 {
     value ^ (value >> 31)
 }
 
-/// What the table holds, without handles and counts.
+/// The content of the table, without handles and counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {
     /// Sets, maps, base chains and their rules, as nftables lists them.
@@ -163,7 +163,7 @@ impl Table {
     }
 }
 
-/// What the kernel reports of the table.
+/// The table as the kernel reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ObservedServices {
     /// Not known: `nft` is missing or failed.

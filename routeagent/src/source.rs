@@ -47,7 +47,7 @@ pub struct Channels {
     pub remotes: watch::Sender<Vec<EndpointSpec>>,
     /// See [`StoreState::store_error`].
     pub store_error: watch::Sender<Option<String>>,
-    /// Results of the passes, which tell whether there is a table of services.
+    /// Results of the passes, including whether there is a table of services.
     pub reports: watch::Receiver<Report>,
 }
 

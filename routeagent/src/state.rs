@@ -25,7 +25,7 @@ const DEFAULT_ROUTE: [IpAddr; 2] = [
 /// MTU where no device is known, bytes of IP packet.
 const ETHERNET_MTU: u32 = 1500;
 
-/// Who this node is. Fixed for the life of the process.
+/// Identity and settings of this node, fixed for the life of the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
     /// Own cluster.
@@ -44,7 +44,7 @@ pub struct Node {
     pub notice_port: u16,
     /// Whether the cluster takes part by global addresses (`SUBMARINER_GLOBALCIDR` is not empty).
     pub has_globalnet: bool,
-    /// What members of the set may claim.
+    /// Networks that members of the set may claim.
     pub allowed: Allowed,
     /// Addresses that none of them may claim, and whose they are.
     pub protected: BTreeMap<IpAddr, String>,
@@ -96,11 +96,11 @@ pub struct Endpoint {
     pub cable_port: u16,
     /// Port of its NAT discovery.
     pub natt_port: u16,
-    /// Its cable's name: who it is, also where an object of another name speaks of it.
+    /// Its cable's name, which identifies it in objects of any name.
     pub cable_name: String,
-    /// Whether its cluster knows of several gateways at once.
+    /// Whether its cluster supports several active gateways.
     pub has_multipath: bool,
-    /// What it signs notices with.
+    /// The key of its notices.
     pub notice_key: Option<NoticeKey>,
 }
 
@@ -189,7 +189,7 @@ pub struct ResolvedRoute {
     pub source: Option<IpAddr>,
 }
 
-/// What is known of services whose packets gateways send to the nodes that serve them.
+/// Services whose packets gateways send to the nodes with back ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Services {
     /// Whether gateways do so.
@@ -205,11 +205,11 @@ pub struct ClusterState {
     pub node: Node,
     /// Endpoints of all clusters, the own one included.
     pub endpoints: Vec<Endpoint>,
-    /// The own cluster's active gateways, as they tell each other; empty where one alone is active.
+    /// The own cluster's active gateways, from their further Endpoints; empty if only one is active.
     pub members: Vec<Endpoint>,
     /// Those of them that are to be used, as far as notices say (`notices.rs`); `None` if nothing is known.
     pub live: Option<BTreeSet<GatewayKey>>,
-    /// Whether this kernel knows groups of next hops.
+    /// Whether this kernel supports groups of next hops.
     pub has_nexthops: bool,
     /// Whether the node filters strictly by reverse path, whatever a device's own setting below 2 says.
     pub is_strict: bool,
@@ -231,7 +231,7 @@ pub struct ClusterState {
     pub lingering: BTreeSet<IpNet>,
     /// Networks of pods of this node whose device is down or gone, and that stay closed for now.
     pub unplugged: BTreeSet<IpNet>,
-    /// What is known of services.
+    /// Services with back ends on this node.
     pub services: Services,
     /// Whether the active gateway's node is another one and has another route agent than ours (`deliverer.rs`).
     pub is_agent_foreign: bool,

@@ -1,4 +1,4 @@
-//! What a node's RouteAgent object says: upstream's status, from what is known. Pure.
+//! Content of a node's RouteAgent object: upstream's status. Pure.
 //!
 //! | this node | remote gateway | status | message |
 //! |---|---|---|---|
@@ -25,7 +25,7 @@ use crate::hostnet::VX_DEVICE;
 use crate::reconcile::ClusterView;
 use crate::state::{DeviceAddress, Node};
 
-/// What the object says is our version; with a `v`, as upstream's.
+/// Our version as the object has it; with a `v`, as upstream's.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 /// Ours: most conditions in one object.
 const MAX_CONDITIONS: usize = 32;
@@ -46,7 +46,7 @@ pub enum Checking {
     Gateway,
     /// It has no address that an answer would come back to.
     NoSource,
-    /// It pings; what it knows, by cable name.
+    /// It pings; the results by cable name.
     Pings(Arc<BTreeMap<String, PingerView>>),
 }
 

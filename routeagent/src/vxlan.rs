@@ -4,7 +4,7 @@
 //! the workers. IPv4 is as upstream has it on the wire: a node's address there is 240.x, with the last three octets of
 //! its own. IPv6 is ours alone: next hops are link-local addresses made from the node's MAC address there.
 //!
-//! A node's MAC address follows from its address, so every node knows every other's without asking, and nothing is
+//! A node's MAC address follows from its address, so every node can compute every other's, and nothing is
 //! flooded: each peer has a forwarding entry. Upstream's route agents have random ones, so IPv4 peers are still asked
 //! (ARP) rather than written down, and as upstream does it, a frame without an entry of its own, which only ARP and
 //! frames for upstream's nodes are, goes to every peer.

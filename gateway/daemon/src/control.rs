@@ -57,7 +57,7 @@ pub(crate) use addresses::discovery_local;
 pub(crate) use globalnet::Globalnet;
 pub(crate) use peers::Peers;
 
-/// What the loop works with.
+/// The parts that the loop uses.
 pub(crate) struct Control<'a> {
     pub(crate) config: &'a Config,
     pub(crate) node: Node,
@@ -82,13 +82,13 @@ pub(crate) struct Control<'a> {
     pub(crate) state: State,
 }
 
-/// What the cable driver says of itself.
+/// The cable driver's part of the Endpoint.
 pub(crate) struct Driver {
     pub(crate) name: String,
     pub(crate) backend_config: BTreeMap<String, String>,
 }
 
-/// What the loop knows.
+/// The loop's state.
 #[derive(Default)]
 pub(crate) struct State {
     found: Found,

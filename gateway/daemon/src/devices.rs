@@ -11,7 +11,7 @@ use trieste_io::{Fallback, Offloads, PacketIo as _, Tun, TunConfig, TunQueue, Ud
 use crate::config::{Config, Offload};
 use crate::marks::OUTER_MARK;
 
-/// What the workers are given, before they are.
+/// The devices for the workers.
 #[derive(Debug)]
 pub struct Devices {
     tuns: Vec<TunQueue>,
@@ -25,7 +25,7 @@ impl Devices {
     /// Opens the sockets and the TUN device, and sets the device up.
     ///
     /// # Errors
-    /// What is missing or taken, and what to do about it.
+    /// The problem, and what to do about it.
     pub fn open(config: &Config, underlay_mtu: u16) -> anyhow::Result<Self> {
         let wires = UdpIo::open_group(&udp_config(config), usize::from(config.workers))?;
         let tun = tun_config(config, underlay_mtu);
@@ -49,7 +49,7 @@ impl Devices {
     /// two named `udp` for each worker; with several workers `tun-0`, `udp-0`, `tun-1` and so on.
     ///
     /// # Errors
-    /// What is missing or is something else.
+    /// A queue or socket is missing, or of another kind.
     pub fn adopt(config: &Config, inherited: Vec<(String, OwnedFd)>) -> anyhow::Result<Self> {
         let workers = usize::from(config.workers);
         let mut tuns: Vec<Option<OwnedFd>> = (0..workers).map(|_| None).collect();
@@ -120,7 +120,7 @@ impl Devices {
 /// Removes the TUN device.
 ///
 /// # Errors
-/// What the kernel says; no device is no error.
+/// The device cannot be removed; a missing one is no error.
 pub fn remove(name: &str) -> anyhow::Result<()> {
     if trieste_io::tun::remove(name)? {
         tracing::info!(interface = name, "TUN device removed");

@@ -75,7 +75,7 @@ pub struct Gateways<'a> {
     pub leader: Option<&'a str>,
 }
 
-/// What tables were last published for.
+/// The input of the last published tables.
 #[derive(PartialEq, Eq)]
 struct Published {
     rows: Rows,
@@ -100,12 +100,12 @@ pub struct Engine {
     numbers: Numbers,
     reader: Reader,
     is_active: bool,
-    /// Whether what it is told is from the process before.
+    /// Whether its input is remembered from the last process.
     resumes: bool,
-    /// What the newest Endpoints are.
+    /// The newest Endpoints.
     admitted: tables::Admitted,
     leader: Option<String>,
-    /// The newest choice for each, by cable name: while discovery looks anew, the old one stays.
+    /// The newest choice for each, by cable name: while discovery runs again, the old one stays.
     choices: Choices,
     /// Of the remote ones in `admitted`, those that overlap nobody who comes before them.
     wanted: Vec<Arc<Peer>>,

@@ -1,4 +1,4 @@
-//! What this node is: name, addresses, underlay.
+//! Facts about this node: name, addresses, underlay.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 

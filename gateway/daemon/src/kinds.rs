@@ -1,4 +1,4 @@
-//! The kinds of cable that this binary knows.
+//! The kinds of cable of this binary.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use trieste_cables::{CableKind, keys};
 use crate::config::{Config, ConfigError, IPSEC_DRIVER, Psk};
 use crate::state;
 
-/// What a kind of cable is made from.
+/// The input of a kind of cable.
 pub struct KindContext<'a> {
     /// The configuration.
     pub config: &'a Config,
@@ -49,7 +49,7 @@ impl<K: CableKind + 'static> From<K> for Made {
 
 type MakeKind = Box<dyn Fn(&KindContext<'_>) -> anyhow::Result<Made> + Send + Sync>;
 
-/// The kinds of cable that this binary knows, by name.
+/// The kinds of cable of this binary, by name.
 pub struct Kinds {
     makers: BTreeMap<String, MakeKind>,
 }
@@ -119,7 +119,7 @@ impl Kinds {
 
 fn ipsec(context: &KindContext<'_>) -> anyhow::Result<Made> {
     let config = context.config;
-    // There is no default that all the world knows: upstream's driver has none either.
+    // There is no well-known default: upstream's driver has none either.
     let psk = config
         .psk
         .as_ref()

@@ -33,7 +33,7 @@ const TOO_MANY: &str = "NatDiscoveryFull";
 /// Ours: so long after results were written, they are not written again.
 const WRITE_GAP: Duration = Duration::from_secs(1);
 
-/// What is chosen at present, by cable name.
+/// The present selections, by cable name.
 pub type Selections = BTreeMap<String, Selection>;
 
 /// NAT discovery of this gateway, running. Ends when it is dropped; [`Discovery::stop`] also writes the file.
@@ -48,7 +48,7 @@ struct Shared {
     machine: Mutex<Machine>,
     changed: Notify,
     selections: watch::Sender<Selections>,
-    /// What is to be on disk.
+    /// The content to save.
     memory: watch::Sender<Memory>,
     state_dir: Option<PathBuf>,
     /// Held while the file is written: an aborted task leaves its write behind.
@@ -78,12 +78,12 @@ impl Discovery {
         Self { shared, tasks: vec![listen, write] }
     }
 
-    /// Says who we are, when that has changed. Another port opens other sockets.
+    /// Sets this gateway's identity. Another port opens other sockets.
     pub fn set_local(&self, local: Local) {
         self.shared.with_machine(|machine, now| machine.set_local(local, now));
     }
 
-    /// Says which remote cables there are: all of them, each time. Of several with one name the first counts.
+    /// Sets the remote cables, all of them each time. Of several with one name the first counts.
     pub fn set_remotes(&self, remotes: &[Remote]) {
         let mut wanted = BTreeMap::new();
         for remote in remotes {
@@ -159,7 +159,7 @@ impl Shared {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the machine, and tells whoever has to know of it.
+    /// Changes the machine, and publishes the effects.
     fn with_machine(&self, change: impl FnOnce(&mut Machine, Instant)) {
         let now = now();
         let mut machine = self.lock();

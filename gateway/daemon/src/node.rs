@@ -17,7 +17,7 @@ use crate::settings::{ENDPOINT_INTERFACE, ENDPOINT_IP, NodeSettings};
 /// one to the other.
 const OUTER_BYTES: u16 = 48;
 
-/// What this node is, worked out once at start.
+/// Facts about this node, determined once at start.
 #[derive(Debug, Clone)]
 pub struct Node {
     /// The gateway's name: in Endpoint, Gateway and Lease.
@@ -31,7 +31,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Looks at the host.
+    /// Reads the host's addresses and the Node's settings.
     ///
     /// # Errors
     /// That no address can be found, and what to set.
@@ -91,7 +91,7 @@ pub(crate) fn private_ip(
     })
 }
 
-/// What changes while a gateway runs, and goes into its Endpoint.
+/// The part of the Endpoint that may change while a gateway runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// The Node's settings.

@@ -1,13 +1,13 @@
-//! Notices to this cluster's route agents: what this gateway finds of its siblings and of itself, at once.
+//! Notices to this cluster's route agents: this gateway's own state and that of its siblings, without delay.
 //!
 //! ```text
-//!   pipeline's path_table ──▶ ┌────────────────┐ ──notices──▶ route agents
-//!   control loop ──────▶ │ thread, socket │ ◀──hellos─── UDP 4801
-//!                        └────────────────┘
+//!   pipeline's path table ──▶ ┌────────────────┐ ──notices──▶ route agents
+//!   control loop ───────────▶ │ thread, socket │ ◀──hellos─── UDP 4801
+//!                             └────────────────┘
 //! ```
 //!
-//! What is said when, and to whom, is decided in [`trieste_control::notice`]. The worker that writes on the path_table wakes the
-//! thread that sends: one of its own, so that nothing that the control loop does keeps a notice waiting.
+//! [`trieste_control::notice`] decides when to send which notice to which agents. The worker that writes to the path table
+//! wakes the thread that sends, which is a separate one, so that the control loop never delays a notice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -43,7 +43,7 @@ const NOT_SENT: &str = "NoticesNotSent";
 /// The file with the seed of the key pair and the number of the last run.
 const FILE: &str = "notice.key";
 
-/// What notices are about.
+/// The subjects of notices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subjects {
     /// The cables to the other gateways of this cluster.
@@ -108,7 +108,7 @@ pub struct Notices {
 
 impl Notices {
     /// Starts to listen at `local`, the address at which route agents know this gateway, and to speak, at once when
-    /// `changes` says that the path_table has changed. With port 0 nobody is told anything.
+    /// `changes` announces a change of the path table. With port 0 no notices are sent.
     ///
     /// # Errors
     /// There can be no more threads.
@@ -156,7 +156,7 @@ impl Notices {
         }
     }
 
-    /// Says which cables notices are about.
+    /// Sets the cables that notices report about.
     pub fn set_paths(&self, siblings: BTreeMap<GatewayKey, CableId>, remote: BTreeSet<CableId>) {
         self.subjects.send_if_modified(|last| {
             let changed = last.siblings != siblings || last.remote != remote;
@@ -172,7 +172,7 @@ impl Notices {
         self.counters.is_greeted.load(Ordering::Relaxed)
     }
 
-    /// Says whether others are to be preferred, and why.
+    /// Sets the stage, which announces whether other gateways are preferred, and why.
     pub fn set_stage(&self, stage: Stage) {
         self.subjects.send_if_modified(|last| std::mem::replace(&mut last.stage, stage) != stage);
     }
@@ -191,7 +191,7 @@ pub fn word(paths: &Subjects, path_table: &Board) -> Word {
     // With nobody to reach nothing can be wrong with it.
     let is_down = is_cut(&far) && (near.is_empty() || is_cut(&near));
     let is_watched = |state: &&PathState| **state != PathState::Unwatched;
-    // Who calls a sibling down does not count the path to it, nor does the sibling: so healths can be compared.
+    // A path to a sibling that is reported down is not counted, nor does the sibling count it: so healths can be compared.
     let trusted = near.iter().filter(|state| of_sibling(**state) == State::Up).chain(&far);
     let usable = trusted.filter(is_watched).filter(|state| state.is_passable()).count();
     let watched = near.iter().chain(&far).filter(is_watched).count();
@@ -236,7 +236,7 @@ impl Notifier {
         loop {
             self.speak(&socket, &subjects);
             tokio::select! {
-                // What is new comes before everything else.
+                // Changes come before everything else.
                 biased;
                 // Workers outlive this thread; where they do not, nothing changes any more.
                 Ok(()) = changes.changed() => {}
@@ -282,7 +282,7 @@ impl Notifier {
     }
 }
 
-/// Opens the socket, as soon as that can be done; `None` when nobody is to be told any more.
+/// Opens the socket, as soon as that can be done; `None` if the sender of the subjects is dropped.
 async fn open(
     local: SocketAddr,
     subjects: &mut watch::Receiver<Subjects>,
@@ -349,10 +349,10 @@ fn read(text: &str) -> Option<(Zeroizing<[u8; 32]>, u64)> {
     Some((Zeroizing::new(seed.as_slice().try_into().ok()?), boot.parse().ok()?))
 }
 
-/// Forgets the key.
+/// Removes the key.
 ///
 /// # Errors
-/// What the kernel says; that there was nothing is no error.
+/// A file cannot be removed; a missing one is no error.
 pub(crate) fn remove_files(dir: &Path) -> io::Result<()> {
     state::remove(dir, &[FILE])
 }

@@ -1,4 +1,4 @@
-//! What the workers know of paths, for the rest of the gateway.
+//! The state of paths, written by workers, for the rest of the gateway.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use trieste_control::admin::PathHealth;
 use trieste_pipeline::health::Report;
 use trieste_pipeline::{Board, PathState};
 
-/// What the workers know of paths, and how one hears that it has changed.
+/// The path table, and a channel for its changes.
 #[derive(Debug, Clone)]
 pub struct Paths {
     /// State, MTU and round trip of every path.
     pub table: Arc<Board>,
-    /// The board's generation, whenever the state or the MTU of a path has changed.
+    /// The path table's generation, which is sent whenever the state or the MTU of a path changes.
     pub changed: watch::Sender<u64>,
 }
 

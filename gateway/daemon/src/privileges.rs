@@ -13,10 +13,10 @@ const FIRST_FREE_PORT: u16 = 1024;
 /// Ends the start where nothing could work, and gives up what is not needed. Call it before the first thread starts.
 ///
 /// # Errors
-/// What is missing, what does not work without it, and how to grant it.
+/// A missing right, its effect, and how to grant it.
 pub(crate) fn settle(command_line: &CommandLine, config: &Config) -> Result<(), Missing> {
     let needs = needs(config);
-    // What can be removed without them is removed.
+    // Whatever can be removed without them is removed.
     if !command_line.uninstall {
         needs.check()?;
     }
@@ -44,7 +44,7 @@ pub(crate) fn conditions(config: &Config) -> Conditions {
 /// Returns the rights that this configuration needs.
 fn needs(config: &Config) -> Needs {
     let device = "make its TUN device and mark what its cables send: no packet is carried";
-    // Whoever hands us a device has made it.
+    // A device that was passed to us exists already.
     let is_inherited = std::env::var_os("LISTEN_FDS").is_some();
     let mut needs = if is_inherited {
         Needs::default().wanted(Capability::NET_ADMIN, device)

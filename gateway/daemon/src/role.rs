@@ -17,12 +17,12 @@ use trieste_control::sync::{SyncConfig, SyncHandle, Syncer, WriteGuard};
 
 use crate::shared::SyncTotals;
 
-/// What is known of the broker.
+/// The broker's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BrokerReport {
     /// Whether it answers.
     pub(crate) state: BrokerStatus,
-    /// What is not imported, and why.
+    /// Objects that are not imported, and why.
     pub(crate) refused: Vec<RefusedCluster>,
 }
 
@@ -152,7 +152,8 @@ pub(crate) async fn publish_ha_status(candidate: Candidate, status: watch::Sende
     }
 }
 
-/// Says what keeps a leader from being its cluster's one Endpoint, and in which term it became so, until it is gone.
+/// Publishes what keeps a leader from being its cluster's one Endpoint, and the term in which it became so, until the leader
+/// is dropped.
 pub(crate) async fn watch_leader(
     mut status: watch::Receiver<LeaderStatus>,
     announced: watch::Sender<Option<Term>>,
@@ -161,7 +162,7 @@ pub(crate) async fn watch_leader(
     loop {
         let LeaderStatus { state, term, problem } = status.borrow_and_update().clone();
         conditions.put("NotAnnounced", Severity::Error, "", problem);
-        // A store that is away takes back nothing that it has said.
+        // While the store is unavailable the last announcement stays.
         announced.send_if_modified(|known| {
             let has_changed = state == LeaderState::Announced && *known != term;
             if has_changed {

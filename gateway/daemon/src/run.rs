@@ -45,7 +45,7 @@ pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
 
 fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
     privileges::keep_memory_private();
-    // What objects of the stores took is free again soon, and is to be the kernel's then. Packets do not come by the heap.
+    // Memory of the stores' objects is free again soon, and is returned to the kernel then. Packets do not use the heap.
     trieste_io::heap::bound(HEAPS, LARGE_FROM);
     let config = command_line.load()?;
     // Threads have capabilities of their own: before the first one.

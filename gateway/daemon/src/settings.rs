@@ -21,7 +21,7 @@ pub const ENDPOINT_INTERFACE: &str = "trieste.io/endpoint-interface";
 /// Ours: the gateway's share of other clusters' flows.
 pub const WEIGHT: &str = "trieste.io/weight";
 
-/// What a Node object says.
+/// Settings of a Node object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct NodeSettings {
@@ -41,7 +41,7 @@ pub struct NodeSettings {
     pub weight: Option<u16>,
     /// Whether the node is labelled as a gateway.
     pub is_gateway: bool,
-    /// What is wrong, as key and sentence. Such a key has no effect.
+    /// Problems, as key and sentence. Such a key has no effect.
     pub problems: Vec<(String, String)>,
 }
 
@@ -101,7 +101,7 @@ impl NodeSettings {
     }
 }
 
-/// Says whether a gateway may have this weight.
+/// Returns `true` if a gateway may have this weight.
 #[must_use]
 pub fn is_weight(weight: u16) -> bool {
     (1..=MAX_WEIGHT).contains(&weight)

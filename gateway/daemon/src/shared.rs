@@ -1,4 +1,4 @@
-//! What the servers and the heartbeat read of a running gateway.
+//! State of a running gateway, for the servers and the heartbeat.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

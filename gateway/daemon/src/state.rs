@@ -26,7 +26,7 @@ pub enum StateError {
         "state directory: cannot {what} {path}: {source}; set state-dir to a directory that this process may write"
     )]
     Io {
-        /// What we were doing.
+        /// The operation.
         what: &'static str,
         /// To what.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum StateError {
     BadKey {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
@@ -110,10 +110,10 @@ fn is_on_root(mounts: &str, path: &Path) -> bool {
     !points.filter(|point| *point != Path::new("/")).any(|point| path.starts_with(point))
 }
 
-/// Forgets the key, whose gateway the node was, and what brokers were known.
+/// Removes the key, the record of the gateway label, and the identities of brokers.
 ///
 /// # Errors
-/// What the kernel says; that there was nothing is no error.
+/// A file cannot be removed; a missing one is no error.
 pub fn remove_files(dir: &Path) -> Result<(), StateError> {
     let failed = |what| move |source| StateError::Io { what, path: dir.to_owned(), source };
     let entries = match fs::read_dir(dir) {
@@ -127,7 +127,7 @@ pub fn remove_files(dir: &Path) -> Result<(), StateError> {
     // The cluster's name goes last: until then the node is its gateway's.
     let files: Vec<&str> = brokers.chain([KEY_FILE, IPSEC_KEY_FILE, FACTS_FILE, CLUSTER_FILE]).collect();
     remove(dir, &files).map_err(failed("remove files from"))?;
-    // What others have put there stays, and a volume stays a volume.
+    // Other files stay, and a volume stays a volume.
     let _ = fs::remove_dir(dir);
     Ok(())
 }
@@ -135,7 +135,7 @@ pub fn remove_files(dir: &Path) -> Result<(), StateError> {
 /// Removes files and what an interrupted write has left of them.
 ///
 /// # Errors
-/// What the kernel says; that there was nothing is no error.
+/// A file cannot be removed; a missing one is no error.
 pub(crate) fn remove(dir: &Path, names: &[&str]) -> io::Result<()> {
     for name in names {
         let path = dir.join(name);
@@ -182,7 +182,7 @@ pub fn private_key(dir: &Path, facts: &str) -> Result<Secret, StateError> {
     Ok(key)
 }
 
-/// Returns the key by which other Trieste gateways know this one's IPsec cables: the one on disk, or a new one.
+/// Returns the key by which other Trieste gateways authenticate this one's IPsec cables: the one on disk, or a new one.
 ///
 /// # Errors
 /// [`StateError`].
@@ -208,7 +208,7 @@ fn make_key(path: &Path) -> Result<Secret, StateError> {
 /// Writes a file whole or not at all, readable by its owner only.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), StateError> {
     let temporary = path.with_extension("new");
     let failed = |what| move |source| StateError::Io { what, path: path.to_owned(), source };

@@ -15,7 +15,7 @@ use crate::worker::{Published, WorkerHandle};
 /// The version that objects and answers carry.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
-/// What does not change while the gateway runs.
+/// Fields that do not change while the gateway runs.
 #[derive(Debug, Clone)]
 pub struct Fixed {
     /// When it started.
@@ -24,26 +24,26 @@ pub struct Fixed {
     pub cluster: String,
     /// Its host name.
     pub hostname: String,
-    /// What the devices do by themselves.
+    /// Offloads of the devices.
     pub io: Vec<IoCapability>,
 }
 
-/// What changes while the gateway runs, but for the packet path.
+/// Fields that change while the gateway runs, without the packet path.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
     /// Its Endpoint.
     pub endpoint: EndpointSpec,
     /// The broker.
     pub broker: BrokerStatus,
-    /// What the broker's syncer refuses.
+    /// Objects that the broker's syncer refuses.
     pub refused: Vec<RefusedCluster>,
     /// The cluster's own store.
     pub store: BrokerStatus,
     /// The election.
     pub election: ElectionStatus,
-    /// What is wrong.
+    /// The conditions.
     pub conditions: Vec<Condition>,
-    /// What happened.
+    /// The events.
     pub events: Vec<EventRecord>,
     /// Whether all gateways of this cluster are active.
     pub is_multi: bool,
@@ -97,7 +97,7 @@ pub fn document(fixed: &Fixed, engine: &Engine, live: Live, now: Instant) -> Gat
 }
 
 /// Returns whether this gateway carries traffic: all do, or the leader does. A new leader does once its Endpoint stands for the
-/// cluster; whoever sees an active Gateway finds its Endpoint (measured §3: the Endpoint is added first).
+/// cluster; a reader of an active Gateway finds its Endpoint (measured §3: the Endpoint is added first).
 fn ha_status(live: &Live) -> HaStatus {
     if live.is_announced || live.is_multi { HaStatus::Active } else { HaStatus::Passive }
 }

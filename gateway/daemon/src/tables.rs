@@ -8,7 +8,7 @@
 //!   NAT discovery ─▶ Choice by cable name ───────────────────────────┘
 //! ```
 //!
-//! All gateways of a cluster that knows of several at once are paths to it; of another cluster the newest Endpoint alone is.
+//! All gateways of a cluster that supports several are paths to it; of another cluster the newest Endpoint alone is.
 //! The other gateways of our own cluster are siblings.
 //!
 //! Everything here costs n log n for n Endpoints.
@@ -40,7 +40,7 @@ pub use services::deliver;
 /// Upstream's cable port, for Endpoints that do not name theirs.
 const DEFAULT_PORT: u16 = 4500;
 
-/// What this gateway is.
+/// Facts about this gateway.
 #[derive(Debug, Clone)]
 pub struct Local {
     /// Our cluster's ID.
@@ -51,9 +51,9 @@ pub struct Local {
     pub icmp_sources: Vec<IpAddr>,
     /// Largest inner packet of a path, in bytes.
     pub path_mtu: u16,
-    /// What is translated on its way to other clusters and back; `None` without Globalnet.
+    /// The rules of translation; `None` without Globalnet.
     pub translation: Option<Arc<Translation>>,
-    /// What remote clusters may claim.
+    /// Networks that remote clusters may claim.
     pub allowed: Allowed,
     /// Every address of this node outside of tunnels: no cable ends there.
     pub node_addresses: BTreeSet<IpAddr>,
@@ -92,21 +92,21 @@ pub fn fallback_choices(endpoints: &[Endpoint]) -> Choices {
     endpoints.iter().filter_map(choice).collect()
 }
 
-/// What a gateway is to us.
+/// A gateway's relation to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Another gateway of our own cluster.
     Sibling,
-    /// One of a remote cluster that knows of several gateways at once: all of ours have a cable to it.
+    /// One of a remote cluster that supports several gateways: all of ours have a cable to it.
     Member,
-    /// The one of a remote cluster that knows one gateway of ours: only the one that leads has a cable to it.
+    /// The one of a remote cluster that supports one gateway of ours: only the leader has a cable to it.
     Sole,
 }
 
 /// A gateway that may be connected to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// What it is to us.
+    /// Its relation to us.
     pub role: Role,
     /// The object's name.
     pub name: String,
@@ -116,7 +116,7 @@ pub struct Peer {
     pub facts: EndpointFacts,
     /// The driver of its cable: one that it offers, and we do.
     pub driver: String,
-    /// Who it is on the wire.
+    /// Its identity on the wire.
     pub identity: [u8; 32],
     /// When the object was made.
     pub created: Option<Timestamp>,

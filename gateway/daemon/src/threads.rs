@@ -20,11 +20,11 @@ use crate::handoff::Exchange;
 use crate::paths::Paths;
 use crate::worker::{DeviceWait, Worker, WorkerHandle, WorkerParts};
 
-/// Tells that a worker has ended, and why.
+/// Reports that a worker has ended, and why.
 pub(crate) type Ended = mpsc::UnboundedReceiver<anyhow::Error>;
 
 /// Starts the workers, each on its own thread. `keeps_sessions` says that somebody takes down what becomes of translated
-/// sessions. Gives also how other threads can tell that they have ended.
+/// sessions. Also returns the receiver of their errors.
 pub(crate) fn spawn_workers(
     config: &Config,
     devices: Devices,
@@ -77,7 +77,7 @@ pub(crate) fn spawn_workers(
     Ok((handles, ended_sender, ended))
 }
 
-/// Starts a worker's thread, which tells `ended` if it ends without having been asked to.
+/// Starts a worker's thread, which sends its error to `ended` if it ends unexpectedly.
 fn spawn(
     worker: Worker<TunQueue, UdpIo>,
     mut wait: DeviceWait,

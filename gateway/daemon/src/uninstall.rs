@@ -18,7 +18,7 @@ use crate::{devices, host, memory, natdiscovery, notice, state, stores};
 /// objects on the broker, and what it has kept on the node, its key included. Can be run again.
 ///
 /// # Errors
-/// What could not be removed.
+/// Objects that could not be removed.
 pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
     if std::os::unix::net::UnixStream::connect(&config.admin_socket).is_ok() {
         anyhow::bail!(

@@ -8,7 +8,7 @@
 //!
 //! A panic inside a turn costs the packets that were in its hands and nothing else: lanes keep their keys, the
 //! other workers do not notice, and the next turn begins at once. One that panics turn after turn ends, and so does one
-//! that panics elsewhere: that is always told ([`WorkerHandle::watch_over`]), and the process starts anew.
+//! that panics elsewhere: that is always reported ([`WorkerHandle::watch_over`]), and the process is restarted.
 
 mod command;
 mod handle;
@@ -72,7 +72,7 @@ pub struct Worker<T, W> {
     is_stopping: bool,
 }
 
-/// What a worker is made of.
+/// The parts of a worker.
 pub struct WorkerParts<T, W> {
     /// Its number.
     pub id: WorkerId,
@@ -92,7 +92,7 @@ pub struct WorkerParts<T, W> {
     pub changes: Option<Arc<ChangeQueue>>,
     /// Ends its waiting.
     pub waker: Option<Waker>,
-    /// Told the board's generation whenever the state of a path has changed; one for all workers.
+    /// Receives the path table's generation whenever the state of a path changes; one for all workers.
     pub paths_changed: watch::Sender<u64>,
 }
 
@@ -137,10 +137,10 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         (worker, handle)
     }
 
-    /// Runs until told to stop, or until a device is of no use any more.
+    /// Runs until a command stops it, or a device fails.
     ///
     /// # Errors
-    /// What the device said.
+    /// The device's error.
     pub fn run(mut self, mut wait: impl FnMut(&mut Self, Duration) -> io::Result<()>) -> io::Result<()> {
         let result = loop {
             let now = Instant::now();
@@ -167,7 +167,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
     /// Runs one turn; a panic is caught, counted and reported. Returns `true` if there was anything to do.
     ///
     /// # Errors
-    /// What a device says that is of no use any more.
+    /// A device's fatal error.
     pub fn guarded_turn(&mut self, now: Instant) -> io::Result<bool> {
         match catch_unwind(AssertUnwindSafe(|| self.turn(now))) {
             Ok(result) => {
@@ -192,7 +192,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         }
     }
 
-    /// Gives the worker another outside and hands the old one back; what waits to be sent goes to the new one.
+    /// Replaces the worker's socket and returns the old one; datagrams that wait are sent by the new one.
     pub fn replace_wire(&mut self, wire: W) -> W {
         std::mem::replace(&mut self.wire, wire)
     }

@@ -7,7 +7,7 @@ use crate::hostnet::{Delivery, Family, Guard, MARK, MARK_MASK, VX_DEVICE};
 
 /// Before connection tracking, so that a forged packet leaves no state behind.
 pub(crate) const PRIORITY_RAW: i32 = -300;
-/// Where packets are usually judged: after destination NAT.
+/// Where packets are usually filtered: after destination NAT.
 const PRIORITY_FILTER: i32 = 0;
 /// Before `keep-source` and everybody's source NAT: whose a packet is can still be seen.
 const PRIORITY_UNTRANSLATED: i32 = 80;

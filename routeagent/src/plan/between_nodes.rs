@@ -9,7 +9,7 @@ use crate::hostnet::{VX_DEVICE, VX_PREFIX};
 use crate::observed::{Link, Observed};
 use crate::vxlan::{Forward, Mac, Vxlan, VxlanChange};
 
-/// What to do about the device between nodes.
+/// Changes of the device between nodes.
 #[derive(Default)]
 pub(super) struct Device {
     /// Whether what is there goes, and with it everything that leads to it.

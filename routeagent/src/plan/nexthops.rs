@@ -7,7 +7,7 @@ use crate::hostnet::{HostNet, VX_DEVICE};
 use crate::nexthops::{Content, NexthopChange, ObservedNexthop};
 use crate::observed::Observed;
 
-/// What to do about next hops.
+/// Changes of next hops.
 #[derive(Default)]
 pub(super) struct Nexthops {
     /// Groups that routes can lead to afterwards.

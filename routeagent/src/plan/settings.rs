@@ -1,4 +1,4 @@
-//! Device settings: what is written, and what of the node's own is only told. Pure.
+//! Device settings: those that are written, and those of the node that only cause conditions. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

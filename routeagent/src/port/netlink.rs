@@ -214,7 +214,7 @@ impl Host for Kernel {
 }
 
 impl Kernel {
-    /// Reads the packet filters. One that cannot be read is told, and nothing is planned for it.
+    /// Reads the packet filters. One that cannot be read becomes a condition, and nothing is planned for it.
     async fn filters(&self, observed: &mut Observed) {
         match nft::observe().await {
             Ok(guard) => {

@@ -1,6 +1,6 @@
-//! What the kernel tells of changes.
+//! Notifications of the kernel about changes.
 
-/// What the kernel told.
+/// A notification of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     /// Something changed.

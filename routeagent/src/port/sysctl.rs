@@ -1,4 +1,4 @@
-//! Device settings below `/proc/sys/net`. The directory shows the network namespace of whoever opens it.
+//! Device settings below `/proc/sys/net`. The directory shows the network namespace of the process that opens it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -24,7 +24,7 @@ const GROUP_NFTABLES: u32 = 7;
 /// `RTNLGRP_IPV6_NETCONF`, `RTNLGRP_NEXTHOP`).
 const GROUPS_SETTINGS: [u32; 3] = [24, 25, 32];
 
-/// Everything of rtnetlink whose change can make a plan necessary, but settings and next hops, which the library does not know.
+/// Everything of rtnetlink whose change can make a plan necessary, but settings and next hops, which the library does not support.
 const GROUPS: [MulticastGroup; 8] = [
     MulticastGroup::Neigh,
     MulticastGroup::Link,

@@ -1,4 +1,4 @@
-//! What a pass has come to: what waits, what counts as failed, what is closed, and what a log says of it.
+//! Outcome of a pass: changes that wait, failures, closed networks, and log lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::plan::{Change, Plan, forwarding, reverse_path};
 use crate::services::ServicesWish;
 use crate::state::ClusterState;
 
-/// What a node does with packets for services with back ends here.
+/// The node's handling of packets for services with back ends here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Serving {
     /// Whether the kernel has the table for them.

@@ -9,7 +9,7 @@ use trieste_control::services::{Frontend, Protocol};
 
 use super::{Pick, Table, render};
 
-/// What chains of back ends are called.
+/// Prefix of the names of chains of back ends.
 const PREFIX: &str = "b-";
 /// The maps' names without their last character.
 const FRONTENDS: &str = "frontends";

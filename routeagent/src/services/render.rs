@@ -174,7 +174,7 @@ fn map_command(verb: &str, at: &Frontend, chain: &str) -> Value {
 /// Renders the rule that translates the destination to one of these back ends.
 fn picking(pick: &Pick) -> Value {
     let protocol = protocol(pick.family());
-    // nftables wants to know the protocol of a port.
+    // nftables needs the protocol of a port.
     let of_protocol = is(&json!({"meta": {"key": "l4proto"}}), pick.protocol.name());
     if let [(address, port)] = &*pick.places {
         return json!([of_protocol, {"dnat": {"family": protocol, "addr": address, "port": port}}]);

@@ -61,7 +61,7 @@ fn add_endpoint(own: &str, object: &Object, view: &mut ClusterView) {
     }
 }
 
-/// Returns the own cluster's gateways, as their further Endpoints tell; at most one for each cable.
+/// Returns the own cluster's gateways from their further Endpoints; at most one for each cable.
 pub(super) fn members<'a>(
     own: &str,
     objects: impl Iterator<Item = &'a Object>,
@@ -85,7 +85,7 @@ fn gateway(
     facts: EndpointFacts,
     conditions: &mut BTreeSet<Condition>,
 ) -> Endpoint {
-    // Which device of this node is whose is said by its own cluster alone.
+    // Device names are accepted from the own cluster alone.
     let is_own = facts.cluster_id == own;
     let interface = is_own.then(|| interface(object, spec, conditions)).flatten();
     Endpoint {

@@ -34,11 +34,11 @@ pub enum ListenError {
     /// The kernel refuses.
     #[error("cannot {what} {}: {source}. Check the path and the permissions, or set another `admin-socket`", path.display())]
     Socket {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
         /// On what.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Somebody else has the port.
@@ -54,7 +54,7 @@ pub enum ListenError {
     Port {
         /// The port.
         port: u16,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

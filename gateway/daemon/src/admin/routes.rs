@@ -1,4 +1,4 @@
-//! What is answered to which request.
+//! Routes of the HTTP servers.
 
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;

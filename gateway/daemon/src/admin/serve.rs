@@ -27,7 +27,7 @@ const ADMIN_CONNECTIONS: usize = 32;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a connection to the metrics port may last: one request, and a slow reader.
 const METRICS_LIFETIME: Duration = Duration::from_secs(30);
-/// How long answers may go on after the gateway was told to stop. Captures end by themselves before.
+/// How long responses may go on during shutdown. Captures end by themselves before.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// HTTP options of one server's connections.
@@ -47,7 +47,7 @@ pub async fn serve_admin(socket: AdminSocket, state: AdminState, shutdown: impl 
         shutdown.await;
         hub.stop();
         if let Some(path) = path {
-            // Whoever comes next removes it if this fails.
+            // The next process removes it if this fails.
             let _ = fs::remove_file(path);
         }
     };
@@ -125,7 +125,7 @@ async fn serve(
                 .serve_connection(TokioIo::new(io), TowerToHyperService::new(router.clone()));
             let connection = running.watch(connection);
             tokio::spawn(async move {
-                // What goes wrong on a connection is its client's to notice.
+                // Errors of a connection are noticed by its client.
                 let _ = match options.lifetime {
                     Some(lifetime) => timeout(lifetime, connection).await.unwrap_or(Ok(())),
                     None => connection.await,

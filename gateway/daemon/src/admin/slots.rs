@@ -1,4 +1,4 @@
-//! Who may have how many connections to the metrics port at a time.
+//! Limits of connections to the metrics port.
 //!
 //! Everybody on the network reaches it, and a kubelet judges the gateway by what it answers. So a source has a few
 //! slots, all strangers together have some more, and this host, whose kubelet asks, has its own, which nobody else

@@ -21,7 +21,7 @@ pub struct AdminState {
     pub status: Arc<dyn Fn() -> GatewayStatus + Send + Sync>,
     /// The Gateway object.
     pub gateway: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
-    /// What metrics need beyond the status.
+    /// Numbers for metrics beyond the status.
     pub extra: Arc<dyn Fn() -> MetricsExtra + Send + Sync>,
     /// Whether the process works, and can carry traffic.
     pub health: Arc<dyn Fn() -> Health + Send + Sync>,
@@ -29,9 +29,9 @@ pub struct AdminState {
     pub hub: Arc<CaptureHub>,
     /// Globalnet, and what becomes of packets.
     pub globalnet: Arc<GlobalnetView>,
-    /// Who knows the keys of IPsec cables.
+    /// The IKE thread, which has the keys of IPsec cables.
     pub ike: Option<IkeHandle>,
-    /// Who may have how many connections to the metrics port.
+    /// Limits of connections to the metrics port.
     pub slots: Arc<Slots>,
 }
 

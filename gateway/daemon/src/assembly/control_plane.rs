@@ -30,7 +30,7 @@ use crate::status::{self, Fixed};
 pub(super) struct ControlPlane<'a> {
     pub(super) control: Control<'a>,
     pub(super) tasks: ControlTasks,
-    /// What servers and heartbeat read.
+    /// State for servers and heartbeat.
     pub(super) shared: Arc<Shared>,
     /// Follows which node serves what.
     pub(super) services: JoinHandle<()>,
@@ -90,7 +90,7 @@ fn fixed(environment: &Environment<'_>, io: Vec<IoCapability>) -> Fixed {
     Fixed { started: Timestamp::now(), cluster, hostname, io }
 }
 
-/// Starts what asks and tells outside of cables: NAT discovery, and notices to route agents.
+/// Starts NAT discovery, and notices to route agents.
 fn outside(
     environment: &Environment<'_>,
     own: &OwnEndpoint,

@@ -1,4 +1,4 @@
-//! What writes objects in this gateway's name, but for its heartbeat.
+//! The writers of objects in this gateway's name, except for its heartbeat.
 
 use std::future::Future;
 use std::sync::Arc;

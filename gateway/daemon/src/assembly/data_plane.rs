@@ -38,15 +38,15 @@ type Names = Arc<ArcSwap<BTreeMap<u16, String>>>;
 pub(super) struct DataPlane {
     pub(super) kind: Arc<dyn CableKind>,
     pub(super) engine: Engine,
-    /// Tells that a worker, or the thread for IKE, has ended.
+    /// Receives the error of a worker, or of the thread for IKE, that has ended.
     pub(super) ended: Ended,
     pub(super) hub: Arc<CaptureHub>,
     pub(super) names: Names,
-    /// What the devices do by themselves.
+    /// Offloads of the devices.
     pub(super) io: Vec<IoCapability>,
-    /// What the workers deliver packets for services by.
+    /// The snapshot by which workers deliver packets for services.
     pub(super) services: Arc<ArcSwap<Services>>,
-    /// What is known about Globalnet.
+    /// Globalnet's state.
     pub(super) globalnet: Arc<GlobalnetView>,
     pub(super) owners: Owners,
     pub(super) files: Option<SessionFiles>,

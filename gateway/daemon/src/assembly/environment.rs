@@ -1,4 +1,4 @@
-//! What a gateway finds at its start: stores, the state directory, and the node that it is on.
+//! The environment of a gateway at its start: stores, the state directory, and the node.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const NODE_RETRY: Duration = Duration::from_millis(250);
 const NODE_TIMEOUT_REMEMBERED: Duration = Duration::from_millis(250);
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is there before the gateway is.
+/// The environment of a gateway.
 pub(super) struct Environment<'a> {
     /// When the start began.
     pub(super) started: Instant,
@@ -36,7 +36,7 @@ pub(super) struct Environment<'a> {
     pub(super) state_dir: Option<&'a Path>,
     /// The file in it that a restart starts from.
     pub(super) memory: Option<Memory>,
-    /// What that file says.
+    /// Its content.
     pub(super) remembered: Option<Remembered>,
     /// The Node object's settings.
     pub(super) settings: NodeSettings,
@@ -78,7 +78,7 @@ impl<'a> Environment<'a> {
     }
 }
 
-/// Returns the state directory if it can be used. Without one everything is asked anew at every start, and peers have to learn
+/// Returns the state directory if it can be used. Without one nothing is remembered at a start, and peers have to learn
 /// a new key.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use crate::globalnet::sessions::{Restored, SessionFiles};
 use crate::globalnet::{key, sessions};
 use crate::tables::Owners;
 
-/// Who translates what, where sessions are kept, and those of the process before.
+/// The assignment of sessions to workers, the session files, and the last process's sessions.
 pub(super) struct KeptSessions {
     pub(super) owners: Owners,
     /// Where they are kept; none without a state directory, or without a global CIDR.

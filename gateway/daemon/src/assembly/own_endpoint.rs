@@ -1,4 +1,4 @@
-//! What this gateway says of itself at start.
+//! The own Endpoint at start.
 
 use rand_core::OsRng;
 use trieste_cables::CableKind;
@@ -13,7 +13,7 @@ use crate::node::{self, Found};
 pub(super) struct OwnEndpoint {
     pub(super) spec: EndpointSpec,
     pub(super) found: Found,
-    /// What looks for the public address.
+    /// The resolver of the public address.
     pub(super) public_ip: PublicIpWatcher,
     /// Whether anybody is asked for the public address.
     pub(super) is_sought: bool,

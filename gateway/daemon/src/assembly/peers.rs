@@ -14,7 +14,7 @@ use super::environment::Environment;
 use crate::config::Config;
 use crate::control::Peers;
 
-/// Starts to tell of this gateway and to follow the others, from what is remembered of them.
+/// Starts to publish this gateway's further Endpoint and to watch the others', from their remembered state.
 pub(super) fn start(
     environment: &Environment<'_>,
     key: NoticeKey,
@@ -69,7 +69,7 @@ fn remark_plugin(config: &Config, conditions: &Conditions) {
         (Severity::Info, "one gateway carries traffic, the others stand by")
     };
     let why = format!(
-        "the network plugin {plugin} gives pods addresses that Kubernetes does not know by node: {what}"
+        "the network plugin {plugin} gives pods addresses that Kubernetes does not assign by node: {what}"
     );
     conditions.put("OwnAddressing", severity, "", Some(why));
 }

@@ -26,7 +26,7 @@ impl<'a> Prepared<'a> {
     /// Prepares a gateway.
     ///
     /// # Errors
-    /// What is missing, taken or wrong, and what to do about it.
+    /// The problem, and what to do about it.
     pub(super) async fn new(config: &'a Config, kinds: &Kinds) -> anyhow::Result<Self> {
         let environment = Environment::read(config).await?;
         let listeners = Listeners::bind(config)?;

@@ -15,7 +15,7 @@ use super::data_plane::DataPlane;
 use crate::shared::Shared;
 use crate::status;
 
-/// What tells everybody that the gateway runs.
+/// The publications of a running gateway.
 pub(super) struct Running {
     pub(super) publisher: Publisher<Arc<AnyStore>>,
     /// Writes the Gateway object.
@@ -26,14 +26,14 @@ pub(super) struct Running {
 
 /// How it came to an end.
 pub(super) struct End {
-    /// What was fatal, if anything was.
+    /// The fatal error, if there was one.
     pub(super) outcome: anyhow::Result<()>,
     /// When somebody has asked for the end.
     pub(super) asked: Option<Instant>,
 }
 
 impl Running {
-    /// Says that the gateway runs, makes its first status, and begins to write its Gateway object.
+    /// Notifies systemd, builds the first status, and starts to write the Gateway object.
     pub(super) async fn begin(data_plane: &mut DataPlane, control_plane: &mut ControlPlane<'_>) -> Self {
         let DataPlane { kind, engine, .. } = data_plane;
         let ControlPlane { control, shared, .. } = control_plane;
@@ -76,9 +76,9 @@ impl Running {
     }
 }
 
-/// Tells systemd.
+/// Notifies systemd.
 pub(super) fn notify(state: sd_notify::NotifyState<'_>) {
-    // Not started by systemd: nobody to tell.
+    // Not started by systemd.
     let _ = sd_notify::notify(&[state]);
 }
 

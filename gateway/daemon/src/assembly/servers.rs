@@ -22,7 +22,7 @@ impl Listeners {
     /// Binds both.
     ///
     /// # Errors
-    /// What is taken, or cannot be made.
+    /// The resource that is taken, or cannot be created.
     pub(super) fn bind(config: &Config) -> anyhow::Result<Self> {
         let metrics = config.metrics_port.map(admin::bind_metrics).transpose()?;
         Ok(Self { admin: admin::bind_admin(&config.admin_socket)?, metrics })

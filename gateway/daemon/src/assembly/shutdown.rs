@@ -26,7 +26,7 @@ const LAST_STEP: Duration = Duration::from_millis(200);
 ///
 /// 1. after a failure, the heartbeat, the lead, and a last word in the Gateway object;
 /// 2. all at once and within bounds, workers, heartbeat, and what the control loop has started;
-/// 3. the servers: until here they tell how it ends;
+/// 3. the servers: until here they report how it ends;
 /// 4. who follows services, the files of sessions, elections and everything else that writes objects.
 ///
 /// The TUN device stays. Gives how the gateway came to its end.
@@ -50,7 +50,7 @@ pub(super) async fn in_order(
     };
     let _ = tokio::time::timeout(within, last_step).await;
     services.abort();
-    // Its last round has what the workers said to their end.
+    // Its last round writes the workers' last changes.
     data_plane.globalnet.set_writer(None);
     tasks.close().await;
     tracing::info!("gateway has stopped; its TUN device stays, so that nothing leaves in clear");

@@ -22,7 +22,7 @@ pub const DEFAULT_SNAP_BYTES: u32 = 262_144;
 /// Finds a cable's name for the comments of dropped packets.
 type CableName = Box<dyn Fn(CableId) -> Option<String> + Send + Sync>;
 
-/// What a worker shows its packets to: on the line, and where they are dropped. Neither without a capture there.
+/// Taps of a worker's packets: on the line, and where they are dropped; `None` without a capture there.
 pub type Watchers = (Option<Box<dyn Tap>>, Option<Box<dyn Witness>>);
 
 /// Why a capture cannot begin.

@@ -2,7 +2,7 @@
 //! capture wants the packet that was on the wire. That is a UDP datagram; with a peer of port 0 it is raw ESP (IP
 //! protocol 50).
 //!
-//! What the line does not know is set to what is usual: 64 hops, no flow label, identification 0, not fragmented.
+//! Unknown fields have usual values: 64 hops, no flow label, identification 0, not fragmented.
 //! Lengths and checksums are right.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,7 +20,7 @@ const MAX_PAYLOAD_BYTES: usize = u16::MAX as usize - IPV6_HEADER_BYTES - UDP_HEA
 /// This gateway's end of every cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalEnd {
-    /// The address to show where the line does not know ours.
+    /// The address to show where ours is unknown.
     pub address: IpAddr,
     /// The UDP port of the cables.
     pub port: u16,
@@ -29,9 +29,9 @@ pub struct LocalEnd {
 /// Both ends of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// Who sent it.
+    /// The sender.
     pub source: SocketAddr,
-    /// Who gets it.
+    /// The receiver.
     pub destination: SocketAddr,
     /// TOS or traffic class.
     pub tos: u8,
@@ -136,7 +136,7 @@ fn narrow(value: usize) -> u16 {
     u16::try_from(value).expect("payloads are cut to what a length field can say")
 }
 
-/// What the bytes of a dropped packet are.
+/// The kind of a dropped packet's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remains {
     /// An IP packet, or what was taken for one.

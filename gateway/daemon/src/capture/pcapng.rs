@@ -4,7 +4,7 @@
 //! tcpdump reads a file of several interfaces only if all have one link type and one snap length, so both are given
 //! once, for the whole section.
 
-/// What every packet starts with.
+/// The link type: the first header of every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkType(u16);
 
@@ -13,7 +13,7 @@ impl LinkType {
     pub const RAW: Self = Self(101);
     /// The same, by the number that Linux's and BSD's libpcap use inside (`DLT_RAW`). libpcap up to 1.10 at least
     /// translates the first interface's type and compares it with the others' untranslated: a file of several
-    /// interfaces of type 101 is refused as having different ones. Wireshark knows both numbers.
+    /// interfaces of type 101 is refused as having different ones. Wireshark supports both numbers.
     pub const RAW_UNTRANSLATED: Self = Self(12);
 
     /// Returns the type for a file of `interfaces` interfaces of IP packets.
@@ -76,7 +76,7 @@ pub struct EnhancedPacket<'a> {
     pub interface: u32,
     /// Nanoseconds since 1970.
     pub timestamp_ns: u64,
-    /// What is kept of the packet.
+    /// The captured bytes of the packet.
     pub bytes: &'a [u8],
     /// Bytes that the whole packet has.
     pub original_bytes: u32,
@@ -90,7 +90,7 @@ pub struct EnhancedPacket<'a> {
     pub comment: &'a str,
 }
 
-/// What an interface counted since the capture began.
+/// Counters of an interface since the capture began.
 #[derive(Debug, Clone, Copy)]
 pub struct Statistics<'a> {
     /// Index of the interface.

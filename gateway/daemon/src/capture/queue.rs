@@ -39,7 +39,7 @@ pub(super) struct Counters {
     pub(super) wanted: AtomicU64,
     /// Those of them that found the queue full.
     pub(super) lost: AtomicU64,
-    /// Lost ones that no record has told of yet.
+    /// Lost ones that no record has reported yet.
     unreported: AtomicU64,
 }
 

@@ -27,7 +27,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// A capture as a stream of bytes. Dropping it ends the capture.
 ///
-/// The first chunk is the header, at once. What one interface lost is said before its next packet
+/// The first chunk is the header, at once. Losses of an interface are reported with its next packet
 /// (`epb_dropcount`), and in a statistics block: while packets are lost, once a second; and at the end, if the
 /// gateway ends the capture.
 pub struct CaptureStream {
@@ -130,7 +130,7 @@ impl CaptureStream {
         }
     }
 
-    /// Tells the counters of the interfaces that `is_due(lost, reported)` asks for.
+    /// Writes the counters of the interfaces for which `is_due(lost, reported)` is `true`.
     fn statistics(&mut self, out: &mut Vec<u8>, now: Instant, is_due: impl Fn(u64, u64) -> bool) {
         self.reported_at = now;
         for (interface, (counters, reported)) in

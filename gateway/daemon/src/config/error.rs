@@ -1,6 +1,6 @@
-//! What may be wrong with a configuration.
+//! Errors of a configuration.
 
-/// What is wrong with a configuration.
+/// An error of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -17,7 +17,7 @@ pub enum ConfigError {
     Invalid {
         /// The key.
         key: &'static str,
-        /// What is wrong and what would be right.
+        /// The problem, and a valid value.
         problem: String,
     },
     /// The file could not be read or is not what it should be.
@@ -25,7 +25,7 @@ pub enum ConfigError {
     File {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }

@@ -46,7 +46,7 @@ pub struct GlobalnetOptions {
     pub share_tcp_ports_above: Option<u8>,
 }
 
-/// What translation is set to.
+/// Settings of translation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Globalnet {
     /// How long a UDP mapping, and one of a protocol that is not looked into, lives without packets.

@@ -48,7 +48,7 @@ pub struct IpsecOptions {
     pub any_address: Option<bool>,
 }
 
-/// What the IPsec cable is set to.
+/// Settings of the IPsec cable.
 #[derive(Debug, Clone)]
 pub struct Ipsec {
     /// Whether packets always go through UDP.

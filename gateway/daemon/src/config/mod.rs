@@ -36,7 +36,7 @@ pub use words::{Cpus, Words};
 /// The IPsec cable's name: upstream's, as Endpoints carry it. `ipsec` is taken as well.
 pub(crate) const IPSEC_DRIVER: &str = "libreswan";
 
-/// What a configuration means.
+/// The resolved configuration.
 #[derive(Clone)]
 pub struct Config {
     /// This cluster's ID, a DNS label.
@@ -47,9 +47,9 @@ pub struct Config {
     pub service_cidrs: Vec<IpNet>,
     /// Globalnet's CIDRs; empty without Globalnet.
     pub global_cidrs: Vec<IpNet>,
-    /// What other members may claim.
+    /// Networks that other members may claim.
     pub allowed: Allowed,
-    /// What Globalnet's translation is set to.
+    /// Settings of Globalnet's translation.
     pub globalnet: Globalnet,
     /// Namespace in the local store.
     pub namespace: String,
@@ -67,7 +67,7 @@ pub struct Config {
     pub former_cable_driver: Option<String>,
     /// PSK text; `None` means upstream's default for WireGuard, and for IPsec that there is none.
     pub psk: Option<Psk>,
-    /// What the IPsec cable is set to.
+    /// Settings of the IPsec cable.
     pub ipsec: Ipsec,
     /// UDP port of the cables.
     pub udp_port: u16,
@@ -97,11 +97,11 @@ pub struct Config {
     pub health_check: Option<HealthCheck>,
     /// The election's times.
     pub election: Timings,
-    /// Whether all of this cluster's gateways carry traffic, where they can tell one another of themselves.
+    /// Whether all of this cluster's gateways carry traffic, where they can publish further Endpoints.
     pub all_gateways_active: bool,
     /// The gateway's share of other clusters' flows, unless its Node says another one.
     pub weight: Option<u16>,
-    /// The network plugin, if it gives pods addresses that Kubernetes does not know by node.
+    /// The network plugin, if it gives pods addresses that Kubernetes does not assign by node.
     pub own_addressing: Option<String>,
     /// Number of workers.
     pub workers: u16,
@@ -128,7 +128,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Says whether cables of this driver may be made.
+    /// Returns `true` if cables of this driver may be made.
     #[must_use]
     pub fn has_driver(&self, driver: &str) -> bool {
         self.cable_driver == driver || self.former_cable_driver.as_deref() == Some(driver)

@@ -1,4 +1,4 @@
-//! What was value: flags, environment, file.
+//! Options: flags, environment, file.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub struct CommandLine {
     pub options: Options,
 }
 
-/// What was value, by whichever way. Absent means: not value there.
+/// Options of one source; absent ones were not set there.
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
@@ -115,7 +115,7 @@ pub struct Options {
     /// Log IPsec negotiations in detail [default: false]
     #[arg(long, env = "CE_IPSEC_DEBUG", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
     pub ipsec_debug: Option<bool>,
-    /// What the IPsec cable proposes, and its times: in the file alone
+    /// Proposals and times of the IPsec cable: in the file alone
     #[arg(skip)]
     pub ipsec: Option<IpsecOptions>,
     /// UDP port of the cables [default: 4500]
@@ -234,7 +234,7 @@ impl CommandLine {
     /// upstream's default.
     ///
     /// # Errors
-    /// What clap says; it prints and exits well.
+    /// The error of clap, which prints itself and sets the exit code.
     pub fn from_flags_and_environment(
         arguments: impl IntoIterator<Item = OsString>,
         variable: impl Fn(&OsStr) -> Option<OsString>,
@@ -261,7 +261,7 @@ impl CommandLine {
     }
 }
 
-/// Options of two places, of each the one that is value first; one field is chosen by a function.
+/// Merges options of two sources, the first one winning; one field is chosen by a function.
 macro_rules! first_of {
     ($here:expr, $other:expr, $chosen:ident: $choose:path, [$($field:ident,)*]) => {
         Self {
@@ -275,7 +275,7 @@ impl Options {
     /// Reads the text of a configuration file.
     ///
     /// # Errors
-    /// What is wrong, with line and key.
+    /// The problem, with line and key.
     pub fn parse_file(text: &str) -> Result<Self, String> {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self::default());

@@ -1,4 +1,4 @@
-//! From what was said to what it means: every value is checked, and defaults are filled in.
+//! From options to the configuration: every value is checked, and defaults are filled in.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -183,7 +183,7 @@ impl Options {
         election(self.lease_duration, self.renew_deadline, self.retry_period)
     }
 
-    /// Returns the network plugin, if it gives pods addresses that Kubernetes does not know by node.
+    /// Returns the network plugin, if it gives pods addresses that Kubernetes does not assign by node.
     fn own_addressing(&self) -> Option<String> {
         non_empty(self.network_plugin.clone())
             .filter(|plugin| trieste_control::requirements::has_own_addressing(plugin))
@@ -239,7 +239,8 @@ fn checked_weight(weight: Option<u16>) -> Result<Option<u16>, ConfigError> {
     }
 }
 
-/// Says whether all of a cluster's gateways carry traffic; by default not where a network plugin that delivers would lose answers.
+/// Returns `true` if all of a cluster's gateways carry traffic; by default not where delivery by the network plugin would lose
+/// answers.
 fn all_active(choice: Option<&str>, has_own_addressing: bool) -> Result<bool, ConfigError> {
     match choice {
         None => Ok(!has_own_addressing),

@@ -56,14 +56,14 @@ impl Control<'_> {
         }
     }
 
-    /// Says which cables notices to route agents are about.
+    /// Sets the cables that notices to route agents report about.
     pub(super) fn give_notice(&self, engine: &Engine) {
         let (near, remote) = engine.far_ends();
         let siblings = near.into_iter().map(|(name, cable)| (GatewayKey::of_cable(name), cable)).collect();
         self.notices.set_paths(siblings, remote);
     }
 
-    /// Takes in what the other gateways say.
+    /// Applies changes of the other gateways.
     pub(super) async fn take_members(&mut self, engine: &mut Engine) {
         self.publish_endpoint();
         self.take_others(engine);
@@ -78,7 +78,7 @@ impl Control<'_> {
         }
     }
 
-    /// Gives the cables up when another gateway has taken over, and only then.
+    /// Removes the cables once another gateway has taken over.
     pub(super) async fn hand_over(&mut self, engine: &mut Engine) {
         let now = Instant::now();
         let is_superseded = !self.candidate.is_leader(now) && engine.is_active() && self.has_successor();

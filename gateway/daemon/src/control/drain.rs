@@ -16,7 +16,7 @@ pub(super) struct Drain {
     pub(super) started: Option<Instant>,
     /// Whether it is known by now who the others are.
     pub(super) has_members: bool,
-    /// What was said last: whether others are to be preferred.
+    /// The last announcement: whether other gateways are preferred.
     pub(super) declines: Option<bool>,
     /// Since when this gateway could carry what its siblings carry, and by when it is taken for ready anyway.
     pub(super) carries_since: Option<Instant>,

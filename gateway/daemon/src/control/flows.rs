@@ -17,7 +17,7 @@ const QUIET_PERIOD: Duration = Duration::from_secs(3);
 /// How long after its start a gateway waits for its node's route agent before it takes flows that others could carry.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a gateway that has just started carries flows before it says that it is ready: then the other ends, too, use its
-/// paths, and whoever replaces gateways one by one may go on with the next.
+/// paths, and a rolling update may go on with the next gateway.
 const SETTLE_PERIOD: Duration = Duration::from_secs(3);
 /// How long after its start a gateway is ready at the latest, whatever remote clusters do.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);

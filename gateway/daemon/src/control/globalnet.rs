@@ -1,4 +1,4 @@
-//! What the control loop works with and knows for Globalnet.
+//! Globalnet's part of the control loop's state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use crate::globalnet::sessions::SessionFiles;
 use crate::globalnet::view::GlobalnetView;
 use crate::tables::{Own, Owners};
 
-/// What the loop works with for Globalnet.
+/// Globalnet's parts that the loop uses.
 pub(crate) struct Globalnet {
     /// The controllers; none without a global CIDR.
     pub(crate) controllers: Option<Controllers>,
-    /// What is known, for everybody.
+    /// The state for admin socket and metrics.
     pub(crate) view: Arc<GlobalnetView>,
-    /// Who translates what.
+    /// Assignment of sessions to workers.
     pub(crate) owners: Owners,
     /// Where sessions are kept; none without a state directory.
     pub(crate) files: Option<SessionFiles>,
 }
 
-/// What rules for translation are made of, and what they were made of last.
+/// The input of rules for translation, present and last.
 #[derive(Debug, Default)]
 pub(super) struct RuleState {
     pub(super) state: Option<Arc<GlobalnetState>>,
     pub(super) is_remembered: bool,
     pub(super) own: Own,
-    /// What rules were made of last; their number is above zero.
+    /// The input of the last rules, whose epoch is above zero.
     pub(super) compiled: Option<(Arc<GlobalnetState>, Own)>,
     pub(super) epoch: u64,
     /// Names of conditions that the state has asked for.

@@ -1,4 +1,4 @@
-//! What the control loop waits for.
+//! Inputs of the control loop.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ pub(super) enum Input {
     PublicIp,
     /// The status document is due.
     Report,
-    /// What Globalnet's controllers say is something else.
+    /// The state of Globalnet's controllers has changed.
     Globalnet,
     /// This node's addresses are to be looked at.
     Addresses,
@@ -102,7 +102,7 @@ impl Inputs {
     /// Waits for the next. Nothing is lost where somebody waits for something else beside it and drops this.
     ///
     /// # Errors
-    /// What has ended that should run as long as the gateway does.
+    /// The task that has ended, which should run as long as the gateway.
     pub(super) async fn next(&mut self) -> anyhow::Result<Input> {
         Ok(tokio::select! {
             event = self.endpoints.next() => Input::Endpoint(event.context("the store has no more events")?),

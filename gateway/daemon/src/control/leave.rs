@@ -56,7 +56,7 @@ impl Control<'_> {
                 memory.stop(within).await;
             }
         };
-        // What discovery has found is worth a moment, and no more.
+        // Saving the results of discovery gets a bounded time.
         let discovery = tokio::time::timeout(within, self.discovery.stop());
         let globalnet = async {
             if let Some(controllers) = &self.globalnet.controllers {

@@ -1,4 +1,4 @@
-//! The other gateways, as the control loop knows them.
+//! The other gateways, as the control loop has them.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl Control<'_> {
         self.state.mirror.is_complete() && self.others_soles().any(|object| is_older(&object))
     }
 
-    /// Reports a leader of this cluster that does not know of several gateways at once.
+    /// Reports a leader of this cluster that does not support several gateways.
     pub(super) fn report_older_leader(&self) {
         let is_multi = self.peers.handle.members.borrow().is_multi;
         let message = (is_multi && self.has_older_leader()).then(|| {

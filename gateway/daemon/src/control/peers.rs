@@ -1,4 +1,4 @@
-//! What this gateway and the others tell each other.
+//! The exchange with the other gateways of this cluster.
 
 use std::collections::BTreeSet;
 

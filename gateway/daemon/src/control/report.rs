@@ -1,4 +1,4 @@
-//! What the control loop says: the status document, and what a restart starts from.
+//! Outputs of the control loop: the status document, and the remembered state.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -13,13 +13,13 @@ use crate::ike::IkeHandle;
 use crate::memory::{Remembered, RememberedMembers, without_bookkeeping};
 use crate::status::{self, Live};
 
-/// How long a cable is in error before its peer's address is looked for anew.
+/// How long a cable is in error before discovery of its peer's address starts again.
 const REDISCOVER_AFTER: Duration = Duration::from_secs(30);
 
 impl Control<'_> {
     /// Reports the files of a directory store that cannot be used.
     pub(crate) async fn report_files(&self) {
-        // It waits for whoever reads a directory at the moment.
+        // It waits for a reader of a directory.
         let store = self.store.clone();
         let problems = tokio::task::spawn_blocking(move || store.problems()).await.unwrap_or_default();
         let files = problems.iter().map(|problem| (problem.path.display().to_string(), problem.to_string()));
@@ -86,7 +86,7 @@ impl Control<'_> {
         self.remember(engine);
     }
 
-    /// Returns whether this gateway leads, and the own store has said so in this term.
+    /// Returns `true` if this gateway leads, and the own store has confirmed it in this term.
     fn is_announced(&self, now: Instant) -> bool {
         let term = self.candidate.term(now);
         term.is_some() && *self.announced.borrow() == term
@@ -115,7 +115,7 @@ impl Control<'_> {
         }
     }
 
-    /// Says what a restart should start from, when it changed.
+    /// Saves the state for a restart, if it has changed.
     fn remember(&mut self, engine: &Engine) {
         let Some(memory) = &self.memory else { return };
         if !self.state.mirror.is_complete() || !std::mem::take(&mut self.state.is_dirty) {

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 
 /// How often the status document is put together, in a set that is not very large.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
-/// How long it goes on when the successor is there: peers hear of it through the broker.
+/// How long it goes on when there is a successor, whose Endpoint reaches peers through the broker.
 const FAREWELL: Duration = Duration::from_millis(250);
 
 impl Control<'_> {

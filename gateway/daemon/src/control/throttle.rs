@@ -31,7 +31,7 @@ impl Throttle {
         self.asked.map(|asked| self.rests_until.map_or(asked, |until| until.max(asked)))
     }
 
-    /// Takes note that it was done for all who have asked.
+    /// Records that the work was done for all requests.
     pub(super) fn done(&mut self, began: Instant, now: Instant) {
         let took = now.saturating_duration_since(began);
         self.rests_until = Some(now + took.saturating_mul(self.rest).min(self.longest));

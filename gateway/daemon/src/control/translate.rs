@@ -24,7 +24,7 @@ const REFUSED_RULE: &str = "GlobalnetRule";
 const TIMERS: &str = "GlobalnetTimers";
 /// The condition of a gateway that has no share of the outside ports.
 const NO_PORTS: &str = "NoOutsidePorts";
-/// How long a gateway that comes may wait for its share: whoever has all of them gives one up within seconds.
+/// How long a new gateway may wait for its share: a sibling that has all of them releases one within seconds.
 const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
 /// The controllers' state, if there are any.

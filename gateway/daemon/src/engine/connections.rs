@@ -1,4 +1,4 @@
-//! What the workers say of lanes, and what the cables' state is by that.
+//! Workers' reports of lanes, and the state of cables that follows.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Cables that fit the gateways that there are: which are cut, which are made, and what workers are told of them.
+//! Reconciles cables with the gateways: which are cut, which are made, and the commands to workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// Follows the addresses of this node. An Endpoint may have one of them, a private one where two sites number alike
-    /// or a public one behind the same NAT; but whoever is looked for there would be ourselves.
+    /// or a public one behind the same NAT; but a cable to it would end at ourselves.
     pub async fn set_node_addresses(&mut self, addresses: BTreeSet<IpAddr>, now: Instant) {
         if self.local.node_addresses != addresses {
             self.local.node_addresses = addresses;
@@ -49,9 +49,9 @@ impl Engine {
         }
     }
 
-    /// Makes the gateway active or passive towards clusters that know one gateway of ours; with those that know of several
+    /// Makes the gateway active or passive towards clusters that support one gateway of ours; with those that support several
     /// it has cables all the time. A passive one has none of these cables: packets for such a cluster go to a sibling or
-    /// are dropped, and what peers have sent a moment ago is still delivered. Active again, these cables are made anew.
+    /// are dropped, and packets in flight are still delivered. Active again, new cables are made.
     /// Losing leadership alone is no reason to call it: traffic goes on until somebody else takes over.
     pub async fn set_active(&mut self, is_active: bool, now: Instant) {
         if self.is_active == is_active {
@@ -64,7 +64,7 @@ impl Engine {
 
     pub(super) async fn converge(&mut self, now: Instant) {
         self.release(now);
-        // Who is refused for an overlap does not depend on which lane a cable has.
+        // Refusals for an overlap do not depend on the lanes of cables.
         let dummy = Lane { lane: LaneId(0), cable: CableId(0) };
         let lane_of = |peer: &Peer| self.choices.contains_key(&peer.facts.cable_name).then_some(dummy);
         let peers = &self.admitted.peers;
@@ -129,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// Gives back the numbers of cables that were cut long ago.
+    /// Frees the numbers of cables that were cut long ago.
     fn release(&mut self, now: Instant) {
         for leaving in self.leaving.extract_if(.., |leaving| leaving.until <= now) {
             self.numbers.release(leaving.lane);
@@ -240,7 +240,7 @@ impl Engine {
     }
 }
 
-/// Says whether a gateway's Endpoint has become one that its cable cannot follow.
+/// Returns `true` if a gateway's Endpoint has become one that its cable cannot follow.
 fn is_another(peer: &Peer, before: &Peer) -> bool {
     peer.identity != before.identity || peer.driver != before.driver || far(peer) != far(before)
 }

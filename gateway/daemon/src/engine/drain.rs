@@ -8,7 +8,7 @@ use super::Engine;
 use crate::worker::Command;
 
 impl Engine {
-    /// Hands translated connections to siblings, once they know them, or takes them again.
+    /// Hands translated connections to siblings, once they have copies, or takes them back.
     pub fn set_draining(&self, is_draining: bool) {
         self.membership.set_draining(is_draining, Instant::now());
     }

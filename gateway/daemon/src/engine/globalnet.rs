@@ -21,7 +21,7 @@ impl Engine {
     pub async fn set_translation(&mut self, translation: Option<Arc<Translation>>, remembered: bool) {
         if let Some(translation) = &translation {
             let records = if remembered { self.sessions.clone() } else { std::mem::take(&mut self.sessions) };
-            // A gateway that is ready has been told what has become of them.
+            // A gateway that is ready has received their present state.
             if !self.membership().is_ready() {
                 self.restore(records, translation);
             }

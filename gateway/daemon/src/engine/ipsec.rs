@@ -1,4 +1,4 @@
-//! What the slow half that all IPsec cables share reports, as the status document has it.
+//! Reports of the slow half that all IPsec cables share, as the status document has them.
 
 use trieste_cables::ipsec::ike::{ChildReport, IkeReport, PeerReport};
 use trieste_control::admin::{ChildSaStatus, IkeSaStatus, IpsecStatus};

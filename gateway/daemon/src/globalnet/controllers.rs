@@ -121,13 +121,13 @@ impl Controllers {
         work
     }
 
-    /// Gives the Lease back before a stop.
+    /// Releases the Lease before a stop.
     pub(crate) async fn release(&self, within: Duration) {
         self.candidate.release(within).await;
     }
 }
 
-/// What our own controllers say, and what a process says.
+/// The states of our own controllers, and of a process.
 type Sources = (watch::Receiver<Option<Arc<GlobalnetState>>>, watch::Receiver<Received>);
 
 /// Chooses whose state counts. There is one from the first that there was: what is translated stays while nobody says

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Bytes of the key.
 pub const KEY_BYTES: usize = 16;
-/// What is hashed first, so that no other use of the same secret gives the same bytes.
+/// Domain separation: hashed first, so that no other use of the same secret gives the same bytes.
 const PURPOSE: &[u8] = b"trieste globalnet owner key 1";
 const FINGERPRINT_PURPOSE: &[u8] = b"trieste globalnet owner key fingerprint 1";
 

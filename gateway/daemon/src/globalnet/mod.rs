@@ -1,4 +1,4 @@
-//! Globalnet in the gateway: what the control plane knows becomes rules, and what workers remember outlives them.
+//! Globalnet in the gateway: the control plane's state becomes rules, and workers' sessions outlive the process.
 //!
 //! ```text
 //!   objects ─▶ control's controllers ─▶ GlobalnetState ─▶ tables ─▶ workers

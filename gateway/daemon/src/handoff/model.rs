@@ -85,7 +85,7 @@ fn check(senders: usize, packets: usize, budget: usize) {
                     let batch = (0..packets).map(|packet| (OWNER, packet));
                     exchange.send(batch, |_| {
                         refused.fetch_add(1, Ordering::SeqCst);
-                        // Not the exchange's: it tells the owner of this model that a packet less will come.
+                        // Not the exchange's: it tells this model's owner that one packet less will come.
                         waker.wake();
                     });
                 })

@@ -1,4 +1,4 @@
-//! What inboxes are made of. The model check (`model.rs`) puts loom's in the place of these.
+//! The primitives of inboxes. The model check (`model.rs`) replaces them by loom's.
 
 pub(super) use crossbeam::queue::ArrayQueue;
 pub(super) use trieste_io::poll::Waker;

@@ -1,4 +1,4 @@
-//! What the Prometheus page says beyond the status document.
+//! Numbers of the Prometheus page beyond the status document.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::process::ProcessStats;
 use crate::ike::IkeNumbers;
 use crate::notice::NoticeNumbers;
 
-/// What the page says beyond the status document.
+/// Numbers of the page beyond the status document.
 #[derive(Debug, Clone, Default)]
 pub struct MetricsExtra {
     /// How often the gateway has written its `Gateway` object.
@@ -30,13 +30,13 @@ pub struct MetricsExtra {
     pub now: Timestamp,
     /// Requests to API servers, `local` and `broker`; directories have none.
     pub requests: Vec<(&'static str, Requests)>,
-    /// What the syncers of this process have done.
+    /// Counters of this process's syncers.
     pub sync: SyncStats,
-    /// What the controllers of this process have counted, by name.
+    /// Counters of this process's controllers, by name.
     pub controllers: Vec<(&'static str, MetricsSnapshot)>,
-    /// What NAT discovery has counted.
+    /// Counters of NAT discovery.
     pub discovery: natdiscovery::Counters,
-    /// What notices to route agents have counted.
+    /// Counters of notices to route agents.
     pub notices: NoticeNumbers,
     /// How often what happened.
     pub events: EventCounts,
@@ -44,6 +44,6 @@ pub struct MetricsExtra {
     pub started_from_memory: bool,
     /// Globalnet, in clusters that have it.
     pub globalnet: Option<GlobalnetStatus>,
-    /// What IKE counts, where cables are IPsec's.
+    /// Counters of IKE, where cables are IPsec's.
     pub ike: Option<IkeNumbers>,
 }

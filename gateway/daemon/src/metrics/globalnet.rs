@@ -163,7 +163,7 @@ pub(super) mod tests {
         SnapshotStatus,
     };
 
-    /// What upstream's Globalnet answered, its own metrics only.
+    /// The answer of upstream's Globalnet, its own metrics only.
     const UPSTREAM_PAGE: &str = "\
 # HELP submariner_cluster_global_egress_IP_allocated Count of global Egress IPs allocated for clusters per CIDR
 # TYPE submariner_cluster_global_egress_IP_allocated gauge

@@ -1,4 +1,4 @@
-//! What the IPsec cable counts beside its packets: negotiations, and the SAs that came of them.
+//! Metrics of the IPsec cable besides packets: negotiations and SAs.
 
 use std::collections::BTreeMap;
 

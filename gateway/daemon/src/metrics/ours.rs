@@ -1,4 +1,4 @@
-//! What upstream has no name for. Counters are of packets, where a segment of a train counts as one.
+//! Metrics that upstream does not have. Counters are of packets, where a segment of a train counts as one.
 
 use trieste_control::admin::{FeatureState, GatewayStatus, WorkerState};
 use trieste_control::api::HaStatus;

@@ -1,4 +1,4 @@
-//! What every Prometheus client says about its process, so that the usual dashboards work.
+//! The process metrics of every Prometheus client, so that the usual dashboards work.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What upstream's gateway exports. Names, types, labels and help texts are API and stay as they are.
+//! Metrics of upstream's gateway. Names, types, labels and help texts are API and stay as they are.
 //!
 //! One flaw of upstream is not copied: a connection that was `connecting` has no such series left once it is
 //! `connected`.

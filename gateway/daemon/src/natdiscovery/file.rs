@@ -40,10 +40,10 @@ pub(super) fn read(dir: &Path) -> Memory {
     Memory::default()
 }
 
-/// Forgets everything.
+/// Removes the file.
 ///
 /// # Errors
-/// What the kernel says; that there was nothing is no error.
+/// A file cannot be removed; a missing one is no error.
 pub(crate) fn remove_files(dir: &Path) -> io::Result<()> {
     state::remove(dir, &[FILE, ASIDE])
 }

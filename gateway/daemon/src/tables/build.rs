@@ -54,7 +54,7 @@ fn takes_all(cluster: &[Row]) -> bool {
     cluster.iter().all(|row| row.peer.role == Role::Member)
 }
 
-/// What is at the far end of a cable that was cut.
+/// The far end of a cable that was cut.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Far {
     /// A gateway of this cluster.
@@ -63,7 +63,7 @@ pub enum Far {
     Sibling(String),
 }
 
-/// What tables are built for.
+/// The input of tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rows {
     /// Gateways of remote clusters, in the order of [`super::Reader::read`].

@@ -1,4 +1,4 @@
-//! What the control plane knows of Globalnet, as rules for translation.
+//! Rules for translation, compiled from Globalnet's state.
 //!
 //! The rules are a function of the state alone, so that every gateway of a cluster comes to the same ones. What the
 //! objects ask for and cannot be (an address that two want) is left out and named; everything else goes on.
@@ -11,7 +11,7 @@ use trieste_control::globalnet::{EgressKind, GlobalnetState, IngressKind};
 use trieste_nat::{OwnerKey, Record, Rules, RulesBuilder};
 use trieste_packet::WorkerId;
 
-/// What a gateway translates by.
+/// The rules of a gateway's translation.
 #[derive(Debug, Clone)]
 pub struct Translation {
     /// The networks whose packets are translated.
@@ -20,11 +20,11 @@ pub struct Translation {
     pub rules: Arc<Rules>,
     /// This gateway's own global IP, which peers ping.
     pub gateway: Option<Ipv4Addr>,
-    /// What the objects ask for and cannot be.
+    /// Rules of objects that cannot be applied.
     pub refused: Vec<RefusedRule>,
 }
 
-/// Who translates what.
+/// Assignment of sessions to workers.
 #[derive(Debug, Clone, Copy)]
 pub struct Owners {
     /// The key that is the same on all gateways of the cluster.
@@ -50,7 +50,7 @@ pub fn compile(epoch: u64, state: &GlobalnetState, own: &Own, owners: Owners) ->
     let mut builder = RulesBuilder::new(epoch, owners.key, buckets);
     let mut refused = Vec::new();
     let mut refuse = |name: &str, reason: String| refused.push(RefusedRule { name: name.to_owned(), reason });
-    // Whoever is asked at an address keeps it: what is only a source has others.
+    // A target of connections keeps its address; a mere source has others.
     for pair in &state.ingress {
         if let Err(error) = builder.ingress(ingress(pair.kind), &pair.name, pair.global, pair.inside) {
             refuse(&pair.name, error.to_string());

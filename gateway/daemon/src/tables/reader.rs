@@ -189,7 +189,7 @@ fn refuse_doubles(admitted: &mut Admitted, identity_is: &str) {
             refused.push(refusal(peer, format!("it has the same {identity_is} as Endpoint {other}")));
             return false;
         }
-        // NAT discovery and health checks know a peer by this name alone: nobody may take another's.
+        // NAT discovery and health checks identify a peer by this name alone, so it has to be unique.
         if let Some(other) = cables.get(&peer.facts.cable_name) {
             let reason = format!(
                 "field `spec.cable_name`: `{}` is already that of Endpoint {other}",

@@ -1,4 +1,4 @@
-//! What a worker is told.
+//! Commands to a worker.
 
 use tokio::sync::oneshot;
 use trieste_cables::Transmit;
@@ -6,7 +6,7 @@ use trieste_pipeline::{LaneCommand, Trace, TraceQuestion};
 
 use super::Restore;
 
-/// What a worker is told.
+/// A command to a worker.
 #[derive(Debug)]
 pub enum Command {
     /// About a lane.

@@ -1,4 +1,4 @@
-//! The outside of a worker: how it is told, and what it says of itself.
+//! The handle of a worker: commands to it, and its published state.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use super::command::Command;
 use super::panic::panic_message;
 use crate::globalnet::sessions::changes::ChangeQueue;
 
-/// What a worker says of itself.
+/// A worker's published state.
 #[derive(Debug, Clone, Default)]
 pub struct Published {
     /// Counters.
@@ -63,7 +63,7 @@ pub(super) struct SharedState {
 }
 
 impl WorkerHandle {
-    /// Tells the worker something.
+    /// Sends a command to the worker.
     pub fn command(&self, command: Command) {
         self.sent.fetch_add(1, Ordering::Relaxed);
         // A worker that has ended needs no telling.
@@ -102,7 +102,7 @@ impl WorkerHandle {
     /// was told to.
     ///
     /// # Errors
-    /// What its device said, or the panic's message.
+    /// The device's error, or the panic's message.
     pub fn watch_over(&self, life: impl FnOnce() -> io::Result<()>) -> Result<(), String> {
         let why = match catch_unwind(AssertUnwindSafe(life)) {
             Ok(Ok(())) => return Ok(()),

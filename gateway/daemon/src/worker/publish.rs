@@ -1,4 +1,4 @@
-//! What a worker says of itself, ten times a second.
+//! A worker's published state, ten times a second.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};

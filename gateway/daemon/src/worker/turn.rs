@@ -35,7 +35,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         if self.pipeline.poll_probes().is_some_and(|due| due <= now) {
             self.pipeline.handle_probes(now);
         }
-        // Probes and what siblings are told may be made at any step, also at one that had no packets.
+        // Probes and replication messages may be made at any step, also without packets.
         self.flush(now)?;
         self.publish_path_changes();
         is_busy |= self.sessions.follow(&mut self.pipeline, now);
@@ -74,7 +74,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
                 Command::Lane(command) => self.pipeline.command(command, now),
                 Command::Transmit(transmit) => self.pipeline.transmit(&transmit),
                 Command::Trace(TraceJob { question, reply }) => {
-                    // Whoever asked may have gone.
+                    // The receiver may have been dropped.
                     let _ = reply.send(self.pipeline.trace(&question, now));
                 }
                 Command::Restore(restore) => self.sessions.restore(&mut self.pipeline, &restore, now),
@@ -112,7 +112,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         }
         let pipeline = &mut self.pipeline;
         let count = self.wire.recv(&mut pipeline.pool, &mut self.batch, &mut pipeline.drops)? as u64;
-        // What the device could not use is counted as dropped already.
+        // Packets that the device refused are counted as dropped already.
         pipeline.counters.wire_in += count.saturating_sub(self.batch.segments());
         if self.batch.is_empty() {
             return Ok(count > 0);
@@ -123,7 +123,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
     }
 
     fn take_tun(&mut self, now: Instant) -> io::Result<bool> {
-        // What waits for the socket is pressed back into the TUN device's queue, where TCP notices.
+        // While datagrams wait for the socket, the TUN device's queue fills, which TCP notices.
         if self.is_stopping || self.pipeline.to_wire.len() >= BACKLOG {
             return Ok(false);
         }

@@ -43,7 +43,7 @@ impl DeviceWait {
     /// Waits until there is something to do, or `timeout` is over.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn wait(&mut self, worker: &mut Worker<TunQueue, UdpIo>, timeout: Duration) -> io::Result<()> {
         self.follow(worker)?;
         let timeout = if self.reads.1 { timeout } else { timeout.min(BUFFER_WAIT) };
@@ -59,7 +59,7 @@ impl DeviceWait {
     fn follow(&mut self, worker: &Worker<TunQueue, UdpIo>) -> io::Result<()> {
         let full = worker.wire.blocked().filter(|_| worker.wants_write()).map(|socket| socket.as_raw_fd());
         let has_buffers = worker.pipeline.pool.available() > 0;
-        // What is pressed back into the TUN device's queue is not to be read yet.
+        // Under backpressure the TUN device is not read.
         let reads = (has_buffers && worker.pipeline.to_wire.len() < BACKLOG, has_buffers);
         if (reads, full) == (self.reads, self.full) {
             return Ok(());

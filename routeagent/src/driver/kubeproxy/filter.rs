@@ -1,4 +1,4 @@
-//! What the packet filters know and let through.
+//! The sets of the packet filters, and exceptions in other programs' filters.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::hostnet::{
 use crate::state::{ClusterState, Endpoint};
 use crate::vxlan::{Mac, OVERHEAD_V4};
 
-/// What upstream takes off for the headers of IPsec and WireGuard, whatever they really are.
+/// Upstream's fixed allowance for the headers of IPsec and WireGuard, bytes.
 const CABLE_OVERHEAD: u32 = 120;
 /// Bytes of the IPv4 and TCP headers.
 const TCP_IPV4: u32 = 20 + 20;
@@ -97,7 +97,7 @@ fn nodes(state: &ClusterState) -> BTreeSet<IpAddr> {
 }
 
 /// Returns the fixed size of TCP segments over IPv4: what the node's annotation says, else, where global addresses
-/// hide the real path from the kernel, what upstream takes off, and the headers that it forgets.
+/// hide the real path from the kernel, upstream's allowance, and the headers that it omits.
 fn clamp(state: &ClusterState) -> Option<u16> {
     let annotated = state.own_node().and_then(|node| node.clamp_mss);
     let computed = || {

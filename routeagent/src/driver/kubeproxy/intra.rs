@@ -11,11 +11,11 @@ use crate::hostnet::{Family, Sysctl, VX_DEVICE};
 use crate::state::{ClusterNode, ClusterState, Endpoint};
 use crate::vxlan::Vxlan;
 
-/// What outer headers take at most: 40 bytes of IPv6, 8 of UDP.
+/// Largest outer headers: 40 bytes of IPv6, 8 of UDP.
 const OUTER_OVERHEAD: u32 = 48;
-/// What WireGuard adds to a packet.
+/// Overhead of WireGuard, bytes.
 const WIREGUARD_OVERHEAD: u32 = 32;
-/// What our ESP adds at most: SPI, sequence number, IV, trailer and ICV.
+/// Largest overhead of our ESP, bytes: SPI, sequence number, IV, trailer and ICV.
 const ESP_OVERHEAD: u32 = 37;
 /// Bytes that the VXLAN cable adds: its header and an Ethernet one. Upstream's device, without an interface's name in its
 /// Endpoint, has an MTU of its own.
@@ -124,7 +124,7 @@ pub(super) fn plugin_delivers(state: &ClusterState) -> Option<&'static str> {
         return Some("the active gateway is upstream's with IPsec, which has no device");
     }
     trieste_control::requirements::has_own_addressing(&state.node.plugin)
-        .then_some("it gives pods addresses that Kubernetes does not know by node")
+        .then_some("it gives pods addresses that Kubernetes does not assign by node")
 }
 
 /// Returns why the network plugin delivers packets of remote clusters to this node's pods; `None` if it does not.

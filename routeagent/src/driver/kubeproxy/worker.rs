@@ -1,4 +1,4 @@
-//! What only the other nodes have: routes to the active gateways' nodes.
+//! The part of nodes without an active gateway: routes to the active gateways' nodes.
 
 use std::collections::BTreeMap;
 

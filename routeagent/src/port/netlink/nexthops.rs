@@ -1,4 +1,4 @@
-//! Next hops and groups of them, which the netlink crates do not know: a request, and its answers, by hand.
+//! Next hops and groups of them, which the netlink crates do not support: a request, and its answers, by hand.
 //!
 //! The socket waits: the kernel answers before a request returns, and a notice has no time for a task to be woken.
 
@@ -82,7 +82,7 @@ impl Nexthops {
         open().map(|socket| Self { socket }).map_err(PortError::Socket)
     }
 
-    /// Reads all that could be ours or in the way, by id; `None` if this kernel knows no next hops (before Linux 5.3).
+    /// Reads all that could be ours or in the way, by id; `None` if this kernel does not support next hops (before Linux 5.3).
     pub(super) fn read(
         &self,
         names: &BTreeMap<u32, &str>,
@@ -147,7 +147,7 @@ impl Nexthops {
         let resilient =
             if is_new { resilient.with(NHA_RES_GROUP | NLA_F_NESTED, &resilience()) } else { resilient };
         match self.send(resilient) {
-            // The kernel does not know the type, or the group is of the other one.
+            // The kernel does not support the type, or the group is of the other one.
             Err(error) if error.kind() == ErrorKind::InvalidInput || is_unsupported(&error) => {
                 self.send(message(GROUP_TYPE_MULTIPATH))
             }

@@ -41,7 +41,7 @@ pub(super) fn rule(message: &RuleMessage) -> Option<ObservedRule> {
             RuleAttribute::Protocol(value) => protocol = u8::from(*value),
             RuleAttribute::SuppressPrefixLen(NOT_SUPPRESSED)
             | RuleAttribute::SuppressIfGroup(NOT_SUPPRESSED) => {}
-            // A selector, or a part of a rule that this program does not know.
+            // A selector, or a part of a rule, that is unknown here.
             _ => return None,
         }
     }

@@ -11,7 +11,7 @@ const HEADER: usize = 16;
 const NETFILTER_HEADER: usize = 4;
 /// Bytes of an attribute's header.
 const ATTRIBUTE: usize = 4;
-/// Kinds of messages (`NFT_MSG_*`), as far as they are told apart here.
+/// Kinds of messages (`NFT_MSG_*`), as far as they are distinguished here.
 const NEW_TABLE: u8 = 0;
 const DELETE_TABLE: u8 = 2;
 const NEW_CHAIN: u8 = 3;
@@ -27,7 +27,7 @@ const CHAIN_NAME: u16 = 3;
 /// Present if the chain is a base chain.
 const CHAIN_HOOK: u16 = 4;
 
-/// Returns what a datagram's messages tell; `None` if none of them can matter.
+/// Returns the notification of a datagram's messages; `None` if none of them matters.
 pub(super) fn classify(datagram: &[u8]) -> Option<Notice> {
     let (mut rest, mut notice) = (datagram, None);
     while let Some(length) = number(rest, 4).filter(|length| (HEADER..=rest.len()).contains(length)) {

@@ -10,13 +10,13 @@
 //! ```
 //!
 //! * Both run the same controllers ([`trieste_control::globalnet`]); whichever account has the rights does the work. A gateway
-//!   that hears of a process stands back from Globalnet's Lease.
-//! * **Who is believed.** The process makes a key pair when it starts, and writes the public key as an annotation onto this
-//!   node's Gateway object, which its account may do. Whoever can sign what the gateway asks is whoever may write there:
+//!   that is connected to a process releases Globalnet's Lease.
+//! * **Authentication.** The process makes a key pair when it starts, and writes the public key as an annotation onto this
+//!   node's Gateway object, which its account may do. A valid signature proves the right to write there:
 //!   nobody else on the node, root in another pod of the host's network included. Who has the socket's name before the gateway
-//!   learns addresses, and nothing that the gateway would believe.
-//! * **Either may be killed at any moment.** The gateway goes on with what it was told last, also after a restart where it has
-//!   a state directory; the process comes back with another key, and is believed again.
+//!   learns addresses, and nothing that the gateway would accept.
+//! * **Either may be killed at any moment.** The gateway continues with the last state, also after a restart where it has
+//!   a state directory; the process comes back with another key, and is accepted again.
 //! * **Frames** are four bytes of length, most significant first, and JSON. The gateway's first has something to sign, the
 //!   process's first the signature, which is answered; what follows are whole reports, when something has changed. Another
 //!   version is refused with a sentence.

@@ -1,4 +1,4 @@
-//! What a Globalnet process and the gateway say to each other.
+//! The protocol between a Globalnet process and the gateway.
 
 use std::io;
 
@@ -10,9 +10,9 @@ use trieste_control::globalnet::{GlobalnetState, GlobalnetStatus, Problem};
 
 /// Annotation of a Gateway object: the Ed25519 public key of its Globalnet process, in hexadecimal.
 pub const ANNOTATION: &str = "trieste.io/globalnet-process";
-/// The version of what is said.
+/// The version of the protocol.
 pub(super) const VERSION: u32 = 1;
-/// What is signed first, so that no other signature is one of these.
+/// Domain separation: signed first, so that no other signature is valid here.
 pub(super) const PURPOSE: &[u8] = b"trieste globalnet process 1";
 /// Bytes of what the gateway asks to sign.
 pub(super) const CHALLENGE_BYTES: usize = 32;
@@ -20,11 +20,11 @@ pub(super) const CHALLENGE_BYTES: usize = 32;
 pub(super) const MAX_HELLO: u32 = 1 << 10;
 pub(super) const MAX_REPORT: u32 = 64 << 20;
 
-/// What the gateway says first.
+/// The gateway's first message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Challenge {
     pub(super) version: u32,
-    /// What to sign, in hexadecimal.
+    /// The challenge to sign, in hexadecimal.
     pub(super) bytes: String,
 }
 
@@ -35,7 +35,7 @@ impl Challenge {
     }
 }
 
-/// What the process says first.
+/// The process's first message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) version: u32,
@@ -145,7 +145,7 @@ pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
 /// Sends one frame.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(super) async fn send(stream: &mut (impl AsyncWrite + Unpin), what: &impl Serialize) -> io::Result<()> {
     let bytes = serde_json::to_vec(what)?;
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
@@ -169,7 +169,7 @@ pub(super) async fn receive<T: DeserializeOwned>(
     if length > most {
         return Err(invalid(format!("a frame of {length} bytes, of which {most} are the most")));
     }
-    // What is announced is not believed: memory grows with what comes.
+    // The announced size is not trusted: memory grows with the received bytes.
     let mut bytes = Vec::new();
     let read = stream.take(length.into()).read_to_end(&mut bytes).await?;
     if u32::try_from(read) != Ok(length) {

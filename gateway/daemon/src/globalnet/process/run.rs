@@ -37,7 +37,7 @@ const REPORT_PAUSE: Duration = Duration::from_millis(50);
 /// Upstream's pods have two seconds from being asked to being killed.
 const STOP_TIME: Duration = Duration::from_millis(1500);
 
-/// Gives out this cluster's global addresses, and tells the gateway on this node of them.
+/// Allocates this cluster's global addresses, and sends them to the gateway on this node.
 #[derive(Debug, Parser)]
 #[command(name = "submariner-globalnet", version)]
 struct Options {
@@ -55,7 +55,7 @@ struct Options {
     uninstall: bool,
 }
 
-/// Tells whether this program was started by one of Globalnet's names.
+/// Returns `true` if this program was started by one of Globalnet's names.
 #[must_use]
 pub fn is_meant() -> bool {
     let name = std::env::args_os().next().unwrap_or_default();
@@ -124,7 +124,7 @@ fn key_pair() -> anyhow::Result<Ed25519KeyPair> {
     Ed25519KeyPair::from_seed_unchecked(&seed[..]).map_err(|error| anyhow::anyhow!("making a key: {error}"))
 }
 
-/// Tells the gateway on this node.
+/// Sends reports to the gateway on this node.
 struct Reporter {
     gateway: ObjectKey,
     socket: String,

@@ -29,14 +29,14 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What a process has said, and whether it is still there.
+/// The last report of a process, and whether it is connected.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Received {
     /// Whether it is connected.
     pub(crate) is_connected: bool,
-    /// What it has said to translate.
+    /// The state to translate by.
     pub(crate) state: Option<Arc<GlobalnetState>>,
-    /// What it does, from its first report on.
+    /// Its status, from the first report on.
     pub(crate) work: Option<Work>,
     /// Why nobody can connect, if so.
     pub(crate) problem: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Received {
 
 /// The socket. Dropped, it is closed, and who was connected is gone.
 pub(crate) struct Server {
-    /// What is received.
+    /// The received reports.
     pub(crate) received: watch::Receiver<Received>,
     task: JoinHandle<()>,
 }
@@ -55,7 +55,7 @@ impl Drop for Server {
     }
 }
 
-/// Who has to prove what.
+/// The identity that a process has to prove.
 #[derive(Clone)]
 struct Door {
     store: AnyStore,
@@ -119,7 +119,7 @@ async fn listen(name: String, door: Door) {
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "rejected a Globalnet process on this node");
-                    // Whoever guesses, or asks the API server through us, waits.
+                    // Limits guessing, and requests to the API server through us.
                     sleep(PAUSE).await;
                 }
                 Err(_) => {}
@@ -147,7 +147,7 @@ impl Door {
         refused.map_or(Ok(()), |reason| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)))
     }
 
-    /// Returns why a process is not believed.
+    /// Returns why a process is rejected.
     async fn refusal(&self, challenge: &Challenge, hello: &Hello) -> Option<String> {
         if hello.version != VERSION {
             let own = VERSION;
