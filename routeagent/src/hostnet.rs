@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::nexthops::NexthopGroups;
-use crate::services::ServicesWish;
+use crate::services::DesiredServices;
 use crate::vxlan::{Mac, Vxlan};
 
 // --- from the specification: numbers every Submariner-compatible node uses -----------------------------------
@@ -405,7 +405,7 @@ pub struct HostNet {
     /// The packet filter; `None` removes its nftables table.
     pub guard: Option<Guard>,
     /// Translation of packets for services with back ends on this node.
-    pub services: ServicesWish,
+    pub services: DesiredServices,
     /// Exceptions in other programs' packet filters.
     pub pass: Pass,
 }

@@ -124,7 +124,7 @@ pub(crate) fn put(directory: &Path, name: &str, text: &[u8]) -> io::Result<()> {
 
 /// Restores the routes and the guard of the file, as far as they are missing. Failures are logged; the first pass retries
 /// everything.
-pub async fn put_back(host: &impl Host, directory: &Path, cluster: Option<&str>, own: &[IpNet]) {
+pub async fn restore_closed(host: &impl Host, directory: &Path, cluster: Option<&str>, own: &[IpNet]) {
     let Some(closed) = Closed::read(directory) else { return };
     if cluster.is_some_and(|cluster| cluster != closed.cluster) {
         info!(cluster = closed.cluster, "fail-closed state not restored: it is another cluster's");

@@ -74,7 +74,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     let node = options.node()?;
     if !options.dry_run {
-        put_back(options, Kernel::open()?).await;
+        restore_closed(options, Kernel::open()?).await;
     }
     let store = AnyStore::attach_marked(&options.store(), MARK);
     let reader = Reader {
@@ -175,10 +175,10 @@ async fn serve(
 }
 
 /// Restores the fail-closed state of the last boot.
-async fn put_back(options: &Options, kernel: Kernel) {
+async fn restore_closed(options: &Options, kernel: Kernel) {
     let own = [&options.cluster_cidrs.0[..], &options.service_cidrs.0[..]].concat();
     let cluster = options.cluster_id.as_deref().filter(|id| !id.is_empty());
-    keep::put_back(&kernel, &options.state_dir, cluster, &own).await;
+    keep::restore_closed(&kernel, &options.state_dir, cluster, &own).await;
 }
 
 async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
@@ -189,7 +189,7 @@ async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
         bail!("there are no Node objects in {}, so that none can be waited for", options.store());
     }
     // Pods of this node may be running already.
-    put_back(options, Kernel::open()?).await;
+    restore_closed(options, Kernel::open()?).await;
     let store = AnyStore::attach_marked(&options.store(), MARK);
     tokio::select! {
         () = wait::node_ready(&store, name) => Ok(ExitCode::SUCCESS),

@@ -207,7 +207,7 @@ fn installable<'a>(
                 }
             }
         }
-        // The kernel has one route in a place; of two wishes for it one would replace the other for ever.
+        // The kernel has one route per key; of two desired ones for it each pass would replace one by the other.
         if places.insert(key(route)) {
             wanted.insert(route);
         }

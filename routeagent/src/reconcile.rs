@@ -284,8 +284,9 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     async fn prepare(&self, view: &ClusterView, graces: &mut Graces) -> Result<Prepared, PortError> {
         // The settings to read follow from the device names, those from the view alone.
         let blind = self.state(view, &Observed::default(), Lingering::default());
-        let wishes = self.driver.desired(&blind);
-        let query = Query { sysctls: settings(&wishes.hostnet), lookup_addresses: blind.lookup_addresses() };
+        let provisional = self.driver.desired(&blind);
+        let query =
+            Query { sysctls: settings(&provisional.hostnet), lookup_addresses: blind.lookup_addresses() };
         let mut observed = self.host.observe(&query).await?;
         observed.remember(&self.loosened);
         let state = self.state(view, &observed, Lingering::default());

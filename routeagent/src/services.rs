@@ -48,7 +48,7 @@ const MOST_BACKENDS: usize = 256;
 
 /// The desired state of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum ServicesWish {
+pub enum DesiredServices {
     /// There is to be none.
     #[default]
     Absent,
@@ -211,16 +211,16 @@ impl fmt::Display for ServicesChange {
 
 /// Returns the change to make; `None` if there is none, or if the present state could not be read.
 #[must_use]
-pub fn services_change(desired: &ServicesWish, observed: &ObservedServices) -> Option<ServicesChange> {
+pub fn services_change(desired: &DesiredServices, observed: &ObservedServices) -> Option<ServicesChange> {
     match (desired, observed) {
-        (ServicesWish::AsItIs, _)
+        (DesiredServices::AsItIs, _)
         | (_, ObservedServices::Unknown)
-        | (ServicesWish::Absent, ObservedServices::Absent) => None,
-        (ServicesWish::Absent, ObservedServices::Present(_)) => Some(ServicesChange::Remove),
-        (ServicesWish::Rules(rules), ObservedServices::Absent) => {
+        | (DesiredServices::Absent, ObservedServices::Absent) => None,
+        (DesiredServices::Absent, ObservedServices::Present(_)) => Some(ServicesChange::Remove),
+        (DesiredServices::Rules(rules), ObservedServices::Absent) => {
             Some(ServicesChange::Build(Table::of(rules).into()))
         }
-        (ServicesWish::Rules(rules), ObservedServices::Present(there)) => {
+        (DesiredServices::Rules(rules), ObservedServices::Present(there)) => {
             let wanted = Table::of(rules);
             if wanted == *there {
                 None

@@ -198,7 +198,7 @@ pub struct Services {
     pub here: Option<Arc<BTreeMap<Frontend, Service>>>,
 }
 
-/// The whole state a driver computes its wishes from.
+/// The input from which a driver computes the desired state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterState {
     /// This node.

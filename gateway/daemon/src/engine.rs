@@ -55,7 +55,7 @@ struct Cable {
 }
 
 /// A cable that was cut.
-struct Leaving {
+struct CutCable {
     far: Far,
     lane: Lane,
     /// Whether what is under way is still opened and let in.
@@ -113,7 +113,7 @@ pub struct Engine {
     cables: BTreeMap<String, Cable>,
     by_lane: BTreeMap<LaneId, String>,
     by_row: BTreeMap<CableId, String>,
-    leaving: Vec<Leaving>,
+    cut: Vec<CutCable>,
     refused: Vec<RefusedCluster>,
     epoch: u64,
     published: Option<Published>,
@@ -154,7 +154,7 @@ impl Engine {
             cables: BTreeMap::new(),
             by_lane: BTreeMap::new(),
             by_row: BTreeMap::new(),
-            leaving: Vec::new(),
+            cut: Vec::new(),
             refused: Vec::new(),
             epoch: 0,
             published: None,

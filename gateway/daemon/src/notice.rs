@@ -69,7 +69,7 @@ pub enum Stage {
 
 impl Stage {
     /// Returns `true` if a sibling with this path state is announced as up at this stage.
-    fn pardons(self, state: PathState) -> bool {
+    fn hides_outage(self, state: PathState) -> bool {
         match self {
             Self::Serving => false,
             Self::Starting => true,
@@ -95,7 +95,7 @@ struct Counters {
     sent: AtomicU64,
     failed: AtomicU64,
     agents: AtomicUsize,
-    is_greeted: AtomicBool,
+    has_hello: AtomicBool,
 }
 
 /// The notices of this gateway. Ends when it is dropped.
@@ -168,8 +168,8 @@ impl Notices {
     /// Returns `true` once the route agent of this gateway's own node has sent a hello: then it has configured the node for this
     /// gateway.
     #[must_use]
-    pub fn is_greeted(&self) -> bool {
-        self.counters.is_greeted.load(Ordering::Relaxed)
+    pub fn has_hello(&self) -> bool {
+        self.counters.has_hello.load(Ordering::Relaxed)
     }
 
     /// Sets the stage, which announces whether other gateways are preferred, and why.
@@ -181,7 +181,7 @@ impl Notices {
 /// Returns the content of a gateway's notice about itself and its siblings, by the path table.
 #[must_use]
 pub fn word(paths: &Subjects, path_table: &Board) -> Word {
-    let of_sibling = |state| if paths.stage.pardons(state) { State::Up } else { published_state(state) };
+    let of_sibling = |state| if paths.stage.hides_outage(state) { State::Up } else { published_state(state) };
     let siblings = paths.siblings.iter().map(|(key, cable)| (*key, of_sibling(path_table.state(*cable))));
     let states = |cables: &mut dyn Iterator<Item = &CableId>| -> Vec<PathState> {
         cables.map(|cable| path_table.state(*cable)).collect()
@@ -234,7 +234,7 @@ impl Notifier {
         let Some(socket) = open(local, &mut subjects, conditions).await else { return };
         let mut buffer = [0; MAX_DATAGRAM + 1];
         loop {
-            self.speak(&socket, &subjects);
+            self.send_notices(&socket, &subjects);
             tokio::select! {
                 // Changes come before everything else.
                 biased;
@@ -252,7 +252,7 @@ impl Notifier {
     }
 
     /// Sends what is due.
-    fn speak(&mut self, socket: &UdpSocket, subjects: &watch::Receiver<Subjects>) {
+    fn send_notices(&mut self, socket: &UdpSocket, subjects: &watch::Receiver<Subjects>) {
         let now = Instant::now();
         let word = word(&subjects.borrow(), &self.path_table);
         self.speaker.say(&word, now);
@@ -268,7 +268,7 @@ impl Notifier {
     fn handle_datagram(&mut self, socket: &UdpSocket, datagram: &[u8], from: SocketAddr) {
         let answer = self.subscribers.take(datagram, from, Instant::now());
         if matches!(answer, Answer::Welcome | Answer::Known) && from.ip() == self.own {
-            self.counters.is_greeted.store(true, Ordering::Relaxed);
+            self.counters.has_hello.store(true, Ordering::Relaxed);
         }
         let sent = match answer {
             Answer::Challenge(cookie) => socket.try_send_to(&challenge(cookie), from),

@@ -134,7 +134,7 @@ fn vxlan_guard() -> Vec<Rule> {
         let rule = json!([to_vxlan(), source, is(&by_its_device, true), accept()]);
         (format!("the VXLAN between nodes, from {family} nodes by the way to them"), rule)
     };
-    let mut rules: Vec<Rule> = elsewhere().into_iter().collect();
+    let mut rules: Vec<Rule> = accept_other_ports().into_iter().collect();
     rules.extend(Family::ALL.iter().map(accepts));
     let strangers = json!([to_vxlan(), {"counter": "strangers"}, drop()]);
     rules.push(("the VXLAN between nodes, from strangers".to_owned(), strangers));
@@ -144,11 +144,11 @@ fn vxlan_guard() -> Vec<Rule> {
 /// Drops packets that this node forwards to that port, wherever to: masqueraded, they would look like this node's own.
 /// Between pods, here and in remote clusters, the port is free to use.
 fn vxlan_onward() -> Vec<Rule> {
-    [never_on()].into_iter().chain(elsewhere()).chain(forwarded()).collect()
+    [drop_returned()].into_iter().chain(accept_other_ports()).chain(forwarded()).collect()
 }
 
 /// Drops packets that would return by the VXLAN: two gateways whose processes are both dead would pass them back and forth.
-fn never_on() -> Rule {
+fn drop_returned() -> Rule {
     let by = |key: &str| is(&json!({"meta": {"key": key}}), VX_DEVICE);
     let from_sibling = is(&field("ether", "saddr"), "@siblings");
     (
@@ -187,14 +187,14 @@ fn forwarded() -> Vec<Rule> {
 /// Drops the same packets where they bypass the forward hook: IPVS sends them as if they came from this node.
 fn vxlan_out() -> Vec<Rule> {
     let own = ("the VXLAN between nodes, from this one".to_owned(), json!([to_vxlan(), is_own(), accept()]));
-    elsewhere().into_iter().chain([own]).chain(forwarded()).collect()
+    accept_other_ports().into_iter().chain([own]).chain(forwarded()).collect()
 }
 
 /// Leaves the chain early for packets to other ports, since every packet through this node enters all of these chains.
-fn elsewhere() -> [Rule; 2] {
+fn accept_other_ports() -> [Rule; 2] {
     [
         ("not UDP".to_owned(), json!([is_not(&json!({"meta": {"key": "l4proto"}}), "udp"), accept()])),
-        ("UDP elsewhere".to_owned(), json!([is_not(&field("udp", "dport"), "@vxlan"), accept()])),
+        ("UDP accept_other_ports".to_owned(), json!([is_not(&field("udp", "dport"), "@vxlan"), accept()])),
     ]
 }
 
@@ -236,7 +236,7 @@ fn way_out(guard: &Guard) -> Vec<Rule> {
             Value::from(astray().to_vec()),
         ));
     }
-    rules.extend(Family::ALL.into_iter().flat_map(way_back_out));
+    rules.extend(Family::ALL.into_iter().flat_map(drop_unrouted));
     rules
 }
 
@@ -247,7 +247,7 @@ fn stray(family: Family) -> Value {
 
 /// Drops packets of remote clusters for pods that have no route while their network plugin restarts: the default route
 /// would take them out of the cluster.
-fn way_back_out(family: Family) -> [Rule; 2] {
+fn drop_unrouted(family: Family) -> [Rule; 2] {
     let source = |set: &str| in_set(family, "saddr", set);
     [
         (

@@ -11,7 +11,7 @@ use crate::hostnet::{
 };
 use crate::nexthops::{Content, NEXTHOP_PROTOCOL, NexthopChange, ObservedNexthop};
 use crate::observed::{Link, ObservedGuard, ObservedRule, RouteKind, VxlanLink};
-use crate::services::{ServiceRules, ServicesWish};
+use crate::services::{DesiredServices, ServiceRules};
 use crate::state::DeviceAddress;
 use crate::vxlan::{Mac, Vxlan};
 
@@ -553,8 +553,8 @@ fn hostnets() -> impl Strategy<Value = HostNet> {
             }
             // The table of services comes with the device, of one inlet or two.
             let inlets = |vxlan: &Vxlan| [VX_DEVICE.to_owned(), vxlan.local.to_string()].into();
-            let services = vxlan.as_ref().map_or_else(ServicesWish::default, |vxlan| {
-                ServicesWish::Rules(ServiceRules { inlets: inlets(vxlan), ..ServiceRules::default() })
+            let services = vxlan.as_ref().map_or_else(DesiredServices::default, |vxlan| {
+                DesiredServices::Rules(ServiceRules { inlets: inlets(vxlan), ..ServiceRules::default() })
             });
             HostNet {
                 sysctls,

@@ -14,7 +14,7 @@ use crate::nexthops::NexthopChange;
 use crate::notices::Live;
 use crate::observed::{Observed, RouteKind};
 use crate::plan::{Change, Plan, forwarding, reverse_path};
-use crate::services::ServicesWish;
+use crate::services::DesiredServices;
 use crate::state::ClusterState;
 
 /// The node's handling of packets for services with back ends here.
@@ -53,9 +53,9 @@ pub(super) fn serving(hostnet: &HostNet, plan: &Plan, failed: &[Change], had_ser
     let is_made = plan.changes.iter().any(|change| matches!(change, Change::Services(_)));
     let is_hindering = |change: &Change| matches!(change, Change::Services(_) | Change::BetweenNodes(_));
     let has_table = had_services || (is_made && !failed.iter().any(is_hindering));
-    let vxlan = hostnet.vxlan.as_ref().filter(|_| matches!(hostnet.services, ServicesWish::Rules(_)));
+    let vxlan = hostnet.vxlan.as_ref().filter(|_| matches!(hostnet.services, DesiredServices::Rules(_)));
     let address = vxlan.map(|vxlan| vxlan.local).filter(|_| has_table && !failed.iter().any(is_hindering));
-    Serving { has_table: has_table && hostnet.services != ServicesWish::Absent, address }
+    Serving { has_table: has_table && hostnet.services != DesiredServices::Absent, address }
 }
 
 /// Returns `true` if a notice has changed a group since the change was planned; the next pass plans it again.

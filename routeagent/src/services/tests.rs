@@ -74,13 +74,13 @@ fn what_the_kernel_lists_is_read() {
 
 #[test]
 fn what_is_as_wished_needs_no_change_and_what_is_not_known_none_either() {
-    let wish = ServicesWish::Rules(rules(&[web()]));
+    let wish = DesiredServices::Rules(rules(&[web()]));
     let there = ObservedServices::Present(Table::of(&rules(&[web()])));
     assert_eq!(services_change(&wish, &there), None);
-    assert_eq!(services_change(&ServicesWish::AsItIs, &there), None);
+    assert_eq!(services_change(&DesiredServices::AsItIs, &there), None);
     assert_eq!(services_change(&wish, &ObservedServices::Unknown), None);
-    assert_eq!(services_change(&ServicesWish::Absent, &ObservedServices::Absent), None);
-    assert_eq!(services_change(&ServicesWish::Absent, &there), Some(ServicesChange::Remove));
+    assert_eq!(services_change(&DesiredServices::Absent, &ObservedServices::Absent), None);
+    assert_eq!(services_change(&DesiredServices::Absent, &there), Some(ServicesChange::Remove));
     let built = services_change(&wish, &ObservedServices::Absent);
     assert!(matches!(built, Some(ServicesChange::Build(_))), "{built:?}");
 }
@@ -103,7 +103,7 @@ fn a_service_that_comes_or_goes_leaves_the_others_alone() {
 fn a_foreign_rule_among_ours_has_the_table_made_anew() {
     let mut there = Table::of(&rules(&[web()]));
     there.picks.insert("b-foreign".to_owned(), None);
-    let change = services_change(&ServicesWish::Rules(rules(&[web()])), &ObservedServices::Present(there));
+    let change = services_change(&DesiredServices::Rules(rules(&[web()])), &ObservedServices::Present(there));
     assert!(matches!(change, Some(ServicesChange::Build(_))), "{change:?}");
 }
 

@@ -46,7 +46,7 @@ pub fn is_device_name(name: &str) -> bool {
 fn add_endpoint(own: &str, object: &Object, view: &mut ClusterView) {
     let endpoint = match api::Endpoint::from_object(object) {
         Ok(endpoint) => endpoint,
-        Err(error) => return complain(object, &error.to_string(), &mut view.conditions),
+        Err(error) => return report_bad_object(object, &error.to_string(), &mut view.conditions),
     };
     match endpoint.spec.parse() {
         Ok(facts) => {
@@ -54,7 +54,11 @@ fn add_endpoint(own: &str, object: &Object, view: &mut ClusterView) {
             view.endpoints.push(endpoint);
         }
         Err(error) => {
-            complain(object, &format!("{error}; its networks are refused, not routed"), &mut view.conditions);
+            report_bad_object(
+                object,
+                &format!("{error}; its networks are refused, not routed"),
+                &mut view.conditions,
+            );
             let networks = usable(&endpoint.spec.subnets);
             view.clusters.push(Cluster { id: endpoint.spec.cluster_id, created: created(object), networks });
         }
@@ -72,7 +76,9 @@ pub(super) fn members<'a>(
         let Some(member) = Member::read(object).filter(|member| member.cluster_id() == own) else { continue };
         match member.endpoint.spec.parse() {
             Ok(facts) => members.push(gateway(own, object, &member.endpoint.spec, facts, conditions)),
-            Err(error) => complain(object, &format!("{error}; this gateway is not used"), conditions),
+            Err(error) => {
+                report_bad_object(object, &format!("{error}; this gateway is not used"), conditions)
+            }
         }
     }
     members
@@ -110,12 +116,12 @@ fn gateway(
 fn add_cluster(object: &Object, view: &mut ClusterView) {
     let cluster = match api::Cluster::from_object(object) {
         Ok(cluster) => cluster,
-        Err(error) => return complain(object, &error.to_string(), &mut view.conditions),
+        Err(error) => return report_bad_object(object, &error.to_string(), &mut view.conditions),
     };
     let networks = match cluster.spec.parse() {
         Ok(facts) => facts.published_subnets(),
         Err(error) => {
-            complain(object, &error.to_string(), &mut view.conditions);
+            report_bad_object(object, &error.to_string(), &mut view.conditions);
             let spec = &cluster.spec;
             let published = if spec.global_cidr.is_empty() {
                 [spec.service_cidr.clone(), spec.cluster_cidr.clone()].concat()
@@ -135,7 +141,7 @@ fn interface(object: &Object, spec: &EndpointSpec, conditions: &mut BTreeSet<Con
         return Some(name.clone());
     }
     let field = backend_config::INTERFACE_NAME;
-    complain(
+    report_bad_object(
         object,
         &format!("spec.backend_config.{field}: `{}` is not a device name", shown(name)),
         conditions,
@@ -152,6 +158,6 @@ pub(super) fn created(object: &Object) -> i128 {
     object.metadata.creation_timestamp.map_or(i128::MIN, |at| at.as_nanosecond())
 }
 
-fn complain(object: &Object, problem: &str, conditions: &mut BTreeSet<Condition>) {
+fn report_bad_object(object: &Object, problem: &str, conditions: &mut BTreeSet<Condition>) {
     conditions.insert(Condition::BadObject { object: object.key().to_string(), problem: problem.to_owned() });
 }

@@ -23,8 +23,8 @@ pub(super) fn start(
     let Environment { config, node, store, broker, remembered, conditions, .. } = environment;
     let (draining, is_draining) = watch::channel(false);
     let (live_siblings, live) = watch::channel(BTreeSet::new());
-    remark_plugin(config, conditions);
-    remark_change(config, conditions);
+    report_plugin(config, conditions);
+    report_driver_change(config, conditions);
     let members = MembersConfig {
         namespace: config.namespace.clone(),
         broker_namespace: config.broker_namespace.clone(),
@@ -48,7 +48,7 @@ pub(super) fn start(
 }
 
 /// Reports that the cluster set changes its cable driver, which somebody has to bring to its end.
-fn remark_change(config: &Config, conditions: &Conditions) {
+fn report_driver_change(config: &Config, conditions: &Conditions) {
     let Some(former) = &config.former_cable_driver else { return };
     let newer = &config.cable_driver;
     let why = format!(
@@ -59,7 +59,7 @@ fn remark_change(config: &Config, conditions: &Conditions) {
 }
 
 /// Reports what the network plugin has to do with the number of active gateways.
-fn remark_plugin(config: &Config, conditions: &Conditions) {
+fn report_plugin(config: &Config, conditions: &Conditions) {
     let Some(plugin) = &config.own_addressing else { return };
     let (severity, what) = if config.all_gateways_active {
         let what = "answers that come by another gateway than the question went by are lost; active-gateways: one \

@@ -57,7 +57,7 @@ impl Control<'_> {
     }
 
     /// Sets the cables that notices to route agents report about.
-    pub(super) fn give_notice(&self, engine: &Engine) {
+    pub(super) fn set_notice_subjects(&self, engine: &Engine) {
         let (near, remote) = engine.far_ends();
         let siblings = near.into_iter().map(|(name, cable)| (GatewayKey::of_cable(name), cable)).collect();
         self.notices.set_paths(siblings, remote);
@@ -102,11 +102,11 @@ impl Control<'_> {
 
     /// Returns `true` if another gateway's Endpoint stands for this cluster.
     pub(super) fn has_successor(&self) -> bool {
-        self.state.mirror.is_complete() && self.others_soles().next().is_some()
+        self.state.mirror.is_complete() && self.others_sole_endpoints().next().is_some()
     }
 
     /// Returns sole Endpoints of this cluster that belong to other gateways, parsed or not.
-    pub(super) fn others_soles(&self) -> impl Iterator<Item = &Object> {
+    pub(super) fn others_sole_endpoints(&self) -> impl Iterator<Item = &Object> {
         self.state.mirror.objects().filter(|object| {
             let spec = object.body.get("spec");
             let text = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(|value| value.as_str());

@@ -98,8 +98,8 @@ impl Control<'_> {
     }
 
     /// Accepts flows once the node's route agent has sent a hello, or after [`AGENT_TIMEOUT`].
-    pub(super) fn come_forward(&mut self, engine: &Engine, now: Instant) {
-        let is_ready = |started: Instant| self.notices.is_greeted() || now >= started + AGENT_TIMEOUT;
+    pub(super) fn accept_flows(&mut self, engine: &Engine, now: Instant) {
+        let is_ready = |started: Instant| self.notices.has_hello() || now >= started + AGENT_TIMEOUT;
         if self.state.drain.started.is_some_and(is_ready) {
             self.state.drain.started = None;
             engine.paths().shut(false);

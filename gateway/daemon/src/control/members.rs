@@ -46,7 +46,7 @@ impl Control<'_> {
         let is_older = |object: &&Object| {
             Endpoint::from_object(object).is_ok_and(|endpoint| !endpoint.spec.knows_paths())
         };
-        self.state.mirror.is_complete() && self.others_soles().any(|object| is_older(&object))
+        self.state.mirror.is_complete() && self.others_sole_endpoints().any(|object| is_older(&object))
     }
 
     /// Reports a leader of this cluster that does not support several gateways.

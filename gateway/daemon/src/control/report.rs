@@ -28,7 +28,7 @@ impl Control<'_> {
 
     pub(crate) async fn refresh(&mut self, engine: &mut Engine) {
         let now = Instant::now();
-        self.come_forward(engine, now);
+        self.accept_flows(engine, now);
         let is_settled = self.is_settled(engine, now);
         self.shared.settle(is_settled);
         self.refresh_globalnet(now);
@@ -38,7 +38,7 @@ impl Control<'_> {
         let mut endpoint = self.endpoint.borrow().clone();
         Self::mark_drain(&mut endpoint, drain.as_ref());
         engine.observe(now, Timestamp::now().as_second());
-        self.give_notice(engine);
+        self.set_notice_subjects(engine);
         let broker = self.broker.borrow().clone();
         let failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut election = self.candidate.status().borrow().clone();

@@ -12,7 +12,7 @@ use trieste_io::Offloads;
 use trieste_packet::{CableId, LaneId};
 use trieste_pipeline::{LaneCommand, owner_of};
 
-use super::{Cable, Engine, Gateways, Leaving, numbers};
+use super::{Cable, CutCable, Engine, Gateways, numbers};
 use crate::tables::{self, Choice, Choices, Far, Lane, Peer, Role, Row, Rows};
 use crate::worker::{Command, WorkerHandle};
 
@@ -131,8 +131,8 @@ impl Engine {
 
     /// Frees the numbers of cables that were cut long ago.
     fn release(&mut self, now: Instant) {
-        for leaving in self.leaving.extract_if(.., |leaving| leaving.until <= now) {
-            self.numbers.release(leaving.lane);
+        for cut in self.cut.extract_if(.., |cut| cut.until <= now) {
+            self.numbers.release(cut.lane);
         }
     }
 
@@ -162,7 +162,7 @@ impl Engine {
             tracing::info!(cable = %name, drains = opens, "cable removed");
             drains.push((lane.lane, if opens { now + DRAIN } else { now }));
             // Its number and its counters' row are not given to another one while anybody may look at them.
-            self.leaving.push(Leaving { far, lane, opens, until: now + DRAIN });
+            self.cut.push(CutCable { far, lane, opens, until: now + DRAIN });
         }
         drains
     }

@@ -26,11 +26,11 @@ impl Engine {
     /// Returns all gateways with their cables.
     pub(super) fn rows(&self) -> Rows {
         let row = |peer: &Arc<Peer>| Row { peer: Arc::clone(peer), lane: self.lane(&peer.facts.cable_name) };
-        let leaving = self.leaving.iter().filter(|leaving| leaving.opens);
+        let cut = self.cut.iter().filter(|cut| cut.opens);
         Rows {
             remote: self.wanted.iter().map(row).collect(),
             siblings: self.siblings().iter().map(row).collect(),
-            leaving: leaving.map(|leaving| (leaving.far.clone(), leaving.lane.lane)).collect(),
+            leaving: cut.map(|cut| (cut.far.clone(), cut.lane.lane)).collect(),
             leader: self.leader.clone(),
         }
     }

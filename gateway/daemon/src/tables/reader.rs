@@ -102,8 +102,8 @@ impl Reader {
         }
         admitted.siblings.sort_by(|a, b| a.facts.cable_name.cmp(&b.facts.cable_name));
         order(&mut admitted.peers, &ages);
-        refuse_doubles(&mut admitted, kind.identity_is());
-        refuse_crowds(&mut admitted);
+        refuse_duplicates(&mut admitted, kind.identity_is());
+        refuse_excess(&mut admitted);
         admitted
     }
 
@@ -180,7 +180,7 @@ fn order(peers: &mut [Arc<Peer>], ages: &BTreeMap<&str, Option<Timestamp>>) {
 
 /// Refuses Endpoints with a duplicate key, which are indistinguishable on the wire, or a duplicate cable name. The first
 /// stays, and siblings come before all others.
-fn refuse_doubles(admitted: &mut Admitted, identity_is: &str) {
+fn refuse_duplicates(admitted: &mut Admitted, identity_is: &str) {
     let mut keys: BTreeMap<[u8; 32], String> = BTreeMap::new();
     let mut cables: BTreeMap<String, String> = BTreeMap::new();
     let refused = &mut admitted.refused;
@@ -207,7 +207,7 @@ fn refuse_doubles(admitted: &mut Admitted, identity_is: &str) {
 }
 
 /// Refuses Endpoints beyond the limit per cluster: the newest stay, of our own cluster the first by name.
-fn refuse_crowds(admitted: &mut Admitted) {
+fn refuse_excess(admitted: &mut Admitted) {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let refused = &mut admitted.refused;
     admitted.peers.retain(|peer| {

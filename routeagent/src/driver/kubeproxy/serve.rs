@@ -4,7 +4,7 @@ use super::filter::disjoint;
 use crate::admit::Admission;
 use crate::driver::Desired;
 use crate::hostnet::{TABLE_DELIVERY, VX_DEVICE};
-use crate::services::{ServiceRules, ServicesWish};
+use crate::services::{DesiredServices, ServiceRules};
 use crate::state::ClusterState;
 
 /// Adds the table for them. Before the services are known it stays as it is.
@@ -13,12 +13,12 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
         return;
     }
     let Some(services) = state.services.here.as_ref().filter(|_| desired.hostnet.vxlan.is_some()) else {
-        desired.hostnet.services = ServicesWish::AsItIs;
+        desired.hostnet.services = DesiredServices::AsItIs;
         return;
     };
     let tun = state.own_endpoint().and_then(|_| state.tun());
     let away = desired.hostnet.routes.iter().filter(|route| route.table == TABLE_DELIVERY);
-    desired.hostnet.services = ServicesWish::Rules(ServiceRules {
+    desired.hostnet.services = DesiredServices::Rules(ServiceRules {
         inlets: tun.into_iter().chain([VX_DEVICE]).map(str::to_owned).collect(),
         remote: disjoint(admission.remote()),
         own: disjoint(state.local_networks()),

@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// A worker's wishes with these gateways, of which those live.
+/// Returns the desired state of a worker with these gateways, some of them live.
 fn desired(gateways: &[u8], live: &[u8]) -> HostNet {
     let mut nexthop_groups = NexthopGroups::default();
     let others: BTreeMap<GatewayKey, IpAddr> =
