@@ -5,20 +5,24 @@
 //! cost then; what gateway and route agent use at rest; what is left for the traffic of the two; how long a gateway that is
 //! killed and started again is away; and what it costs that all the others leave.
 
+mod figures;
+mod members;
+mod plot;
+mod report;
 mod results;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ipnet::{IpNet, Ipv4Net};
-use trieste_control::api::EndpointSpec;
+use ipnet::IpNet;
+use trieste_control::sync::SyncConfig;
 use trieste_tests::broker;
 use trieste_tests::cluster::Settings;
 use trieste_tests::flow::{Echo, FlowSpec, Probing};
-use trieste_tests::interrupt::pause;
+use trieste_tests::interrupt::{self, pause};
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::netns::Namespace;
@@ -26,17 +30,14 @@ use trieste_tests::topology::{Families, Topology};
 use trieste_tests::traffic;
 
 use crate::machine::Circumstances;
-use crate::report;
-use results::{Report, Row, Usage};
+use members::{NETWORKS, network_of, spec};
+use report::Report;
+use results::{Row, Usage};
 
-/// Networks of each member.
-const NETWORKS: u32 = 4;
 /// UDP port of the echo in a pod.
 const PORT: u16 = 7777;
 /// How often routes are looked for.
 const TICK: Duration = Duration::from_millis(20);
-/// How long traffic is watched for after the others have left.
-const AFTER: Duration = Duration::from_secs(60);
 
 /// Options of `scale`.
 #[derive(Debug, Args)]
@@ -45,11 +46,12 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = [0, 100, 300, 1000],
         value_parser = clap::value_parser!(u32).range(..=4000))]
     members: Vec<u32>,
-    /// Cable driver of all of them.
-    #[arg(long, default_value = "wireguard")]
-    cable_driver: String,
+    /// Cable drivers, one after the other: each is that of all members.
+    #[arg(long, value_delimiter = ',', default_value = "wireguard",
+        value_parser = ["wireguard", "libreswan", "vxlan"])]
+    cable_driver: Vec<String>,
     /// Seconds that everything rests before it is measured at rest, and for as long again.
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
     rest: u64,
     /// Seconds of each TCP stream.
     #[arg(long, default_value_t = 8)]
@@ -57,30 +59,58 @@ pub(crate) struct Options {
     /// Seconds that routes may take.
     #[arg(long, default_value_t = 300)]
     patience: u64,
+    /// Seconds that traffic is watched for after the others have left; memory is looked at then.
+    #[arg(long, default_value_t = 60)]
+    after: u64,
+    /// Draws each figure over the size of the set into this file (SVG).
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Measures and prints. Says on standard error how far it is.
+/// Measures and prints; says on standard error how far it is. A bar that is missed is printed and fails nothing, and so is a
+/// size that cannot be measured.
 ///
 /// # Errors
-/// When this is not root, a program is missing, or the two clusters do not talk.
+/// When this is not root, a program is missing, or nothing could be measured at all.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let mut report = Report::new(Circumstances::read(), options.cable_driver.clone());
-    for &members in &options.members {
-        let lab = Lab::new()?;
-        let row = Bed::start(&lab, options)?.measure(members).inspect_err(|_| lab.show_logs())?;
-        eprintln!("{row}");
-        report.add(row);
-        lab.remove()?;
+    let mut report = Report::new(Circumstances::read());
+    for driver in &options.cable_driver {
+        report.begin(driver.clone(), "members");
+        for &members in &options.members {
+            let lab = Lab::new()?;
+            let row = Bed::start(&lab, options, driver).and_then(|bed| bed.measure(members));
+            interrupt::check()?;
+            match row.inspect_err(|_| lab.show_logs()) {
+                Ok(row) => {
+                    eprintln!("{driver}, {row}");
+                    report.add(&row, row.point())?;
+                }
+                Err(error) => {
+                    eprintln!("{driver}, {members} members: {error:#}");
+                    report.fail(members, &error);
+                }
+            }
+            lab.remove()?;
+        }
     }
-    if options.json { report::print_json(&report) } else { report::print(&report.text()) }
+    anyhow::ensure!(!report.is_empty(), "nothing could be measured:\n{}", report.text());
+    if let Some(file) = &options.plot {
+        std::fs::write(file, report.svg()).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if options.json {
+        crate::report::print_json(&report.json())
+    } else {
+        crate::report::print(&report.text())
+    }
 }
 
 /// Two clusters that talk, and where the others are written to. Fields are in the order in which they have to end.
 struct Bed<'a> {
     options: &'a Options,
+    driver: &'a str,
     echo: Echo,
     mesh: Mesh,
     broker: PathBuf,
@@ -88,13 +118,12 @@ struct Bed<'a> {
 }
 
 impl<'a> Bed<'a> {
-    fn start(lab: &Lab, options: &'a Options) -> anyhow::Result<Self> {
+    fn start(lab: &Lab, options: &'a Options, driver: &'a str) -> anyhow::Result<Self> {
         let topology = Topology::two_clusters().with_underlay(Families::V4).with_nodes(1, 1);
-        let driver = format!("cable-driver: {}", options.cable_driver);
-        let mesh = Mesh::connected(lab, &topology, &[&driver])?;
+        let mesh = Mesh::connected(lab, &topology, &[&format!("cable-driver: {driver}")])?;
         let broker = Settings::of(lab).broker.context("a lab has a broker")?;
         let echo = Echo::start(&mesh.pod("west", 1, 0).namespace, PORT)?;
-        Ok(Self { options, echo, mesh, broker, lab: lab.clone() })
+        Ok(Self { options, driver, echo, mesh, broker, lab: lab.clone() })
     }
 
     fn measure(mut self, members: u32) -> anyhow::Result<Row> {
@@ -110,17 +139,15 @@ impl<'a> Bed<'a> {
         let one_changed = self.publish(members, NETWORKS)?;
         let one_changed_route = self.wait_routes((members + 1) * NETWORKS)?;
         assert_eq!(one_more, one_changed, "it is the same member");
-        pause(Duration::from_secs(self.options.rest))?;
-        let rest = self.usage()?;
-        pause(Duration::from_secs(self.options.rest))?;
-        let rest = self.usage()?.since(&rest);
+        let rest = self.rest()?;
         let gbit_s = self.stream()?;
         let restart = self.restart()?;
         self.wait_routes((members + 1) * NETWORKS)?;
-        let (removed, lost, longest) = self.remove(files.into_iter().chain([one_more]))?;
+        let removal = self.remove(files.into_iter().chain([one_more]))?;
         let after = self.usage()?;
         Ok(Row {
             members,
+            rest_s: self.options.rest as f64,
             written_s: written.as_secs_f64(),
             last_route_s: last_route.as_secs_f64(),
             one_more_s: one_more_route.as_secs_f64(),
@@ -129,18 +156,28 @@ impl<'a> Bed<'a> {
             alone_gbit_s,
             gbit_s,
             restart_s: restart.as_secs_f64(),
-            removed_s: removed.as_secs_f64(),
-            removal_lost: lost,
-            removal_longest_ms: longest.as_secs_f64() * 1e3,
+            removing_s: removal.removing.as_secs_f64(),
+            removed_s: removal.removed.as_secs_f64(),
+            departure_s: SyncConfig::new("", Vec::new()).departure_wait.as_secs_f64(),
+            removal_lost: removal.lost,
+            removal_longest_ms: removal.longest.as_secs_f64() * 1e3,
             before_mib: before.mib(),
             after_mib: after.mib(),
         })
     }
 
+    /// What is used at rest.
+    fn rest(&self) -> anyhow::Result<Usage> {
+        pause(Duration::from_secs(self.options.rest))?;
+        let before = self.usage()?;
+        pause(Duration::from_secs(self.options.rest))?;
+        Ok(self.usage()?.since(&before))
+    }
+
     /// Writes a member with so many of its networks.
     fn publish(&self, member: u32, networks: u32) -> anyhow::Result<PathBuf> {
         let subnets: Vec<IpNet> = (0..networks).map(|network| network_of(member, network)).collect();
-        broker::publish(&self.broker, &spec(member, &subnets, &self.options.cable_driver)?)
+        broker::publish(&self.broker, &spec(member, &subnets, self.driver)?)
     }
 
     /// Waits until every node of east has this many routes to the others' networks; returns for how long.
@@ -195,52 +232,34 @@ impl<'a> Bed<'a> {
         }
     }
 
-    /// Takes all others out of the set under traffic; returns how long their routes stay, what is lost, and the longest silence.
-    fn remove(&self, files: impl Iterator<Item = PathBuf>) -> anyhow::Result<(Duration, u32, Duration)> {
+    /// Takes all others out of the set under traffic.
+    fn remove(&self, files: impl Iterator<Item = PathBuf>) -> anyhow::Result<Removal> {
         let probing = Probing::start_every(Duration::from_millis(10), &[self.flow()])?;
         probing.wait_through(Duration::from_secs(10))?;
         probing.mark();
+        let began = Instant::now();
         for file in files {
-            std::fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+            std::fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
         }
-        let took = self.wait_routes(0)?;
-        pause(AFTER.saturating_sub(took))?;
+        let removing = began.elapsed();
+        let removed = self.wait_routes(0)?;
+        pause(Duration::from_secs(self.options.after).saturating_sub(removed))?;
         let outages = probing.finish();
         let flow = &outages.flows[0];
-        Ok((took, flow.lost, flow.longest()))
+        Ok(Removal { removing, removed, lost: flow.lost, longest: flow.longest() })
     }
 }
 
-/// A network of a member: 100.64.0.0/24 and those after it.
-fn network_of(member: u32, network: u32) -> IpNet {
-    let address =
-        Ipv4Addr::from(u32::from(Ipv4Addr::new(100, 64, 0, 0)) + ((member * NETWORKS + network) << 8));
-    IpNet::V4(Ipv4Net::new_assert(address, 24))
-}
-
-/// A member whose gateway is where nobody is.
-fn spec(member: u32, subnets: &[IpNet], driver: &str) -> anyhow::Result<EndpointSpec> {
-    let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 1)) + member);
-    let mut key = [7_u8; 32];
-    key[..4].copy_from_slice(&member.to_be_bytes());
-    let cluster = format!("member-{member}");
-    let spec = serde_json::json!({
-        "cluster_id": cluster,
-        "cable_name": format!("submariner-cable-{cluster}-{}", address.to_string().replace('.', "-")),
-        "hostname": format!("{cluster}-gw1"),
-        "subnets": subnets,
-        "private_ip": address,
-        "public_ip": "",
-        "nat_enabled": false,
-        "backend": driver,
-        "backend_config": { "publicKey": base64(&key), "udp-port": "4500", "natt-discovery-port": "4490" },
-    });
-    Ok(serde_json::from_value(spec)?)
-}
-
-fn base64(bytes: &[u8]) -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(bytes)
+/// What it took that all others leave.
+struct Removal {
+    /// For how long they were taken away.
+    removing: Duration,
+    /// How long routes stayed after that.
+    removed: Duration,
+    /// What was lost between the two.
+    lost: u32,
+    /// The longest silence between them.
+    longest: Duration,
 }
 
 /// Whether a route is to one of the others' networks, of up to 4,096 members.
@@ -259,20 +278,4 @@ fn routes(node: &Namespace) -> anyhow::Result<usize> {
     nets.sort_unstable();
     nets.dedup();
     Ok(nets.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_differ_in_everything() {
-        let [one, other] = [0, 2999].map(|member| {
-            let nets: Vec<IpNet> = (0..NETWORKS).map(|network| network_of(member, network)).collect();
-            spec(member, &nets, "vxlan").unwrap()
-        });
-        assert_eq!(one.subnets[3].to_string(), "100.64.3.0/24");
-        assert_ne!((&one.cluster_id, &one.private_ip), (&other.cluster_id, &other.private_ip));
-        assert_ne!(one.backend_config["publicKey"], other.backend_config["publicKey"]);
-    }
 }

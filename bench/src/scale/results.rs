@@ -1,4 +1,4 @@
-//! What was found at each size, and how it grows.
+//! What was found at each size of the set.
 
 use std::fmt;
 use std::time::Instant;
@@ -6,22 +6,18 @@ use std::time::Instant;
 use serde::Serialize;
 use trieste_tests::process::ProcessId;
 
-use crate::machine::Circumstances;
-use crate::report::Table;
+use super::figures::{Bar, Figure, Growth, Point};
 
-/// Everything that was measured.
-#[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    circumstances: Circumstances,
-    cable_driver: String,
-    rows: Vec<Row>,
-}
+/// Routes are looked for so often, in seconds; finding them takes as long again.
+const STEP_S: f64 = 2.0 * super::TICK.as_millis() as f64 / 1e3;
 
 /// One size of the set.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     /// Members beside the two.
     pub(crate) members: u32,
+    /// Seconds that everything rested while it was measured.
+    pub(crate) rest_s: f64,
     /// Seconds that it took to write them.
     pub(crate) written_s: f64,
     /// Seconds from then until every node had all routes.
@@ -38,8 +34,12 @@ pub(crate) struct Row {
     pub(crate) gbit_s: f64,
     /// Seconds from the start of a gateway that was killed until a pod was answered.
     pub(crate) restart_s: f64,
-    /// Seconds until no route of the others was left.
+    /// Seconds that it took to take them away.
+    pub(crate) removing_s: f64,
+    /// Seconds from then until no route of the others was left.
     pub(crate) removed_s: f64,
+    /// Seconds of these that a gateway keeps what a cluster had after it has gone.
+    pub(crate) departure_s: f64,
     /// Datagrams lost between the two in the minute in which the others leave, of one every 10 ms.
     pub(crate) removal_lost: u32,
     /// The longest silence between the two in it, milliseconds.
@@ -94,74 +94,56 @@ impl Usage {
 }
 
 impl Row {
-    /// Figures by name; those that have a time or a use of something in them, to be compared over sizes.
-    fn figures(&self) -> [(&'static str, f64); 12] {
+    /// All figures with what they may be, under the names that results are compared by.
+    pub(crate) fn point(&self) -> Point {
         let (cpu, memory) = (self.rest.cpu, self.rest.memory_mib);
-        [
-            ("last route, s", self.last_route_s),
-            ("one more, s", self.one_more_s),
-            ("one changed, s", self.one_changed_s),
-            ("gateway at rest, %", cpu[0]),
-            ("its route agent, %", cpu[1]),
-            ("a worker's, %", cpu[2]),
-            ("gateway, MiB", memory[0]),
-            ("its route agent, MiB", memory[1]),
-            ("started again, s", self.restart_s),
-            ("all removed, s", self.removed_s),
-            ("TCP, of alone", self.gbit_s / self.alone_gbit_s),
-            ("memory after, of before", self.after_mib / self.before_mib),
-        ]
+        let total = |name, value, step, bar| figure(name, value, step, Growth::Total, bar);
+        let per_change = |name, value, step, bar| figure(name, value, step, Growth::PerChange, bar);
+        let free = |name, value, bar| figure(name, value, 0.0, Growth::Free, bar);
+        let cpu_step = cpu_step(self.rest_s);
+        let figures = vec![
+            total("last route, s", self.last_route_s, STEP_S, Bar::Below(5.0)),
+            per_change("one more, s", self.one_more_s, STEP_S, Bar::Below(0.3)),
+            per_change("one changed, s", self.one_changed_s, STEP_S, Bar::Below(0.3)),
+            total("gateway at rest, %", cpu[0], cpu_step, Bar::Below(2.0)),
+            total("its route agent, %", cpu[1], cpu_step, Bar::Below(2.0)),
+            total("a worker's, %", cpu[2], cpu_step, Bar::Below(2.0)),
+            total("gateway, MiB", memory[0], 0.0, Bar::AtMost(150.0)),
+            total("its route agent, MiB", memory[1], 0.0, Bar::AtMost(150.0)),
+            total("a worker's, MiB", memory[2], 0.0, Bar::AtMost(150.0)),
+            total("started again, s", self.restart_s, STEP_S, Bar::Below(0.5)),
+            // A gateway has no setting for this time: it waits for it once, from the last one's leaving on.
+            total(
+                "routes gone, less the grace, s",
+                self.removed_s - self.departure_s,
+                STEP_S,
+                Bar::Below(5.0),
+            ),
+            free("lost as they leave", f64::from(self.removal_lost), Bar::AtMost(0.0)),
+            free("TCP, of alone", self.gbit_s / self.alone_gbit_s, Bar::AtLeast(0.95)),
+            free("memory after, of before", self.after_mib / self.before_mib, Bar::AtMost(1.3)),
+        ];
+        Point { size: self.members, figures }
     }
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} members:", self.members)?;
-        for (name, value) in self.figures() {
-            write!(f, " {name} {value:.2};")?;
+        for figure in self.point().figures {
+            write!(f, " {} {:.2};", figure.name, figure.value)?;
         }
-        write!(f, " lost as they leave {} (silent for {:.0} ms)", self.removal_lost, self.removal_longest_ms)
+        write!(f, " silent for {:.0} ms as they leave", self.removal_longest_ms)
     }
 }
 
-impl Report {
-    pub(crate) fn new(circumstances: Circumstances, cable_driver: String) -> Self {
-        Self { circumstances, cable_driver, rows: Vec::new() }
-    }
+/// The percentage of a core that one of the kernel's clock ticks is, of a time so long.
+pub(super) fn cpu_step(seconds: f64) -> f64 {
+    let tick_s = 1.0 / rustix::param::clock_ticks_per_second() as f64;
+    tick_s / seconds * 100.0
+}
 
-    pub(crate) fn add(&mut self, row: Row) {
-        self.rows.push(row);
-    }
-
-    /// A row for each figure, a column for each size, and the exponent between the two largest sizes: 1 where it grows with the
-    /// set, 0 where it stays.
-    pub(crate) fn text(&self) -> String {
-        let sizes: Vec<String> = self.rows.iter().map(|row| format!("{} members", row.members)).collect();
-        let header: Vec<&str> = [self.cable_driver.as_str()]
-            .into_iter()
-            .chain(sizes.iter().map(String::as_str))
-            .chain(["exponent"])
-            .collect();
-        let mut table = Table::new(&header);
-        let all: Vec<_> = self.rows.iter().map(Row::figures).collect();
-        for number in 0..all.first().map_or(0, |figures| figures.len()) {
-            let values: Vec<f64> = all.iter().map(|figures| figures[number].1).collect();
-            let cells = values.iter().map(|value| format!("{value:.2}"));
-            let name = all[0][number].0.to_owned();
-            let exponent =
-                self.exponent(&values).map_or_else(|| "–".to_owned(), |exponent| format!("{exponent:.2}"));
-            table.row([name].into_iter().chain(cells).chain([exponent]).collect());
-        }
-        let lost = self.rows.iter().map(|row| row.removal_lost.to_string());
-        table
-            .row(["lost as they leave".to_owned()].into_iter().chain(lost).chain(["–".to_owned()]).collect());
-        format!("{}\n\n{}", self.circumstances.line(), table.text())
-    }
-
-    fn exponent(&self, values: &[f64]) -> Option<f64> {
-        let [.., before, last] = self.rows.as_slice() else { return None };
-        let [.., from, to] = values else { return None };
-        let (size, value) = (f64::from(last.members) / f64::from(before.members), to / from);
-        (size.is_finite() && size > 1.0 && value > 0.0).then(|| value.ln() / size.ln())
-    }
+/// A figure with a bar.
+pub(super) fn figure(name: &'static str, value: f64, resolution: f64, growth: Growth, bar: Bar) -> Figure {
+    Figure { name, value, resolution, growth, bar: Some(bar) }
 }
