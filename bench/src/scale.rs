@@ -1,5 +1,5 @@
 //! What a large cluster set costs: two clusters that talk, and so many more members, with four networks each, whose gateways
-//! answer nobody. All of them share a directory as their broker.
+//! answer nobody. All of them share a broker, a directory or an API server.
 //!
 //! How long it takes until every network has its route on every node of one cluster, and what one more and one changed member
 //! cost then; what gateway and route agent use at rest; what is left for the traffic of the two; how long a gateway that is
@@ -10,6 +10,7 @@ mod members;
 mod plot;
 mod report;
 mod results;
+mod store;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,8 +20,6 @@ use anyhow::Context;
 use clap::Args;
 use ipnet::IpNet;
 use trieste_control::sync::SyncConfig;
-use trieste_tests::broker;
-use trieste_tests::cluster::Settings;
 use trieste_tests::flow::{Echo, FlowSpec, Probing};
 use trieste_tests::interrupt::{self, pause};
 use trieste_tests::lab::Lab;
@@ -33,6 +32,7 @@ use crate::machine::Circumstances;
 use members::{NETWORKS, network_of, spec};
 use report::Report;
 use results::{Row, Usage};
+use store::{Broker, StoreKind};
 
 /// UDP port of the echo in a pod.
 const PORT: u16 = 7777;
@@ -50,6 +50,9 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_value = "wireguard",
         value_parser = ["wireguard", "libreswan", "vxlan"])]
     cable_driver: Vec<String>,
+    /// What the broker and each cluster's own store are, one after the other.
+    #[arg(long, value_delimiter = ',', default_value = "directory")]
+    store: Vec<StoreKind>,
     /// Seconds that everything rests before it is measured at rest, and for as long again.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
     rest: u64,
@@ -77,23 +80,12 @@ pub(crate) struct Options {
 /// When this is not root, a program is missing, or nothing could be measured at all.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut report = Report::new(Circumstances::read());
-    for driver in &options.cable_driver {
-        report.begin(driver.clone(), "members");
-        for &members in &options.members {
-            let lab = Lab::new()?;
-            let row = Bed::start(&lab, options, driver).and_then(|bed| bed.measure(members));
-            interrupt::check()?;
-            match row.inspect_err(|_| lab.show_logs()) {
-                Ok(row) => {
-                    eprintln!("{driver}, {row}");
-                    report.add(&row, row.point())?;
-                }
-                Err(error) => {
-                    eprintln!("{driver}, {members} members: {error:#}");
-                    report.fail(members, &error);
-                }
+    for &store in &options.store {
+        for driver in &options.cable_driver {
+            report.begin(format!("{driver}, {}", store.name()), "members");
+            for &members in &options.members {
+                measure_one(options, &mut report, (driver, store), members)?;
             }
-            lab.remove()?;
         }
     }
     anyhow::ensure!(!report.is_empty(), "nothing could be measured:\n{}", report.text());
@@ -107,21 +99,44 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
 }
 
+/// Measures one size in a lab of its own. A failure of its own goes into the report.
+fn measure_one(
+    options: &Options,
+    report: &mut Report,
+    (driver, store): (&str, StoreKind),
+    members: u32,
+) -> anyhow::Result<()> {
+    let lab = Lab::new()?;
+    let row = Bed::start(&lab, options, driver, store).and_then(|bed| bed.measure(members));
+    interrupt::check()?;
+    match row.inspect_err(|_| lab.show_logs()) {
+        Ok(row) => {
+            eprintln!("{driver}, {}, {row}", store.name());
+            report.add(&row, row.point())?;
+        }
+        Err(error) => {
+            eprintln!("{driver}, {}, {members} members: {error:#}", store.name());
+            report.fail(members, &error);
+        }
+    }
+    lab.remove()?;
+    Ok(())
+}
+
 /// Two clusters that talk, and where the others are written to. Fields are in the order in which they have to end.
 struct Bed<'a> {
     options: &'a Options,
     driver: &'a str,
     echo: Echo,
     mesh: Mesh,
-    broker: PathBuf,
+    broker: Broker,
     lab: Lab,
 }
 
 impl<'a> Bed<'a> {
-    fn start(lab: &Lab, options: &'a Options, driver: &'a str) -> anyhow::Result<Self> {
+    fn start(lab: &Lab, options: &'a Options, driver: &'a str, store: StoreKind) -> anyhow::Result<Self> {
         let topology = Topology::two_clusters().with_underlay(Families::V4).with_nodes(1, 1);
-        let mesh = Mesh::connected(lab, &topology, &[&format!("cable-driver: {driver}")])?;
-        let broker = Settings::of(lab).broker.context("a lab has a broker")?;
+        let (mesh, broker) = store::start(lab, &topology, store, &[format!("cable-driver: {driver}")])?;
         let echo = Echo::start(&mesh.pod("west", 1, 0).namespace, PORT)?;
         Ok(Self { options, driver, echo, mesh, broker, lab: lab.clone() })
     }
@@ -130,7 +145,7 @@ impl<'a> Bed<'a> {
         let alone_gbit_s = self.stream()?;
         let before = self.usage()?;
         let began = Instant::now();
-        let files: Vec<PathBuf> =
+        let names: Vec<String> =
             (0..members).map(|member| self.publish(member, NETWORKS)).collect::<anyhow::Result<_>>()?;
         let written = began.elapsed();
         let last_route = self.wait_routes(members * NETWORKS)?;
@@ -143,7 +158,7 @@ impl<'a> Bed<'a> {
         let gbit_s = self.stream()?;
         let restart = self.restart()?;
         self.wait_routes((members + 1) * NETWORKS)?;
-        let removal = self.remove(files.into_iter().chain([one_more]))?;
+        let removal = self.remove(names.into_iter().chain([one_more]))?;
         let after = self.usage()?;
         Ok(Row {
             members,
@@ -175,9 +190,9 @@ impl<'a> Bed<'a> {
     }
 
     /// Writes a member with so many of its networks.
-    fn publish(&self, member: u32, networks: u32) -> anyhow::Result<PathBuf> {
+    fn publish(&self, member: u32, networks: u32) -> anyhow::Result<String> {
         let subnets: Vec<IpNet> = (0..networks).map(|network| network_of(member, network)).collect();
-        broker::publish(&self.broker, &spec(member, &subnets, self.driver)?)
+        self.broker.publish(&spec(member, &subnets, self.driver)?)
     }
 
     /// Waits until every node of east has this many routes to the others' networks; returns for how long.
@@ -233,13 +248,13 @@ impl<'a> Bed<'a> {
     }
 
     /// Takes all others out of the set under traffic.
-    fn remove(&self, files: impl Iterator<Item = PathBuf>) -> anyhow::Result<Removal> {
+    fn remove(&self, names: impl Iterator<Item = String>) -> anyhow::Result<Removal> {
         let probing = Probing::start_every(Duration::from_millis(10), &[self.flow()])?;
         probing.wait_through(Duration::from_secs(10))?;
         probing.mark();
         let began = Instant::now();
-        for file in files {
-            std::fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+        for name in names {
+            self.broker.withdraw(&name)?;
         }
         let removing = began.elapsed();
         let removed = self.wait_routes(0)?;

@@ -86,24 +86,30 @@ impl ForeignEndpoint {
     }
 }
 
+/// Returns an Endpoint as it is on the broker, by upstream's names.
+#[must_use]
+pub fn endpoint(spec: &EndpointSpec) -> serde_json::Value {
+    serde_json::json!({
+        "apiVersion": "submariner.io/v1",
+        "kind": "Endpoint",
+        "metadata": {
+            "name": format!("{}-{}", spec.cluster_id, spec.cable_name),
+            "namespace": BROKER_NAMESPACE,
+            "labels": { "submariner-io/clusterID": spec.cluster_id },
+        },
+        "spec": spec,
+    })
+}
+
 /// Puts an Endpoint on the broker that says exactly this; returns the file.
 ///
 /// # Errors
 /// If the broker's directory cannot be written.
 pub fn publish(broker: &Path, spec: &EndpointSpec) -> anyhow::Result<PathBuf> {
-    let name = format!("{}-{}", spec.cluster_id, spec.cable_name);
-    let object = serde_json::json!({
-        "apiVersion": "submariner.io/v1",
-        "kind": "Endpoint",
-        "metadata": {
-            "name": name,
-            "namespace": BROKER_NAMESPACE,
-            "labels": { "submariner-io/clusterID": spec.cluster_id },
-        },
-        "spec": spec,
-    });
+    let object = endpoint(spec);
+    let name = object["metadata"]["name"].as_str().context("an object has a name")?;
     // JSON is YAML.
-    put(broker, BROKER_NAMESPACE, &name, &serde_json::to_string_pretty(&object)?)
+    put(broker, BROKER_NAMESPACE, name, &serde_json::to_string_pretty(&object)?)
 }
 
 fn put(store: &Path, namespace: &str, name: &str, text: &str) -> anyhow::Result<PathBuf> {

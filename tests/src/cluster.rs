@@ -1,6 +1,6 @@
 //! A cluster under test: its gateway and its route agent, as real processes on its gateway node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,6 +45,19 @@ pub struct Settings {
     pub wrap: Vec<String>,
     /// Nodes of a mesh whose clocks are off, and by how many seconds.
     pub clocks: Vec<(String, i64)>,
+    /// By cluster ID: the API servers that are its own store and its broker; a cluster without has directories.
+    pub api: BTreeMap<String, ApiAccess>,
+}
+
+/// Kubeconfigs of those who need one in a cluster.
+#[derive(Debug, Clone)]
+pub struct ApiAccess {
+    /// Of its gateways, for its own API server.
+    pub gateway: PathBuf,
+    /// Of its route agents, for the same.
+    pub route_agent: PathBuf,
+    /// Of its gateways, for the broker's.
+    pub broker: PathBuf,
 }
 
 impl Settings {
@@ -57,6 +70,7 @@ impl Settings {
             of_node: Vec::new(),
             wrap: Vec::new(),
             clocks: Vec::new(),
+            api: BTreeMap::new(),
         }
     }
 }
@@ -91,6 +105,7 @@ impl Cluster {
             state: directory.join("state"),
             directory,
             wrap,
+            api: settings.api.get(&plan.id).cloned(),
         };
         let mut cluster =
             Self { own, lab: lab.clone(), gateway: None, route_agent: None, workers: Vec::new() };

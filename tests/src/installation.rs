@@ -10,7 +10,7 @@ use trieste_control::admin::{self, GatewayStatus};
 use trieste_control::api::ConnectionStatus;
 
 use crate::clock;
-use crate::cluster::{BROKER_NAMESPACE, NAMESPACE, PSK, Settings};
+use crate::cluster::{ApiAccess, BROKER_NAMESPACE, NAMESPACE, PSK, Settings};
 use crate::command::Run;
 use crate::programs;
 use crate::topology::{ClusterPlan, NodePlan};
@@ -31,6 +31,8 @@ pub(crate) struct Installation {
     pub(crate) directory: PathBuf,
     /// Words before those of our programs.
     pub(crate) wrap: Vec<String>,
+    /// The API servers that take the place of both directories.
+    pub(crate) api: Option<ApiAccess>,
 }
 
 impl Installation {
@@ -57,9 +59,10 @@ impl Installation {
 
     /// The route agent's command line, without its files.
     pub(crate) fn route_agent_run(&self) -> anyhow::Result<Run> {
+        let store = self.api.as_ref().map(|api| format!("kube:{}", api.route_agent.display()));
         let run = self
             .program("trieste-routeagent")?
-            .args(["--store", &format!("dir:{}", self.store.display())])
+            .args(["--store", &store.unwrap_or_else(|| format!("dir:{}", self.store.display()))])
             .args(["--namespace", NAMESPACE, "--cluster-id", &self.plan.id, "--hostname", &self.node.name])
             .args(["--cluster-cidrs", &list(&self.plan.pod_cidrs)])
             .args(["--service-cidrs", &list(&self.plan.service_cidrs)]);
@@ -130,6 +133,23 @@ impl Installation {
         self.wait_cables("are connected", count, timeout, check, is_connected)
     }
 
+    /// Where the objects of the cluster and of the set are.
+    fn stores(&self, settings: &Settings) -> Vec<String> {
+        let own = self.api.as_ref().map(|api| format!("kube:{}", api.gateway.display()));
+        let broker = match &self.api {
+            Some(api) => Some(format!("kube:{}", api.broker.display())),
+            None => settings.broker.as_ref().map(|broker| format!("dir:{}", broker.display())),
+        };
+        let mut lines =
+            vec![format!("store: {}", own.unwrap_or_else(|| format!("dir:{}", self.store.display())))];
+        if let Some(broker) = broker {
+            lines.extend([format!("broker: {broker}"), format!("broker-namespace: {BROKER_NAMESPACE}")]);
+        }
+        // As with directories: there is nobody outside of the lab to be asked.
+        lines.extend(self.api.is_some().then(|| "air-gapped: true".to_owned()));
+        lines
+    }
+
     fn config(&self, settings: &Settings) -> String {
         let quote = |nets: &[ipnet::IpNet]| {
             nets.iter().map(|net| format!("\"{net}\"")).collect::<Vec<_>>().join(", ")
@@ -144,16 +164,12 @@ impl Installation {
             format!("udp-port: {}", settings.udp_port),
             format!("psk: \"{PSK}\""),
             format!("state-dir: {}", self.state.display()),
-            format!("store: dir:{}", self.store.display()),
             format!("admin-socket: {}", self.socket().display()),
         ];
         if !self.plan.global_cidrs.is_empty() {
             lines.push(format!("global-cidrs: [{}]", quote(&self.plan.global_cidrs)));
         }
-        if let Some(broker) = &settings.broker {
-            lines.push(format!("broker: dir:{}", broker.display()));
-            lines.push(format!("broker-namespace: {BROKER_NAMESPACE}"));
-        }
+        lines.extend(self.stores(settings));
         lines.extend(settings.extra.iter().cloned());
         let own = settings.of_node.iter().filter(|(node, _)| *node == self.node.name);
         lines.extend(own.map(|(_, line)| line.clone()));
@@ -161,7 +177,7 @@ impl Installation {
     }
 }
 
-/// Puts Node objects of all nodes of a cluster into its store.
+/// Puts Node objects of all nodes of a cluster into its directory.
 pub(crate) fn put_nodes(store: &Path, plan: &ClusterPlan) -> anyhow::Result<()> {
     let folder = store.join("_cluster/nodes");
     std::fs::create_dir_all(&folder)?;

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use super::pod::{GatewayPod, PodFiles, RouteAgentPod};
 use super::server::ApiServer;
 use super::{objects, rbac};
-use crate::cluster::{BROKER_NAMESPACE, NAMESPACE, PSK};
+use crate::cluster::{ApiAccess, BROKER_NAMESPACE, NAMESPACE, PSK};
 use crate::daemon::Daemon;
 use crate::lab::Lab;
 use crate::netns::{self, Namespace};
@@ -54,8 +54,15 @@ impl KubernetesLab {
     pub fn start(count: usize) -> anyhow::Result<Self> {
         let mut topology = Topology::two_clusters().with_nodes(2, 1).with_underlay(Families::V4).with_pods(1);
         topology.clusters.truncate(count);
-        let lab = Lab::new()?;
-        let plan = lab.build(&topology)?;
+        Self::start_in(Lab::new()?, &topology)
+    }
+
+    /// The same for clusters of any shape, in a lab that nothing was built in.
+    ///
+    /// # Errors
+    /// The first thing that does not work.
+    pub fn start_in(lab: Lab, topology: &Topology) -> anyhow::Result<Self> {
+        let plan = lab.build(topology)?;
         let build = || {
             let broker_place = plug_in(&lab, &plan, "broker", 250)?;
             let places: Vec<_> = (1_u8..)
@@ -269,6 +276,19 @@ impl KubernetesLab {
         let server = &self.cluster(cluster).server;
         let token = server.token(NAMESPACE, account, None)?;
         server.write_credentials(&files.service_account(), NAMESPACE, &token)
+    }
+
+    /// Kubeconfigs for a cluster's programs where they do not run as pods, with tokens that are good for an hour.
+    ///
+    /// # Errors
+    /// If a server makes no token.
+    pub fn access(&self, cluster: &str) -> anyhow::Result<ApiAccess> {
+        let server = &self.cluster(cluster).server;
+        Ok(ApiAccess {
+            gateway: server.kubeconfig_of(NAMESPACE, rbac::GATEWAY)?,
+            route_agent: server.kubeconfig_of(NAMESPACE, rbac::ROUTE_AGENT)?,
+            broker: self.broker.kubeconfig_of(BROKER_NAMESPACE, &rbac::cluster_account(cluster))?,
+        })
     }
 
     /// A token of a cluster's account on the broker. It dies with the broker's Secret `BROKER_SECRET-CLUSTER`; the

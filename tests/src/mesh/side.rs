@@ -50,7 +50,8 @@ impl Side {
             std::fs::create_dir_all(&state)?;
             let (plan, node, store, wrap) =
                 (plan.clone(), node.clone(), store.clone(), settings.wrap.clone());
-            let own = Installation { plan, node, store, state, directory, wrap };
+            let api = settings.api.get(&plan.id).cloned();
+            let own = Installation { plan, node, store, state, directory, wrap, api };
             own.configure(settings)?;
             if let Some((_, seconds)) = settings.clocks.iter().find(|(name, _)| *name == own.node.name) {
                 clock::write(&own.clock(), *seconds)?;
