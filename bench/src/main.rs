@@ -61,6 +61,9 @@ enum Command {
     /// A fixed piece of work, to be run under an instrument that counts.
     #[command(hide = true)]
     CensusWorkload(census::Workload),
+    /// Members of a set that answer, for `scale`.
+    #[command(hide = true)]
+    AnsweringMembers(scale::AnsweringOptions),
     /// The gateway, with the cable without cryptography registered.
     #[command(hide = true)]
     PlainGateway(Box<trieste_gateway::config::CommandLine>),
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Failover(options) => failover::run(&options),
         Command::Scale(options) => scale::run(&options),
         Command::CensusWorkload(workload) => census::work(&workload),
+        Command::AnsweringMembers(options) => scale::answer(&options),
         Command::PlainGateway(command_line) => return plain_gateway::run(&command_line),
     };
     match result {

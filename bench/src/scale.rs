@@ -1,10 +1,11 @@
 //! What a large cluster set costs: two clusters that talk, and so many more members, with four networks each, whose gateways
-//! answer nobody. All of them share a broker, a directory or an API server.
+//! answer nobody, or some of which do. All of them share a broker, a directory or an API server.
 //!
 //! How long it takes until every network has its route on every node of one cluster, and what one more and one changed member
 //! cost then; what gateway and route agent use at rest; what is left for the traffic of the two; how long a gateway that is
 //! killed and started again is away; and what it costs that all the others leave.
 
+mod answering;
 mod figures;
 mod members;
 mod plot;
@@ -18,7 +19,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ipnet::IpNet;
 use trieste_control::sync::SyncConfig;
 use trieste_tests::flow::{Echo, FlowSpec, Probing};
 use trieste_tests::interrupt::{self, pause};
@@ -29,7 +29,9 @@ use trieste_tests::topology::{Families, Topology};
 use trieste_tests::traffic;
 
 use crate::machine::Circumstances;
-use members::{NETWORKS, network_of, spec};
+use answering::Answering;
+pub(crate) use answering::{Options as AnsweringOptions, run as answer};
+use members::NETWORKS;
 use report::Report;
 use results::{Row, Usage};
 use store::{Broker, StoreKind};
@@ -46,6 +48,10 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = [0, 100, 300, 1000],
         value_parser = clap::value_parser!(u32).range(..=4000))]
     members: Vec<u32>,
+    /// So many of the members do answer, in a process of their own.
+    #[arg(long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=answering::MOST))]
+    answering: u32,
     /// Cable drivers, one after the other: each is that of all members.
     #[arg(long, value_delimiter = ',', default_value = "wireguard",
         value_parser = ["wireguard", "libreswan", "vxlan"])]
@@ -128,6 +134,7 @@ struct Bed<'a> {
     options: &'a Options,
     driver: &'a str,
     echo: Echo,
+    answering: Option<Answering>,
     mesh: Mesh,
     broker: Broker,
     lab: Lab,
@@ -138,23 +145,29 @@ impl<'a> Bed<'a> {
         let topology = Topology::two_clusters().with_underlay(Families::V4).with_nodes(1, 1);
         let (mesh, broker) = store::start(lab, &topology, store, &[format!("cable-driver: {driver}")])?;
         let echo = Echo::start(&mesh.pod("west", 1, 0).namespace, PORT)?;
-        Ok(Self { options, driver, echo, mesh, broker, lab: lab.clone() })
+        Ok(Self { options, driver, echo, answering: None, mesh, broker, lab: lab.clone() })
     }
 
     fn measure(mut self, members: u32) -> anyhow::Result<Row> {
         let alone_gbit_s = self.stream()?;
         let before = self.usage()?;
+        let answering = members.min(self.options.answering);
+        if answering > 0 {
+            self.answering = Some(Answering::start(&self.lab, &self.mesh, self.driver, answering)?);
+        }
         let began = Instant::now();
         let names: Vec<String> =
             (0..members).map(|member| self.publish(member, NETWORKS)).collect::<anyhow::Result<_>>()?;
         let written = began.elapsed();
         let last_route = self.wait_routes(members * NETWORKS)?;
+        let up = last_route + answering::wait_up(&self.mesh, answering, self.patience())?;
         let one_more = self.publish(members, NETWORKS - 1)?;
         let one_more_route = self.wait_routes(members * NETWORKS + NETWORKS - 1)?;
         let one_changed = self.publish(members, NETWORKS)?;
         let one_changed_route = self.wait_routes((members + 1) * NETWORKS)?;
         assert_eq!(one_more, one_changed, "it is the same member");
         let rest = self.rest()?;
+        let connected = answering::connected(&self.mesh)?;
         let gbit_s = self.stream()?;
         let restart = self.restart()?;
         self.wait_routes((members + 1) * NETWORKS)?;
@@ -162,6 +175,9 @@ impl<'a> Bed<'a> {
         let after = self.usage()?;
         Ok(Row {
             members,
+            answering,
+            up_s: up.as_secs_f64(),
+            connected,
             rest_s: self.options.rest as f64,
             written_s: written.as_secs_f64(),
             last_route_s: last_route.as_secs_f64(),
@@ -189,10 +205,18 @@ impl<'a> Bed<'a> {
         Ok(self.usage()?.since(&before))
     }
 
-    /// Writes a member with so many of its networks.
+    /// Writes a member with so many of its networks: the first ones are those that answer.
     fn publish(&self, member: u32, networks: u32) -> anyhow::Result<String> {
-        let subnets: Vec<IpNet> = (0..networks).map(|network| network_of(member, network)).collect();
-        self.broker.publish(&spec(member, &subnets, self.driver)?)
+        let spec = if self.answering.is_some() && member < self.options.answering {
+            answering::spec(member, networks, self.driver)?
+        } else {
+            members::silent(member, networks, self.driver)?
+        };
+        self.broker.publish(&spec)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.options.patience)
     }
 
     /// Waits until every node of east has this many routes to the others' networks; returns for how long.
@@ -205,7 +229,7 @@ impl<'a> Bed<'a> {
             if counts.iter().all(|found| *found == count as usize) {
                 return Ok(began.elapsed());
             }
-            let patience = Duration::from_secs(self.options.patience);
+            let patience = self.patience();
             anyhow::ensure!(
                 began.elapsed() < patience,
                 "after {patience:?} there are {counts:?} of {count} routes"
@@ -247,11 +271,14 @@ impl<'a> Bed<'a> {
         }
     }
 
-    /// Takes all others out of the set under traffic.
-    fn remove(&self, names: impl Iterator<Item = String>) -> anyhow::Result<Removal> {
+    /// Takes all others out of the set under traffic. Those that answered have ended then.
+    fn remove(&mut self, names: impl Iterator<Item = String>) -> anyhow::Result<Removal> {
         let probing = Probing::start_every(Duration::from_millis(10), &[self.flow()])?;
         probing.wait_through(Duration::from_secs(10))?;
         probing.mark();
+        if let Some(answering) = self.answering.take() {
+            answering.check()?;
+        }
         let began = Instant::now();
         for name in names {
             self.broker.withdraw(&name)?;

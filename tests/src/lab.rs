@@ -1,11 +1,13 @@
 //! A lab: the owner of everything that a run makes. What it made is gone when it is dropped.
 
 use std::io::Read;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use ipnet::IpNet;
 
 use crate::command::Run;
 use crate::flow::losses;
@@ -120,6 +122,30 @@ impl Lab {
             namespace.ip(&lines)?;
         }
         Ok(plan)
+    }
+
+    /// Makes a namespace on the underlay of a lab that is built, with addresses of this number, which no cluster's nodes have
+    /// (see the table in [`crate::topology`]); returns the first address too.
+    ///
+    /// # Errors
+    /// If the number or the name is taken, or the kernel refuses.
+    pub fn plug_in(&self, plan: &Plan, name: &str, number: u8) -> anyhow::Result<(Namespace, IpAddr)> {
+        let namespace = self.namespace(name)?;
+        let texts = [format!("172.31.{number}.100/16"), format!("fd00:31::{number}:100/64")];
+        let addresses: Vec<IpNet> =
+            texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().context("an underlay address")?;
+        let addresses = plan.on_underlay(&addresses);
+        let address = addresses.first().context("an underlay speaks something")?.addr();
+        let (port, wan, mtu) = (format!("plug{number}"), plan.wan.name(), plan.underlay_mtu());
+        netns::ip(&format!(
+            "link add eth0 netns {} type veth peer name {port} netns {wan}",
+            namespace.name()
+        ))?;
+        plan.wan.ip(&format!("link set {port} mtu {mtu} master br0 up"))?;
+        let lines: String =
+            addresses.iter().map(|address| format!("addr add {address} dev eth0\n")).collect();
+        namespace.ip(&format!("link set eth0 mtu {mtu} up\n{lines}"))?;
+        Ok((namespace, address))
     }
 
     /// Notes a process, to be ended with the lab.

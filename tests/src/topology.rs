@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | underlay (bridge in the WAN namespace) | 172.31.0.0/16, router 172.31.255.254 | fd00:31::/64, router ::ffff |
 //! | API server of cluster *c* on it (`kubernetes`), the broker's | 172.31.*c*.100, 172.31.250.100 | fd00:31::*c*:100, fd00:31::250:100 |
+//! | members of `trieste-bench scale` that answer, and behind it 198.19.0.0/16 | 172.31.251.100 | fd00:31::251:100 |
 //! | node *n* of cluster number *c* on it | 172.31.*c*.*n* | fd00:31::*c*:*n* |
 //! | pods of network *w* (a cluster's; two may share one) | 10.*w*.0.0/16 | fd00:*w*::/48 |
 //! | node *n*'s share, its bridge, its pod *p* | 10.*w*.*n*.0/24, .1, .(9+*p*) | fd00:*w*:0:*n*::/64, ::1, ::(9+*p*) |

@@ -7,6 +7,8 @@ use trieste_control::api::EndpointSpec;
 
 /// Networks of each member.
 pub(super) const NETWORKS: u32 = 4;
+/// What their cluster IDs begin with.
+pub(super) const PREFIX: &str = "member-";
 
 /// A network of a member: 100.64.0.0/24 and those after it.
 pub(super) fn network_of(member: u32, network: u32) -> IpNet {
@@ -15,12 +17,27 @@ pub(super) fn network_of(member: u32, network: u32) -> IpNet {
     IpNet::V4(Ipv4Net::new_assert(address, 24))
 }
 
-/// A member whose gateway is where nobody is.
-pub(super) fn spec(member: u32, subnets: &[IpNet], driver: &str) -> anyhow::Result<EndpointSpec> {
+/// A member whose gateway is where nobody is, with so many of its networks.
+pub(super) fn silent(member: u32, networks: u32, driver: &str) -> anyhow::Result<EndpointSpec> {
     let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 1)) + member);
     let mut key = [7_u8; 32];
     key[..4].copy_from_slice(&member.to_be_bytes());
-    let cluster = format!("member-{member}");
+    let mut spec = base(member, networks, driver, address)?;
+    let settings =
+        [("publicKey", base64(&key)), ("udp-port", "4500".into()), ("natt-discovery-port", "4490".into())];
+    spec.backend_config = settings.map(|(name, value)| (name.to_owned(), value)).into();
+    Ok(spec)
+}
+
+/// What every member's Endpoint says, but for what its cable driver says of itself.
+pub(super) fn base(
+    member: u32,
+    networks: u32,
+    driver: &str,
+    address: Ipv4Addr,
+) -> anyhow::Result<EndpointSpec> {
+    let subnets: Vec<IpNet> = (0..networks).map(|network| network_of(member, network)).collect();
+    let cluster = format!("{PREFIX}{member}");
     let spec = serde_json::json!({
         "cluster_id": cluster,
         "cable_name": format!("submariner-cable-{cluster}-{}", address.to_string().replace('.', "-")),
@@ -30,7 +47,6 @@ pub(super) fn spec(member: u32, subnets: &[IpNet], driver: &str) -> anyhow::Resu
         "public_ip": "",
         "nat_enabled": false,
         "backend": driver,
-        "backend_config": { "publicKey": base64(&key), "udp-port": "4500", "natt-discovery-port": "4490" },
     });
     Ok(serde_json::from_value(spec)?)
 }
@@ -46,10 +62,7 @@ mod tests {
 
     #[test]
     fn members_differ_in_everything() {
-        let [one, other] = [0, 2999].map(|member| {
-            let nets: Vec<IpNet> = (0..NETWORKS).map(|network| network_of(member, network)).collect();
-            spec(member, &nets, "vxlan").unwrap()
-        });
+        let [one, other] = [0, 2999].map(|member| silent(member, NETWORKS, "vxlan").unwrap());
         assert_eq!(one.subnets[3].to_string(), "100.64.3.0/24");
         assert_ne!((&one.cluster_id, &one.private_ip), (&other.cluster_id, &other.private_ip));
         assert_ne!(one.backend_config["publicKey"], other.backend_config["publicKey"]);

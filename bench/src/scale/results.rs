@@ -16,6 +16,12 @@ const STEP_S: f64 = 2.0 * super::TICK.as_millis() as f64 / 1e3;
 pub(crate) struct Row {
     /// Members beside the two.
     pub(crate) members: u32,
+    /// How many of these answer.
+    pub(crate) answering: u32,
+    /// Seconds from the last one's being written until all of these were connected.
+    pub(crate) up_s: f64,
+    /// How many are reported as connected after the rest.
+    pub(crate) connected: usize,
     /// Seconds that everything rested while it was measured.
     pub(crate) rest_s: f64,
     /// Seconds that it took to write them.
@@ -103,6 +109,7 @@ impl Row {
         let cpu_step = cpu_step(self.rest_s);
         let figures = vec![
             total("last route, s", self.last_route_s, STEP_S, Bar::Below(5.0)),
+            Figure { bar: None, ..total("connected, s", self.up_s, STEP_S, Bar::Below(f64::INFINITY)) },
             per_change("one more, s", self.one_more_s, STEP_S, Bar::Below(0.3)),
             per_change("one changed, s", self.one_changed_s, STEP_S, Bar::Below(0.3)),
             total("gateway at rest, %", cpu[0], cpu_step, Bar::Below(2.0)),
@@ -129,7 +136,8 @@ impl Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} members:", self.members)?;
+        write!(f, "{} members, of which {} answer ", self.members, self.answering)?;
+        write!(f, "and {} are connected after the rest:", self.connected)?;
         for figure in self.point().figures {
             write!(f, " {} {:.2};", figure.name, figure.value)?;
         }

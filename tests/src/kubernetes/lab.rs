@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::Context;
 use base64::Engine as _;
 use ipnet::IpNet;
 
@@ -14,7 +13,7 @@ use super::{objects, rbac};
 use crate::cluster::{ApiAccess, BROKER_NAMESPACE, NAMESPACE, PSK};
 use crate::daemon::Daemon;
 use crate::lab::Lab;
-use crate::netns::{self, Namespace};
+use crate::netns::Namespace;
 use crate::programs;
 use crate::topology::{ClusterPlan, Families, NodePlan, Plan, Topology};
 
@@ -64,10 +63,10 @@ impl KubernetesLab {
     pub fn start_in(lab: Lab, topology: &Topology) -> anyhow::Result<Self> {
         let plan = lab.build(topology)?;
         let build = || {
-            let broker_place = plug_in(&lab, &plan, "broker", 250)?;
+            let broker_place = lab.plug_in(&plan, "broker", 250)?;
             let places: Vec<_> = (1_u8..)
                 .zip(&plan.clusters)
-                .map(|(number, cluster)| plug_in(&lab, &plan, &format!("{}-api", cluster.id), number))
+                .map(|(number, cluster)| lab.plug_in(&plan, &format!("{}-api", cluster.id), number))
                 .collect::<anyhow::Result<_>>()?;
             // Each start is mostly one processor's work: together they take as long as two of them.
             let (broker, clusters) = std::thread::scope(|scope| {
@@ -314,7 +313,7 @@ impl KubernetesLab {
 impl KubernetesCluster {
     fn start(lab: &Lab, plan: &ClusterPlan, place: &Place) -> anyhow::Result<Self> {
         let name = format!("{}-api", plan.id);
-        let server = ApiServer::start(lab, &name, &place.namespace, place.address)?;
+        let server = ApiServer::start(lab, &name, &place.0, place.1)?;
         let client = server.client();
         rbac::prepare_cluster(client)?;
         objects::install_definitions(client)?;
@@ -353,30 +352,10 @@ impl KubernetesCluster {
 }
 
 /// Where an API server goes.
-#[derive(Debug)]
-struct Place {
-    namespace: Namespace,
-    address: IpAddr,
-}
-
-/// Makes a namespace on the underlay, with addresses of this number (see the table in `topology`).
-fn plug_in(lab: &Lab, plan: &Plan, name: &str, number: u8) -> anyhow::Result<Place> {
-    let namespace = lab.namespace(name)?;
-    let texts = [format!("172.31.{number}.100/16"), format!("fd00:31::{number}:100/64")];
-    let addresses: Vec<IpNet> =
-        texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().context("an underlay address")?;
-    let addresses = plan.on_underlay(&addresses);
-    let address = addresses.first().context("an underlay speaks something")?.addr();
-    let (port, wan, mtu) = (format!("api{number}"), plan.wan.name(), plan.underlay_mtu());
-    netns::ip(&format!("link add eth0 netns {} type veth peer name {port} netns {wan}", namespace.name()))?;
-    plan.wan.ip(&format!("link set {port} mtu {mtu} master br0 up"))?;
-    let lines: String = addresses.iter().map(|address| format!("addr add {address} dev eth0\n")).collect();
-    namespace.ip(&format!("link set eth0 mtu {mtu} up\n{lines}"))?;
-    Ok(Place { namespace, address })
-}
+type Place = (Namespace, IpAddr);
 
 fn start_broker(lab: &Lab, plan: &Plan, place: &Place) -> anyhow::Result<ApiServer> {
-    let server = ApiServer::start(lab, "broker", &place.namespace, place.address)?;
+    let server = ApiServer::start(lab, "broker", &place.0, place.1)?;
     rbac::prepare_broker(server.client())?;
     objects::install_definitions(server.client())?;
     for cluster in &plan.clusters {
