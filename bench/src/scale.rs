@@ -6,6 +6,7 @@
 //! killed and started again is away; and what it costs that all the others leave.
 
 mod answering;
+mod exports;
 mod figures;
 mod members;
 mod plot;
@@ -52,6 +53,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(..=answering::MOST))]
     answering: u32,
+    /// Measures exported services of a cluster with globalnet in place of members, one run for each number.
+    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with_all = ["members", "answering"],
+        value_parser = clap::value_parser!(u32).range(..=20_000))]
+    exports: Vec<u32>,
+    /// So many endpoints of these services, shared out among them; the cluster has two gateways then.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "exports",
+        value_parser = clap::value_parser!(u32).range(..=60_000))]
+    endpoints: u32,
     /// Cable drivers, one after the other: each is that of all members.
     #[arg(long, value_delimiter = ',', default_value = "wireguard",
         value_parser = ["wireguard", "libreswan", "vxlan"])]
@@ -88,10 +97,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut report = Report::new(Circumstances::read());
     for &store in &options.store {
         for driver in &options.cable_driver {
-            report.begin(format!("{driver}, {}", store.name()), "members");
-            for &members in &options.members {
-                measure_one(options, &mut report, (driver, store), members)?;
-            }
+            measure_sizes(options, &mut report, (driver, store))?;
         }
     }
     anyhow::ensure!(!report.is_empty(), "nothing could be measured:\n{}", report.text());
@@ -105,28 +111,41 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// Measures one size in a lab of its own. A failure of its own goes into the report.
-fn measure_one(
+/// Measures all sizes with a cable and a store.
+fn measure_sizes(
     options: &Options,
     report: &mut Report,
     (driver, store): (&str, StoreKind),
-    members: u32,
 ) -> anyhow::Result<()> {
-    let lab = Lab::new()?;
-    let row = Bed::start(&lab, options, driver, store).and_then(|bed| bed.measure(members));
-    interrupt::check()?;
-    match row.inspect_err(|_| lab.show_logs()) {
-        Ok(row) => {
-            eprintln!("{driver}, {}, {row}", store.name());
-            report.add(&row, row.point())?;
+    let title = format!("{driver}, {}", store.name());
+    if options.exports.is_empty() {
+        report.begin(title, "members");
+        for &members in &options.members {
+            let row = in_lab(|lab| Bed::start(lab, options, driver, store)?.measure(members))?;
+            report.take(members, row, Row::point)?;
         }
-        Err(error) => {
-            eprintln!("{driver}, {}, {members} members: {error:#}", store.name());
-            report.fail(members, &error);
-        }
+        return Ok(());
     }
-    lab.remove()?;
+    let endpoints = match options.endpoints {
+        0 => String::new(),
+        count => format!(", {count} endpoints"),
+    };
+    report.begin(format!("{title}, globalnet{endpoints}"), "exports");
+    for &exports in &options.exports {
+        let row = in_lab(|lab| exports::Bed::start(lab, options, driver, store)?.measure(exports))?;
+        report.take(exports, row, exports::Row::point)?;
+    }
     Ok(())
+}
+
+/// Measures something in a lab of its own. The inner error is of the measurement, the outer one ends the run.
+fn in_lab<R>(measure: impl FnOnce(&Lab) -> anyhow::Result<R>) -> anyhow::Result<anyhow::Result<R>> {
+    let lab = Lab::new()?;
+    let row = measure(&lab);
+    interrupt::check()?;
+    let row = row.inspect_err(|_| lab.show_logs());
+    lab.remove()?;
+    Ok(row)
 }
 
 /// Two clusters that talk, and where the others are written to. Fields are in the order in which they have to end.
@@ -143,7 +162,8 @@ struct Bed<'a> {
 impl<'a> Bed<'a> {
     fn start(lab: &Lab, options: &'a Options, driver: &'a str, store: StoreKind) -> anyhow::Result<Self> {
         let topology = Topology::two_clusters().with_underlay(Families::V4).with_nodes(1, 1);
-        let (mesh, broker) = store::start(lab, &topology, store, &[format!("cable-driver: {driver}")])?;
+        let (mesh, broker) = store::start(lab, &topology, store, store::settings(lab, driver))?;
+        mesh.wait_traffic()?;
         let echo = Echo::start(&mesh.pod("west", 1, 0).namespace, PORT)?;
         Ok(Self { options, driver, echo, answering: None, mesh, broker, lab: lab.clone() })
     }

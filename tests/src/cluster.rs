@@ -45,6 +45,9 @@ pub struct Settings {
     pub wrap: Vec<String>,
     /// Nodes of a mesh whose clocks are off, and by how many seconds.
     pub clocks: Vec<(String, i64)>,
+    /// Whether route agents are given the names of their Node objects, as in pods: then they keep RouteAgent objects, and with
+    /// several gateways all of the cluster follow its services.
+    pub names_nodes: bool,
     /// By cluster ID: the API servers that are its own store and its broker; a cluster without has directories.
     pub api: BTreeMap<String, ApiAccess>,
 }
@@ -70,6 +73,7 @@ impl Settings {
             of_node: Vec::new(),
             wrap: Vec::new(),
             clocks: Vec::new(),
+            names_nodes: false,
             api: BTreeMap::new(),
         }
     }
@@ -106,6 +110,7 @@ impl Cluster {
             directory,
             wrap,
             api: settings.api.get(&plan.id).cloned(),
+            names_node: settings.names_nodes,
         };
         let mut cluster =
             Self { own, lab: lab.clone(), gateway: None, route_agent: None, workers: Vec::new() };

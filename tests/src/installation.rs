@@ -33,6 +33,8 @@ pub(crate) struct Installation {
     pub(crate) wrap: Vec<String>,
     /// The API servers that take the place of both directories.
     pub(crate) api: Option<ApiAccess>,
+    /// Whether the route agent is given the name of its Node object.
+    pub(crate) names_node: bool,
 }
 
 impl Installation {
@@ -66,6 +68,7 @@ impl Installation {
             .args(["--namespace", NAMESPACE, "--cluster-id", &self.plan.id, "--hostname", &self.node.name])
             .args(["--cluster-cidrs", &list(&self.plan.pod_cidrs)])
             .args(["--service-cidrs", &list(&self.plan.service_cidrs)]);
+        let run = if self.names_node { run.args(["--node-name", &self.node.name]) } else { run };
         Ok(match self.plan.global_cidrs.as_slice() {
             [] => run,
             global => run.args(["--global-cidrs", &list(global)]),

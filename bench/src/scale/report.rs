@@ -1,5 +1,7 @@
 //! Everything that was measured, for people and for programs.
 
+use std::fmt;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -39,24 +41,29 @@ impl Report {
         self.sets.push(Set { curves: Curves::new(title, unit), rows: Vec::new(), failed: Vec::new() });
     }
 
-    /// Adds a size to the last set.
+    /// Takes what came of a size of the last set, and says on standard error what that was.
     ///
     /// # Errors
     /// If the row is no JSON.
-    pub(super) fn add(&mut self, row: &impl Serialize, point: Point) -> anyhow::Result<()> {
-        let row = serde_json::to_value(row)?;
-        if let Some(set) = self.sets.last_mut() {
-            set.rows.push(row);
-            set.curves.points.push(point);
+    pub(super) fn take<R: Serialize + fmt::Display>(
+        &mut self,
+        size: u32,
+        row: anyhow::Result<R>,
+        point: impl Fn(&R) -> Point,
+    ) -> anyhow::Result<()> {
+        let Some(set) = self.sets.last_mut() else { return Ok(()) };
+        match row {
+            Ok(row) => {
+                eprintln!("{}, {row}", set.curves.title);
+                set.rows.push(serde_json::to_value(&row)?);
+                set.curves.points.push(point(&row));
+            }
+            Err(error) => {
+                eprintln!("{}, {size} {}: {error:#}", set.curves.title, set.curves.unit);
+                set.failed.push(Failed { size, error: format!("{error:#}") });
+            }
         }
         Ok(())
-    }
-
-    /// Notes that a size of the last set could not be measured.
-    pub(super) fn fail(&mut self, size: u32, error: &anyhow::Error) {
-        if let Some(set) = self.sets.last_mut() {
-            set.failed.push(Failed { size, error: format!("{error:#}") });
-        }
     }
 
     /// Says whether nothing at all was measured.
@@ -114,10 +121,10 @@ mod tests {
         };
         let mut report = Report::new(circumstances);
         report.begin("wireguard".to_owned(), "members");
-        report.fail(3000, &anyhow::anyhow!("no route"));
+        let point = |_: &Value| curves(Growth::Total, Some(Bar::Below(5.0)), &[(100, 7.0)]).points.remove(0);
+        report.take(3000, Err(anyhow::anyhow!("no route")), point).unwrap();
         assert!(report.is_empty());
-        let point = curves(Growth::Total, Some(Bar::Below(5.0)), &[(100, 7.0)]).points.remove(0);
-        report.add(&json!({"members": 100}), point).unwrap();
+        report.take(100, Ok(json!({"members": 100})), point).unwrap();
 
         assert!(!report.is_empty());
         let (text, json) = (report.text(), report.json());

@@ -8,8 +8,12 @@ use trieste_tests::process::ProcessId;
 
 use super::figures::{Bar, Figure, Growth, Point};
 
+/// What each process may use at rest, percent of a core.
+pub(super) const REST: Bar = Bar::Below(2.0);
+/// And of memory, MiB.
+pub(super) const MEMORY: Bar = Bar::AtMost(150.0);
 /// Routes are looked for so often, in seconds; finding them takes as long again.
-const STEP_S: f64 = 2.0 * super::TICK.as_millis() as f64 / 1e3;
+pub(super) const STEP_S: f64 = 2.0 * super::TICK.as_millis() as f64 / 1e3;
 
 /// One size of the set.
 #[derive(Debug, Clone, Serialize)]
@@ -62,9 +66,9 @@ pub(crate) struct Usage {
     #[serde(skip)]
     at: Option<Instant>,
     /// Percent of one core in that time; seconds used so far, before [`Usage::since`].
-    cpu: [f64; 3],
+    pub(super) cpu: [f64; 3],
     /// MiB of resident memory.
-    memory_mib: [f64; 3],
+    pub(super) memory_mib: [f64; 3],
 }
 
 impl Usage {
@@ -112,12 +116,12 @@ impl Row {
             Figure { bar: None, ..total("connected, s", self.up_s, STEP_S, Bar::Below(f64::INFINITY)) },
             per_change("one more, s", self.one_more_s, STEP_S, Bar::Below(0.3)),
             per_change("one changed, s", self.one_changed_s, STEP_S, Bar::Below(0.3)),
-            total("gateway at rest, %", cpu[0], cpu_step, Bar::Below(2.0)),
-            total("its route agent, %", cpu[1], cpu_step, Bar::Below(2.0)),
-            total("a worker's, %", cpu[2], cpu_step, Bar::Below(2.0)),
-            total("gateway, MiB", memory[0], 0.0, Bar::AtMost(150.0)),
-            total("its route agent, MiB", memory[1], 0.0, Bar::AtMost(150.0)),
-            total("a worker's, MiB", memory[2], 0.0, Bar::AtMost(150.0)),
+            total("gateway at rest, %", cpu[0], cpu_step, REST),
+            total("its route agent, %", cpu[1], cpu_step, REST),
+            total("a worker's, %", cpu[2], cpu_step, REST),
+            total("gateway, MiB", memory[0], 0.0, MEMORY),
+            total("its route agent, MiB", memory[1], 0.0, MEMORY),
+            total("a worker's, MiB", memory[2], 0.0, MEMORY),
             total("started again, s", self.restart_s, STEP_S, Bar::Below(0.5)),
             // A gateway has no setting for this time: it waits for it once, from the last one's leaving on.
             total(

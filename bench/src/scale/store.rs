@@ -41,8 +41,12 @@ pub(super) enum Broker {
     ApiServer(Box<KubernetesLab>),
 }
 
-/// Builds a topology and starts its clusters on stores of this kind, with these lines in their gateways' configurations; waits
-/// until they talk.
+/// The settings of clusters with a cable.
+pub(super) fn settings(lab: &Lab, driver: &str) -> Settings {
+    Settings { extra: vec![format!("cable-driver: {driver}")], ..Settings::of(lab) }
+}
+
+/// Builds a topology and starts its clusters on stores of this kind; waits for nothing.
 ///
 /// # Errors
 /// The first thing that does not work.
@@ -50,9 +54,8 @@ pub(super) fn start(
     lab: &Lab,
     topology: &Topology,
     kind: StoreKind,
-    lines: &[String],
+    mut settings: Settings,
 ) -> anyhow::Result<(Mesh, Broker)> {
-    let mut settings = Settings { extra: lines.to_vec(), ..Settings::of(lab) };
     let (plan, broker) = match kind {
         StoreKind::Directory => {
             let broker = settings.broker.clone().context("a lab has a broker")?;
@@ -67,7 +70,6 @@ pub(super) fn start(
         }
     };
     let mesh = Mesh::start_in(lab, plan, &settings)?;
-    mesh.wait_traffic()?;
     Ok((mesh, broker))
 }
 

@@ -51,7 +51,16 @@ impl Side {
             let (plan, node, store, wrap) =
                 (plan.clone(), node.clone(), store.clone(), settings.wrap.clone());
             let api = settings.api.get(&plan.id).cloned();
-            let own = Installation { plan, node, store, state, directory, wrap, api };
+            let own = Installation {
+                plan,
+                node,
+                store,
+                state,
+                directory,
+                wrap,
+                api,
+                names_node: settings.names_nodes,
+            };
             own.configure(settings)?;
             if let Some((_, seconds)) = settings.clocks.iter().find(|(name, _)| *name == own.node.name) {
                 clock::write(&own.clock(), *seconds)?;
