@@ -94,6 +94,10 @@ pub(crate) struct Options {
 /// # Errors
 /// When this is not root, a program is missing, or nothing could be measured at all.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        options.endpoints == 0 || options.store == [StoreKind::Directory],
+        "--endpoints needs directories (--store directory): with API servers the clusters have one active gateway"
+    );
     let mut report = Report::new(Circumstances::read());
     for &store in &options.store {
         for driver in &options.cable_driver {

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value, json};
 use trieste_tests::cluster::Settings;
-use trieste_tests::globalnet::{Objects, allocated};
+use trieste_tests::globalnet::{EGRESS, Objects, allocated, export, service};
 use trieste_tests::interrupt::pause;
+use trieste_tests::kubernetes::Client;
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::{CONNECT_TIMEOUT, Mesh};
 use trieste_tests::topology::Topology;
@@ -19,7 +20,7 @@ use trieste_tests::wait::eventually;
 
 use super::figures::{Bar, Figure, Growth, Point};
 use super::results::{MEMORY, REST, STEP_S, Usage, cpu_step, figure};
-use super::store::{self, StoreKind};
+use super::store::{self, Broker, StoreKind};
 use super::{Options, TICK};
 
 /// Namespace of services and exports.
@@ -34,8 +35,16 @@ const BETWEEN: Duration = Duration::from_millis(500);
 /// A cluster with globalnet, and where its objects are written. Fields are in the order in which they have to end.
 pub(super) struct Bed<'a> {
     options: &'a Options,
-    objects: Objects,
+    objects: ClusterObjects,
     mesh: Mesh,
+    /// Its API servers, if there are any, end last.
+    _broker: Broker,
+}
+
+/// Where the cluster's objects are.
+enum ClusterObjects {
+    Directory(Objects),
+    ApiServer(Client),
 }
 
 /// One number of exports.
@@ -65,24 +74,30 @@ impl<'a> Bed<'a> {
         driver: &str,
         store: StoreKind,
     ) -> anyhow::Result<Self> {
-        anyhow::ensure!(
-            store == StoreKind::Directory,
-            "exports can be measured with directories alone (--store directory)"
-        );
         let gateways = if options.endpoints > 0 { 2 } else { 1 };
         let topology = Topology::two_alike().with_nodes(gateways, 2 - gateways);
         let settings = Settings { names_nodes: true, ..store::settings(lab, driver) };
-        let (mesh, _broker) = store::start(lab, &topology, store, settings)?;
+        let (mesh, broker) = store::start(lab, &topology, store, settings)?;
         eventually("the clusters' cable", CONNECT_TIMEOUT, || {
             let status = mesh.side("east").status(0)?;
             let is_up = status.connections.iter().any(|cable| cable.lane.last_handshake_age_s.is_some());
             anyhow::ensure!(is_up, "it has not been up");
             Ok(())
         })?;
-        let objects = Objects::at(mesh.side("east").store());
-        objects.cluster_egress()?;
-        objects.namespace(NAMESPACE)?;
-        Ok(Self { options, objects, mesh })
+        let objects = match &broker {
+            Broker::Directory(_) => ClusterObjects::Directory(Objects::at(mesh.side("east").store())),
+            Broker::ApiServer(servers) => {
+                ClusterObjects::ApiServer(servers.cluster("east").server.client().clone())
+            }
+        };
+        eventually("the cluster's own addresses", CONNECT_TIMEOUT, || {
+            allocated(&objects.read("clusterglobalegressips", "", EGRESS)?)
+        })?;
+        objects.put(
+            "namespaces",
+            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+        )?;
+        Ok(Self { options, objects, mesh, _broker: broker })
     }
 
     pub(super) fn measure(self, exports: u32) -> anyhow::Result<Row> {
@@ -116,8 +131,8 @@ impl<'a> Bed<'a> {
     /// Writes a service and its export.
     fn export(&self, number: u32) -> anyhow::Result<()> {
         let name = name_of(number);
-        self.objects.service(&name, ("app", &name), Some(cluster_ip(number)))?;
-        self.objects.export(&name)
+        self.objects.put("services", &service(&name, ("app", &name), Some(cluster_ip(number))))?;
+        self.objects.put("serviceexports", &export(&name))
     }
 
     /// Writes a slice of the endpoints of one of the services; slices are shared out among them.
@@ -172,6 +187,28 @@ impl<'a> Bed<'a> {
     fn usage(&self) -> anyhow::Result<Usage> {
         let east = self.mesh.side("east");
         Usage::of(east.gateway(0)?.id(), east.agent(0)?.id(), east.agent(1)?.id())
+    }
+}
+
+impl ClusterObjects {
+    fn put(&self, folder: &str, object: &Value) -> anyhow::Result<()> {
+        match self {
+            Self::Directory(objects) => objects.put(folder, object),
+            Self::ApiServer(client) => client.apply(object).map(drop),
+        }
+    }
+
+    /// Reads an object of ours; `namespace` is empty for kinds without.
+    fn read(&self, plural: &str, namespace: &str, name: &str) -> anyhow::Result<Value> {
+        match self {
+            Self::Directory(objects) => objects.read(plural, namespace, name),
+            Self::ApiServer(client) if namespace.is_empty() => {
+                client.get(&format!("/apis/submariner.io/v1/{plural}/{name}"))
+            }
+            Self::ApiServer(client) => {
+                client.get(&format!("/apis/submariner.io/v1/namespaces/{namespace}/{plural}/{name}"))
+            }
+        }
     }
 }
 

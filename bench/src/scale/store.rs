@@ -8,7 +8,7 @@ use serde_json::Value;
 use trieste_control::api::EndpointSpec;
 use trieste_tests::broker;
 use trieste_tests::cluster::{BROKER_NAMESPACE, Settings};
-use trieste_tests::kubernetes::KubernetesLab;
+use trieste_tests::kubernetes::{KubernetesLab, objects, rbac};
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
 use trieste_tests::topology::Topology;
@@ -64,6 +64,10 @@ pub(super) fn start(
         StoreKind::ApiServer => {
             let servers = KubernetesLab::start_in(lab.clone(), topology)?;
             for cluster in &servers.clusters {
+                if !cluster.plan.global_cidrs.is_empty() {
+                    objects::install_service_exports(cluster.server.client())?;
+                    rbac::may_do_globalnet(cluster.server.client())?;
+                }
                 settings.api.insert(cluster.plan.id.clone(), servers.access(&cluster.plan.id)?);
             }
             (servers.plan.clone(), Broker::ApiServer(Box::new(servers)))

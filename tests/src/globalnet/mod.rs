@@ -16,5 +16,5 @@ pub mod proxy;
 mod scene;
 
 pub use flow::{Actors, Client, Flow, SIZES, Server, Site, hairpins, list, rows};
-pub use objects::{EGRESS, Objects, allocated, egress};
+pub use objects::{EGRESS, Objects, allocated, egress, export, service};
 pub use scene::Scene;

@@ -87,14 +87,7 @@ impl Objects {
         (label, value): (&str, &str),
         address: Option<Ipv4Addr>,
     ) -> anyhow::Result<()> {
-        let ip = address.map_or_else(|| "None".to_owned(), |address| address.to_string());
-        let port =
-            |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": 80});
-        let service = json!({"apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"],
-                "selector": {label: value}, "ports": [port("TCP"), port("UDP")]}});
-        self.put("services", &service)
+        self.put("services", &service(name, (label, value), address))
     }
 
     /// Exports a service.
@@ -102,9 +95,7 @@ impl Objects {
     /// # Errors
     /// If it cannot be written.
     pub fn export(&self, name: &str) -> anyhow::Result<()> {
-        let export = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
-            "metadata": {"name": name, "namespace": "default"}});
-        self.put("serviceexports", &export)
+        self.put("serviceexports", &export(name))
     }
 
     /// Egress addresses for a namespace, or for its pods of an app.
@@ -159,6 +150,22 @@ impl Objects {
         let namespace = if namespace.is_empty() { "_cluster" } else { namespace };
         self.store.join(namespace).join(folder)
     }
+}
+
+/// A service of the namespace `default` for the pods with a label of this value, from port 80; headless without an address.
+pub fn service(name: &str, (label, value): (&str, &str), address: Option<Ipv4Addr>) -> Value {
+    let ip = address.map_or_else(|| "None".to_owned(), |address| address.to_string());
+    let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": 80});
+    json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"],
+            "selector": {label: value}, "ports": [port("TCP"), port("UDP")]}})
+}
+
+/// The export of a service of the namespace `default`.
+pub fn export(name: &str) -> Value {
+    json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
+        "metadata": {"name": name, "namespace": "default"}})
 }
 
 /// A GlobalEgressIP for a namespace, or for its pods of an app.

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use ipnet::IpNet;
 
 use super::pod::{GatewayPod, PodFiles, RouteAgentPod};
-use super::server::ApiServer;
+use super::server::{ApiServer, Options};
 use super::{objects, rbac};
 use crate::cluster::{ApiAccess, BROKER_NAMESPACE, NAMESPACE, PSK};
 use crate::daemon::Daemon;
@@ -313,7 +313,12 @@ impl KubernetesLab {
 impl KubernetesCluster {
     fn start(lab: &Lab, plan: &ClusterPlan, place: &Place) -> anyhow::Result<Self> {
         let name = format!("{}-api", plan.id);
-        let server = ApiServer::start(lab, &name, &place.0, place.1)?;
+        let mut options = Options::default();
+        // Globalnet gives addresses to services of the cluster's own network alone.
+        if let (false, Some(services)) = (plan.global_cidrs.is_empty(), plan.service_cidrs.first()) {
+            options.services = *services;
+        }
+        let server = ApiServer::start_with(lab, &name, &place.0, place.1, options)?;
         let client = server.client();
         rbac::prepare_cluster(client)?;
         objects::install_definitions(client)?;

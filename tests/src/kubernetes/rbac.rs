@@ -81,6 +81,17 @@ pub fn prepare_globalnet(client: &Client) -> anyhow::Result<()> {
     account(client, NAMESPACE, GLOBALNET, &here, &everywhere)
 }
 
+/// Lets gateways do Globalnet's work themselves, as those that `join` installs do: by the rights of its own process.
+///
+/// # Errors
+/// If the server refuses.
+pub fn may_do_globalnet(client: &Client) -> anyhow::Result<()> {
+    prepare_globalnet(client)?;
+    let name = format!("{GATEWAY}-globalnet");
+    client.apply(&binding(Some(NAMESPACE), &name, GLOBALNET, (NAMESPACE, GATEWAY)))?;
+    client.apply(&binding(None, &name, GLOBALNET, (NAMESPACE, GATEWAY))).map(drop)
+}
+
 /// Lets route agents update Nodes, as `join --node-taint` does.
 ///
 /// # Errors

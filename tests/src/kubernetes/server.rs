@@ -1,11 +1,12 @@
 //! One kube-apiserver with its etcd, in one process.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::binary;
 use super::client::{self, Client};
@@ -22,8 +23,8 @@ const PORT: u16 = 6443;
 /// How long a start may take on a machine that is busy with something else.
 const START: Duration = Duration::from_secs(90);
 
-/// What Services get their addresses from: no gateway ever sees it.
-const SERVICES: &str = "10.200.0.0/16";
+/// What Services get their addresses from unless a test says otherwise: no gateway ever sees it.
+const SERVICES: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 200, 0, 0), 16));
 
 /// What can be chosen about a server.
 #[derive(Debug, Clone, Copy)]
@@ -31,11 +32,13 @@ pub struct Options {
     /// Whether watches are served from memory, as on every real cluster. Without it they come from etcd, and
     /// [`ApiServer::compact`] makes old ones end with "410 Gone" at once.
     pub watch_cache: bool,
+    /// What Services get their addresses from.
+    pub services: IpNet,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { watch_cache: true }
+        Self { watch_cache: true, services: SERVICES }
     }
 }
 
@@ -274,7 +277,7 @@ fn launch(
         .arg(directory)
         .arg(address.to_string())
         .arg(format!("--secure-port={PORT}"))
-        .arg(format!("--service-cluster-ip-range={SERVICES}"))
+        .arg(format!("--service-cluster-ip-range={}", options.services))
         .arg(format!("--watch-cache={}", options.watch_cache))
         .args(["--authorization-mode=RBAC", "--allow-privileged", "--profiling=false"])
         // No controllers: nobody keeps the endpoints of this server, default service accounts, or garbage.

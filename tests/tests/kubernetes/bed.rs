@@ -165,7 +165,8 @@ fn a_watch_from_before_a_compaction_hears_that_its_version_is_gone() {
         return;
     };
     let lab = Lab::new().unwrap();
-    let server = ApiServer::alone_with(&lab, "api", Options { watch_cache: false }).unwrap();
+    let server =
+        ApiServer::alone_with(&lab, "api", Options { watch_cache: false, ..Options::default() }).unwrap();
     let old = changes(&server);
 
     let resumed = server.client().watch(CONFIG_MAPS, &old).unwrap();
