@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use futures::stream::{self, StreamExt as _};
+use futures::stream::StreamExt as _;
 use tokio::sync::watch;
 
 use super::Announcer;
@@ -11,6 +11,7 @@ use crate::api::{ClusterSpec, EndpointSpec, Kind, Object};
 use crate::election::{Candidate, Leadership, Term};
 use crate::runner::{
     self, Context, Controller, Fence, FenceRequest, Handle, Limits, QueueView, Reconciled, Watch, port,
+    values,
 };
 use crate::store::{Cache, Store, StoreEvent};
 
@@ -238,17 +239,4 @@ fn log(before: &LeaderStatus, now: &LeaderStatus) {
         _ if now.state == LeaderState::Announced => tracing::info!("this gateway is its cluster's Endpoint"),
         _ => {}
     }
-}
-
-/// Returns the present value and each later one.
-fn values<T: Clone + Send + Sync + 'static>(
-    receiver: watch::Receiver<T>,
-) -> impl stream::Stream<Item = T> + Send {
-    stream::unfold((receiver, true), |(mut receiver, is_first)| async move {
-        if !is_first {
-            receiver.changed().await.ok()?;
-        }
-        let value = receiver.borrow_and_update().clone();
-        Some((value, (receiver, false)))
-    })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{Inputs, Leave, Member, Members, MembersConfig, MembersHandle, SlotTimes, spawn};
+use super::{Inputs, Member, Members, MembersConfig, MembersHandle, Shutdown, SlotTimes, spawn};
 use crate::api::EndpointSpec;
 use crate::conditions::Conditions;
 use crate::store::Store;
@@ -78,7 +78,7 @@ impl Gateway {
         let (endpoint, said) = watch::channel(spec(&config.cluster_id, number));
         let conditions = Conditions::new();
         let inputs =
-            Inputs { endpoint: said, draining: is_draining, heard: heard_by, conditions: conditions.clone() };
+            Inputs { endpoint: said, draining: is_draining, live: heard_by, conditions: conditions.clone() };
         let handle = spawn(store.clone(), Some(broker), config, &inputs, Members::default());
         Self { handle, heard, draining, endpoint, conditions }
     }
@@ -139,7 +139,7 @@ pub async fn tell_of_one_another<S: Store + Clone, B: Store + Clone>(stores: [S;
     third
         .until("draining is told", |seen| seen.remote.iter().any(|member| member.endpoint.spec.is_draining()))
         .await;
-    second.handle.leave(Leave::ToReturn, Duration::from_secs(10)).await;
+    second.handle.stop(Shutdown::Restart, Duration::from_secs(10)).await;
     first.until("who leaves takes its word along", |seen| seen.siblings.is_empty()).await;
     third.until("on the broker too", |seen| names(&seen.remote) == ["a-gw1"]).await;
 }

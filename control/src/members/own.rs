@@ -1,4 +1,4 @@
-//! What a gateway says of itself beside the others: its further Endpoint. Pure.
+//! What a gateway publishes of itself beside the others: its further Endpoint. Pure.
 
 use super::{FURTHER_PREFIX, further_name};
 use crate::api::{ApiError, EndpointSpec, Kind, Object, ObjectMeta, label};
@@ -33,6 +33,15 @@ pub fn plan_own(
         writes.extend(make(existing, wanted, ENDPOINT_FIELDS));
     }
     Ok(writes)
+}
+
+/// Returns what a gateway publishes in its further Endpoints everywhere: the sole form of its Endpoint, and that it can be one
+/// of several.
+pub(super) fn further_spec(sole: &EndpointSpec, is_draining: bool) -> EndpointSpec {
+    let mut spec = sole.clone();
+    spec.set_knows_paths(true);
+    spec.set_draining(is_draining);
+    spec
 }
 
 /// Whether this is a further Endpoint of that host of that cluster. Its other fields may be of any shape.

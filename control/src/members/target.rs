@@ -37,7 +37,7 @@ pub fn targets(cluster_id: &str, soles: &[Endpoint], members: &Members) -> Vec<T
         of_cluster.entry(member.cluster_id()).or_default().push(member);
     }
     let mut ages: BTreeMap<&str, Option<Timestamp>> = BTreeMap::new();
-    let further = members.remote.iter().filter(is_remote).map(|member| &member.endpoint);
+    let further = members.remote.iter().filter(is_remote).map(|member| &*member.endpoint);
     for endpoint in soles.iter().chain(further) {
         let created = endpoint.metadata.creation_timestamp;
         let age = ages.entry(endpoint.spec.cluster_id.as_str()).or_insert(created);
@@ -64,7 +64,7 @@ pub fn targets(cluster_id: &str, soles: &[Endpoint], members: &Members) -> Vec<T
     }
     let members = of_cluster.into_values().flatten();
     targets.extend(members.map(|member| Target {
-        endpoint: member.endpoint.clone(),
+        endpoint: (*member.endpoint).clone(),
         is_for_all: true,
         since: since(&member.endpoint),
     }));
@@ -73,6 +73,8 @@ pub fn targets(cluster_id: &str, soles: &[Endpoint], members: &Members) -> Vec<T
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::api::EndpointSpec;
 
@@ -88,7 +90,8 @@ mod tests {
     }
 
     fn members(of: &[(&str, &str)]) -> Members {
-        let remote = of.iter().map(|(cluster, gateway)| Member { endpoint: sole(cluster, gateway, true) });
+        let remote =
+            of.iter().map(|(cluster, gateway)| Member { endpoint: sole(cluster, gateway, true).into() });
         Members { is_multi: true, remote: remote.collect(), ..Members::default() }
     }
 
@@ -153,8 +156,8 @@ mod tests {
         soles[0].metadata.creation_timestamp = at(100);
         soles[1].metadata.creation_timestamp = at(200);
         let mut known = members(&[("b", "gw1"), ("b", "gw2")]);
-        for member in &mut known.remote {
-            member.endpoint.metadata.creation_timestamp = at(300);
+        for member in Arc::make_mut(&mut known.remote) {
+            Arc::make_mut(&mut member.endpoint).metadata.creation_timestamp = at(300);
         }
         let ages = |soles: &[Endpoint]| {
             let targets = targets("a", soles, &known);

@@ -1,5 +1,6 @@
 //! What is known of the other gateways.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::api::{Endpoint, Kind, NameError, Object, check_object_name, ensure_valid_name, label};
@@ -29,8 +30,8 @@ pub fn further_name(cable_name: &str) -> Result<String, NameError> {
 /// A gateway, as its further Endpoint tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// The object. Its name is not that of the sole Endpoint of the same gateway; the cable's name is.
-    pub endpoint: Endpoint,
+    /// The object. Its name is not that of the sole Endpoint of the same gateway; the cable's name is. Lists share it.
+    pub endpoint: Arc<Endpoint>,
 }
 
 impl Member {
@@ -47,7 +48,7 @@ impl Member {
         let is_consistent = endpoint.spec.cluster_id == *cluster
             && name == endpoint.metadata.name
             && endpoint.metadata.origin().is_none();
-        is_consistent.then_some(Self { endpoint })
+        is_consistent.then(|| Self { endpoint: Arc::new(endpoint) })
     }
 
     /// Its cluster.
@@ -70,7 +71,7 @@ pub struct Members {
     /// The other gateways of this cluster, by cable name. Empty unless all are active.
     pub siblings: Vec<Member>,
     /// The gateways of remote clusters, by cluster and cable name.
-    pub remote: Vec<Member>,
+    pub remote: Arc<[Member]>,
     /// Which shares of the outside ports are ours; `None` until that is known, and where this cluster has one active
     /// gateway, which has all of them.
     pub slots: Option<NatSlots>,

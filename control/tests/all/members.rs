@@ -10,7 +10,7 @@ use trieste_control::members::conformance::{
     BROKER, Gateway, LOCAL, PATIENCE, config, names, share_the_ports, spec, tell_of_one_another,
 };
 use trieste_control::members::{
-    Leave, Members, MembersConfig, NOT_ON_BROKER, ONE_GATEWAY, further_name, paths_namespace,
+    Members, MembersConfig, NOT_ON_BROKER, ONE_GATEWAY, Shutdown, further_name, paths_namespace,
 };
 use trieste_control::publish::Publisher;
 use trieste_control::store::{DirStore, Store, StoreError, StoreEvent};
@@ -230,13 +230,13 @@ async fn who_leaves_for_good_leaves_its_shares_and_who_comes_back_finds_them() {
     let (first, second) = (start(1), start(2));
     first.until("each has half", half).await;
     let before = second.until("each has half", half).await;
-    second.handle.leave(Leave::ToReturn, PATIENCE).await;
+    second.handle.stop(Shutdown::Restart, PATIENCE).await;
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert!(half(&first.members()), "it will be back");
     let second = start(2);
     let after = second.until("it has them again", half).await;
     assert_eq!(after.slots.map(|slots| slots.held), before.slots.map(|slots| slots.held));
-    second.handle.leave(Leave::ForGood, PATIENCE).await;
+    second.handle.stop(Shutdown::Removal, PATIENCE).await;
     first.until("nobody else is there", all).await;
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use trieste_control::api::{EndpointSpec, Kind, Object, ObjectKey, ObjectMeta};
-use trieste_control::members::{Janitor, Member, NatSlots, SlotTimes, Slots, plan_own};
+use trieste_control::members::{GarbageCollector, Member, NatSlots, SlotTimes, Slots, plan_own};
 use trieste_control::publish::GATEWAY_STALE_AFTER;
 use trieste_control::runner::Write;
 use trieste_control::store::{StoreError, StoreEvent};
@@ -47,7 +47,7 @@ fn no_share_has_two_owners_no_healthy_sibling_is_removed_and_every_vanished_one_
 
 struct Node {
     spec: EndpointSpec,
-    janitor: Janitor,
+    collector: GarbageCollector,
     slots: Slots,
     is_up: bool,
     paused_until: u64,
@@ -178,7 +178,7 @@ impl World {
             if self.random.percent(30) {
                 let key = ObjectKey::new(Kind::Gateway, "ns", "x");
                 self.nodes[number]
-                    .janitor
+                    .collector
                     .handle_gateways(&StoreEvent::Unavailable(StoreError::NotFound(key)), now);
             }
             return Ok(());
@@ -245,7 +245,7 @@ impl World {
             self.nodes[number].heard = (heard, names);
         }
         let node = &mut self.nodes[number];
-        let gone = node.janitor.vanished(&node.siblings, &node.heard.1, now);
+        let gone = node.collector.vanished(&node.siblings, &node.heard.1, now);
         let gone: Vec<Member> = gone.into_iter().cloned().collect();
         for member in gone {
             let own = &self.nodes[number].spec.hostname;
@@ -261,7 +261,7 @@ impl World {
             let name = &member.endpoint.metadata.name;
             let further =
                 self.nodes[number].mirror.iter().find(|object| object.metadata.name == *name).cloned();
-            let gateway = self.nodes[number].janitor.gateway_of(host).cloned();
+            let gateway = self.nodes[number].collector.gateway_of(host).cloned();
             // As the real one: the Gateway object first, and what has failed keeps the rest from going.
             if let Some(object) = gateway.or(further) {
                 self.send(Write::Delete(object));
@@ -274,9 +274,9 @@ impl World {
     /// themselves or not.
     fn sweep(&mut self, number: usize, now: Instant) -> Result<(), String> {
         for other in (0..self.nodes.len()).filter(|other| *other != number) {
-            let (janitor, host) = (&self.nodes[number].janitor, &self.nodes[other].spec.hostname);
+            let (collector, host) = (&self.nodes[number].collector, &self.nodes[other].spec.hostname);
             let is_silent =
-                || janitor.silence(host, now).is_some_and(|silence| silence >= GATEWAY_STALE_AFTER);
+                || collector.silence(host, now).is_some_and(|silence| silence >= GATEWAY_STALE_AFTER);
             if self.hear(number, other) || !is_silent() {
                 continue;
             }
@@ -286,7 +286,7 @@ impl World {
                     self.second
                 ));
             }
-            if let Some(object) = janitor.gateway_of(host).cloned() {
+            if let Some(object) = collector.gateway_of(host).cloned() {
                 self.send(Write::Delete(object));
             }
         }
@@ -300,7 +300,7 @@ impl World {
         let leases = self.of(Kind::Lease);
         let wall = Timestamp::from_second(1_700_000_000).expect("a time");
         let node = &mut self.nodes[number];
-        node.slots.handle_read(&leases, now, node.janitor.has_proof(now));
+        node.slots.handle_read(&leases, now, node.collector.has_proof(now));
         let again = node.slots.confirmations(wall);
         if !again.is_empty() {
             return again.into_iter().for_each(|write| self.send(write));
@@ -308,7 +308,7 @@ impl World {
         let node = &mut self.nodes[number];
         let hosts: Vec<&str> = node.hosts.iter().map(String::as_str).collect();
         let is_gone =
-            |host: &str| node.janitor.silence(host, now).is_some_and(|silence| silence >= TIMES.silent);
+            |host: &str| node.collector.silence(host, now).is_some_and(|silence| silence >= TIMES.silent);
         let write = node.slots.plan(&hosts, is_gone, now, wall);
         if let Some(write) = write {
             self.send(write);
@@ -346,8 +346,11 @@ impl World {
 
     fn check_end(mut self) -> Result<(), String> {
         let endpoints = self.of(Kind::Endpoint);
-        let said: BTreeSet<String> =
-            endpoints.iter().filter_map(Member::read).map(|member| member.endpoint.spec.hostname).collect();
+        let said: BTreeSet<String> = endpoints
+            .iter()
+            .filter_map(Member::read)
+            .map(|member| member.endpoint.spec.hostname.clone())
+            .collect();
         let beating: BTreeSet<String> =
             self.of(Kind::Gateway).iter().map(|object| object.metadata.name.clone()).collect();
         let up = self.nodes.iter().filter(|node| node.is_up);
@@ -427,7 +430,7 @@ impl Node {
             ..EndpointSpec::default()
         };
         Self {
-            janitor: Janitor::new(&hostname),
+            collector: GarbageCollector::new(&hostname),
             slots: Slots::new("ns", &hostname, TIMES),
             spec,
             is_up: true,
@@ -450,7 +453,7 @@ impl Node {
     /// A watch of Gateway objects lists them all again. The same list twice says nothing.
     fn hear_of(&mut self, listed: &Arc<Vec<Object>>, now: Instant) {
         if !Arc::ptr_eq(listed, &self.gateways) {
-            self.janitor.handle_gateways(&StoreEvent::Listed(listed.to_vec()), now);
+            self.collector.handle_gateways(&StoreEvent::Listed(listed.to_vec()), now);
             self.gateways = Arc::clone(listed);
         }
     }

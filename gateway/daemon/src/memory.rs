@@ -100,12 +100,17 @@ impl RememberedMembers {
     /// Returns the remembered members; shares that have expired meanwhile are left out.
     #[must_use]
     pub fn members(&self, now: Instant, wall: Timestamp) -> Members {
-        let read = |objects: &[Object]| objects.iter().filter_map(Member::read).collect();
+        let read = |objects: &[Object]| objects.iter().filter_map(Member::read).collect::<Vec<_>>();
         let slots = self.slots.and_then(|(held, until)| {
             let left = u64::try_from(until.as_second() - wall.as_second()).ok()?;
             Some(NatSlots { held, until: now + Duration::from_secs(left) })
         });
-        Members { is_multi: self.is_multi, siblings: read(&self.siblings), remote: read(&self.remote), slots }
+        Members {
+            is_multi: self.is_multi,
+            siblings: read(&self.siblings),
+            remote: read(&self.remote).into(),
+            slots,
+        }
     }
 }
 
@@ -313,7 +318,7 @@ mod tests {
         let members = Members {
             is_multi: true,
             siblings: Vec::new(),
-            remote: vec![Member::read(object).unwrap()],
+            remote: vec![Member::read(object).unwrap()].into(),
             slots: Some(NatSlots { held: 0b1010, until: now + hours(12) }),
         };
         let remembered = RememberedMembers::of(&members, now, wall);

@@ -13,6 +13,8 @@ use trieste_control::api::{
 use trieste_control::election::{self, Candidate, ElectionConfig, Timings};
 use trieste_control::globalnet::{self, GlobalnetConfig};
 use trieste_control::leader::{self, LeaderConfig};
+use trieste_control::members::{Member, conformance, further_name, paths_namespace, plan_own};
+use trieste_control::runner::Write;
 use trieste_control::sync::{SyncConfig, SyncHandle, Syncer};
 
 use super::{NS, copy, service, start};
@@ -44,7 +46,7 @@ struct Stores {
     well: MemoryStore,
 }
 
-const SUBJECTS: [Subject; 5] = [
+const SUBJECTS: [Subject; 7] = [
     Subject {
         name: "copy-label",
         seed: |Stores { faulty: store, .. }| {
@@ -148,6 +150,24 @@ const SUBJECTS: [Subject; 5] = [
         is_settled: |stores, disturbed| is_synced(&stores.well, &stores.faulty, disturbed),
         most_writes: 100,
     },
+    Subject {
+        name: "members, faults in the own store",
+        seed: |stores| seed_members(&stores.faulty, &stores.well),
+        candidate: None,
+        start: |stores, _| Box::new(start_members(&stores.faulty, &stores.well)),
+        disturb: |stores, number| disturb_members(&stores.faulty, &stores.well, number),
+        is_settled: |stores, _| is_published(&stores.faulty, &stores.well),
+        most_writes: 100,
+    },
+    Subject {
+        name: "broker-members, faults in the broker",
+        seed: |stores| seed_members(&stores.well, &stores.faulty),
+        candidate: None,
+        start: |stores, _| Box::new(start_members(&stores.well, &stores.faulty)),
+        disturb: |stores, number| disturb_members(&stores.well, &stores.faulty, number),
+        is_settled: |stores, _| is_published(&stores.well, &stores.faulty),
+        most_writes: 100,
+    },
 ];
 
 /// The namespace of all clusters' objects on the broker.
@@ -204,6 +224,48 @@ fn is_synced(local: &MemoryStore, broker: &MemoryStore, disturbed: usize) -> boo
             found.is_some_and(|found| found.body["spec"]["public_ip"] == json!(expected))
         }) && store.names(Kind::Cluster).len() == 2
     })
+}
+
+/// Puts a sibling into both stores, and a gateway of another cluster into the broker.
+fn seed_members(local: &MemoryStore, broker: &MemoryStore) {
+    let further = |namespace: &str, cluster: &str, number| {
+        let writes = plan_own(namespace, &conformance::spec(cluster, number), true, &[]).unwrap();
+        let [Write::Create(object)] = &writes[..] else { panic!("{writes:?}") };
+        object.clone()
+    };
+    local.put(further(&paths_namespace(conformance::LOCAL), "a", 2));
+    broker.put(further(conformance::BROKER, "a", 2));
+    broker.put(further(conformance::BROKER, "b", 1));
+}
+
+fn start_members(local: &MemoryStore, broker: &MemoryStore) -> conformance::Gateway {
+    conformance::Gateway::start(local, broker.clone(), &conformance::config("a", 1), 1)
+}
+
+/// Somebody else writes over what the gateway publishes of itself; its sibling and the other cluster change, too.
+fn disturb_members(local: &MemoryStore, broker: &MemoryStore, number: usize) {
+    for (store, cluster, gateway) in
+        [(local, "a", 1), (local, "a", 2), (broker, "a", 1), (broker, "a", 2), (broker, "b", 1)]
+    {
+        let name = further_name(&conformance::spec(cluster, gateway).cable_name).unwrap();
+        if store.peek(Kind::Endpoint, &name).is_some() {
+            store.edit(Kind::Endpoint, &name, |endpoint| {
+                endpoint.body["spec"]["public_ip"] = json!(format!("198.51.100.{number}"));
+            });
+        }
+    }
+}
+
+/// Whether both stores have the gateway as it is, and the others still.
+fn is_published(local: &MemoryStore, broker: &MemoryStore) -> bool {
+    let spec = conformance::spec("a", 1);
+    let name = further_name(&spec.cable_name).unwrap();
+    let is_own = |store: &MemoryStore| {
+        let found = store.peek(Kind::Endpoint, &name).and_then(|object| Member::read(&object));
+        found.is_some_and(|member| member.endpoint.spec.public_ip == spec.public_ip)
+    };
+    [local, broker].into_iter().all(is_own)
+        && [local.names(Kind::Endpoint).len(), broker.names(Kind::Endpoint).len()] == [2, 3]
 }
 
 /// A subject that runs on a store.

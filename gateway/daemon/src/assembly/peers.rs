@@ -20,7 +20,7 @@ pub(super) fn start(
     key: NoticeKey,
     endpoint: &watch::Receiver<EndpointSpec>,
 ) -> Peers {
-    let Environment { config, node, store, broker, remembered, conditions, .. } = environment;
+    let Environment { config, node, store, broker, remembered, conditions, controllers, .. } = environment;
     let (draining, is_draining) = watch::channel(false);
     let (live_siblings, live) = watch::channel(BTreeSet::new());
     report_plugin(config, conditions);
@@ -38,12 +38,15 @@ pub(super) fn start(
     let inputs = Inputs {
         endpoint: endpoint.clone(),
         draining: is_draining,
-        heard: live,
+        live,
         conditions: conditions.clone(),
     };
     let known = remembered.as_ref().filter(|_| config.all_gateways_active);
     let known = known.map(|known| known.members.members(Instant::now(), Timestamp::now()));
     let handle = members::spawn(store.clone(), broker.clone(), &members, &inputs, known.unwrap_or_default());
+    for (name, metrics) in &handle.metrics {
+        controllers.add(name, metrics.clone());
+    }
     Peers { handle, draining, live_siblings }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
-use trieste_control::members::Leave;
+use trieste_control::members::Shutdown;
 
 use super::control_plane::ControlPlane;
 use super::data_plane::DataPlane;
@@ -75,7 +75,7 @@ async fn publish_failure(error: &anyhow::Error, control_plane: &ControlPlane<'_>
 
 /// Ends the workers and what writes objects, all at once.
 async fn end_tasks(control: Control<'_>, engine: &Engine, heartbeat: JoinHandle<()>, within: Duration) {
-    if control.leave() == Leave::ForGood {
+    if control.shutdown() == Shutdown::Removal {
         // The shares that are given up are used by others at once.
         stop_workers(engine).await;
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use trieste_control::admin::Severity;
-use trieste_control::members::Leave;
+use trieste_control::members::Shutdown;
 
 use super::Control;
 use crate::engine::Engine;
@@ -35,17 +35,17 @@ impl Control<'_> {
         (is_relieved || (was_leader && is_released)).then(|| latest.min(Instant::now() + LINGER))
     }
 
-    /// Returns how this gateway leaves: for good if its node has lost the gateway label.
-    pub(crate) fn leave(&self) -> Leave {
+    /// Returns how this gateway ends: for good if its node has lost the gateway label.
+    pub(crate) fn shutdown(&self) -> Shutdown {
         let is_gateway = self.state.found.settings.is_gateway || !self.state.was_gateway;
-        if is_gateway { Leave::ToReturn } else { Leave::ForGood }
+        if is_gateway { Shutdown::Restart } else { Shutdown::Removal }
     }
 
     /// Ends what must end in order. Who leaves for good has ended its workers before.
     pub(crate) async fn stop(self, within: Duration) {
-        let leave = self.leave();
+        let shutdown = self.shutdown();
         let mut memory = self.memory;
-        let is_for_good = leave == Leave::ForGood;
+        let is_for_good = shutdown == Shutdown::Removal;
         if is_for_good && let Some(memory) = memory.take() {
             // First, or a restart would begin with shares that are somebody else's.
             memory.clear_slots();
@@ -66,6 +66,6 @@ impl Control<'_> {
         // Siblings remove what stays behind, so that a store that is slow costs no more than half of it; shares of the outside
         // ports that are given up are worth all of it.
         let within = if is_for_good { within } else { within / 2 };
-        let _ = tokio::join!(memory, discovery, globalnet, self.peers.handle.leave(leave, within));
+        let _ = tokio::join!(memory, discovery, globalnet, self.peers.handle.stop(shutdown, within));
     }
 }

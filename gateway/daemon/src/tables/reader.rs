@@ -67,7 +67,7 @@ impl Reader {
     ) -> Admitted {
         let mut admitted = Admitted::default();
         let mut before = std::mem::take(&mut self.cache);
-        let siblings = siblings.iter().map(|sibling| (&sibling.endpoint, Role::Sibling));
+        let siblings = siblings.iter().map(|sibling| (&*sibling.endpoint, Role::Sibling));
         let ages = targets.iter().map(|target| (target.endpoint.spec.cluster_id.as_str(), target.since));
         let ages: BTreeMap<&str, Option<Timestamp>> = ages.collect();
         let targets = targets

@@ -21,15 +21,15 @@ fn member(cluster: &str, net: u8, host: u8, weight: u16) -> Member {
     endpoint.metadata.name = trieste_control::members::further_name(&endpoint.spec.cable_name).unwrap();
     endpoint.spec.set_weight(weight);
     endpoint.spec.health_check_ip = format!("10.{net}.0.{host}");
-    Member { endpoint }
+    Member { endpoint: endpoint.into() }
 }
 
 fn members(remote: &[Member], siblings: &[Member]) -> Members {
-    Members { is_multi: true, remote: remote.to_vec(), siblings: siblings.to_vec(), ..Members::default() }
+    Members { is_multi: true, remote: remote.into(), siblings: siblings.to_vec(), ..Members::default() }
 }
 
 fn choices(soles: &[Endpoint], members: &Members) -> Choices {
-    let remote = members.remote.iter().map(|member| member.endpoint.clone());
+    let remote = members.remote.iter().map(|member| (*member.endpoint).clone());
     chosen(&soles.iter().cloned().chain(remote).collect::<Vec<_>>())
 }
 
@@ -138,7 +138,7 @@ async fn another_object_about_the_same_gateway_keeps_its_cable() {
 async fn siblings_have_cables_for_everything_at_their_own_addresses() {
     let mut rig = Rig::new(1);
     let mut known = members(&[], &[member("a", 1, 12, 100), member("a", 1, 13, 100)]);
-    known.siblings[0].endpoint.spec.nat_enabled = true;
+    Arc::make_mut(&mut known.siblings[0].endpoint).spec.nat_enabled = true;
     let own = [sole("a", 1, 13, true), sole("c", 3, 31, false)];
     rig.engine.set_active(false, rig.now).await;
     rig.reconcile_with(&own, &known, &Choices::new()).await;
@@ -157,7 +157,7 @@ async fn siblings_have_cables_for_everything_at_their_own_addresses() {
     // One starts anew, with another key: what it has sealed before is still a sibling's.
     let old = rig.engine.lane("cable-a-12").unwrap().lane;
     let key = keys::emit(&[99; 32]);
-    known.siblings[0].endpoint.spec.backend_config.insert("publicKey".to_owned(), key);
+    Arc::make_mut(&mut known.siblings[0].endpoint).spec.backend_config.insert("publicKey".to_owned(), key);
     rig.reconcile_with(&own, &known, &Choices::new()).await;
     let new = rig.engine.lane("cable-a-12").unwrap().lane;
     assert_ne!(new, old);
