@@ -410,11 +410,15 @@ impl<C: Controller> Runner<C> {
     }
 
     fn refuse(&mut self, key: &C::Key, object: &ObjectKey, error: &StoreError) {
-        tracing::warn!(controller = self.controller.name(), %object, %error, "write refused");
+        let reason = error.to_string();
+        let former = self.refused.get(key).and_then(|refused| refused.get(object));
+        if former != Some(&reason) {
+            tracing::warn!(controller = self.controller.name(), %object, %error, "write refused");
+        }
         let count: usize = self.refused.values().map(BTreeMap::len).sum();
         let is_known = self.refused.get(key).is_some_and(|refused| refused.contains_key(object));
         if is_known || count < MAX_REFUSED {
-            self.refused.entry(key.clone()).or_default().insert(object.clone(), error.to_string());
+            self.refused.entry(key.clone()).or_default().insert(object.clone(), reason);
         }
     }
 
