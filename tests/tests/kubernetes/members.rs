@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use trieste_control::members::conformance::{
     BROKER, Gateway, LOCAL, config, names, share_the_ports, tell_of_one_another,
 };
-use trieste_control::members::{Leave, paths_namespace};
+use trieste_control::members::{Shutdown, paths_namespace};
 use trieste_control::store::KubeStore;
 use trieste_control::store::kube::{Access, ServerSettings};
 use trieste_tests::guard::root_test;
@@ -130,7 +130,7 @@ fn a_broker_that_is_away_changes_nothing_and_is_caught_up_with() {
         whole(&far, 0, 3);
         eprintln!("{mode:?}: all know all {:.1?} after the broker was back", back.elapsed());
         for gateway in [first, second, third, far] {
-            runtime.block_on(gateway.handle.leave(Leave::ToReturn, Duration::from_secs(10)));
+            runtime.block_on(gateway.handle.stop(Shutdown::Restart, Duration::from_secs(10)));
         }
     }
 }

@@ -35,12 +35,8 @@ pub(super) fn start(
         notice_key: Some(key),
         times: SlotTimes::default(),
     };
-    let inputs = Inputs {
-        endpoint: endpoint.clone(),
-        draining: is_draining,
-        live,
-        conditions: conditions.clone(),
-    };
+    let inputs =
+        Inputs { endpoint: endpoint.clone(), draining: is_draining, live, conditions: conditions.clone() };
     let known = remembered.as_ref().filter(|_| config.all_gateways_active);
     let known = known.map(|known| known.members.members(Instant::now(), Timestamp::now()));
     let handle = members::spawn(store.clone(), broker.clone(), &members, &inputs, known.unwrap_or_default());
