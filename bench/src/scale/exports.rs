@@ -213,7 +213,7 @@ impl ClusterObjects {
 }
 
 impl Row {
-    /// All figures with what they may be.
+    /// Returns all figures with what they may be.
     pub(super) fn point(&self) -> Point {
         let (cpu, memory) = (self.rest.cpu, self.rest.memory_mib);
         let total = |name, value, step, bar| figure(name, value, step, Growth::Total, bar);
@@ -248,12 +248,12 @@ fn name_of(number: u32) -> String {
     format!("web-{number}")
 }
 
-/// The cluster IP of a service: 10.101.0.10, which two alike clusters have theirs from, and those after it.
+/// Returns the cluster IP of a service: 10.101.0.10, which two alike clusters have theirs from, and those after it.
 fn cluster_ip(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 101, 0, 10)) + number)
 }
 
-/// A slice of endpoints in the pods' network, on all nodes in turn; the first one has another address after each change.
+/// Returns a slice of endpoints in the pods' network, on all nodes in turn; the first one has another address after each change.
 fn slice_of(slice: u32, count: u32, change: u32, service: &str, nodes: &[&str]) -> Value {
     let pods = u32::from(Ipv4Addr::new(10, 1, 10, 0));
     let endpoints: Vec<Value> = (0..count)

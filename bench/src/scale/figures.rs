@@ -95,7 +95,7 @@ pub(crate) struct Verdict {
 }
 
 impl Bar {
-    /// By how much a value misses it; `None` if it is met. What was not measured is missed by NaN.
+    /// Returns by how much a value misses it; `None` if it is met. What was not measured is missed by NaN.
     pub(crate) fn missed_by(self, value: f64) -> Option<f64> {
         let (is_met, by) = match self {
             Self::Below(bar) => (value < bar, value - bar),
@@ -105,7 +105,7 @@ impl Bar {
         (!is_met).then_some(by)
     }
 
-    /// The number.
+    /// Returns the number.
     pub(crate) fn value(self) -> f64 {
         match self {
             Self::Below(bar) | Self::AtMost(bar) | Self::AtLeast(bar) => bar,
@@ -125,7 +125,7 @@ impl fmt::Display for Bar {
 }
 
 impl Growth {
-    /// The largest value wanted where the size is `ratio` times that at which it was `value`.
+    /// Returns the largest value wanted where the size is `ratio` times that at which it was `value`.
     fn allowed(self, value: f64, ratio: f64) -> Option<f64> {
         match self {
             Self::Total => Some(value * ratio * TOLERANCE),
@@ -170,27 +170,27 @@ impl fmt::Display for Step {
 }
 
 impl Curves {
-    /// One without a size.
+    /// Makes one without a size.
     pub(crate) fn new(title: String, unit: &'static str) -> Self {
         Self { title, unit, points: Vec::new() }
     }
 
-    /// What there is to say about each figure.
+    /// Returns what there is to say about each figure.
     pub(crate) fn verdicts(&self) -> Vec<Verdict> {
         (0..self.count()).map(|number| self.verdict(number)).collect()
     }
 
-    /// A figure at each size.
+    /// Returns a figure at each size.
     pub(crate) fn values(&self, number: usize) -> impl Iterator<Item = (u32, &Figure)> {
         self.points.iter().filter_map(move |point| Some((point.size, point.figures.get(number)?)))
     }
 
-    /// How many figures there are.
+    /// Counts the figures.
     pub(crate) fn count(&self) -> usize {
         self.points.first().map_or(0, |point| point.figures.len())
     }
 
-    /// Three tables: values and what they may be, where each bar is met, and the exponents.
+    /// Returns three tables: values and what they may be, where each bar is met, and the exponents.
     pub(crate) fn text(&self) -> String {
         let sizes: Vec<String> =
             self.points.iter().map(|point| format!("{} {}", point.size, self.unit)).collect();

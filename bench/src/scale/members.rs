@@ -17,7 +17,7 @@ pub(super) fn network_of(member: u32, network: u32) -> IpNet {
     IpNet::V4(Ipv4Net::new_assert(address, 24))
 }
 
-/// A member whose gateway is where nobody is, with so many of its networks.
+/// Returns a member whose gateway is where nobody is, with so many of its networks.
 pub(super) fn silent(member: u32, networks: u32, driver: &str) -> anyhow::Result<EndpointSpec> {
     let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 1)) + member);
     let mut key = [7_u8; 32];
@@ -29,7 +29,7 @@ pub(super) fn silent(member: u32, networks: u32, driver: &str) -> anyhow::Result
     Ok(spec)
 }
 
-/// What every member's Endpoint says, but for what its cable driver says of itself.
+/// Returns what every member's Endpoint says, but for what its cable driver says of itself.
 pub(super) fn base(
     member: u32,
     networks: u32,

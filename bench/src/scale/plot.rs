@@ -37,7 +37,7 @@ pub(super) fn svg(all: &[Curves]) -> String {
     text + "</svg>\n"
 }
 
-/// Names of all figures, each once, in the order of the first set that has them.
+/// Returns the names of all figures, each once, in the order of the first set that has them.
 fn names(all: &[Curves]) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     for figure in all.iter().filter_map(|curves| curves.points.first()).flat_map(|point| &point.figures) {
@@ -122,7 +122,7 @@ impl<'a> Panel<'a> {
         text
     }
 
-    /// The sizes with a label: those that do not run into the one before.
+    /// Returns the sizes with a label: those that do not run into the one before.
     fn sizes(&self) -> Vec<u32> {
         let mut sizes: Vec<u32> =
             self.lines.iter().flat_map(|(_, line)| line.iter().map(|point| point.0)).collect();
@@ -142,7 +142,7 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// Three digits that count.
+/// Writes three digits that count.
 fn label(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),

@@ -71,7 +71,7 @@ impl Report {
         self.sets.iter().all(|set| set.rows.is_empty())
     }
 
-    /// The tables of all sets.
+    /// Returns the tables of all sets, and what could not be measured.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n", self.circumstances.line());
         for set in &self.sets {
@@ -83,7 +83,7 @@ impl Report {
         text
     }
 
-    /// All rows and verdicts.
+    /// Returns all rows and verdicts.
     pub(super) fn json(&self) -> Value {
         let sets: Vec<Value> = self
             .sets
@@ -98,7 +98,7 @@ impl Report {
         json!({ "circumstances": self.circumstances, "sets": sets })
     }
 
-    /// The pictures: members and exports are on axes of their own.
+    /// Returns the picture of each figure, of all sets.
     pub(super) fn svg(&self) -> String {
         let curves: Vec<Curves> = self.sets.iter().map(|set| set.curves.clone()).collect();
         plot::svg(&curves)

@@ -104,7 +104,7 @@ impl Usage {
 }
 
 impl Row {
-    /// All figures with what they may be, under the names that results are compared by.
+    /// Returns all figures with what they may be, under the names that results are compared by.
     pub(crate) fn point(&self) -> Point {
         let (cpu, memory) = (self.rest.cpu, self.rest.memory_mib);
         let total = |name, value, step, bar| figure(name, value, step, Growth::Total, bar);
@@ -149,13 +149,13 @@ impl fmt::Display for Row {
     }
 }
 
-/// The percentage of a core that one of the kernel's clock ticks is, of a time so long.
+/// Returns the percentage of a core that one of the kernel's clock ticks is, of a time so long.
 pub(super) fn cpu_step(seconds: f64) -> f64 {
     let tick_s = 1.0 / rustix::param::clock_ticks_per_second() as f64;
     tick_s / seconds * 100.0
 }
 
-/// A figure with a bar.
+/// Makes a figure with a bar.
 pub(super) fn figure(name: &'static str, value: f64, resolution: f64, growth: Growth, bar: Bar) -> Figure {
     Figure { name, value, resolution, growth, bar: Some(bar) }
 }

@@ -23,7 +23,7 @@ pub(super) enum StoreKind {
 }
 
 impl StoreKind {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Directory => "directory",
@@ -41,7 +41,7 @@ pub(super) enum Broker {
     ApiServer(Box<KubernetesLab>),
 }
 
-/// The settings of clusters with a cable.
+/// Returns the settings of clusters with a cable.
 pub(super) fn settings(lab: &Lab, driver: &str) -> Settings {
     Settings { extra: vec![format!("cable-driver: {driver}")], ..Settings::of(lab) }
 }

@@ -152,7 +152,7 @@ impl Objects {
     }
 }
 
-/// A service of the namespace `default` for the pods with a label of this value, from port 80; headless without an address.
+/// Returns a service of the namespace `default` for the pods with a label of this value, from port 80; headless without an address.
 pub fn service(name: &str, (label, value): (&str, &str), address: Option<Ipv4Addr>) -> Value {
     let ip = address.map_or_else(|| "None".to_owned(), |address| address.to_string());
     let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": 80});
@@ -162,7 +162,7 @@ pub fn service(name: &str, (label, value): (&str, &str), address: Option<Ipv4Add
             "selector": {label: value}, "ports": [port("TCP"), port("UDP")]}})
 }
 
-/// The export of a service of the namespace `default`.
+/// Returns the export of a service of the namespace `default`.
 pub fn export(name: &str) -> Value {
     json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
         "metadata": {"name": name, "namespace": "default"}})

@@ -62,7 +62,7 @@ fn address(member: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(NETWORK) + 1 + member)
 }
 
-/// Its address inside its first network, which peers ping.
+/// Returns its address inside its first network, which peers ping.
 fn probed(member: u32) -> IpAddr {
     let first = network_of(member, 0);
     first.hosts().next().unwrap_or_else(|| first.addr())
@@ -92,7 +92,7 @@ fn kind(member: u32, driver: &str, now: Instant) -> anyhow::Result<(Arc<dyn Cabl
 }
 
 impl Member {
-    /// A member that knows these Endpoints and no others.
+    /// Makes a member that knows these Endpoints and no others.
     ///
     /// # Errors
     /// If one of them cannot be connected to.
@@ -174,7 +174,7 @@ impl Member {
         self.settle(now);
     }
 
-    /// When [`Self::handle_timeout`] wants to be called next.
+    /// Returns when [`Self::handle_timeout`] wants to be called next.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let slow = self.slow.as_ref().and_then(|slow| slow.engine.poll_timeout());
         [self.line.poll_timeout(), self.line.poll_probes(), slow].into_iter().flatten().min()
@@ -240,7 +240,7 @@ impl Member {
     }
 }
 
-/// What a member is to its own tables.
+/// Returns what a member is to its own tables.
 fn local(number: u32, driver: &str) -> anyhow::Result<Local> {
     let spec = spec(number, NETWORKS, driver)?;
     let facts = spec.parse().context("an Endpoint of ours can be read")?;
