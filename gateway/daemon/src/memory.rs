@@ -180,7 +180,7 @@ pub struct MemoryWriter {
 }
 
 impl MemoryWriter {
-    /// Sets the state to remember. It is written within [`WRITE_INTERVAL`]; at once if `was_active` or the shares of ports
+    /// Sets the state to remember. It is written within five seconds; at once if `was_active` or the shares of ports
     /// change.
     pub fn set(&self, remembered: Remembered) {
         self.wanted.send_if_modified(|known| {
