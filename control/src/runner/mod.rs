@@ -4,6 +4,7 @@
 //!   stores ──watch──▶ PendingEchoes ──event──▶ Controller::observe ──keys──▶ WorkQueue
 //!      ▲                                                                        │ next key
 //!      └──write── Fence ◀── one write after the other ◀── Controller::reconcile ◀┘
+//!                           (independent ones: several at once)
 //! ```
 //!
 //! A [`Controller`] is pure: it has no store, clock, task or channel. It is told of events and of the results of its
@@ -217,7 +218,7 @@ pub enum Order {
     /// A write is tried when those before it have succeeded.
     #[default]
     Strict,
-    /// Each write is tried; one that is refused is left out ever more often, by itself.
+    /// Each write is tried, several at once; one that is refused is left out ever more often, by itself.
     Independent,
 }
 

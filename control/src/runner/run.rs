@@ -1,8 +1,9 @@
 //! The loop.
 
 mod events;
+mod flights;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt as _};
 use jiff::Timestamp;
-use rand_core::OsRng;
 use tokio::sync::{oneshot, watch};
 
-use super::connection::{Connection, later};
+use super::connection::Connection;
 use super::echo::PendingEchoes;
 use super::fence::Permit;
 use super::limiter::ObjectLimiter;
@@ -21,14 +21,14 @@ use super::publisher::Publisher;
 use super::queue::{Rank, WorkQueue};
 use super::watches::Watches;
 use super::{
-    Context, Controller, ControllerMetrics, Failure, Fence, Hold, Limits, MAX_REFUSED, Order, QueueView,
-    Reconciled, StorePort, Watch, Write,
+    Context, Controller, ControllerMetrics, Fence, Hold, Limits, QueueView, Reconciled, StorePort, Watch,
+    Write,
 };
 use crate::api::ObjectKey;
 use crate::backoff::Backoff;
 use crate::election::Leadership;
-use crate::store::{StoreError, StoreEvent};
 use crate::timer::{clock, sleep_until};
+use flights::{Completed, Flight, FlightKey};
 
 /// How long writes under way are waited for when a guard ends the controller. They take effect or not; no new one is sent.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -44,8 +44,10 @@ pub(super) struct Runner<C: Controller> {
     echoes: PendingEchoes,
     limiter: ObjectLimiter,
     requests: FuturesUnordered<BoxFuture<'static, Completed<C::Key>>>,
+    /// The plans that are being written.
+    flights: BTreeMap<FlightKey<C::Key>, Flight>,
     outages: BTreeMap<Watch, Outage>,
-    /// Objects that are not taken, of each key; [`MAX_REFUSED`] in all.
+    /// Objects that are not taken, of each key; [`MAX_REFUSED`](super::MAX_REFUSED) in all.
     refused: BTreeMap<C::Key, BTreeMap<ObjectKey, String>>,
     /// The right to write, and since when it has been the same.
     leading: Option<(Permit, Instant)>,
@@ -69,27 +71,6 @@ pub(super) struct Runner<C: Controller> {
 struct Outage {
     reason: String,
     since: Instant,
-}
-
-/// A plan that is being written.
-struct Flight<K> {
-    key: K,
-    store: usize,
-    rank: Rank,
-    permit: Permit,
-    order: Order,
-    writes: VecDeque<Write>,
-    started: Instant,
-    tried: usize,
-    /// When the next of the writes that were left out may be tried.
-    next_try: Option<Instant>,
-}
-
-/// A write that was answered.
-struct Completed<K> {
-    flight: Flight<K>,
-    write: Write,
-    outcome: Result<StoreEvent, StoreError>,
 }
 
 impl<C: Controller> Runner<C> {
@@ -119,6 +100,7 @@ impl<C: Controller> Runner<C> {
             echoes: PendingEchoes::default(),
             limiter: ObjectLimiter::default(),
             requests: FuturesUnordered::new(),
+            flights: BTreeMap::new(),
             outages: BTreeMap::new(),
             refused: BTreeMap::new(),
             holds: BTreeMap::new(),
@@ -279,10 +261,9 @@ impl<C: Controller> Runner<C> {
             self.queues[store].add_at(&key, rank, settled_at, now);
             return;
         }
-        let writes = writes.into();
-        let flight =
-            Flight { key, store, rank, permit, order, writes, started, tried: 0, next_try: requeue_at };
-        self.write_next(flight);
+        let flight = Flight::new(writes, (rank, order, permit), started, requeue_at);
+        self.flights.insert((store, key.clone()), flight);
+        self.write_next(&(store, key));
     }
 
     /// Lets changes wait for longer after a plan that took longer. What it planned is written meanwhile.
@@ -301,125 +282,6 @@ impl<C: Controller> Runner<C> {
         };
         self.leading = permit.map(|permit| (permit, since));
         permit.map(|permit| (permit, since + self.fence.settle()))
-    }
-
-    /// Begins the next write of a plan that may be tried now, or ends the plan.
-    fn write_next(&mut self, mut flight: Flight<C::Key>) {
-        let now = clock();
-        while let Some(write) = flight.writes.pop_front() {
-            let limited = self.limiter.wait_until(&write.key(), now);
-            if let Some(until) = limited {
-                flight.next_try = Some(flight.next_try.map_or(until, |at| at.min(until)));
-                if flight.order == Order::Strict {
-                    break;
-                }
-                continue;
-            }
-            if flight.tried >= self.limits.max_writes && now >= self.rest_until {
-                break;
-            }
-            // Asked here and not once for all: a request may take long, and the process may be stopped for a while.
-            if self.fence.permit(now) != Some(flight.permit) {
-                self.is_fenced |= self.fence.is_final();
-                self.queues[flight.store].finish(&flight.key, now);
-                return;
-            }
-            flight.tried += 1;
-            self.sent[flight.store] += 1;
-            self.echoes.start(flight.store, &write);
-            let within = self.limits.write_within;
-            let request = self.stores[flight.store].write(write.clone(), within, self.fence.clone());
-            self.requests.push(request.map(move |outcome| Completed { flight, write, outcome }).boxed());
-            return;
-        }
-        self.end(flight, now);
-    }
-
-    /// Ends a plan of which all that could be was written: the key is reconciled again, until nothing is to be written.
-    fn end(&mut self, flight: Flight<C::Key>, now: Instant) {
-        let Flight { key, store, rank, tried, next_try, started, .. } = flight;
-        self.metrics.reconciled(now.saturating_duration_since(started));
-        let queue = &mut self.queues[store];
-        if tried > 0 {
-            queue.add(&key, rank, now);
-            queue.succeed(&key, now);
-        } else {
-            queue.finish(&key, now);
-            if let Some(at) = next_try {
-                queue.add_at(&key, rank, at, now);
-            }
-        }
-    }
-
-    fn complete(&mut self, completed: Completed<C::Key>) {
-        let Completed { mut flight, write, outcome } = completed;
-        let now = clock();
-        let object = write.key();
-        let error = match outcome {
-            Ok(event) => {
-                tracing::debug!(controller = self.controller.name(), %object, "written");
-                self.writes += 1;
-                self.metrics.written(None);
-                self.note_write(&object, false, now);
-                self.controller.written(&flight.key, &write, Ok(&event), now);
-                if self.echoes.finish(flight.store, &write, &event, now) {
-                    self.observe_own(flight.store, &object, event, now);
-                }
-                return self.write_next(flight);
-            }
-            Err(error) => error,
-        };
-        self.echoes.abort(flight.store, &write);
-        self.controller.written(&flight.key, &write, Err(&error), now);
-        let failure = self.controller.classify(&write, &error);
-        self.metrics.written(Some(failure.as_str()));
-        if failure != Failure::Unavailable {
-            self.note_write(&object, failure == Failure::Refused, now);
-        }
-        if failure == Failure::Refused {
-            self.refuse(&flight.key, &object, &error);
-        }
-        match (failure, flight.order) {
-            (Failure::Unavailable, _) => {
-                let queue = &mut self.queues[flight.store];
-                queue.fail_store(&flight.key, error.to_string(), now, &mut OsRng);
-                let wait = queue.outage_end().map(|end| end.saturating_duration_since(now));
-                self.next_writes[flight.store] = wait.map(|wait| later(Timestamp::now(), wait));
-            }
-            (Failure::Race | Failure::Refused, Order::Independent) => {
-                let until = self.limiter.wait_until(&object, now);
-                flight.next_try = flight.next_try.into_iter().chain(until).min();
-                return self.write_next(flight);
-            }
-            (Failure::Race, Order::Strict) => self.queues[flight.store].conflict(&flight.key, now),
-            (Failure::Refused, Order::Strict) => {
-                let queue = &mut self.queues[flight.store];
-                match self.limits.refusal_wait {
-                    Some(wait) => queue.refuse(&flight.key, wait, now),
-                    None => drop(queue.fail(&flight.key, now, &mut OsRng)),
-                }
-            }
-        }
-        self.metrics.reconciled(now.saturating_duration_since(flight.started));
-    }
-
-    fn note_write(&mut self, object: &ObjectKey, is_refused: bool, now: Instant) {
-        if self.limits.limits_objects {
-            self.limiter.note(object, is_refused, now);
-        }
-    }
-
-    fn refuse(&mut self, key: &C::Key, object: &ObjectKey, error: &StoreError) {
-        let reason = error.to_string();
-        let former = self.refused.get(key).and_then(|refused| refused.get(object));
-        if former != Some(&reason) {
-            tracing::warn!(controller = self.controller.name(), %object, %error, "write refused");
-        }
-        let count: usize = self.refused.values().map(BTreeMap::len).sum();
-        let is_known = self.refused.get(key).is_some_and(|refused| refused.contains_key(object));
-        if is_known || count < MAX_REFUSED {
-            self.refused.entry(key.clone()).or_default().insert(object.clone(), reason);
-        }
     }
 
     fn view(&self) -> QueueView<'_> {
