@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _};
 use tokio::sync::watch;
 
-use super::objects::{Objects, Scope};
-use super::plan::{Outcome, View, plan};
+use super::config::GlobalnetConfig;
+use super::objects::Objects;
+use super::planner::Planner;
 use super::state::{GlobalnetState, Problem};
 use crate::api::Kind;
 use crate::election::{Candidate, Leadership, Term};
@@ -16,18 +17,6 @@ use crate::runner::{
     self, Context, Controller, Fence, Handle, Limits, Order, QueueView, Reconciled, Watch, port,
 };
 use crate::store::{Store, StoreEvent};
-
-/// What Globalnet has to know of its gateway.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GlobalnetConfig {
-    /// The namespace of Cluster and Gateway objects.
-    pub namespace: String,
-    /// This cluster's ID.
-    pub cluster_id: String,
-    /// The name of this gateway's own Gateway object, if the gateway has an address inside of the cluster at which it can
-    /// be pinged.
-    pub gateway: Option<String>,
-}
 
 /// How far this gateway is with what it writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,17 +108,18 @@ const LIMITS: Limits = Limits {
     settle: Duration::from_millis(50),
     rest_factor: 9,
     max_rest: Duration::from_secs(5),
+    max_writes: MAX_WRITES,
     ..Limits::DEFAULT
 };
+/// The most writes of one plan. What changes meanwhile waits for them.
+const MAX_WRITES: usize = 1024;
 /// How long a new leader observes before it writes: what its predecessor wrote last may still be on its way here.
 const TAKE_OVER: Duration = Duration::from_secs(1);
 
 /// Gives out global addresses and writes what follows from them.
 #[derive(Debug)]
 pub struct GlobalnetController {
-    config: GlobalnetConfig,
-    objects: Objects,
-    needs: BTreeSet<Scope>,
+    planner: Planner,
     state: Option<Arc<GlobalnetState>>,
     term: Option<Term>,
     phase: GlobalnetPhase,
@@ -149,9 +139,7 @@ impl GlobalnetController {
     /// Returns a controller that has observed nothing.
     pub fn new(config: GlobalnetConfig) -> Self {
         Self {
-            config,
-            objects: Objects::default(),
-            needs: BTreeSet::new(),
+            planner: Planner::new(config, Objects::default()),
             state: None,
             term: None,
             phase: GlobalnetPhase::Starting,
@@ -159,38 +147,30 @@ impl GlobalnetController {
         }
     }
 
-    /// Plans, from what is watched; what else the plan needs is watched from now on.
-    fn plan(&mut self, context: &Context) -> Outcome {
-        let outcome = plan(&View {
-            namespace: &self.config.namespace,
-            cluster_id: &self.config.cluster_id,
-            gateway: self.config.gateway.as_deref(),
-            objects: &self.objects,
-            now: context.wall,
-        });
-        for scope in self.needs.difference(&outcome.needs) {
-            self.objects.forget(scope);
-        }
-        self.needs.clone_from(&outcome.needs);
+    /// Plans what has changed; what else the plan needs is watched from now on.
+    fn plan(&mut self, context: &Context) {
+        self.planner.update(context.wall);
+        let state = self.planner.state();
         // Until all has been seen once, a rule without members would send pods out under other addresses than before.
-        let is_usable = outcome.is_complete || self.state.is_some() && outcome.state.global_cidr.is_some();
-        if is_usable && self.state.as_deref() != Some(&outcome.state) {
-            self.state = Some(Arc::new(outcome.state.clone()));
+        let is_usable = self.planner.is_complete() || self.state.is_some() && state.global_cidr.is_some();
+        if is_usable {
+            self.state = Some(Arc::clone(state));
         }
-        outcome
+        self.phase = self.phase(context.leadership.is_some());
     }
 
-    fn phase_of(outcome: &Outcome, leads: bool) -> GlobalnetPhase {
-        if !outcome.is_complete {
+    fn phase(&self, leads: bool) -> GlobalnetPhase {
+        let has_writes = self.planner.has_writes();
+        if !self.planner.is_complete() {
             GlobalnetPhase::Starting
-        } else if outcome.state.global_cidr.is_none() && outcome.writes.is_empty() {
+        } else if self.planner.state().global_cidr.is_none() && !has_writes {
             GlobalnetPhase::Off
         } else if !leads {
             GlobalnetPhase::Standby
-        } else if outcome.writes.is_empty() {
-            GlobalnetPhase::Settled
-        } else {
+        } else if has_writes {
             GlobalnetPhase::Writing
+        } else {
+            GlobalnetPhase::Settled
         }
     }
 }
@@ -205,11 +185,15 @@ impl Controller for GlobalnetController {
     }
 
     fn watches(&self) -> BTreeSet<Watch> {
-        self.needs.iter().map(|(kind, namespace)| Watch::new(0, *kind, namespace.as_str())).collect()
+        self.planner
+            .needs()
+            .iter()
+            .map(|(kind, namespace)| Watch::new(0, *kind, namespace.as_str()))
+            .collect()
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<()> {
-        let has_changed = self.objects.handle(&(watch.kind, watch.namespace.clone()), event);
+        let has_changed = self.planner.observe(&(watch.kind, watch.namespace.clone()), event);
         if has_changed { vec![()] } else { Vec::new() }
     }
 
@@ -221,12 +205,14 @@ impl Controller for GlobalnetController {
     }
 
     fn reconcile(&mut self, (): &(), context: &Context) -> Reconciled {
-        let outcome = self.plan(context);
-        self.phase = Self::phase_of(&outcome, context.leadership.is_some());
+        self.plan(context);
         if self.phase != GlobalnetPhase::Writing {
             return Reconciled::await_change();
         }
-        Reconciled { writes: outcome.writes, order: Order::Independent, ..Reconciled::default() }
+        let (writes, is_more) = self.planner.take_writes(MAX_WRITES);
+        // Where none of these may be written now, the others need not wait.
+        let requeue_after = is_more.then_some(Duration::ZERO);
+        Reconciled { writes, order: Order::Independent, requeue_after, ..Reconciled::default() }
     }
 
     fn status(&self, view: &QueueView<'_>) -> Snapshot {

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::ledger::Ledger;
-use super::plan::Writing;
 use super::words::{self, Word};
+use super::writing::Writing;
 use crate::api::{
     ApiError, ClusterGlobalEgressIp, Condition, EgressStatus, GlobalEgressIp, LabelSelector, Object,
     Resource, annotation,

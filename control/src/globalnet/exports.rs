@@ -1,46 +1,240 @@
 //! ServiceExports: which GlobalIngressIPs there are to be, and what their names, labels and annotations are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
 
 use super::facts::{Ingress, Pod, Service, ServiceKind, endpoint_addresses, shown};
+use super::index::{Index, LabelKey};
 use super::objects::{Objects, Scope};
-use super::plan::Writing;
+use super::sets::remove;
 use super::state::Problem;
-use crate::api::{GlobalIngressIp, Kind, Object, Resource, label};
+use super::units::{Name, Outputs, Target, Unit};
+use super::writing::Writing;
+use crate::api::{ApiError, GlobalIngressIp, Kind, Object, Resource, label};
 use crate::runner::Write;
 
-/// Which namespaces' pods and endpoints have to be known to tell.
-pub(super) fn needs(objects: &Objects) -> BTreeSet<Scope> {
-    let needs = exported(objects).filter_map(|service| {
-        let kind = match (service.kind(), service.has_selector()) {
-            (ServiceKind::Headless, true) => Kind::Pod,
-            (ServiceKind::Headless | ServiceKind::ClusterIp, false) => Kind::CoreEndpoints,
-            (ServiceKind::ClusterIp, true) | (ServiceKind::Other, _) => return None,
-        };
-        Some((kind, service.object.metadata.namespace.clone()))
-    });
-    needs.collect()
+/// Which services are exported, and what each of them asks for.
+#[derive(Debug, Default)]
+pub(super) struct Exports {
+    exports: BTreeMap<Name, Export>,
+    /// Who asks for each GlobalIngressIP: several where names are cut, or a pod is of several services.
+    wanted: BTreeMap<Name, BTreeSet<(String, Target)>>,
+    /// Headless services by the first label that they select their pods by; `None` if they select all.
+    selecting: BTreeMap<(String, Option<LabelKey>), BTreeSet<String>>,
 }
 
-/// The services that are exported and are there. What Globalnet itself has made is not exported, whoever says so.
-fn exported(objects: &Objects) -> impl Iterator<Item = Service<'_>> {
-    let exports = objects.of(Kind::ServiceExport).map(|export| &export.metadata);
-    let services = exports.filter_map(|export| objects.get(Kind::Service, &export.namespace, &export.name));
-    services.map(Service::new).filter(|service| service.stands_for().is_none())
+/// What an exported service asks for.
+#[derive(Debug, Default)]
+struct Export {
+    /// The names of GlobalIngressIPs.
+    wanted: BTreeMap<Target, String>,
+    problems: BTreeSet<Target>,
+    /// Whether its pods or endpoints are not known.
+    is_unknown: bool,
+    /// What has to be known of it.
+    scope: Option<Scope>,
+    selects_by: Option<Option<LabelKey>>,
 }
 
-/// What to write so that there is a GlobalIngressIP for each exported service, pod or endpoint, and for no other.
-pub(super) fn plan(objects: &Objects, writing: &mut Writing) {
-    let wanted = Wanted::gather(objects, writing);
-    for existing in objects.of(Kind::GlobalIngressIp).filter_map(Ingress::new) {
-        let metadata = &existing.object.metadata;
-        let place = (metadata.namespace.clone(), metadata.name.clone());
-        let candidates = wanted.objects.get(&place).map_or(&[][..], Vec::as_slice);
-        if metadata.is_terminating() || wanted.is_unknown(&existing) && candidates.is_empty() {
-            continue;
+/// What there is to know about one unit of an export: a GlobalIngressIP, a problem, or nothing.
+type Wish = Option<Result<GlobalIngressIp, Problem>>;
+
+impl Exports {
+    /// Returns the exported services of a namespace; of all of them if it is empty.
+    pub(super) fn of_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Name> {
+        let of = self.exports.range((namespace.to_owned(), String::new())..).map(|(name, _)| name);
+        of.take_while(move |(of, _)| namespace.is_empty() || of == namespace)
+    }
+
+    /// Returns the headless services that may select a pod with these labels.
+    pub(super) fn selecting(&self, pod: &Object) -> BTreeSet<String> {
+        let namespace = &pod.metadata.namespace;
+        let labels = pod.metadata.labels.iter().map(|(key, value)| Some((key.clone(), value.clone())));
+        let keys = labels.chain([None]).map(|label| (namespace.clone(), label));
+        keys.filter_map(|key| self.selecting.get(&key)).flatten().cloned().collect()
+    }
+
+    /// Decides anew what a service asks for. Returns the GlobalIngressIPs that this may concern, and the scope that had
+    /// to be known for it before, and has to be now.
+    pub(super) fn update(
+        &mut self,
+        name: &Name,
+        (objects, index): (&Objects, &Index),
+        outputs: &mut Outputs,
+    ) -> (BTreeSet<Name>, Option<Scope>, Option<Scope>) {
+        let before = self.exports.remove(name).unwrap_or_default();
+        let mut concerned = BTreeSet::new();
+        for (target, ingress) in &before.wanted {
+            self.unwish(name, target, ingress, &mut concerned);
         }
-        match candidates.iter().find(|candidate| is_for(&existing, candidate)) {
+        if let Some(by) = before.selects_by {
+            remove(&mut self.selecting, &(name.0.clone(), by), &name.1);
+        }
+        let after = exported(objects, name).map(|service| self.gather(&service, name, (objects, index)));
+        let Some((mut export, wishes)) = after else {
+            for target in before.problems {
+                outputs.remove(&Unit::Export(name.clone(), target));
+            }
+            if before.is_unknown {
+                concerned.extend(index.ingresses_of(name));
+            }
+            return (concerned, before.scope, None);
+        };
+        if export.is_unknown != before.is_unknown {
+            concerned.extend(index.ingresses_of(name));
+        }
+        for (target, wish) in wishes {
+            self.wish(name, &mut export, (target, wish), outputs, &mut concerned);
+        }
+        for target in before.problems.difference(&export.problems) {
+            outputs.remove(&Unit::Export(name.clone(), target.clone()));
+        }
+        let scope = export.scope.clone();
+        self.exports.insert(name.clone(), export);
+        (concerned, before.scope, scope)
+    }
+
+    /// Decides anew what a headless service asks for one of its pods. Returns the GlobalIngressIPs that this may concern.
+    pub(super) fn update_pod(
+        &mut self,
+        name: &Name,
+        pod: &str,
+        objects: &Objects,
+        outputs: &mut Outputs,
+    ) -> BTreeSet<Name> {
+        let mut concerned = BTreeSet::new();
+        let Some(mut export) = self.exports.remove(name) else { return concerned };
+        if !export.is_unknown
+            && let Some(service) = exported(objects, name)
+        {
+            let target = Target::Pod(pod.to_owned());
+            if let Some(ingress) = export.wanted.remove(&target) {
+                self.unwish(name, &target, &ingress, &mut concerned);
+            }
+            let had_problem = export.problems.remove(&target);
+            let pod = objects.get(Kind::Pod, &name.0, pod).map(Pod::new);
+            let wish = pod.and_then(|pod| wish_for_pod(&service, &pod));
+            if had_problem && !matches!(wish, Some(Err(_))) {
+                outputs.remove(&Unit::Export(name.clone(), target.clone()));
+            }
+            self.wish(name, &mut export, (target, wish), outputs, &mut concerned);
+        }
+        self.exports.insert(name.clone(), export);
+        concerned
+    }
+
+    fn wish(
+        &mut self,
+        name: &Name,
+        export: &mut Export,
+        (target, wish): (Target, Wish),
+        outputs: &mut Outputs,
+        concerned: &mut BTreeSet<Name>,
+    ) {
+        match wish {
+            Some(Ok(object)) => {
+                let ingress = object.metadata.name;
+                let place = (name.0.clone(), ingress.clone());
+                self.wanted.entry(place.clone()).or_default().insert((name.1.clone(), target.clone()));
+                concerned.insert(place);
+                export.wanted.insert(target, ingress);
+            }
+            Some(Err(problem)) => {
+                let writing = Writing::of_problems(vec![problem]);
+                outputs.set(Unit::Export(name.clone(), target.clone()), writing);
+                export.problems.insert(target);
+            }
+            None => {}
+        }
+    }
+
+    fn unwish(&mut self, name: &Name, target: &Target, ingress: &str, concerned: &mut BTreeSet<Name>) {
+        let place = (name.0.clone(), ingress.to_owned());
+        remove(&mut self.wanted, &place, &(name.1.clone(), target.clone()));
+        concerned.insert(place);
+    }
+
+    /// Returns what a service is, and what it asks for.
+    fn gather(
+        &mut self,
+        service: &Service<'_>,
+        name: &Name,
+        (objects, index): (&Objects, &Index),
+    ) -> (Export, Vec<(Target, Wish)>) {
+        let mut export = Export::default();
+        let mut wishes = Vec::new();
+        match (service.kind(), service.has_selector()) {
+            (ServiceKind::ClusterIp, has_selector) => {
+                export.scope = (!has_selector).then(|| (Kind::CoreEndpoints, name.0.clone()));
+                wishes.push((Target::Service, make(service, &Target::Service, objects)));
+            }
+            (ServiceKind::Headless, true) => {
+                export.scope = Some((Kind::Pod, name.0.clone()));
+                export.is_unknown = !objects.is_known(Kind::Pod, &name.0);
+                let by = service.selector().first_key_value().map(|(key, value)| {
+                    let label: LabelKey = ((*key).to_owned(), (*value).to_owned());
+                    label
+                });
+                self.selecting.entry((name.0.clone(), by.clone())).or_default().insert(name.1.clone());
+                if !export.is_unknown {
+                    let pods = index.pods(objects, &name.0, by.as_ref());
+                    wishes.extend(pods.map(|pod| {
+                        (Target::Pod(pod.metadata.name.clone()), wish_for_pod(service, &Pod::new(pod)))
+                    }));
+                }
+                export.selects_by = Some(by);
+            }
+            (ServiceKind::Headless, false) => {
+                export.scope = Some((Kind::CoreEndpoints, name.0.clone()));
+                export.is_unknown = !objects.is_known(Kind::CoreEndpoints, &name.0);
+                if !export.is_unknown {
+                    wishes = wish_for_endpoints(service, objects);
+                }
+            }
+            (ServiceKind::Other, _) => wishes.push((Target::Service, Some(Err(not_exported(service))))),
+        }
+        (export, wishes)
+    }
+
+    /// Decides about the GlobalIngressIP of a name: one for each exported service, pod or endpoint, and no other.
+    pub(super) fn decide(&self, name: &Name, objects: &Objects, writing: &mut Writing) {
+        let (namespace, ingress) = name;
+        let asking = self.wanted.get(name).into_iter().flatten();
+        let candidates: Vec<GlobalIngressIp> = asking
+            .filter_map(|(service, target)| {
+                let service = exported(objects, &(namespace.clone(), service.clone()))?;
+                make(&service, target, objects)?.ok()
+            })
+            .collect();
+        let existing = objects.get(Kind::GlobalIngressIp, namespace, ingress);
+        if let Some(existing) = existing.and_then(Ingress::new) {
+            self.amend(&existing, &candidates, writing);
+        }
+        if existing.is_none()
+            && let Some(first) = candidates.first()
+        {
+            writing.push(Write::Create(first.to_object()));
+        }
+        if candidates.len() > 1 {
+            writing.problem(Problem {
+                name: "GlobalIngressNameTaken",
+                subject: format!("GlobalIngressIP {namespace}/{ingress}"),
+                message: format!(
+                    "{} exported services or pods share this name; one of them has it",
+                    candidates.len()
+                ),
+            });
+        }
+    }
+
+    fn amend(&self, existing: &Ingress<'_>, candidates: &[GlobalIngressIp], writing: &mut Writing) {
+        let metadata = &existing.object.metadata;
+        let of = (metadata.namespace.clone(), existing.service.to_owned());
+        // Whether it cannot be told whether this one is to be.
+        let is_unknown = self.exports.get(&of).is_some_and(|export| export.is_unknown);
+        if metadata.is_terminating() || is_unknown && candidates.is_empty() {
+            return;
+        }
+        match candidates.iter().find(|candidate| is_for(existing, candidate)) {
             Some(candidate) => writing.extend(amend(existing.object, candidate).map(Write::Update)),
             None if existing.is_of_export() => writing.push(Write::Delete(existing.object.clone())),
             None if !candidates.is_empty() => writing.problem(Problem {
@@ -52,22 +246,80 @@ pub(super) fn plan(objects: &Objects, writing: &mut Writing) {
             None => {}
         }
     }
-    for ((namespace, name), candidates) in &wanted.objects {
-        if objects.get(Kind::GlobalIngressIp, namespace, name).is_none()
-            && let Some(first) = candidates.first()
-        {
-            writing.push(Write::Create(first.to_object()));
+}
+
+/// The service of this name, if it is exported and is there. What Globalnet itself has made is not exported, whoever says
+/// so.
+fn exported<'a>(objects: &'a Objects, (namespace, name): &Name) -> Option<Service<'a>> {
+    objects.get(Kind::ServiceExport, namespace, name)?;
+    let service = objects.get(Kind::Service, namespace, name).map(Service::new);
+    service.filter(|service| service.stands_for().is_none())
+}
+
+/// The GlobalIngressIP of a service, or of a pod or an address of it; `None` if there is none such.
+fn make(service: &Service<'_>, target: &Target, objects: &Objects) -> Wish {
+    let metadata = &service.object.metadata;
+    let (namespace, name) = (&metadata.namespace, &metadata.name);
+    let made = match target {
+        Target::Service => GlobalIngressIp::for_service(namespace, name).map(|mut object| {
+            object.metadata.labels.insert(label::ORIGINATING_NAMESPACE.to_owned(), namespace.clone());
+            object
+        }),
+        Target::Pod(pod) => {
+            let address = Pod::new(objects.get(Kind::Pod, namespace, pod)?).address()?;
+            GlobalIngressIp::for_headless_pod(namespace, name, pod, address)
         }
-        if candidates.len() > 1 {
-            writing.problem(Problem {
-                name: "GlobalIngressNameTaken",
-                subject: format!("GlobalIngressIP {namespace}/{name}"),
-                message: format!(
-                    "{} exported services or pods share this name; one of them has it",
-                    candidates.len()
-                ),
-            });
+        Target::Address(address) => GlobalIngressIp::for_headless_endpoints(namespace, name, name, *address),
+    };
+    Some(made.map_err(|error| cannot_make(service, &error)))
+}
+
+fn wish_for_pod(service: &Service<'_>, pod: &Pod<'_>) -> Wish {
+    let is_published = pod.is_running() || service.publishes_not_ready();
+    if !is_published || !service.selects(&pod.object.metadata.labels) {
+        return None;
+    }
+    let metadata = &service.object.metadata;
+    match pod.address() {
+        Some(address) => {
+            let pod = &pod.object.metadata.name;
+            let made = GlobalIngressIp::for_headless_pod(&metadata.namespace, &metadata.name, pod, address);
+            Some(made.map_err(|error| cannot_make(service, &error)))
         }
+        None => pod.is_ipv6().then(|| Err(no_ipv6(service, &shown(pod.object)))),
+    }
+}
+
+fn wish_for_endpoints(service: &Service<'_>, objects: &Objects) -> Vec<(Target, Wish)> {
+    let metadata = &service.object.metadata;
+    let endpoints = objects.get(Kind::CoreEndpoints, &metadata.namespace, &metadata.name);
+    let Some(endpoints) = endpoints else { return Vec::new() };
+    let (addresses, has_other) = endpoint_addresses(endpoints);
+    let other = has_other.then(|| (Target::Service, Some(Err(no_ipv6(service, &shown(endpoints))))));
+    let targets = addresses.into_iter().map(Target::Address);
+    let made = targets.map(|target| {
+        let wish = make(service, &target, objects);
+        (target, wish)
+    });
+    other.into_iter().chain(made).collect()
+}
+
+fn not_exported(service: &Service<'_>) -> Problem {
+    let of = service.type_name().chars().take(32).flat_map(char::escape_debug).collect::<String>();
+    Problem {
+        name: "ServiceNotExported",
+        subject: service.object.key().to_string(),
+        message: format!(
+            "is exported and is of type {of}: with Globalnet only services of type ClusterIP are"
+        ),
+    }
+}
+
+fn cannot_make(service: &Service<'_>, error: &ApiError) -> Problem {
+    Problem {
+        name: "ServiceNotExported",
+        subject: service.object.key().to_string(),
+        message: format!("no GlobalIngressIP can be made: {error}"),
     }
 }
 
@@ -90,111 +342,6 @@ fn amend(existing: &Object, wanted: &GlobalIngressIp) -> Option<Object> {
         amended.metadata.labels.insert(label::SERVICE_REF.to_owned(), service.clone());
     }
     (!amended.same_content(existing)).then_some(amended)
-}
-
-#[derive(Default)]
-struct Wanted {
-    /// By namespace and name; several where names are cut, or a pod is of several services.
-    objects: BTreeMap<(String, String), Vec<GlobalIngressIp>>,
-    /// Headless services whose pods or endpoints are not known.
-    unknown: BTreeSet<(String, String)>,
-}
-
-impl Wanted {
-    fn gather(objects: &Objects, writing: &mut Writing) -> Self {
-        let mut wanted = Self::default();
-        for service in exported(objects) {
-            match (service.kind(), service.has_selector()) {
-                (ServiceKind::ClusterIp, _) => wanted.cluster_ip(&service, writing),
-                (ServiceKind::Headless, true) => wanted.pods(&service, objects, writing),
-                (ServiceKind::Headless, false) => wanted.endpoints(&service, objects, writing),
-                (ServiceKind::Other, _) => writing.problem(Problem {
-                    name: "ServiceNotExported",
-                    subject: service.object.key().to_string(),
-                    message: format!(
-                        "is exported and is of type {}: with Globalnet only services of type ClusterIP are",
-                        service.type_name().chars().take(32).flat_map(char::escape_debug).collect::<String>()
-                    ),
-                }),
-            }
-        }
-        wanted
-    }
-
-    /// Whether it cannot be told whether this one is to be.
-    fn is_unknown(&self, existing: &Ingress<'_>) -> bool {
-        let namespace = existing.object.metadata.namespace.clone();
-        self.unknown.contains(&(namespace, existing.service.to_owned()))
-    }
-
-    fn cluster_ip(&mut self, service: &Service<'_>, writing: &mut Writing) {
-        let metadata = &service.object.metadata;
-        let made = GlobalIngressIp::for_service(&metadata.namespace, &metadata.name).map(|mut object| {
-            let namespace = metadata.namespace.clone();
-            object.metadata.labels.insert(label::ORIGINATING_NAMESPACE.to_owned(), namespace);
-            object
-        });
-        self.add(service, made, writing);
-    }
-
-    fn pods(&mut self, service: &Service<'_>, objects: &Objects, writing: &mut Writing) {
-        let metadata = &service.object.metadata;
-        let (namespace, name) = (&metadata.namespace, &metadata.name);
-        if !objects.is_known(Kind::Pod, namespace) {
-            self.unknown.insert((namespace.clone(), name.clone()));
-            return;
-        }
-        for pod in objects.inside(Kind::Pod, namespace).map(Pod::new) {
-            let is_published = pod.is_running() || service.publishes_not_ready();
-            if !is_published || !service.selects(&pod.object.metadata.labels) {
-                continue;
-            }
-            if let Some(address) = pod.address() {
-                let pod = &pod.object.metadata.name;
-                self.add(service, GlobalIngressIp::for_headless_pod(namespace, name, pod, address), writing);
-            } else if pod.is_ipv6() {
-                writing.problem(no_ipv6(service, &shown(pod.object)));
-            }
-        }
-    }
-
-    fn endpoints(&mut self, service: &Service<'_>, objects: &Objects, writing: &mut Writing) {
-        let metadata = &service.object.metadata;
-        let (namespace, name) = (&metadata.namespace, &metadata.name);
-        if !objects.is_known(Kind::CoreEndpoints, namespace) {
-            self.unknown.insert((namespace.clone(), name.clone()));
-            return;
-        }
-        let Some(endpoints) = objects.get(Kind::CoreEndpoints, namespace, name) else { return };
-        let (addresses, has_other) = endpoint_addresses(endpoints);
-        if has_other {
-            writing.problem(no_ipv6(service, &shown(endpoints)));
-        }
-        for address in addresses {
-            let made =
-                |address: Ipv4Addr| GlobalIngressIp::for_headless_endpoints(namespace, name, name, address);
-            self.add(service, made(address), writing);
-        }
-    }
-
-    fn add(
-        &mut self,
-        service: &Service<'_>,
-        made: Result<GlobalIngressIp, crate::api::ApiError>,
-        writing: &mut Writing,
-    ) {
-        match made {
-            Ok(object) => {
-                let place = (object.metadata.namespace.clone(), object.metadata.name.clone());
-                self.objects.entry(place).or_default().push(object);
-            }
-            Err(error) => writing.problem(Problem {
-                name: "ServiceNotExported",
-                subject: service.object.key().to_string(),
-                message: format!("no GlobalIngressIP can be made: {error}"),
-            }),
-        }
-    }
 }
 
 fn no_ipv6(service: &Service<'_>, who: &str) -> Problem {

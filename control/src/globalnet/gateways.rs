@@ -1,8 +1,8 @@
 //! Gateways: the address under which a health check reaches this one.
 
 use super::ledger::Ledger;
-use super::plan::Writing;
 use super::state::Problem;
+use super::writing::Writing;
 use crate::api::{Object, ObjectKey, annotation};
 use crate::runner::Write;
 

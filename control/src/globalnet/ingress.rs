@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::facts::{Ingress, Service, ServiceKind};
 use super::ledger::Ledger;
 use super::objects::Objects;
-use super::plan::Writing;
 use super::words::Word;
+use super::writing::Writing;
 use crate::api::{ApiError, GlobalIngressIp, IngressTarget, Kind, Object, Resource};
 use crate::runner::Write;
 

@@ -9,7 +9,8 @@
 //! * [`Objects`] — all that is known of the store.
 //! * [`plan()`] — what follows from them: what to write, and the [`GlobalnetState`]. It is **level-driven**: the same view
 //!   gives the same plan, and once all is written the plan is empty. What was given before counts first, whoever gave it,
-//!   so that a restart, a change of leader and a change from upstream's implementation move no address.
+//!   so that a restart, a change of leader and a change from upstream's implementation move no address. A gateway keeps
+//!   its plan, and plans anew what depends on what has changed.
 //! * [`spawn`] — carries plans out on a store, while the election says that this gateway leads, and tells the state.
 //! * [`GlobalnetState`] — what translation needs, as plain data.
 //!
@@ -19,27 +20,38 @@
 //!
 //! This module translates no packet: the gateway makes tables of the state.
 
+mod allocation;
+mod clusters;
 mod compile;
+mod config;
 mod controller;
 mod egress;
 mod exports;
 mod facts;
 mod gateways;
+mod index;
 mod ingress;
 mod ledger;
 mod objects;
 mod plan;
+mod planner;
 mod pool;
 mod services;
+mod sets;
 mod state;
+mod units;
 mod withdraw;
 mod words;
+mod work;
+mod writing;
 
+pub use config::GlobalnetConfig;
 pub use controller::{
-    GlobalnetConfig, GlobalnetController, GlobalnetHandle, GlobalnetPhase, GlobalnetStatus, Snapshot, spawn,
+    GlobalnetController, GlobalnetHandle, GlobalnetPhase, GlobalnetStatus, Snapshot, spawn,
 };
 pub use objects::{Objects, Scope};
 pub use plan::{Outcome, View, plan};
+pub use planner::Planner;
 pub use pool::{Pool, PoolError};
 pub use state::{EgressKind, EgressRule, GlobalnetState, IngressKind, IngressPair, PoolFill, Problem};
 pub use withdraw::withdraw;

@@ -15,6 +15,23 @@ pub type Scope = (Kind, String);
 pub struct Objects {
     all: BTreeMap<ObjectKey, Object>,
     listed: BTreeSet<Scope>,
+    changes: Changes,
+}
+
+/// What has changed since a moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// The objects that are others than at that moment, as they were; `None` if they were not there.
+    pub(super) objects: BTreeMap<ObjectKey, Option<Object>>,
+    /// The scopes that were listed for the first time, or forgotten.
+    pub(super) scopes: BTreeSet<Scope>,
+}
+
+impl Changes {
+    /// Returns `true` if an object of this kind has changed.
+    pub(super) fn has_any_of(&self, kind: Kind) -> bool {
+        self.objects.range(ObjectKey::new(kind, "", "")..).next().is_some_and(|(key, _)| key.kind == kind)
+    }
 }
 
 impl Objects {
@@ -24,40 +41,75 @@ impl Objects {
             StoreEvent::Listed(objects) => {
                 let fresh: BTreeMap<ObjectKey, Object> =
                     objects.into_iter().map(slim).map(|object| (object.key(), object)).collect();
-                let mut is_news = self.listed.insert(scope.clone());
+                let mut has_changed = self.listed.insert(scope.clone());
+                if has_changed {
+                    self.changes.scopes.insert(scope.clone());
+                }
                 let gone: Vec<ObjectKey> =
                     self.within(scope).map(Object::key).filter(|key| !fresh.contains_key(key)).collect();
-                is_news |= !gone.is_empty();
-                gone.iter().for_each(|key| drop(self.all.remove(key)));
-                for (key, object) in fresh {
-                    is_news |= self.all.get(&key) != Some(&object);
-                    self.all.insert(key, object);
+                has_changed |= !gone.is_empty();
+                gone.iter().for_each(|key| self.remove(key));
+                for object in fresh.into_values() {
+                    has_changed |= self.put_slim(object);
                 }
-                is_news
+                has_changed
             }
             StoreEvent::Applied(object) => self.put(object),
-            StoreEvent::Deleted(object) => self.all.remove(&object.key()).is_some(),
+            StoreEvent::Deleted(object) => {
+                let key = object.key();
+                let was_there = self.all.contains_key(&key);
+                self.remove(&key);
+                was_there
+            }
             StoreEvent::Unavailable(_) => false,
         }
     }
 
     /// Takes in an object. Gives `true` if it is not what was known.
     pub fn put(&mut self, object: Object) -> bool {
-        let object = slim(object);
-        let old = self.all.insert(object.key(), object.clone());
-        old.as_ref() != Some(&object)
+        self.put_slim(slim(object))
+    }
+
+    fn put_slim(&mut self, object: Object) -> bool {
+        let key = object.key();
+        if self.all.get(&key) == Some(&object) {
+            return false;
+        }
+        let old = self.all.insert(key.clone(), object);
+        self.changes.objects.entry(key).or_insert(old);
+        true
     }
 
     /// Takes in that an object is gone.
     pub fn remove(&mut self, key: &ObjectKey) {
-        self.all.remove(key);
+        if let Some(old) = self.all.remove(key) {
+            self.changes.objects.entry(key.clone()).or_insert(Some(old));
+        }
+    }
+
+    /// Returns what has changed since this was called last.
+    pub(super) fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Returns everything as a change of what was not there.
+    pub(super) fn everything(&self) -> Changes {
+        let objects = self.all.keys().map(|key| (key.clone(), None)).collect();
+        Changes { objects, scopes: self.listed.clone() }
+    }
+
+    /// Returns an object by its key.
+    pub(super) fn at(&self, key: &ObjectKey) -> Option<&Object> {
+        self.all.get(key)
     }
 
     /// Forgets a scope that is no longer followed.
     pub fn forget(&mut self, scope: &Scope) {
-        self.listed.remove(scope);
+        if self.listed.remove(scope) {
+            self.changes.scopes.insert(scope.clone());
+        }
         let gone: Vec<ObjectKey> = self.within(scope).map(Object::key).collect();
-        gone.iter().for_each(|key| drop(self.all.remove(key)));
+        gone.iter().for_each(|key| self.remove(key));
     }
 
     /// Whether all objects of a kind and namespace are known: before that, one that is not known may exist all the same.

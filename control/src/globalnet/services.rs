@@ -4,51 +4,62 @@
 //! Our own translation goes straight to the exported service's cluster IP and needs neither; they are kept as upstream
 //! makes them so that a cluster can go back, and its users and tools find what they look for.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use serde_json::{Map, Value, json};
 
 use super::facts::{Ingress, Service, ServiceKind};
+use super::index::Index;
 use super::ledger::Ledger;
-use super::objects::Objects;
-use super::plan::Writing;
+use super::objects::{Objects, Scope};
 use super::state::Problem;
-use crate::api::{IngressTarget, Kind, Object, ObjectMeta, finalizer, internal_service_name, label};
+use super::units::Name;
+use super::writing::Writing;
+use crate::api::{Kind, Object, ObjectMeta, finalizer, internal_service_name, label};
 use crate::runner::Write;
 
-/// What to write so that there is an internal Service for each exported service that has an address, and no other.
-pub(super) fn plan(objects: &Objects, ledger: &Ledger, writing: &mut Writing) {
-    let wanted = wanted(objects, ledger);
-    for existing in objects.of(Kind::Service).map(Service::new) {
-        let metadata = &existing.object.metadata;
-        let place = (metadata.namespace.clone(), metadata.name.clone());
-        let is_ours = existing.stands_for().is_some() || metadata.has_finalizer(finalizer::INTERNAL_SERVICE);
-        match wanted.get(&place) {
-            Some(_) if metadata.is_terminating() => writing.extend(let_go(existing.object)),
-            Some(internal) if is_ours => {
-                let amended = internal.amend(existing.object);
-                writing.extend((amended != *existing.object).then_some(Write::Update(amended)));
-            }
-            Some(internal) => writing.problem(Problem {
-                name: "InternalServiceNameTaken",
-                subject: existing.object.key().to_string(),
-                message: format!(
-                    "is not Globalnet's and has the name of {}'s internal service",
-                    internal.name()
-                ),
-            }),
-            None if is_ours => writing.extend(remove(existing.object, objects)),
-            None => {}
+/// Decides about the internal Service of a name, of which there is one for each exported service that has an address.
+/// Returns what to write of the copy of Endpoints that it needs.
+pub(super) fn decide(
+    name: &Name,
+    (objects, index, ledger): (&Objects, &Index, &Ledger),
+    writing: &mut Writing,
+) -> Option<Write> {
+    let wanted = wanted(name, (objects, index, ledger));
+    let (namespace, internal_name) = name;
+    let existing = objects.get(Kind::Service, namespace, internal_name).map(Service::new);
+    let is_ours = existing.is_some_and(|existing| {
+        existing.stands_for().is_some() || existing.object.metadata.has_finalizer(finalizer::INTERNAL_SERVICE)
+    });
+    match (existing, &wanted) {
+        (Some(existing), Some(_)) if existing.object.metadata.is_terminating() => {
+            writing.extend(let_go(existing.object));
         }
-    }
-    for ((namespace, name), internal) in &wanted {
-        if objects.get(Kind::Service, namespace, name).is_none() {
-            let service = Object::new(Kind::Service, ObjectMeta::new(namespace, name));
+        (Some(existing), Some(internal)) if is_ours => {
+            let amended = internal.amend(existing.object);
+            writing.extend((amended != *existing.object).then_some(Write::Update(amended)));
+        }
+        (Some(existing), Some(internal)) => writing.problem(Problem {
+            name: "InternalServiceNameTaken",
+            subject: existing.object.key().to_string(),
+            message: format!("is not Globalnet's and has the name of {}'s internal service", internal.name()),
+        }),
+        (Some(existing), None) if is_ours => writing.extend(remove(existing.object, objects)),
+        (Some(_), None) | (None, None) => {}
+        (None, Some(internal)) => {
+            let service = Object::new(Kind::Service, ObjectMeta::new(namespace, internal_name));
             writing.push(Write::Create(internal.amend(&service)));
         }
     }
-    endpoints(objects, &wanted, writing);
+    endpoints(name, wanted.as_ref(), objects)
+}
+
+/// Returns the scope that has to be known because of a Service: the Endpoints of a namespace with an internal one that has
+/// no selector.
+pub(super) fn needs_endpoints(object: &Object) -> Option<Scope> {
+    let service = Service::new(object);
+    let is_needed = service.stands_for().is_some() && !service.has_selector();
+    is_needed.then(|| (Kind::CoreEndpoints, object.metadata.namespace.clone()))
 }
 
 /// An internal Service that there is to be.
@@ -57,21 +68,15 @@ struct Internal<'a> {
     address: Ipv4Addr,
 }
 
-fn wanted<'a>(objects: &'a Objects, ledger: &Ledger) -> BTreeMap<(String, String), Internal<'a>> {
-    let mut wanted = BTreeMap::new();
-    for ingress in objects.of(Kind::GlobalIngressIp).filter_map(Ingress::new) {
-        let namespace = &ingress.object.metadata.namespace;
-        let service = objects.get(Kind::Service, namespace, ingress.service).map(Service::new);
-        if ingress.target == IngressTarget::ClusterIpService
-            && let Some(service) = service.filter(|service| service.kind() == ServiceKind::ClusterIp)
-            && let Some(address) = ledger.held(&ingress.object.key()).first()
-        {
-            let place = (namespace.clone(), internal_service_name(ingress.service));
-            // Of two for one service, the first is upstream's own.
-            wanted.entry(place).or_insert(Internal { service, address: *address });
-        }
-    }
-    wanted
+/// Returns the internal Service that there is to be of this name. Of two GlobalIngressIPs for one service, the first is
+/// upstream's own.
+fn wanted<'a>(name: &Name, (objects, index, ledger): (&'a Objects, &Index, &Ledger)) -> Option<Internal<'a>> {
+    index.ingresses_behind(name).find_map(|ingress| {
+        let ingress = Ingress::new(objects.get(Kind::GlobalIngressIp, &name.0, ingress)?)?;
+        let service = objects.get(Kind::Service, &name.0, ingress.service).map(Service::new)?;
+        let address = ledger.held(&ingress.object.key()).first()?;
+        (service.kind() == ServiceKind::ClusterIp).then_some(Internal { service, address: *address })
+    })
 }
 
 impl Internal<'_> {
@@ -125,42 +130,25 @@ pub(super) fn is_copy(endpoints: &Object) -> bool {
     original.is_some_and(|original| internal_service_name(original) == endpoints.metadata.name)
 }
 
-/// Namespaces whose Endpoints have to be known: those with an internal service that has no selector.
-pub(super) fn needs_endpoints(objects: &Objects) -> impl Iterator<Item = String> {
-    let internal = objects.of(Kind::Service).map(Service::new);
-    let internal = internal.filter(|service| service.stands_for().is_some() && !service.has_selector());
-    internal.map(|service| service.object.metadata.namespace.clone())
-}
-
-/// What to write so that each internal Service without selector leads where the exported one leads.
-fn endpoints(objects: &Objects, wanted: &BTreeMap<(String, String), Internal<'_>>, writing: &mut Writing) {
-    let original = |namespace: &str, name: &str| {
-        let internal = wanted.get(&(namespace.to_owned(), name.to_owned()));
-        let internal = internal.filter(|internal| !internal.service.has_selector())?;
-        objects.get(Kind::CoreEndpoints, namespace, internal.name())
+/// Returns what to write so that an internal Service without selector leads where the exported one leads.
+fn endpoints((namespace, name): &Name, wanted: Option<&Internal<'_>>, objects: &Objects) -> Option<Write> {
+    let internal = wanted.filter(|internal| !internal.service.has_selector());
+    let original = internal.and_then(|internal| objects.get(Kind::CoreEndpoints, namespace, internal.name()));
+    let existing = objects.get(Kind::CoreEndpoints, namespace, name);
+    let Some(original) = original else {
+        return existing.filter(|existing| is_copy(existing)).cloned().map(Write::Delete);
     };
-    for copy in objects.of(Kind::CoreEndpoints).filter(|object| is_copy(object)) {
-        let ObjectMeta { namespace, name, .. } = &copy.metadata;
-        if original(namespace, name).is_none() {
-            writing.push(Write::Delete(copy.clone()));
-        }
+    let subsets = original.body.get("subsets").cloned().unwrap_or_else(|| json!([]));
+    let mut copy = existing
+        .cloned()
+        .unwrap_or_else(|| Object::new(Kind::CoreEndpoints, ObjectMeta::new(namespace, name)));
+    copy.metadata.labels.insert(label::CLONED_FROM.to_owned(), original.metadata.name.clone());
+    let has_none = subsets.as_array().is_some_and(Vec::is_empty) && !copy.body.contains_key("subsets");
+    if !has_none {
+        copy.body.insert("subsets".to_owned(), subsets);
     }
-    for (namespace, name) in wanted.keys() {
-        let Some(original) = original(namespace, name) else { continue };
-        let subsets = original.body.get("subsets").cloned().unwrap_or_else(|| json!([]));
-        let existing = objects.get(Kind::CoreEndpoints, namespace, name);
-        let mut copy = existing
-            .cloned()
-            .unwrap_or_else(|| Object::new(Kind::CoreEndpoints, ObjectMeta::new(namespace, name)));
-        copy.metadata.labels.insert(label::CLONED_FROM.to_owned(), original.metadata.name.clone());
-        let has_none = subsets.as_array().is_some_and(Vec::is_empty) && !copy.body.contains_key("subsets");
-        if !has_none {
-            copy.body.insert("subsets".to_owned(), subsets);
-        }
-        match existing {
-            None => writing.push(Write::Create(copy)),
-            Some(existing) if copy != *existing => writing.push(Write::Update(copy)),
-            Some(_) => {}
-        }
+    match existing {
+        None => Some(Write::Create(copy)),
+        Some(existing) => (copy != *existing).then_some(Write::Update(copy)),
     }
 }

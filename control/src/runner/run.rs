@@ -1,7 +1,7 @@
 //! The loop.
 
 mod events;
-mod flights;
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -28,7 +28,7 @@ use crate::api::ObjectKey;
 use crate::backoff::Backoff;
 use crate::election::Leadership;
 use crate::timer::{clock, sleep_until};
-use flights::{Completed, Flight, FlightKey};
+use writes::{Completed, Flight, FlightKey};
 
 /// How long writes under way are waited for when a guard ends the controller. They take effect or not; no new one is sent.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub(super) struct Runner<C: Controller> {
     limiter: ObjectLimiter,
     requests: FuturesUnordered<BoxFuture<'static, Completed<C::Key>>>,
     /// The plans that are being written.
-    flights: BTreeMap<FlightKey<C::Key>, Flight>,
+    writing: BTreeMap<FlightKey<C::Key>, Flight>,
     outages: BTreeMap<Watch, Outage>,
     /// Objects that are not taken, of each key; [`MAX_REFUSED`](super::MAX_REFUSED) in all.
     refused: BTreeMap<C::Key, BTreeMap<ObjectKey, String>>,
@@ -100,7 +100,7 @@ impl<C: Controller> Runner<C> {
             echoes: PendingEchoes::default(),
             limiter: ObjectLimiter::default(),
             requests: FuturesUnordered::new(),
-            flights: BTreeMap::new(),
+            writing: BTreeMap::new(),
             outages: BTreeMap::new(),
             refused: BTreeMap::new(),
             holds: BTreeMap::new(),
@@ -262,7 +262,7 @@ impl<C: Controller> Runner<C> {
             return;
         }
         let flight = Flight::new(writes, (rank, order, permit), started, requeue_at);
-        self.flights.insert((store, key.clone()), flight);
+        self.writing.insert((store, key.clone()), flight);
         self.write_next(&(store, key));
     }
 

@@ -8,6 +8,7 @@ use trieste_control::api::{Kind, Object, ObjectKey, annotation};
 use trieste_control::globalnet::{Objects, View, plan};
 use trieste_control::store::StoreEvent;
 
+use super::kept::Kept;
 use super::world::{NS, World, addresses, egress, endpoints, export, pod, service};
 
 /// Something that happens.
@@ -200,6 +201,31 @@ proptest! {
         }
         world.settle();
         prop_assert_eq!(apart(&world), was);
+    }
+
+    /// A plan that is kept over everything that happens is that of the objects as they are, whatever they were before and
+    /// in which order they came.
+    #[test]
+    fn a_kept_plan_is_the_plan_of_all_objects(
+        steps in prop::collection::vec((step(), any::<bool>()), 0..16),
+        served_after in 0..6usize,
+        cidr in prop::sample::select(vec!["242.1.0.0/16", "242.1.0.0/27", "242.1.0.0/28"]),
+    ) {
+        let mut world = World::new(cidr);
+        let mut kept = Kept::new(&world);
+        world.unserved.insert(Kind::ServiceExport);
+        for (number, (step, is_followed)) in steps.into_iter().enumerate() {
+            if number == served_after {
+                world.unserved.clear();
+            }
+            happen(&mut world, step);
+            if is_followed {
+                kept.assert_is_plan_of(&world);
+            }
+        }
+        world.unserved.clear();
+        world.settle();
+        kept.assert_is_plan_of(&world);
     }
 
     /// No object can make a plan panic or grow beyond what there is.

@@ -99,7 +99,7 @@ impl<C: Controller> Runner<C> {
     /// Begins those of a plan's next writes that may be tried now, or ends the plan.
     pub(super) fn write_next(&mut self, key: &FlightKey<C::Key>) {
         let now = clock();
-        while let Some(flight) = self.flights.get_mut(key) {
+        while let Some(flight) = self.writing.get_mut(key) {
             let is_out = self.queues[key.0].outage().is_some() && !flight.is_answered;
             let most = match flight.order {
                 Order::Independent if !is_out => MAX_WRITES_UNDER_WAY,
@@ -150,7 +150,7 @@ impl<C: Controller> Runner<C> {
     /// Ends a plan of which nothing is under way. One of which all that could be was written is made again, until nothing
     /// is to be written.
     fn end(&mut self, flight_key: &FlightKey<C::Key>, now: Instant) {
-        let Some(flight) = self.flights.remove(flight_key) else { return };
+        let Some(flight) = self.writing.remove(flight_key) else { return };
         let (store, key) = flight_key;
         let Flight { rank, tried, next_try, started, end, .. } = flight;
         let queue = &mut self.queues[*store];
@@ -185,7 +185,7 @@ impl<C: Controller> Runner<C> {
         let Completed { key, write, outcome } = completed;
         let now = clock();
         let object = write.key();
-        if let Some(flight) = self.flights.get_mut(&key) {
+        if let Some(flight) = self.writing.get_mut(&key) {
             flight.under_way.remove(&object);
         }
         match outcome {
@@ -198,7 +198,7 @@ impl<C: Controller> Runner<C> {
                 if self.echoes.finish(key.0, &write, &event, now) {
                     self.observe_own(key.0, &object, event, now);
                 }
-                if let Some(flight) = self.flights.get_mut(&key) {
+                if let Some(flight) = self.writing.get_mut(&key) {
                     flight.is_answered = true;
                 }
             }
@@ -220,7 +220,7 @@ impl<C: Controller> Runner<C> {
             self.refuse(&key.1, &object, error);
         }
         let until = self.limiter.wait_until(&object, now);
-        let Some(flight) = self.flights.get_mut(key) else { return };
+        let Some(flight) = self.writing.get_mut(key) else { return };
         match (failure, flight.order) {
             (Failure::Unavailable, _) => flight.stop(End::Unavailable(error.to_string())),
             (Failure::Race | Failure::Refused, Order::Independent) => {

@@ -1,0 +1,13 @@
+//! What a gateway says of itself to Globalnet.
+
+/// What Globalnet has to know of its gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GlobalnetConfig {
+    /// The namespace of Cluster and Gateway objects.
+    pub namespace: String,
+    /// This cluster's ID.
+    pub cluster_id: String,
+    /// The name of this gateway's own Gateway object, if the gateway has an address inside of the cluster at which it can
+    /// be pinged.
+    pub gateway: Option<String>,
+}
