@@ -103,10 +103,10 @@ pub fn spawn<S: Store>(store: S, config: GlobalnetConfig, candidate: Candidate) 
 }
 
 /// Changes come in bursts, as when a deployment is scaled; and in a large cluster that changes all the time plans must
-/// not take more than a tenth of a core.
+/// not take more than a quarter of a core.
 const LIMITS: Limits = Limits {
     settle: Duration::from_millis(50),
-    rest_factor: 9,
+    rest_factor: 3,
     max_rest: Duration::from_secs(5),
     max_writes: MAX_WRITES,
     ..Limits::DEFAULT

@@ -180,6 +180,7 @@ fn cpu_time() -> Duration {
     Duration::from_nanos(nanoseconds)
 }
 
+#[expect(clippy::print_stdout, reason = "it is what is measured")]
 fn show(what: &str, size: u32, cost: &Cost) {
     println!(
         "{size:>6} {what}: all after {:.2} s (computed {:.2} s), one more after {:.0} ms (computed {:.1} ms), at rest \
