@@ -194,12 +194,18 @@ impl Inner {
 
     /// Returns every object of a kind in a namespace, or in all of them, by namespace and name.
     fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Arc<Object>>, StoreError> {
+        let dirs = self.kind_dirs(kind, namespace)?;
+        for dir in &dirs {
+            scan::refresh(dir, self.lock_cache().dir(&dir.path), Duration::ZERO)?;
+        }
+        self.cached(&dirs)
+    }
+
+    /// Returns every object of these directories as the cache has them.
+    fn cached(&self, dirs: &[KindDir]) -> Result<Vec<Arc<Object>>, StoreError> {
         let mut objects = Vec::new();
-        for dir in self.kind_dirs(kind, namespace)? {
-            let mut cache = self.lock_cache();
-            let files = cache.dir(&dir.path);
-            scan::refresh(&dir, files, Duration::ZERO)?;
-            objects.extend(scan::objects(&dir, files));
+        for dir in dirs {
+            objects.extend(scan::objects(dir, self.lock_cache().dir(&dir.path)));
             if objects.len() > MAX_OBJECTS {
                 return Err(layout::unavailable("read directory", &self.root, layout::too_many("objects")));
             }

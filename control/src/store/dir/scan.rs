@@ -208,7 +208,7 @@ fn is_yaml(path: &Path) -> bool {
 }
 
 /// Of several files that claim one object the one named after it is believed, or else the first.
-pub(super) fn believed<'a>(object: &str, dir: &KindDir, files: &'a DirCache) -> Option<&'a OsString> {
+fn believed<'a>(object: &str, dir: &KindDir, files: &'a DirCache) -> Option<&'a OsString> {
     let canonical = dir.file_of(object);
     let mut claims = files.claims(object);
     let first = claims.next()?;

@@ -11,11 +11,10 @@ use inotify::WatchMask;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::cache::DirCache;
-use super::layout::{KindDir, too_many, unavailable};
+use super::layout::KindDir;
 use super::listen::Listener;
 use super::{DirStore, Inner, scan};
 use crate::api::{Kind, Object, ObjectKey};
-use crate::store::limits::MAX_OBJECTS;
 use crate::store::{StoreError, StoreEvent};
 
 /// How long to go without looking while the store is away or inotify is not to be had. Ours: a second is soon enough
@@ -112,14 +111,7 @@ impl Inner {
         if let Some(changed) = since.filter(is_same).and_then(|since| self.changed(kind, &dirs, since)) {
             return Ok(Found { objects: FoundObjects::Changed(changed), next });
         }
-        let mut objects = Vec::new();
-        for dir in &dirs {
-            objects.extend(scan::objects(dir, self.lock_cache().dir(&dir.path)));
-            if objects.len() > MAX_OBJECTS {
-                return Err(unavailable("read directory", &self.root, too_many("objects")));
-            }
-        }
-        Ok(Found { objects: FoundObjects::All(objects), next })
+        Ok(Found { objects: FoundObjects::All(self.cached(&dirs)?), next })
     }
 
     /// Returns the objects that may have changed; `None` if that is not kept any more.

@@ -57,17 +57,14 @@ impl Inner {
         let dir = self.kind_dir(key.kind, &key.namespace)?;
         // The version is all that matters of what is there, so that the file can be written before anybody has to wait for it.
         let prepared = match self.find(&dir, &key.name) {
-            Some(Some(claim)) if has_version(&claim, &expected) => {
+            Some(Some(claim)) if check_version(&key, &claim, &expected).is_ok() => {
                 self.updated(object.clone(), &claim).and_then(|object| prepare(&dir, &object).ok())
             }
             Some(Some(_) | None) | None => None,
         };
         let (updated, is_written) = self.locked(&dir, false, &key.name, |claim| {
             let claim = claim.ok_or_else(|| StoreError::NotFound(key.clone()))?;
-            if !has_version(&claim, &expected) {
-                let found = claim.object.metadata.resource_version.clone().unwrap_or_default();
-                return Err(StoreError::Conflict { key: key.clone(), expected, found });
-            }
+            check_version(&key, &claim, &expected)?;
             let Some(object) = self.updated(object, &claim) else {
                 return Ok((Object::clone(&claim.object), false));
             };
@@ -108,9 +105,8 @@ impl Inner {
         let dir = self.kind_dir(key.kind, &key.namespace)?;
         self.locked(&dir, false, &key.name, |claim| {
             let claim = claim.ok_or_else(|| StoreError::NotFound(key.clone()))?;
-            if let Some(expected) = version.filter(|version| !has_version(&claim, version)) {
-                let found = claim.object.metadata.resource_version.clone().unwrap_or_default();
-                return Err(StoreError::Conflict { key: key.clone(), expected: expected.to_owned(), found });
+            if let Some(expected) = version {
+                check_version(key, &claim, expected)?;
             }
             // A duplicate that stayed would be the object, back from the dead.
             for file in claim.duplicates.iter().chain([&claim.file]) {
@@ -217,8 +213,14 @@ impl Inner {
     }
 }
 
-fn has_version(claim: &Claim, version: &str) -> bool {
-    claim.object.metadata.resource_version.as_deref() == Some(version)
+/// Checks that what there is of an object is of a version.
+fn check_version(key: &ObjectKey, claim: &Claim, expected: &str) -> Result<(), StoreError> {
+    let found = claim.object.metadata.resource_version.as_deref();
+    if found == Some(expected) {
+        return Ok(());
+    }
+    let found = found.unwrap_or_default().to_owned();
+    Err(StoreError::Conflict { key: key.clone(), expected: expected.to_owned(), found })
 }
 
 /// Writes an object's file, but for its name.
