@@ -19,7 +19,7 @@ use trieste_tests::topology::Topology;
 use trieste_tests::wait::eventually;
 
 use super::figures::{Bar, Figure, Growth, Point};
-use super::results::{MEMORY, REST, STEP_S, Usage, cpu_step, figure};
+use super::results::{STEP_S, Usage, figure};
 use super::store::{self, Broker, StoreKind};
 use super::{Options, TICK};
 
@@ -215,21 +215,13 @@ impl ClusterObjects {
 impl Row {
     /// Returns all figures with what they may be.
     pub(super) fn point(&self) -> Point {
-        let (cpu, memory) = (self.rest.cpu, self.rest.memory_mib);
-        let total = |name, value, step, bar| figure(name, value, step, Growth::Total, bar);
         let bare = |name, value, resolution, growth| Figure { name, value, resolution, growth, bar: None };
-        let cpu_step = cpu_step(self.rest_s);
-        let figures = vec![
+        let mut figures = vec![
             bare("last allocated, s", self.last_allocated_s, STEP_S, Growth::Total),
             figure("one more export, s", self.one_more_s, STEP_S, Growth::PerChange, Bar::Below(0.3)),
             bare("one endpoint, CPU ms", self.one_endpoint_cpu_ms, 0.0, Growth::Free),
-            total("gateway at rest, %", cpu[0], cpu_step, REST),
-            total("its route agent, %", cpu[1], cpu_step, REST),
-            total("another's, %", cpu[2], cpu_step, REST),
-            total("gateway, MiB", memory[0], 0.0, MEMORY),
-            total("its route agent, MiB", memory[1], 0.0, MEMORY),
-            total("another's, MiB", memory[2], 0.0, MEMORY),
         ];
+        figures.extend(self.rest.figures(self.rest_s, ["another's, %", "another's, MiB"]));
         Point { size: self.exports, figures }
     }
 }

@@ -9,9 +9,9 @@ use trieste_tests::process::ProcessId;
 use super::figures::{Bar, Figure, Growth, Point};
 
 /// What each process may use at rest, percent of a core.
-pub(super) const REST: Bar = Bar::Below(2.0);
+const REST: Bar = Bar::Below(2.0);
 /// And of memory, MiB.
-pub(super) const MEMORY: Bar = Bar::AtMost(150.0);
+const MEMORY: Bar = Bar::AtMost(150.0);
 /// Routes are looked for so often, in seconds; finding them takes as long again.
 pub(super) const STEP_S: f64 = 2.0 * super::TICK.as_millis() as f64 / 1e3;
 
@@ -68,7 +68,7 @@ pub(crate) struct Usage {
     /// Percent of one core in that time; seconds used so far, before [`Usage::since`].
     pub(super) cpu: [f64; 3],
     /// MiB of resident memory.
-    pub(super) memory_mib: [f64; 3],
+    memory_mib: [f64; 3],
 }
 
 impl Usage {
@@ -101,27 +101,37 @@ impl Usage {
     pub(crate) fn mib(&self) -> f64 {
         self.memory_mib[0]
     }
+
+    /// Returns the figures of what was used in so many seconds at rest; `other` names those of the third process.
+    pub(super) fn figures(&self, seconds: f64, other: [&'static str; 2]) -> [Figure; 6] {
+        let step = cpu_step(seconds);
+        let cpu = |name, percent| figure(name, percent, step, Growth::Total, REST);
+        let memory = |name, mib| figure(name, mib, 0.0, Growth::Total, MEMORY);
+        [
+            cpu("gateway at rest, %", self.cpu[0]),
+            cpu("its route agent, %", self.cpu[1]),
+            cpu(other[0], self.cpu[2]),
+            memory("gateway, MiB", self.memory_mib[0]),
+            memory("its route agent, MiB", self.memory_mib[1]),
+            memory(other[1], self.memory_mib[2]),
+        ]
+    }
 }
 
 impl Row {
     /// Returns all figures with what they may be, under the names that results are compared by.
     pub(crate) fn point(&self) -> Point {
-        let (cpu, memory) = (self.rest.cpu, self.rest.memory_mib);
         let total = |name, value, step, bar| figure(name, value, step, Growth::Total, bar);
         let per_change = |name, value, step, bar| figure(name, value, step, Growth::PerChange, bar);
         let free = |name, value, bar| figure(name, value, 0.0, Growth::Free, bar);
-        let cpu_step = cpu_step(self.rest_s);
-        let figures = vec![
+        let mut figures = vec![
             total("last route, s", self.last_route_s, STEP_S, Bar::Below(5.0)),
             Figure { bar: None, ..total("connected, s", self.up_s, STEP_S, Bar::Below(f64::INFINITY)) },
             per_change("one more, s", self.one_more_s, STEP_S, Bar::Below(0.3)),
             per_change("one changed, s", self.one_changed_s, STEP_S, Bar::Below(0.3)),
-            total("gateway at rest, %", cpu[0], cpu_step, REST),
-            total("its route agent, %", cpu[1], cpu_step, REST),
-            total("a worker's, %", cpu[2], cpu_step, REST),
-            total("gateway, MiB", memory[0], 0.0, MEMORY),
-            total("its route agent, MiB", memory[1], 0.0, MEMORY),
-            total("a worker's, MiB", memory[2], 0.0, MEMORY),
+        ];
+        figures.extend(self.rest.figures(self.rest_s, ["a worker's, %", "a worker's, MiB"]));
+        figures.extend([
             total("started again, s", self.restart_s, STEP_S, Bar::Below(0.5)),
             // A gateway has no setting for this time: it waits for it once, from the last one's leaving on.
             total(
@@ -133,7 +143,7 @@ impl Row {
             free("lost as they leave", f64::from(self.removal_lost), Bar::AtMost(0.0)),
             free("TCP, of alone", self.gbit_s / self.alone_gbit_s, Bar::AtLeast(0.95)),
             free("memory after, of before", self.after_mib / self.before_mib, Bar::AtMost(1.3)),
-        ];
+        ]);
         Point { size: self.members, figures }
     }
 }
@@ -150,7 +160,7 @@ impl fmt::Display for Row {
 }
 
 /// Returns the percentage of a core that one of the kernel's clock ticks is, of a time so long.
-pub(super) fn cpu_step(seconds: f64) -> f64 {
+fn cpu_step(seconds: f64) -> f64 {
     let tick_s = 1.0 / rustix::param::clock_ticks_per_second() as f64;
     tick_s / seconds * 100.0
 }
