@@ -292,10 +292,17 @@ impl ClusterState {
         self.live.clone().unwrap_or_else(all)
     }
 
+    /// Returns `true` if the own cluster's gateways send notices. So does one alone: when a second one comes, it is known that
+    /// the first is there, and the second has to say first that it is ready.
+    #[must_use]
+    pub fn has_notices(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     /// Returns the gateways whose notices are accepted, with their addresses and keys.
     #[must_use]
     pub fn notice_senders(&self) -> BTreeMap<GatewayKey, Known> {
-        let gateways = self.gateways().into_iter().filter(|_| self.has_several_gateways());
+        let gateways = self.gateways().into_iter().filter(|_| self.has_notices());
         let known = |gateway: &Endpoint| {
             let key = gateway.notice_key.map(PublicKey);
             Some((gateway.key(), Known { address: gateway.private_address()?, key }))

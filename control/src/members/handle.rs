@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::broker::{BrokerController, BrokerInput, BrokerStatus, LocalView};
 use super::local::{LocalController, LocalInput, LocalStatus};
 use super::shares::PortShares;
-use super::{Heartbeats, Members, MembersConfig, Shutdown, further_name, paths_namespace};
+use super::{Heartbeats, Members, MembersConfig, Publication, Shutdown, further_name, paths_namespace};
 use crate::admin::Severity;
 use crate::api::{EndpointSpec, Kind, ObjectKey};
 use crate::conditions::Conditions;
@@ -86,6 +86,7 @@ pub fn spawn<S: Store + Clone, B: Store>(
     let (first, first_slot) = watch::channel(None);
     let (statuses, status) = watch::channel(LocalStatus {
         is_multi: local_view.is_multi,
+        publication: Publication::Pending,
         refusal: None,
         siblings: None,
         vanished: BTreeSet::new(),
@@ -139,11 +140,12 @@ fn start_local<S: Store + Clone>(
         conditions.put(ONE_GATEWAY, Severity::Warning, "", message);
         members.send_if_modified(|members| {
             let siblings = status.siblings.as_deref().filter(|siblings| **siblings != *members.siblings);
-            let has_changed = siblings.is_some() || members.is_multi != status.is_multi;
+            let has_changed = siblings.is_some()
+                || (members.is_multi, members.publication) != (status.is_multi, status.publication);
             if let Some(siblings) = siblings {
                 members.siblings = siblings.to_vec();
             }
-            members.is_multi = status.is_multi;
+            (members.is_multi, members.publication) = (status.is_multi, status.publication);
             has_changed
         });
         views.send_if_modified(|view| {

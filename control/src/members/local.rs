@@ -8,7 +8,9 @@ use std::time::Instant;
 use super::failures::classify;
 use super::member_cache::MemberCache;
 use super::own::further_spec;
-use super::{GarbageCollector, Heartbeats, Member, MembersConfig, further_name, paths_namespace, plan_own};
+use super::{
+    GarbageCollector, Heartbeats, Member, MembersConfig, Publication, further_name, paths_namespace, plan_own,
+};
 use crate::api::{EndpointSpec, Kind};
 use crate::runner::{Context, Controller, Failure, QueueView, Reconciled, Watch, Write};
 use crate::store::{StoreError, StoreEvent};
@@ -40,6 +42,8 @@ pub enum LocalInput {
 pub struct LocalStatus {
     /// Whether this cluster's gateways are all active: this one has published itself.
     pub is_multi: bool,
+    /// How far its own Endpoint is.
+    pub publication: Publication,
     /// Why this gateway cannot publish itself, for people.
     pub refusal: Option<String>,
     /// The other gateways of this cluster, by cable name; `None` until all are observed.
@@ -66,6 +70,7 @@ pub struct LocalController {
     /// Whether it depends on something that has changed who has vanished.
     is_suspect: bool,
     is_multi: bool,
+    publication: Publication,
     refusal: Option<String>,
 }
 
@@ -85,6 +90,7 @@ impl LocalController {
             vanished: BTreeSet::new(),
             is_suspect: false,
             is_multi,
+            publication: Publication::Pending,
             refusal: None,
         }
     }
@@ -106,6 +112,7 @@ impl LocalController {
     /// Records why the own store does not take this gateway's Endpoint: others cannot be active beside it.
     fn refuse(&mut self, reason: String) {
         self.is_multi = false;
+        self.publication = Publication::Refused;
         self.refusal = Some(reason);
     }
 
@@ -121,6 +128,7 @@ impl LocalController {
         let writes = plan_own(&self.namespace, &own, self.config.is_wanted, &known).unwrap_or_default();
         if writes.is_empty() {
             (self.is_multi, self.refusal) = (self.config.is_wanted, None);
+            self.publication = Publication::Done;
         }
         Reconciled::write(writes)
     }
@@ -235,6 +243,7 @@ impl Controller for LocalController {
             |cable: &String| siblings.is_some_and(|all| all.iter().any(|one| one.cable_name() == cable));
         LocalStatus {
             is_multi: self.is_multi,
+            publication: self.publication,
             refusal: self.refusal.clone(),
             siblings: siblings.cloned(),
             vanished: self.vanished.iter().filter(|cable| !is_present(cable)).cloned().collect(),
@@ -340,9 +349,10 @@ mod tests {
         let [write @ Write::Create(object)] = &rig.plan(&LocalKey::Own)[..] else {
             panic!("it is to be made")
         };
-        assert!(!rig.controller.is_multi);
+        assert_eq!((rig.controller.is_multi, rig.controller.publication), (false, Publication::Pending));
         assert_eq!(rig.hand(StoreEvent::Applied(object.clone())), [LocalKey::Own]);
         assert!(rig.plan(&LocalKey::Own).is_empty() && rig.controller.is_multi);
+        assert_eq!(rig.controller.publication, Publication::Done);
         // Lost races and outages change nothing; a namespace that is gone does.
         let key = object.key();
         let outage =
@@ -358,6 +368,7 @@ mod tests {
         assert!(rig.plan(&LocalKey::Own).is_empty() && rig.controller.is_multi);
         rig.fail(&LocalKey::Own, write, &forbidden());
         assert!(!rig.controller.is_multi && rig.controller.refusal.is_some());
+        assert_eq!(rig.controller.publication, Publication::Refused);
     }
 
     #[test]

@@ -45,4 +45,4 @@ pub use remove::withdraw;
 pub use shutdown::Shutdown;
 pub use slots::{SLOT_PREFIX, SlotTimes, Slots};
 pub use target::{MOST_PATHS, Target, targets};
-pub use types::{FURTHER_PREFIX, Member, Members, NatSlots, further_name, paths_namespace};
+pub use types::{FURTHER_PREFIX, Member, Members, NatSlots, Publication, further_name, paths_namespace};

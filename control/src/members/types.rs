@@ -70,11 +70,25 @@ pub struct Members {
     pub is_multi: bool,
     /// The other gateways of this cluster, by cable name. Empty unless all are active.
     pub siblings: Vec<Member>,
+    /// How far this gateway's own Endpoint is in the own store.
+    pub publication: Publication,
     /// The gateways of remote clusters, by cluster and cable name.
     pub remote: Arc<[Member]>,
     /// Which shares of the outside ports are ours; `None` until that is known, and where this cluster has one active
     /// gateway, which has all of them.
     pub slots: Option<NatSlots>,
+}
+
+/// How far this gateway's further Endpoint is in the own store, where its siblings and its cluster's route agents find it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Publication {
+    /// It is not known to be there.
+    #[default]
+    Pending,
+    /// It is there, or nothing is to be there.
+    Done,
+    /// The store refuses it.
+    Refused,
 }
 
 /// Shares of the outside ports of translation, held by this gateway and nobody else: share `s` are the ports with

@@ -17,7 +17,7 @@ use trieste_control::admin::Severity;
 use trieste_control::api::{Object, Resource as _};
 use trieste_control::conditions::Conditions;
 use trieste_control::globalnet::GlobalnetState;
-use trieste_control::members::{Member, Members, NatSlots};
+use trieste_control::members::{Member, Members, NatSlots, Publication};
 use trieste_control::publicip;
 
 use crate::settings::NodeSettings;
@@ -108,6 +108,7 @@ impl RememberedMembers {
         Members {
             is_multi: self.is_multi,
             siblings: read(&self.siblings),
+            publication: Publication::Pending,
             remote: read(&self.remote).into(),
             slots,
         }
@@ -317,9 +318,9 @@ mod tests {
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
         let members = Members {
             is_multi: true,
-            siblings: Vec::new(),
             remote: vec![Member::read(object).unwrap()].into(),
             slots: Some(NatSlots { held: 0b1010, until: now + hours(12) }),
+            ..Members::default()
         };
         let remembered = RememberedMembers::of(&members, now, wall);
         let text = serde_json::to_string(&remembered).unwrap();

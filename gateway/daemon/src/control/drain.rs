@@ -14,6 +14,8 @@ pub(super) struct Drain {
     pub(super) since: Option<Timestamp>,
     /// When this gateway has started, until its node is ready for it.
     pub(super) started: Option<Instant>,
+    /// Since when the node's route agent can know of this gateway.
+    pub(super) published: Option<Instant>,
     /// Whether it is known by now who the others are.
     pub(super) has_members: bool,
     /// The last announcement: whether other gateways are preferred.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use trieste_control::admin::{DrainStatus, Severity};
 use trieste_control::api::{Object, backend_config};
+use trieste_control::members::Publication;
 use trieste_pipeline::PathState;
 
 use super::Control;
@@ -14,12 +15,13 @@ use crate::notice::Stage;
 
 /// How long nothing has to come for a gateway to be drained.
 const QUIET_PERIOD: Duration = Duration::from_secs(3);
-/// How long after its start a gateway waits for its node's route agent before it takes flows that others could carry.
+/// How long a gateway that has just started waits for its node's route agent, from when that can know of it, before it takes
+/// flows that others could carry.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a gateway that has just started carries flows before it says that it is ready: then the other ends, too, use its
 /// paths, and a rolling update may go on with the next gateway.
 const SETTLE_PERIOD: Duration = Duration::from_secs(3);
-/// How long after its start a gateway is ready at the latest, whatever remote clusters do.
+/// How long after its start a gateway accepts flows and is ready at the latest, whatever stores and remote clusters do.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Control<'_> {
@@ -97,10 +99,18 @@ impl Control<'_> {
         self.settle_flows(engine);
     }
 
-    /// Accepts flows once the node's route agent has sent a hello, or after [`AGENT_TIMEOUT`].
+    /// Accepts flows once the node's route agent has sent a hello, or [`AGENT_TIMEOUT`] after it could have.
     pub(super) fn accept_flows(&mut self, engine: &Engine, now: Instant) {
-        let is_ready = |started: Instant| self.notices.has_hello() || now >= started + AGENT_TIMEOUT;
-        if self.state.drain.started.is_some_and(is_ready) {
+        let publication = self.peers.handle.members.borrow().publication;
+        let Some(started) = self.state.drain.started else { return };
+        let since = match publication {
+            // An API server that is slow delays what all agents know, our node's and those that would send to us.
+            Publication::Pending if self.config.all_gateways_active => None,
+            Publication::Pending | Publication::Refused => Some(started),
+            Publication::Done => Some(*self.state.drain.published.get_or_insert(now)),
+        };
+        let deadline = since.map_or(started + READY_TIMEOUT, |since| since + AGENT_TIMEOUT);
+        if self.notices.has_hello() || now >= deadline {
             self.state.drain.started = None;
             engine.paths().shut(false);
             self.settle_flows(engine);

@@ -38,7 +38,7 @@ pub(super) fn add(
     };
     let ports = own.map_or((DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT), |own| (own.cable_port, own.natt_port));
     let has_vxlan = desired.hostnet.vxlan.is_some();
-    let notices = own.filter(|_| has_vxlan && state.has_several_gateways());
+    let notices = own.filter(|_| has_vxlan && state.has_notices());
     let notices = notices.map(|_| state.node.notice_port).filter(|port| *port != 0);
     let vxlan: BTreeSet<u16> = has_vxlan.then_some(VX_PORT).into_iter().chain(notices).collect();
     let (onward, behind) = passing(desired, state, admission);

@@ -143,6 +143,23 @@ fn one_gateway_that_tells_of_itself_changes_nothing() {
     state.has_nexthops = true;
     state.members = vec![state.endpoints[0].clone()];
     assert_eq!(KubeProxy.desired(&state), before);
+    assert_eq!(state.notice_senders().len(), 1, "its notices are followed before a second one comes");
+}
+
+#[test]
+fn the_node_of_a_gateway_that_is_alone_takes_hellos() {
+    let mut state = several("a-gw1");
+    state.members.truncate(1);
+    let guard = KubeProxy.desired(&state).hostnet.guard.unwrap();
+    assert_eq!(guard.vxlan, [4800, 4801].into());
+}
+
+#[test]
+fn a_second_gateway_gets_nothing_before_it_has_said_that_it_is_ready() {
+    let mut state = several("a-w1");
+    state.live = Some([state.members[0].key()].into());
+    let desired = KubeProxy.desired(&state);
+    assert_eq!(vias(&desired, group_id(Role::Others, Family::V4)), ["240.31.1.11"]);
 }
 
 #[test]
