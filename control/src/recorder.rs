@@ -164,7 +164,7 @@ fn event_object(event: &EventRecord, about: &ObjectKey, suffix: &str) -> Object 
         "count": event.count,
     });
     if let serde_json::Value::Object(fields) = fields {
-        object.body = fields;
+        object.body = fields.into();
     }
     object
 }

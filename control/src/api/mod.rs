@@ -10,6 +10,7 @@
 //! An [`Object`] is any kind with its body left as JSON; the store and the syncer move those, so that a newer
 //! peer's fields pass through. [`Resource`] turns an [`Object`] into a typed kind and back.
 
+mod body;
 mod broker;
 mod cluster;
 mod condition;
@@ -33,6 +34,7 @@ mod selector;
 mod submariner;
 mod subnets;
 
+pub use body::Body;
 pub use broker::{Broker, BrokerSpec};
 pub use cluster::{Cluster, ClusterFacts, ClusterSpec};
 pub use condition::{Condition, ConditionStatus};

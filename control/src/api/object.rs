@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
-    ApiError, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
+    ApiError, Body, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
     GlobalIngressIp, Kind, NonGatewayRoute, ObjectMeta, RouteAgent, Submariner, label,
 };
 
@@ -62,7 +62,7 @@ pub struct Object {
     pub metadata: ObjectMeta,
     /// Every other top-level field.
     #[serde(flatten)]
-    pub body: Map<String, Value>,
+    pub body: Body,
     /// Why a store kept nothing but who the object is: it makes no sense, or it, or its member's or all objects of its kind, take
     /// too much memory. Never written.
     #[serde(skip)]
@@ -72,7 +72,13 @@ pub struct Object {
 impl Object {
     /// An object without a body.
     pub fn new(kind: Kind, metadata: ObjectMeta) -> Self {
-        Self { api_version: kind.api_version().to_owned(), kind, metadata, body: Map::new(), withheld: None }
+        Self {
+            api_version: kind.api_version().to_owned(),
+            kind,
+            metadata,
+            body: Body::default(),
+            withheld: None,
+        }
     }
 
     /// Who this object is and in which version, and nothing else of it: what it takes to delete this very version.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::api::{Kind, Object, ObjectKey, annotation};
+use crate::api::{Body, Kind, Object, ObjectKey, annotation};
 use crate::store::StoreEvent;
 
 /// What is followed: a kind in a namespace; in all of them if that is empty.
@@ -162,7 +162,7 @@ fn slim(mut object: Object) -> Object {
         object.metadata.resource_version = None;
     } else if object.kind == Kind::Gateway {
         // Written every few seconds: who writes it reads it first.
-        object.body = Map::new();
+        object.body = Body::default();
         object.metadata.resource_version = None;
         object.metadata.generation = None;
         object.metadata.annotations.retain(|key, _| key == annotation::GLOBAL_IP);

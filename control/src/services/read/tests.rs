@@ -5,7 +5,7 @@ use crate::api::ObjectMeta;
 
 fn object(kind: Kind, name: &str, body: Value) -> Object {
     let Value::Object(body) = body else { panic!("a body is an object") };
-    Object { body, ..Object::new(kind, ObjectMeta::new("ns", name)) }
+    Object { body: body.into(), ..Object::new(kind, ObjectMeta::new("ns", name)) }
 }
 
 fn service(name: &str, spec: impl Into<Value>) -> Object {

@@ -1,9 +1,9 @@
 //! Objects on their way between an API server's documents and ours.
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::api::{ApiError, Kind, Object, ObjectMeta, label};
+use crate::api::{ApiError, Body, Kind, Object, ObjectMeta, label};
 use crate::store::decode::{Bounded, describe};
 
 /// An object as an API server sends it, decoded within `LIMIT` bytes of memory. Lists of Kubernetes' own kinds do not say each
@@ -12,7 +12,7 @@ use crate::store::decode::{Bounded, describe};
 #[derive(Debug, Clone)]
 pub(super) struct Raw<const LIMIT: usize> {
     metadata: ObjectMeta,
-    body: Map<String, Value>,
+    body: Body,
     withheld: Option<String>,
 }
 
@@ -27,18 +27,18 @@ impl<const LIMIT: usize> Raw<LIMIT> {
         let Bounded { document, exceeded: withheld } = decoded;
         let Value::Object(mut fields) = document else {
             let withheld = Some(ApiError::field(".", "is not an object").to_string());
-            return Self { metadata: ObjectMeta::default(), body: Map::new(), withheld };
+            return Self { metadata: ObjectMeta::default(), body: Body::default(), withheld };
         };
         fields.remove("apiVersion");
         fields.remove("kind");
         let metadata = fields.remove("metadata").unwrap_or(Value::Null);
         match serde_path_to_error::deserialize(&metadata) {
-            Ok(metadata) => Self { metadata, body: fields, withheld },
+            Ok(metadata) => Self { metadata, body: fields.into(), withheld },
             Err(error) => {
                 let reason = describe(error.inner());
                 let error = ApiError::field(format!("metadata.{}", error.path()), reason);
                 let withheld = withheld.or_else(|| Some(error.to_string()));
-                Self { metadata: identity(&metadata), body: Map::new(), withheld }
+                Self { metadata: identity(&metadata), body: Body::default(), withheld }
             }
         }
     }
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!((object.kind, object.api_version.as_str()), (Kind::Node, "v1"));
         let extra = Value::Object(object.metadata.extra.clone());
         assert_eq!(extra, json!({"finalizers": ["a/b"], "newField": {"a": 1}}));
-        assert_eq!(Value::Object(object.body), json!({"spec": {"x": 1}, "other": [1]}));
+        assert_eq!(Value::Object(object.body.into()), json!({"spec": {"x": 1}, "other": [1]}));
     }
 
     #[test]

@@ -246,7 +246,7 @@ proptest! {
                 let metadata = trieste_control::api::ObjectMeta::new(namespace, NAMES[number % 3]);
                 let mut object = Object::new(kind, metadata);
                 if let serde_json::Value::Object(fields) = body {
-                    object.body = fields.clone();
+                    object.body = fields.clone().into();
                 }
                 object
             });
