@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::changes::Changes;
-use super::file::{BadFile, Stamp};
+use super::document::BadFile;
+use super::file::Stamp;
 use super::listen::Listener;
 use super::problem::FileProblem;
 use crate::api::Object;

@@ -22,6 +22,7 @@
 
 mod cache;
 mod changes;
+mod document;
 mod file;
 #[cfg(test)]
 mod hostile;

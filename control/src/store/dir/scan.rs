@@ -12,7 +12,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::cache::{DirCache, Stale};
-use super::file::{self, BadFile, Stamp};
+use super::document::BadFile;
+use super::file::{self, Stamp};
 use super::layout::{ASIDE_MARK, KindDir, TEMP_PREFIX, too_many, unavailable};
 use super::problem::FileProblem;
 use crate::api::Object;

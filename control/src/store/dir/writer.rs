@@ -11,7 +11,7 @@ use rand_core::RngCore;
 use super::file::TempFile;
 use super::layout::{ASIDE_MARK, KindDir, check_key, unavailable};
 use super::scan::{Claim, find, is_claim, refresh, take_in};
-use super::{Inner, file, lock};
+use super::{Inner, document, file, lock};
 use crate::api::{Object, ObjectKey, ObjectMeta};
 use crate::store::{StoreError, check_size};
 
@@ -229,9 +229,9 @@ fn check_version(key: &ObjectKey, claim: &Claim, expected: &str) -> Result<(), S
 /// [`io::ErrorKind::FileTooLarge`] for a file that would not be read back; any other when it cannot be written.
 fn prepare(dir: &KindDir, object: &Object) -> io::Result<Prepared> {
     let mut object = object.clone();
-    let bytes = file::emit(&object)?;
+    let bytes = document::emit(&object)?;
     let file = TempFile::write(&dir.path, &bytes)?;
-    object.metadata.resource_version = Some(file::version_of(&bytes));
+    object.metadata.resource_version = Some(document::version_of(&bytes));
     Ok(Prepared { object, file })
 }
 
