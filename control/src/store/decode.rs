@@ -4,6 +4,8 @@
 //! So memory is counted while a document is decoded, and what comes after the bound is read over and not kept. The object
 //! is there all the same, without body, labels (but for the cluster's ID) and annotations, and says that it is too large.
 
+mod exact;
+
 use std::cell::Cell;
 use std::fmt;
 
@@ -12,6 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
+pub(super) use self::exact::is_exact;
 use super::size;
 use crate::api::{ApiError, label};
 

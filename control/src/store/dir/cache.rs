@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+
 use super::changes::Changes;
-use super::document::BadFile;
+use super::content::{BadFile, Digest};
 use super::file::Stamp;
 use super::listen::Listener;
 use super::problem::FileProblem;
@@ -44,12 +46,20 @@ pub(super) enum Stale {
     Named(BTreeSet<OsString>),
 }
 
-/// One file's last reading.
-#[derive(Debug)]
-pub(super) struct CachedFile {
+/// In which state a file was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileState {
     pub(super) stamp: Stamp,
     /// Read so soon after its last change that the stamp alone cannot vouch for it.
     pub(super) is_fresh: bool,
+    /// The digest of the file's bytes, if these were read.
+    pub(super) digest: Option<Digest>,
+}
+
+/// One file's last reading.
+#[derive(Debug)]
+pub(super) struct CachedFile {
+    state: FileState,
     /// What the last reading gave.
     pub(super) outcome: Result<Arc<Object>, BadFile>,
     /// The newest state that could be read, if the last reading failed.
@@ -62,6 +72,23 @@ impl CachedFile {
     /// Returns what the file claims to be: by its newest readable state.
     pub(super) fn object(&self) -> Option<&Arc<Object>> {
         self.outcome.as_ref().ok().or(self.last_good.as_ref())
+    }
+
+    /// Returns the object of the last reading, if that gave one whose body is kept.
+    pub(super) fn whole(&self) -> Option<&Arc<Object>> {
+        self.outcome.as_ref().ok().filter(|object| object.withheld.is_none())
+    }
+
+    /// Returns `true` if reading the file in this state again gives what its last reading gave: it has the same bytes, and
+    /// these hold a whole object that does not take its creation time from the file's.
+    fn is_same(&self, state: &FileState) -> bool {
+        let (before, now) = (self.state.stamp.modified(), state.stamp.modified());
+        let is_independent = |object: &Arc<Object>| {
+            before == now || object.metadata.creation_timestamp != Timestamp::from_second(before).ok()
+        };
+        state.digest.is_some()
+            && state.digest == self.state.digest
+            && self.whole().is_some_and(is_independent)
     }
 
     fn object_mut(&mut self) -> Option<&mut Arc<Object>> {
@@ -88,7 +115,7 @@ impl FileCache {
 impl DirCache {
     /// Returns the file's last reading, if the file has not changed since.
     pub(super) fn unchanged(&self, name: &OsStr, stamp: Stamp) -> Option<&CachedFile> {
-        self.files.get(name).filter(|file| file.stamp == stamp && !file.is_fresh)
+        self.files.get(name).filter(|file| file.state.stamp == stamp && !file.state.is_fresh)
     }
 
     /// Returns a file's last reading.
@@ -145,14 +172,14 @@ impl DirCache {
         std::mem::replace(&mut self.refreshed_at, at)
     }
 
+    /// Takes in that a file is in this state. Returns `true` if it is known what reading it gives.
+    pub(super) fn confirm(&mut self, name: &OsStr, state: FileState) -> bool {
+        let known = self.files.get_mut(name).filter(|file| file.is_same(&state));
+        known.map(|file| file.state = state).is_some()
+    }
+
     /// Stores a reading. The last good state is kept over bad ones.
-    pub(super) fn store(
-        &mut self,
-        name: &OsStr,
-        stamp: Stamp,
-        is_fresh: bool,
-        outcome: Result<Object, BadFile>,
-    ) {
+    pub(super) fn store(&mut self, name: &OsStr, state: FileState, outcome: Result<Object, BadFile>) {
         let before = self.files.remove(name);
         let was = before.as_ref().and_then(CachedFile::object).cloned();
         let (last_good, complaint) = match before {
@@ -165,7 +192,7 @@ impl DirCache {
             Some(_) | None => Arc::new(object),
         });
         let last_good = if outcome.is_ok() { None } else { last_good };
-        let file = CachedFile { stamp, is_fresh, outcome, last_good, complaint };
+        let file = CachedFile { state, outcome, last_good, complaint };
         self.change_claim(name, was.as_ref(), file.object());
         self.files.insert(name.to_owned(), file);
         self.count(name);
@@ -219,7 +246,7 @@ impl DirCache {
         let hopeful = self.quota.as_mut().map(Quota::take_hopeful).unwrap_or_default();
         for name in &hopeful {
             if let Some(file) = self.files.get_mut(name) {
-                file.is_fresh = true;
+                file.state.is_fresh = true;
             }
         }
         hopeful
@@ -235,12 +262,13 @@ impl DirCache {
     /// Notes what is wrong with a file, and logs it unless that was done for this state of the file.
     pub(super) fn complain(&mut self, name: &OsStr, problem: FileProblem) {
         let Some(file) = self.files.get_mut(name) else { return };
-        if file.complaint.as_ref().is_some_and(|(stamp, made)| *stamp == file.stamp && *made == problem) {
+        if file.complaint.as_ref().is_some_and(|(stamp, made)| *stamp == file.state.stamp && *made == problem)
+        {
             return;
         }
         let kept = if file.last_good.is_some() { "; its last readable state is used" } else { "; ignored" };
         tracing::warn!(file = %problem.path.display(), field = problem.field.as_deref(), "{problem}{kept}");
-        file.complaint = Some((file.stamp, problem));
+        file.complaint = Some((file.state.stamp, problem));
     }
 
     /// Notes that nothing is wrong with a file of this directory.

@@ -9,10 +9,9 @@ use jiff::Timestamp;
 use rand_core::RngCore;
 use rustix::fs::OFlags;
 
-use super::document::{BadFile, most_bytes, parse};
-use super::layout::{FILE_MODE, KindDir, TEMP_PREFIX};
+use super::content::{BadFile, Content};
+use super::layout::{FILE_MODE, TEMP_PREFIX};
 use super::lock::flags;
-use crate::api::Object;
 
 /// What tells one state of a file from another without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +33,16 @@ impl Stamp {
         }
     }
 
+    /// Returns when the file's bytes were changed last, in Unix seconds.
+    pub(super) fn modified(&self) -> i64 {
+        i64::try_from(self.modified_ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX)
+    }
+
+    /// Returns `true` if this is what a file with the stamp `before` has after it was renamed, which changes one of the times.
+    pub(super) fn is_renamed(&self, before: &Self) -> bool {
+        *self == Self { changed_ns: self.changed_ns, ..*before }
+    }
+
     /// Whether the file may have changed once more without a new stamp: file times have a granularity of some
     /// milliseconds, so a very young file is read again.
     pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
@@ -42,11 +51,11 @@ impl Stamp {
     }
 }
 
-/// Reads a file that should hold an object of this directory.
+/// Reads a file that should hold an object: its first bytes, one more than `most` if there are as many.
 ///
 /// # Errors
-/// [`io::Error`] when the file cannot be opened or read; the inner error when it holds something else.
-pub(super) fn read(path: &Path, dir: &KindDir) -> io::Result<(Stamp, Result<Object, BadFile>)> {
+/// [`io::Error`] when the file cannot be opened or read; the inner error when it is no file that can hold something.
+pub(super) fn read(path: &Path, most: u64) -> io::Result<(Stamp, Result<Content, BadFile>)> {
     // Not following links keeps reads inside the store; not blocking keeps a pipe from stopping us.
     let file =
         OpenOptions::new().read(true).custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK)).open(path)?;
@@ -56,8 +65,8 @@ pub(super) fn read(path: &Path, dir: &KindDir) -> io::Result<(Stamp, Result<Obje
         return Ok((stamp, Err(BadFile::whole("is not a regular file"))));
     }
     let mut bytes = Vec::new();
-    file.take(most_bytes(dir.kind) + 1).read_to_end(&mut bytes)?;
-    Ok((stamp, parse(&bytes, dir, found.mtime())))
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    Ok((stamp, Ok(Content::new(bytes))))
 }
 
 /// Replaces (or makes) a file so that a reader, and a machine that loses power, sees all of it or none of it. The caller
@@ -92,13 +101,15 @@ impl TempFile {
         Ok(temp)
     }
 
-    /// Gives the file its name. The caller holds the lock, and makes the name last with [`sync_dir`].
-    pub(super) fn rename(mut self, path: &Path) -> io::Result<()> {
+    /// Gives the file its name. The caller holds the lock, and makes the name last with [`sync_dir`]. Returns the stamp that the
+    /// file had before: [`Stamp::is_renamed`].
+    pub(super) fn rename(mut self, path: &Path) -> io::Result<Stamp> {
+        let before = Stamp::of(&self.file.metadata()?);
         if let Some(temp) = &self.path {
             fs::rename(temp, path)?;
         }
         self.path = None;
-        Ok(())
+        Ok(before)
     }
 }
 

@@ -22,6 +22,7 @@
 
 mod cache;
 mod changes;
+mod content;
 mod document;
 mod file;
 #[cfg(test)]
@@ -34,6 +35,8 @@ mod problem;
 mod scan;
 mod watch;
 mod writer;
+#[cfg(test)]
+mod young;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

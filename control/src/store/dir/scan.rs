@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::cache::{DirCache, Stale};
-use super::document::BadFile;
+use super::cache::{CachedFile, DirCache, FileState, Stale};
+use super::content::{BadFile, Content, Digest};
+use super::document::{most_bytes, parse};
 use super::file::{self, Stamp};
 use super::layout::{ASIDE_MARK, KindDir, TEMP_PREFIX, too_many, unavailable};
 use super::problem::FileProblem;
@@ -91,7 +92,12 @@ fn refresh_named(
 
 /// Reads those of these files that have changed, and says what is wrong with what they and all changes since `next` claim.
 fn read_all<'a>(names: impl Iterator<Item = &'a OsString>, next: u64, dir: &KindDir, files: &mut DirCache) {
-    let mut read: BTreeSet<OsString> = names.filter(|name| read_file(name, dir, files)).cloned().collect();
+    let read = names.filter(|name| read_file(name, dir, files)).cloned().collect();
+    take_changes(read, next, dir, files);
+}
+
+/// Says what is wrong with the files that were read, and with what all changes since `next` claim.
+fn take_changes(mut read: BTreeSet<OsString>, next: u64, dir: &KindDir, files: &mut DirCache) {
     let hopeful = files.take_hopeful();
     read.extend(hopeful.into_iter().filter(|name| read_file(name, dir, files)));
     let changed = match files.changes().since(next) {
@@ -123,8 +129,35 @@ pub(super) fn find(object: &str, dir: &KindDir, files: &mut DirCache) -> Option<
     settle(object, dir, files)
 }
 
-/// Takes in a file that we have just written.
-pub(super) fn take_in(path: &Path, dir: &KindDir, files: &mut DirCache) {
+/// A file that has just been given its name.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// The object, in the version that the file is.
+    pub(super) object: Object,
+    pub(super) digest: Digest,
+    /// The stamp that the file had before.
+    pub(super) before: Stamp,
+    /// Whether the object is exactly what is read from the file.
+    pub(super) is_exact: bool,
+}
+
+/// Takes in a file that we have just written. It is not read, unless somebody has changed it meanwhile.
+pub(super) fn take_written(path: &Path, written: &Written, dir: &KindDir, files: &mut DirCache) {
+    let found = fs::symlink_metadata(path).ok().map(|found| Stamp::of(&found));
+    let ours = found.filter(|stamp| written.is_exact && stamp.is_renamed(&written.before));
+    let (Some(name), Some(stamp)) = (path.file_name(), ours) else {
+        return take_in(path, dir, files);
+    };
+    let next = files.changes().next();
+    // Bytes that are changed in place at once may leave the stamp as it is: a young file is read again, if not parsed.
+    let is_fresh = stamp.is_fresh(Timestamp::now());
+    let state = FileState { stamp, is_fresh, digest: Some(written.digest) };
+    files.store(name, state, Ok(written.object.clone()));
+    take_changes([name.to_owned()].into(), next, dir, files);
+}
+
+/// Takes in a file as it is.
+fn take_in(path: &Path, dir: &KindDir, files: &mut DirCache) {
     let Some(name) = path.file_name() else { return };
     let next = files.changes().next();
     read_all([name.to_owned()].iter(), next, dir, files);
@@ -178,30 +211,43 @@ fn read_file(name: &OsStr, dir: &KindDir, files: &mut DirCache) -> bool {
             return false;
         }
     };
-    let stamp = Stamp::of(&found);
-    if files.unchanged(name, stamp).is_some() {
+    if files.unchanged(name, Stamp::of(&found)).is_some() {
         return false;
     }
     let now = Timestamp::now();
-    let (stamp, outcome) = if !is_yaml(path) {
-        (stamp, Err(BadFile::whole("is not a YAML file (NAME.yaml)")))
-    } else if found.is_symlink() {
-        (stamp, Err(BadFile::whole("is a symbolic link, which is not followed")))
-    } else if !found.is_file() {
-        (stamp, Err(BadFile::whole("is not a regular file")))
-    } else {
-        match file::read(path, dir) {
-            Ok(reading) => reading,
-            // It went away since it was found.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                files.remove(name);
-                return false;
-            }
-            Err(error) => (stamp, Err(BadFile::whole(format!("cannot be read: {error}")))),
-        }
+    let Some((stamp, content)) = read_content(path, &found, dir) else {
+        // It went away since it was found.
+        files.remove(name);
+        return false;
     };
-    files.store(name, stamp, stamp.is_fresh(now), outcome);
+    let digest = content.as_ref().ok().map(|content| content.digest);
+    let state = FileState { stamp, is_fresh: stamp.is_fresh(now), digest };
+    if !files.confirm(name, state) {
+        let known = files.get(name).and_then(CachedFile::whole);
+        let parse = |content| parse(&content, dir, stamp.modified(), known.map(|object| &**object));
+        let outcome = content.and_then(parse);
+        files.store(name, state, outcome);
+    }
     true
+}
+
+/// Reads a file that was found; `None` if it is not there any more.
+fn read_content(path: &Path, found: &Metadata, dir: &KindDir) -> Option<(Stamp, Result<Content, BadFile>)> {
+    let bad = |reason: String| Some((Stamp::of(found), Err(BadFile::whole(reason))));
+    if !is_yaml(path) {
+        return bad("is not a YAML file (NAME.yaml)".to_owned());
+    }
+    if found.is_symlink() {
+        return bad("is a symbolic link, which is not followed".to_owned());
+    }
+    if !found.is_file() {
+        return bad("is not a regular file".to_owned());
+    }
+    match file::read(path, most_bytes(dir.kind)) {
+        Ok(reading) => Some(reading),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => bad(format!("cannot be read: {error}")),
+    }
 }
 
 fn is_yaml(path: &Path) -> bool {

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rand_core::RngCore;
 
+use super::content::Digest;
+use super::document::Emitted;
 use super::file::TempFile;
 use super::layout::{ASIDE_MARK, KindDir, check_key, unavailable};
-use super::scan::{Claim, find, is_claim, refresh, take_in};
+use super::scan::{Claim, Written, find, is_claim, refresh, take_written};
 use super::{Inner, document, file, lock};
 use crate::api::{Object, ObjectKey, ObjectMeta};
 use crate::store::{StoreError, check_size};
@@ -20,19 +22,24 @@ use crate::store::{StoreError, check_size};
 struct Prepared {
     object: Object,
     file: TempFile,
+    digest: Digest,
+    is_exact: bool,
 }
 
 impl Prepared {
-    /// Gives the file its name; returns the object.
-    fn place(self, path: &Path) -> io::Result<Object> {
-        self.file.rename(path)?;
-        Ok(self.object)
+    /// Gives the file its name.
+    fn place(self, path: &Path) -> io::Result<Written> {
+        let Self { object, file, digest, is_exact } = self;
+        let before = file.rename(path)?;
+        Ok(Written { object, digest, before, is_exact })
     }
 }
 
 impl Inner {
     pub(super) fn create(&self, mut object: Object) -> Result<Object, StoreError> {
-        let key = check(&object)?;
+        let key = object.key();
+        check_key(&key)?;
+        check_content(&object, None)?;
         let dir = self.kind_dir(key.kind, &key.namespace)?;
         object.metadata.uid = Some(new_uid());
         object.metadata.creation_timestamp = Some(self.now());
@@ -49,14 +56,18 @@ impl Inner {
     }
 
     pub(super) fn update(&self, object: Object) -> Result<Object, StoreError> {
-        let key = check(&object)?;
+        let key = object.key();
+        check_key(&key)?;
+        let dir = self.kind_dir(key.kind, &key.namespace)?;
+        let found = self.find(&dir, &key.name);
+        let known = found.as_ref().and_then(Option::as_ref).map(|claim| &*claim.object);
+        check_content(&object, known)?;
         let Some(expected) = object.metadata.resource_version.clone() else {
             let reason = "is missing; an update must say which version it was based on";
             return Err(StoreError::invalid(&key, "metadata.resourceVersion", reason));
         };
-        let dir = self.kind_dir(key.kind, &key.namespace)?;
         // The version is all that matters of what is there, so that the file can be written before anybody has to wait for it.
-        let prepared = match self.find(&dir, &key.name) {
+        let prepared = match found {
             Some(Some(claim)) if check_version(&key, &claim, &expected).is_ok() => {
                 self.updated(object.clone(), &claim).and_then(|object| prepare(&dir, &object).ok())
             }
@@ -171,8 +182,8 @@ impl Inner {
             keep_aside(path).map_err(|source| unavailable("set aside", path, source))?;
         }
         // A file that was taken for a crashed writer's is gone: until it is locked it looks like one.
-        let object = match prepared.map(|prepared| prepared.place(path)) {
-            Some(Ok(object)) => object,
+        let written = match prepared.map(|prepared| prepared.place(path)) {
+            Some(Ok(written)) => written,
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Some(Err(_)) | None => {
                 prepare(dir, object).and_then(|prepared| prepared.place(path)).map_err(|error| {
@@ -184,8 +195,8 @@ impl Inner {
             }
         };
         // Should somebody spoil the file, what we wrote is its last good state.
-        take_in(path, dir, self.lock_cache().dir(&dir.path));
-        Ok(object)
+        take_written(path, &written, dir, self.lock_cache().dir(&dir.path));
+        Ok(written.object)
     }
 
     /// Returns where a new object goes: into the file named after it, unless that file is another object's.
@@ -229,10 +240,11 @@ fn check_version(key: &ObjectKey, claim: &Claim, expected: &str) -> Result<(), S
 /// [`io::ErrorKind::FileTooLarge`] for a file that would not be read back; any other when it cannot be written.
 fn prepare(dir: &KindDir, object: &Object) -> io::Result<Prepared> {
     let mut object = object.clone();
-    let bytes = document::emit(&object)?;
-    let file = TempFile::write(&dir.path, &bytes)?;
-    object.metadata.resource_version = Some(document::version_of(&bytes));
-    Ok(Prepared { object, file })
+    let Emitted { content, is_exact } = document::emit(&object)?;
+    let file = TempFile::write(&dir.path, &content.bytes)?;
+    let digest = content.digest;
+    object.metadata.resource_version = Some(digest.version());
+    Ok(Prepared { object, file, digest, is_exact })
 }
 
 /// Makes the names of a directory last. Without the lock: writers that wait for the disk wait together.
@@ -240,14 +252,15 @@ fn sync(dir: &KindDir) -> Result<(), StoreError> {
     file::sync_dir(&dir.path).map_err(|source| unavailable("sync", &dir.path, source))
 }
 
-/// Checks what can be checked without looking at the store.
-fn check(object: &Object) -> Result<ObjectKey, StoreError> {
-    let key = object.key();
-    check_key(&key)?;
-    // What would not be read back must not be written.
-    let checked = object.check_shape().and_then(|()| check_size(object));
-    checked.map_err(|source| StoreError::Invalid { key: key.clone(), source })?;
-    Ok(key)
+/// Checks that an object would be read back: what is not must not be written. The shape of a body that is the `known` object's
+/// was checked when that was read.
+fn check_content(object: &Object, known: Option<&Object>) -> Result<(), StoreError> {
+    let is_known = |known: &Object| known.withheld.is_none() && known.body.is_shared_with(&object.body);
+    let is_checked = object.withheld.is_none() && known.is_some_and(is_known);
+    let shape = if is_checked { Ok(()) } else { object.check_shape() };
+    shape
+        .and_then(|()| check_size(object))
+        .map_err(|source| StoreError::Invalid { key: object.key(), source })
 }
 
 /// Renames a file that cannot be read, so that it is no longer in the way, and says so.
