@@ -1,4 +1,4 @@
-//! A file's bytes to an object and back.
+//! A file's bytes to an object and back: YAML, and JSON where it is large.
 
 use std::io;
 
@@ -15,6 +15,10 @@ use crate::store::quota::has_quota;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The same for what members of a set write. Ours: four times what such an object may take in memory.
 const MAX_MEMBER_FILE_BYTES: u64 = 128 << 10;
+/// Size from which on a document is written as JSON, in bytes of it. Ours: of 625 kB, writing takes 2 ms instead of the 71 ms of
+/// YAML, and reading 11 ms instead of 138 ms; those that people read and edit are smaller.
+const JSON_BYTES: usize = 16 << 10;
+
 /// Reads an object of this directory out of a file's bytes. `modified` is the file's age mark, in Unix seconds: it
 /// stands in for the creation time of an object that was written by hand. `known` is a valid object of the directory, such as
 /// the file's last one: a body that is equal to its body is shared with it, and is not checked again.
@@ -30,16 +34,12 @@ pub(super) fn parse(
     }
     let text = std::str::from_utf8(&content.bytes)
         .map_err(|error| BadFile::whole(format!("is not UTF-8: {error}")))?;
-    let (value, withheld) = decode(text, dir.kind)?;
-    check_kind(&value, dir)?;
-    let check = |object: Object| match (withheld, known) {
-        (Some(reason), _) => Ok(Object { withheld: Some(reason), ..object }),
-        (None, Some(known)) if known.withheld.is_none() && known.body == object.body => {
-            Ok(Object { body: known.body.clone(), ..object })
-        }
-        (None, _) => object.check_shape().map(|()| object),
-    };
-    let mut object = Object::from_value(value).and_then(check).map_err(|error| BadFile::of(&error))?;
+    let mut object = decode_own(text, dir.kind).map_or_else(|| decode(text, dir), Ok)?;
+    match known.filter(|known| known.withheld.is_none() && known.body == object.body) {
+        _ if object.withheld.is_some() => {}
+        Some(known) => object.body = known.body.clone(),
+        None => object.check_shape().map_err(|error| BadFile::of(&error))?,
+    }
     let metadata = &mut object.metadata;
     check_object_name(&metadata.name).map_err(|error| BadFile::field("metadata.name", error.to_string()))?;
     if metadata.namespace.is_empty() {
@@ -65,15 +65,39 @@ fn most_memory(kind: Kind) -> usize {
     if has_quota(kind) { MEMBER_OBJECT_BYTES } else { OBJECT_BYTES }
 }
 
-/// Decodes a document within the memory that an object of this kind may take. Gives why nothing but who it is was kept, if so.
-fn decode(text: &str, kind: Kind) -> Result<(Value, Option<String>), BadFile> {
+/// Decodes a document that is JSON, byte for byte as [`emit`] writes it. Of all others, which are read as YAML whether they are
+/// JSON or not, there is none: so that the bounds of YAML documents hold for every file.
+fn decode_own(text: &str, kind: Kind) -> Option<Object> {
+    fn within<const LIMIT: usize>(text: &str) -> Option<Value> {
+        let Bounded::<LIMIT> { document, exceeded } = serde_json::from_str(text).ok()?;
+        exceeded.is_none().then_some(document)
+    }
+    if text.len() < JSON_BYTES || !text.starts_with('{') {
+        return None;
+    }
+    let value =
+        if has_quota(kind) { within::<MEMBER_OBJECT_BYTES>(text) } else { within::<OBJECT_BYTES>(text) };
+    let object = Object::from_value(value?).ok()?;
+    let is_own = object.kind == kind
+        && is_exact(&object, most_memory(kind))
+        && to_json(&object).is_ok_and(|json| json == text.as_bytes());
+    is_own.then_some(object)
+}
+
+/// Decodes a document within the memory that an object of this directory may take. Of one that takes more, nothing is kept but
+/// who it is.
+fn decode(text: &str, dir: &KindDir) -> Result<Object, BadFile> {
     fn within<const LIMIT: usize>(text: &str) -> Result<(Value, Option<String>), BadFile> {
         let Bounded::<LIMIT> { document, exceeded } = serde_saphyr::from_str(text).map_err(|error| {
             BadFile::whole(format!("is not YAML: {}", one_line(&error.without_snippet())))
         })?;
         Ok((document, exceeded))
     }
-    if has_quota(kind) { within::<MEMBER_OBJECT_BYTES>(text) } else { within::<OBJECT_BYTES>(text) }
+    let (value, withheld) =
+        if has_quota(dir.kind) { within::<MEMBER_OBJECT_BYTES>(text) } else { within::<OBJECT_BYTES>(text) }?;
+    check_kind(&value, dir)?;
+    let object = Object::from_value(value).map_err(|error| BadFile::of(&error))?;
+    Ok(Object { withheld, ..object })
 }
 
 /// Tells a foreign document from a broken one of ours, before its fields are judged.
@@ -103,20 +127,31 @@ pub(super) struct Emitted {
     pub(super) is_exact: bool,
 }
 
-/// Returns an object's file: without the version, which is the digest of what is left.
+/// Returns an object as JSON in one line.
+fn to_json(object: &Object) -> io::Result<Vec<u8>> {
+    let mut json = serde_json::to_vec(object)?;
+    json.push(b'\n');
+    Ok(json)
+}
+
+/// Returns an object's file: JSON if it is large, or else YAML; without the version, which is the digest of what is left.
 ///
 /// # Errors
 /// [`io::ErrorKind::FileTooLarge`] for a file that would not be read back.
 pub(super) fn emit(object: &Object) -> io::Result<Emitted> {
     let mut stored = object.clone();
     stored.metadata.resource_version = None;
-    let text = serde_saphyr::to_string(&stored.to_value()).map_err(io::Error::other)?;
+    let is_exact = is_exact(object, most_memory(object.kind));
+    let json = if is_exact { Some(to_json(&stored)?) } else { None };
+    let bytes = match json.filter(|json| json.len() >= JSON_BYTES) {
+        Some(json) => json,
+        None => serde_saphyr::to_string(&stored.to_value()).map_err(io::Error::other)?.into_bytes(),
+    };
     let most = most_bytes(object.kind);
-    if text.len() as u64 > most {
+    if bytes.len() as u64 > most {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("is larger than {most} bytes")));
     }
-    let is_exact = is_exact(object, most_memory(object.kind));
-    Ok(Emitted { content: Content::new(text.into_bytes()), is_exact })
+    Ok(Emitted { content: Content::new(bytes), is_exact })
 }
 
 #[cfg(test)]
@@ -169,6 +204,13 @@ mod tests {
         object
     }
 
+    /// Returns one that is written as JSON.
+    fn large() -> Object {
+        let mut object = made();
+        object.body.insert("note".to_owned(), "x".repeat(JSON_BYTES).into());
+        object
+    }
+
     /// Gives the object that is read of a file as it was emitted, and whether it was said to be exactly the one that was written.
     fn round_trip(object: &Object) -> (Object, Object, bool) {
         let Emitted { content, is_exact } = emit(object).unwrap();
@@ -181,8 +223,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(text: String, key: String, value in json()) {
-            let mut object = made();
+        fn what_is_written_is_read_back(text: String, key: String, value in json(), is_large: bool) {
+            let mut object = if is_large { large() } else { made() };
             object.metadata.annotations.insert("text".to_owned(), text.clone());
             object.metadata.annotations.insert(key, text);
             object.metadata.extra.insert("finalizers".to_owned(), value.clone());
@@ -206,6 +248,51 @@ mod tests {
             let end = (bytes.len() as f64 * share) as usize;
             if let Ok(object) = read(&bytes[..end]) {
                 prop_assert_eq!(object.metadata.name, "a-rather-long-name");
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_object_is_json_which_is_yaml_and_a_small_one_is_yaml() {
+        let text = |object: &Object| String::from_utf8(emit(object).unwrap().content.bytes).unwrap();
+        assert!(text(&made()).starts_with("apiVersion: submariner.io/v1\n"));
+        let object = large();
+        let large = text(&object);
+        assert!(
+            large.starts_with("{\"apiVersion\":") && large.ends_with("}\n") && large.lines().count() == 1
+        );
+        assert_eq!(decode_own(&large, Kind::Cluster), Some(object.clone()));
+        assert_eq!(decode(&large, &dir()), Ok(object.clone()));
+        let mut with_fraction = object;
+        with_fraction.body.insert("x".to_owned(), json!(0.1));
+        assert!(text(&with_fraction).starts_with("apiVersion: "), "formats round fractions differently");
+    }
+
+    #[test]
+    fn json_that_is_not_as_it_is_written_is_held_to_the_bounds_of_yaml() {
+        let text = String::from_utf8(emit(&large()).unwrap().content.bytes).unwrap();
+        let with = |field: &str| text.replacen("{", &format!("{{\"x\":{field},"), 1);
+        let nested = |depth| with(&format!("{}{}", "[".repeat(depth), "]".repeat(depth)));
+        let rows = [
+            ("spaces", text.replace(",\"", ", \""), Ok(None)),
+            ("an unknown field", with("0"), Ok(None)),
+            ("a key twice", with("0,\"x\":0"), Err("duplicate")),
+            ("a key twice inside", with("{\"y\":0,\"y\":0}"), Err("duplicate")),
+            ("too deep to keep", nested(61), Ok(Some("nests deeper than 60 levels"))),
+            ("too deep to read", nested(100), Err("is not YAML: budget breached: Depth")),
+            ("too heavy", with(&format!("[{}0]", "{},".repeat(100))), Ok(Some("is too large"))),
+            ("cut", text[..text.len() - 10].to_owned(), Err("is not YAML")),
+            ("two documents", format!("{text}---\nx: 1\n"), Err("is not YAML")),
+        ];
+        for (row, text, wanted) in rows {
+            match (read(text.as_bytes()), wanted) {
+                (Ok(object), Ok(reason)) => {
+                    let withheld = object.withheld.unwrap_or_default();
+                    assert!(withheld.contains(reason.unwrap_or_default()), "{row}: {withheld}");
+                    assert_eq!(withheld.is_empty(), reason.is_none(), "{row}: {withheld}");
+                }
+                (Err(bad), Err(reason)) => assert!(bad.reason.contains(reason), "{row}: {bad:?}"),
+                (found, _) => panic!("{row}: {found:?}"),
             }
         }
     }
