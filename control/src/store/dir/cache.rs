@@ -167,6 +167,11 @@ impl DirCache {
         }
     }
 
+    /// Returns when all files were looked at.
+    pub(super) fn refreshed_at(&self) -> Option<Instant> {
+        self.refreshed_at
+    }
+
     /// Notes when all files were looked at, or that they have to be; returns when that was before.
     pub(super) fn set_refreshed(&mut self, at: Option<Instant>) -> Option<Instant> {
         std::mem::replace(&mut self.refreshed_at, at)

@@ -40,6 +40,7 @@ pub(super) fn stream(
         last_error: None,
         is_first: true,
         read_at: Instant::now(),
+        refreshed_at: Instant::now(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let event = follower.next().await;
@@ -60,6 +61,8 @@ struct Follower {
     last_error: Option<String>,
     is_first: bool,
     read_at: Instant,
+    /// When all files were looked at last, by whichever of the followers and writers.
+    refreshed_at: Instant,
 }
 
 /// What a consumer has, shared with the cache, by namespace and name.
@@ -77,6 +80,8 @@ type NextChanges = BTreeMap<PathBuf, u64>;
 struct Found {
     objects: FoundObjects,
     next: NextChanges,
+    /// When all files were looked at; `None` where there is no directory yet.
+    refreshed_at: Option<std::time::Instant>,
 }
 
 #[derive(Debug)]
@@ -99,19 +104,20 @@ impl Inner {
     ) -> Result<Found, StoreError> {
         let within = if is_all { Duration::ZERO } else { self.options.resync };
         let dirs = self.kind_dirs(kind, namespace)?;
-        let mut next = NextChanges::new();
+        let (mut next, mut refreshed_at) = (NextChanges::new(), None);
         for dir in &dirs {
             let mut cache = self.lock_cache();
             let files = cache.dir(&dir.path);
             listen(dir, files);
             scan::refresh(dir, files, within)?;
             next.insert(dir.path.clone(), files.changes().next());
+            refreshed_at = [refreshed_at, files.refreshed_at()].into_iter().flatten().min();
         }
         let is_same = |since: &&NextChanges| since.keys().eq(next.keys());
         if let Some(changed) = since.filter(is_same).and_then(|since| self.changed(kind, &dirs, since)) {
-            return Ok(Found { objects: FoundObjects::Changed(changed), next });
+            return Ok(Found { objects: FoundObjects::Changed(changed), next, refreshed_at });
         }
-        Ok(Found { objects: FoundObjects::All(self.cached(&dirs)?), next })
+        Ok(Found { objects: FoundObjects::All(self.cached(&dirs)?), next, refreshed_at })
     }
 
     /// Returns the objects that may have changed; `None` if that is not kept any more.
@@ -153,7 +159,7 @@ impl Follower {
             if let Some(event) = self.pending.pop_front() {
                 return event;
             }
-            let is_all = self.is_first || !self.wait().await;
+            let is_all = self.is_first || !self.wait().await || self.last_error.is_some();
             self.is_first = false;
             self.read_at = Instant::now();
             // Watching starts before reading: what changes in between is then seen twice and never missed.
@@ -166,17 +172,22 @@ impl Follower {
         }
     }
 
-    /// Waits until something happened and has settled, or for as long as we care to go without looking; gives whether something
-    /// happened.
+    /// Waits until something happened and has settled, or for as long as we care to go without looking, since somebody looked
+    /// at all files. Returns `false` if nobody says what happens.
     async fn wait(&mut self) -> bool {
         let options = &self.store.inner.options;
-        let patience = if self.last_error.is_some() { POLL.min(options.resync) } else { options.resync };
+        let is_unavailable = self.last_error.is_some();
+        let patience = if is_unavailable {
+            POLL.min(options.resync)
+        } else {
+            options.resync.saturating_sub(self.refreshed_at.elapsed())
+        };
         self.watcher.wait(self.read_at, options.debounce, patience).await
     }
 
     /// Turns the difference between what is there and what the consumer has into events.
     fn take(&mut self, found: Result<Found, StoreError>) {
-        let Found { objects, next } = match found {
+        let Found { objects, next, refreshed_at } = match found {
             Ok(found) => found,
             Err(error) => {
                 let text = error.to_string();
@@ -189,6 +200,7 @@ impl Follower {
             }
         };
         self.last_error = None;
+        self.refreshed_at = refreshed_at.map_or_else(Instant::now, Instant::from_std);
         let objects = match (objects, self.seen.take()) {
             (FoundObjects::All(objects), None) => {
                 let all = objects.iter().map(|object| Object::clone(object)).collect();
@@ -280,15 +292,15 @@ impl Watcher {
         }
     }
 
-    /// Waits for an event, until files have settled, or for `patience`; gives whether there was an event. A file that is
-    /// renamed to its name is whole: only where changes come in a row they are gathered for `debounce`.
+    /// Waits for an event, until files have settled, or for `patience`. Returns `false` if the kernel says nothing of what
+    /// happens. A file that is renamed to its name is whole: only where changes come in a row they are gathered for `debounce`.
     async fn wait(&mut self, last: Instant, debounce: Duration, patience: Duration) -> bool {
         let Self::On(listener) = self else {
             sleep(POLL.min(patience)).await;
             return false;
         };
         if timeout(patience, listener.heard()).await.is_err() {
-            return false;
+            return true;
         }
         let settled = Instant::now() + debounce;
         sleep_until((last + debounce).max(Instant::now() + debounce / GATHER)).await;
