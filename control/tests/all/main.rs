@@ -5,6 +5,7 @@
 mod bad_objects;
 mod crds;
 mod dir_store;
+mod dir_store_cost;
 mod election;
 mod globalnet;
 mod golden_objects;
