@@ -354,9 +354,9 @@ impl Elector {
         };
         let is_first = matches!(self.known, Known::Nothing);
         let was_ours = self.is_ours_by_name();
-        let is_news = self.record().is_none_or(|known| !known.is_same_record(&lease));
+        let is_changed = self.record().is_none_or(|known| !known.is_same_record(&lease));
         self.remember(lease, now);
-        if !is_news {
+        if !is_changed {
             return;
         }
         if self.is_ours_by_name() {
@@ -409,9 +409,9 @@ impl Elector {
         if !self.is_eligible || !leadership.is_valid(now) {
             return;
         }
-        let is_news = self.held.is_none_or(|held| held.term != leadership.term);
+        let is_changed = self.held.is_none_or(|held| held.term != leadership.term);
         self.held = Some(leadership);
-        if is_news {
+        if is_changed {
             self.push(ElectionEvent::Acquired { term: leadership.term });
         }
     }

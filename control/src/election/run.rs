@@ -270,9 +270,9 @@ impl Outputs {
             if known.since.is_none() && elector.term().is_some() || known.is_leader != status.is_leader {
                 status.since = Some(Timestamp::now());
             }
-            let is_news = status != *known;
+            let is_changed = status != *known;
             *known = status;
-            is_news
+            is_changed
         });
         let is_released = is_stopping && elector.is_released();
         self.is_released.send_if_modified(|known| std::mem::replace(known, is_released) != is_released);

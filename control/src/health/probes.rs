@@ -85,11 +85,11 @@ impl Probes {
     /// Pings these endpoints from now on, and no others.
     pub fn follow(&self, endpoints: Vec<EndpointSpec>) {
         self.endpoints.send_if_modified(|known| {
-            let is_news = *known != endpoints;
-            if is_news {
+            let is_changed = *known != endpoints;
+            if is_changed {
                 *known = endpoints;
             }
-            is_news
+            is_changed
         });
     }
 

@@ -52,13 +52,13 @@ impl Speaker {
 
     /// Takes note of what there is to say.
     pub fn say(&mut self, word: &Word, now: Instant) {
-        let is_news = self.notice.state != word.state || self.notice.siblings != word.siblings;
+        let is_changed = self.notice.state != word.state || self.notice.siblings != word.siblings;
         self.notice.state = word.state;
         // A share that changes alone is in the next notice: it decides only where two accuse each other.
         let decides = self.notice.health != word.health && word.siblings.values().any(|s| *s == State::Down);
         self.notice.health = word.health;
         self.notice.siblings.clone_from(&word.siblings);
-        if is_news || decides {
+        if is_changed || decides {
             self.speak(now, REPEATS);
         }
     }

@@ -204,9 +204,9 @@ impl WatchState {
 
     fn succeed(&mut self, resolution: &Resolution, wall: Timestamp) {
         let known = &mut self.known;
-        let is_news =
+        let is_changed =
             known.address != Some(resolution.address) || known.error.is_some() || known.since.is_none();
-        if is_news {
+        if is_changed {
             known.since = Some(wall);
         }
         known.address = Some(resolution.address);

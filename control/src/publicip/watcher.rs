@@ -71,9 +71,9 @@ impl PublicIpWatcher {
     /// Asks other resolvers from now on: the node's setting has changed.
     pub fn set_resolvers(&self, resolvers: Resolvers) {
         self.resolvers.send_if_modified(|known| {
-            let is_news = *known != resolvers;
+            let is_changed = *known != resolvers;
             *known = resolvers;
-            is_news
+            is_changed
         });
     }
 
@@ -167,11 +167,11 @@ async fn finished(round: &mut Option<Round<'_>>) -> Result<Resolution, Failures>
 
 fn tell(known: &watch::Sender<PublicIp>, public_ip: &PublicIp) {
     known.send_if_modified(|known| {
-        let is_news = known != public_ip;
-        if is_news {
+        let is_changed = known != public_ip;
+        if is_changed {
             known.clone_from(public_ip);
         }
-        is_news
+        is_changed
     });
 }
 

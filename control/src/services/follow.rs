@@ -37,21 +37,21 @@ pub async fn follow(store: &impl Store, known: &watch::Sender<Followed>) {
     let mut away = BTreeMap::new();
     let mut withheld = Withheld::default();
     while let Some((kind, event)) = events.next().await {
-        let mut is_news = take(&mut book, &mut away, &mut withheld, kind, &event);
+        let mut is_changed = take(&mut book, &mut away, &mut withheld, kind, &event);
         while let Some(Some((kind, event))) = events.next().now_or_never() {
-            is_news |= take(&mut book, &mut away, &mut withheld, kind, &event);
+            is_changed |= take(&mut book, &mut away, &mut withheld, kind, &event);
         }
         let error = away.values().next().cloned().or_else(|| withheld.message());
         let started = Instant::now();
-        let catalogue = (is_news && book.is_complete()).then(|| Arc::new(book.catalogue()));
+        let catalogue = (is_changed && book.is_complete()).then(|| Arc::new(book.catalogue()));
         known.send_if_modified(|known| {
             let is_other = catalogue.is_some() && known.catalogue != catalogue;
-            let is_news = is_other || known.away != error;
+            let is_changed = is_other || known.away != error;
             if is_other {
                 known.catalogue = catalogue;
             }
             known.away = error;
-            is_news
+            is_changed
         });
         sleep((started.elapsed() * REST).max(AT_LEAST)).await;
     }

@@ -26,10 +26,10 @@ impl Cache {
             StoreEvent::Listed(objects) => {
                 let objects =
                     objects.iter().map(|object| (object.metadata.name.clone(), object.clone())).collect();
-                let news = !self.is_complete || self.objects != objects;
+                let changed = !self.is_complete || self.objects != objects;
                 self.objects = objects;
                 self.is_complete = true;
-                news
+                changed
             }
             StoreEvent::Applied(object) => {
                 let old = self.objects.insert(object.metadata.name.clone(), object.clone());

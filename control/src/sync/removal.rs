@@ -92,9 +92,9 @@ impl RemovalGrace {
             grace.reset();
             return Err(None);
         }
-        let is_news = !grace.is_running();
+        let is_changed = !grace.is_running();
         let Some(left) = grace.left(absence.is_emptied, self.empty_grace, now) else { return Ok(()) };
-        if is_news {
+        if is_changed {
             tracing::warn!(%kind, "the broker has lost the {kind} objects of all other clusters; ours are kept for {left:?}");
         }
         Err(Some(now + left))

@@ -139,8 +139,8 @@ impl SyncState {
 
     fn hear(&mut self, side: Side, object: Object) {
         let name = Name::of(&object);
-        let is_news = self.object(side, &name).is_none_or(|known| !is_same_version(known, &object));
-        if is_news || (side == Side::Broker && self.roster.has_turned_away(&name)) {
+        let is_changed = self.object(side, &name).is_none_or(|known| !is_same_version(known, &object));
+        if is_changed || (side == Side::Broker && self.roster.has_turned_away(&name)) {
             self.put(side, name, object);
         }
     }
