@@ -14,7 +14,7 @@ use crate::store::StoreError;
 
 /// What is being done, to what and where.
 #[derive(Debug, Clone)]
-pub(super) struct Doing {
+pub(super) struct Operation {
     pub(super) verb: Verb,
     /// The object; without a name all objects of the kind and namespace.
     pub(super) key: ObjectKey,
@@ -23,7 +23,7 @@ pub(super) struct Doing {
     pub(super) server: String,
 }
 
-impl Doing {
+impl Operation {
     /// Returns an operation that is based on no version.
     pub(super) fn new(verb: Verb, key: ObjectKey, access: &Access) -> Self {
         Self { verb, key, version: None, server: access.to_string() }
@@ -35,7 +35,7 @@ impl Doing {
     }
 
     /// The server answered something that is not what was asked for.
-    pub(super) fn nonsense(&self, reason: impl std::fmt::Display) -> StoreError {
+    pub(super) fn invalid_response(&self, reason: impl std::fmt::Display) -> StoreError {
         self.lost(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("the answer is not understood: {reason}"),
@@ -135,7 +135,7 @@ impl Doing {
     }
 }
 
-impl std::fmt::Display for Doing {
+impl std::fmt::Display for Operation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { verb, key, server, .. } = self;
         if !key.name.is_empty() {

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::bounds::{MEMBER_PAGE_BYTES, OBJECT_BYTES as ONE_OBJECT_BYTES, PAGE_BYTES};
-use super::failure::Doing;
+use super::failure::Operation;
 use super::raw::{Raw, collection};
 use super::requests::Verb;
 use super::transport::Transport;
@@ -49,7 +49,7 @@ pub(super) async fn read(
     limit: Duration,
     key: &ObjectKey,
 ) -> Result<List, StoreError> {
-    let operation = Doing::new(Verb::List, key.clone(), &transport.access);
+    let operation = Operation::new(Verb::List, key.clone(), &transport.access);
     let path = format!("{}?{}", collection(key.kind, &key.namespace), selector(key));
     let mut list = List::new(key.kind);
     let mut pages = Pages::new(key.kind);
@@ -77,7 +77,7 @@ pub(super) async fn read(
         }
         let metadata = list.decode(&body).map_err(|error| match list.is_too_long() {
             true => operation.too_much(format_args!("there are more than {MAX_OBJECTS} objects")),
-            false => operation.nonsense(describe(&error)),
+            false => operation.invalid_response(describe(&error)),
         })?;
         if metadata.next.is_empty() {
             list.version = metadata.version;

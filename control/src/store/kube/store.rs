@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::access::Access;
 use super::dial::Dial;
-use super::failure::Doing;
+use super::failure::Operation;
 use super::patch;
 use super::raw::{Raw, collection, outgoing};
 use super::requests::{Requests, Verb};
@@ -65,8 +65,8 @@ impl KubeStore {
         Self { transport, timeout: Self::DEFAULT_TIMEOUT }
     }
 
-    fn doing(&self, verb: Verb, key: ObjectKey) -> Doing {
-        Doing::new(verb, key, &self.transport.access)
+    fn operation(&self, verb: Verb, key: ObjectKey) -> Operation {
+        Operation::new(verb, key, &self.transport.access)
     }
 
     fn check_key(&self, key: &ObjectKey) -> Result<(), StoreError> {
@@ -77,23 +77,23 @@ impl KubeStore {
     /// One request about one object, and the object that comes back.
     async fn request(
         &self,
-        doing: &Doing,
+        operation: &Operation,
         method: Method,
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<Bytes, StoreError> {
-        let answer = self.transport.call(doing.verb, method, path, body, self.timeout).await;
-        let (code, body) = answer.map_err(|error| doing.lost(error))?;
-        if code.is_success() { Ok(body) } else { Err(doing.refused(code, &body)) }
+        let answer = self.transport.call(operation.verb, method, path, body, self.timeout).await;
+        let (code, body) = answer.map_err(|error| operation.lost(error))?;
+        if code.is_success() { Ok(body) } else { Err(operation.refused(code, &body)) }
     }
 
-    fn read(doing: &Doing, body: &[u8]) -> Result<Object, StoreError> {
-        let kind = doing.key.kind;
+    fn read(operation: &Operation, body: &[u8]) -> Result<Object, StoreError> {
+        let kind = operation.key.kind;
         let decode =
             if has_quota(kind) { decode_one::<MEMBER_OBJECT_BYTES> } else { decode_one::<OBJECT_BYTES> };
-        let object = decode(body, kind).map_err(|error| doing.nonsense(describe(&error)))?;
-        if object.metadata.name != doing.key.name {
-            return Err(doing.nonsense(format_args!(
+        let object = decode(body, kind).map_err(|error| operation.invalid_response(describe(&error)))?;
+        if object.metadata.name != operation.key.name {
+            return Err(operation.invalid_response(format_args!(
                 "it is about {}",
                 cut(&object.key().to_string(), 300).escape_debug()
             )));
@@ -104,17 +104,21 @@ impl KubeStore {
     /// Replaces an object, or the part of it that `subresource` names, such as `/status`.
     async fn replace(&self, object: Object, subresource: &str) -> Result<Object, StoreError> {
         let version = Some(version_of(&object)?);
-        let doing = Doing { version, ..self.doing(Verb::Update, object.key()) };
-        self.check_key(&doing.key)?;
-        let path = format!("{}{subresource}", path_of(&doing.key));
-        let body = self.request(&doing, Method::PUT, &path, Some(outgoing(object, true))).await?;
-        Self::read(&doing, &body)
+        let operation = Operation { version, ..self.operation(Verb::Update, object.key()) };
+        self.check_key(&operation.key)?;
+        let path = format!("{}{subresource}", path_of(&operation.key));
+        let body = self.request(&operation, Method::PUT, &path, Some(outgoing(object, true))).await?;
+        Self::read(&operation, &body)
     }
 
-    async fn delete_with(&self, doing: Doing, preconditions: serde_json::Value) -> Result<(), StoreError> {
+    async fn delete_with(
+        &self,
+        operation: Operation,
+        preconditions: serde_json::Value,
+    ) -> Result<(), StoreError> {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         let body = options.to_string().into_bytes();
-        self.request(&doing, Method::DELETE, &path_of(&doing.key), Some(body)).await.map(drop)
+        self.request(&operation, Method::DELETE, &path_of(&operation.key), Some(body)).await.map(drop)
     }
 }
 
@@ -143,11 +147,11 @@ impl Store for KubeStore {
     }
 
     async fn create(&self, object: Object) -> Result<Object, StoreError> {
-        let doing = self.doing(Verb::Create, object.key());
-        self.check_key(&doing.key)?;
-        let path = collection(doing.key.kind, &doing.key.namespace);
-        let body = self.request(&doing, Method::POST, &path, Some(outgoing(object, false))).await?;
-        Self::read(&doing, &body)
+        let operation = self.operation(Verb::Create, object.key());
+        self.check_key(&operation.key)?;
+        let path = collection(operation.key.kind, &operation.key.namespace);
+        let body = self.request(&operation, Method::POST, &path, Some(outgoing(object, false))).await?;
+        Self::read(&operation, &body)
     }
 
     async fn update(&self, object: Object) -> Result<Object, StoreError> {
@@ -167,7 +171,7 @@ impl Store for KubeStore {
         annotation: &str,
         value: Option<&str>,
     ) -> Result<ObjectMeta, StoreError> {
-        let operation = self.doing(Verb::Patch, object.key());
+        let operation = self.operation(Verb::Patch, object.key());
         self.check_key(&operation.key)?;
         let request = patch::request(path_of(&operation.key), object, annotation, value)
             .map_err(|error| operation.lost(io::Error::other(error)))?;
@@ -182,20 +186,20 @@ impl Store for KubeStore {
 
     async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
         self.check_key(key)?;
-        self.delete_with(self.doing(Verb::Delete, key.clone()), json!({})).await
+        self.delete_with(self.operation(Verb::Delete, key.clone()), json!({})).await
     }
 
     async fn delete_version(&self, object: &Object) -> Result<(), StoreError> {
         let version = version_of(object)?;
         let preconditions = json!({"uid": object.metadata.uid, "resourceVersion": version});
-        let doing = Doing { version: Some(version), ..self.doing(Verb::Delete, object.key()) };
-        self.check_key(&doing.key)?;
-        self.delete_with(doing, preconditions).await
+        let operation = Operation { version: Some(version), ..self.operation(Verb::Delete, object.key()) };
+        self.check_key(&operation.key)?;
+        self.delete_with(operation, preconditions).await
     }
 
     async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, StoreError> {
         self.check_key(key)?;
-        let operation = self.doing(Verb::Get, key.clone());
+        let operation = self.operation(Verb::Get, key.clone());
         match self.request(&operation, Method::GET, &path_of(key), None).await {
             Ok(body) => Self::read(&operation, &body).map(Some),
             Err(StoreError::NotFound(_)) => Ok(None),

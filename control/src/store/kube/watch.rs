@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout};
 
 use super::bounds::EVENT_BYTES;
 use super::changes::{Change, Changes, Failure};
-use super::failure::Doing;
+use super::failure::Operation;
 use super::list;
 use super::raw::collection;
 use super::requests::Verb;
@@ -154,8 +154,8 @@ impl Watcher {
         self.pace.wait(Verb::List, &self.transport).await;
         let list = list::read(&self.transport, self.limit, &self.key).await?;
         if list.version.is_empty() {
-            let operation = Doing::new(Verb::List, self.key.clone(), &self.transport.access);
-            return Err(operation.nonsense("it has no resourceVersion"));
+            let operation = Operation::new(Verb::List, self.key.clone(), &self.transport.access);
+            return Err(operation.invalid_response("it has no resourceVersion"));
         }
         self.state = State::Listed(list.version);
         self.quota = list.quota;
@@ -165,7 +165,7 @@ impl Watcher {
     /// Opens a watch of what changes from a version on.
     async fn open(&mut self, version: &str) -> Result<Changes, Stop> {
         self.pace.wait(Verb::Watch, &self.transport).await;
-        let operation = Doing::new(Verb::Watch, self.key.clone(), &self.transport.access);
+        let operation = Operation::new(Verb::Watch, self.key.clone(), &self.transport.access);
         let lost = |error| Stop::Unreadable(operation.lost(error));
         let path = format!(
             "{}?{}watch=true&timeoutSeconds={WATCH_SECONDS}&allowWatchBookmarks=true&resourceVersion={}",
@@ -192,14 +192,14 @@ impl Watcher {
         let longest = Duration::from_secs(WATCH_SECONDS) + WATCH_MARGIN;
         // A server that lives and does not end what it was asked to end has forgotten the watch.
         let Ok(change) = timeout(longest, changes.next()).await else { return Err(Stop::Cut) };
-        let operation = || Doing::new(Verb::Watch, self.key.clone(), &self.transport.access);
+        let operation = || Operation::new(Verb::Watch, self.key.clone(), &self.transport.access);
         change.map_err(|failure| match failure {
             Failure::Over => Stop::Cut,
             Failure::Broken(error) => {
                 let is_final = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::FileTooLarge);
                 if is_final { Stop::Unreadable(operation().lost(error)) } else { Stop::Cut }
             }
-            Failure::Invalid(reason) => Stop::Unreadable(operation().nonsense(reason)),
+            Failure::Invalid(reason) => Stop::Unreadable(operation().invalid_response(reason)),
         })
     }
 
