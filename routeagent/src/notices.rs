@@ -224,7 +224,7 @@ impl Listener {
         self.evaluate(now);
         let Some(socket) = &self.socket else { return };
         for (key, state) in &mut self.hellos {
-            let interval = hello_interval(self.view.heard(*key), now);
+            let interval = hello_interval(self.view.last_received(*key), now);
             let Some(known) = self.config.gateways.get(key).filter(|_| state.is_due(interval, now)) else {
                 continue;
             };
@@ -238,7 +238,8 @@ impl Listener {
     fn poll_timeout(&self) -> Instant {
         let now = Instant::now();
         let hellos = self.hellos.values().filter_map(|state| state.due).filter(|_| self.socket.is_some());
-        let silences = self.hellos.keys().filter_map(|key| self.view.heard(*key)).map(|at| at + SILENT_AFTER);
+        let silences =
+            self.hellos.keys().filter_map(|key| self.view.last_received(*key)).map(|at| at + SILENT_AFTER);
         let silences = silences.filter(|at| *at > now && self.socket.is_some());
         let times = hellos.chain(silences).chain(self.view.poll_timeout(now)).chain(self.retry);
         times.min().unwrap_or(now + RETRY).max(now)

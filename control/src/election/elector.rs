@@ -47,7 +47,7 @@ enum Known {
     /// There is no Lease.
     Absent,
     /// The Lease, since when its record has not changed as far as we saw, and when we last heard of it.
-    Present { lease: Box<Lease>, unchanged_since: Instant, heard: Instant },
+    Present { lease: Box<Lease>, unchanged_since: Instant, seen: Instant },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -277,10 +277,10 @@ impl Elector {
         if !self.is_eligible {
             return self.is_ours_by_name().then_some((Step::Release, not_before));
         }
-        let (lease, since, heard) = match &self.known {
+        let (lease, since, seen) = match &self.known {
             Known::Nothing => return Some((Step::Read, not_before)),
             Known::Absent => return Some((Step::Create, not_before)),
-            Known::Present { lease, unchanged_since, heard } => (lease, *unchanged_since, *heard),
+            Known::Present { lease, unchanged_since, seen } => (lease, *unchanged_since, *seen),
         };
         if let Some(held) = self.held {
             let due = (!self.pace.must_renew).then(|| held.renewed + timings.retry_period());
@@ -291,7 +291,7 @@ impl Elector {
         }
         let expiry = since + self.stated_duration(lease);
         // A holder that is alive is heard of every retry period, as long as the watch lives.
-        let quiet = heard + timings.retry_period() * 2;
+        let quiet = seen + timings.retry_period() * 2;
         let (step, due) = if expiry <= quiet { (Step::Acquire, expiry) } else { (Step::Read, quiet) };
         Some((step, Some(due).max(not_before)))
     }
@@ -384,8 +384,8 @@ impl Elector {
     fn remember(&mut self, lease: Lease, now: Instant) {
         self.highest = self.highest.max(Some(term_of(&lease)));
         let mut unchanged_since = now;
-        if let Known::Present { lease: known, unchanged_since: since, heard } = &self.known {
-            let has_looked = now.saturating_duration_since(*heard) <= self.config.timings.renew_deadline();
+        if let Known::Present { lease: known, unchanged_since: since, seen } = &self.known {
+            let has_looked = now.saturating_duration_since(*seen) <= self.config.timings.renew_deadline();
             if known.is_same_record(&lease) && has_looked {
                 unchanged_since = *since;
             }
@@ -393,7 +393,7 @@ impl Elector {
                 self.supersede();
             }
         }
-        self.known = Known::Present { lease: Box::new(lease), unchanged_since, heard: now };
+        self.known = Known::Present { lease: Box::new(lease), unchanged_since, seen: now };
     }
 
     /// What is known is about to be old.

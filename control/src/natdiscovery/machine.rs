@@ -338,7 +338,7 @@ impl Machine {
             ResponseType::Malformed => Outcome::AnsweredMalformed,
         };
         if matches!(outcome, Outcome::AnsweredOk | Outcome::AnsweredNat) {
-            self.hear(request, now);
+            self.handle_sender(request, now);
         }
         let payload = message::emit(Body::Response(response));
         if self.answers.len() < MAX_ANSWERS {
@@ -350,11 +350,11 @@ impl Machine {
     }
 
     /// A peer that asks is there. Anybody can claim to be one; that costs us no more than a request a second.
-    fn hear(&mut self, request: &Request, now: Instant) {
+    fn handle_sender(&mut self, request: &Request, now: Instant) {
         let Some(sender) = &request.sender else { return };
         let Some(peer) = self.peers.get_mut(&sender.endpoint_id) else { return };
         if peer.remote.cluster_id == sender.cluster_id {
-            peer.hear(now);
+            peer.handle_request(now);
             self.wake = earlier(self.wake, peer.deadline());
         }
     }

@@ -48,7 +48,7 @@ pub(super) struct Peer {
     next_number: u64,
     last_asked: Option<Instant>,
     /// When the peer first asked us since we began to ask.
-    heard: Option<Instant>,
+    asked_us: Option<Instant>,
     has_route: [bool; 2],
 }
 
@@ -94,7 +94,7 @@ impl Peer {
             numbers: [None; 2],
             next_number: first_number,
             last_asked: None,
-            heard: None,
+            asked_us: None,
             has_route: [true; 2],
         };
         peer.start(can_ask, false, now);
@@ -108,7 +108,7 @@ impl Peer {
     /// Begins to ask, if both sides have a port; else there is only the rule.
     pub(super) fn start(&mut self, can_ask: bool, in_doubt: bool, now: Instant) {
         self.numbers = [None; 2];
-        self.heard = None;
+        self.asked_us = None;
         if !can_ask || self.remote.usable_port().is_none() {
             self.phase = Phase::Off { here: !can_ask };
             self.selection = self.remote.fallback(How::Fallback);
@@ -131,9 +131,9 @@ impl Peer {
     }
 
     /// It asked us, so it is there: no need to wait any longer for the next round.
-    pub(super) fn hear(&mut self, now: Instant) {
+    pub(super) fn handle_request(&mut self, now: Instant) {
         let soonest = self.last_asked.map_or(now, |last| now.max(last + MIN_GAP));
-        self.heard.get_or_insert(now);
+        self.asked_us.get_or_insert(now);
         match &mut self.phase {
             Phase::Asking { next, .. } | Phase::Silent { next, .. } => *next = (*next).min(soonest),
             Phase::Off { .. } | Phase::Public { .. } | Phase::Private => {}
@@ -269,7 +269,7 @@ impl Peer {
     /// When a cable without a selection gets one for the time being.
     fn provisional_at(&self, since: Instant) -> Instant {
         let usual = since + PROVISIONAL_AFTER;
-        self.heard.map_or(usual, |heard| usual.min(heard + PROVISIONAL_AFTER_HEARD))
+        self.asked_us.map_or(usual, |asked_us| usual.min(asked_us + PROVISIONAL_AFTER_HEARD))
     }
 
     fn timeout(&self) -> Duration {

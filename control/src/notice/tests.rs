@@ -39,7 +39,7 @@ fn every_single_changed_byte_of_a_notice_is_noticed() {
             changed[at] ^= 1 << bit;
             let mut view = view(2, now);
             assert!(view.take(&changed, address(1), now).is_err(), "byte {at} bit {bit}");
-            assert_eq!(view.heard(key(1)), None);
+            assert_eq!(view.last_received(key(1)), None);
         }
     }
 }

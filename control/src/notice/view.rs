@@ -109,7 +109,7 @@ pub struct View {
 struct Gateway {
     known: Known,
     since: Instant,
-    heard: Option<(Instant, Notice)>,
+    received: Option<(Instant, Notice)>,
     /// When this run of it said last that it was anything but down.
     well: Option<Instant>,
     /// Whether others were heard when it came.
@@ -128,12 +128,12 @@ impl Gateway {
     }
 
     fn word_within(&self, span: Duration, now: Instant) -> Option<&Notice> {
-        self.heard.as_ref().filter(|(at, _)| now < *at + span).map(|(_, notice)| notice)
+        self.received.as_ref().filter(|(at, _)| now < *at + span).map(|(_, notice)| notice)
     }
 
     /// When its word, or the patience with its silence, ends.
     fn until(&self) -> Instant {
-        self.heard.as_ref().map_or(self.since, |(at, _)| *at) + SILENCE
+        self.received.as_ref().map_or(self.since, |(at, _)| *at) + SILENCE
     }
 }
 
@@ -152,12 +152,12 @@ impl View {
             let gateway = self.gateways.entry(*key).or_insert_with(|| Gateway {
                 known: known.clone(),
                 since: now,
-                heard: None,
+                received: None,
                 well: None,
                 is_newcomer,
             });
             if gateway.known.key != known.key {
-                (gateway.since, gateway.heard, gateway.well) = (now, None, None);
+                (gateway.since, gateway.received, gateway.well) = (now, None, None);
                 gateway.is_newcomer = is_newcomer;
             }
             gateway.known.clone_from(known);
@@ -188,7 +188,7 @@ impl View {
         }
         // Before the signature: what is repeated costs nothing.
         let age = |notice: &Notice| (notice.boot, notice.sequence);
-        if gateway.heard.as_ref().is_some_and(|(_, last)| age(notice) <= age(last)) {
+        if gateway.received.as_ref().is_some_and(|(_, last)| age(notice) <= age(last)) {
             return Err(Refusal::Old);
         }
         if now >= self.second + Duration::from_secs(1) {
@@ -201,13 +201,13 @@ impl View {
         if !signed.is_by(&key) {
             return Err(Refusal::Forged);
         }
-        let is_new_run = gateway.heard.as_ref().is_some_and(|(_, last)| last.boot != signed.notice.boot);
+        let is_new_run = gateway.received.as_ref().is_some_and(|(_, last)| last.boot != signed.notice.boot);
         if signed.notice.state != State::Down {
             gateway.well = Some(now);
         } else if is_new_run {
             gateway.well = None;
         }
-        gateway.heard = Some((now, signed.notice));
+        gateway.received = Some((now, signed.notice));
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl View {
             if now >= gateway.until() {
                 return Standing::Silent;
             }
-            if gateway.heard.is_none() && gateway.is_newcomer {
+            if gateway.received.is_none() && gateway.is_newcomer {
                 return Standing::Coming;
             }
         }
@@ -277,8 +277,8 @@ impl View {
 
     /// When each gateway was heard last.
     #[must_use]
-    pub fn heard(&self, key: GatewayKey) -> Option<Instant> {
-        self.gateways.get(&key)?.heard.as_ref().map(|(at, _)| *at)
+    pub fn last_received(&self, key: GatewayKey) -> Option<Instant> {
+        self.gateways.get(&key)?.received.as_ref().map(|(at, _)| *at)
     }
 
     /// How many datagrams were not believed, by reason.

@@ -119,9 +119,9 @@ impl SyncState {
                 if side == Side::Broker {
                     self.overflow = false;
                 }
-                objects.into_iter().for_each(|object| self.hear(side, object));
+                objects.into_iter().for_each(|object| self.observe(side, object));
             }
-            StoreEvent::Applied(object) => self.hear(side, object),
+            StoreEvent::Applied(object) => self.observe(side, object),
             StoreEvent::Deleted(object) => {
                 let name = Name::of(&object);
                 let uid = self.object(side, &name).and_then(|known| known.metadata.uid.as_ref());
@@ -137,7 +137,7 @@ impl SyncState {
         }
     }
 
-    fn hear(&mut self, side: Side, object: Object) {
+    fn observe(&mut self, side: Side, object: Object) {
         let name = Name::of(&object);
         let is_changed = self.object(side, &name).is_none_or(|known| !is_same_version(known, &object));
         if is_changed || (side == Side::Broker && self.roster.has_turned_away(&name)) {

@@ -55,7 +55,7 @@ pub(super) struct Transport {
     silence: Duration,
     requests: Counters,
     current: tokio::sync::Mutex<Current>,
-    heard: Mutex<Instant>,
+    last_answer: Mutex<Instant>,
     /// Whether the last word is that there was no answer; who waits hears when that is over.
     is_lost: AtomicBool,
     back: Notify,
@@ -77,7 +77,7 @@ impl Transport {
             silence,
             requests: Counters::default(),
             current: tokio::sync::Mutex::default(),
-            heard: Mutex::new(Instant::now()),
+            last_answer: Mutex::new(Instant::now()),
             is_lost: AtomicBool::new(false),
             back: Notify::new(),
             pulse: tokio::sync::Mutex::default(),
@@ -182,7 +182,7 @@ impl Transport {
                     return Err(out_of_time(limit));
                 }
             };
-            self.hear();
+            self.record_answer();
             self.requests.add(verb, Outcome::of(response.status()));
             if response.status() == StatusCode::UNAUTHORIZED && !is_reread {
                 is_reread = true;
@@ -259,15 +259,15 @@ impl Transport {
         self.back.notified().await;
     }
 
-    fn hear(&self) {
+    fn record_answer(&self) {
         if self.is_lost.swap(false, Ordering::Relaxed) {
             self.back.notify_waiters();
         }
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    fn heard(&self) -> Instant {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_answer(&self) -> Instant {
+        *self.last_answer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes what is heard, and ends an answer that has stopped.
@@ -305,11 +305,11 @@ impl Transport {
     fn pulse(self: &Arc<Self>, limit: Duration) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             let mut failed = self.pulse.lock().await;
-            if self.heard().elapsed() < self.silence {
+            if self.last_answer().elapsed() < self.silence {
                 return Ok(());
             }
             if let Some((_, text)) =
-                failed.as_ref().filter(|(at, _)| *at > self.heard() && at.elapsed() < self.silence)
+                failed.as_ref().filter(|(at, _)| *at > self.last_answer() && at.elapsed() < self.silence)
             {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text.clone()));
             }
@@ -367,7 +367,7 @@ impl Guard {
             match timeout(silence, body.frame()).await {
                 Ok(None) => return None,
                 Ok(Some(frame)) => {
-                    self.transport.hear();
+                    self.transport.record_answer();
                     let frame = frame.map_err(|error| explain(&error));
                     return Some(frame.and_then(|frame| self.count(frame)));
                 }
