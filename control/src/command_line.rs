@@ -27,8 +27,8 @@ pub fn matches(
     };
     let command = command.mut_args(|argument| {
         let is_empty = argument.get_env().and_then(&variable).is_some_and(|value| value.is_empty());
-        let says_nothing = is_empty && !empty_texts.contains(&argument.get_id().as_str());
-        if says_nothing { argument.env(None::<&'static str>) } else { argument }
+        let is_unset = is_empty && !empty_texts.contains(&argument.get_id().as_str());
+        if is_unset { argument.env(None::<&'static str>) } else { argument }
     });
     command.try_get_matches_from(arguments)
 }

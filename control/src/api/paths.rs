@@ -104,19 +104,22 @@ mod tests {
 
     #[test]
     fn what_is_said_is_read() {
-        let mut said = EndpointSpec::default();
-        said.set_knows_paths(true);
-        said.set_weight(250);
-        said.set_draining(true);
-        said.set_notice_key(Some([7; 32]));
-        said.set_nat_slot(Some(3));
-        assert!(said.knows_paths() && said.is_draining());
-        assert_eq!((said.weight(), said.notice_key(), said.nat_slot()), (250, Some([7; 32]), Some(3)));
-        said.set_knows_paths(false);
-        said.set_draining(false);
-        said.set_notice_key(None);
-        said.set_nat_slot(None);
-        assert_eq!(said, spec(&[("trieste.weight", "250")]));
+        let mut written = EndpointSpec::default();
+        written.set_knows_paths(true);
+        written.set_weight(250);
+        written.set_draining(true);
+        written.set_notice_key(Some([7; 32]));
+        written.set_nat_slot(Some(3));
+        assert!(written.knows_paths() && written.is_draining());
+        assert_eq!(
+            (written.weight(), written.notice_key(), written.nat_slot()),
+            (250, Some([7; 32]), Some(3))
+        );
+        written.set_knows_paths(false);
+        written.set_draining(false);
+        written.set_notice_key(None);
+        written.set_nat_slot(None);
+        assert_eq!(written, spec(&[("trieste.weight", "250")]));
     }
 
     #[test]

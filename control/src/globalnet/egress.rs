@@ -21,7 +21,7 @@ pub(super) fn cluster(object: &Object, ledger: &mut Ledger, writing: &mut Writin
     if object.metadata.name == ClusterGlobalEgressIp::NAME {
         decide(object, egress.spec.number(), &mut status, ledger, writing);
     } else {
-        Word::wrong_instance().say(&mut status.conditions, writing.now);
+        Word::wrong_instance().report(&mut status.conditions, writing.now);
     }
     put(object, egress.status.as_ref(), &status, writing);
     Ok(())
@@ -46,7 +46,7 @@ pub(super) fn namespaced(
     if first_selector(object, egress.spec.pod_selector.as_ref()) == egress.spec.pod_selector {
         status.conditions.retain(|condition| condition.kind != words::UPDATED);
     } else {
-        Word::selector_changed().say(&mut status.conditions, writing.now);
+        Word::selector_changed().report(&mut status.conditions, writing.now);
     }
     put(object, egress.status.as_ref(), &status, writing);
     Ok(())
@@ -76,22 +76,22 @@ fn decide(
     let key = object.key();
     let now = writing.now;
     words::trim(&mut status.conditions);
-    let say = |word: Word, conditions: &mut Vec<Condition>| word.say(conditions, now);
+    let report = |word: Word, conditions: &mut Vec<Condition>| word.report(conditions, now);
     if let Some(error) = ledger.broken(&key) {
         status.allocated_ips.clear();
-        say(Word::not_reserved(error), &mut status.conditions);
+        report(Word::not_reserved(error), &mut status.conditions);
         return;
     }
     if number < 0 {
-        return say(Word::negative(), &mut status.conditions);
+        return report(Word::negative(), &mut status.conditions);
     }
     let Some(wanted) = u32::try_from(number).ok().filter(|_| number <= MAX_NUMBER) else {
         let message = format!("The NumberOfIPs is {number}, it can be at most {MAX_NUMBER}");
-        return say(Word::invalid(message), &mut status.conditions);
+        return report(Word::invalid(message), &mut status.conditions);
     };
     if wanted == 0 {
         status.allocated_ips.clear();
-        return say(Word::zero(), &mut status.conditions);
+        return report(Word::zero(), &mut status.conditions);
     }
     if status.allocated_ips.len() == usize::try_from(number).unwrap_or(usize::MAX) {
         return;
@@ -102,11 +102,11 @@ fn decide(
     match ledger.exchange(&key, wanted) {
         Ok(addresses) => {
             status.allocated_ips = addresses.iter().map(ToString::to_string).collect();
-            say(Word::allocated(wanted), &mut status.conditions);
+            report(Word::allocated(wanted), &mut status.conditions);
         }
         Err(error) => {
             status.allocated_ips.clear();
-            say(Word::no_addresses(wanted, &error), &mut status.conditions);
+            report(Word::no_addresses(wanted, &error), &mut status.conditions);
         }
     }
 }
@@ -115,8 +115,8 @@ fn put(object: &Object, before: Option<&EgressStatus>, status: &EgressStatus, wr
     if before == Some(status) || before.is_none() && *status == EgressStatus::default() {
         return;
     }
-    let mut said = object.clone();
+    let mut updated = object.clone();
     let status = serde_json::to_value(status).unwrap_or(Value::Null);
-    said.body.insert("status".to_owned(), status);
-    writing.push(Write::UpdateStatus(said));
+    updated.body.insert("status".to_owned(), status);
+    writing.push(Write::UpdateStatus(updated));
 }

@@ -44,11 +44,11 @@ pub(super) fn status(
     let before = GlobalIngressIp::from_object(object)?.status;
     let mut status = before.clone().unwrap_or_default();
     status.allocated_ip = address.map(|address| address.to_string()).unwrap_or_default();
-    word.say(&mut status.conditions, writing.now);
+    word.report(&mut status.conditions, writing.now);
     if before.as_ref() != Some(&status) {
-        let mut said = object.clone();
-        said.body.insert("status".to_owned(), serde_json::to_value(&status).unwrap_or(Value::Null));
-        writing.push(Write::UpdateStatus(said));
+        let mut updated = object.clone();
+        updated.body.insert("status".to_owned(), serde_json::to_value(&status).unwrap_or(Value::Null));
+        writing.push(Write::UpdateStatus(updated));
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ impl Word {
     }
 
     /// Says it among other conditions. Of its type one is left; the time changes with the status alone.
-    pub(super) fn say(self, conditions: &mut Vec<Condition>, now: Timestamp) {
+    pub(super) fn report(self, conditions: &mut Vec<Condition>, now: Timestamp) {
         let known = conditions.iter().rposition(|condition| condition.kind == self.kind);
         let Some(known) = known else {
             conditions.push(Condition {
@@ -138,13 +138,13 @@ mod tests {
     fn a_condition_said_again_changes_nothing_and_its_time_is_that_of_its_status() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let mut conditions = Vec::new();
-        Word::no_address(&PoolError::Exhausted).say(&mut conditions, at(1));
+        Word::no_address(&PoolError::Exhausted).report(&mut conditions, at(1));
         let first = conditions.clone();
-        Word::no_address(&PoolError::Exhausted).say(&mut conditions, at(2));
+        Word::no_address(&PoolError::Exhausted).report(&mut conditions, at(2));
         assert_eq!(conditions, first);
-        Word::zero().say(&mut conditions, at(3));
+        Word::zero().report(&mut conditions, at(3));
         assert_eq!((conditions[0].last_transition_time, conditions[0].reason.as_str()), (at(1), "ZeroInput"));
-        Word::allocated(8).say(&mut conditions, at(4));
+        Word::allocated(8).report(&mut conditions, at(4));
         assert_eq!((conditions[0].last_transition_time, conditions.len()), (at(4), 1));
         assert_eq!(conditions[0].message, "Allocated 8 global IP(s)");
     }
@@ -153,12 +153,12 @@ mod tests {
     fn of_the_allocated_conditions_that_earlier_versions_left_the_newest_is_kept() {
         let at = Timestamp::from_second(1).unwrap();
         let mut conditions = Vec::new();
-        Word::zero().say(&mut conditions, at);
+        Word::zero().report(&mut conditions, at);
         let mut older = conditions[0].clone();
         older.reason = "Older".to_owned();
         conditions.insert(0, older);
-        Word::selector_changed().say(&mut conditions, at);
-        Word::zero().say(&mut conditions, at);
+        Word::selector_changed().report(&mut conditions, at);
+        Word::zero().report(&mut conditions, at);
         let reasons: Vec<_> = conditions.iter().map(|condition| condition.reason.as_str()).collect();
         assert_eq!(reasons, ["ZeroInput", "PodSelectorUpdateNotSupported"]);
     }

@@ -57,27 +57,27 @@ mod tests {
     #[test]
     fn connected_and_answering_is_connected_without_a_message() {
         let (connection, gauge) = merged(ConnectionStatus::Connected, PingerStatus::Connected);
-        assert_eq!(said(&connection), (ConnectionStatus::Connected, ""));
+        assert_eq!(outcome(&connection), (ConnectionStatus::Connected, ""));
         assert_eq!(gauge, Some(GoDuration::from_nanos(388_079)));
     }
 
     #[test]
     fn connected_and_silent_is_an_error_with_the_pingers_message() {
         let (connection, gauge) = merged(ConnectionStatus::Connected, PingerStatus::Error);
-        assert_eq!(said(&connection), (ConnectionStatus::Error, "pinger"));
+        assert_eq!(outcome(&connection), (ConnectionStatus::Error, "pinger"));
         assert!(gauge.is_some(), "the driver is connected: the gauge is recorded");
     }
 
     #[test]
     fn connected_and_unknown_stays_connected_with_the_pingers_message() {
         let (connection, _) = merged(ConnectionStatus::Connected, PingerStatus::Unknown);
-        assert_eq!(said(&connection), (ConnectionStatus::Connected, "pinger"));
+        assert_eq!(outcome(&connection), (ConnectionStatus::Connected, "pinger"));
     }
 
     #[test]
     fn an_answer_heals_the_drivers_error() {
         let (connection, gauge) = merged(ConnectionStatus::Error, PingerStatus::Connected);
-        assert_eq!(said(&connection), (ConnectionStatus::Connected, ""));
+        assert_eq!(outcome(&connection), (ConnectionStatus::Connected, ""));
         assert_eq!(gauge, None);
     }
 
@@ -85,7 +85,7 @@ mod tests {
     fn the_drivers_error_stands_while_nobody_answers() {
         for pinger in [PingerStatus::Error, PingerStatus::Unknown] {
             let (connection, _) = merged(ConnectionStatus::Error, pinger);
-            assert_eq!(said(&connection), (ConnectionStatus::Error, "driver"), "{pinger:?}");
+            assert_eq!(outcome(&connection), (ConnectionStatus::Error, "driver"), "{pinger:?}");
         }
     }
 
@@ -94,7 +94,7 @@ mod tests {
         for status in [ConnectionStatus::Connecting, ConnectionStatus::None] {
             for pinger in [PingerStatus::Connected, PingerStatus::Error, PingerStatus::Unknown] {
                 let (connection, gauge) = merged(status, pinger);
-                assert_eq!((said(&connection), gauge), ((status, "driver"), None), "{pinger:?}");
+                assert_eq!((outcome(&connection), gauge), ((status, "driver"), None), "{pinger:?}");
             }
         }
     }
@@ -122,7 +122,7 @@ mod tests {
         (connection, gauge)
     }
 
-    fn said(connection: &Connection) -> (ConnectionStatus, &str) {
+    fn outcome(connection: &Connection) -> (ConnectionStatus, &str) {
         (connection.status, &connection.status_message)
     }
 

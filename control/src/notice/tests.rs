@@ -84,12 +84,12 @@ fn a_gateway_is_left_out_as_soon_as_one_live_sibling_calls_it_down() {
     let now = Instant::now();
     let mut view = view(3, now);
     assert_eq!(view.live(now), keys(&[1, 2, 3]), "nobody has said anything");
-    say(&mut view, now, &notice(1, 1));
-    say(&mut view, now, &notice(2, 1));
-    say(&mut view, now, &accusing(3, 1, &[1]));
+    receive(&mut view, now, &notice(1, 1));
+    receive(&mut view, now, &notice(2, 1));
+    receive(&mut view, now, &accusing(3, 1, &[1]));
     assert_eq!(view.live(now), keys(&[2, 3]));
     assert_eq!(view.standings(now)[&key(1)], Standing::Accused(key(3)));
-    say(&mut view, now, &notice(3, 2));
+    receive(&mut view, now, &notice(3, 2));
     assert_eq!(view.live(now), keys(&[1, 2, 3]));
 }
 
@@ -97,8 +97,8 @@ fn a_gateway_is_left_out_as_soon_as_one_live_sibling_calls_it_down() {
 fn the_word_of_a_gateway_that_has_no_path_itself_does_not_count() {
     let now = Instant::now();
     let mut view = view(2, now);
-    say(&mut view, now, &Notice { state: State::Down, health: 0, ..accusing(1, 1, &[2]) });
-    say(&mut view, now, &notice(2, 1));
+    receive(&mut view, now, &Notice { state: State::Down, health: 0, ..accusing(1, 1, &[2]) });
+    receive(&mut view, now, &notice(2, 1));
     assert_eq!(view.live(now), keys(&[2]));
 }
 
@@ -107,26 +107,26 @@ fn where_all_are_down_those_are_used_that_were_well_until_last() {
     let now = Instant::now();
     let mut view = view(2, now);
     let down = |number, boot, sequence| Notice { state: State::Down, boot, ..notice(number, sequence) };
-    say(&mut view, now, &down(1, 1, 1));
-    say(&mut view, now, &down(2, 1, 1));
+    receive(&mut view, now, &down(1, 1, 1));
+    receive(&mut view, now, &down(2, 1, 1));
     assert_eq!(view.live(now), keys(&[1, 2]), "none was ever anything else");
-    say(&mut view, now, &notice(1, 2));
-    say(&mut view, now, &notice(2, 2));
-    say(&mut view, now + MOMENT, &down(1, 1, 3));
+    receive(&mut view, now, &notice(1, 2));
+    receive(&mut view, now, &notice(2, 2));
+    receive(&mut view, now + MOMENT, &down(1, 1, 3));
     assert_eq!(view.live(now + MOMENT), keys(&[2]));
-    say(&mut view, now + MOMENT, &down(2, 1, 3));
+    receive(&mut view, now + MOMENT, &down(2, 1, 3));
     assert_eq!(view.live(now + MOMENT), keys(&[1, 2]), "both at once");
     // One is started again: it has no path yet, and the other one pauses.
-    say(&mut view, now + MOMENT, &down(1, 6, 1));
+    receive(&mut view, now + MOMENT, &down(1, 6, 1));
     assert_eq!(view.live(now + MOMENT), keys(&[2]));
-    say(&mut view, now + MOMENT, &Notice { boot: 6, ..notice(1, 2) });
+    receive(&mut view, now + MOMENT, &Notice { boot: 6, ..notice(1, 2) });
     assert_eq!(view.live(now + MOMENT), keys(&[1]));
     let later = now + Duration::from_secs(3);
-    say(&mut view, later, &down(1, 6, 3));
-    say(&mut view, later, &down(2, 1, 4));
+    receive(&mut view, later, &down(1, 6, 3));
+    receive(&mut view, later, &down(2, 1, 4));
     assert_eq!(view.live(later), keys(&[1, 2]));
-    say(&mut view, later, &Notice { boot: 6, ..notice(1, 4) });
-    say(&mut view, later, &down(1, 6, 5));
+    receive(&mut view, later, &Notice { boot: 6, ..notice(1, 4) });
+    receive(&mut view, later, &down(1, 6, 5));
     assert_eq!(view.live(later), keys(&[1]), "the other one has been down for long");
 }
 
@@ -135,11 +135,11 @@ fn who_dies_with_an_accusation_on_its_lips_is_left_out_when_it_does_not_repeat_i
     let now = Instant::now();
     let at = |ms| now + Duration::from_millis(ms);
     let mut view = view(2, now);
-    say(&mut view, now, &notice(1, 1));
-    say(&mut view, now, &accusing(2, 1, &[1]));
-    say(&mut view, at(250), &accusing(1, 2, &[2]));
+    receive(&mut view, now, &notice(1, 1));
+    receive(&mut view, now, &accusing(2, 1, &[1]));
+    receive(&mut view, at(250), &accusing(1, 2, &[2]));
     assert_eq!(view.live(at(250)), keys(&[1, 2]), "each could be right");
-    say(&mut view, at(1_250), &accusing(1, 3, &[2]));
+    receive(&mut view, at(1_250), &accusing(1, 3, &[2]));
     assert_eq!(view.live(at(1_299)), keys(&[1, 2]));
     assert_eq!(view.poll_timeout(at(1_299)), Some(at(1_300)));
     assert_eq!(view.live(at(1_300)), keys(&[1]));
@@ -150,11 +150,11 @@ fn who_dies_with_an_accusation_on_its_lips_is_left_out_when_it_does_not_repeat_i
 fn of_two_that_accuse_each_other_the_one_with_more_paths_is_right() {
     let now = Instant::now();
     let mut view = view(2, now);
-    say(&mut view, now, &Notice { health: 10, ..accusing(1, 1, &[2]) });
-    say(&mut view, now, &Notice { health: 200, ..accusing(2, 1, &[1]) });
+    receive(&mut view, now, &Notice { health: 10, ..accusing(1, 1, &[2]) });
+    receive(&mut view, now, &Notice { health: 200, ..accusing(2, 1, &[1]) });
     assert_eq!(view.live(now), keys(&[2]));
     // As many: it is the way between them that is cut.
-    say(&mut view, now, &Notice { health: 200, ..accusing(1, 2, &[2]) });
+    receive(&mut view, now, &Notice { health: 200, ..accusing(1, 2, &[2]) });
     assert_eq!(view.live(now), keys(&[1, 2]));
 }
 
@@ -162,10 +162,10 @@ fn of_two_that_accuse_each_other_the_one_with_more_paths_is_right() {
 fn one_that_is_not_heard_while_others_are_is_left_out_and_its_word_does_not_count_any_more() {
     let now = Instant::now();
     let mut view = view(2, now);
-    say(&mut view, now, &accusing(1, 1, &[2]));
+    receive(&mut view, now, &accusing(1, 1, &[2]));
     assert_eq!(view.live(now), keys(&[1]));
     let late = now + SILENCE;
-    say(&mut view, late - MOMENT, &notice(2, 1));
+    receive(&mut view, late - MOMENT, &notice(2, 1));
     assert_eq!(view.live(late - MOMENT), keys(&[1]), "accused");
     assert_eq!(view.poll_timeout(late - MOMENT), Some(late));
     assert_eq!(view.live(late), keys(&[2]));
@@ -182,14 +182,14 @@ fn one_that_comes_while_others_are_heard_is_used_once_it_has_said_that_it_is_up(
     let known = |n: u8| (GatewayKey(n.into()), Known { address: address(n), key: Some(signing(n).public()) });
     view.set_gateways(&[known(1), known(2)].into(), now);
     assert_eq!(view.live(now), keys(&[1, 2]), "nobody is heard yet");
-    say(&mut view, now, &notice(1, 1));
+    receive(&mut view, now, &notice(1, 1));
     assert_eq!(view.live(now), keys(&[1, 2]), "both were there before anybody was heard");
     view.set_gateways(&[known(1), known(2), known(3)].into(), now);
     assert_eq!(view.live(now), keys(&[1, 2]));
     assert_eq!(view.standings(now)[&key(3)], Standing::Coming);
-    say(&mut view, now, &Notice { state: State::Draining, ..notice(3, 1) });
+    receive(&mut view, now, &Notice { state: State::Draining, ..notice(3, 1) });
     assert_eq!(view.live(now), keys(&[1, 2]), "it says that it would rather not be used yet");
-    say(&mut view, now, &notice(3, 2));
+    receive(&mut view, now, &notice(3, 2));
     assert_eq!(view.live(now), keys(&[1, 2, 3]));
 }
 
@@ -200,10 +200,10 @@ fn a_gateway_without_a_key_is_never_held_to_be_silent_but_can_be_accused() {
     let known = |n: u8, key: Option<PublicKey>| (GatewayKey(n.into()), Known { address: address(n), key });
     view.set_gateways(&[known(1, None), known(2, Some(signing(2).public()))].into(), now);
     let late = now + SILENCE * 2;
-    say(&mut view, late, &notice(2, 1));
+    receive(&mut view, late, &notice(2, 1));
     assert_eq!(view.live(late), keys(&[1, 2]));
     assert_eq!(view.take(&notice(1, 1).emit(&signing(1)), address(1), late), Err(Refusal::Unknown));
-    say(&mut view, late, &accusing(2, 2, &[1]));
+    receive(&mut view, late, &accusing(2, 2, &[1]));
     assert_eq!(view.live(late), keys(&[2]));
 }
 
@@ -211,10 +211,10 @@ fn a_gateway_without_a_key_is_never_held_to_be_silent_but_can_be_accused() {
 fn those_that_drain_are_used_only_if_nobody_else_is_left() {
     let now = Instant::now();
     let mut view = view(2, now);
-    say(&mut view, now, &Notice { state: State::Draining, ..notice(1, 1) });
-    say(&mut view, now, &notice(2, 1));
+    receive(&mut view, now, &Notice { state: State::Draining, ..notice(1, 1) });
+    receive(&mut view, now, &notice(2, 1));
     assert_eq!(view.live(now), keys(&[2]));
-    say(&mut view, now, &Notice { state: State::Draining, ..accusing(1, 2, &[2]) });
+    receive(&mut view, now, &Notice { state: State::Draining, ..accusing(1, 2, &[2]) });
     assert_eq!(view.live(now), keys(&[1]));
 }
 
@@ -222,7 +222,7 @@ fn those_that_drain_are_used_only_if_nobody_else_is_left() {
 fn another_key_begins_anew_and_the_same_one_goes_on() {
     let now = Instant::now();
     let mut view = view(2, now);
-    say(&mut view, now, &Notice { boot: 9, ..notice(1, 5) });
+    receive(&mut view, now, &Notice { boot: 9, ..notice(1, 5) });
     view.set_gateways(&known(2), now);
     assert_eq!(view.take(&notice(1, 1).emit(&signing(1)), address(1), now), Err(Refusal::Old));
     let mut other = known(2);
@@ -342,7 +342,7 @@ fn accusing(from: u8, sequence: u64, down: &[u8]) -> Notice {
     Notice { siblings: down.iter().map(|n| (key(*n), State::Down)).collect(), ..notice(from, sequence) }
 }
 
-fn say(view: &mut View, now: Instant, notice: &Notice) {
+fn receive(view: &mut View, now: Instant, notice: &Notice) {
     let n = u8::try_from(notice.gateway.0).unwrap();
     view.take(&notice.emit(&signing(n)), address(n), now).unwrap();
 }

@@ -291,8 +291,8 @@ impl View {
 /// Says whether a gateway's word counts against another. If each says that the other is down, the one with more of its
 /// paths up is right; if none has more, it is the way between them that is cut, and both are used.
 fn accuses(accuser: &Notice, key: GatewayKey, answer: Option<&Notice>) -> bool {
-    let says_down = |notice: &Notice, key| notice.siblings.get(&key) == Some(&State::Down);
+    let reports_down = |notice: &Notice, key| notice.siblings.get(&key) == Some(&State::Down);
     let is_answered =
-        answer.is_some_and(|own| says_down(own, accuser.gateway) && own.health >= accuser.health);
-    accuser.state != State::Down && says_down(accuser, key) && !is_answered
+        answer.is_some_and(|own| reports_down(own, accuser.gateway) && own.health >= accuser.health);
+    accuser.state != State::Down && reports_down(accuser, key) && !is_answered
 }

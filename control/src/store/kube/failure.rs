@@ -95,25 +95,25 @@ impl Operation {
                 } else {
                     io::ErrorKind::Other
                 };
-                let text = said(&format!("it answers {}", code.as_u16()), status);
+                let text = with_message(&format!("it answers {}", code.as_u16()), status);
                 self.lost(io::Error::new(kind, text))
             }
         }
     }
 
     fn forbidden(&self, meaning: &str, status: &Status) -> StoreError {
-        let source = io::Error::new(io::ErrorKind::PermissionDenied, said(meaning, status));
+        let source = io::Error::new(io::ErrorKind::PermissionDenied, with_message(meaning, status));
         StoreError::Forbidden { doing: self.to_string(), source }
     }
 
     /// Whether a 403 is about this object, and not about what we may do at all or about the namespace. The server has one
     /// word for all of them; only in the text the authorizer, who has looked at no object, can be told from those who have.
     fn is_about_object(&self, status: &Status) -> bool {
-        let said = |text: &str| status.message.contains(text);
-        let is_right = said(&format!("cannot {} resource \"{}\"", self.verb, self.key.kind.plural()));
+        let contains = |text: &str| status.message.contains(text);
+        let is_right = contains(&format!("cannot {} resource \"{}\"", self.verb, self.key.kind.plural()));
         let mut causes = status.details.iter().flat_map(|details| &details.causes);
         let is_ending = causes.any(|cause| cause.reason == "NamespaceTerminating");
-        (said(" is forbidden: ") || said("admission webhook")) && !is_right && !is_ending
+        (contains(" is forbidden: ") || contains("admission webhook")) && !is_right && !is_ending
     }
 
     /// Whether a 404 is about our object, and not about its namespace or kind.
@@ -131,7 +131,7 @@ impl Operation {
             let kind = self.key.kind;
             format!("it does not serve {} of {}; is the CRD installed?", kind.plural(), kind.api_version())
         };
-        self.lost(io::Error::new(io::ErrorKind::NotFound, said(&meaning, status)))
+        self.lost(io::Error::new(io::ErrorKind::NotFound, with_message(&meaning, status)))
     }
 }
 
@@ -164,7 +164,7 @@ fn shortened(mut status: Status) -> Status {
     status
 }
 
-fn said(meaning: &str, status: &Status) -> String {
+fn with_message(meaning: &str, status: &Status) -> String {
     if status.message.is_empty() { meaning.to_owned() } else { format!("{meaning} ({})", status.message) }
 }
 
