@@ -13,14 +13,14 @@
 //! * [`message`] — the datagrams.
 //! * `key` — signing and checking.
 //! * [`View`] — what follows from notices.
-//! * [`Speaker`] — when a gateway speaks.
+//! * [`Sender`] — when a gateway speaks.
 //! * [`Subscribers`] — who is told.
 //!
 //! Everything here is a function of its input and the time: no socket, clock or randomness.
 
 mod key;
 pub mod message;
-mod speaker;
+mod sender;
 mod subscribers;
 mod view;
 
@@ -30,7 +30,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use key::{PublicKey, SigningKey};
 pub use message::{Notice, State};
-pub use speaker::{Speaker, Word};
+pub use sender::{Sender, Word};
 pub use subscribers::{Answer, MAX_SUBSCRIBERS, Subscribers, TOLD_FOR};
 pub use view::{Known, Refusal, SILENCE, Standing, View};
 

@@ -27,7 +27,7 @@ use trieste_control::admin::Severity;
 use trieste_control::api::NoticeKey;
 use trieste_control::conditions::Conditions;
 use trieste_control::notice::message::{MAX_DATAGRAM, challenge};
-use trieste_control::notice::{Answer, GatewayKey, PublicKey, SigningKey, Speaker, State, Subscribers, Word};
+use trieste_control::notice::{Answer, GatewayKey, PublicKey, Sender, SigningKey, State, Subscribers, Word};
 use trieste_control::udp;
 use trieste_packet::CableId;
 use trieste_pipeline::{Board, PathState};
@@ -121,12 +121,12 @@ impl Notices {
     ) -> io::Result<Self> {
         let (signing, boot) = identity(state_dir);
         let key = signing.public();
-        let speaker = Speaker::new(GatewayKey::of_cable(cable_name), signing, boot, Instant::now());
+        let sender = Sender::new(GatewayKey::of_cable(cable_name), signing, boot, Instant::now());
         let (subjects, watched) = watch::channel(Subjects::default());
         let counters = Arc::new(Counters::default());
         let notifier = Notifier {
             own: local.ip(),
-            speaker,
+            sender,
             subscribers: Subscribers::new(random()),
             path_table,
             counters: Arc::clone(&counters),
@@ -216,7 +216,7 @@ fn published_state(state: PathState) -> State {
 /// Sends notices to the route agents that ask for them, on a thread of its own.
 struct Notifier {
     own: IpAddr,
-    speaker: Speaker,
+    sender: Sender,
     subscribers: Subscribers,
     path_table: Arc<Board>,
     counters: Arc<Counters>,
@@ -246,7 +246,7 @@ impl Notifier {
                 received = socket.recv_from(&mut buffer) => if let Ok((length, from)) = received {
                     self.handle_datagram(&socket, &buffer[..length], from);
                 },
-                () = sleep_until(self.speaker.poll_timeout().into()) => {}
+                () = sleep_until(self.sender.poll_timeout().into()) => {}
             }
         }
     }
@@ -255,10 +255,10 @@ impl Notifier {
     fn send_notices(&mut self, socket: &UdpSocket, subjects: &watch::Receiver<Subjects>) {
         let now = Instant::now();
         let word = word(&subjects.borrow(), &self.path_table);
-        self.speaker.say(&word, now);
+        self.sender.update(&word, now);
         self.subscribers.expire(now);
         self.counters.agents.store(self.subscribers.len(), Ordering::Relaxed);
-        while let Some(datagram) = self.speaker.poll_transmit(now) {
+        while let Some(datagram) = self.sender.poll_transmit(now) {
             for agent in self.subscribers.iter() {
                 count(&self.counters, &socket.try_send_to(datagram, agent));
             }
@@ -272,7 +272,7 @@ impl Notifier {
         }
         let sent = match answer {
             Answer::Challenge(cookie) => socket.try_send_to(&challenge(cookie), from),
-            Answer::Welcome => match self.speaker.newest() {
+            Answer::Welcome => match self.sender.newest() {
                 Some(newest) => socket.try_send_to(newest, from),
                 None => return,
             },

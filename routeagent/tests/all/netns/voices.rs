@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use trieste_control::notice::message::challenge;
-use trieste_control::notice::{Answer, GatewayKey, SigningKey, Speaker, State, Subscribers, Word};
+use trieste_control::notice::{Answer, GatewayKey, Sender, SigningKey, State, Subscribers, Word};
 use zeroize::Zeroizing;
 
 use super::lab::Lab;
@@ -41,10 +41,10 @@ impl Voice {
         let (word, agents) = (Arc::new(Mutex::new(word)), Arc::new(AtomicUsize::new(0)));
         let is_over = Arc::new(AtomicBool::new(false));
         let boot = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        let speaker = Speaker::new(GatewayKey::of_cable(cable), signing(seed), boot, Instant::now());
+        let sender = Sender::new(GatewayKey::of_cable(cable), signing(seed), boot, Instant::now());
         let thread = std::thread::spawn({
             let (word, agents, is_over) = (Arc::clone(&word), Arc::clone(&agents), Arc::clone(&is_over));
-            move || speak(&socket, speaker, &word, &agents, &is_over)
+            move || speak(&socket, sender, &word, &agents, &is_over)
         });
         Self { word, agents, is_over, thread: Some(thread) }
     }
@@ -74,7 +74,7 @@ impl Drop for Voice {
 
 fn speak(
     socket: &UdpSocket,
-    mut speaker: Speaker,
+    mut sender: Sender,
     word: &Mutex<Word>,
     agents: &AtomicUsize,
     is_over: &AtomicBool,
@@ -87,14 +87,14 @@ fn speak(
         if let Ok((length, from)) = received {
             match subscribers.take(&buffer[..length], from, now) {
                 Answer::Challenge(cookie) => drop(socket.send_to(&challenge(cookie), from)),
-                Answer::Welcome => drop(speaker.newest().map(|newest| socket.send_to(newest, from))),
+                Answer::Welcome => drop(sender.newest().map(|newest| socket.send_to(newest, from))),
                 Answer::Known | Answer::Nothing => {}
             }
         }
         agents.store(subscribers.len(), Ordering::Relaxed);
-        speaker.say(&word.lock().unwrap(), now);
+        sender.update(&word.lock().unwrap(), now);
         let told: Vec<SocketAddr> = subscribers.iter().collect();
-        while let Some(datagram) = speaker.poll_transmit(now) {
+        while let Some(datagram) = sender.poll_transmit(now) {
             told.iter().for_each(|agent| drop(socket.send_to(datagram, agent)));
         }
     }

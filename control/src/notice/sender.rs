@@ -23,10 +23,10 @@ pub struct Word {
     pub siblings: BTreeMap<GatewayKey, State>,
 }
 
-/// A gateway's voice. Call [`Speaker::say`] whenever its word may have changed, then [`Speaker::poll_transmit`] until it
-/// has nothing more, again at [`Speaker::poll_timeout`].
+/// A gateway's voice. Call [`Sender::update`] whenever its word may have changed, then [`Sender::poll_transmit`] until it
+/// has nothing more, again at [`Sender::poll_timeout`].
 #[derive(Debug)]
-pub struct Speaker {
+pub struct Sender {
     key: SigningKey,
     notice: Notice,
     datagram: Vec<u8>,
@@ -35,7 +35,7 @@ pub struct Speaker {
     until_next: Instant,
 }
 
-impl Speaker {
+impl Sender {
     /// A gateway that has said nothing yet. `boot` has to be greater than that of all runs before with this key.
     #[must_use]
     pub fn new(gateway: GatewayKey, key: SigningKey, boot: u64, now: Instant) -> Self {
@@ -51,7 +51,7 @@ impl Speaker {
     }
 
     /// Takes note of what there is to say.
-    pub fn say(&mut self, word: &Word, now: Instant) {
+    pub fn update(&mut self, word: &Word, now: Instant) {
         let is_changed = self.notice.state != word.state || self.notice.siblings != word.siblings;
         self.notice.state = word.state;
         // A share that changes alone is in the next notice: it decides only where two accuse each other.
@@ -107,45 +107,45 @@ mod tests {
     #[test]
     fn a_change_is_said_three_times_and_nothing_new_once_a_second() {
         let start = Instant::now();
-        let mut speaker = speaker(start);
-        assert_eq!(said(&mut speaker, start, 2_100), [(0, 1), (1000, 2), (2000, 3)]);
+        let mut sender = sender(start);
+        assert_eq!(sent(&mut sender, start, 2_100), [(0, 1), (1000, 2), (2000, 3)]);
         let now = start + Duration::from_millis(2_100);
-        speaker.say(&word(State::Down), now);
-        assert_eq!(said(&mut speaker, now, 1_100), [(0, 4), (20, 4), (40, 4), (1000, 5)]);
-        speaker.say(&word(State::Down), now + Duration::from_millis(1_100));
-        assert_eq!(said(&mut speaker, now + Duration::from_millis(1_100), 800), []);
+        sender.update(&word(State::Down), now);
+        assert_eq!(sent(&mut sender, now, 1_100), [(0, 4), (20, 4), (40, 4), (1000, 5)]);
+        sender.update(&word(State::Down), now + Duration::from_millis(1_100));
+        assert_eq!(sent(&mut sender, now + Duration::from_millis(1_100), 800), []);
     }
 
     #[test]
     fn a_change_while_another_is_repeated_takes_its_place() {
         let start = Instant::now();
-        let mut speaker = speaker(start);
-        speaker.say(&word(State::Down), start);
-        assert_eq!(said(&mut speaker, start, 30), [(0, 1), (20, 1)]);
+        let mut sender = sender(start);
+        sender.update(&word(State::Down), start);
+        assert_eq!(sent(&mut sender, start, 30), [(0, 1), (20, 1)]);
         let now = start + Duration::from_millis(30);
-        speaker.say(&word(State::Up), now);
-        assert_eq!(said(&mut speaker, now, 100), [(0, 2), (20, 2), (40, 2)]);
+        sender.update(&word(State::Up), now);
+        assert_eq!(sent(&mut sender, now, 100), [(0, 2), (20, 2), (40, 2)]);
     }
 
     /// When what was sent, in milliseconds, and the sequence numbers.
-    fn said(speaker: &mut Speaker, start: Instant, for_ms: u64) -> Vec<(u64, u64)> {
-        let mut said = Vec::new();
+    fn sent(sender: &mut Sender, start: Instant, for_ms: u64) -> Vec<(u64, u64)> {
+        let mut sent = Vec::new();
         for ms in 0..for_ms {
             let now = start + Duration::from_millis(ms);
-            while let Some(datagram) = speaker.poll_transmit(now) {
+            while let Some(datagram) = sender.poll_transmit(now) {
                 let Some(Datagram::Notice(signed)) = parse(datagram) else { panic!() };
-                said.push((ms, signed.notice.sequence));
+                sent.push((ms, signed.notice.sequence));
             }
-            assert!(speaker.poll_timeout() > now);
+            assert!(sender.poll_timeout() > now);
         }
-        said
+        sent
     }
 
     fn word(state: State) -> Word {
         Word { state: State::Up, health: 255, siblings: [(GatewayKey(2), state)].into() }
     }
 
-    fn speaker(now: Instant) -> Speaker {
-        Speaker::new(GatewayKey(1), SigningKey::from_seed(&Zeroizing::new([1; 32])), 1, now)
+    fn sender(now: Instant) -> Sender {
+        Sender::new(GatewayKey(1), SigningKey::from_seed(&Zeroizing::new([1; 32])), 1, now)
     }
 }
