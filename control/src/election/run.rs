@@ -158,7 +158,7 @@ async fn run<S: Store>(
         {
             asked = Some(Box::pin(ask(&store, &key, request, timings.request_timeout())));
         }
-        outputs.tell(&mut elector, done.is_stopping);
+        outputs.publish(&mut elector, done.is_stopping);
         tokio::select! {
             answer = when(asked.as_mut()) => {
                 asked = None;
@@ -247,7 +247,7 @@ struct Outputs {
 }
 
 impl Outputs {
-    fn tell(&mut self, elector: &mut Elector, is_stopping: bool) {
+    fn publish(&mut self, elector: &mut Elector, is_stopping: bool) {
         let held = elector.leadership(clock());
         // First of all: writers ask this right before they write.
         self.leadership.send_if_modified(|known| std::mem::replace(known, held) != held);

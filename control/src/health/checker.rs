@@ -33,7 +33,7 @@ pub struct Checker {
     left_out: usize,
     probes: VecDeque<Probe>,
     changed: BTreeSet<String>,
-    told: BTreeMap<String, PingerStatus>,
+    reported: BTreeMap<String, PingerStatus>,
 }
 
 /// An echo request to send.
@@ -79,7 +79,7 @@ impl Checker {
             left_out: 0,
             probes: VecDeque::new(),
             changed: BTreeSet::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 
@@ -183,7 +183,7 @@ impl Checker {
         while let Some(name) = self.changed.pop_first() {
             let Some(pinger) = self.pingers.get(&name) else { continue };
             let view = pinger.view();
-            let was = self.told.insert(name.clone(), view.status).unwrap_or_default();
+            let was = self.reported.insert(name.clone(), view.status).unwrap_or_default();
             if was != view.status {
                 return Some(HealthEvent { cable_name: name, was, view });
             }
@@ -232,7 +232,7 @@ impl Checker {
         if let Some(pinger) = self.pingers.remove(name) {
             self.by_id.remove(&pinger.identity().id);
         }
-        self.told.remove(name);
+        self.reported.remove(name);
         self.changed.remove(name);
         self.probes.retain(|probe| probe.cable_name != name);
     }

@@ -56,7 +56,7 @@ pub async fn resolve<L: Lookup>(resolvers: &Resolvers, lookup: &L) -> Result<Res
 pub(super) async fn resolve_aloud<L: Lookup>(
     resolvers: &Resolvers,
     lookup: &L,
-    tell: impl Fn(&Failures) + Send,
+    report: impl Fn(&Failures) + Send,
 ) -> Result<Resolution, Failures> {
     let mut failures = Failures::default();
     for entry in resolvers.entries() {
@@ -64,7 +64,7 @@ pub(super) async fn resolve_aloud<L: Lookup>(
             Ok(resolver) => resolver,
             Err(error) => {
                 failures.0.push(error.to_string());
-                tell(&failures);
+                report(&failures);
                 continue;
             }
         };
@@ -72,7 +72,7 @@ pub(super) async fn resolve_aloud<L: Lookup>(
             Ok(address) => return Ok(Resolution { address, resolver: resolver.clone() }),
             Err(error) => failures.0.push(format!("{resolver}: {error}")),
         }
-        tell(&failures);
+        report(&failures);
     }
     Err(failures)
 }

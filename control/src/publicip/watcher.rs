@@ -106,13 +106,13 @@ async fn run<L: Lookup>(
     let mut asked = state.resolvers().clone();
     loop {
         let so_far = Mutex::new(Failures::default());
-        let tell_failures = |failures: &Failures| lock(&so_far).clone_from(failures);
+        let report_failures = |failures: &Failures| lock(&so_far).clone_from(failures);
         let mut round: Option<Round<'_>> = None;
         // Until the resolvers change; then what is under way is dropped, since nobody wants its answer any more.
         loop {
             if round.is_none() && state.poll_resolve(now()) {
                 *lock(&so_far) = Failures::default();
-                round = Some(Box::pin(resolve_aloud(&asked, &lookup, tell_failures)));
+                round = Some(Box::pin(resolve_aloud(&asked, &lookup, report_failures)));
             }
             tokio::select! {
                 outcome = finished(&mut round) => {
@@ -138,13 +138,13 @@ async fn run<L: Lookup>(
                     Err(_) => return,
                 },
             }
-            tell(&known, state.public_ip());
+            publish(&known, state.public_ip());
         }
         drop(round);
         asked = inputs.resolvers.borrow_and_update().clone();
         state.handle_resolvers(asked.clone());
         nudges = follow(&asked);
-        tell(&known, state.public_ip());
+        publish(&known, state.public_ip());
     }
 }
 
@@ -165,7 +165,7 @@ async fn finished(round: &mut Option<Round<'_>>) -> Result<Resolution, Failures>
     }
 }
 
-fn tell(known: &watch::Sender<PublicIp>, public_ip: &PublicIp) {
+fn publish(known: &watch::Sender<PublicIp>, public_ip: &PublicIp) {
     known.send_if_modified(|known| {
         let is_changed = known != public_ip;
         if is_changed {

@@ -68,7 +68,7 @@ pub(super) struct SyncState {
     /// How many objects each other cluster has on the broker, and how many copies of theirs we have.
     present: BTreeMap<(Kind, Arc<str>), usize>,
     copies: BTreeMap<Kind, usize>,
-    told: BTreeMap<Name, (Arc<str>, Timestamp)>,
+    ages_by_name: BTreeMap<Name, (Arc<str>, Timestamp)>,
     aged: BTreeSet<Arc<str>>,
     dirty: BTreeSet<Name>,
     /// Withdrawn since the last judgement; and those of them that somebody else profits from.
@@ -91,7 +91,7 @@ impl SyncState {
             ages: BTreeMap::new(),
             present: BTreeMap::new(),
             copies: BTreeMap::new(),
-            told: BTreeMap::new(),
+            ages_by_name: BTreeMap::new(),
             aged: BTreeSet::new(),
             dirty: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
@@ -277,7 +277,7 @@ impl SyncState {
     /// Brings up to date whose age the broker's object of this name tells: its cluster's, if it makes sense; ours, if it
     /// is, or will be, a copy of one of our originals.
     fn refresh_age(&mut self, name: &Name) {
-        let told = self.broker.get(name).and_then(|entry| {
+        let now = self.broker.get(name).and_then(|entry| {
             let origin = entry.object.metadata.origin().unwrap_or_default();
             let is_ours = self.local.get(name).is_some_and(|local| self.is_own(local));
             let is_leaders = !self.scope.exports && origin == self.scope.cluster_id;
@@ -288,10 +288,10 @@ impl SyncState {
             };
             Some((Arc::<str>::from(owner), age_of(&entry.object)))
         });
-        if self.told.get(name) == told.as_ref() {
+        if self.ages_by_name.get(name) == now.as_ref() {
             return;
         }
-        if let Some((owner, age)) = self.told.remove(name) {
+        if let Some((owner, age)) = self.ages_by_name.remove(name) {
             if let Some(known) = self.ages.get_mut(&owner) {
                 known.remove(&(name.kind, age, name.clone()));
                 if known.is_empty() {
@@ -300,16 +300,16 @@ impl SyncState {
             }
             self.aged.insert(owner);
         }
-        if let Some((owner, age)) = told {
+        if let Some((owner, age)) = now {
             self.ages.entry(Arc::clone(&owner)).or_default().insert((name.kind, age, name.clone()));
             self.aged.insert(Arc::clone(&owner));
-            self.told.insert(name.clone(), (owner, age));
+            self.ages_by_name.insert(name.clone(), (owner, age));
         }
     }
 
     /// When a cluster joined: its Cluster object's age on the broker, or its oldest Endpoint's if it has none. The
     /// Cluster object outlives restarts and fail-overs; Endpoints do not.
-    fn tell_ages(&mut self) {
+    fn update_ages(&mut self) {
         for origin in std::mem::take(&mut self.aged) {
             let age = self.ages.get(&origin).and_then(BTreeSet::first).map(|(_, age, _)| *age);
             self.claims.age(&origin, age);
@@ -318,7 +318,7 @@ impl SyncState {
 
     /// The names whose decisions may be others now. Says so once.
     pub(super) fn take_dirty(&mut self) -> BTreeSet<Name> {
-        self.tell_ages();
+        self.update_ages();
         let withdrawn = std::mem::take(&mut self.withdrawn);
         let turned = self.claims.judge();
         if turned.iter().any(|name| self.claims.conflict(name).is_none() && !withdrawn.contains(name)) {

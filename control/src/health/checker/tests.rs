@@ -48,7 +48,7 @@ fn a_pinger_is_made_anew_only_when_the_address_changes_and_goes_with_the_endpoin
 
     lab.checker.handle_endpoints(&[], lab.at(30));
     assert_eq!((lab.checker.views().len(), lab.checker.poll_timeout()), (0, None));
-    assert!(lab.checker.by_id.is_empty() && lab.checker.told.is_empty());
+    assert!(lab.checker.by_id.is_empty() && lab.checker.reported.is_empty());
 }
 
 #[test]
@@ -143,7 +143,7 @@ proptest! {
             }
             while lab.checker.poll_event().is_some() {}
             prop_assert_eq!(lab.checker.by_id.len(), lab.checker.pingers.len());
-            prop_assert!(lab.checker.told.len() <= lab.checker.pingers.len());
+            prop_assert!(lab.checker.reported.len() <= lab.checker.pingers.len());
             for (id, name) in &lab.checker.by_id {
                 prop_assert_eq!(lab.checker.pingers[name].identity().id, *id);
             }
