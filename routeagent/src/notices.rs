@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tracing::{debug, info, warn};
 use trieste_control::notice::message::{Cookie, Datagram, MAX_DATAGRAM, hello, parse};
-use trieste_control::notice::{GatewayKey, Known, Standing, View};
+use trieste_control::notice::{GatewayIdentity, GatewayKey, Standing, View};
 use trieste_control::udp;
 
 use crate::hostnet::MARK;
@@ -45,7 +45,7 @@ pub struct ListenerConfig {
     /// Address of this node to listen at; `None` closes the socket.
     pub local: Option<IpAddr>,
     /// Gateways whose notices are accepted.
-    pub gateways: BTreeMap<GatewayKey, Known>,
+    pub gateways: BTreeMap<GatewayKey, GatewayIdentity>,
     /// Next hops and groups, as they are in the kernel.
     pub nexthop_groups: NexthopGroups,
 }

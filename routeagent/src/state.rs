@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use trieste_control::api::NoticeKey;
 use trieste_control::claims::Allowed;
 use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
-use trieste_control::notice::{GatewayKey, Known, PublicKey};
+use trieste_control::notice::{GatewayIdentity, GatewayKey, PublicKey};
 use trieste_control::services::{Frontend, Service};
 
 use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, Family, VX_DEVICE};
@@ -301,11 +301,11 @@ impl ClusterState {
 
     /// Returns the gateways whose notices are accepted, with their addresses and keys.
     #[must_use]
-    pub fn notice_senders(&self) -> BTreeMap<GatewayKey, Known> {
+    pub fn notice_senders(&self) -> BTreeMap<GatewayKey, GatewayIdentity> {
         let gateways = self.gateways().into_iter().filter(|_| self.has_notices());
         let known = |gateway: &Endpoint| {
             let key = gateway.notice_key.map(PublicKey);
-            Some((gateway.key(), Known { address: gateway.private_address()?, key }))
+            Some((gateway.key(), GatewayIdentity { address: gateway.private_address()?, key }))
         };
         gateways.filter_map(known).collect()
     }

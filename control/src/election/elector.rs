@@ -24,7 +24,7 @@ use super::{ElectionConfig, ElectionEvent, Leadership, Lease, LeaseSpec, LossRea
 pub struct Elector {
     config: ElectionConfig,
     jitter: Jitter,
-    known: Known,
+    known: Observed,
     /// Versions that are older than the known one; a bounded memory against late events.
     superseded: VecDeque<String>,
     /// Whether the known record, where it names us, is of our own making (also before a restart).
@@ -41,7 +41,7 @@ pub struct Elector {
 }
 
 #[derive(Debug)]
-enum Known {
+enum Observed {
     /// Nobody has said anything yet.
     Nothing,
     /// There is no Lease.
@@ -88,7 +88,7 @@ impl Elector {
         Self {
             config,
             jitter: Jitter::new(seed),
-            known: Known::Nothing,
+            known: Observed::Nothing,
             superseded: VecDeque::new(),
             is_own_record: false,
             highest: None,
@@ -278,9 +278,9 @@ impl Elector {
             return self.is_ours_by_name().then_some((Step::Release, not_before));
         }
         let (lease, since, seen) = match &self.known {
-            Known::Nothing => return Some((Step::Read, not_before)),
-            Known::Absent => return Some((Step::Create, not_before)),
-            Known::Present { lease, unchanged_since, seen } => (lease, *unchanged_since, *seen),
+            Observed::Nothing => return Some((Step::Read, not_before)),
+            Observed::Absent => return Some((Step::Create, not_before)),
+            Observed::Present { lease, unchanged_since, seen } => (lease, *unchanged_since, *seen),
         };
         if let Some(held) = self.held {
             let due = (!self.pace.must_renew).then(|| held.renewed + timings.retry_period());
@@ -300,8 +300,8 @@ impl Elector {
         let term = self.term_to_write(step);
         let current = match (&self.known, step) {
             (_, Step::Read) => return Request::Read,
-            (Known::Present { lease, .. }, _) => lease,
-            (Known::Nothing | Known::Absent, _) => {
+            (Observed::Present { lease, .. }, _) => lease,
+            (Observed::Nothing | Observed::Absent, _) => {
                 let (namespace, name) = (&self.config.namespace, &self.config.lease);
                 let spec = self.record_to_write(step, term, wall, LeaseSpec::default());
                 return Request::Create(Lease::new(namespace, name, spec));
@@ -344,15 +344,15 @@ impl Elector {
     /// Takes in what is believed to be the Lease's newest state.
     fn accept(&mut self, lease: Option<Lease>, now: Instant) {
         let Some(lease) = lease else {
-            if !matches!(self.known, Known::Absent) {
+            if !matches!(self.known, Observed::Absent) {
                 self.supersede();
-                self.known = Known::Absent;
+                self.known = Observed::Absent;
                 self.pace.not_before = None;
                 self.report_holder();
             }
             return;
         };
-        let is_first = matches!(self.known, Known::Nothing);
+        let is_first = matches!(self.known, Observed::Nothing);
         let was_ours = self.is_ours_by_name();
         let is_changed = self.record().is_none_or(|known| !known.is_same_record(&lease));
         self.remember(lease, now);
@@ -384,7 +384,7 @@ impl Elector {
     fn remember(&mut self, lease: Lease, now: Instant) {
         self.highest = self.highest.max(Some(term_of(&lease)));
         let mut unchanged_since = now;
-        if let Known::Present { lease: known, unchanged_since: since, seen } = &self.known {
+        if let Observed::Present { lease: known, unchanged_since: since, seen } = &self.known {
             let has_looked = now.saturating_duration_since(*seen) <= self.config.timings.renew_deadline();
             if known.is_same_record(&lease) && has_looked {
                 unchanged_since = *since;
@@ -393,7 +393,7 @@ impl Elector {
                 self.supersede();
             }
         }
-        self.known = Known::Present { lease: Box::new(lease), unchanged_since, seen: now };
+        self.known = Observed::Present { lease: Box::new(lease), unchanged_since, seen: now };
     }
 
     /// What is known is about to be old.
@@ -452,8 +452,8 @@ impl Elector {
 
     fn record(&self) -> Option<&Lease> {
         match &self.known {
-            Known::Present { lease, .. } => Some(lease),
-            Known::Nothing | Known::Absent => None,
+            Observed::Present { lease, .. } => Some(lease),
+            Observed::Nothing | Observed::Absent => None,
         }
     }
 

@@ -32,7 +32,7 @@ pub use key::{PublicKey, SigningKey};
 pub use message::{Notice, State};
 pub use sender::{Sender, Word};
 pub use subscribers::{Answer, MAX_SUBSCRIBERS, Subscribers, TOLD_FOR};
-pub use view::{Known, Refusal, SILENCE, Standing, View};
+pub use view::{GatewayIdentity, Refusal, SILENCE, Standing, View};
 
 /// Ours: the UDP port at which a gateway hears route agents and from which it sends notices.
 pub const DEFAULT_PORT: u16 = 4801;

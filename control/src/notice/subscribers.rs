@@ -30,7 +30,7 @@ pub enum Answer {
     /// It is somebody new: send the newest notice at once.
     Welcome,
     /// It is known, and stays so.
-    Known,
+    Renewed,
 }
 
 /// The agents that are told.
@@ -61,7 +61,7 @@ impl Subscribers {
         }
         if let Some(until) = self.agents.get_mut(&from) {
             *until = now + TOLD_FOR;
-            return Answer::Known;
+            return Answer::Renewed;
         }
         self.expire(now);
         let of_address = SocketAddr::new(from.ip(), 0)..=SocketAddr::new(from.ip(), u16::MAX);

@@ -179,7 +179,9 @@ fn one_that_is_not_heard_while_others_are_is_left_out_and_its_word_does_not_coun
 fn one_that_comes_while_others_are_heard_is_used_once_it_has_said_that_it_is_up() {
     let now = Instant::now();
     let mut view = View::new(now);
-    let known = |n: u8| (GatewayKey(n.into()), Known { address: address(n), key: Some(signing(n).public()) });
+    let known = |n: u8| {
+        (GatewayKey(n.into()), GatewayIdentity { address: address(n), key: Some(signing(n).public()) })
+    };
     view.set_gateways(&[known(1), known(2)].into(), now);
     assert_eq!(view.live(now), keys(&[1, 2]), "nobody is heard yet");
     receive(&mut view, now, &notice(1, 1));
@@ -197,7 +199,8 @@ fn one_that_comes_while_others_are_heard_is_used_once_it_has_said_that_it_is_up(
 fn a_gateway_without_a_key_is_never_held_to_be_silent_but_can_be_accused() {
     let now = Instant::now();
     let mut view = View::new(now);
-    let known = |n: u8, key: Option<PublicKey>| (GatewayKey(n.into()), Known { address: address(n), key });
+    let known =
+        |n: u8, key: Option<PublicKey>| (GatewayKey(n.into()), GatewayIdentity { address: address(n), key });
     view.set_gateways(&[known(1, None), known(2, Some(signing(2).public()))].into(), now);
     let late = now + SILENCE * 2;
     receive(&mut view, late, &notice(2, 1));
@@ -239,7 +242,7 @@ fn an_agent_is_told_once_it_has_shown_where_it_is_and_as_long_as_it_says_hello()
     let Answer::Challenge(cookie) = subscribers.take(&hello(None), agent, now) else { panic!() };
     assert!(subscribers.is_empty());
     assert_eq!(subscribers.take(&hello(Some(cookie)), agent, now), Answer::Welcome);
-    assert_eq!(subscribers.take(&hello(Some(cookie)), agent, now), Answer::Known);
+    assert_eq!(subscribers.take(&hello(Some(cookie)), agent, now), Answer::Renewed);
     let other: SocketAddr = "10.0.0.2:1234".parse().unwrap();
     assert!(
         matches!(subscribers.take(&hello(Some(cookie)), other, now), Answer::Challenge(c) if c != cookie)
@@ -347,8 +350,8 @@ fn receive(view: &mut View, now: Instant, notice: &Notice) {
     view.take(&notice.emit(&signing(n)), address(n), now).unwrap();
 }
 
-fn known(gateways: u8) -> BTreeMap<GatewayKey, Known> {
-    let known = |n: u8| (key(n), Known { address: address(n), key: Some(signing(n).public()) });
+fn known(gateways: u8) -> BTreeMap<GatewayKey, GatewayIdentity> {
+    let known = |n: u8| (key(n), GatewayIdentity { address: address(n), key: Some(signing(n).public()) });
     (1..=gateways).map(known).collect()
 }
 

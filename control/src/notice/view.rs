@@ -23,7 +23,7 @@ const CHECKS_PER_SECOND: u32 = 1_000;
 
 /// What the store says of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct GatewayIdentity {
     /// Where its notices come from.
     pub address: IpAddr,
     /// What it signs with; `None` if it sends no notices, which is then not held against it.
@@ -107,7 +107,7 @@ pub struct View {
 
 #[derive(Debug)]
 struct Gateway {
-    known: Known,
+    known: GatewayIdentity,
     since: Instant,
     received: Option<(Instant, Notice)>,
     /// When this run of it said last that it was anything but down.
@@ -145,7 +145,7 @@ impl View {
     }
 
     /// Takes note of what the store says. What a gateway has said before counts on, unless it has another key.
-    pub fn set_gateways(&mut self, known: &BTreeMap<GatewayKey, Known>, now: Instant) {
+    pub fn set_gateways(&mut self, known: &BTreeMap<GatewayKey, GatewayIdentity>, now: Instant) {
         self.gateways.retain(|key, _| known.contains_key(key));
         let is_newcomer = self.gateways.values().any(|gateway| gateway.word(now).is_some());
         for (key, known) in known {

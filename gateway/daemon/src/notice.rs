@@ -267,7 +267,7 @@ impl Notifier {
 
     fn handle_datagram(&mut self, socket: &UdpSocket, datagram: &[u8], from: SocketAddr) {
         let answer = self.subscribers.take(datagram, from, Instant::now());
-        if matches!(answer, Answer::Welcome | Answer::Known) && from.ip() == self.own {
+        if matches!(answer, Answer::Welcome | Answer::Renewed) && from.ip() == self.own {
             self.counters.has_hello.store(true, Ordering::Relaxed);
         }
         let sent = match answer {
@@ -276,7 +276,7 @@ impl Notifier {
                 Some(newest) => socket.try_send_to(newest, from),
                 None => return,
             },
-            Answer::Known | Answer::Nothing => return,
+            Answer::Renewed | Answer::Nothing => return,
         };
         count(&self.counters, &sent);
     }

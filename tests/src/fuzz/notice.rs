@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use trieste_control::notice::message::{Datagram, MAX_DATAGRAM, challenge, hello, parse};
-use trieste_control::notice::{Answer, GatewayKey, Known, Refusal, SigningKey, Subscribers, View};
+use trieste_control::notice::{Answer, GatewayIdentity, GatewayKey, Refusal, SigningKey, Subscribers, View};
 
 use super::Reader;
 
@@ -56,10 +56,10 @@ fn round_trip(datagram: &[u8]) {
 }
 
 /// Those of the gateways 1 to 3 whose bit is set.
-fn gateways(bits: u8) -> BTreeMap<GatewayKey, Known> {
+fn gateways(bits: u8) -> BTreeMap<GatewayKey, GatewayIdentity> {
     let known = |number: u8| {
         let key = SigningKey::from_seed(&[number; 32].into()).public();
-        (GatewayKey(number.into()), Known { address: address(number), key: Some(key) })
+        (GatewayKey(number.into()), GatewayIdentity { address: address(number), key: Some(key) })
     };
     (1..=3).filter(|number| bits & (1 << (number - 1)) != 0).map(known).collect()
 }

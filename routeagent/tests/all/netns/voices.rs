@@ -88,7 +88,7 @@ fn speak(
             match subscribers.take(&buffer[..length], from, now) {
                 Answer::Challenge(cookie) => drop(socket.send_to(&challenge(cookie), from)),
                 Answer::Welcome => drop(sender.newest().map(|newest| socket.send_to(newest, from))),
-                Answer::Known | Answer::Nothing => {}
+                Answer::Renewed | Answer::Nothing => {}
             }
         }
         agents.store(subscribers.len(), Ordering::Relaxed);
