@@ -33,7 +33,7 @@ pub struct CableCounters {
     pub last_handshake: Option<Instant>,
 }
 
-/// The status of one cable over time. Make one when the cable is made, and call [`StatusMachine::judge`] whenever the
+/// The status of one cable over time. Make one when the cable is made, and call [`StatusMachine::evaluate`] whenever the
 /// status is published.
 #[derive(Debug, Clone)]
 pub struct StatusMachine {
@@ -57,14 +57,14 @@ impl StatusMachine {
     }
 
     /// Takes in the cable's counters at `now`.
-    pub fn judge(&mut self, counters: &CableCounters, now: Instant) {
+    pub fn evaluate(&mut self, counters: &CableCounters, now: Instant) {
         let silence = now.saturating_duration_since(self.checked);
         if silence < KEEPALIVE {
             return;
         }
         let has_moved = self.counted != (counters.rx_bytes, counters.tx_bytes);
         let Some(last_handshake) = counters.last_handshake else {
-            return self.judge_without_handshake(silence);
+            return self.evaluate_without_handshake(silence);
         };
         if has_moved {
             let message = format!("Rx={} Bytes, Tx={} Bytes", counters.rx_bytes, counters.tx_bytes);
@@ -101,7 +101,7 @@ impl StatusMachine {
     }
 
     /// `silence` is the time since the cable was made: without a handshake nothing counts as moved.
-    fn judge_without_handshake(&mut self, silence: Duration) {
+    fn evaluate_without_handshake(&mut self, silence: Duration) {
         if silence > HANDSHAKE_TIMEOUT {
             let message = format!("no initial handshake for {} seconds", seconds(silence));
             self.set(ConnectionStatus::Error, message);
@@ -143,9 +143,9 @@ mod tests {
             self.start + Duration::from_millis(ms)
         }
 
-        fn judge(&mut self, ms: u64) -> (ConnectionStatus, String) {
+        fn evaluate(&mut self, ms: u64) -> (ConnectionStatus, String) {
             let now = self.at(ms);
-            self.machine.judge(&self.counters, now);
+            self.machine.evaluate(&self.counters, now);
             (self.machine.status(), self.machine.message().to_owned())
         }
     }
@@ -154,7 +154,7 @@ mod tests {
     fn a_new_cable_is_connecting_whatever_it_does_in_the_first_ten_seconds() {
         let mut cable = Cable::new();
         cable.counters = CableCounters { rx_bytes: 9, tx_bytes: 9, last_handshake: Some(cable.at(5)) };
-        let (status, message) = cable.judge(10_001);
+        let (status, message) = cable.evaluate(10_001);
         assert_eq!(status, ConnectionStatus::Connecting);
         assert_eq!(message, "Connection has been created but not yet started");
     }
@@ -164,7 +164,7 @@ mod tests {
         let mut cable = Cable::new();
         cable.counters =
             CableCounters { rx_bytes: 15_144, tx_bytes: 15_148, last_handshake: Some(cable.at(5)) };
-        let (status, message) = cable.judge(10_002);
+        let (status, message) = cable.evaluate(10_002);
         assert_eq!(
             (status, message.as_str()),
             (ConnectionStatus::Connected, "Rx=15144 Bytes, Tx=15148 Bytes")
@@ -176,9 +176,9 @@ mod tests {
     fn without_a_handshake_it_is_connecting_for_130_seconds_and_then_an_error() {
         let mut cable = Cable::new();
         cable.counters.tx_bytes = 148;
-        let (status, message) = cable.judge(130_000);
+        let (status, message) = cable.evaluate(130_000);
         assert_eq!((status, message.as_str()), (ConnectionStatus::Connecting, "no initial handshake yet"));
-        let (status, message) = cable.judge(130_100);
+        let (status, message) = cable.evaluate(130_100);
         assert_eq!(
             (status, message.as_str()),
             (ConnectionStatus::Error, "no initial handshake for 130.1 seconds")
@@ -189,9 +189,9 @@ mod tests {
     fn silence_has_one_more_keepalive_of_grace() {
         let mut cable = Cable::new();
         cable.counters = CableCounters { rx_bytes: 1, tx_bytes: 1, last_handshake: Some(cable.at(1)) };
-        cable.judge(11_000);
-        assert_eq!(cable.judge(11_000 + 20_003).0, ConnectionStatus::Connected);
-        let (status, message) = cable.judge(11_000 + 20_004);
+        cable.evaluate(11_000);
+        assert_eq!(cable.evaluate(11_000 + 20_003).0, ConnectionStatus::Connected);
+        let (status, message) = cable.evaluate(11_000 + 20_004);
         assert_eq!(status, ConnectionStatus::Error);
         assert_eq!(message, "no bytes sent or received for 20.0 seconds");
     }
@@ -200,9 +200,9 @@ mod tests {
     fn an_old_handshake_and_silence_are_an_error_at_once() {
         let mut cable = Cable::new();
         cable.counters = CableCounters { rx_bytes: 1, tx_bytes: 1, last_handshake: Some(cable.at(0)) };
-        cable.judge(125_000);
-        assert_eq!(cable.judge(134_000).0, ConnectionStatus::Connected, "judged too early");
-        let (status, message) = cable.judge(135_500);
+        cable.evaluate(125_000);
+        assert_eq!(cable.evaluate(134_000).0, ConnectionStatus::Connected, "judged too early");
+        let (status, message) = cable.evaluate(135_500);
         assert_eq!((status, message.as_str()), (ConnectionStatus::Error, "no handshake for 135.5 seconds"));
     }
 
@@ -210,10 +210,10 @@ mod tests {
     fn bytes_heal_an_error_also_when_counters_started_anew() {
         let mut cable = Cable::new();
         cable.counters = CableCounters { rx_bytes: 500, tx_bytes: 500, last_handshake: Some(cable.at(0)) };
-        cable.judge(11_000);
-        assert_eq!(cable.judge(200_000).0, ConnectionStatus::Error);
+        cable.evaluate(11_000);
+        assert_eq!(cable.evaluate(200_000).0, ConnectionStatus::Error);
         cable.counters = CableCounters { rx_bytes: 3, tx_bytes: 3, last_handshake: Some(cable.at(200_000)) };
-        assert_eq!(cable.judge(200_001).0, ConnectionStatus::Connected);
+        assert_eq!(cable.evaluate(200_001).0, ConnectionStatus::Connected);
     }
 
     proptest! {
@@ -223,7 +223,7 @@ mod tests {
             let mut cable = Cable::new();
             cable.counters.last_handshake = Some(cable.at(0));
             for ms in times {
-                prop_assert_ne!(cable.judge(ms).0, ConnectionStatus::Connected);
+                prop_assert_ne!(cable.evaluate(ms).0, ConnectionStatus::Connected);
             }
         }
     }

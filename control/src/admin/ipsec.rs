@@ -129,7 +129,7 @@ impl IpsecStatus {
     /// any pair of subnets, connecting otherwise. What upstream hides is in the message: why a negotiation fails, and
     /// which of several child SAs are missing.
     #[must_use]
-    pub fn judge(&self, rx_bytes: u64, tx_bytes: u64) -> (ConnectionStatus, String) {
+    pub fn evaluate(&self, rx_bytes: u64, tx_bytes: u64) -> (ConnectionStatus, String) {
         let reason = self.remark();
         if self.is_up {
             let counted = format!("Rx={rx_bytes} Bytes, Tx={tx_bytes} Bytes");
@@ -207,10 +207,10 @@ mod tests {
         let mut status = IpsecStatus { is_up: true, ..IpsecStatus::default() };
         status.child_sas = vec![child("10.1.0.0/16 === 10.2.0.0/16", Some("0x1"), None)];
         let counted = (ConnectionStatus::Connected, "Rx=5 Bytes, Tx=6 Bytes".to_owned());
-        assert_eq!(status.judge(5, 6), counted);
+        assert_eq!(status.evaluate(5, 6), counted);
         let refused = Some("TS_UNACCEPTABLE (peer)");
         status.child_sas.push(child("10.1.0.0/16 === 100.2.0.0/16", None, refused));
-        let (word, message) = status.judge(5, 6);
+        let (word, message) = status.evaluate(5, 6);
         assert_eq!(word, ConnectionStatus::Connected);
         assert_eq!(
             message,
@@ -236,9 +236,9 @@ mod tests {
     #[test]
     fn a_cable_without_a_child_sa_is_connecting_and_says_why() {
         let mut status = IpsecStatus::default();
-        assert_eq!(status.judge(0, 0), (ConnectionStatus::Connecting, "no child SA yet".to_owned()));
+        assert_eq!(status.evaluate(0, 0), (ConnectionStatus::Connecting, "no child SA yet".to_owned()));
         status.error = Some("AUTHENTICATION_FAILED (peer)".to_owned());
         let message = "the negotiation failed: AUTHENTICATION_FAILED (peer)".to_owned();
-        assert_eq!(status.judge(0, 0), (ConnectionStatus::Connecting, message));
+        assert_eq!(status.evaluate(0, 0), (ConnectionStatus::Connecting, message));
     }
 }

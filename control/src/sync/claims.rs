@@ -36,7 +36,7 @@ pub(super) struct Claims {
     lost: BTreeMap<Name, Conflict>,
     /// Networks around which something changed since the last judgement.
     stale: BTreeSet<IpNet>,
-    judged: u64,
+    evaluated: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -103,24 +103,24 @@ impl Claims {
         self.stale.extend(nets);
     }
 
-    /// Why `name` cannot have what it claims; as of the last [`Claims::judge`].
+    /// Why `name` cannot have what it claims; as of the last [`Claims::evaluate`].
     pub(super) fn conflict(&self, name: &Name) -> Option<&Conflict> {
         self.lost.get(name)
     }
 
     /// How many claimants have been looked at since the beginning.
-    pub(super) fn judged(&self) -> u64 {
-        self.judged
+    pub(super) fn evaluated(&self) -> u64 {
+        self.evaluated
     }
 
     /// Judges what has changed; gives the names for which the judgement is another one now.
-    pub(super) fn judge(&mut self) -> BTreeSet<Name> {
+    pub(super) fn evaluate(&mut self) -> BTreeSet<Name> {
         let mut turned = BTreeSet::new();
         if self.stale.is_empty() {
             return turned;
         }
         let concerned = self.concerned();
-        self.judged += concerned.len() as u64;
+        self.evaluated += concerned.len() as u64;
         let mut taken = Nets::<Option<Arc<str>>>::default();
         for (_, origin, name) in concerned {
             let Some(claimant) = self.claimants.get(&name) else { continue };

@@ -254,7 +254,7 @@ impl Controller for SyncController {
                 changed.push(key);
             }
         }
-        self.stats.judgements = self.state.claims.judged();
+        self.stats.judgements = self.state.claims.evaluated();
         self.refresh_refusals();
         changed
     }

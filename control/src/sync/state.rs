@@ -320,7 +320,7 @@ impl SyncState {
     pub(super) fn take_dirty(&mut self) -> BTreeSet<Name> {
         self.update_ages();
         let withdrawn = std::mem::take(&mut self.withdrawn);
-        let turned = self.claims.judge();
+        let turned = self.claims.evaluate();
         if turned.iter().any(|name| self.claims.conflict(name).is_none() && !withdrawn.contains(name)) {
             self.urgent.extend(withdrawn.into_iter().filter(|name| self.local.contains_key(name)));
         }

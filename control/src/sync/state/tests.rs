@@ -109,14 +109,14 @@ fn an_update_of_anything_but_addresses_judges_nobody() {
         state.put(Side::Broker, Name::of(&object), object);
     }
     decide_all(&mut state);
-    let before = state.claims.judged();
+    let before = state.claims.evaluated();
     for update in 0..100 {
         let mut object = endpoint("c7", "10.7.0.0/16", 1);
         object.body["spec"]["public_ip"] = json!(format!("192.0.2.{update}"));
         state.put(Side::Broker, Name::of(&object), object);
         assert_eq!(state.take_dirty().len(), 1);
     }
-    assert_eq!(state.claims.judged(), before);
+    assert_eq!(state.claims.evaluated(), before);
 }
 
 proptest! {

@@ -74,7 +74,7 @@ impl Engine {
                 if report.stats.is_up && cable.established.is_none() {
                     cable.established = Some(unix_seconds);
                 }
-                cable.machine.judge(&counters, now);
+                cable.machine.evaluate(&counters, now);
                 log_path_change(&cable.peer, cable.last.as_ref(), &report);
                 cable.last = Some(report);
             }
@@ -146,7 +146,7 @@ impl Engine {
             negotiated.filter(|peer| peer.lane == cable.lane.lane).find_map(|peer| peer.handshake_age);
         let handshake_age = stats.handshake_age.or(negotiated);
         let (status, status_message) = match &ipsec {
-            Some(ipsec) => ipsec.judge(stats.rx_bytes, stats.tx_bytes),
+            Some(ipsec) => ipsec.evaluate(stats.rx_bytes, stats.tx_bytes),
             None if kind.identifies_by_address() => answering(&stats),
             None => {
                 // Upstream's WireGuard driver publishes its counters here (api §8.3).
