@@ -22,7 +22,7 @@ use tokio::time::{sleep, sleep_until};
 use tracing::warn;
 use trieste_control::api::{EndpointSpec, Kind, ObjectKey};
 use trieste_control::members::paths_namespace;
-use trieste_control::services::{self, Followed, Frontend, Service};
+use trieste_control::services::{self, Frontend, Service, Watched};
 use trieste_control::store::{Store, StoreError, StoreEvent};
 
 use crate::agent::Report;
@@ -178,7 +178,7 @@ async fn serve(
         if is_wanted.wait_for(|wanted| *wanted).await.is_err() {
             return pending().await;
         }
-        let (followed, mut updates) = watch::channel(Followed::default());
+        let (followed, mut updates) = watch::channel(Watched::default());
         let mut follower = pin!(services::follow(store, &followed));
         loop {
             tokio::select! {
@@ -186,7 +186,7 @@ async fn serve(
                 ended = is_wanted.wait_for(|wanted| !*wanted) => if ended.is_ok() { break } else { return },
                 _ = updates.changed() => {}
             }
-            let Followed { catalogue, away } = updates.borrow_and_update().clone();
+            let Watched { catalogue, unavailable: away } = updates.borrow_and_update().clone();
             let services = catalogue.map(|catalogue| Arc::new(catalogue.on_node(node)));
             publish(served, LocalServices { services, error: away });
         }

@@ -21,36 +21,36 @@ const REST: u32 = 4;
 
 /// What is known at present.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Followed {
+pub struct Watched {
     /// All services; `None` until they were listed for the first time.
     pub catalogue: Option<Arc<Catalogue>>,
     /// Why they, or some of them, cannot be read at present. What was known of the others stays.
-    pub away: Option<String>,
+    pub unavailable: Option<String>,
 }
 
 /// Follows the services of all namespaces for ever and publishes what is new.
-pub async fn follow(store: &impl Store, known: &watch::Sender<Followed>) {
+pub async fn follow(store: &impl Store, known: &watch::Sender<Watched>) {
     let services = store.list_watch(Kind::Service, "").map(|event| (Kind::Service, event));
     let slices = store.list_watch(Kind::EndpointSlice, "").map(|event| (Kind::EndpointSlice, event));
     let mut events = select(services, slices);
     let mut book = Book::default();
-    let mut away = BTreeMap::new();
+    let mut unavailable = BTreeMap::new();
     let mut withheld = Withheld::default();
     while let Some((kind, event)) = events.next().await {
-        let mut is_changed = take(&mut book, &mut away, &mut withheld, kind, &event);
+        let mut is_changed = take(&mut book, &mut unavailable, &mut withheld, kind, &event);
         while let Some(Some((kind, event))) = events.next().now_or_never() {
-            is_changed |= take(&mut book, &mut away, &mut withheld, kind, &event);
+            is_changed |= take(&mut book, &mut unavailable, &mut withheld, kind, &event);
         }
-        let error = away.values().next().cloned().or_else(|| withheld.message());
+        let error = unavailable.values().next().cloned().or_else(|| withheld.message());
         let started = Instant::now();
         let catalogue = (is_changed && book.is_complete()).then(|| Arc::new(book.catalogue()));
         known.send_if_modified(|known| {
             let is_other = catalogue.is_some() && known.catalogue != catalogue;
-            let is_changed = is_other || known.away != error;
+            let is_changed = is_other || known.unavailable != error;
             if is_other {
                 known.catalogue = catalogue;
             }
-            known.away = error;
+            known.unavailable = error;
             is_changed
         });
         sleep((started.elapsed() * REST).max(AT_LEAST)).await;
@@ -96,15 +96,17 @@ impl Withheld {
 
 fn take(
     book: &mut Book,
-    away: &mut BTreeMap<Kind, String>,
+    unavailable: &mut BTreeMap<Kind, String>,
     withheld: &mut Withheld,
     kind: Kind,
     event: &StoreEvent,
 ) -> bool {
     withheld.take(kind, event);
     match event {
-        StoreEvent::Unavailable(error) => drop(away.insert(kind, error.to_string())),
-        StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => drop(away.remove(&kind)),
+        StoreEvent::Unavailable(error) => drop(unavailable.insert(kind, error.to_string())),
+        StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => {
+            drop(unavailable.remove(&kind))
+        }
     }
     book.take(kind, event)
 }

@@ -14,5 +14,5 @@ mod follow;
 mod read;
 
 pub use catalogue::{Backend, Catalogue, Frontend, Protocol, Service};
-pub use follow::{Followed, follow};
+pub use follow::{Watched, follow};
 pub use read::Book;

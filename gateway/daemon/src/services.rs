@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use trieste_control::admin::Severity;
 use trieste_control::api::{Kind, Object, Resource as _, RouteAgent};
 use trieste_control::conditions::Conditions;
-use trieste_control::services::{Followed, follow};
+use trieste_control::services::{Watched, follow};
 use trieste_control::store::{AnyStore, Store as _, StoreError, StoreEvent};
 use trieste_pipeline::services::Services;
 
@@ -55,7 +55,7 @@ impl Following {
     /// Watches until the store's stream ends.
     pub(crate) async fn run(self) {
         let mut events = self.store.list_watch(Kind::RouteAgent, &self.namespace);
-        let (sender, mut known) = watch::channel(Followed::default());
+        let (sender, mut known) = watch::channel(Watched::default());
         let sender = Arc::new(sender);
         let mut nodes = Nodes::default();
         let mut watch_task: Option<WatchTask> = None;
@@ -66,7 +66,7 @@ impl Following {
                 tracing::info!(is_on, "packets for services go straight to the nodes that serve them");
                 watch_task = is_on.then(|| self.watch_task(&sender));
                 if !is_on {
-                    sender.send_replace(Followed::default());
+                    sender.send_replace(Watched::default());
                 }
             }
             generation += 1;
@@ -91,7 +91,7 @@ impl Following {
         }
     }
 
-    fn watch_task(&self, sender: &Arc<watch::Sender<Followed>>) -> WatchTask {
+    fn watch_task(&self, sender: &Arc<watch::Sender<Watched>>) -> WatchTask {
         let (store, sender) = (self.store.clone(), Arc::clone(sender));
         Box::pin(async move { follow(&store, &sender).await })
     }
@@ -108,8 +108,8 @@ impl Following {
         self.conditions.put("RouteAgentsNotKnown", Severity::Info, "", message);
     }
 
-    fn publish(&self, generation: u64, nodes: &Nodes, known: &Followed) {
-        let message = known.away.as_ref().map(|error| {
+    fn publish(&self, generation: u64, nodes: &Nodes, known: &Watched) {
+        let message = known.unavailable.as_ref().map(|error| {
             format!("services cannot be read: {error}; packets for them go where their back ends were known to be, else to kube-proxy on this node")
         });
         self.conditions.put("ServicesNotKnown", Severity::Warning, "", message);
