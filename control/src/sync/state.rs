@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::claims::{Claims, Conflict};
 use super::facts;
 use super::name::Name;
-use super::roster::Roster;
+use super::quota::ObjectQuota;
 use super::side::Side;
 use super::written::WrittenVersions;
 use super::{Refused, SyncLimits};
@@ -63,7 +63,7 @@ pub(super) struct SyncState {
     pub(super) claims: Claims,
     pub(super) written: WrittenVersions,
     pub(super) refused: BTreeMap<Name, Refused>,
-    roster: Roster,
+    quota: ObjectQuota,
     ages: BTreeMap<Arc<str>, BTreeSet<(Kind, Timestamp, Name)>>,
     /// How many objects each other cluster has on the broker, and how many copies of theirs we have.
     present: BTreeMap<(Kind, Arc<str>), usize>,
@@ -87,7 +87,7 @@ impl SyncState {
             claims: Claims::default(),
             written: WrittenVersions::default(),
             refused: BTreeMap::new(),
-            roster: Roster::default(),
+            quota: ObjectQuota::default(),
             ages: BTreeMap::new(),
             present: BTreeMap::new(),
             copies: BTreeMap::new(),
@@ -140,7 +140,7 @@ impl SyncState {
     fn observe(&mut self, side: Side, object: Object) {
         let name = Name::of(&object);
         let is_changed = self.object(side, &name).is_none_or(|known| !is_same_version(known, &object));
-        if is_changed || (side == Side::Broker && self.roster.has_turned_away(&name)) {
+        if is_changed || (side == Side::Broker && self.quota.has_refused(&name)) {
             self.put(side, name, object);
         }
     }
@@ -167,11 +167,11 @@ impl SyncState {
                 tracing::warn!(object = %name.name, "the broker has more objects than can be remembered; the rest is ignored");
             }
             self.overflow = true;
-            self.roster.leave(name);
+            self.quota.leave(name);
             return;
         }
         if !self.is_copy(&object) {
-            self.roster.leave(name);
+            self.quota.leave(name);
             self.broker.insert(name.clone(), Entry { object, standing: Standing::NotForeign });
             return;
         }
@@ -196,15 +196,15 @@ impl SyncState {
         let is_foreign = matches!(standing, Standing::Foreign { .. });
         self.broker.insert(name.clone(), Entry { object, standing });
         if !is_foreign {
-            self.roster.leave(name);
+            self.quota.leave(name);
             return;
         }
-        for (displaced, reason) in self.roster.enter(name, &origin, age, &self.scope.limits) {
-            self.turn_away(&displaced, reason);
+        for (displaced, reason) in self.quota.enter(name, &origin, age, &self.scope.limits) {
+            self.refuse(&displaced, reason);
         }
     }
 
-    fn turn_away(&mut self, name: &Name, reason: String) {
+    fn refuse(&mut self, name: &Name, reason: String) {
         let Some(mut entry) = self.broker.remove(name) else { return };
         entry = Entry { object: entry.object.outline(), standing: Standing::Refused(reason) };
         self.broker.insert(name.clone(), entry);
@@ -219,7 +219,7 @@ impl SyncState {
         }
         match side {
             Side::Local => drop(self.urgent.remove(name)),
-            Side::Broker => self.roster.leave(name),
+            Side::Broker => self.quota.leave(name),
         }
         self.refresh(name);
         self.dirty.insert(name.clone());
@@ -375,7 +375,7 @@ impl SyncState {
     /// Whether a new list of the broker's objects may bring in some that were turned away. Says so once.
     pub(super) fn wants_list(&mut self) -> bool {
         let most = self.scope.limits.objects.saturating_mul(REMEMBERED);
-        self.roster.take_room() || (self.overflow && self.broker.len() < most - most / 10)
+        self.quota.take_room() || (self.overflow && self.broker.len() < most - most / 10)
     }
 
     fn names(&self, side: Side, kind: Kind) -> Vec<Name> {

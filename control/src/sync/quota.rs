@@ -12,15 +12,15 @@ use super::name::Name;
 
 /// The places, and who did not get one.
 #[derive(Debug, Default)]
-pub(super) struct Roster {
+pub(super) struct ObjectQuota {
     all: BTreeSet<(Timestamp, Name)>,
     by_origin: BTreeMap<Arc<str>, BTreeSet<(Timestamp, Name)>>,
     places: BTreeMap<Name, (Arc<str>, Timestamp)>,
-    turned_away: BTreeSet<Name>,
+    refused: BTreeSet<Name>,
     has_room: bool,
 }
 
-impl Roster {
+impl ObjectQuota {
     /// Gives `name` a place if there is one. Gives the names that have none for that, `name` itself perhaps, and why.
     pub(super) fn enter(
         &mut self,
@@ -33,7 +33,7 @@ impl Roster {
             return Vec::new();
         }
         self.vacate(name);
-        self.turned_away.remove(name);
+        self.refused.remove(name);
         let origin: Arc<str> = Arc::from(origin);
         self.all.insert((age, name.clone()));
         self.by_origin.entry(Arc::clone(&origin)).or_default().insert((age, name.clone()));
@@ -51,22 +51,22 @@ impl Roster {
         }
         for (last, _) in &displaced {
             self.vacate(last);
-            self.turned_away.insert(last.clone());
+            self.refused.insert(last.clone());
         }
         displaced
     }
 
     /// Takes `name` off.
     pub(super) fn leave(&mut self, name: &Name) {
-        self.turned_away.remove(name);
-        if self.vacate(name) && !self.turned_away.is_empty() {
+        self.refused.remove(name);
+        if self.vacate(name) && !self.refused.is_empty() {
             self.has_room = true;
         }
     }
 
     /// Whether `name` was turned away.
-    pub(super) fn has_turned_away(&self, name: &Name) -> bool {
-        self.turned_away.contains(name)
+    pub(super) fn has_refused(&self, name: &Name) -> bool {
+        self.refused.contains(name)
     }
 
     /// Whether somebody who was turned away may have a place now. Says so once.
