@@ -232,7 +232,7 @@ impl Elector {
 
     /// Raises the leader's term above `found`, a term that was seen elsewhere: somebody deleted the Lease and the
     /// count with it. If in truth another leads in that term, the attempt fails, and this candidate learns of it.
-    pub fn outbid(&mut self, found: Term, now: Instant) {
+    pub fn raise_term(&mut self, found: Term, now: Instant) {
         self.expire(now);
         if self.held.is_some_and(|held| held.term <= found) {
             self.highest = self.highest.max(Some(found.next()));

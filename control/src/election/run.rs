@@ -35,17 +35,17 @@ struct Shared {
     status: watch::Receiver<ElectionStatus>,
     is_released: watch::Receiver<bool>,
     events: broadcast::Sender<ElectionEvent>,
-    wishes: watch::Sender<Wishes>,
+    requests: watch::Sender<Requests>,
     task: JoinHandle<()>,
 }
 
 /// What the candidate is told to do: levels and counts, so that nothing can be lost or pile up.
 #[derive(Debug, Clone, Copy)]
-struct Wishes {
+struct Requests {
     is_eligible: bool,
     is_stopping: bool,
     confirmations: u64,
-    outbid: Option<Term>,
+    raise_term: Option<Term>,
 }
 
 impl Drop for Shared {
@@ -83,23 +83,27 @@ impl Candidate {
 
     /// Lets this candidate run, or not; one that may not gives the Lease back.
     pub fn set_eligible(&self, is_eligible: bool) {
-        self.shared.wishes.send_modify(|wishes| wishes.is_eligible = is_eligible);
+        self.shared.requests.send_modify(|requests| requests.is_eligible = is_eligible);
     }
 
     /// Asks for a renewal soon: see [`Elector::confirm`].
     pub fn confirm(&self) {
-        self.shared.wishes.send_modify(|wishes| wishes.confirmations = wishes.confirmations.wrapping_add(1));
+        self.shared
+            .requests
+            .send_modify(|requests| requests.confirmations = requests.confirmations.wrapping_add(1));
     }
 
-    /// Asks for a term above `found`: see [`Elector::outbid`].
-    pub fn outbid(&self, found: Term) {
-        self.shared.wishes.send_modify(|wishes| wishes.outbid = wishes.outbid.max(Some(found)));
+    /// Asks for a term above `found`: see [`Elector::raise_term`].
+    pub fn raise_term(&self, found: Term) {
+        self.shared
+            .requests
+            .send_modify(|requests| requests.raise_term = requests.raise_term.max(Some(found)));
     }
 
     /// Gives the Lease back for good, before a planned stop; waits at most `timeout`, also when the store hangs. Gives
     /// whether the Lease is known not to be ours. Leadership has ended when this returns, whatever it gives.
     pub async fn release(&self, timeout: Duration) -> bool {
-        self.shared.wishes.send_modify(|wishes| wishes.is_stopping = true);
+        self.shared.requests.send_modify(|requests| requests.is_stopping = true);
         let mut is_released = self.shared.is_released.clone();
         let released = is_released.wait_for(|is_released| *is_released);
         matches!(tokio::time::timeout(timeout, released).await, Ok(Ok(_)))
@@ -116,12 +120,12 @@ pub fn spawn<S: Store>(store: S, config: ElectionConfig) -> Candidate {
         identity: config.identity.clone(),
         ..ElectionStatus::default()
     };
-    let first = Wishes { is_eligible: true, is_stopping: false, confirmations: 0, outbid: None };
+    let first = Requests { is_eligible: true, is_stopping: false, confirmations: 0, raise_term: None };
     let (leadership_sender, leadership) = watch::channel(None);
     let (status_sender, status) = watch::channel(status);
     let (released_sender, is_released) = watch::channel(false);
     let (events, _) = broadcast::channel(EVENT_BACKLOG);
-    let (wishes, wished) = watch::channel(first);
+    let (requests, requested) = watch::channel(first);
     let outputs = Outputs {
         leadership: leadership_sender,
         status: status_sender,
@@ -129,8 +133,8 @@ pub fn spawn<S: Store>(store: S, config: ElectionConfig) -> Candidate {
         events: events.clone(),
         failing_since: None,
     };
-    let task = tokio::spawn(run(store, config, wished, outputs));
-    Candidate { shared: Arc::new(Shared { leadership, status, is_released, events, wishes, task }) }
+    let task = tokio::spawn(run(store, config, requested, outputs));
+    Candidate { shared: Arc::new(Shared { leadership, status, is_released, events, requests, task }) }
 }
 
 /// The answer to a request.
@@ -142,7 +146,7 @@ enum Answer {
 async fn run<S: Store>(
     store: S,
     config: ElectionConfig,
-    mut wished: watch::Receiver<Wishes>,
+    mut requested: watch::Receiver<Requests>,
     mut outputs: Outputs,
 ) {
     let key = ObjectKey::new(Kind::Lease, &config.namespace, &config.lease);
@@ -151,7 +155,7 @@ async fn run<S: Store>(
     let mut lease_events = store.watch_one(&key);
     let mut is_watching = true;
     let mut asked: Option<BoxFuture<'_, Answer>> = None;
-    let mut done = *wished.borrow();
+    let mut done = *requested.borrow();
     loop {
         if asked.is_none()
             && let Some(request) = elector.poll_request(clock(), Timestamp::now())
@@ -172,8 +176,8 @@ async fn run<S: Store>(
                 // Streams of a store do not end; should one, the elector's own reads remain.
                 None => is_watching = false,
             },
-            changed = wished.changed() => match changed {
-                Ok(()) => done = obey(&mut elector, done, *wished.borrow_and_update()),
+            changed = requested.changed() => match changed {
+                Ok(()) => done = apply_requests(&mut elector, done, *requested.borrow_and_update()),
                 Err(_) => return,
             },
             () = sleep_until(elector.poll_timeout()) => elector.handle_timeout(clock()),
@@ -195,16 +199,16 @@ fn observe(elector: &mut Elector, event: StoreEvent) {
 }
 
 /// Passes on what is wished anew.
-fn obey(elector: &mut Elector, before: Wishes, wishes: Wishes) -> Wishes {
+fn apply_requests(elector: &mut Elector, before: Requests, requests: Requests) -> Requests {
     let now = clock();
-    elector.set_eligible(wishes.is_eligible && !wishes.is_stopping, now);
-    if wishes.confirmations != before.confirmations {
+    elector.set_eligible(requests.is_eligible && !requests.is_stopping, now);
+    if requests.confirmations != before.confirmations {
         elector.confirm(now);
     }
-    if let Some(found) = wishes.outbid {
-        elector.outbid(found, now);
+    if let Some(found) = requests.raise_term {
+        elector.raise_term(found, now);
     }
-    wishes
+    requests
 }
 
 async fn ask<S: Store>(store: &S, key: &ObjectKey, request: Request, timeout: Duration) -> Answer {

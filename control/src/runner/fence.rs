@@ -40,7 +40,7 @@ impl std::fmt::Debug for Fence {
 pub enum FenceRequest {
     /// A renewal soon, as proof that nobody else leads: [`Candidate::confirm`].
     Confirm,
-    /// A term above this one, which was found on an object: [`Candidate::outbid`].
+    /// A term above this one, which was found on an object: [`Candidate::raise_term`].
     RaiseTerm(Term),
 }
 
@@ -96,7 +96,7 @@ impl Fence {
     pub(super) fn request(&self, request: FenceRequest) {
         match (self, request) {
             (Self::Term { candidate, .. }, FenceRequest::Confirm) => candidate.confirm(),
-            (Self::Term { candidate, .. }, FenceRequest::RaiseTerm(found)) => candidate.outbid(found),
+            (Self::Term { candidate, .. }, FenceRequest::RaiseTerm(found)) => candidate.raise_term(found),
             (Self::Open | Self::Guard(_), _) => {}
         }
     }

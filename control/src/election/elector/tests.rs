@@ -347,12 +347,12 @@ fn a_leader_whose_renewal_hung_has_the_time_for_another() {
 #[test]
 fn a_term_seen_elsewhere_is_outbid_by_a_renewal() {
     let mut one = Bed::leader(7);
-    one.elector.outbid(Term(11), one.now);
+    one.elector.raise_term(Term(11), one.now);
     let Some(Request::Update(lease)) = one.request() else { panic!("at once") };
     assert_eq!(lease.spec.lease_transitions, Some(12));
     one.elector.handle_written(Ok(stored(lease, "2")), one.now);
     assert_eq!(one.events(), [ElectionEvent::Acquired { term: Term(12) }]);
-    one.elector.outbid(Term(11), one.now);
+    one.elector.raise_term(Term(11), one.now);
     assert_eq!(one.request(), None, "it has been");
 }
 

@@ -288,7 +288,7 @@ impl Node {
         let local: Vec<&Object> = self.mirrors[1].objects().chain(self.mirrors[2].objects()).collect();
         let plan = self.announcer.plan(&self.own, held, &local, now).expect("our own specs are right");
         if let Some(fence) = plan.fenced {
-            self.elector.outbid(fence.term, now);
+            self.elector.raise_term(fence.term, now);
         }
         if plan.wants_proof {
             self.elector.confirm(now);
