@@ -131,12 +131,12 @@ impl Elector {
         }
         // Another holder takes over with a higher term. One with a lower, or none at all, is from before our time, or was
         // made so by hand: only the store itself can say.
-        let is_doubtful = |held: Leadership| {
+        let is_suspect = |held: Leadership| {
             lease.as_ref().is_none_or(|lease| {
                 lease.spec.holder_identity != self.config.identity && term_of(lease) < held.term
             })
         };
-        if self.held.is_some_and(is_doubtful) {
+        if self.held.is_some_and(is_suspect) {
             self.pace.must_read = true;
             self.pace.not_before = None;
             return;

@@ -182,7 +182,7 @@ impl Machine {
     /// silence turns it into the fallback. May be called as often as one likes.
     pub fn rediscover(&mut self, cable_name: &str, now: Instant) {
         if let Some(peer) = self.peers.get_mut(cable_name) {
-            peer.doubt(now);
+            peer.suspect(now);
             self.wake = Some(now);
         }
     }

@@ -57,7 +57,7 @@ enum Phase {
     /// Nobody can be asked.
     Off { here: bool },
     /// Asking since then. In doubt, what was chosen does not survive silence.
-    Asking { since: Instant, next: Instant, in_doubt: bool },
+    Asking { since: Instant, next: Instant, is_suspect: bool },
     /// Nobody answered.
     Silent { since: Instant, next: Instant },
     /// The public address answered then. On hold, the selection waits for the private address's answer.
@@ -106,7 +106,7 @@ impl Peer {
     }
 
     /// Begins to ask, if both sides have a port; else there is only the rule.
-    pub(super) fn start(&mut self, can_ask: bool, in_doubt: bool, now: Instant) {
+    pub(super) fn start(&mut self, can_ask: bool, is_suspect: bool, now: Instant) {
         self.numbers = [None; 2];
         self.asked_us = None;
         if !can_ask || self.remote.usable_port().is_none() {
@@ -116,14 +116,14 @@ impl Peer {
             return;
         }
         let next = self.last_asked.map_or(now, |last| now.max(last + MIN_GAP));
-        self.phase = Phase::Asking { since: now, next, in_doubt };
+        self.phase = Phase::Asking { since: now, next, is_suspect };
     }
 
     /// Begins to ask because the selection does not seem to work.
-    pub(super) fn doubt(&mut self, now: Instant) {
+    pub(super) fn suspect(&mut self, now: Instant) {
         match &mut self.phase {
             Phase::Off { .. } => {}
-            Phase::Asking { in_doubt, .. } => *in_doubt = true,
+            Phase::Asking { is_suspect, .. } => *is_suspect = true,
             // It has been asked, nothing that it said is left, and it is asked every minute.
             Phase::Silent { .. } if !self.is_answered => {}
             Phase::Silent { .. } | Phase::Public { .. } | Phase::Private => self.start(true, true, now),
@@ -174,10 +174,10 @@ impl Peer {
                 }
                 Tick { ask, ..Tick::default() }
             }
-            Phase::Asking { since, next, in_doubt } if now < since + self.timeout() => {
+            Phase::Asking { since, next, is_suspect } if now < since + self.timeout() => {
                 let mut tick = Tick { ask: now >= next, ..Tick::default() };
                 if tick.ask {
-                    self.phase = Phase::Asking { since, next: now + RESEND, in_doubt };
+                    self.phase = Phase::Asking { since, next: now + RESEND, is_suspect };
                     self.last_asked = Some(now);
                 }
                 if self.selection.is_none() && now >= self.provisional_at(since) {
@@ -186,7 +186,7 @@ impl Peer {
                 }
                 tick
             }
-            Phase::Asking { since, in_doubt, .. } => {
+            Phase::Asking { since, is_suspect, .. } => {
                 // Whoever slept through the time-out has not listened either.
                 let ask = self.last_asked.is_none_or(|last| now > last + RESEND);
                 if ask {
@@ -194,7 +194,7 @@ impl Peer {
                 }
                 self.phase = Phase::Silent { since, next: now + SILENT_RESEND };
                 // Silence says nothing against what an answer once said, unless the cable does.
-                if self.is_answered && !in_doubt {
+                if self.is_answered && !is_suspect {
                     return Tick { ask, ..Tick::default() };
                 }
                 self.is_answered = false;
