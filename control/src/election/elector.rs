@@ -33,7 +33,7 @@ pub struct Elector {
     highest: Option<Term>,
     held: Option<Leadership>,
     in_flight: Option<InFlight>,
-    pace: Pace,
+    requests: Requests,
     is_eligible: bool,
     events: VecDeque<ElectionEvent>,
     reported_holder: String,
@@ -58,7 +58,7 @@ struct InFlight {
 
 /// When to ask next.
 #[derive(Debug, Default)]
-struct Pace {
+struct Requests {
     not_before: Option<Instant>,
     must_read: bool,
     must_renew: bool,
@@ -94,7 +94,7 @@ impl Elector {
             highest: None,
             held: None,
             in_flight: None,
-            pace: Pace::default(),
+            requests: Requests::default(),
             is_eligible: true,
             events: VecDeque::new(),
             reported_holder: String::new(),
@@ -137,8 +137,8 @@ impl Elector {
             })
         };
         if self.held.is_some_and(is_suspect) {
-            self.pace.must_read = true;
-            self.pace.not_before = None;
+            self.requests.must_read = true;
+            self.requests.not_before = None;
             return;
         }
         self.accept(lease, now);
@@ -154,13 +154,13 @@ impl Elector {
             Err(Failure::Store(reason)) => return self.fail(reason, sent, now),
         };
         self.error = None;
-        self.pace.must_read = false;
+        self.requests.must_read = false;
         if let Some(lease) = &lease {
             self.superseded.retain(|version| version != lease.version());
         }
         self.accept(lease, now);
         if !self.holder().is_empty() && !self.is_ours_by_name() {
-            self.pace = Pace::default();
+            self.requests = Requests::default();
         }
     }
 
@@ -171,7 +171,7 @@ impl Elector {
         match answer {
             Ok(lease) => {
                 self.error = None;
-                self.pace = Pace::default();
+                self.requests = Requests::default();
                 let term = term_of(&lease);
                 let is_ours = lease.spec.holder_identity == self.config.identity;
                 self.remember(lease, now);
@@ -182,13 +182,13 @@ impl Elector {
                 self.report_holder();
             }
             Err(Failure::Race) => {
-                self.pace.must_read = true;
-                self.pace.failures += 1;
+                self.requests.must_read = true;
+                self.requests.failures += 1;
                 // The first time the answer is a look at what happened; in a row, somebody does not stop.
-                self.pace.not_before = (self.pace.failures > 1).then(|| now + self.wait());
+                self.requests.not_before = (self.requests.failures > 1).then(|| now + self.wait());
             }
             Err(Failure::Store(reason)) => {
-                self.pace.has_unanswered_write = true;
+                self.requests.has_unanswered_write = true;
                 self.fail(reason, sent, now);
             }
         }
@@ -209,11 +209,11 @@ impl Elector {
     pub fn set_eligible(&mut self, is_eligible: bool, now: Instant) {
         self.expire(now);
         if self.is_eligible != is_eligible {
-            self.pace.not_before = None;
+            self.requests.not_before = None;
         }
         self.is_eligible = is_eligible;
         if !is_eligible {
-            self.lose(LossReason::Released);
+            self.end_leadership(LossReason::Released);
         }
     }
 
@@ -226,7 +226,7 @@ impl Elector {
     pub fn confirm(&mut self, now: Instant) {
         self.expire(now);
         if self.held.is_some() {
-            self.pace.must_renew = true;
+            self.requests.must_renew = true;
         }
     }
 
@@ -236,7 +236,7 @@ impl Elector {
         self.expire(now);
         if self.held.is_some_and(|held| held.term <= found) {
             self.highest = self.highest.max(Some(found.next()));
-            self.pace.must_renew = true;
+            self.requests.must_renew = true;
         }
     }
 
@@ -255,7 +255,7 @@ impl Elector {
             return None;
         }
         self.in_flight = Some(InFlight { sent: now, is_write: step != Step::Read });
-        self.pace.must_renew = false;
+        self.requests.must_renew = false;
         Some(self.request(step, MicroTime::new(wall)))
     }
 
@@ -270,8 +270,8 @@ impl Elector {
             return None;
         }
         let timings = &self.config.timings;
-        let not_before = self.pace.not_before;
-        if self.pace.must_read {
+        let not_before = self.requests.not_before;
+        if self.requests.must_read {
             return Some((Step::Read, not_before));
         }
         if !self.is_eligible {
@@ -283,7 +283,7 @@ impl Elector {
             Observed::Present { lease, unchanged_since, seen } => (lease, *unchanged_since, *seen),
         };
         if let Some(held) = self.held {
-            let due = (!self.pace.must_renew).then(|| held.renewed + timings.retry_period());
+            let due = (!self.requests.must_renew).then(|| held.renewed + timings.retry_period());
             return Some((Step::Renew, due.max(not_before)));
         }
         if lease.spec.holder_identity.is_empty() || self.is_ours_by_name() {
@@ -347,7 +347,7 @@ impl Elector {
             if !matches!(self.known, Observed::Absent) {
                 self.supersede();
                 self.known = Observed::Absent;
-                self.pace.not_before = None;
+                self.requests.not_before = None;
                 self.report_holder();
             }
             return;
@@ -363,16 +363,16 @@ impl Elector {
             // Our name there is of our making after a restart, when an unanswered write went through after all, or
             // when somebody changed other fields. Otherwise somebody gave us the Lease: another holder, another term.
             let may_be_written =
-                self.pace.has_unanswered_write || self.in_flight.is_some_and(|it| it.is_write);
+                self.requests.has_unanswered_write || self.in_flight.is_some_and(|it| it.is_write);
             self.is_own_record = is_first || may_be_written || (was_ours && self.is_own_record);
         } else {
             self.is_own_record = false;
             if self.held.is_some() {
-                self.lose(LossReason::TakenOver(self.holder().to_owned()));
+                self.end_leadership(LossReason::TakenOver(self.holder().to_owned()));
             }
         }
         if self.holder().is_empty() || self.is_ours_by_name() != was_ours {
-            self.pace.not_before = None;
+            self.requests.not_before = None;
         }
         self.report_holder();
     }
@@ -385,8 +385,8 @@ impl Elector {
         self.highest = self.highest.max(Some(term_of(&lease)));
         let mut unchanged_since = now;
         if let Observed::Present { lease: known, unchanged_since: since, seen } = &self.known {
-            let has_looked = now.saturating_duration_since(*seen) <= self.config.timings.renew_deadline();
-            if known.is_same_record(&lease) && has_looked {
+            let is_recent = now.saturating_duration_since(*seen) <= self.config.timings.renew_deadline();
+            if known.is_same_record(&lease) && is_recent {
                 unchanged_since = *since;
             }
             if known.version() != lease.version() {
@@ -418,13 +418,13 @@ impl Elector {
 
     fn expire(&mut self, now: Instant) {
         if self.held.is_some_and(|held| !held.is_valid(now)) {
-            self.lose(LossReason::RenewDeadline(self.error.clone()));
+            self.end_leadership(LossReason::RenewDeadline(self.error.clone()));
         }
     }
 
-    fn lose(&mut self, reason: LossReason) {
+    fn end_leadership(&mut self, reason: LossReason) {
         if let Some(held) = self.held.take() {
-            self.pace.must_renew = false;
+            self.requests.must_renew = false;
             self.push(ElectionEvent::Lost { term: held.term, reason });
         }
     }
@@ -433,8 +433,8 @@ impl Elector {
     /// until the renew deadline is for another try.
     fn fail(&mut self, reason: String, sent: Instant, now: Instant) {
         self.error = Some(reason);
-        self.pace.failures += 1;
-        self.pace.not_before = Some((sent + self.wait()).max(now));
+        self.requests.failures += 1;
+        self.requests.not_before = Some((sent + self.wait()).max(now));
     }
 
     /// A leader tries again in time; candidates come one by one.

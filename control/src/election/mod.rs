@@ -125,8 +125,8 @@ impl Leadership {
     /// What a write that was `sent` and `answered` is worth.
     fn new(term: Term, sent: Instant, answered: Instant, timings: &Timings) -> Self {
         let others_take_over = sent + timings.lease_duration();
-        let given_up = answered + timings.renew_deadline();
-        Self { term, renewed: sent, valid_until: given_up.min(others_take_over - timings.margin()) }
+        let expiry = answered + timings.renew_deadline();
+        Self { term, renewed: sent, valid_until: expiry.min(others_take_over - timings.margin()) }
     }
 
     /// Whether it lasts at `now`.

@@ -104,7 +104,7 @@ impl Objects {
     }
 
     /// Forgets a scope that is no longer followed.
-    pub fn forget(&mut self, scope: &Scope) {
+    pub fn remove_scope(&mut self, scope: &Scope) {
         if self.listed.remove(scope) {
             self.changes.scopes.insert(scope.clone());
         }
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(names("a").collect::<Vec<_>>(), ["w", "x"]);
         assert_eq!(names("b").collect::<Vec<_>>(), ["z"]);
         assert!(objects.is_known(Kind::Pod, "a") && !objects.is_known(Kind::Pod, "c"));
-        objects.forget(&pods("a"));
+        objects.remove_scope(&pods("a"));
         assert!(!objects.is_known(Kind::Pod, "a") && objects.of(Kind::Pod).count() == 1);
     }
 

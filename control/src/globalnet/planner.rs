@@ -96,7 +96,7 @@ impl Planner {
         self.apply(&changes, now);
         let unneeded: Vec<Scope> = needed.difference(&self.needs).cloned().collect();
         if !unneeded.is_empty() {
-            unneeded.iter().for_each(|scope| self.objects.forget(scope));
+            unneeded.iter().for_each(|scope| self.objects.remove_scope(scope));
             let changes = self.objects.take_changes();
             self.apply(&changes, now);
         }

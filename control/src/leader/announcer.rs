@@ -42,7 +42,7 @@ impl Announcer {
             .map_err(|error| ApiError::field("spec.cable_name", error.to_string()))?;
         let is_there =
             local.iter().any(|object| object.kind == Kind::Endpoint && object.metadata.name == name);
-        self.look(is_there, leadership.term, now);
+        self.observe(is_there, leadership.term, now);
         plan(&View {
             namespace: &self.namespace,
             cluster: &self.cluster,
@@ -59,7 +59,7 @@ impl Announcer {
         self.missing_since = None;
     }
 
-    fn look(&mut self, is_there: bool, term: Term, now: Instant) {
+    fn observe(&mut self, is_there: bool, term: Term, now: Instant) {
         if self.term != Some(term) {
             // Taking the Lease was the proof.
             self.term = Some(term);

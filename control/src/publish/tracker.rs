@@ -120,9 +120,9 @@ impl GatewayTracker {
             StoreEvent::Listed(objects) => {
                 let is_listed = |name: &String| objects.iter().any(|object| object.metadata.name == *name);
                 self.others.retain(|name, _| is_listed(name));
-                objects.iter().for_each(|object| self.see(object, now));
+                objects.iter().for_each(|object| self.observe(object, now));
             }
-            StoreEvent::Applied(object) => self.see(object, now),
+            StoreEvent::Applied(object) => self.observe(object, now),
             StoreEvent::Deleted(object) if object.metadata.name == self.name => self.own = None,
             StoreEvent::Deleted(object) => drop(self.others.remove(&object.metadata.name)),
             StoreEvent::Unavailable(_) => self.api = Api::default(),
@@ -243,7 +243,7 @@ impl GatewayTracker {
         }
     }
 
-    fn see(&mut self, object: &Object, now: Instant) {
+    fn observe(&mut self, object: &Object, now: Instant) {
         if object.metadata.name == self.name {
             let is_newest = self.own.as_ref().is_some_and(|own| own.metadata.is_version_of(&object.metadata));
             if !is_newest && !self.superseded.contains(&object.metadata.resource_version) {

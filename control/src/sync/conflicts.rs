@@ -39,7 +39,7 @@ impl WriteConflicts {
         source: Option<&str>,
         now: Instant,
     ) -> Result<(), Duration> {
-        self.forget_old(now);
+        self.expire(now);
         let key = (side, name.clone());
         let Some(watched) = self.watched.get_mut(&key) else {
             let source = source.map(str::to_owned);
@@ -60,7 +60,7 @@ impl WriteConflicts {
         Ok(())
     }
 
-    fn forget_old(&mut self, now: Instant) {
+    fn expire(&mut self, now: Instant) {
         while let Some((then, key)) = self.by_time.front().cloned() {
             let is_full = self.watched.len() > MAX_WATCHED;
             if now.duration_since(then) < WINDOW && !is_full {

@@ -8,14 +8,14 @@ use crate::api::{EndpointSpec, Gateway, HaStatus, ObjectKey, Resource};
 #[test]
 fn an_object_is_dead_after_15_seconds_without_change_on_our_clock_whatever_it_says_itself() {
     let mut bed = Bed::new();
-    bed.see(&gateway("far-ahead", "1", Some("99999999999")));
-    bed.see(&gateway("mute", "1", None));
-    bed.see(&gateway("garbled", "1", Some("yesterday")));
-    bed.see(&gateway("alive", "1", Some("0")));
-    bed.see(&gateway("own", "1", Some("0")));
+    bed.observe(&gateway("far-ahead", "1", Some("99999999999")));
+    bed.observe(&gateway("mute", "1", None));
+    bed.observe(&gateway("garbled", "1", Some("yesterday")));
+    bed.observe(&gateway("alive", "1", Some("0")));
+    bed.observe(&gateway("own", "1", Some("0")));
     for version in 2..=3 {
         bed.beats(1);
-        bed.see(&gateway("alive", &version.to_string(), Some("0")));
+        bed.observe(&gateway("alive", &version.to_string(), Some("0")));
     }
     assert_eq!(bed.stale(), Vec::<String>::new());
     bed.beats(1);
@@ -25,7 +25,7 @@ fn an_object_is_dead_after_15_seconds_without_change_on_our_clock_whatever_it_sa
 #[test]
 fn after_an_outage_nothing_is_dead_until_the_api_has_worked_for_15_seconds() {
     let mut bed = Bed::new();
-    bed.see(&gateway("gw2", "1", None));
+    bed.observe(&gateway("gw2", "1", None));
     bed.beats(2);
     bed.tracker.handle_written(&Err(unavailable()), bed.now);
     bed.now += Duration::from_secs(3_600);
@@ -40,7 +40,7 @@ fn after_an_outage_nothing_is_dead_until_the_api_has_worked_for_15_seconds() {
 #[test]
 fn a_broken_watch_and_a_process_that_was_stopped_are_outages_too() {
     let mut bed = Bed::new();
-    bed.see(&gateway("gw2", "1", None));
+    bed.observe(&gateway("gw2", "1", None));
     bed.beats(4);
     assert_eq!(bed.stale(), ["gw2"]);
     bed.tracker.handle_event(&StoreEvent::Unavailable(unavailable()), bed.now);
@@ -56,7 +56,7 @@ fn a_broken_watch_and_a_process_that_was_stopped_are_outages_too() {
 #[test]
 fn a_gateway_that_has_just_come_back_is_spared_by_its_version() {
     let mut bed = Bed::new();
-    bed.see(&gateway("gw2", "1", None));
+    bed.observe(&gateway("gw2", "1", None));
     bed.beats(4);
     let stale = bed.tracker.stale(bed.now).remove(0);
     assert_eq!(stale.metadata.resource_version.as_deref(), Some("1"));
@@ -69,7 +69,7 @@ fn a_gateway_that_has_just_come_back_is_spared_by_its_version() {
 fn what_is_gone_is_forgotten() {
     let mut bed = Bed::new();
     for name in ["gw2", "gw3", "gw4"] {
-        bed.see(&gateway(name, "1", None));
+        bed.observe(&gateway(name, "1", None));
     }
     bed.beats(4);
     let dead = gateway("gw2", "1", None);
@@ -86,7 +86,7 @@ fn the_own_object_is_updated_from_the_newest_version_and_others_fields_stay() {
     let mut own = gateway("own", "1", None);
     own.metadata.annotations.insert(annotation::GLOBAL_IP.to_owned(), "242.0.0.1".to_owned());
     own.body.insert("theirs".to_owned(), "kept".into());
-    bed.see(&own);
+    bed.observe(&own);
     let GatewayWrite::Update(written) = bed.write() else { panic!("it is there") };
     assert_eq!(written.metadata.annotations[annotation::GLOBAL_IP], "242.0.0.1");
     assert_eq!(written.metadata.annotations[annotation::UPDATE_TIMESTAMP], "1000");
@@ -99,9 +99,9 @@ fn the_own_object_is_updated_from_the_newest_version_and_others_fields_stay() {
 #[test]
 fn a_late_event_does_not_bring_an_old_version_back() {
     let mut bed = Bed::new();
-    bed.see(&gateway("own", "1", None));
+    bed.observe(&gateway("own", "1", None));
     bed.tracker.handle_written(&Ok(gateway("own", "2", None)), bed.now);
-    bed.see(&gateway("own", "1", None));
+    bed.observe(&gateway("own", "1", None));
     let GatewayWrite::Update(written) = bed.write() else { panic!("it is there") };
     assert_eq!(written.metadata.resource_version.as_deref(), Some("2"));
 }
@@ -109,11 +109,11 @@ fn a_late_event_does_not_bring_an_old_version_back() {
 #[test]
 fn the_own_object_is_made_again_when_somebody_deleted_it() {
     let mut bed = Bed::new();
-    bed.see(&gateway("own", "1", None));
+    bed.observe(&gateway("own", "1", None));
     bed.tracker
         .handle_written(&Err(StoreError::NotFound(ObjectKey::new(Kind::Gateway, "ns", "own"))), bed.now);
     assert!(matches!(bed.write(), GatewayWrite::Create(_)));
-    bed.see(&gateway("own", "1", None));
+    bed.observe(&gateway("own", "1", None));
     bed.tracker.handle_event(&StoreEvent::Deleted(gateway("own", "1", None)), bed.now);
     assert!(matches!(bed.write(), GatewayWrite::Create(_)));
 }
@@ -122,7 +122,7 @@ fn the_own_object_is_made_again_when_somebody_deleted_it() {
 fn more_gateways_than_a_cluster_can_have_do_not_make_us_grow() {
     let mut bed = Bed::new();
     for number in 0..2 * MAX_OTHERS {
-        bed.see(&gateway(&format!("gw{number}"), "1", None));
+        bed.observe(&gateway(&format!("gw{number}"), "1", None));
     }
     assert_eq!(bed.tracker.others.len(), MAX_OTHERS);
 }
@@ -141,7 +141,7 @@ impl Bed {
         bed
     }
 
-    fn see(&mut self, object: &Object) {
+    fn observe(&mut self, object: &Object) {
         self.tracker.handle_event(&StoreEvent::Applied(object.clone()), self.now);
     }
 

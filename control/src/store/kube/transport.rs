@@ -60,7 +60,7 @@ pub(super) struct Transport {
     is_lost: AtomicBool,
     back: Notify,
     /// Held while asking for a sign of life; when that failed last, and how.
-    pulse: tokio::sync::Mutex<Option<(Instant, String)>>,
+    liveness: tokio::sync::Mutex<Option<(Instant, String)>>,
 }
 
 #[derive(Default)]
@@ -80,7 +80,7 @@ impl Transport {
             last_answer: Mutex::new(Instant::now()),
             is_lost: AtomicBool::new(false),
             back: Notify::new(),
-            pulse: tokio::sync::Mutex::default(),
+            liveness: tokio::sync::Mutex::default(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Transport {
             let response = match answer {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => {
-                    self.lose(verb);
+                    self.mark_lost(verb);
                     // A kept connection may have been closed by the server at this very moment.
                     if !is_resent && request.method() == Method::GET && was_cut(&error) {
                         is_resent = true;
@@ -177,8 +177,8 @@ impl Transport {
                     return Err(explain(&*error));
                 }
                 Err(_) => {
-                    self.lose(verb);
-                    self.forget(&session).await;
+                    self.mark_lost(verb);
+                    self.drop_session(&session).await;
                     return Err(out_of_time(limit));
                 }
             };
@@ -242,14 +242,14 @@ impl Transport {
     }
 
     /// After a request without answer: the next one takes a new connection, whatever became of the old.
-    async fn forget(&self, session: &Arc<Session>) {
+    async fn drop_session(&self, session: &Arc<Session>) {
         let mut current = self.current.lock().await;
         if current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
             current.session = None;
         }
     }
 
-    fn lose(&self, verb: Verb) {
+    fn mark_lost(&self, verb: Verb) {
         self.requests.add(verb, Outcome::Lost);
         self.is_lost.store(true, Ordering::Relaxed);
     }
@@ -302,9 +302,9 @@ impl Transport {
     }
 
     /// Fails if the server gives no sign of life. Boxed: it sends a request whose answer is guarded by itself.
-    fn pulse(self: &Arc<Self>, limit: Duration) -> BoxFuture<'_, io::Result<()>> {
+    fn check_liveness(self: &Arc<Self>, limit: Duration) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let mut failed = self.pulse.lock().await;
+            let mut failed = self.liveness.lock().await;
             if self.last_answer().elapsed() < self.silence {
                 return Ok(());
             }
@@ -336,7 +336,7 @@ impl Drop for Attempt<'_> {
         if self.sent.is_none_or(|sent| sent.elapsed() < DOUBT) {
             return;
         }
-        self.transport.lose(self.verb);
+        self.transport.mark_lost(self.verb);
         // Somebody else has the lock only to look at files, or to make a new session, which is what is wanted.
         if let Ok(mut current) = self.transport.current.try_lock()
             && current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, self.session))
@@ -374,7 +374,7 @@ impl Guard {
                 Err(_) if !self.is_watch => return Some(Err(out_of_time(self.limit))),
                 Err(_) if self.has_pings => {}
                 Err(_) => {
-                    if let Err(error) = self.transport.pulse(self.limit).await {
+                    if let Err(error) = self.transport.check_liveness(self.limit).await {
                         return Some(Err(error));
                     }
                 }

@@ -71,9 +71,9 @@ pub(super) fn stream(
     limit: Duration,
     key: ObjectKey,
 ) -> BoxStream<'static, StoreEvent> {
-    let pace = Pace::new(limit + CALM_MARGIN);
+    let rate_limit = RateLimit::new(limit + CALM_MARGIN);
     let watcher =
-        Watcher { transport, limit, key, pace, state: State::Unlisted, quota: None, reported: None };
+        Watcher { transport, limit, key, rate_limit, state: State::Unlisted, quota: None, reported: None };
     futures::stream::unfold(watcher, |mut watcher| async {
         let event = watcher.next().await;
         Some((event, watcher))
@@ -86,7 +86,7 @@ struct Watcher {
     /// How long a request may stay without answer.
     limit: Duration,
     key: ObjectKey,
-    pace: Pace,
+    rate_limit: RateLimit,
     state: State,
     /// How much of what members write is kept; from the first list on.
     quota: Option<Quota<ObjectKey>>,
@@ -151,7 +151,7 @@ impl Watcher {
 
     /// Lists all objects, and notes from which version a watch goes on.
     async fn list(&mut self) -> Result<Vec<Object>, StoreError> {
-        self.pace.wait(Verb::List, &self.transport).await;
+        self.rate_limit.wait(Verb::List, &self.transport).await;
         let list = list::read(&self.transport, self.limit, &self.key).await?;
         if list.version.is_empty() {
             let operation = Operation::new(Verb::List, self.key.clone(), &self.transport.access);
@@ -164,7 +164,7 @@ impl Watcher {
 
     /// Opens a watch of what changes from a version on.
     async fn open(&mut self, version: &str) -> Result<Changes, Stop> {
-        self.pace.wait(Verb::Watch, &self.transport).await;
+        self.rate_limit.wait(Verb::Watch, &self.transport).await;
         let operation = Operation::new(Verb::Watch, self.key.clone(), &self.transport.access);
         let lost = |error| Stop::Unreadable(operation.lost(error));
         let path = format!(
@@ -270,7 +270,7 @@ impl Watcher {
 }
 
 /// Keeps lists, and watches, apart from one another in time, as long as they do not last.
-struct Pace {
+struct RateLimit {
     calm: Duration,
     lists: Mutex<Tries>,
     watches: Mutex<Tries>,
@@ -281,7 +281,7 @@ struct Tries {
     backoff: Backoff,
 }
 
-impl Pace {
+impl RateLimit {
     fn new(calm: Duration) -> Self {
         let tries = || Mutex::new(Tries { last: None, backoff: Backoff::new(FIRST_WAIT, MAX_WAIT) });
         Self { calm, lists: tries(), watches: tries() }
