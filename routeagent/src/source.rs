@@ -244,7 +244,7 @@ async fn here(
     reader: &Reader,
 ) -> Result<Option<Arc<BTreeMap<Frontend, Service>>>, StoreError> {
     let Some(node) = &reader.node_name else { return Ok(None) };
-    let mut caches = services::Book::default();
+    let mut caches = services::ServiceIndex::default();
     for kind in [Kind::Service, Kind::EndpointSlice] {
         match store.list(kind, "").await {
             Ok(objects) => drop(caches.take(kind, &StoreEvent::Listed(objects))),

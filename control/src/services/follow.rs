@@ -9,7 +9,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{Book, Catalogue};
+use super::{Catalogue, ServiceIndex};
 use crate::api::{Kind, Object, ObjectKey};
 use crate::store::{Store, StoreEvent};
 
@@ -33,17 +33,17 @@ pub async fn follow(store: &impl Store, known: &watch::Sender<Watched>) {
     let services = store.list_watch(Kind::Service, "").map(|event| (Kind::Service, event));
     let slices = store.list_watch(Kind::EndpointSlice, "").map(|event| (Kind::EndpointSlice, event));
     let mut events = select(services, slices);
-    let mut book = Book::default();
+    let mut index = ServiceIndex::default();
     let mut unavailable = BTreeMap::new();
     let mut withheld = Withheld::default();
     while let Some((kind, event)) = events.next().await {
-        let mut is_changed = take(&mut book, &mut unavailable, &mut withheld, kind, &event);
+        let mut is_changed = take(&mut index, &mut unavailable, &mut withheld, kind, &event);
         while let Some(Some((kind, event))) = events.next().now_or_never() {
-            is_changed |= take(&mut book, &mut unavailable, &mut withheld, kind, &event);
+            is_changed |= take(&mut index, &mut unavailable, &mut withheld, kind, &event);
         }
         let error = unavailable.values().next().cloned().or_else(|| withheld.message());
         let started = Instant::now();
-        let catalogue = (is_changed && book.is_complete()).then(|| Arc::new(book.catalogue()));
+        let catalogue = (is_changed && index.is_complete()).then(|| Arc::new(index.catalogue()));
         known.send_if_modified(|known| {
             let is_other = catalogue.is_some() && known.catalogue != catalogue;
             let is_changed = is_other || known.unavailable != error;
@@ -95,7 +95,7 @@ impl Withheld {
 }
 
 fn take(
-    book: &mut Book,
+    index: &mut ServiceIndex,
     unavailable: &mut BTreeMap<Kind, String>,
     withheld: &mut Withheld,
     kind: Kind,
@@ -108,7 +108,7 @@ fn take(
             drop(unavailable.remove(&kind))
         }
     }
-    book.take(kind, event)
+    index.take(kind, event)
 }
 
 #[cfg(test)]

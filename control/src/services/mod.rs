@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Services ────────┐
-//!                    ├─▶ Book (what is of interest of each) ─▶ Catalogue: address, protocol, port ─▶ back ends
+//!                    ├─▶ ServiceIndex (the fields used) ─▶ Catalogue: address, protocol, port ─▶ back ends
 //!   EndpointSlices ──┘
 //! ```
 //!
@@ -15,4 +15,4 @@ mod read;
 
 pub use catalogue::{Backend, Catalogue, Frontend, Protocol, Service};
 pub use follow::{Watched, follow};
-pub use read::Book;
+pub use read::ServiceIndex;

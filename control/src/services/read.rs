@@ -28,15 +28,15 @@ const MOST_ENDPOINTS: usize = 1_000;
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Namespace and name.
-type Place = (String, String);
+type NamespacedName = (String, String);
 
 /// What is known of the objects.
 #[derive(Debug, Default)]
-pub struct Book {
-    services: BTreeMap<Place, Row>,
-    slices: BTreeMap<Place, Slice>,
+pub struct ServiceIndex {
+    services: BTreeMap<NamespacedName, Row>,
+    slices: BTreeMap<NamespacedName, Slice>,
     /// Slices by service.
-    of_service: BTreeMap<Place, BTreeSet<String>>,
+    of_service: BTreeMap<NamespacedName, BTreeSet<String>>,
     has_services: bool,
     has_slices: bool,
 }
@@ -52,7 +52,7 @@ struct Row {
 /// A slice of one service's endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Slice {
-    service: Place,
+    service: NamespacedName,
     is_ipv4: bool,
     ports: Vec<(String, Protocol, u16)>,
     endpoints: Vec<Endpoint>,
@@ -67,7 +67,7 @@ struct Endpoint {
     is_terminating: bool,
 }
 
-impl Book {
+impl ServiceIndex {
     /// Takes in an event of one of the two kinds, in all namespaces. Gives `true` if something may follow from it.
     pub fn take(&mut self, kind: Kind, event: &StoreEvent) -> bool {
         match event {
@@ -76,7 +76,7 @@ impl Book {
                 true
             }
             StoreEvent::Applied(object) => self.put(kind, object),
-            StoreEvent::Deleted(object) => self.remove(kind, &place(object)),
+            StoreEvent::Deleted(object) => self.remove(kind, &namespaced_name(object)),
             StoreEvent::Unavailable(_) => false,
         }
     }
@@ -101,30 +101,30 @@ impl Book {
     }
 
     fn put(&mut self, kind: Kind, object: &Object) -> bool {
-        let place = place(object);
+        let namespaced_name = namespaced_name(object);
         if kind != Kind::EndpointSlice {
             return match Row::read(object) {
-                Some(row) => self.services.insert(place, row.clone()) != Some(row),
-                None => self.services.remove(&place).is_some(),
+                Some(row) => self.services.insert(namespaced_name, row.clone()) != Some(row),
+                None => self.services.remove(&namespaced_name).is_some(),
             };
         }
-        let Some(slice) = Slice::read(object) else { return self.remove(kind, &place) };
-        let is_known = self.slices.get(&place) == Some(&slice);
+        let Some(slice) = Slice::read(object) else { return self.remove(kind, &namespaced_name) };
+        let is_known = self.slices.get(&namespaced_name) == Some(&slice);
         if !is_known {
-            self.remove(kind, &place);
-            self.of_service.entry(slice.service.clone()).or_default().insert(place.1.clone());
-            self.slices.insert(place, slice);
+            self.remove(kind, &namespaced_name);
+            self.of_service.entry(slice.service.clone()).or_default().insert(namespaced_name.1.clone());
+            self.slices.insert(namespaced_name, slice);
         }
         !is_known
     }
 
-    fn remove(&mut self, kind: Kind, place: &Place) -> bool {
+    fn remove(&mut self, kind: Kind, namespaced_name: &NamespacedName) -> bool {
         if kind != Kind::EndpointSlice {
-            return self.services.remove(place).is_some();
+            return self.services.remove(namespaced_name).is_some();
         }
-        let Some(slice) = self.slices.remove(place) else { return false };
+        let Some(slice) = self.slices.remove(namespaced_name) else { return false };
         if let Some(slices) = self.of_service.get_mut(&slice.service) {
-            slices.remove(&place.1);
+            slices.remove(&namespaced_name.1);
             if slices.is_empty() {
                 self.of_service.remove(&slice.service);
             }
@@ -137,7 +137,7 @@ impl Book {
     pub fn catalogue(&self) -> Catalogue {
         let mut catalogue = Catalogue::default();
         let mut room = MOST_BACKENDS;
-        for (place, row) in &self.services {
+        for (namespaced_name, row) in &self.services {
             for (name, protocol, port) in &row.ports {
                 for &address in &row.addresses {
                     if catalogue.services.len() >= MOST_FRONTENDS || room == 0 {
@@ -145,7 +145,8 @@ impl Book {
                         return catalogue;
                     }
                     let frontend = Frontend { address, protocol: *protocol, port: *port };
-                    let (backends, is_cut) = self.backends(place, address.is_ipv4(), (name, *protocol), room);
+                    let (backends, is_cut) =
+                        self.backends(namespaced_name, address.is_ipv4(), (name, *protocol), room);
                     catalogue.is_cut |= is_cut;
                     let count = backends.len();
                     let service = Service { keeps_clients: row.keeps_clients, backends };
@@ -162,7 +163,7 @@ impl Book {
     /// The back ends of one port in one family, sorted, and whether some were left out.
     fn backends(
         &self,
-        service: &Place,
+        service: &NamespacedName,
         is_ipv4: bool,
         (name, protocol): (&str, Protocol),
         room: usize,
@@ -277,7 +278,7 @@ fn text<'a>(object: &'a Map<String, Value>, field: &str) -> Option<&'a str> {
     object.get(field).and_then(Value::as_str)
 }
 
-fn place(object: &Object) -> Place {
+fn namespaced_name(object: &Object) -> NamespacedName {
     (object.metadata.namespace.clone(), object.metadata.name.clone())
 }
 

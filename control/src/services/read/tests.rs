@@ -39,13 +39,13 @@ fn endpoint(address: &str, node: &str, conditions: impl Into<Value>) -> Value {
 }
 
 fn catalogue(objects: &[Object]) -> Catalogue {
-    let mut book = Book::default();
+    let mut index = ServiceIndex::default();
     for kind in [Kind::Service, Kind::EndpointSlice] {
         let of_kind = objects.iter().filter(|object| object.kind == kind).cloned().collect();
-        book.take(kind, &StoreEvent::Listed(of_kind));
+        index.take(kind, &StoreEvent::Listed(of_kind));
     }
-    assert!(book.is_complete());
-    book.catalogue()
+    assert!(index.is_complete());
+    index.catalogue()
 }
 
 /// Address, port, node and whether it is used, of each back end.
@@ -146,19 +146,19 @@ fn headless_services_other_names_and_nonsense_are_left_out() {
 
 #[test]
 fn affinity_is_told_and_what_is_deleted_goes() {
-    let mut book = Book::default();
-    assert!(!book.is_complete());
+    let mut index = ServiceIndex::default();
+    assert!(!index.is_complete());
     let mut kept = web();
     kept.body["spec"]["sessionAffinity"] = json!("ClientIP");
     let of_web = slice("web-a", "web", "IPv4", 8080, json!([endpoint("10.1.3.10", "w1", json!({}))]));
-    book.take(Kind::EndpointSlice, &StoreEvent::Listed(vec![of_web.clone()]));
-    book.take(Kind::Service, &StoreEvent::Listed(vec![web()]));
-    assert!(book.take(Kind::Service, &StoreEvent::Applied(kept.clone())));
-    assert!(!book.take(Kind::Service, &StoreEvent::Applied(kept.clone())), "nothing new");
-    assert!(book.catalogue().services.values().all(|service| service.keeps_clients));
-    assert!(book.take(Kind::EndpointSlice, &StoreEvent::Deleted(of_web)));
-    assert!(book.of_service.is_empty());
-    assert!(book.catalogue().services.values().all(|service| service.backends.is_empty()));
-    assert!(book.take(Kind::Service, &StoreEvent::Deleted(kept)));
-    assert_eq!(book.catalogue(), Catalogue::default());
+    index.take(Kind::EndpointSlice, &StoreEvent::Listed(vec![of_web.clone()]));
+    index.take(Kind::Service, &StoreEvent::Listed(vec![web()]));
+    assert!(index.take(Kind::Service, &StoreEvent::Applied(kept.clone())));
+    assert!(!index.take(Kind::Service, &StoreEvent::Applied(kept.clone())), "nothing new");
+    assert!(index.catalogue().services.values().all(|service| service.keeps_clients));
+    assert!(index.take(Kind::EndpointSlice, &StoreEvent::Deleted(of_web)));
+    assert!(index.of_service.is_empty());
+    assert!(index.catalogue().services.values().all(|service| service.backends.is_empty()));
+    assert!(index.take(Kind::Service, &StoreEvent::Deleted(kept)));
+    assert_eq!(index.catalogue(), Catalogue::default());
 }
