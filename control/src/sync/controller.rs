@@ -297,7 +297,7 @@ impl Controller for SyncController {
         let source = source.and_then(|source| source.metadata.resource_version.clone());
         self.wanted.insert(key.clone(), plan::rank(&write));
         if let Err(wait) = self.conflicts.ask(*side, name, source.as_deref(), now) {
-            self.stats.rivals += 1;
+            self.stats.write_conflicts += 1;
             return Reconciled::hold(conflict(*side, &write), wait);
         }
         self.in_flight.insert(key.clone(), source);

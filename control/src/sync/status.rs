@@ -36,7 +36,7 @@ pub struct SyncStats {
     /// Writes that a store failed to answer, or did not allow.
     pub failures: u64,
     /// Writes that were put off because somebody else keeps undoing them.
-    pub rivals: u64,
+    pub write_conflicts: u64,
 }
 
 /// Where the syncer publishes how it is.

@@ -41,7 +41,7 @@ async fn five_thousand_updates_cost_at_most_one_write_each_and_no_reads() {
     let stats = *run.sync.stats.borrow();
     assert!((200..=5_000).contains(&writes), "{writes} writes for 5,000 updates");
     assert_eq!((run.local.counts().reads, run.local.counts().watches), (0, reads));
-    assert_eq!((stats.races, stats.failures, stats.rivals), (0, 0, 0));
+    assert_eq!((stats.races, stats.failures, stats.write_conflicts), (0, 0, 0));
     for index in 0..200 {
         let id = format!("c{index}");
         let (copy, theirs) = (endpoint_key(LOCAL_NS, &id), endpoint_key(BROKER_NS, &id));

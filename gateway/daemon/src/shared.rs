@@ -172,7 +172,7 @@ impl SyncTotals {
         sum.broker_writes += current.broker_writes;
         sum.races += current.races;
         sum.failures += current.failures;
-        sum.rivals += current.rivals;
+        sum.write_conflicts += current.write_conflicts;
         sum
     }
 }

@@ -119,7 +119,7 @@ pub(super) fn sync(page: &mut Page, stats: &SyncStats) {
         (
             "trieste_sync_postponed_total",
             "Writes put off because somebody else keeps undoing them",
-            stats.rivals,
+            stats.write_conflicts,
         ),
     ] {
         page.add(counter(name, help).with(count));
