@@ -21,7 +21,7 @@ pub type NoticeKey = [u8; 32];
 
 impl EndpointSpec {
     /// Whether its cluster knows of several gateways at once.
-    pub fn knows_paths(&self) -> bool {
+    pub fn supports_paths(&self) -> bool {
         self.setting(backend_config::PATHS) == Some("1")
     }
 
@@ -48,8 +48,8 @@ impl EndpointSpec {
     }
 
     /// Says, or no longer says, that its cluster knows of several gateways at once.
-    pub fn set_knows_paths(&mut self, knows: bool) {
-        self.set(backend_config::PATHS, knows.then(|| "1".to_owned()));
+    pub fn set_supports_paths(&mut self, supports: bool) {
+        self.set(backend_config::PATHS, supports.then(|| "1".to_owned()));
     }
 
     /// Says the gateway's share of new flows.
@@ -105,17 +105,17 @@ mod tests {
     #[test]
     fn what_is_said_is_read() {
         let mut written = EndpointSpec::default();
-        written.set_knows_paths(true);
+        written.set_supports_paths(true);
         written.set_weight(250);
         written.set_draining(true);
         written.set_notice_key(Some([7; 32]));
         written.set_nat_slot(Some(3));
-        assert!(written.knows_paths() && written.is_draining());
+        assert!(written.supports_paths() && written.is_draining());
         assert_eq!(
             (written.weight(), written.notice_key(), written.nat_slot()),
             (250, Some([7; 32]), Some(3))
         );
-        written.set_knows_paths(false);
+        written.set_supports_paths(false);
         written.set_draining(false);
         written.set_notice_key(None);
         written.set_nat_slot(None);
@@ -142,7 +142,7 @@ mod tests {
             ("trieste.nat-slot", "8"),
         ]);
         for silent in [EndpointSpec::default(), spoilt] {
-            assert!(!silent.knows_paths() && !silent.is_draining());
+            assert!(!silent.supports_paths() && !silent.is_draining());
             assert_eq!((silent.weight(), silent.notice_key(), silent.nat_slot()), (100, None, None));
         }
     }

@@ -131,7 +131,7 @@ pub async fn tell_of_one_another<S: Store + Clone, B: Store + Clone>(stores: [S;
     assert!(seen.is_multi, "siblings are used");
     assert_eq!((names(&seen.siblings), names(&seen.remote)), (vec!["a-gw2"], vec!["b-gw3"]));
     let told = &seen.siblings[0].endpoint.spec;
-    assert!(told.knows_paths() && told.notice_key() == Some([2; 32]), "{told:?}");
+    assert!(told.supports_paths() && told.notice_key() == Some([2; 32]), "{told:?}");
     assert_eq!(seen.remote[0].endpoint.spec.notice_key(), None, "keys are told at home only");
     third.until("the third sees two", |seen| names(&seen.remote) == ["a-gw1", "a-gw2"]).await;
 

@@ -39,7 +39,7 @@ pub fn plan_own(
 /// of several.
 pub(super) fn further_spec(sole: &EndpointSpec, is_draining: bool) -> EndpointSpec {
     let mut spec = sole.clone();
-    spec.set_knows_paths(true);
+    spec.set_supports_paths(true);
     spec.set_draining(is_draining);
     spec
 }
@@ -67,7 +67,7 @@ mod tests {
             backend: "wireguard".to_owned(),
             ..EndpointSpec::default()
         };
-        spec.set_knows_paths(true);
+        spec.set_supports_paths(true);
         spec
     }
 

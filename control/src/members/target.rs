@@ -45,7 +45,7 @@ pub fn targets(cluster_id: &str, soles: &[Endpoint], members: &Members) -> Vec<T
     }
     let since = |endpoint: &Endpoint| ages.get(endpoint.spec.cluster_id.as_str()).copied().flatten();
     let foreign: Vec<&Endpoint> = soles.iter().filter(|sole| sole.spec.cluster_id != cluster_id).collect();
-    for sole in foreign.iter().filter(|sole| !sole.spec.knows_paths()) {
+    for sole in foreign.iter().filter(|sole| !sole.spec.supports_paths()) {
         of_cluster.remove(sole.spec.cluster_id.as_str());
     }
     for members in of_cluster.values_mut() {
@@ -58,7 +58,7 @@ pub fn targets(cluster_id: &str, soles: &[Endpoint], members: &Members) -> Vec<T
     for sole in foreign {
         let key = (sole.spec.cluster_id.as_str(), sole.spec.cable_name.as_str());
         if !cables.contains(&key) {
-            let is_for_all = members.is_multi && sole.spec.knows_paths();
+            let is_for_all = members.is_multi && sole.spec.supports_paths();
             targets.push(Target { endpoint: sole.clone(), is_for_all, since: since(sole) });
         }
     }
@@ -78,14 +78,14 @@ mod tests {
     use super::*;
     use crate::api::EndpointSpec;
 
-    fn sole(cluster: &str, gateway: &str, knows_paths: bool) -> Endpoint {
+    fn sole(cluster: &str, gateway: &str, supports_paths: bool) -> Endpoint {
         let mut spec = EndpointSpec {
             cluster_id: cluster.to_owned(),
             cable_name: format!("submariner-cable-{cluster}-{gateway}"),
             hostname: gateway.to_owned(),
             ..EndpointSpec::default()
         };
-        spec.set_knows_paths(knows_paths);
+        spec.set_supports_paths(supports_paths);
         Endpoint::new("ns", spec).unwrap()
     }
 

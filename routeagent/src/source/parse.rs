@@ -108,7 +108,7 @@ fn gateway(
         cable_port: facts.udp_port.unwrap_or(DEFAULT_CABLE_PORT),
         natt_port: facts.nat_discovery_port.unwrap_or(DEFAULT_NATT_PORT),
         cable_name: facts.cable_name,
-        has_multipath: spec.knows_paths(),
+        has_multipath: spec.supports_paths(),
         notice_key: spec.notice_key(),
     }
 }

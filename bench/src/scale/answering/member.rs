@@ -54,7 +54,7 @@ pub(in super::super) fn spec(member: u32, networks: u32, driver: &str) -> anyhow
     spec.backend_config = kind.backend_config();
     spec.backend_config.insert("udp-port".to_owned(), PORT.to_string());
     spec.health_check_ip = probed(member).to_string();
-    spec.set_knows_paths(true);
+    spec.set_supports_paths(true);
     Ok(spec)
 }
 
@@ -145,7 +145,7 @@ impl Member {
             resumes: false,
         };
         let tunnel = self.kind.connect(&config, now)?;
-        let watch = peer.spec.knows_paths().then(|| peer.watch(local)).flatten();
+        let watch = peer.spec.supports_paths().then(|| peer.watch(local)).flatten();
         self.line.command(LaneCommand::Add { lane, cable, tunnel, watch }, now);
         Ok(())
     }

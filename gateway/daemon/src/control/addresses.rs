@@ -187,7 +187,7 @@ impl Control<'_> {
         let Driver { name, backend_config } = &self.driver;
         let mut spec =
             node::endpoint(self.config, &self.node, &self.state.found, name, backend_config.clone());
-        spec.set_knows_paths(self.members().is_multi);
+        spec.set_supports_paths(self.members().is_multi);
         self.discovery.set_local(discovery_local(
             self.config,
             &spec,

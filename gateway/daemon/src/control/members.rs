@@ -44,7 +44,7 @@ impl Control<'_> {
     /// Returns `true` if another gateway of this cluster leads that does not support several at once.
     fn has_older_leader(&self) -> bool {
         let is_older = |object: &&Object| {
-            Endpoint::from_object(object).is_ok_and(|endpoint| !endpoint.spec.knows_paths())
+            Endpoint::from_object(object).is_ok_and(|endpoint| !endpoint.spec.supports_paths())
         };
         self.state.mirror.is_complete() && self.others_sole_endpoints().any(|object| is_older(&object))
     }

@@ -9,9 +9,9 @@ fn soles() -> Vec<Endpoint> {
     vec![sole("b", 2, 21, true), sole("c", 3, 31, false)]
 }
 
-fn sole(cluster: &str, net: u8, host: u8, knows_paths: bool) -> Endpoint {
+fn sole(cluster: &str, net: u8, host: u8, supports_paths: bool) -> Endpoint {
     let mut endpoint = endpoint(cluster, net, host, 1);
-    endpoint.spec.set_knows_paths(knows_paths);
+    endpoint.spec.set_supports_paths(supports_paths);
     endpoint
 }
 
