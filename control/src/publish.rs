@@ -360,7 +360,7 @@ async fn bounded<T>(
             std::io::ErrorKind::TimedOut,
             format!("no answer within {REQUEST_TIMEOUT:?}"),
         );
-        Err(StoreError::Unavailable { doing: format!("reach {key}"), source })
+        Err(StoreError::Unavailable { operation: format!("reach {key}"), source })
     })
 }
 

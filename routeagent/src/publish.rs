@@ -185,7 +185,7 @@ impl<S: Store> Publisher<S> {
             timeout(ANSWER_WITHIN, put(&self.store, &self.key, &wanted)).await.unwrap_or_else(|_| {
                 let source =
                     io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {ANSWER_WITHIN:?}"));
-                Err(StoreError::Unavailable { doing: format!("write {}", self.key), source })
+                Err(StoreError::Unavailable { operation: format!("write {}", self.key), source })
             });
         let problem = answer
             .as_ref()
@@ -258,7 +258,7 @@ pub async fn withdraw(store: &impl Store, namespace: &str, node_name: &str) -> R
     let key = ObjectKey::new(Kind::RouteAgent, namespace, node_name);
     timeout(ANSWER_WITHIN, delete_if_exists(store, &key)).await.unwrap_or_else(|_| {
         let source = io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {ANSWER_WITHIN:?}"));
-        Err(StoreError::Unavailable { doing: format!("delete {key}"), source })
+        Err(StoreError::Unavailable { operation: format!("delete {key}"), source })
     })
 }
 

@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn who_may_not_is_told_which_right_is_missing_and_the_cause_once() {
         let source = cause(std::io::ErrorKind::PermissionDenied, "it does not allow this: no role");
-        let error = StoreError::Forbidden { doing: "list gateways at https://k:6443".to_owned(), source };
+        let error = StoreError::Forbidden { operation: "list gateways at https://k:6443".to_owned(), source };
         assert_eq!(
             said("kube:/k#c", &error),
             "kube:/k#c: may not list gateways at https://k:6443: it does not allow this: no role; this command needs \
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_server_and_a_directory_that_are_away_are_told_apart() {
         let away = |text| StoreError::Unavailable {
-            doing: "list gateways".to_owned(),
+            operation: "list gateways".to_owned(),
             source: cause(std::io::ErrorKind::ConnectionRefused, text),
         };
         assert!(said("kube:", &away("refused")).contains("refused; is the API server up"));

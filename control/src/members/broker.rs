@@ -255,11 +255,11 @@ mod tests {
         let [write] = &controller.plan()[..] else { panic!("one object is to be made") };
         let key = ObjectKey::new(Kind::Endpoint, BROKER, "x");
         let source = || std::io::Error::other("no");
-        let outage = StoreError::Unavailable { doing: "create".to_owned(), source: source() };
+        let outage = StoreError::Unavailable { operation: "create".to_owned(), source: source() };
         controller.written(&(), write, Err(&outage), Instant::now());
         controller.written(&(), write, Err(&StoreError::AlreadyExists(key.clone())), Instant::now());
         assert_eq!(controller.refusal, None);
-        let forbidden = StoreError::Forbidden { doing: "create".to_owned(), source: source() };
+        let forbidden = StoreError::Forbidden { operation: "create".to_owned(), source: source() };
         for error in [StoreError::NotFound(key), forbidden] {
             controller.written(&(), write, Err(&error), Instant::now());
             controller.written(&(), write, Err(&outage), Instant::now());

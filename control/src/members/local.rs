@@ -338,7 +338,7 @@ mod tests {
     }
 
     fn forbidden() -> StoreError {
-        StoreError::Forbidden { doing: "write".to_owned(), source: std::io::Error::other("no right") }
+        StoreError::Forbidden { operation: "write".to_owned(), source: std::io::Error::other("no right") }
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
         // Lost races and outages change nothing; a namespace that is gone does.
         let key = object.key();
         let outage =
-            StoreError::Unavailable { doing: "create".to_owned(), source: std::io::Error::other("none") };
+            StoreError::Unavailable { operation: "create".to_owned(), source: std::io::Error::other("none") };
         rig.fail(&LocalKey::Own, write, &outage);
         rig.fail(&LocalKey::Own, &Write::Update(object.clone()), &StoreError::NotFound(key.clone()));
         assert!(rig.controller.is_multi);

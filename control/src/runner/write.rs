@@ -140,5 +140,5 @@ async fn within<T>(
 
 /// Returns the error of an operation that a store did not carry out.
 pub(super) const fn unavailable(operation: String, source: io::Error) -> StoreError {
-    StoreError::Unavailable { doing: operation, source }
+    StoreError::Unavailable { operation, source }
 }

@@ -55,19 +55,19 @@ pub enum StoreError {
     /// The store does not know us, or does not allow this: credentials have expired or were revoked, or a role is
     /// missing. Somebody has to change that; until then it is as if the store were away, so that it is tried again, and
     /// shown.
-    #[error("may not {doing}: {source}")]
+    #[error("may not {operation}: {source}")]
     Forbidden {
         /// What was being done, for people.
-        doing: String,
+        operation: String,
         /// The store's reason.
         #[source]
         source: io::Error,
     },
     /// The store cannot be reached, read or written.
-    #[error("cannot {doing}: {source}")]
+    #[error("cannot {operation}: {source}")]
     Unavailable {
         /// What was being done, for people: verb and object, such as `read directory /x`.
-        doing: String,
+        operation: String,
         /// The system's reason.
         #[source]
         source: io::Error,

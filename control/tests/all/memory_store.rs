@@ -148,7 +148,7 @@ impl MemoryStore {
             Fault::Fails => return Err(away(verb)),
             Fault::Forbids => {
                 let source = io::Error::other("no right");
-                return Err(StoreError::Forbidden { doing: verb.to_owned(), source });
+                return Err(StoreError::Forbidden { operation: verb.to_owned(), source });
             }
             Fault::Slow(duration) => tokio::time::sleep(duration).await,
             Fault::LosesReplies => {
@@ -252,7 +252,7 @@ impl Store for MemoryStore {
         if self.lock().fault == Fault::ForbidsPatches {
             self.note(&format!("annotate {key}"));
             let source = io::Error::other("no right to patch");
-            return Err(StoreError::Forbidden { doing: "annotate".to_owned(), source });
+            return Err(StoreError::Forbidden { operation: "annotate".to_owned(), source });
         }
         self.request("annotate", key.to_string(), |inner| {
             let found = inner.objects.get(&key).ok_or_else(|| StoreError::NotFound(key.clone()))?;
@@ -315,7 +315,7 @@ fn is_within(namespace: &str, scope: &str) -> bool {
 }
 
 fn away(verb: &str) -> StoreError {
-    StoreError::Unavailable { doing: verb.to_owned(), source: io::Error::other("the API is away") }
+    StoreError::Unavailable { operation: verb.to_owned(), source: io::Error::other("the API is away") }
 }
 
 #[tokio::test]

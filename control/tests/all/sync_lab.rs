@@ -148,8 +148,11 @@ impl Fake {
             Mood::Silent | Mood::SilentToWrites => std::future::pending().await,
             Mood::Slow(time) => tokio::time::sleep(time).await,
             Mood::Forbidding => {
-                let doing = format!("write {key}");
-                return Err(StoreError::Forbidden { doing, source: io::ErrorKind::PermissionDenied.into() });
+                let operation = format!("write {key}");
+                return Err(StoreError::Forbidden {
+                    operation,
+                    source: io::ErrorKind::PermissionDenied.into(),
+                });
             }
             Mood::Rejecting(name) if name == key.name => {
                 let source = ApiError::field("spec.subnets", "is too long for this store");
@@ -293,8 +296,8 @@ impl Inner {
     }
 }
 
-fn away(doing: &str) -> StoreError {
-    StoreError::Unavailable { doing: doing.to_owned(), source: io::ErrorKind::ConnectionReset.into() }
+fn away(operation: &str) -> StoreError {
+    StoreError::Unavailable { operation: operation.to_owned(), source: io::ErrorKind::ConnectionReset.into() }
 }
 
 /// A configuration with upstream's namespaces and our times.

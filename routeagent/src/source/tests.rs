@@ -70,8 +70,8 @@ fn nothing_is_known_before_every_kind_was_listed_and_a_store_that_goes_away_is_r
     assert_eq!(before.endpoints.len(), 1);
 
     let source = std::io::Error::other("gone");
-    let doing = "read directory /x".to_owned();
-    known.take(Kind::Endpoint, &StoreEvent::Unavailable(StoreError::Unavailable { doing, source }));
+    let operation = "read directory /x".to_owned();
+    known.take(Kind::Endpoint, &StoreEvent::Unavailable(StoreError::Unavailable { operation, source }));
     let after = known.view(&Reader::default()).unwrap();
     assert_eq!(after.endpoints, before.endpoints);
     assert!(after.conditions.iter().any(|c| c.to_string().contains("cannot read directory /x: gone")));
@@ -83,8 +83,8 @@ fn clusters_that_may_not_be_read_are_done_without_also_after_an_outage() {
         StoreEvent::Unavailable(error("list clusters".to_owned(), std::io::Error::other("no")))
     };
     let mut known = Caches::default();
-    known.take(Kind::Cluster, &away(|doing, source| StoreError::Forbidden { doing, source }));
-    known.take(Kind::Cluster, &away(|doing, source| StoreError::Unavailable { doing, source }));
+    known.take(Kind::Cluster, &away(|operation, source| StoreError::Forbidden { operation, source }));
+    known.take(Kind::Cluster, &away(|operation, source| StoreError::Unavailable { operation, source }));
     known.take(Kind::Node, &StoreEvent::Listed(Vec::new()));
     known.take(Kind::Endpoint, &StoreEvent::Listed(vec![endpoint(&json!({}), &json!({}))]));
     let view = known.view(&Reader::default()).unwrap();
@@ -99,7 +99,7 @@ fn nodes_that_may_not_be_read_are_a_condition_and_their_heartbeats_wake_nobody()
         Object::from_value(node).unwrap()
     };
     let source = std::io::Error::other("no");
-    let forbidden = StoreError::Forbidden { doing: "list nodes".to_owned(), source };
+    let forbidden = StoreError::Forbidden { operation: "list nodes".to_owned(), source };
     let mut known = Caches::default();
     known.take(Kind::Endpoint, &StoreEvent::Listed(Vec::new()));
     known.take(Kind::Cluster, &StoreEvent::Listed(Vec::new()));

@@ -189,5 +189,5 @@ fn gateway(name: &str, version: &str, stamp: Option<&str>) -> Object {
 }
 
 fn unavailable() -> StoreError {
-    StoreError::Unavailable { doing: "write".to_owned(), source: std::io::Error::other("away") }
+    StoreError::Unavailable { operation: "write".to_owned(), source: std::io::Error::other("away") }
 }

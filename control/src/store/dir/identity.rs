@@ -75,7 +75,7 @@ impl Memory {
 
     fn not_ours(&self, root: &Path) -> StoreError {
         StoreError::Unavailable {
-            doing: "use the store".to_owned(),
+            operation: "use the store".to_owned(),
             source: io::Error::other(format!(
                 "the broker directory {} is empty or another one than before: is it mounted? To join it all the \
                  same remove {}",

@@ -176,6 +176,6 @@ pub(super) fn too_many(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, format!("there are more than {MAX_OBJECTS} {what}"))
 }
 
-pub(super) fn unavailable(doing: &str, path: &Path, source: io::Error) -> StoreError {
-    StoreError::Unavailable { doing: format!("{doing} {}", path.display()), source }
+pub(super) fn unavailable(operation: &str, path: &Path, source: io::Error) -> StoreError {
+    StoreError::Unavailable { operation: format!("{operation} {}", path.display()), source }
 }

@@ -170,7 +170,7 @@ impl DirStore {
         let inner = Arc::clone(&self.inner);
         tokio::task::spawn_blocking(move || work(&inner)).await.unwrap_or_else(|error| {
             Err(StoreError::Unavailable {
-                doing: "finish a file operation".to_owned(),
+                operation: "finish a file operation".to_owned(),
                 source: std::io::Error::other(error),
             })
         })

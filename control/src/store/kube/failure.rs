@@ -31,7 +31,7 @@ impl Operation {
 
     /// Nobody answered.
     pub(super) fn lost(&self, source: io::Error) -> StoreError {
-        StoreError::Unavailable { doing: self.to_string(), source }
+        StoreError::Unavailable { operation: self.to_string(), source }
     }
 
     /// The server answered something that is not what was asked for.
@@ -103,7 +103,7 @@ impl Operation {
 
     fn forbidden(&self, meaning: &str, status: &Status) -> StoreError {
         let source = io::Error::new(io::ErrorKind::PermissionDenied, with_message(meaning, status));
-        StoreError::Forbidden { doing: self.to_string(), source }
+        StoreError::Forbidden { operation: self.to_string(), source }
     }
 
     /// Whether a 403 is about this object, and not about what we may do at all or about the namespace. The server has one

@@ -647,5 +647,5 @@ fn no_answer(purpose: &Purpose) -> Answer {
 }
 
 fn away() -> StoreError {
-    StoreError::Unavailable { doing: "ask".to_owned(), source: std::io::Error::other("no answer") }
+    StoreError::Unavailable { operation: "ask".to_owned(), source: std::io::Error::other("no answer") }
 }

@@ -99,7 +99,7 @@ fn who_may_write_nothing_at_all_does_not_take_that_for_a_matter_of_patches() {
     let mut server = Server::new();
     server.beats(LARGE, 3);
     let forbidden = || StoreError::Forbidden {
-        doing: "write".to_owned(),
+        operation: "write".to_owned(),
         source: std::io::ErrorKind::PermissionDenied.into(),
     };
     assert!(!server.tracker.handle_annotated(&Err(forbidden()), server.now));
@@ -258,7 +258,7 @@ impl Server {
         if self.forbids_patches {
             self.refused += 1;
             let source = std::io::ErrorKind::PermissionDenied.into();
-            return Err(StoreError::Forbidden { doing: "patch".to_owned(), source });
+            return Err(StoreError::Forbidden { operation: "patch".to_owned(), source });
         }
         let Some(object) = &mut self.object else { return Err(StoreError::NotFound(of.key())) };
         if object.metadata.uid != of.metadata.uid {
