@@ -166,7 +166,7 @@ pub enum WorkerState {
 }
 
 impl WorkerState {
-    /// The word in the document.
+    /// Returns the name that the document has for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -264,7 +264,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word in the document.
+    /// Returns the name that the document has for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -350,7 +350,7 @@ pub enum BrokerLink {
 }
 
 impl BrokerLink {
-    /// The word in the document.
+    /// Returns the name that the document has for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -379,7 +379,7 @@ pub struct Conservation {
 }
 
 impl Conservation {
-    /// Whether no packet is unaccounted for.
+    /// Returns `true` if no packet is unaccounted for.
     pub fn holds(&self) -> bool {
         u128::from(self.received) + u128::from(self.made)
             == u128::from(self.out) + u128::from(self.held) + u128::from(self.dropped)

@@ -19,7 +19,7 @@ impl Backoff {
         Self { initial, max, step: initial }
     }
 
-    /// The next wait. `random` draws the jitter.
+    /// Returns the next wait. `random` draws the jitter.
     pub fn next_wait(&mut self, random: &mut impl RngCore) -> Duration {
         let step = self.step.min(self.max);
         self.step = step.saturating_mul(2);

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// The text of the innermost cause: the outer errors of a connection say no more than that a request failed, the last
-/// one says refused, unknown host, unknown authority.
+/// Returns the text of the innermost cause: the outer errors of a connection say no more than that a request failed,
+/// the last one says refused, unknown host, unknown authority.
 #[must_use]
 pub fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;

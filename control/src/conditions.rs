@@ -22,7 +22,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// No conditions.
+    /// Creates an empty set of conditions.
     pub fn new() -> Self {
         Self::default()
     }
@@ -95,7 +95,7 @@ impl Conditions {
         }
     }
 
-    /// All of them, by name and subject.
+    /// Returns all conditions, by name and subject.
     pub fn list(&self) -> Vec<Condition> {
         self.lock().values().cloned().collect()
     }

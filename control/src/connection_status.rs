@@ -46,7 +46,7 @@ pub struct StatusMachine {
 }
 
 impl StatusMachine {
-    /// The status of a cable that is made at this moment.
+    /// Creates the status of a cable that is made at `now`.
     pub fn new(now: Instant) -> Self {
         Self {
             status: ConnectionStatus::Connecting,
@@ -84,23 +84,23 @@ impl StatusMachine {
         }
     }
 
-    /// The status.
+    /// Returns the status.
     pub fn status(&self) -> ConnectionStatus {
         self.status
     }
 
-    /// The reason, for people.
+    /// Returns the reason, for people.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// When bytes were last found to have moved, and the received and sent bytes then: upstream's `LastChecked`,
-    /// `ReceiveBytes`, `TransmitBytes`.
+    /// Returns the time at which bytes were last found to have moved, and the received and sent bytes then: upstream's
+    /// `LastChecked`, `ReceiveBytes`, `TransmitBytes`.
     pub fn last_checked(&self) -> (Instant, u64, u64) {
         (self.checked, self.counted.0, self.counted.1)
     }
 
-    /// `silence` is the time since the cable was made: without a handshake nothing counts as moved.
+    /// Evaluates a cable without a handshake, where nothing counts as moved. `silence` is the time since it was made.
     fn evaluate_without_handshake(&mut self, silence: Duration) {
         if silence > HANDSHAKE_TIMEOUT {
             let message = format!("no initial handshake for {} seconds", seconds(silence));
@@ -116,7 +116,7 @@ impl StatusMachine {
     }
 }
 
-/// Seconds with one decimal, as upstream's messages have them.
+/// Formats seconds with one decimal, as upstream's messages have them.
 fn seconds(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64())
 }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// Time that stands still or jumps back must not panic, and an idle judgement never says connected.
+        /// Checks that time that stands still or jumps back does not panic, and that an idle cable is never connected.
         #[test]
         fn it_is_connected_only_after_bytes_moved(times in prop::collection::vec(0u64..400_000, 1..20)) {
             let mut cable = Cable::new();

@@ -18,8 +18,8 @@ const MAC_PREFIX_V4: [u8; 2] = [0x02, 0x54];
 /// First byte of a MAC address made from an IPv6 address; 40 bits of its hash follow.
 const MAC_PREFIX_V6: u8 = 0x06;
 
-/// The MAC address of [`VX_DEVICE`] on the node that is reached at `underlay`, where our route agent made the device. It
-/// follows from the node's address, so that nobody has to ask.
+/// Returns the MAC address of [`VX_DEVICE`] on the node that is reached at `underlay`, where our route agent made the
+/// device. It follows from the node's address, so that nobody has to ask.
 #[must_use]
 pub fn vx_mac(underlay: IpAddr) -> [u8; 6] {
     match underlay {

@@ -1,6 +1,6 @@
 //! A hash that is the same everywhere and for ever: for names and draws, not against an adversary.
 
-/// FNV-1a, 64 bits.
+/// Computes FNV-1a, 64 bits.
 pub fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -53,19 +53,19 @@ pub struct Needs {
 pub struct Missing(String);
 
 impl Needs {
-    /// Without this one the program is of no use.
+    /// Adds a capability without which the program is of no use.
     #[must_use]
     pub fn vital(self, capability: Capability, for_what: impl Into<String>) -> Self {
         self.with(capability, for_what.into(), true)
     }
 
-    /// Without this one something does not work.
+    /// Adds a capability without which something does not work.
     #[must_use]
     pub fn wanted(self, capability: Capability, for_what: impl Into<String>) -> Self {
         self.with(capability, for_what.into(), false)
     }
 
-    /// This one is kept when it is there, and not missed.
+    /// Adds a capability that is kept when it is there, and not missed.
     #[must_use]
     pub fn useful(mut self, capability: Capability) -> Self {
         self.useful.push(capability);
@@ -79,7 +79,7 @@ impl Needs {
         self
     }
 
-    /// A store whose files it reads or writes.
+    /// Adds a store whose files the program reads or writes.
     #[must_use]
     pub fn store(self, location: &Location) -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -93,7 +93,7 @@ impl Needs {
         }
     }
 
-    /// What is missing.
+    /// Returns the needs that are not met.
     #[must_use]
     pub fn missing(&self) -> Vec<&Need> {
         // A kernel that does not say has no capabilities either: then nothing is missed before it fails.
@@ -205,8 +205,8 @@ fn limit(keep: CapabilitySet) -> io::Result<CapabilitySet> {
     Ok(kept.permitted)
 }
 
-/// The part of a path that belongs neither to root nor to who we are: the path itself as far as it exists, or a
-/// directory on the way to it.
+/// Returns the part of a path that belongs neither to root nor to our own user: the path itself as far as it exists, or
+/// a directory on the way to it.
 fn of_somebody_else(path: &Path) -> Option<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let real = path.ancestors().find_map(|part| part.canonicalize().ok())?;
@@ -224,7 +224,7 @@ mod tests {
             .wanted(Capability::NET_RAW, "ping its peers")
     }
 
-    /// On a thread of its own, which has capabilities of its own.
+    /// Runs `body` on a thread of its own, which has capabilities of its own.
     fn on_a_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(body).join().unwrap()
     }

@@ -70,7 +70,7 @@ pub struct Publisher<S> {
 pub struct Spared(Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
 impl Spared {
-    /// Those of which `is_spared` says so.
+    /// Creates a set of the endpoints of which `is_spared` returns `true`.
     pub fn new(is_spared: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(is_spared))
     }
@@ -89,7 +89,7 @@ impl fmt::Debug for Spared {
 }
 
 impl<S: Store> Publisher<S> {
-    /// A publisher for the gateway on `hostname` of the cluster `cluster_id`.
+    /// Creates a publisher for the gateway on `hostname` of the cluster `cluster_id`.
     pub fn new(
         store: S,
         namespace: impl Into<String>,
@@ -278,7 +278,8 @@ impl<S: Store> Publisher<S> {
         upsert(&self.store, wanted, |existing, wanted| merge(existing, wanted.clone())).await
     }
 
-    /// Our own cluster's other endpoints are from an earlier start, or of the gateway that we take over from.
+    /// Removes our own cluster's other endpoints: they are from an earlier start, or of the gateway that we take over
+    /// from.
     async fn remove_other_endpoints(&self, own: &EndpointSpec) -> Result<(), StoreError> {
         for object in self.store.list(Kind::Endpoint, &self.namespace).await? {
             let is_copy = object.metadata.origin().is_some();

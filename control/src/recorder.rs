@@ -49,7 +49,7 @@ pub struct EventQueue {
 }
 
 impl Recorder {
-    /// A recorder, and what it hands on.
+    /// Creates a recorder, and the receiver of its events.
     pub fn new() -> (Self, EventQueue) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (
@@ -83,7 +83,7 @@ impl Recorder {
         let _ = self.queue.try_send(event);
     }
 
-    /// How often what happened. Of reasons only the first [`MAX_EVENTS`] are told apart.
+    /// Returns the number of events. Of reasons only the first [`MAX_EVENTS`] are told apart.
     pub fn counts(&self) -> EventCounts {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -96,7 +96,7 @@ impl Recorder {
         *counts.entry(key).or_default() += 1;
     }
 
-    /// The newest events, oldest first.
+    /// Returns the newest events, oldest first.
     pub fn recent(&self) -> Vec<EventRecord> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
@@ -134,7 +134,7 @@ async fn write<S: Store>(store: &S, object: Object) -> Result<(), StoreError> {
     }
 }
 
-/// The event as an object of the core group.
+/// Returns the event as an object of the core group.
 fn event_object(event: &EventRecord, about: &ObjectKey, suffix: &str) -> Object {
     let kind = match event.severity {
         Severity::Info => "Normal",

@@ -33,7 +33,7 @@ pub const PLUGINS: [(&str, PluginSupport); 9] = [
     ("weave-net", PluginSupport::Served),
 ];
 
-/// How a plugin is served, in any case of letters.
+/// Returns the way in which a plugin is served, in any case of letters.
 #[must_use]
 pub fn plugin(name: &str) -> PluginSupport {
     let known = PLUGINS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -50,7 +50,7 @@ pub fn has_own_addressing(name: &str) -> bool {
     OWN_ADDRESSING.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// The names of the plugins that are served.
+/// Returns the names of the plugins that are served.
 pub fn served_plugins() -> impl Iterator<Item = &'static str> {
     PLUGINS.into_iter().filter(|(_, support)| *support == PluginSupport::Served).map(|(name, _)| name)
 }

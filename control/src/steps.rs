@@ -17,13 +17,13 @@ pub enum Outcome {
 
 /// Takes reports of steps. A step that ended may be followed by remarks; remarks before its end belong to it too.
 pub trait Steps: Send {
-    /// A step begins: its title, as in "Checking gateway connections".
+    /// Begins a step: its title, as in "Checking gateway connections".
     fn begin(&mut self, title: &str);
 
-    /// The step that began last has ended; an end without a beginning is the caller's mistake and is ignored.
+    /// Ends the step that began last; an end without a beginning is the caller's mistake and is ignored.
     fn end(&mut self, outcome: Outcome);
 
-    /// Something to know about the step that began last.
+    /// Adds a remark to the step that began last.
     fn remark(&mut self, outcome: Outcome, text: &str);
 }
 

@@ -27,7 +27,7 @@ pub struct CaptureRequest {
 }
 
 impl CaptureRequest {
-    /// The points asked for; all of them when none is named.
+    /// Returns the points asked for, or all of them when none is named.
     ///
     /// # Errors
     /// The first name that is no point.
@@ -38,7 +38,7 @@ impl CaptureRequest {
         }
     }
 
-    /// The query string, without `?`. Empty when everything is asked for.
+    /// Returns the query string, without `?`. Empty when everything is asked for.
     pub fn to_query(&self) -> String {
         let Self { point, host, port, proto, snaplen } = self;
         [
@@ -90,7 +90,7 @@ impl CapturePoint {
     pub const ALL: [Self; 6] =
         [Self::OuterRx, Self::Opened, Self::InnerTx, Self::InnerRx, Self::OuterTx, Self::Drops];
 
-    /// The word in queries, and the interface's name in captures.
+    /// Returns the name in queries, which is the interface's name in captures.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OuterRx => "outer-rx",
@@ -139,7 +139,7 @@ impl CaptureProtocol {
     /// Every protocol.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Icmp];
 
-    /// The word in queries.
+    /// Returns the name in queries.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",

@@ -261,7 +261,7 @@ pub struct SnapshotStatus {
 }
 
 impl GlobalnetStatus {
-    /// Live sessions of all workers.
+    /// Counts the live sessions of all workers.
     #[must_use]
     pub fn sessions(&self) -> u64 {
         self.workers.iter().map(|worker| worker.sessions).sum()

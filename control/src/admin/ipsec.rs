@@ -117,7 +117,7 @@ pub struct ChildSaStatus {
 }
 
 impl ChildSaStatus {
-    /// Whether there is no SA for these subnets.
+    /// Returns `true` if there is no SA for these subnets.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         self.spi_in.is_none()
@@ -125,9 +125,9 @@ impl ChildSaStatus {
 }
 
 impl IpsecStatus {
-    /// The connection's status and message, by the rules of upstream's driver: connected when packets can be sealed for
-    /// any pair of subnets, connecting otherwise. What upstream hides is in the message: why a negotiation fails, and
-    /// which of several child SAs are missing.
+    /// Returns the connection's status and message, by the rules of upstream's driver: connected when packets can be
+    /// sealed for any pair of subnets, connecting otherwise. What upstream hides is in the message: why a negotiation
+    /// fails, and which of several child SAs are missing.
     #[must_use]
     pub fn evaluate(&self, rx_bytes: u64, tx_bytes: u64) -> (ConnectionStatus, String) {
         let reason = self.remark();
@@ -138,7 +138,7 @@ impl IpsecStatus {
         (ConnectionStatus::Connecting, reason.unwrap_or_else(|| "no child SA yet".to_owned()))
     }
 
-    /// What is wrong, in a sentence; `None` when nothing is.
+    /// Describes the problem in a sentence; `None` when there is none.
     #[must_use]
     pub fn remark(&self) -> Option<String> {
         if !self.is_up {
@@ -163,8 +163,8 @@ impl IpsecStatus {
         })
     }
 
-    /// What is wrong with an IKE SA while another one carries packets: between a server and its clients each pair of
-    /// subnets has one of its own.
+    /// Describes the problem of an IKE SA while another one carries packets: between a server and its clients each pair
+    /// of subnets has one of its own.
     fn remark_of_others(&self) -> Option<String> {
         let error = self.error.as_ref()?;
         let missing = self.child_sas.iter().filter(|child| child.is_missing()).count();

@@ -28,7 +28,7 @@ pub struct TraceRequest {
 }
 
 impl TraceRequest {
-    /// The query string, without `?`.
+    /// Returns the query string, without `?`.
     #[must_use]
     pub fn to_query(&self) -> String {
         let Self { from, to, proto, sport, dport, direction } = self;
@@ -54,7 +54,7 @@ pub enum TraceProtocol {
 }
 
 impl TraceProtocol {
-    /// The number in the IP header; ICMPv6's where `is_ipv6`.
+    /// Returns the protocol number in the IP header, ICMPv6's where `is_ipv6`.
     #[must_use]
     pub const fn number(self, is_ipv6: bool) -> u8 {
         match self {

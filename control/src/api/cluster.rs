@@ -24,7 +24,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A new Cluster object in `namespace`, named after its ID.
+    /// Returns a new Cluster object in `namespace`, named after its ID.
     ///
     /// # Errors
     /// [`ApiError::Field`] when no object name can be made of the cluster ID.
@@ -67,7 +67,7 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
-    /// The spec of a cluster without Globalnet.
+    /// Creates the spec of a cluster without Globalnet.
     pub fn new(cluster_id: impl Into<String>, service_cidr: &[IpNet], cluster_cidr: &[IpNet]) -> Self {
         let texts = |nets: &[IpNet]| nets.iter().map(IpNet::to_string).collect();
         Self {
@@ -94,13 +94,13 @@ impl ClusterSpec {
         })
     }
 
-    /// What upstream's schema checks beyond types: the ID's length.
+    /// Checks the ID's length, as upstream's schema does beyond types.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
         check_id_length("spec.cluster_id", &self.cluster_id)
     }
 }
 
-/// A cluster's ID must have 1 to 63 characters; upstream's schema checks no more than that.
+/// Checks that a cluster's ID has 1 to 63 characters, as upstream's schema does; it checks no more than that.
 pub(super) fn check_id_length(field: &str, id: &str) -> Result<(), ApiError> {
     match id.chars().count() {
         1..=63 => Ok(()),
@@ -122,7 +122,8 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    /// What the cluster's Endpoints publish: the global CIDRs alone if there are any, else service then pod CIDRs.
+    /// Returns the subnets that the cluster's Endpoints publish: the global CIDRs alone if there are any, else service
+    /// then pod CIDRs.
     pub fn published_subnets(&self) -> Vec<IpNet> {
         if self.global_cidr.is_empty() {
             self.service_cidr.iter().chain(&self.cluster_cidr).copied().collect()

@@ -53,7 +53,7 @@ pub enum ConditionStatus {
 }
 
 impl ConditionStatus {
-    /// The word on the wire.
+    /// Returns the status as the API has it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",

@@ -23,12 +23,12 @@ pub struct GoDuration {
 }
 
 impl GoDuration {
-    /// A duration of this many nanoseconds.
+    /// Returns a duration of this many nanoseconds.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self { nanos }
     }
 
-    /// The duration in nanoseconds.
+    /// Returns the duration in nanoseconds.
     pub const fn as_nanos(self) -> i64 {
         self.nanos
     }
@@ -63,7 +63,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// `value / unit` with as many decimals as needed, none of them a trailing zero. `unit` is a power of ten.
+/// Formats `value / unit` with as many decimals as needed, none of them a trailing zero. `unit` is a power of ten.
 fn decimal(value: u64, unit: u64) -> String {
     let (whole, rest) = (value / unit, value % unit);
     if rest == 0 {

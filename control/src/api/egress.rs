@@ -33,13 +33,13 @@ impl ClusterGlobalEgressIp {
     /// The name of the one object that counts.
     pub const NAME: &str = "cluster-egress.submariner.io";
 
-    /// The one object that counts, asking for this many addresses.
+    /// Creates the specification of the one object that counts, asking for this many addresses.
     pub fn new(number: i64) -> Self {
         let spec = ClusterGlobalEgressIpSpec { number: Some(number), extra: Map::new() };
         Self { metadata: ObjectMeta::new("", Self::NAME), spec, status: None, extra: Map::new() }
     }
 
-    /// What upstream's schema checks beyond types: the number's range.
+    /// Checks the number's range, as upstream's schema does beyond types.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
         check_number("spec.numGlobalIPs", self.spec.number)
     }
@@ -66,7 +66,7 @@ pub struct ClusterGlobalEgressIpSpec {
 }
 
 impl ClusterGlobalEgressIpSpec {
-    /// How many addresses are wanted, the default applied.
+    /// Returns the number of addresses wanted, the default applied.
     pub fn number(&self) -> i64 {
         self.number.unwrap_or(DEFAULT_NUMBER)
     }
@@ -89,7 +89,7 @@ pub struct GlobalEgressIp {
 }
 
 impl GlobalEgressIp {
-    /// A new GlobalEgressIP object.
+    /// Returns a new GlobalEgressIP object.
     ///
     /// # Errors
     /// [`ApiError::Field`] when `name` is not an object name.
@@ -98,7 +98,7 @@ impl GlobalEgressIp {
         Ok(Self { metadata: ObjectMeta::new(namespace, name), spec, status: None, extra: Map::new() })
     }
 
-    /// What upstream's schema checks beyond types: the number's range.
+    /// Checks the number's range, as upstream's schema does beyond types.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
         check_number("spec.numberOfIPs", self.spec.number)
     }
@@ -129,7 +129,7 @@ pub struct GlobalEgressIpSpec {
 }
 
 impl GlobalEgressIpSpec {
-    /// How many addresses are wanted, the default applied.
+    /// Returns the number of addresses wanted, the default applied.
     pub fn number(&self) -> i64 {
         self.number.unwrap_or(DEFAULT_NUMBER)
     }

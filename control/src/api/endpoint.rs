@@ -69,7 +69,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A new Endpoint object in `namespace`, named after its cluster and cable.
+    /// Returns a new Endpoint object in `namespace`, named after its cluster and cable.
     ///
     /// # Errors
     /// [`ApiError::Field`] when cluster ID or cable name are empty, or no object name can be made of them.
@@ -152,8 +152,9 @@ pub struct EndpointSpec {
 }
 
 impl EndpointSpec {
-    /// Whether two specs stand for the same endpoint, by upstream's rule: cluster, cable, host, driver and driver's
-    /// settings. Subnets and addresses do not count, and the settings do not where both are behind a load balancer.
+    /// Returns `true` if two specs stand for the same endpoint, by upstream's rule: cluster, cable, host, driver and
+    /// driver's settings. Subnets and addresses do not count, and the settings do not where both are behind a load
+    /// balancer.
     pub fn is_same_endpoint(&self, other: &Self) -> bool {
         self.cluster_id == other.cluster_id
             && self.cable_name == other.cable_name
@@ -163,29 +164,29 @@ impl EndpointSpec {
                 || (self.uses_load_balancer() && other.uses_load_balancer()))
     }
 
-    /// Whether the public address is a load balancer's.
+    /// Returns `true` if the public address is a load balancer's.
     pub fn uses_load_balancer(&self) -> bool {
         self.backend_config.get(backend_config::USING_LOAD_BALANCER).is_some_and(|value| value == "true")
     }
 
-    /// The gateway's address for routing purposes: the public one if there is one, else the private one.
+    /// Returns the gateway's address for routing purposes: the public one if there is one, else the private one.
     pub fn gateway_ip(&self) -> &str {
         let public = self.public_address();
         if public.is_empty() { self.private_address() } else { public }
     }
 
-    /// The private address that counts: the single field's, else the list's first of IPv4, else its first; empty if
-    /// there is none.
+    /// Returns the private address that counts: the single field's, else the list's first of IPv4, else its first;
+    /// empty if there is none.
     pub fn private_address(&self) -> &str {
         single_or_first(&self.private_ip, &self.private_ips)
     }
 
-    /// The public address that counts, chosen like [`EndpointSpec::private_address`].
+    /// Returns the public address that counts, chosen like [`EndpointSpec::private_address`].
     pub fn public_address(&self) -> &str {
         single_or_first(&self.public_ip, &self.public_ips)
     }
 
-    /// The address to ping that counts, chosen like [`EndpointSpec::private_address`].
+    /// Returns the address to ping that counts, chosen like [`EndpointSpec::private_address`].
     pub fn health_check_address(&self) -> &str {
         single_or_first(&self.health_check_ip, &self.health_check_ips)
     }
@@ -218,7 +219,7 @@ impl EndpointSpec {
         })
     }
 
-    /// What upstream's schema checks beyond types: the ID's length. `at` is the spec's own path.
+    /// Checks the ID's length, as upstream's schema does beyond types. `at` is the spec's own path.
     pub(super) fn check_shape(&self, at: &str) -> Result<(), ApiError> {
         check_id_length(&format!("{at}.cluster_id"), &self.cluster_id)
     }
@@ -244,7 +245,7 @@ impl EndpointSpec {
     }
 }
 
-/// The single field's text if there is one, else the list's first of IPv4, else its first.
+/// Returns the single field's text if there is one, else the list's first of IPv4, else its first.
 fn single_or_first<'a>(single: &'a str, list: &'a [String]) -> &'a str {
     if !single.is_empty() {
         return single;

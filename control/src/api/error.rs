@@ -28,13 +28,13 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// A field error. `field` is a path from the object's root. Both texts may hold what a peer wrote: control
-    /// characters are escaped, and what is beyond a line of log is cut.
+    /// Creates an error of a field. `field` is a path from the object's root. Both texts may hold what a peer wrote:
+    /// control characters are escaped, and what is beyond a line of log is cut.
     pub fn field(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Field { field: printable(field.into()), reason: printable(reason.into()) }
     }
 
-    /// The path of the field at fault, if one is.
+    /// Returns the path of the field at fault, if one is.
     pub fn field_path(&self) -> Option<&str> {
         match self {
             Self::Field { field, .. } => Some(field),

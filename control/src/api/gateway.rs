@@ -27,7 +27,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A new Gateway object in `namespace`, named after the host.
+    /// Returns a new Gateway object in `namespace`, named after the host.
     ///
     /// # Errors
     /// [`ApiError::Field`] when no object name can be made of the host name.
@@ -37,7 +37,7 @@ impl Gateway {
         Ok(Self { metadata: ObjectMeta::new(namespace, name), status, extra: Map::new() })
     }
 
-    /// What upstream's schema checks beyond types.
+    /// Checks what upstream's schema does beyond types.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
         self.status.local_endpoint.check_shape("status.localEndpoint")?;
         self.status.connections.iter().enumerate().try_for_each(|(index, connection)| {
@@ -45,7 +45,8 @@ impl Gateway {
         })
     }
 
-    /// When the gateway last wrote this object; `None` when the annotation is missing or no number.
+    /// Returns the time at which the gateway last wrote this object; `None` when the annotation is missing or no
+    /// number.
     pub fn updated(&self) -> Option<Timestamp> {
         let seconds = self.metadata.annotations.get(annotation::UPDATE_TIMESTAMP)?.parse().ok()?;
         Timestamp::from_second(seconds).ok()
@@ -118,7 +119,7 @@ pub enum HaStatus {
 }
 
 impl HaStatus {
-    /// The word on the wire.
+    /// Returns the status as the API has it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -175,7 +176,7 @@ pub enum ConnectionStatus {
 }
 
 impl ConnectionStatus {
-    /// The word on the wire.
+    /// Returns the status as the API has it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Connected => "connected",
@@ -212,7 +213,7 @@ pub struct LatencyRtt {
 }
 
 impl LatencyRtt {
-    /// Round-trip times from durations.
+    /// Creates round-trip times from durations.
     pub fn new(
         last: GoDuration,
         min: GoDuration,

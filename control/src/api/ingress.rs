@@ -30,7 +30,7 @@ pub struct GlobalIngressIp {
 }
 
 impl GlobalIngressIp {
-    /// The object for an exported service with a cluster IP: it has the service's namespace and name.
+    /// Returns the object for an exported service with a cluster IP: it has the service's namespace and name.
     ///
     /// # Errors
     /// [`ApiError::Field`] when `service` is not an object name.
@@ -38,7 +38,8 @@ impl GlobalIngressIp {
         Self::named(namespace, service, IngressTarget::ClusterIpService, service)
     }
 
-    /// The object for one pod of an exported headless service: `pod-` and the first 59 characters of the pod's name.
+    /// Returns the object for one pod of an exported headless service: `pod-` and the first 59 characters of the pod's
+    /// name.
     ///
     /// # Errors
     /// [`ApiError::Field`] when no object name can be made of the pod's name.
@@ -55,8 +56,8 @@ impl GlobalIngressIp {
         Ok(object)
     }
 
-    /// The object for one address of an exported headless service without selector: `ep-`, the first 44 characters of
-    /// the Endpoints object's name, a dash, and the address.
+    /// Returns the object for one address of an exported headless service without selector: `ep-`, the first 44
+    /// characters of the Endpoints object's name, a dash, and the address.
     ///
     /// # Errors
     /// [`ApiError::Field`] when no object name can be made of these.
@@ -135,7 +136,7 @@ pub enum IngressTarget {
 }
 
 impl IngressTarget {
-    /// The word on the wire.
+    /// Returns the target as the API has it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ClusterIpService => "ClusterIPService",

@@ -155,48 +155,48 @@ impl Kind {
         &FACTS[self as usize]
     }
 
-    /// The name in an object's `kind` field.
+    /// Returns the name in an object's `kind` field.
     pub const fn as_str(self) -> &'static str {
         self.facts().name
     }
 
-    /// The lower-case plural, as in resource paths.
+    /// Returns the lower-case plural, as in resource paths.
     pub const fn plural(self) -> &'static str {
         self.facts().plural
     }
 
-    /// What a directory of objects of this kind is called: the plural, but for the one that two kinds share.
+    /// Returns the name of a directory of objects of this kind: the plural, but for the one that two kinds share.
     pub const fn directory(self) -> &'static str {
         if matches!(self, Self::CoreEndpoints) { "core-endpoints" } else { self.plural() }
     }
 
-    /// The abbreviations that `kubectl` takes.
+    /// Returns the abbreviations that `kubectl` takes.
     pub const fn short_names(self) -> &'static [&'static str] {
         self.facts().short_names
     }
 
-    /// Group and version as in an object's `apiVersion` field; the core group has no name.
+    /// Returns group and version as in an object's `apiVersion` field; the core group has no name.
     pub const fn api_version(self) -> &'static str {
         self.facts().api_version
     }
 
-    /// The API group; empty for Kubernetes' core group.
+    /// Returns the API group; empty for Kubernetes' core group.
     pub fn group(self) -> &'static str {
         self.api_version().split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// The version within the group.
+    /// Returns the version within the group.
     pub fn version(self) -> &'static str {
         self.api_version().rsplit_once('/').map_or_else(|| self.api_version(), |(_, version)| version)
     }
 
-    /// Whether objects of this kind live in namespaces; those that do not have an empty one in their key.
+    /// Returns `true` if objects of this kind live in namespaces; those that do not have an empty one in their key.
     pub const fn is_namespaced(self) -> bool {
         self.facts().is_namespaced
     }
 
-    /// Whether the API server keeps the status apart, with a resource of its own. Where it does not, writers replace
-    /// the whole object.
+    /// Returns `true` if the API server keeps the status apart, with a resource of its own. Where it does not, writers
+    /// replace the whole object.
     pub const fn has_status_subresource(self) -> bool {
         self.facts().has_status_subresource
     }

@@ -95,28 +95,29 @@ pub struct ObjectMeta {
 }
 
 impl ObjectMeta {
-    /// Metadata of a new object.
+    /// Creates the metadata of a new object.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { name: name.into(), namespace: namespace.into(), ..Self::default() }
     }
 
-    /// Whether this is the same version of the same object as `other`, of whose kind, namespace and name it is.
+    /// Returns `true` if this is the same version of the same object as `other`, of whose kind, namespace and name it
+    /// is.
     pub fn is_version_of(&self, other: &Self) -> bool {
         self.resource_version == other.resource_version && self.uid == other.uid
     }
 
-    /// Whether the gateway whose object this is has been asked to hand its flows over to others.
+    /// Returns `true` if the gateway whose object this is has been asked to hand its flows over to others.
     pub fn is_asked_to_drain(&self) -> bool {
         self.annotations.get(annotation::DRAIN).is_some_and(|value| value == "true")
     }
 
-    /// Whether the object has this finalizer.
+    /// Returns `true` if the object has this finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         let finalizers = self.extra.get("finalizers").and_then(Value::as_array);
         finalizers.is_some_and(|finalizers| finalizers.iter().any(|known| known == finalizer))
     }
 
-    /// Whether the object has any finalizer: then it outlives its deletion until somebody has taken it off.
+    /// Returns `true` if the object has any finalizer: then it outlives its deletion until somebody has taken it off.
     pub fn has_finalizers(&self) -> bool {
         let finalizers = self.extra.get("finalizers").and_then(Value::as_array);
         finalizers.is_some_and(|finalizers| !finalizers.is_empty())
@@ -139,12 +140,12 @@ impl ObjectMeta {
         }
     }
 
-    /// Whether somebody has deleted the object, and it only waits for its finalizers to go.
+    /// Returns `true` if somebody has deleted the object, and it only waits for its finalizers to go.
     pub fn is_terminating(&self) -> bool {
         self.extra.get("deletionTimestamp").is_some_and(|time| !time.is_null())
     }
 
-    /// The cluster that this object was copied from, by its label. `None` on an original.
+    /// Returns the cluster that this object was copied from, by its label. `None` on an original.
     pub fn origin(&self) -> Option<&str> {
         self.labels.get(label::CLUSTER_ID).map(String::as_str)
     }

@@ -31,13 +31,13 @@ pub fn ensure_valid_name(text: &str) -> String {
     mapped.trim_matches('-').to_owned()
 }
 
-/// A cable's name: `submariner-cable-<cluster>-<private IP, its dots (and colons, with IPv6) as dashes>`.
+/// Returns a cable's name: `submariner-cable-<cluster>-<private IP, its dots (and colons, with IPv6) as dashes>`.
 pub fn cable_name(cluster_id: &str, private_ip: IpAddr) -> String {
     let address = private_ip.to_string().replace(['.', ':'], "-");
     format!("submariner-cable-{cluster_id}-{address}")
 }
 
-/// The name of an Endpoint object: `<cluster>-<cable name>`, made valid.
+/// Returns the name of an Endpoint object: `<cluster>-<cable name>`, made valid.
 ///
 /// # Errors
 /// [`NameError`] when either part is empty or the result is not an object name.
@@ -51,8 +51,8 @@ pub fn endpoint_object_name(cluster_id: &str, cable_name: &str) -> Result<String
     Ok(name)
 }
 
-/// The name of the internal Service that has an exported service's global IP: `submariner-` and the first 32 characters
-/// of the lower-case base32 of the SHA-256 of the service's name. The namespace is the service's own.
+/// Returns the name of the internal Service that has an exported service's global IP: `submariner-` and the first 32
+/// characters of the lower-case base32 of the SHA-256 of the service's name. The namespace is the service's own.
 pub fn internal_service_name(service: &str) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let digest = Sha256::digest(service.as_bytes());

@@ -35,7 +35,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// A key of these three parts.
+    /// Creates a key of these three parts.
     pub fn new(kind: Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind, namespace: namespace.into(), name: name.into() }
     }
@@ -70,7 +70,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// An object without a body.
+    /// Creates an object without a body.
     pub fn new(kind: Kind, metadata: ObjectMeta) -> Self {
         Self {
             api_version: kind.api_version().to_owned(),
@@ -81,7 +81,7 @@ impl Object {
         }
     }
 
-    /// Who this object is and in which version, and nothing else of it: what it takes to delete this very version.
+    /// Returns identity and version of this object, and nothing else of it: enough to delete this very version.
     #[must_use]
     pub fn stub(&self) -> Self {
         let metadata = ObjectMeta {
@@ -110,7 +110,7 @@ impl Object {
         Self { withheld: Some(reason.into()), ..self.outline() }
     }
 
-    /// What names this object.
+    /// Returns the key of this object.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.kind, &self.metadata.namespace, &self.metadata.name)
     }
@@ -131,7 +131,7 @@ impl Object {
         Ok(object)
     }
 
-    /// The object as one JSON document.
+    /// Returns the object as one JSON document.
     pub fn to_value(&self) -> Value {
         serde_json::to_value(self).expect("keys are strings and values are JSON already")
     }
@@ -170,7 +170,8 @@ impl Object {
         }
     }
 
-    /// Whether two objects say the same: body, labels and annotations. Names, versions and times are not compared.
+    /// Returns `true` if body, labels and annotations of two objects are equal. Names, versions and times are not
+    /// compared.
     pub fn same_content(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.body == other.body
@@ -184,7 +185,7 @@ pub trait Resource: Serialize + DeserializeOwned {
     /// Its kind.
     const KIND: Kind;
 
-    /// Its metadata.
+    /// Returns its metadata.
     fn metadata(&self) -> &ObjectMeta;
 
     /// Reads the typed kind out of an object.
@@ -201,7 +202,7 @@ pub trait Resource: Serialize + DeserializeOwned {
         serde_path_to_error::deserialize(object.to_value()).map_err(|error| ApiError::from_serde(&error))
     }
 
-    /// The object that says the same.
+    /// Converts it to an object.
     fn to_object(&self) -> Object {
         let mut value = serde_json::to_value(self).expect("keys are strings and values are JSON");
         if let Value::Object(fields) = &mut value {

@@ -20,28 +20,28 @@ pub const NAT_SLOTS: u8 = 8;
 pub type NoticeKey = [u8; 32];
 
 impl EndpointSpec {
-    /// Whether its cluster knows of several gateways at once.
+    /// Returns `true` if its cluster supports several gateways at once.
     pub fn supports_paths(&self) -> bool {
         self.setting(backend_config::PATHS) == Some("1")
     }
 
-    /// The gateway's share of new flows, 1 to [`MAX_WEIGHT`].
+    /// Returns the gateway's share of new flows, 1 to [`MAX_WEIGHT`].
     pub fn weight(&self) -> u16 {
         let weight = self.setting(backend_config::WEIGHT).and_then(|text| text.parse::<u16>().ok());
         weight.map_or(DEFAULT_WEIGHT, |weight| weight.clamp(1, MAX_WEIGHT))
     }
 
-    /// Whether the gateway is to get no new flows.
+    /// Returns `true` if the gateway is to get no new flows.
     pub fn is_draining(&self) -> bool {
         self.setting(backend_config::STATE) == Some(backend_config::DRAINING)
     }
 
-    /// The key that the gateway signs its notices with.
+    /// Returns the key that the gateway signs its notices with.
     pub fn notice_key(&self) -> Option<NoticeKey> {
         STANDARD.decode(self.setting(backend_config::NOTICE_KEY)?).ok()?.try_into().ok()
     }
 
-    /// The first of the gateway's shares of outside ports, below [`NAT_SLOTS`].
+    /// Returns the first of the gateway's shares of outside ports, below [`NAT_SLOTS`].
     pub fn nat_slot(&self) -> Option<u8> {
         let slot: u8 = self.setting(backend_config::NAT_SLOT)?.parse().ok()?;
         (slot < NAT_SLOTS).then_some(slot)

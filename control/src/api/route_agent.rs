@@ -27,7 +27,7 @@ pub struct RouteAgent {
 }
 
 impl RouteAgent {
-    /// A new RouteAgent object in `namespace`, named after the node.
+    /// Returns a new RouteAgent object in `namespace`, named after the node.
     ///
     /// # Errors
     /// [`ApiError::Field`] when the node's name is not an object name.
@@ -36,24 +36,25 @@ impl RouteAgent {
         Ok(Self { metadata: ObjectMeta::new(namespace, node), status, extra: Map::new() })
     }
 
-    /// What our route agent says is not as it should be on the node. Empty if there is nothing, and with upstream's.
+    /// Returns the conditions that our route agent reports of the node. Empty if there are none, and with upstream's
+    /// agent.
     pub fn conditions(&self) -> Vec<NodeCondition> {
         let text = self.metadata.annotations.get(annotation::CONDITIONS);
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// Where the node takes packets for services that have a back end on it, if it does.
+    /// Returns the address at which the node takes packets for services that have a back end on it, if it does.
     pub fn services_address(&self) -> Option<IpAddr> {
         let address = self.metadata.annotations.get(annotation::SERVICES).filter(|_| self.is_ours())?;
         address.parse().ok()
     }
 
-    /// Whether our route agent is the one that wrote the status last.
+    /// Returns `true` if our route agent is the one that wrote the status last.
     pub fn is_ours(&self) -> bool {
         self.metadata.annotations.get(annotation::ROUTE_AGENT) == Some(&self.status.version)
     }
 
-    /// What upstream's schema checks beyond types.
+    /// Checks what upstream's schema does beyond types.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
         self.status.remote_endpoints.iter().enumerate().try_for_each(|(index, remote)| {
             remote.spec.check_shape(&format!("status.remoteEndpoints[{index}].spec"))

@@ -24,7 +24,7 @@ pub struct GatewayRoute {
 }
 
 impl GatewayRoute {
-    /// A new GatewayRoute object in `namespace`, named after the remote cluster.
+    /// Returns a new GatewayRoute object in `namespace`, named after the remote cluster.
     ///
     /// # Errors
     /// [`ApiError::Field`] when the cluster's ID is not an object name.
@@ -55,7 +55,7 @@ pub struct NonGatewayRoute {
 }
 
 impl NonGatewayRoute {
-    /// A new NonGatewayRoute object in `namespace`, named after the remote cluster.
+    /// Returns a new NonGatewayRoute object in `namespace`, named after the remote cluster.
     ///
     /// # Errors
     /// [`ApiError::Field`] when the cluster's ID is not an object name.
@@ -93,7 +93,7 @@ pub struct RouteSpec {
 }
 
 impl RouteSpec {
-    /// A spec of these next hops and CIDRs.
+    /// Creates a spec of these next hops and CIDRs.
     pub fn new(next_hops: &[IpAddr], remote_cidrs: &[IpNet]) -> Self {
         Self {
             next_hops: next_hops.iter().map(ToString::to_string).collect(),

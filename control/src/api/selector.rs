@@ -35,7 +35,7 @@ pub struct SelectorError {
 }
 
 impl LabelSelector {
-    /// Whether an object with these labels is meant.
+    /// Returns `true` if the selector matches these labels.
     ///
     /// # Errors
     /// [`SelectorError`] for a requirement that an API server would refuse.
@@ -97,7 +97,7 @@ pub struct LocalReference {
 }
 
 impl LocalReference {
-    /// A reference to the object of this name.
+    /// Creates a reference to the object of this name.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), extra: Map::new() }
     }

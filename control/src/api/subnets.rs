@@ -48,12 +48,12 @@ pub(super) fn parse_ip(field: &str, text: &str) -> Result<IpAddr, ApiError> {
     Ok(address)
 }
 
-/// The first pair of networks, one of each list, that have an address in common.
+/// Returns the first pair of networks, one of each list, that have an address in common.
 pub fn overlap(left: &[IpNet], right: &[IpNet]) -> Option<(IpNet, IpNet)> {
     left.iter().find_map(|l| right.iter().find(|r| l.contains(*r) || r.contains(l)).map(|r| (*l, *r)))
 }
 
-/// Whether a cluster may claim this network. The default route passes: an exit cluster is legitimate.
+/// Returns `true` if a cluster may claim this network. The default route passes: an exit cluster is legitimate.
 fn is_ownable(net: &IpNet) -> bool {
     if net.prefix_len() == 0 {
         return true;

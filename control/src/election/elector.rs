@@ -83,7 +83,7 @@ const REMEMBERED_VERSIONS: usize = 32;
 const MAX_EVENTS: usize = 64;
 
 impl Elector {
-    /// A candidate. `seed` draws the jitter of its waits: another one for every process.
+    /// Creates a candidate. `seed` draws the jitter of its waits: another one for every process.
     pub fn new(config: ElectionConfig, seed: u64) -> Self {
         Self {
             config,
@@ -102,22 +102,22 @@ impl Elector {
         }
     }
 
-    /// The leadership, if it is ours at `now`. Right also when `handle_timeout` is late.
+    /// Returns the leadership, if it is ours at `now`. Right also when `handle_timeout` is late.
     pub fn leadership(&self, now: Instant) -> Option<Leadership> {
         self.held.filter(|held| held.is_valid(now))
     }
 
-    /// Whoever holds the Lease as far as is known; empty when nobody does.
+    /// Returns the Lease's holder as far as is known; empty when nobody holds it.
     pub fn holder(&self) -> &str {
         self.record().map_or("", |lease| &lease.spec.holder_identity)
     }
 
-    /// The Lease's term as far as is known.
+    /// Returns the Lease's term as far as is known.
     pub fn term(&self) -> Option<Term> {
         self.record().map(term_of)
     }
 
-    /// Why the last request failed; `None` when it did not.
+    /// Returns the reason why the last request failed; `None` when it did not.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -200,7 +200,7 @@ impl Elector {
         self.error = Some(reason.into());
     }
 
-    /// Does what is due at `now`.
+    /// Handles every timer that is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.expire(now);
     }
@@ -217,7 +217,7 @@ impl Elector {
         }
     }
 
-    /// Whether nothing is left to give back; only of interest to a candidate that may not run.
+    /// Returns `true` if nothing is left to give back; only of interest to a candidate that may not run.
     pub fn is_released(&self) -> bool {
         self.in_flight.is_none() && !self.is_ours_by_name()
     }
@@ -240,14 +240,15 @@ impl Elector {
         }
     }
 
-    /// When to call [`Elector::handle_timeout`], if nothing happens before.
+    /// Returns the time at which to call [`Elector::handle_timeout`], if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let expiry = self.held.map(|held| held.valid_until);
         let due = self.step().and_then(|(_, due)| due);
         [expiry, due].into_iter().flatten().min()
     }
 
-    /// What to ask the store now. `wall` is written into the Lease as acquire and renew time.
+    /// Returns the request to send to the store now, if any. `wall` is written into the Lease as acquire and renew
+    /// time.
     pub fn poll_request(&mut self, now: Instant, wall: Timestamp) -> Option<Request> {
         self.expire(now);
         let (step, due) = self.step()?;
@@ -259,12 +260,12 @@ impl Elector {
         Some(self.request(step, MicroTime::new(wall)))
     }
 
-    /// What has happened.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<ElectionEvent> {
         self.events.pop_front()
     }
 
-    /// The next step, and when; `None` for at once.
+    /// Returns the next step and its time; `None` for at once.
     fn step(&self) -> Option<(Step, Option<Instant>)> {
         if self.in_flight.is_some() {
             return None;
@@ -330,7 +331,8 @@ impl Elector {
         }
     }
 
-    /// The term that a write must carry: a new one with every change of holder, and never one that was seen before.
+    /// Returns the term that a write must carry: a new one with every change of holder, and never one that was seen
+    /// before.
     fn term_to_write(&self, step: Step) -> Term {
         let highest = self.highest.unwrap_or_default();
         match (step, self.held) {
@@ -396,7 +398,7 @@ impl Elector {
         self.known = Observed::Present { lease: Box::new(lease), unchanged_since, seen: now };
     }
 
-    /// What is known is about to be old.
+    /// Remembers the present version as superseded, against late events.
     fn supersede(&mut self) {
         let Some(version) = self.record().map(|lease| lease.version().to_owned()) else { return };
         if self.superseded.len() == REMEMBERED_VERSIONS {
@@ -437,7 +439,7 @@ impl Elector {
         self.requests.not_before = Some((sent + self.wait()).max(now));
     }
 
-    /// A leader tries again in time; candidates come one by one.
+    /// Draws the wait before the next try: a leader's leaves time to renew, candidates' keep them apart.
     fn wait(&mut self) -> Duration {
         let period = self.config.timings.retry_period();
         if self.held.is_some() { period } else { self.jitter.wait(period) }
@@ -476,7 +478,7 @@ impl Elector {
     }
 }
 
-/// A record's term. One that somebody wrote by hand and that cannot be counts as none.
+/// Returns a record's term; the default for one that was written by hand and cannot be.
 fn term_of(lease: &Lease) -> Term {
     lease.spec.lease_transitions.and_then(|count| Term::new(i64::from(count))).unwrap_or_default()
 }

@@ -23,17 +23,17 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A new Lease object.
+    /// Creates a new Lease object.
     pub fn new(namespace: &str, name: &str, spec: LeaseSpec) -> Self {
         Self { metadata: ObjectMeta::new(namespace, name), spec, extra: Map::new() }
     }
 
-    /// The version that a write must be based on; empty on an object that no store has seen.
+    /// Returns the version that a write must be based on; empty on an object that no store has seen.
     pub(super) fn version(&self) -> &str {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
-    /// Whether two states of the object say the same of who leads. A re-created object never does.
+    /// Returns `true` if two states of the object name the same leadership. A re-created object never does.
     pub(super) fn is_same_record(&self, other: &Self) -> bool {
         self.spec == other.spec && self.metadata.uid == other.metadata.uid
     }
@@ -77,12 +77,12 @@ pub struct LeaseSpec {
 pub struct MicroTime(Timestamp);
 
 impl MicroTime {
-    /// This time, to the microsecond.
+    /// Creates it from a time, to the microsecond.
     pub fn new(time: Timestamp) -> Self {
         Self(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
     }
 
-    /// The time.
+    /// Returns the time.
     pub fn timestamp(self) -> Timestamp {
         self.0
     }

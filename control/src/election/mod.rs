@@ -53,7 +53,7 @@ pub struct ElectionConfig {
 }
 
 impl ElectionConfig {
-    /// The election of a cluster's active gateway, with upstream's Lease and identity.
+    /// Returns the election of a cluster's active gateway, with upstream's Lease and identity.
     pub fn gateway(namespace: impl Into<String>, hostname: &str, timings: Timings) -> Self {
         Self {
             namespace: namespace.into(),
@@ -88,17 +88,17 @@ impl Term {
     /// Ours: the highest term. Anything above was not counted but made up, and must not shut out everybody for ever.
     pub const MAX: Self = Self(1 << 30);
 
-    /// A term of this number; `None` for one that cannot be.
+    /// Creates a term of this number; `None` for one that cannot be.
     pub fn new(number: i64) -> Option<Self> {
         i32::try_from(number).ok().map(Self).filter(|term| (Self(0)..=Self::MAX).contains(term))
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn number(self) -> i64 {
         self.0.into()
     }
 
-    /// The term after this one.
+    /// Returns the term after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1).min(Self::MAX)
@@ -122,19 +122,19 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// What a write that was `sent` and `answered` is worth.
+    /// Creates the leadership that a write gives which was `sent` and `answered` at these times.
     fn new(term: Term, sent: Instant, answered: Instant, timings: &Timings) -> Self {
         let others_take_over = sent + timings.lease_duration();
         let expiry = answered + timings.renew_deadline();
         Self { term, renewed: sent, valid_until: expiry.min(others_take_over - timings.margin()) }
     }
 
-    /// Whether it lasts at `now`.
+    /// Returns `true` if it lasts at `now`.
     pub fn is_valid(&self, now: Instant) -> bool {
         now < self.valid_until
     }
 
-    /// For how much longer than `now` it lasts without another renewal.
+    /// Returns for how much longer than `now` it lasts without another renewal.
     pub fn remaining(&self, now: Instant) -> Duration {
         self.valid_until.saturating_duration_since(now)
     }

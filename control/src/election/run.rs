@@ -55,28 +55,28 @@ impl Drop for Shared {
 }
 
 impl Candidate {
-    /// Whether this candidate leads at `now`, on its own clock. Takes no longer than reading a variable: ask right
-    /// before each write.
+    /// Returns `true` if this candidate leads at `now`, on its own clock. Takes no longer than reading a variable: ask
+    /// right before each write.
     pub fn is_leader(&self, now: Instant) -> bool {
         self.term(now).is_some()
     }
 
-    /// The term in which this candidate leads at `now`.
+    /// Returns the term in which this candidate leads at `now`.
     pub fn term(&self, now: Instant) -> Option<Term> {
         self.shared.leadership.borrow().filter(|held| held.is_valid(now)).map(|held| held.term)
     }
 
-    /// The leadership as of the last change; ask [`Leadership::is_valid`] whether it still lasts.
+    /// Returns the leadership as of the last change; ask [`Leadership::is_valid`] whether it still lasts.
     pub fn leadership(&self) -> watch::Receiver<Option<Leadership>> {
         self.shared.leadership.clone()
     }
 
-    /// The candidate's view, for people.
+    /// Returns the candidate's view, for people.
     pub fn status(&self) -> watch::Receiver<ElectionStatus> {
         self.shared.status.clone()
     }
 
-    /// What happens from now on. A reader that falls 64 events behind loses the oldest.
+    /// Subscribes to the events from now on. A reader that falls 64 events behind loses the oldest.
     pub fn events(&self) -> broadcast::Receiver<ElectionEvent> {
         self.shared.events.subscribe()
     }
@@ -283,7 +283,8 @@ impl Outputs {
     }
 }
 
-/// The first words are upstream's: people and tools look for them (env-metrics §6).
+/// Logs an event. The messages begin with upstream's words, for which people and tools look (env-metrics §6), so that
+/// they stay although they interpolate.
 fn log(event: &ElectionEvent) {
     match event {
         ElectionEvent::Acquired { term } => {

@@ -53,7 +53,7 @@ const MAX_LEASE_SECONDS: u64 = 86_400;
 const JITTER_FACTOR: f64 = 1.2;
 
 impl Timings {
-    /// These times.
+    /// Creates the timings of these durations.
     ///
     /// # Errors
     /// [`TimingsError`] where client-go refuses as well: unless lease duration > renew deadline > 1.2 × retry period >
@@ -74,7 +74,7 @@ impl Timings {
         Ok(Self { lease_duration: lease, renew_deadline: renew, retry_period: retry })
     }
 
-    /// Upstream's for Globalnet: 20, 15 and 2 seconds.
+    /// Returns upstream's timings for Globalnet: 20, 15 and 2 seconds.
     pub const fn globalnet() -> Self {
         Self {
             lease_duration: Duration::from_secs(20),
@@ -83,40 +83,40 @@ impl Timings {
         }
     }
 
-    /// For how long others see no renewal before they take over.
+    /// Returns for how long others see no renewal before they take over.
     pub const fn lease_duration(&self) -> Duration {
         self.lease_duration
     }
 
-    /// For how long a leader tries to renew before it gives up.
+    /// Returns for how long a leader tries to renew before it gives up.
     pub const fn renew_deadline(&self) -> Duration {
         self.renew_deadline
     }
 
-    /// How often a leader renews, and a candidate tries at least.
+    /// Returns how often a leader renews, and a candidate tries at least.
     pub const fn retry_period(&self) -> Duration {
         self.retry_period
     }
 
-    /// How long to wait for an answer before the request counts as failed. Ours: answers that take half a renew
+    /// Returns how long to wait for an answer before the request counts as failed. Ours: answers that take half a renew
     /// deadline do not cost the leadership, and one that never comes leaves time for another request.
     pub fn request_timeout(&self) -> Duration {
         self.renew_deadline.mul_f64(0.6)
     }
 
-    /// The lease duration as the Lease says it.
+    /// Returns the lease duration in whole seconds, as the Lease has it.
     pub(super) fn lease_seconds(&self) -> i32 {
         i32::try_from(self.lease_duration.as_secs()).unwrap_or(i32::MAX)
     }
 
-    /// How long before others may take over a leader stops believing, however late its renewals' answers come.
+    /// Returns how long before others may take over a leader stops believing, however late its renewals' answers come.
     pub(super) fn margin(&self) -> Duration {
         self.retry_period.min(self.lease_duration.saturating_sub(self.renew_deadline))
     }
 }
 
 impl Default for Timings {
-    /// Upstream's: 15, 10 and 2 seconds.
+    /// Returns upstream's timings: 15, 10 and 2 seconds.
     fn default() -> Self {
         Self {
             lease_duration: Duration::from_secs(15),

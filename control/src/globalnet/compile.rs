@@ -167,7 +167,8 @@ fn egress(
     }
 }
 
-/// The pods of a namespace that a selector picks. Those on their node's network leave with their node's address.
+/// Returns the pods of a namespace that a selector picks. Those on their node's network leave with their node's
+/// address.
 fn members(
     objects: &Objects,
     namespace: &str,

@@ -14,7 +14,7 @@ use crate::runner::Write;
 /// From the specification: most addresses that an object may ask for.
 const MAX_NUMBER: i64 = 20;
 
-/// What to write of a ClusterGlobalEgressIP.
+/// Plans the writes of a ClusterGlobalEgressIP.
 pub(super) fn cluster(object: &Object, ledger: &mut Ledger, writing: &mut Writing) -> Result<(), ApiError> {
     let egress = ClusterGlobalEgressIp::from_object(object)?;
     let mut status = egress.status.clone().unwrap_or_default();
@@ -27,7 +27,7 @@ pub(super) fn cluster(object: &Object, ledger: &mut Ledger, writing: &mut Writin
     Ok(())
 }
 
-/// What to write of a GlobalEgressIP. Its selector is noted first, so that it is known which one was first.
+/// Plans the writes of a GlobalEgressIP. Its selector is noted first, so that it is known which one was first.
 pub(super) fn namespaced(
     object: &Object,
     ledger: &mut Ledger,
@@ -52,7 +52,7 @@ pub(super) fn namespaced(
     Ok(())
 }
 
-/// The selector that a GlobalEgressIP had first, which is the one that counts. What is noted and cannot be read was
+/// Returns the selector that a GlobalEgressIP had first, which is the one that counts. A note that cannot be read was
 /// spoilt by hand: then the present one counts.
 pub(super) fn first_selector(object: &Object, present: Option<&LabelSelector>) -> Option<LabelSelector> {
     let noted = object.metadata.annotations.get(annotation::POD_SELECTOR);

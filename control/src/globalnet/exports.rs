@@ -248,15 +248,15 @@ impl Exports {
     }
 }
 
-/// The service of this name, if it is exported and is there. What Globalnet itself has made is not exported, whoever says
-/// so.
+/// Returns the service of this name, if it is exported and is there. A service that Globalnet itself made is never
+/// exported.
 fn exported<'a>(objects: &'a Objects, (namespace, name): &Name) -> Option<Service<'a>> {
     objects.get(Kind::ServiceExport, namespace, name)?;
     let service = objects.get(Kind::Service, namespace, name).map(Service::new);
     service.filter(|service| service.stands_for().is_none())
 }
 
-/// The GlobalIngressIP of a service, or of a pod or an address of it; `None` if there is none such.
+/// Returns the GlobalIngressIP of a service, or of a pod or an address of it; `None` if there is none such.
 fn make(service: &Service<'_>, target: &Target, objects: &Objects) -> Wish {
     let metadata = &service.object.metadata;
     let (namespace, name) = (&metadata.namespace, &metadata.name);
@@ -323,7 +323,7 @@ fn cannot_make(service: &Service<'_>, error: &ApiError) -> Problem {
     }
 }
 
-/// Whether an object is for the same as a wanted one.
+/// Returns `true` if an object is for the same as a wanted one.
 fn is_for(existing: &Ingress<'_>, wanted: &GlobalIngressIp) -> bool {
     let name = |reference: &Option<crate::api::LocalReference>| {
         reference.as_ref().map_or(String::new(), |reference| reference.name.clone())
@@ -333,8 +333,8 @@ fn is_for(existing: &Ingress<'_>, wanted: &GlobalIngressIp) -> bool {
         && existing.pod == name(&wanted.spec.pod_ref)
 }
 
-/// The object with the wanted one's annotations (a pod that came back has another address, and keeps its global one), and
-/// the label by which it is found.
+/// Returns the object with the wanted one's annotations (a pod that came back has another address, and keeps its global
+/// one), and the label by which it is found; `None` if it has them.
 fn amend(existing: &Object, wanted: &GlobalIngressIp) -> Option<Object> {
     let mut amended = existing.clone();
     amended.metadata.annotations.extend(wanted.metadata.annotations.clone());

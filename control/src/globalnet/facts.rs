@@ -24,7 +24,8 @@ fn texts<'a>(value: Option<&'a Value>, field: Option<&str>) -> impl Iterator<Ite
     })
 }
 
-/// An address that something in a cluster can have: no IPv6, and nothing that only means something on one machine.
+/// Parses an address that something in a cluster can have: no IPv6, and nothing that only means something on one
+/// machine.
 fn inside_address(text: &str) -> Option<Ipv4Addr> {
     let address: Ipv4Addr = text.parse().ok()?;
     let is_one = !(address.is_unspecified()
@@ -47,7 +48,7 @@ impl<'a> Pod<'a> {
         Self { object, phase: text(object, "status", "phase") }
     }
 
-    /// Its IPv4 address, while it is its own: the address of a pod that has ended is given to another one.
+    /// Returns its IPv4 address, while it is its own: the address of a pod that has ended is given to another one.
     pub(super) fn address(&self) -> Option<Ipv4Addr> {
         if matches!(self.phase, "Succeeded" | "Failed") {
             return None;
@@ -57,7 +58,7 @@ impl<'a> Pod<'a> {
         std::iter::once(first).chain(others).find_map(inside_address)
     }
 
-    /// Whether it has an address of the other family only.
+    /// Returns `true` if it has an address of the other family only.
     pub(super) fn is_ipv6(&self) -> bool {
         let address = text(self.object, "status", "podIP").parse::<IpAddr>();
         self.address().is_none() && address.is_ok_and(|address| address.is_ipv6())
@@ -67,7 +68,7 @@ impl<'a> Pod<'a> {
         self.phase == "Running"
     }
 
-    /// Whether its address is its node's.
+    /// Returns `true` if its address is its node's.
     pub(super) fn is_on_host_network(&self) -> bool {
         at(self.object, "spec", "hostNetwork").and_then(Value::as_bool).unwrap_or(false)
     }
@@ -103,19 +104,19 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Its type as it is written.
+    /// Returns its type as it is written.
     pub(super) fn type_name(&self) -> &'a str {
         text(self.object, "spec", "type")
     }
 
-    /// Its IPv4 cluster IP.
+    /// Returns its IPv4 cluster IP.
     pub(super) fn cluster_ip(&self) -> Option<Ipv4Addr> {
         let first = text(self.object, "spec", "clusterIP");
         let others = texts(at(self.object, "spec", "clusterIPs"), None);
         std::iter::once(first).chain(others).find_map(inside_address)
     }
 
-    /// Whether it has a cluster IP of the other family only.
+    /// Returns `true` if it has a cluster IP of the other family only.
     pub(super) fn is_ipv6(&self) -> bool {
         let address = text(self.object, "spec", "clusterIP").parse::<IpAddr>();
         self.cluster_ip().is_none() && address.is_ok_and(|address| address.is_ipv6())
@@ -132,7 +133,7 @@ impl<'a> Service<'a> {
         selector.is_some_and(|selector| !selector.is_empty())
     }
 
-    /// Whether it selects a pod with these labels.
+    /// Returns `true` if it selects a pod with these labels.
     pub(super) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector().iter().all(|(key, value)| labels.get(*key).is_some_and(|found| found == value))
     }
@@ -145,13 +146,14 @@ impl<'a> Service<'a> {
         texts(at(self.object, "spec", "externalIPs"), None)
     }
 
-    /// The exported service that it is the internal one of, by its label.
+    /// Returns the exported service that it is the internal one of, by its label.
     pub(super) fn stands_for(&self) -> Option<&'a str> {
         self.object.metadata.labels.get(label::EXPORTED_SERVICE_REF).map(String::as_str)
     }
 }
 
-/// The addresses of an Endpoints object that are ready, each once, ascending.
+/// Returns the addresses of an Endpoints object that are ready, each once, ascending, and whether some are of the other
+/// family.
 pub(super) fn endpoint_addresses(object: &Object) -> (Vec<Ipv4Addr>, bool) {
     let subsets = object.body.get("subsets").and_then(Value::as_array);
     let addresses =
@@ -178,7 +180,7 @@ pub(super) struct Ingress<'a> {
 }
 
 impl<'a> Ingress<'a> {
-    /// `None` for a target that we do not know.
+    /// Reads a GlobalIngressIP; `None` if its target is unknown.
     pub(super) fn new(object: &'a Object) -> Option<Self> {
         let target = match text(object, "spec", "target") {
             "ClusterIPService" => IngressTarget::ClusterIpService,
@@ -193,12 +195,12 @@ impl<'a> Ingress<'a> {
         Some(Self { object, target, service: name("serviceRef"), pod: name("podRef") })
     }
 
-    /// The address given, as it is written; empty if there is none.
+    /// Returns the address given, as it is written; empty if there is none.
     pub(super) fn allocated(&self) -> &'a str {
         text(self.object, "status", "allocatedIP")
     }
 
-    /// Which annotation says where a headless target is.
+    /// Returns the annotation that has a headless target's address.
     pub(super) fn annotation(&self) -> Option<&'static str> {
         match self.target {
             IngressTarget::ClusterIpService => None,
@@ -207,17 +209,17 @@ impl<'a> Ingress<'a> {
         }
     }
 
-    /// What is said of where a headless target is.
+    /// Returns a headless target's address as it is annotated.
     pub(super) fn noted(&self) -> Option<&'a str> {
         self.object.metadata.annotations.get(self.annotation()?).map(String::as_str)
     }
 
-    /// Where a headless target is.
+    /// Returns a headless target's address.
     pub(super) fn inside(&self) -> Option<Ipv4Addr> {
         inside_address(self.noted()?)
     }
 
-    /// Whether it was made for an export, here or by upstream, and not by somebody who wanted an address.
+    /// Returns `true` if it was made for an export, here or by upstream, and not by somebody who wanted an address.
     pub(super) fn is_of_export(&self) -> bool {
         match self.target {
             IngressTarget::ClusterIpService => self.object.metadata.name == self.service,
@@ -228,7 +230,7 @@ impl<'a> Ingress<'a> {
     }
 }
 
-/// What an object is called in rules and messages: `namespace/name`.
+/// Returns an object's name in rules and messages: `namespace/name`.
 pub(super) fn shown(object: &Object) -> String {
     let metadata = &object.metadata;
     if metadata.namespace.is_empty() {

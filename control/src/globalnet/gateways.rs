@@ -6,7 +6,7 @@ use super::writing::Writing;
 use crate::api::{Object, ObjectKey, annotation};
 use crate::runner::Write;
 
-/// What to write onto this gateway's own Gateway object. Others' are theirs; what they have stays reserved.
+/// Plans the write of this gateway's own Gateway object. Others' are theirs; their addresses stay reserved.
 pub(super) fn own(gateway: &Object, ledger: &mut Ledger, writing: &mut Writing) {
     let key = gateway.key();
     let has_any = gateway.metadata.annotations.contains_key(annotation::GLOBAL_IP);

@@ -10,7 +10,7 @@ use super::writing::Writing;
 use crate::api::{ApiError, GlobalIngressIp, IngressTarget, Kind, Object, Resource};
 use crate::runner::Write;
 
-/// What to write of a GlobalIngressIP's status. Once an address is given nothing changes it but its loss.
+/// Plans the write of a GlobalIngressIP's status. Once an address is given nothing changes it but its loss.
 pub(super) fn status(
     object: &Object,
     objects: &Objects,

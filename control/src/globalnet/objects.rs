@@ -112,22 +112,23 @@ impl Objects {
         gone.iter().for_each(|key| self.remove(key));
     }
 
-    /// Whether all objects of a kind and namespace are known: before that, one that is not known may exist all the same.
+    /// Returns `true` if all objects of a kind and namespace are known: before that, one that is not known may exist
+    /// all the same.
     pub fn is_known(&self, kind: Kind, namespace: &str) -> bool {
         self.listed.contains(&(kind, String::new())) || self.listed.contains(&(kind, namespace.to_owned()))
     }
 
-    /// An object.
+    /// Returns an object.
     pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Object> {
         self.all.get(&ObjectKey::new(kind, namespace, name))
     }
 
-    /// Every object of a kind, by namespace and name.
+    /// Returns every object of a kind, by namespace and name.
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Object> {
         self.range(kind, "").map(|(_, object)| object)
     }
 
-    /// Every object of a kind in one namespace, by name.
+    /// Returns every object of a kind in one namespace, by name.
     pub fn inside<'a>(&'a self, kind: Kind, namespace: &'a str) -> impl Iterator<Item = &'a Object> {
         let range = self.range(kind, namespace);
         range.take_while(move |(key, _)| key.namespace == namespace).map(|(_, object)| object)

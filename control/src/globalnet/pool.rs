@@ -55,7 +55,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The pool of a CIDR, all of it free.
+    /// Creates the pool of a CIDR, all of it free.
     ///
     /// # Errors
     /// [`PoolError::NotACidr`], [`PoolError::Ipv6`], or [`PoolError::TooSmall`] for prefixes longer than 30 bits.
@@ -70,22 +70,22 @@ impl Pool {
         Ok(Self { cidr, size, available: size, free: BTreeMap::from([(first, last)]) })
     }
 
-    /// The CIDR, host bits cleared.
+    /// Returns the CIDR, host bits cleared.
     pub fn cidr(&self) -> Ipv4Net {
         self.cidr
     }
 
-    /// How many addresses can be given out in all.
+    /// Returns how many addresses can be given out in all.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// How many addresses are free.
+    /// Returns how many addresses are free.
     pub fn available(&self) -> u32 {
         self.available
     }
 
-    /// Whether an address is free.
+    /// Returns `true` if an address is free.
     pub fn is_free(&self, address: Ipv4Addr) -> bool {
         let address = u32::from(address);
         self.free.range(..=address).next_back().is_some_and(|(_, last)| *last >= address)
@@ -140,7 +140,7 @@ impl Pool {
         }
     }
 
-    /// Whether an address can be given out at all.
+    /// Returns `true` if an address can be given out at all.
     fn owns(&self, address: Ipv4Addr) -> bool {
         self.cidr.contains(&address) && address != self.cidr.network() && address != self.cidr.broadcast()
     }

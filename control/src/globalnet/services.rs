@@ -84,7 +84,7 @@ impl Internal<'_> {
         &self.service.object.metadata.name
     }
 
-    /// The internal Service as it is to be; what the API server has added stays.
+    /// Returns the internal Service as it is to be; the API server's additions stay.
     fn amend(&self, existing: &Object) -> Object {
         let mut object = existing.clone();
         object.metadata.labels.insert(label::EXPORTED_SERVICE_REF.to_owned(), self.name().to_owned());

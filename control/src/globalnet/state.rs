@@ -31,7 +31,7 @@ pub struct GlobalnetState {
 }
 
 impl GlobalnetState {
-    /// The global IP of the gateway whose Gateway object has this name.
+    /// Returns the global IP of the gateway whose Gateway object has this name.
     pub fn gateway(&self, name: &str) -> Option<Ipv4Addr> {
         self.gateways.iter().find(|(known, _)| known == name).map(|(_, address)| *address)
     }
@@ -54,7 +54,7 @@ pub enum EgressKind {
 }
 
 impl EgressKind {
-    /// The kind as a metric label and in what is shown.
+    /// Returns the kind as a metric label and in output.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pods => "pods",
@@ -98,7 +98,7 @@ pub enum IngressKind {
 }
 
 impl IngressKind {
-    /// The kind as a metric label and in what is shown.
+    /// Returns the kind as a metric label and in output.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Service => "service",
@@ -147,7 +147,7 @@ pub struct PoolFill {
 }
 
 impl PoolFill {
-    /// How many addresses are left.
+    /// Returns how many addresses are left.
     pub const fn available(&self) -> u32 {
         self.size.saturating_sub(self.allocated)
     }

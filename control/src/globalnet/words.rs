@@ -27,32 +27,32 @@ impl Word {
         Self { kind, status, reason, message: message.into() }
     }
 
-    /// So many addresses were given.
+    /// Creates the condition that so many addresses were given.
     pub(super) fn allocated(number: u32) -> Self {
         Self::new(ALLOCATED, true, "Success", format!("Allocated {number} global IP(s)"))
     }
 
-    /// An address was given.
+    /// Creates the condition that an address was given.
     pub(super) fn allocated_one() -> Self {
         Self::new(ALLOCATED, true, "Success", "Allocated global IP")
     }
 
-    /// None were asked for.
+    /// Creates the condition that no addresses were asked for.
     pub(super) fn zero() -> Self {
         Self::new(ALLOCATED, false, "ZeroInput", "The specified NumberOfIPs is 0")
     }
 
-    /// Fewer than none were asked for.
+    /// Creates the condition that fewer than no addresses were asked for.
     pub(super) fn negative() -> Self {
         Self::new(ALLOCATED, false, "InvalidInput", "The NumberOfIPs cannot be negative")
     }
 
-    /// What is asked for cannot be; ours, where upstream has no words.
+    /// Creates the condition that the object is invalid; ours, where upstream has no words.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ALLOCATED, false, "InvalidInput", message)
     }
 
-    /// Another ClusterGlobalEgressIP than the one that counts.
+    /// Creates the condition of a ClusterGlobalEgressIP that is not the one that counts.
     pub(super) fn wrong_instance() -> Self {
         let name = ClusterGlobalEgressIp::NAME;
         let message = format!(
@@ -61,25 +61,25 @@ impl Word {
         Self::new(ALLOCATED, false, "InvalidInstance", message)
     }
 
-    /// The pool has not got so many.
+    /// Creates the condition that the pool has not got so many addresses.
     pub(super) fn no_addresses(number: u32, error: &PoolError) -> Self {
         let message = format!("Error allocating {number} global IP(s) from the pool: {error}");
         Self::new(ALLOCATED, false, "IPPoolAllocationFailed", message)
     }
 
-    /// The pool has not got one.
+    /// Creates the condition that the pool has no address left.
     pub(super) fn no_address(error: &PoolError) -> Self {
         let message = format!("Error allocating a global IP from the pool: {error}");
         Self::new(ALLOCATED, false, "IPPoolAllocationFailed", message)
     }
 
-    /// What was given is somebody else's, or is no address of ours.
+    /// Creates the condition that an address that was given is somebody else's, or is no address of ours.
     pub(super) fn not_reserved(error: &PoolError) -> Self {
         let message = format!("Error reserving the allocated global IP(s) from the pool: {error}");
         Self::new(ALLOCATED, false, "ReserveAllocatedIPsFailed", message)
     }
 
-    /// The selector was changed.
+    /// Creates the condition that the selector was changed.
     pub(super) fn selector_changed() -> Self {
         let message = "The PodSelector cannot be updated after creation";
         Self::new(UPDATED, false, "PodSelectorUpdateNotSupported", message)
@@ -125,7 +125,7 @@ fn keep_last(conditions: &mut Vec<Condition>, kind: &str) {
     });
 }
 
-/// As an API server keeps times.
+/// Rounds a time down to seconds, as an API server keeps times.
 fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -40,7 +40,7 @@ impl Writing {
         self.problems.push(problem);
     }
 
-    /// An object that has not the shape of its kind is left alone, and told of.
+    /// Reports an object that has not the shape of its kind; it is left alone.
     pub(super) fn check(&mut self, object: &Object, outcome: Result<(), ApiError>) {
         if let Err(error) = outcome {
             let subject = object.key().to_string();

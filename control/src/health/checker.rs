@@ -59,8 +59,8 @@ pub struct HealthEvent {
 }
 
 impl Checker {
-    /// A checker of the cluster `cluster_id`, which does not ping itself. `unix_nanos` is the wall clock at `now`;
-    /// `random` marks requests and must not be guessable by others.
+    /// Creates a checker of the cluster `cluster_id`, which does not ping itself. `unix_nanos` is the wall clock at
+    /// `now`; `random` marks requests and must not be guessable by others.
     pub fn new(
         config: PingerConfig,
         cluster_id: impl Into<String>,
@@ -168,17 +168,17 @@ impl Checker {
         }
     }
 
-    /// When to call [`Checker::handle_timeout`]; `None` while nobody is pinged.
+    /// Returns the time at which to call [`Checker::handle_timeout`]; `None` while nobody is pinged.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.pingers.values().map(Pinger::poll_timeout).min()
     }
 
-    /// The next probe to send.
+    /// Returns the next probe to send.
     pub fn poll_transmit(&mut self) -> Option<Probe> {
         self.probes.pop_front()
     }
 
-    /// The next verdict that changed; several changes of one peer since the last call are one.
+    /// Returns the next verdict that changed; several changes of one peer since the last call are one.
     pub fn poll_event(&mut self) -> Option<HealthEvent> {
         while let Some(name) = self.changed.pop_first() {
             let Some(pinger) = self.pingers.get(&name) else { continue };
@@ -191,17 +191,17 @@ impl Checker {
         None
     }
 
-    /// What is known of every pinged peer, by cable name.
+    /// Returns the view of every pinged peer, by cable name.
     pub fn views(&self) -> BTreeMap<String, PingerView> {
         self.pingers.iter().map(|(name, pinger)| (name.clone(), pinger.view())).collect()
     }
 
-    /// How many endpoints are not pinged because there are too many.
+    /// Returns how many endpoints are not pinged because there are too many.
     pub fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// The addresses that each cable's endpoints name; more than one only where two endpoints claim one cable.
+    /// Returns the addresses that each cable's endpoints name; more than one only where two endpoints claim one cable.
     fn targets<'a>(
         &self,
         endpoints: impl IntoIterator<Item = &'a EndpointSpec>,
@@ -241,7 +241,7 @@ impl Checker {
         self.by_id.insert(identity.id, name.to_owned());
     }
 
-    /// An identity that no pinger has. Ids are many more than pingers, so the search is short.
+    /// Draws an identity that no pinger has. Ids are many more than pingers, so the search is short.
     fn draw_identity(&mut self) -> Identity {
         let mut tracker = [0; super::TRACKER_LEN];
         self.random.fill_bytes(&mut tracker);
@@ -262,7 +262,7 @@ impl Checker {
     }
 }
 
-/// The address of a host, if that is what the text is: a peer must not make us ping a group or ourselves.
+/// Parses the address of a host; `None` if the text is none: a peer must not make us ping a group or ourselves.
 fn host_address(text: &str) -> Option<IpAddr> {
     let address: IpAddr = text.parse().ok()?;
     let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());

@@ -49,7 +49,7 @@ pub struct EchoRequest {
 }
 
 impl EchoRequest {
-    /// The message for an ICMP socket, with its checksum.
+    /// Returns the message for an ICMP socket, with its checksum.
     pub fn emit_v4(&self) -> [u8; MESSAGE_LEN] {
         let mut message = self.emit(V4_REQUEST);
         let checksum = checksum(&message);
@@ -57,8 +57,8 @@ impl EchoRequest {
         message
     }
 
-    /// The message for an ICMPv6 socket. Its checksum covers addresses that the kernel chooses, so the kernel fills
-    /// it in (RFC 3542, section 3.1).
+    /// Returns the message for an ICMPv6 socket. Its checksum covers addresses that the kernel chooses, so the kernel
+    /// fills it in (RFC 3542, section 3.1).
     pub fn emit_v6(&self) -> [u8; MESSAGE_LEN] {
         self.emit(V6_REQUEST)
     }
@@ -104,7 +104,7 @@ pub fn parse_v6(message: &[u8]) -> Option<EchoReply> {
     parse(message, V6_REPLY)
 }
 
-/// Cheapest checks first: every ICMP packet of the host may come by here.
+/// Parses a reply, cheapest checks first: every ICMP packet of the host may come by here.
 fn parse(message: &[u8], message_type: u8) -> Option<EchoReply> {
     if *message.first()? != message_type || message.len() != MESSAGE_LEN || message[1] != 0 {
         return None;
@@ -114,7 +114,7 @@ fn parse(message: &[u8], message_type: u8) -> Option<EchoReply> {
     Some(EchoReply { id: word(4), sequence: word(6), tracker })
 }
 
-/// RFC 1071; zero over a message that carries its own.
+/// Computes the checksum of RFC 1071; zero over a message that carries its own.
 fn checksum(message: &[u8]) -> u16 {
     let words =
         message.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
@@ -136,7 +136,7 @@ mod tests {
         tracker: [0xaa; TRACKER_LEN],
     };
 
-    /// The answer of an honest peer, as a raw socket shows it.
+    /// Returns the answer of an honest peer, as a raw socket shows it.
     fn answered_v4(request: &EchoRequest) -> Vec<u8> {
         let mut message = request.emit_v4();
         message[0] = V4_REPLY;

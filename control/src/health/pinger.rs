@@ -32,8 +32,8 @@ pub struct PingerConfig {
 }
 
 impl PingerConfig {
-    /// An interval, and how many requests in a row may go unanswered. Zero means upstream's default: one second, five
-    /// requests. An interval of more than a day is a day.
+    /// Creates a setting of an interval, and of how many requests in a row may go unanswered. Zero means upstream's
+    /// default: one second, five requests. An interval of more than a day is a day.
     pub fn new(interval: Duration, max_loss: u32) -> Self {
         Self {
             interval: if interval.is_zero() { DEFAULT_INTERVAL } else { interval.min(MAX_INTERVAL) },
@@ -41,7 +41,7 @@ impl PingerConfig {
         }
     }
 
-    /// Time between two requests.
+    /// Returns the time between two requests.
     pub fn interval(&self) -> Duration {
         self.interval
     }
@@ -66,7 +66,7 @@ pub enum PingerStatus {
 }
 
 impl PingerStatus {
-    /// The word for people.
+    /// Returns the name for people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -123,7 +123,7 @@ pub struct Pinger {
 }
 
 impl Pinger {
-    /// A pinger that asks for the first time at `first_at`.
+    /// Creates a pinger that asks for the first time at `first_at`.
     pub fn new(ip: IpAddr, config: PingerConfig, identity: Identity, first_at: Instant) -> Self {
         Self {
             ip,
@@ -142,27 +142,27 @@ impl Pinger {
         }
     }
 
-    /// The address that is asked.
+    /// Returns the address that is pinged.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// What marks this run's requests.
+    /// Returns the identity that marks this run's requests.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// The verdict.
+    /// Returns the verdict.
     pub fn status(&self) -> PingerStatus {
         self.status
     }
 
-    /// When to call [`Pinger::handle_timeout`].
+    /// Returns the time at which to call [`Pinger::handle_timeout`].
     pub fn poll_timeout(&self) -> Instant {
         self.next_at
     }
 
-    /// The request to send, if one is due: what marks it, and its sequence number. When too many before it went
+    /// Returns identity and sequence number of the request to send, if one is due. When too many before it went
     /// unanswered the peer is in error, and a new run marked by `fresh` is due at once.
     pub fn handle_timeout(
         &mut self,
@@ -203,7 +203,7 @@ impl Pinger {
         self.restart(fresh, now + RETRY_AFTER);
     }
 
-    /// What others see.
+    /// Returns a copy of state and statistics for others.
     pub fn view(&self) -> PingerView {
         PingerView {
             status: self.status,

@@ -93,19 +93,19 @@ impl Probes {
         });
     }
 
-    /// What is known of every pinged peer, by cable name.
+    /// Returns the view of every pinged peer, by cable name.
     #[must_use]
     pub fn views(&self) -> Arc<BTreeMap<String, PingerView>> {
         Arc::clone(&self.views.borrow())
     }
 
-    /// The same, and a word whenever it changes: at once for a verdict, a little later for statistics.
+    /// Subscribes to the views, published when they change: at once for a verdict, a little later for statistics.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Arc<BTreeMap<String, PingerView>>> {
         self.views.clone()
     }
 
-    /// What is known of one peer, for people; `None` where nobody pings it.
+    /// Returns one peer's status for people; `None` where nobody pings it.
     #[must_use]
     pub fn status(&self, cable_name: &str) -> Option<HealthStatus> {
         self.views.borrow().get(cable_name).map(HealthStatus::from)

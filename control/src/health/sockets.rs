@@ -30,7 +30,8 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// None yet. They will be bound to the source of their IP version and to the device, where these are given.
+    /// Creates an empty set of sockets. They will be bound to the source of their IP version and to the device, where
+    /// these are given.
     pub(super) fn new(sources: Vec<IpAddr>, device: Option<String>, conditions: Conditions) -> Self {
         Self { sources, device, conditions, v4: None, v6: None }
     }
@@ -140,14 +141,14 @@ fn explain(error: &io::Error, source: Option<IpAddr>, device: Option<&str>) -> S
     }
 }
 
-/// `ENODEV` and `ENXIO`, for which the standard library has no kinds.
+/// Returns `true` for `ENODEV` and `ENXIO`, for which the standard library has no kinds.
 fn is_device_gone(error: &io::Error) -> bool {
     const ENXIO: i32 = 6;
     const ENODEV: i32 = 19;
     matches!(error.raw_os_error(), Some(ENXIO | ENODEV))
 }
 
-/// `ENOBUFS`, for which the standard library has no kind, and what a full socket buffer says.
+/// Returns `true` for `ENOBUFS`, for which the standard library has no kind, and for a full socket buffer.
 fn is_full(error: &io::Error) -> bool {
     const ENOBUFS: i32 = 105;
     error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(ENOBUFS)

@@ -49,7 +49,7 @@ impl Statistics {
         self.std_dev = square_root(self.squares / i128::from(self.count));
     }
 
-    /// What is published; all zero before the first sample.
+    /// Returns the statistics as they are published; all zero before the first sample.
     pub fn latency(&self) -> Latency {
         Latency {
             last: GoDuration::from_nanos(self.last),
@@ -60,12 +60,12 @@ impl Statistics {
         }
     }
 
-    /// Whether there was a sample yet.
+    /// Returns `true` if there was a sample yet.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// A window that holds the last two samples only.
+    /// Restarts the window with the last two samples only.
     fn restart(&mut self) {
         self.count = 2;
         self.sum = i128::from(self.previous) + i128::from(self.last);
@@ -96,12 +96,12 @@ impl From<Latency> for LatencyRtt {
     }
 }
 
-/// A mean of `i64`s is one.
+/// Converts a mean of `i64`s, which is one.
 fn narrow(mean: i128) -> i64 {
     i64::try_from(mean).unwrap_or(i64::MAX)
 }
 
-/// The whole part of the root; products of distances are never negative in sum but for cut digits.
+/// Computes the whole part of the root; products of distances are never negative in sum but for cut digits.
 fn square_root(value: i128) -> i64 {
     narrow(value.max(0).isqrt())
 }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition in floating point; the cut digits of 2000 integer means are the tolerance.
+        /// Compares with the definition in floating point; the cut digits of 2000 integer means are the tolerance.
         #[test]
         fn mean_and_deviation_are_those_of_the_window(samples in prop::collection::vec(1u64..60_000_000_000, 1..900)) {
             let [_, min, mean, max, std_dev] = nanos(statistics(&samples).latency());

@@ -22,12 +22,13 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// An announcer of this cluster, in this namespace.
+    /// Creates an announcer of this cluster, in this namespace.
     pub fn new(namespace: impl Into<String>, cluster: ClusterSpec) -> Self {
         Self { namespace: namespace.into(), cluster, term: None, was_there: false, missing_since: None }
     }
 
-    /// What to write at `now`, in a leadership that is valid. `local` are the Clusters and Endpoints of the namespace.
+    /// Plans the writes at `now`, in a leadership that is valid. `local` are the Clusters and Endpoints of the
+    /// namespace.
     ///
     /// # Errors
     /// As [`plan()`].

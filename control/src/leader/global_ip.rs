@@ -6,8 +6,8 @@ use ipnet::IpNet;
 
 use crate::api::{ApiError, ClusterSpec, Object, annotation};
 
-/// The health-check address of a gateway in a cluster with Globalnet: what Globalnet has written onto its Gateway object.
-/// `None` without Globalnet, and as long as there is nothing written.
+/// Returns the health-check address of a gateway in a cluster with Globalnet, which Globalnet writes onto its Gateway
+/// object. `None` without Globalnet, and as long as nothing is written.
 ///
 /// # Errors
 /// [`ApiError::Field`] when that is no address, or not one of the cluster's first global CIDR, or when that CIDR is none.

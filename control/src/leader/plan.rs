@@ -81,7 +81,7 @@ pub fn plan(view: &View<'_>) -> Result<Plan, ApiError> {
     Ok(plan)
 }
 
-/// An object with such a specification.
+/// Returns an object with such a specification.
 pub(crate) fn object(kind: Kind, metadata: ObjectMeta, spec: &impl Serialize) -> Object {
     let mut object = Object::new(kind, metadata);
     let spec = serde_json::to_value(spec).expect("its keys are strings and its values are JSON");
@@ -89,7 +89,7 @@ pub(crate) fn object(kind: Kind, metadata: ObjectMeta, spec: &impl Serialize) ->
     object
 }
 
-/// The newest term above ours on our cluster's own objects.
+/// Returns the newest term above ours on our cluster's own objects.
 fn fence(view: &View<'_>, cluster: &ObjectKey) -> Option<Fence> {
     let own = view.local.iter().filter(|object| {
         is_own_cluster(object, view.cluster) && (object.kind == Kind::Endpoint || object.key() == *cluster)
@@ -101,30 +101,31 @@ fn fence(view: &View<'_>, cluster: &ObjectKey) -> Option<Fence> {
     newer.max_by_key(|fence| fence.term)
 }
 
-/// The term that an object was written in; `None` on upstream's, and where it cannot be.
+/// Returns the term that an object was written in; `None` on upstream's, and where it cannot be.
 pub(super) fn term_of(object: &Object) -> Option<Term> {
     Term::new(object.metadata.annotations.get(TERM_ANNOTATION)?.parse().ok()?)
 }
 
-/// Whether this is an original of our own cluster. Its other fields may be of any shape.
+/// Returns `true` if this is an original of our own cluster. Its other fields may be of any shape.
 fn is_own_cluster(object: &Object, cluster: &ClusterSpec) -> bool {
     let id = || object.body.get("spec")?.get("cluster_id")?.as_str();
     object.metadata.origin().is_none() && id() == Some(&cluster.cluster_id)
 }
 
-/// Whether this is an original that stands for the same endpoint, by upstream's rule.
+/// Returns `true` if this is an original that stands for the same endpoint, by upstream's rule.
 fn is_endpoint(object: &Object, own: &EndpointSpec) -> bool {
     let spec = Endpoint::from_object(object).map(|endpoint| endpoint.spec);
     object.metadata.origin().is_none() && spec.is_ok_and(|spec| spec.is_same_endpoint(own))
 }
 
-/// What it takes to make `existing` say what is wanted, and in which term.
+/// Plans the write that makes `existing` equal to the wanted object, and notes the term; `None` if it is.
 fn put(existing: Option<&Object>, mut wanted: Object, fields: &[&str], term: Term) -> Option<Write> {
     wanted.metadata.annotations.insert(TERM_ANNOTATION.to_owned(), term.to_string());
     make(existing, wanted, fields)
 }
 
-/// What it takes to make `existing` say what is wanted; `fields` are those of its specification that are ours.
+/// Plans the write that makes `existing` equal to the wanted object; `None` if it is. `fields` are those of its
+/// specification that are ours.
 pub(crate) fn make(existing: Option<&Object>, mut wanted: Object, fields: &[&str]) -> Option<Write> {
     let Some(existing) = existing else { return Some(Write::Create(wanted)) };
     let mut amended = existing.clone();

@@ -21,7 +21,7 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    /// At most `rate` answers a second to all sources together, and as many at once.
+    /// Creates a limit of `rate` answers a second to all sources together, and as many at once.
     pub(super) fn new(rate: u32) -> Self {
         Self {
             total: Bucket(None),
@@ -31,7 +31,7 @@ impl Limiter {
         }
     }
 
-    /// Whether an answer of this `cost` (1 for an ordinary one) may be sent; if so it is taken off.
+    /// Returns `true` if an answer of this `cost` (1 for an ordinary one) may be sent; if so it is taken off.
     pub(super) fn admit(&mut self, source: IpAddr, cost: u32, now: Instant) -> bool {
         let key = network(source);
         if self.sources.len() >= MAX_SOURCES && !self.sources.contains_key(&key) {
@@ -61,14 +61,14 @@ impl Bucket {
         self.0.is_some_and(|full| full > now)
     }
 
-    /// The bucket without `cost`, if there was as much.
+    /// Returns the bucket without `cost`, if there was as much.
     fn after(self, cost: u32, interval: Duration, burst: u32, now: Instant) -> Option<Self> {
         let full = self.0.map_or(now, |full| full.max(now)) + interval * cost;
         (full - now <= interval * burst).then_some(Self(Some(full)))
     }
 }
 
-/// An IPv6 host has a whole /64 to send from.
+/// Returns the key of a source's bucket: an IPv6 host has a whole /64 to send from.
 fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V4(v4) => v4.into(),

@@ -79,8 +79,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine without peers. `secret` is 32 random bytes: request numbers are derived from it, and must be beyond
-    /// guessing. `memory` is what an earlier process found out, or empty.
+    /// Creates a machine without peers. `secret` is 32 random bytes: request numbers are derived from it, and must be
+    /// beyond guessing. `memory` holds an earlier process's results, or none.
     #[must_use]
     pub fn new(local: Local, secret: [u8; 32], memory: Memory) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Machine {
         self.wake = Some(now);
     }
 
-    /// Who we are.
+    /// Returns our own identity.
     #[must_use]
     pub fn local(&self) -> &Local {
         &self.local
@@ -173,7 +173,7 @@ impl Machine {
         self.selected.remove(cable_name);
     }
 
-    /// The names of all remote cables.
+    /// Returns the names of all remote cables.
     pub fn cables(&self) -> impl Iterator<Item = &str> {
         self.peers.keys().map(String::as_str)
     }
@@ -205,7 +205,7 @@ impl Machine {
         outcome
     }
 
-    /// Does what is due.
+    /// Handles every timer that is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.wake.is_none_or(|wake| wake > now) {
             return;
@@ -230,14 +230,14 @@ impl Machine {
         self.wake = next.map(|at| at.max(now + SCAN_GAP));
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is to be called at the latest.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wake
     }
 
-    /// The next datagram to send. `source_to` says which of our addresses the kernel would send from to a target;
-    /// `None` means that there is no route, and nothing is sent there.
+    /// Returns the next datagram to send. `source_to` says which of our addresses the kernel would send from to a
+    /// target; `None` means that there is no route, and nothing is sent there.
     pub fn poll_transmit(
         &mut self,
         mut source_to: impl FnMut(SocketAddr) -> Option<IpAddr>,
@@ -270,7 +270,7 @@ impl Machine {
         None
     }
 
-    /// The next selection to act upon. Where several followed one another, only the newest is told.
+    /// Returns the next selection to act upon. Where several followed one another, only the newest is reported.
     pub fn poll_event(&mut self) -> Option<Selected> {
         while let Some(cable_name) = self.selected.pop_first() {
             if let Some(selection) = self.selection(&cable_name) {
@@ -280,31 +280,31 @@ impl Machine {
         None
     }
 
-    /// What is chosen for a cable at present.
+    /// Returns the present selection of a cable.
     #[must_use]
     pub fn selection(&self, cable_name: &str) -> Option<Selection> {
         self.peers.get(cable_name)?.selection()
     }
 
-    /// Whether the peer did not answer in time.
+    /// Returns `true` if the peer did not answer in time.
     #[must_use]
     pub fn has_timed_out(&self, cable_name: &str) -> bool {
         self.peers.get(cable_name).is_some_and(Peer::is_silent)
     }
 
-    /// The state of a cable's discovery for people.
+    /// Returns the state of a cable's discovery for people.
     #[must_use]
     pub fn status(&self, cable_name: &str, now: Instant) -> Option<DiscoveryStatus> {
         Some(self.peers.get(cable_name)?.status(now))
     }
 
-    /// What to keep for the next process; changed when its revision is.
+    /// Returns the results to keep for the next process; changed when its revision is.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -349,7 +349,8 @@ impl Machine {
         outcome
     }
 
-    /// A peer that asks is there. Anybody can claim to be one; that costs us no more than a request a second.
+    /// Notes that the sender is there, since it asks. Anybody can claim to be a peer; that costs us no more than a
+    /// request a second.
     fn handle_sender(&mut self, request: &Request, now: Instant) {
         let Some(sender) = &request.sender else { return };
         let Some(peer) = self.peers.get_mut(&sender.endpoint_id) else { return };
@@ -406,7 +407,7 @@ impl Machine {
         self.memory.remember(&peer.remote, &self.local, selection, is_live);
     }
 
-    /// Where a peer's numbers start.
+    /// Derives the first of a peer's request numbers.
     fn first_number(&mut self, cable_name: &str) -> u64 {
         self.generation += 1;
         let mut digest = Sha256::new_with_prefix(self.secret);

@@ -81,13 +81,13 @@ impl Memory {
         text
     }
 
-    /// How many results there are.
+    /// Returns how many results there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.results.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.results.is_empty()
@@ -99,7 +99,7 @@ impl Memory {
         self.revision
     }
 
-    /// What was found for this very Endpoint, and whether it was an answer.
+    /// Returns the selection found for this very Endpoint, and whether it was an answer.
     pub(super) fn recall(&self, remote: &Remote, local: &Local) -> Option<(Selection, bool)> {
         let found = self.results.get(&remote.cable_name)?;
         if found.fingerprint != remote.fingerprint(local) || !remote.has(found.ip) {

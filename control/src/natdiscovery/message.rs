@@ -162,7 +162,7 @@ impl From<SocketAddr> for IpPortPair {
 }
 
 impl IpPortPair {
-    /// Whether the address is this one, however it is written.
+    /// Returns `true` if the address is this one, however it is written.
     #[must_use]
     pub fn has_ip(&self, address: IpAddr) -> bool {
         self.ip.parse::<IpAddr>().is_ok_and(|own| own.to_canonical() == address.to_canonical())
@@ -170,7 +170,7 @@ impl IpPortPair {
 }
 
 impl EndpointDetails {
-    /// Whether it is this cluster and cable.
+    /// Returns `true` if it is this cluster and cable.
     #[must_use]
     pub fn is(&self, cluster_id: &str, cable_name: &str) -> bool {
         self.cluster_id == cluster_id && self.endpoint_id == cable_name

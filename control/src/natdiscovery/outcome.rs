@@ -65,7 +65,7 @@ impl Outcome {
         Self::Unreadable,
     ];
 
-    /// The word for metrics.
+    /// Returns the label in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Datagrams that came in, by what became of them.
+    /// Counts the datagrams received with this outcome.
     #[must_use]
     pub const fn received(&self, outcome: Outcome) -> u64 {
         self.received[outcome as usize]

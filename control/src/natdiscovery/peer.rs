@@ -78,7 +78,8 @@ pub(super) struct Tick {
 }
 
 impl Peer {
-    /// A peer that is asked as soon as possible. `known` is a selection to begin with, and whether it is an answer's.
+    /// Creates a peer that is asked as soon as possible. `known` is a selection to begin with, and whether it is an
+    /// answer's.
     pub(super) fn new(
         remote: Remote,
         first_number: u64,
@@ -130,7 +131,7 @@ impl Peer {
         }
     }
 
-    /// It asked us, so it is there: no need to wait any longer for the next round.
+    /// Notes that the peer asked us, so that it is there: no need to wait any longer for the next round.
     pub(super) fn handle_request(&mut self, now: Instant) {
         let soonest = self.last_asked.map_or(now, |last| now.max(last + MIN_GAP));
         self.asked_us.get_or_insert(now);
@@ -140,7 +141,7 @@ impl Peer {
         }
     }
 
-    /// When [`Peer::tick`] has something to do.
+    /// Returns the time at which [`Peer::tick`] has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Off { .. } | Phase::Private | Phase::Public { on_hold: None, .. } => None,
@@ -154,7 +155,7 @@ impl Peer {
         }
     }
 
-    /// Does what is due.
+    /// Handles every timer that is due at `now`.
     pub(super) fn tick(&mut self, now: Instant) -> Tick {
         match self.phase {
             Phase::Off { .. } | Phase::Private | Phase::Public { on_hold: None, .. } => Tick::default(),
@@ -205,7 +206,7 @@ impl Peer {
         }
     }
 
-    /// The number for a request that is sent; from here on only a response with it counts.
+    /// Draws the number for a request that is sent; from here on only a response with it counts.
     pub(super) fn take_number(&mut self, target: Target) -> u64 {
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
@@ -256,17 +257,17 @@ impl Peer {
         self.is_answered = true;
     }
 
-    /// Whether the selection is final, as far as anything is: nothing that is on hold.
+    /// Returns `true` if the selection is final, as far as anything is: nothing that is on hold.
     pub(super) fn is_decided(&self) -> bool {
         matches!(self.phase, Phase::Private | Phase::Public { on_hold: None, .. })
     }
 
-    /// Whether nobody answered in time.
+    /// Returns `true` if nobody answered in time.
     pub(super) fn is_silent(&self) -> bool {
         matches!(self.phase, Phase::Silent { .. })
     }
 
-    /// When a cable without a selection gets one for the time being.
+    /// Returns the time at which a cable without a selection gets one for the time being.
     fn provisional_at(&self, since: Instant) -> Instant {
         let usual = since + PROVISIONAL_AFTER;
         self.asked_us.map_or(usual, |asked_us| usual.min(asked_us + PROVISIONAL_AFTER_HEARD))
@@ -276,7 +277,7 @@ impl Peer {
         if self.remote.uses_load_balancer { LOAD_BALANCER_TIMEOUT } else { TIMEOUT }
     }
 
-    /// What people see.
+    /// Returns the state of the discovery for people.
     pub(super) fn status(&self, now: Instant) -> DiscoveryStatus {
         let state = match self.selection.map(|selection| selection.how) {
             None | Some(How::Provisional) => "discovering",
@@ -323,7 +324,7 @@ impl Peer {
         DiscoveryStatus { state: state.to_owned(), message }
     }
 
-    /// The addresses that can be asked.
+    /// Returns the addresses that can be asked.
     fn asked(&self) -> Vec<String> {
         let routed = Target::BOTH.into_iter().filter(|target| self.has_route[*target as usize]);
         let mut asked: Vec<_> = routed

@@ -62,12 +62,12 @@ impl Remote {
         }
     }
 
-    /// The port to ask, if there is one.
+    /// Returns the port to ask, if there is one.
     pub(super) fn usable_port(&self) -> Option<u16> {
         self.port.filter(|port| *port != 0)
     }
 
-    /// Where a request to the private or public address goes.
+    /// Returns the address of a request to the private or public address.
     pub(super) fn address(&self, target: Target) -> Option<SocketAddr> {
         let ip = match target {
             Target::Private => self.private_ip,
@@ -76,14 +76,14 @@ impl Remote {
         Some(SocketAddr::new(ip?, self.usable_port()?))
     }
 
-    /// Whether the address is one of its published ones.
+    /// Returns `true` if the address is one of its published ones.
     pub(super) fn has(&self, ip: IpAddr) -> bool {
         self.private_ip == Some(ip) || self.public_ip == Some(ip)
     }
 
-    /// Upstream's choice where nobody answers: the public address and NAT for a load balancer, or where the peer was
-    /// joined with NAT in mind; else the private one without. Upstream takes an empty address where that one is
-    /// missing; ours is the other one then.
+    /// Returns upstream's choice where nobody answers: the public address and NAT for a load balancer, or where the
+    /// peer was joined with NAT in mind; else the private one without. Upstream takes an empty address where that one
+    /// is missing; ours is the other one then.
     #[must_use]
     pub fn fallback(&self, how: How) -> Option<Selection> {
         let public = self.public_ip.map(|ip| Selection { ip, use_nat: true, how });
@@ -138,7 +138,7 @@ pub enum How {
 }
 
 impl How {
-    /// The word in status documents and metrics.
+    /// Returns the name in status documents and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -57,7 +57,7 @@ fn is_own(using_dst: &IpPortPair, local: &Local) -> bool {
     local.private_ips.iter().any(|own| using_dst.has_ip(*own))
 }
 
-/// Whether an answer to `from` goes to one host.
+/// Returns `true` if an answer to `from` goes to one host.
 pub(super) fn is_answerable(from: SocketAddr) -> bool {
     let is_host = match from.ip().to_canonical() {
         IpAddr::V4(v4) => !v4.is_unspecified() && !v4.is_multicast() && !v4.is_broadcast(),

@@ -49,7 +49,7 @@ impl SigningKey {
         Self { pair, public: PublicKey(bytes) }
     }
 
-    /// What others check signatures with.
+    /// Returns the key that others check signatures with.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         self.public

@@ -49,7 +49,7 @@ pub enum State {
 }
 
 impl State {
-    /// The word for it in messages and status documents.
+    /// Returns the name in messages and status documents.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -42,7 +42,7 @@ pub const DEFAULT_PORT: u16 = 4801;
 pub struct GatewayKey(pub u64);
 
 impl GatewayKey {
-    /// The key of the gateway whose cable has this name.
+    /// Returns the key of the gateway whose cable has this name.
     #[must_use]
     pub fn of_cable(cable_name: &str) -> Self {
         let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = Sha256::digest(cable_name.as_bytes()).into();

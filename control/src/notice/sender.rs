@@ -36,7 +36,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A gateway that has said nothing yet. `boot` has to be greater than that of all runs before with this key.
+    /// Creates the sender of a gateway that has sent nothing yet. `boot` has to be greater than that of all runs before
+    /// with this key.
     #[must_use]
     pub fn new(gateway: GatewayKey, key: SigningKey, boot: u64, now: Instant) -> Self {
         let notice = Notice {
@@ -50,7 +51,7 @@ impl Sender {
         Self { key, notice, datagram: Vec::new(), repeats: 0, due: now, until_next: now }
     }
 
-    /// Takes note of what there is to say.
+    /// Takes in the gateway's present state.
     pub fn update(&mut self, word: &Word, now: Instant) {
         let is_changed = self.notice.state != word.state || self.notice.siblings != word.siblings;
         self.notice.state = word.state;
@@ -63,7 +64,7 @@ impl Sender {
         }
     }
 
-    /// The datagram to send to everybody now, if one is due.
+    /// Returns the datagram to send to everybody now, if one is due.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<&[u8]> {
         if now >= self.until_next {
             self.speak(now, 0);
@@ -78,13 +79,13 @@ impl Sender {
         Some(&self.datagram)
     }
 
-    /// The newest datagram, for somebody who has just come; `None` before anything was said.
+    /// Returns the newest datagram, for an agent that has just come; `None` before anything was sent.
     #[must_use]
     pub fn newest(&self) -> Option<&[u8]> {
         (!self.datagram.is_empty()).then_some(&self.datagram)
     }
 
-    /// When the next datagram is due.
+    /// Returns the time at which the next datagram is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         self.due.min(self.until_next)
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(sent(&mut sender, now, 100), [(0, 2), (20, 2), (40, 2)]);
     }
 
-    /// When what was sent, in milliseconds, and the sequence numbers.
+    /// Collects the times of what was sent, in milliseconds, and the sequence numbers.
     fn sent(sender: &mut Sender, start: Instant, for_ms: u64) -> Vec<(u64, u64)> {
         let mut sent = Vec::new();
         for ms in 0..for_ms {

@@ -77,24 +77,24 @@ impl Subscribers {
         self.agents.retain(|_, until| now < *until);
     }
 
-    /// Who is told.
+    /// Returns the agents that notices are sent to.
     pub fn iter(&self) -> impl Iterator<Item = SocketAddr> {
         self.agents.keys().copied()
     }
 
-    /// How many are told.
+    /// Returns the number of subscribers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.agents.len()
     }
 
-    /// Whether nobody is told.
+    /// Returns `true` if there is no subscriber.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }
 
-    /// A keyed hash of the address; the secret comes first and last, so that nothing can be appended.
+    /// Computes a keyed hash of the address; the secret comes first and last, so that nothing can be appended.
     fn cookie(&self, from: SocketAddr) -> Cookie {
         let mut hash = Sha256::new();
         hash.update(&self.secret[..]);

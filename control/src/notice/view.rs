@@ -52,7 +52,7 @@ impl Refusal {
     pub const ALL: [Self; 6] =
         [Self::Malformed, Self::Unknown, Self::WrongAddress, Self::Old, Self::TooMany, Self::Forged];
 
-    /// The word for it in messages and status documents.
+    /// Returns the name in messages and status documents.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -117,12 +117,12 @@ struct Gateway {
 }
 
 impl Gateway {
-    /// Its last word, while it counts.
+    /// Returns its last notice, while it counts.
     fn word(&self, now: Instant) -> Option<&Notice> {
         self.word_within(SILENCE, now)
     }
 
-    /// Its last word, while it is an answer to who calls it down.
+    /// Returns its last notice, while it can answer a sibling that calls it down.
     fn answer(&self, now: Instant) -> Option<&Notice> {
         self.word_within(ANSWER, now)
     }
@@ -131,7 +131,7 @@ impl Gateway {
         self.received.as_ref().filter(|(at, _)| now < *at + span).map(|(_, notice)| notice)
     }
 
-    /// When its word, or the patience with its silence, ends.
+    /// Returns the time at which its notice, or the tolerance of its silence, ends.
     fn until(&self) -> Instant {
         self.received.as_ref().map_or(self.since, |(at, _)| *at) + SILENCE
     }
@@ -211,7 +211,7 @@ impl View {
         Ok(())
     }
 
-    /// The gateways that are to be used: those against whom nothing speaks; if there is none, those that drain; if there
+    /// Returns the gateways to be used: those against whom nothing speaks; if there is none, those that drain; if there
     /// is none of these either, those that were well until last: never nobody while there is somebody.
     #[must_use]
     pub fn live(&self, now: Instant) -> BTreeSet<GatewayKey> {
@@ -236,7 +236,7 @@ impl View {
         live
     }
 
-    /// How every gateway stands.
+    /// Returns the standing of every gateway.
     #[must_use]
     pub fn standings(&self, now: Instant) -> BTreeMap<GatewayKey, Standing> {
         self.gateways.keys().map(|key| (*key, self.standing(*key, now))).collect()
@@ -268,20 +268,20 @@ impl View {
         Standing::Up
     }
 
-    /// When the passing of time alone may change something; `None` if it cannot.
+    /// Returns the time at which the passing of time alone may change something; `None` if it cannot.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let ends = self.gateways.values().map(Gateway::until);
         ends.flat_map(|until| [until - (SILENCE - ANSWER), until]).filter(|end| *end > now).min()
     }
 
-    /// When each gateway was heard last.
+    /// Returns the time at which this gateway's newest notice was received.
     #[must_use]
     pub fn last_received(&self, key: GatewayKey) -> Option<Instant> {
         self.gateways.get(&key)?.received.as_ref().map(|(at, _)| *at)
     }
 
-    /// How many datagrams were not believed, by reason.
+    /// Returns the number of datagrams refused for this reason.
     #[must_use]
     pub fn refused(&self, why: Refusal) -> u64 {
         self.refused.get(&why).copied().unwrap_or(0)

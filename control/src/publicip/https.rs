@@ -33,18 +33,18 @@ pub struct HttpsClient {
 }
 
 impl HttpsClient {
-    /// Proxies as `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` say at this moment; certificates of the system or of
-    /// `SSL_CERT_FILE`, read anew for each question, so that a renewed bundle counts.
+    /// Creates a client with proxies as `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` say at this moment, and certificates
+    /// of the system or of `SSL_CERT_FILE`, read anew for each question, so that a renewed bundle counts.
     pub fn from_environment() -> Self {
         Self { proxies: Matcher::from_env(), roots: None }
     }
 
-    /// A client that believes `roots` only.
+    /// Creates a client that believes `roots` only.
     pub fn new(proxies: Matcher, roots: RootCertStore) -> Self {
         Self { proxies, roots: Some(Arc::new(roots)) }
     }
 
-    /// The first [`MAX_BODY_BYTES`] of what is at an `https` address, after redirects. Sets no bound of time.
+    /// Fetches the first [`MAX_BODY_BYTES`] of an `https` address, after redirects. Sets no bound of time.
     ///
     /// # Errors
     /// [`LookupError::Http`].
@@ -115,7 +115,7 @@ where
     client.request(request).await.map_err(|error| failed(chain(&error)))
 }
 
-/// Where a redirect leads: `https` only, or what is not said may be read on the way.
+/// Returns the target of a redirect: `https` only, or a stranger may read it on the way.
 fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, LookupError> {
     let host = from.host().unwrap_or_default();
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -149,7 +149,7 @@ fn failed(reason: String) -> LookupError {
     LookupError::Http(reason)
 }
 
-/// An error with its causes; hyper's own text is "client error (Connect)".
+/// Formats an error with its causes; hyper's own text is "client error (Connect)".
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -18,19 +18,19 @@ const MAX_RECORDS: usize = 256;
 
 /// What resolvers ask. Every question ends by itself within half a minute.
 pub trait Lookup: Send + Sync + 'static {
-    /// The start of what is at an HTTPS address.
+    /// Fetches the start of the document at an HTTPS address.
     ///
     /// # Errors
     /// [`LookupError`].
     fn fetch(&self, url: &str) -> impl Future<Output = Result<Vec<u8>, LookupError>> + Send;
 
-    /// A name's IPv4 addresses.
+    /// Resolves a name to its IPv4 addresses.
     ///
     /// # Errors
     /// [`LookupError`].
     fn addresses(&self, name: &str) -> impl Future<Output = Result<Vec<Ipv4Addr>, LookupError>> + Send;
 
-    /// Where a Service of type LoadBalancer in our namespace is reached.
+    /// Returns the address at which a Service of type LoadBalancer in our namespace is reached.
     ///
     /// # Errors
     /// [`LookupError`].
@@ -93,12 +93,12 @@ pub struct NetworkLookup<S> {
 }
 
 impl<S: Store> NetworkLookup<S> {
-    /// Services are those of `namespace` in `store`.
+    /// Creates a lookup for the Services of `namespace` in `store`.
     pub fn new(client: HttpsClient, store: S, namespace: impl Into<String>) -> Self {
         Self { client, store, namespace: namespace.into() }
     }
 
-    /// A Service's name in the store.
+    /// Returns a Service's name in the store.
     pub fn service_key(&self, service: &str) -> ObjectKey {
         ObjectKey::new(Kind::Service, &self.namespace, service)
     }
@@ -131,7 +131,7 @@ async fn in_time<T>(question: impl Future<Output = Result<T, LookupError>>) -> R
     tokio::time::timeout(TIMEOUT, question).await.unwrap_or(Err(LookupError::TimedOut))
 }
 
-/// The first ingress of a Service: its address, else its name.
+/// Returns the first ingress of a Service: its address, else its name.
 fn read_ingress(service: &Object) -> Result<Ingress, LookupError> {
     let status = service.body.get("status").unwrap_or(&Value::Null);
     let first = status.pointer("/loadBalancer/ingress/0").ok_or(LookupError::NoIngress)?;

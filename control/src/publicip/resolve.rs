@@ -34,7 +34,7 @@ impl fmt::Display for Failures {
 impl std::error::Error for Failures {}
 
 impl Failures {
-    /// As far as a round has come: what has failed, and who has not answered yet.
+    /// Returns the failures so far of a round under way, and the resolver that has not answered yet.
     pub(super) fn so_far(&self, asked: &Resolvers) -> Self {
         let waiting = asked.entries().iter().skip(self.0.len()).map(|entry| match entry {
             Ok(resolver) => format!("{resolver}: no answer yet"),
@@ -52,7 +52,7 @@ pub async fn resolve<L: Lookup>(resolvers: &Resolvers, lookup: &L) -> Result<Res
     resolve_aloud(resolvers, lookup, |_| ()).await
 }
 
-/// As [`resolve`]; tells all failures so far after each.
+/// Resolves as [`resolve`] does; reports all failures so far after each.
 pub(super) async fn resolve_aloud<L: Lookup>(
     resolvers: &Resolvers,
     lookup: &L,
@@ -93,15 +93,15 @@ async fn ask<L: Lookup>(resolver: &Resolver, lookup: &L) -> Result<IpAddr, Looku
     }
 }
 
-/// The lowest of a name's addresses: which one the server names first changes from query to query.
+/// Returns the lowest of a name's addresses: which one the server names first changes from query to query.
 async fn lowest<L: Lookup>(name: &str, lookup: &L) -> Result<IpAddr, LookupError> {
     let addresses = lookup.addresses(name).await?;
     let hosts = addresses.into_iter().filter(|address| is_host((*address).into()));
     hosts.min().map(IpAddr::V4).ok_or_else(|| LookupError::NoRecord(name.to_owned()))
 }
 
-/// The first dotted quad in a body that is a host's address. What has fewer or more than four parts, as versions do,
-/// is none.
+/// Finds the first dotted quad in a body that is a host's address. A text of fewer or more than four parts, as versions
+/// have, is none.
 pub fn first_host_in(body: &[u8]) -> Option<Ipv4Addr> {
     let tokens = body.split(|byte| !byte.is_ascii_digit() && *byte != b'.');
     tokens.filter_map(quad).find(|address| is_host((*address).into()))

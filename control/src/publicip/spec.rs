@@ -74,7 +74,7 @@ impl Resolver {
         }
     }
 
-    /// Whether the address is a load balancer's.
+    /// Returns `true` if the address is a load balancer's.
     pub fn is_load_balancer(&self) -> bool {
         matches!(self, Self::LoadBalancer(_))
     }
@@ -154,8 +154,8 @@ impl Resolvers {
         }
     }
 
-    /// The ten services that are asked when nothing is configured, in random order, so that no one of them gets the
-    /// requests of all gateways.
+    /// Creates the list of the ten services that are asked when nothing is configured, in random order, so that no one
+    /// of them gets the requests of all gateways.
     pub fn built_in(random: &mut impl RngCore) -> Self {
         let mut services = SERVICES;
         for last in (1..services.len()).rev() {
@@ -165,8 +165,8 @@ impl Resolvers {
         Self { entries: services.map(|service| Ok(Resolver::Api(service.to_owned()))).to_vec() }
     }
 
-    /// What a setting means: the built-in list where nothing is said; in an air-gapped deployment only what needs no
-    /// network, which may be nothing.
+    /// Reads a setting: the built-in list where it is missing; in an air-gapped deployment only resolvers that need no
+    /// network, which may be none.
     pub fn from_setting(text: Option<&str>, is_air_gapped: bool, random: &mut impl RngCore) -> Self {
         let mut resolvers = match text.map(str::trim).filter(|text| !text.is_empty()) {
             Some(text) => Self::read(text),
@@ -189,28 +189,29 @@ impl Resolvers {
         if self.entries.is_empty() { Self::from_setting(None, is_air_gapped, random) } else { self }
     }
 
-    /// The entries, each a resolver or what is wrong with it.
+    /// Returns the entries, each a resolver or the reason why it is none.
     pub fn entries(&self) -> &[Result<Resolver, SpecError>] {
         &self.entries
     }
 
-    /// Whether there is nothing to try.
+    /// Returns `true` if there is nothing to try.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Those that make sense.
+    /// Returns the entries that are resolvers.
     pub fn valid(&self) -> impl Iterator<Item = &Resolver> {
         self.entries.iter().flatten()
     }
 
-    /// Whether the address can only be a load balancer's.
+    /// Returns `true` if the address can only be a load balancer's.
     pub fn is_load_balancer_only(&self) -> bool {
         self.valid().next().is_some() && self.valid().all(Resolver::is_load_balancer)
     }
 }
 
-/// Whether an address can be a host's towards the world. Private ones can: a cluster set may be in one network.
+/// Returns `true` if an address can be a host's towards the world. Private ones can: a cluster set may be in one
+/// network.
 pub fn is_host(address: IpAddr) -> bool {
     let is_reserved = match address {
         // 0.0.0.0/8 means "this network" (RFC 1122), 240.0.0.0/4 is reserved and holds the broadcast address.
@@ -230,7 +231,7 @@ fn host(text: &str, address: IpAddr) -> Result<Resolver, SpecError> {
     })
 }
 
-/// A DNS name, or a Kubernetes object's; underscores are seen in the wild.
+/// Returns `true` for a DNS name, or a Kubernetes object's; underscores are seen in the wild.
 fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()
@@ -241,7 +242,7 @@ fn is_name(text: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// Something that `https://` in front makes a URL without a user and without surprises.
+/// Returns `true` if `https://` in front makes it a URL without a user and without surprises.
 fn is_host_and_path(text: &str) -> bool {
     let authority = text.split(['/', '?']).next().unwrap_or_default();
     let is_printable = text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -253,7 +254,7 @@ fn is_host_and_path(text: &str) -> bool {
         && url().is_ok_and(|url| url.host().is_some_and(|host| !host.is_empty()))
 }
 
-/// A text for a message: short, on one line.
+/// Shortens a text for a message, to one line.
 fn shown(text: &str) -> String {
     text.chars().take(100).flat_map(char::escape_debug).collect()
 }

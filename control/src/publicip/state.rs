@@ -56,7 +56,7 @@ impl PublicIp {
         is_changed
     }
 
-    /// What to keep over a restart.
+    /// Returns the address to keep over a restart.
     pub fn remembered(&self) -> Option<Remembered> {
         Some(Remembered { address: self.address?, resolver: self.resolver.clone() })
     }
@@ -87,8 +87,8 @@ pub struct WatchState {
 }
 
 impl WatchState {
-    /// What was known before a restart counts while its resolver is still configured: an address that somebody has
-    /// configured away must not come back.
+    /// Creates the state. An address from before a restart counts while its resolver is still configured: one that
+    /// somebody has configured away must not come back.
     pub fn new(resolvers: Resolvers, remembered: Option<Remembered>) -> Self {
         let mut state = Self {
             resolvers: Resolvers::default(),
@@ -147,12 +147,13 @@ impl WatchState {
         self.known.next_try = wall.checked_add(wait).ok();
     }
 
-    /// When to call [`WatchState::handle_timeout`].
+    /// Returns the time at which to call [`WatchState::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next_at.into_iter().chain(self.slow_at).min()
     }
 
-    /// Whether to say by [`WatchState::handle_slow`] how far the round under way has come; true once per round.
+    /// Returns `true`, once per round, when [`WatchState::handle_slow`] is to report how far the round under way has
+    /// come.
     pub fn poll_slow(&mut self, now: Instant) -> bool {
         self.slow_at.take_if(|at| *at <= now).is_some()
     }
@@ -163,7 +164,7 @@ impl WatchState {
         self.explain(&so_far, wall);
     }
 
-    /// Whether to ask [`WatchState::resolvers`] now; true once per round.
+    /// Returns `true`, once per round, when [`WatchState::resolvers`] are to be asked.
     pub fn poll_resolve(&mut self, now: Instant) -> bool {
         if !self.is_due {
             return false;
@@ -175,12 +176,12 @@ impl WatchState {
         true
     }
 
-    /// Whom to ask.
+    /// Returns the resolvers to ask.
     pub fn resolvers(&self) -> &Resolvers {
         &self.resolvers
     }
 
-    /// What is known.
+    /// Returns the public address as far as it is known.
     pub fn public_ip(&self) -> &PublicIp {
         &self.known
     }

@@ -148,12 +148,12 @@ async fn run<L: Lookup>(
     }
 }
 
-/// Nobody panics while holding it; if somebody did, what was written so far would do.
+/// Locks the failures. Nobody panics while holding the lock; if somebody did, the list so far would do.
 fn lock(failures: &Mutex<Failures>) -> MutexGuard<'_, Failures> {
     failures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tokio's clock, which tests can stop.
+/// Reads Tokio's clock, which tests can stop.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -188,8 +188,8 @@ fn log(known: &PublicIp, outcome: &Result<Resolution, Failures>) {
     }
 }
 
-/// Something whenever a Service of a load balancer changes. What it became is read by the round that follows; a store
-/// that cannot be followed leaves the regular rounds.
+/// Yields an item whenever a Service of a load balancer changes. The round that follows reads it; a store that cannot
+/// be followed leaves the regular rounds.
 fn follow_services<S: Store>(store: &S, namespace: &str, resolvers: &Resolvers) -> Nudges {
     let service = |resolver: &Resolver| match resolver {
         Resolver::LoadBalancer(service) => Some(ObjectKey::new(Kind::Service, namespace, service)),

@@ -34,7 +34,7 @@ pub struct OwnPod {
     pub node: String,
 }
 
-/// The pod with the labels that it should have; `None` when it has them.
+/// Returns the pod with the labels that it should have; `None` when it has them.
 pub fn labelled_pod(pod: &Object, node: &str, status: HaStatus) -> Option<Object> {
     let wanted = [(NODE_LABEL, node), (STATUS_LABEL, status.as_str())];
     let has = |(key, value): &(&str, &str)| pod.metadata.labels.get(*key).is_some_and(|found| found == value);

@@ -93,7 +93,7 @@ const REMEMBERED_VERSIONS: usize = 8;
 const WHOLE_BEATS: u32 = 120;
 
 impl GatewayTracker {
-    /// A tracker for the gateway on `hostname`.
+    /// Creates a tracker for the gateway on `hostname`.
     ///
     /// # Errors
     /// [`ApiError::Field`] when no object name can be made of the host name.
@@ -220,7 +220,7 @@ impl GatewayTracker {
         self.cut
     }
 
-    /// The other gateways' objects that are dead at `now`: enough of them to delete this very version.
+    /// Returns the other gateways' objects that are dead at `now`: enough of them to delete this very version.
     pub fn stale(&self, now: Instant) -> Vec<Object> {
         let Some(working_since) = self.api.working_since(now) else { return Vec::new() };
         let is_stale = |seen: &&Seen| {
@@ -305,8 +305,8 @@ impl Api {
         self.last_success = Some(now);
     }
 
-    /// Since when writes have got through without a break. One that is long overdue is a break: the process was
-    /// stopped, or a request hangs.
+    /// Returns the time since which writes have got through without a break. One that is long overdue is a break: the
+    /// process was stopped, or a request hangs.
     fn working_since(&self, now: Instant) -> Option<Instant> {
         let is_recent = |last| now.saturating_duration_since(last) <= GATEWAY_INTERVAL * 2;
         self.working_since.filter(|_| self.last_success.is_some_and(is_recent))

@@ -274,7 +274,7 @@ mod tests {
         (echoes, now)
     }
 
-    /// A write that does not say which version it replaces.
+    /// Creates a write that does not name the version it replaces.
     fn annotate() -> Write {
         Write::Annotate { key: object("1").key(), annotation: "a", value: None }
     }

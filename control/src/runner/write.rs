@@ -81,8 +81,8 @@ impl Write {
         self.execute_fenced(store, WRITE_TIMEOUT, &|| true).await
     }
 
-    /// As [`Write::execute`], within another time, where a write that takes two requests asks the fence before the second
-    /// one too.
+    /// Executes as [`Write::execute`] does, within another time; a write that takes two requests asks the fence before
+    /// the second one too.
     ///
     /// # Errors
     /// As [`Write::execute`]; [`StoreError::Conflict`] when `may_write` returns `false` in between.

@@ -17,7 +17,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The Internet protocol number.
+    /// Returns the Internet protocol number.
     pub const fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -26,7 +26,7 @@ impl Protocol {
         }
     }
 
-    /// The name in lower case, as packet filters have it.
+    /// Returns the name in lower case, as packet filters have it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -35,7 +35,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol of a `protocol` field; `None` for one that services cannot have.
+    /// Returns the protocol of a `protocol` field; `None` for one that services cannot have.
     pub fn of(text: &str) -> Option<Self> {
         match text {
             "TCP" => Some(Self::Tcp),
@@ -95,7 +95,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The part that one node serves by itself: its back ends for new connections, where it has any.
+    /// Returns the part that one node serves by itself: its back ends for new connections, where it has any.
     pub fn on_node(&self, node: &str) -> BTreeMap<Frontend, Service> {
         let is_here = |backend: &&Backend| backend.is_used && backend.node.as_deref() == Some(node);
         let local = self.services.iter().map(|(frontend, service)| {

@@ -81,7 +81,7 @@ impl ServiceIndex {
         }
     }
 
-    /// Whether all objects are known.
+    /// Returns `true` if all objects are known.
     pub fn is_complete(&self) -> bool {
         self.has_services && self.has_slices
     }
@@ -132,8 +132,8 @@ impl ServiceIndex {
         true
     }
 
-    /// All addresses and ports with their back ends. Of two services with one cluster IP, which Kubernetes rules out, the
-    /// first by namespace and name has it.
+    /// Returns all addresses and ports with their back ends. Of two services with one cluster IP, which Kubernetes
+    /// rules out, the first by namespace and name has it.
     pub fn catalogue(&self) -> Catalogue {
         let mut catalogue = Catalogue::default();
         let mut room = MOST_BACKENDS;
@@ -160,7 +160,7 @@ impl ServiceIndex {
         catalogue
     }
 
-    /// The back ends of one port in one family, sorted, and whether some were left out.
+    /// Returns the back ends of one port in one family, sorted, and whether some were left out.
     fn backends(
         &self,
         service: &NamespacedName,
@@ -201,7 +201,7 @@ impl ServiceIndex {
 }
 
 impl Row {
-    /// `None` for a service without cluster IP: a headless one, or another name for something else.
+    /// Reads a service; `None` if it has no cluster IP: a headless one, or another name for something else.
     fn read(object: &Object) -> Option<Self> {
         let spec = object.body.get("spec")?.as_object()?;
         if text(spec, "type") == Some("ExternalName") {
@@ -262,7 +262,7 @@ impl Endpoint {
     }
 }
 
-/// Name, protocol and number of each port of a list that has all three.
+/// Returns name, protocol and number of each port of a list that has all three.
 fn ports(list: Option<&Value>) -> Vec<(String, Protocol, u16)> {
     let list = list.and_then(Value::as_array).into_iter().flatten().take(MOST_PORTS);
     list.filter_map(|port| {

@@ -61,8 +61,9 @@ impl AnyStore {
         }
     }
 
-    /// As [`AnyStore::attach`], and keeps a directory's identity in the file `memory`, as
-    /// [`DirStore::attach_remembering`] does. An API server shows who it is by its certificate; nothing is kept then.
+    /// Attaches as [`AnyStore::attach`] does, and keeps a directory's identity in the file `memory`, as
+    /// [`DirStore::attach_remembering`] does. An API server proves its identity by its certificate; nothing is kept
+    /// then.
     pub fn attach_remembering(location: &Location, memory: impl Into<PathBuf>) -> Self {
         match location {
             Location::Dir(path) => Self::Dir(DirStore::attach_remembering(path, memory)),
@@ -70,7 +71,7 @@ impl AnyStore {
         }
     }
 
-    /// The files of a directory that cannot be used; an API server has none.
+    /// Returns the files of a directory that cannot be used; an API server has none.
     pub fn problems(&self) -> Vec<FileProblem> {
         match self {
             Self::Dir(store) => store.problems(),
@@ -78,7 +79,7 @@ impl AnyStore {
         }
     }
 
-    /// How many requests were sent to an API server; a directory has no such count.
+    /// Counts the requests that were sent to an API server; a directory has no such count.
     pub fn requests(&self) -> Option<Requests> {
         match self {
             Self::Dir(_) => None,

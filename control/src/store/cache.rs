@@ -70,17 +70,18 @@ impl Cache {
         }
     }
 
-    /// Whether a complete list has been seen: before that, an object that is not known may exist all the same.
+    /// Returns `true` if a complete list was received: before that, an object that is not cached may exist all the
+    /// same.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// The object of this name.
+    /// Returns the object of this name.
     pub fn get(&self, name: &str) -> Option<&Object> {
         self.objects.get(name)
     }
 
-    /// Every object, by name.
+    /// Returns every object, by name.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
         self.objects.values()
     }

@@ -41,7 +41,7 @@ pub async fn run<S: Store>(store: &S, namespace: &str, other: &str) {
     a_new_namespace_is_empty(store, other).await;
 }
 
-/// A Cluster object that every schema accepts.
+/// Returns a Cluster object that every schema accepts.
 pub fn sample(namespace: &str, name: &str) -> Object {
     let mut object = Object::new(Kind::Cluster, ObjectMeta::new(namespace, name));
     let spec = json!({"cluster_id": name, "color_codes": ["blue"], "service_cidr": ["100.1.0.0/16"],

@@ -75,12 +75,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the store, and not the request, is at fault: worth another try later.
+    /// Returns `true` if the store, and not the request, is at fault: worth another try later.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Locked { .. } | Self::Forbidden { .. })
     }
 
-    /// Whether reading again and deciding again is the answer.
+    /// Returns `true` if the caller should read and decide again.
     pub fn is_race(&self) -> bool {
         matches!(self, Self::Conflict { .. } | Self::AlreadyExists(_) | Self::NotFound(_))
     }

@@ -115,14 +115,14 @@ pub trait Store: Send + Sync + 'static {
     /// otherwise as [`Store::delete`].
     fn delete_version(&self, object: &Object) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The newest state of one object, `None` if it does not exist.
+    /// Returns the newest state of one object, `None` if it does not exist.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] for an impossible name, or that the store cannot be reached.
     fn get(&self, key: &ObjectKey) -> impl Future<Output = Result<Option<Object>, StoreError>> + Send;
 
-    /// Every object of one kind in one namespace, by name; in all namespaces, by namespace and name, if `namespace` is
-    /// empty and the kind has any.
+    /// Returns every object of one kind in one namespace, by name; in all namespaces, by namespace and name, if
+    /// `namespace` is empty and the kind has any.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] for an impossible namespace, or that the store cannot be reached.
@@ -163,7 +163,7 @@ impl StoreEvent {
         }
     }
 
-    /// What this event says about the object of this name, if anything.
+    /// Returns the part of this event that is about the object of this name, if any.
     fn about(self, name: &str) -> Option<Self> {
         match self {
             Self::Listed(mut objects) => {

@@ -34,7 +34,7 @@ pub(super) struct Claims {
     by_net: Nets<BTreeSet<Name>>,
     ages: BTreeMap<Arc<str>, Timestamp>,
     lost: BTreeMap<Name, Conflict>,
-    /// Networks around which something changed since the last judgement.
+    /// Networks around which something changed since the last evaluation.
     stale: BTreeSet<IpNet>,
     evaluated: u64,
 }
@@ -68,7 +68,7 @@ impl Claims {
         self.claimants.insert(name.clone(), Claimant { origin, subnets: subnets.to_vec() });
     }
 
-    /// `name` claims nothing any more. Gives `true` if it did.
+    /// Withdraws the claim of `name`. Returns `true` if there was one.
     pub(super) fn withdraw(&mut self, name: &Name) -> bool {
         let Some(Claimant { origin, subnets }) = self.claimants.remove(name) else { return false };
         self.lost.remove(name);
@@ -103,17 +103,17 @@ impl Claims {
         self.stale.extend(nets);
     }
 
-    /// Why `name` cannot have what it claims; as of the last [`Claims::evaluate`].
+    /// Returns the conflict that keeps `name` from its claim, as of the last [`Claims::evaluate`].
     pub(super) fn conflict(&self, name: &Name) -> Option<&Conflict> {
         self.lost.get(name)
     }
 
-    /// How many claimants have been looked at since the beginning.
+    /// Counts the claimants evaluated since the beginning.
     pub(super) fn evaluated(&self) -> u64 {
         self.evaluated
     }
 
-    /// Judges what has changed; gives the names for which the judgement is another one now.
+    /// Evaluates the claims around all changes. Returns the names whose outcome is another one now.
     pub(super) fn evaluate(&mut self) -> BTreeSet<Name> {
         let mut turned = BTreeSet::new();
         if self.stale.is_empty() {
@@ -139,7 +139,7 @@ impl Claims {
         turned
     }
 
-    /// Everyone whom the changes can concern, oldest first.
+    /// Returns all claimants that the changes can concern, oldest first.
     fn concerned(&mut self) -> BTreeSet<(Timestamp, Arc<str>, Name)> {
         let mut nets: Vec<IpNet> = std::mem::take(&mut self.stale).into_iter().collect();
         let mut walked = BTreeSet::new();

@@ -46,8 +46,8 @@ pub struct SyncConfig {
 }
 
 impl SyncConfig {
-    /// A configuration with upstream's namespaces, both ways, and our times: half a second, doubling to ten, ten for an
-    /// answer, three for a departure and a minute for an emptied broker.
+    /// Creates a configuration with upstream's namespaces, both ways, and our times: half a second, doubling to ten,
+    /// ten for an answer, three for a departure and a minute for an emptied broker.
     pub fn new(cluster_id: impl Into<String>, local_subnets: Vec<IpNet>) -> Self {
         Self {
             cluster_id: cluster_id.into(),
@@ -91,7 +91,7 @@ pub struct SyncLimits {
 }
 
 impl Default for SyncLimits {
-    /// Ours: 32 KiB (an Endpoint takes 1-2), 64 and 4096: at most 128 MiB, whatever others write.
+    /// Returns our limits: 32 KiB (an Endpoint takes 1-2), 64 and 4096: at most 128 MiB, whatever others write.
     fn default() -> Self {
         Self { object_bytes: MEMBER_OBJECT_BYTES, objects_per_cluster: 64, objects: 4096 }
     }
@@ -102,19 +102,19 @@ impl Default for SyncLimits {
 pub struct WriteGuard(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl WriteGuard {
-    /// A guard that asks `may_write`.
+    /// Creates a guard that asks `may_write`.
     pub fn new(may_write: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(may_write))
     }
 
-    /// Whether a write may be started at this moment.
+    /// Returns `true` if a write may be started at this moment.
     pub fn may_write(&self) -> bool {
         (self.0)()
     }
 }
 
 impl Default for WriteGuard {
-    /// A guard that always says yes: where nobody is elected.
+    /// Creates a guard that always permits: where nobody is elected.
     fn default() -> Self {
         Self::new(|| true)
     }

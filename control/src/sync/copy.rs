@@ -7,8 +7,8 @@ use crate::api::{Object, ObjectMeta, label};
 /// end.
 pub const OWN_ANNOTATIONS: &str = "trieste.io/";
 
-/// A copy of `source` for another store. Of the metadata only name, generateName, labels and annotations come along:
-/// versions, identities and times are each store's own, and finalizers or owners mean nothing elsewhere.
+/// Returns a copy of `source` for another store. Of the metadata only name, generateName, labels and annotations come
+/// along: versions, identities and times are each store's own, and finalizers or owners mean nothing elsewhere.
 pub(super) fn copy(source: &Object, namespace: &str, origin: &str) -> Object {
     let mut labels = source.metadata.labels.clone();
     labels.insert(label::CLUSTER_ID.to_owned(), origin.to_owned());
@@ -26,14 +26,14 @@ pub(super) fn copy(source: &Object, namespace: &str, origin: &str) -> Object {
     }
 }
 
-/// Whether `existing` says what a copy of `source` would.
+/// Returns `true` if `existing` has the content of a copy of `source`.
 pub(super) fn agrees(existing: &Object, source: &Object, origin: &str) -> bool {
     existing.body == source.body
         && labels_agree(existing, source, origin)
         && annotations_agree(existing, source)
 }
 
-/// What to write so that `existing` says what a copy of `source` would.
+/// Returns `existing` with the content of a copy of `source`.
 pub(super) fn amend(existing: &Object, source: &Object, origin: &str) -> Object {
     let mut amended = Object { withheld: None, ..existing.clone() };
     let labels = &mut amended.metadata.labels;

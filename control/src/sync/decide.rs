@@ -9,8 +9,8 @@ use crate::api::{Kind, Object, cut};
 use crate::runner::Write;
 
 impl SyncState {
-    /// The write that brings `name` on `side` to what it should be; `None` if it is. Only what we put there is ours to
-    /// change: our label on the broker, others' labels here.
+    /// Returns the write that brings `name` on `side` to its desired state; `None` if it is there. Only our own copies
+    /// are ours to change: our label on the broker, others' labels here.
     pub(super) fn decide(&self, side: Side, name: &Name) -> Option<Write> {
         match side {
             Side::Broker => self.decide_export(name),
@@ -66,7 +66,7 @@ impl SyncState {
         Some(Write::Update(amend(found, source, origin)))
     }
 
-    /// The object that a write of `name` on `side` copies.
+    /// Returns the object that a write of `name` on `side` copies.
     pub(super) fn source(&self, side: Side, name: &Name) -> Option<&Object> {
         match side {
             Side::Broker => self.local.get(name).filter(|object| self.is_own(object)),
@@ -74,15 +74,15 @@ impl SyncState {
         }
     }
 
-    /// One of our originals. An unlabelled object of another cluster was put here by hand, as a fixed peer; it is not
-    /// ours to publish.
+    /// Returns `true` for one of our originals. An unlabelled object of another cluster was put here by hand, as a
+    /// fixed peer; it is not ours to publish.
     pub(super) fn is_own(&self, object: &Object) -> bool {
         let cluster_id = object.body.get("spec").and_then(|spec| spec.get("cluster_id"));
         object.metadata.origin().is_none()
             && cluster_id.and_then(serde_json::Value::as_str) == Some(self.scope.cluster_id.as_str())
     }
 
-    /// The broker's object that we should have a copy of, if there is one.
+    /// Returns the broker's object that we should have a copy of, if there is one.
     ///
     /// # Errors
     /// Why another cluster's object is not imported.
@@ -114,7 +114,7 @@ impl SyncState {
         }
     }
 
-    /// Why an endpoint that overlaps our own subnets is refused here, and what the others make of it.
+    /// Explains why an endpoint that overlaps our own subnets is refused here, and how the others decide about it.
     fn overlap_reason(&self, name: &Name, overlap: &str) -> String {
         let lost_to = self.own_conflict().map(|conflict| &*conflict.holder);
         match lost_to.filter(|_| self.claims.conflict(name).is_none()) {

@@ -9,7 +9,7 @@ pub(super) struct Grace {
 }
 
 impl Grace {
-    /// How much longer, at `now`, the copies are kept; `None` when what the broker says counts.
+    /// Returns how much longer, at `now`, the copies are kept; `None` when the broker's state counts.
     pub(super) fn left(&mut self, is_emptied: bool, grace: Duration, now: Instant) -> Option<Duration> {
         if !is_emptied {
             self.reset();
@@ -19,7 +19,7 @@ impl Grace {
         Some(grace.saturating_sub(now.duration_since(since))).filter(|left| !left.is_zero())
     }
 
-    /// Whether copies are being kept.
+    /// Returns `true` if copies are being kept.
     pub(super) fn is_running(&self) -> bool {
         self.since.is_some()
     }

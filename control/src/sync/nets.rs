@@ -20,7 +20,7 @@ impl<T> Default for Nets<T> {
 }
 
 impl<T> Nets<T> {
-    /// The value of a network, made if there is none.
+    /// Returns the value of a network, made if there is none.
     pub(super) fn entry(&mut self, net: IpNet) -> &mut T
     where
         T: Default,
@@ -32,7 +32,7 @@ impl<T> Nets<T> {
         })
     }
 
-    /// The value of exactly this network.
+    /// Returns the value of exactly this network.
     pub(super) fn value_mut(&mut self, net: &IpNet) -> Option<&mut T> {
         self.by_net.get_mut(net)
     }
@@ -49,12 +49,12 @@ impl<T> Nets<T> {
         }
     }
 
-    /// The networks that this one contains, itself included, in order.
+    /// Returns the networks that this one contains, itself included, in order.
     pub(super) fn within(&self, net: IpNet) -> impl Iterator<Item = (&IpNet, &T)> {
         self.by_net.range(net..).take_while(move |(inner, _)| net.contains(*inner))
     }
 
-    /// The networks that contain this one, itself included, largest first.
+    /// Returns the networks that contain this one, itself included, largest first.
     pub(super) fn covering(&self, net: IpNet) -> impl Iterator<Item = (&IpNet, &T)> {
         let (is_v6, own_length) = length_of(&net);
         self.lengths.range((is_v6, 0)..=(is_v6, own_length)).filter_map(move |((_, length), _)| {
@@ -63,7 +63,7 @@ impl<T> Nets<T> {
         })
     }
 
-    /// The networks that overlap this one: those that contain it, then those that it contains.
+    /// Returns the networks that overlap this one: those that contain it, then those that it contains.
     pub(super) fn overlapping(&self, net: IpNet) -> impl Iterator<Item = (&IpNet, &T)> {
         self.covering(net).chain(self.within(net).skip_while(move |(inner, _)| **inner == net))
     }
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Few addresses, many lengths, both families: most of them overlap another one.
+    /// Generates few addresses with many lengths in both families: most of them overlap another one.
     fn nets() -> impl Strategy<Value = IpNet> {
         let v4 = (0u32..4, 0u8..=32).prop_map(|(block, length)| {
             let net = ipnet::Ipv4Net::new((0x0a00_0000 + (block << 14)).into(), length).unwrap();

@@ -96,7 +96,7 @@ pub fn plan(view: &View<'_>) -> Plan {
     Plan { writes, refused: refused(&state), own_refusal: own_refusal(&state) }
 }
 
-/// Everything that is refused, by cluster and name.
+/// Returns all refusals, by cluster and name.
 pub(super) fn refused(state: &SyncState) -> Vec<Refused> {
     let mut refused: Vec<Refused> = state.refused.values().cloned().collect();
     refused.sort_by(|a, b| (&a.cluster, &a.endpoint).cmp(&(&b.cluster, &b.endpoint)));

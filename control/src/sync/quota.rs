@@ -21,7 +21,7 @@ pub(super) struct ObjectQuota {
 }
 
 impl ObjectQuota {
-    /// Gives `name` a place if there is one. Gives the names that have none for that, `name` itself perhaps, and why.
+    /// Admits `name` if there is room. Returns the names that are displaced for it, `name` itself perhaps, and why.
     pub(super) fn enter(
         &mut self,
         name: &Name,
@@ -56,7 +56,7 @@ impl ObjectQuota {
         displaced
     }
 
-    /// Takes `name` off.
+    /// Removes `name`.
     pub(super) fn leave(&mut self, name: &Name) {
         self.refused.remove(name);
         if self.vacate(name) && !self.refused.is_empty() {
@@ -64,12 +64,12 @@ impl ObjectQuota {
         }
     }
 
-    /// Whether `name` was turned away.
+    /// Returns `true` if `name` was refused.
     pub(super) fn has_refused(&self, name: &Name) -> bool {
         self.refused.contains(name)
     }
 
-    /// Whether somebody who was turned away may have a place now. Says so once.
+    /// Returns `true`, once, if there may be room now for objects that were refused.
     pub(super) fn take_room(&mut self) -> bool {
         std::mem::take(&mut self.has_room)
     }

@@ -38,18 +38,18 @@ impl RemovalGrace {
         Self { empty_grace, departure_wait, emptied: BTreeMap::new(), departed: BTreeMap::new() }
     }
 
-    /// Only what a broker says without a break counts.
+    /// Starts all periods anew: only an absence without a break counts.
     pub(super) fn reset(&mut self) {
         self.emptied.clear();
         self.departed.clear();
     }
 
-    /// Those for whom `is_missing` does not hold any more are back; when they go again, they are missed anew.
+    /// Ends the absence of all owners for whom `is_missing` does not hold any more; when they go again, it begins anew.
     pub(super) fn welcome(&mut self, is_missing: impl Fn(Kind, &str) -> bool) {
         self.departed.retain(|(kind, origin), _| is_missing(*kind, origin));
     }
 
-    /// Whether a copy can be removed at `now`.
+    /// Permits the removal of a copy at `now`, or returns when to ask again, if time alone can change the answer.
     ///
     /// # Errors
     /// Until when it is kept; `None` when that depends on something else than time.
@@ -61,7 +61,8 @@ impl RemovalGrace {
         self.miss(absence.kind, absence.origin, absence.has_departed && !absence.is_urgent, now)
     }
 
-    /// Whether an object can be removed at `now` whose owner may have departed altogether.
+    /// Permits the removal of an object at `now` whose owner may have departed altogether, or returns when to ask
+    /// again.
     ///
     /// # Errors
     /// Until when it is kept.

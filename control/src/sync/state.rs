@@ -102,7 +102,7 @@ impl SyncState {
         state
     }
 
-    /// The name under which we claim our own subnets.
+    /// Returns the name under which we claim our own subnets.
     fn own(&self) -> Name {
         Name::new(Kind::Cluster, &self.scope.cluster_id)
     }
@@ -212,7 +212,7 @@ impl SyncState {
         self.dirty.insert(name.clone());
     }
 
-    /// An object is gone.
+    /// Removes an object that is gone.
     pub(super) fn remove(&mut self, side: Side, name: &Name) {
         if !self.take_out(side, name) {
             return;
@@ -264,12 +264,12 @@ impl SyncState {
         }
     }
 
-    /// Whether an object of ours, or one put here by hand, has this name.
+    /// Returns `true` if an object of ours, or one put here by hand, has this name.
     pub(super) fn is_taken(&self, name: &Name) -> bool {
         self.local.get(name).is_some_and(|object| !self.is_copy(object))
     }
 
-    /// Whether an object is labelled with another cluster's ID.
+    /// Returns `true` if an object is labelled with another cluster's ID.
     pub(super) fn is_copy(&self, object: &Object) -> bool {
         object.metadata.origin().is_some_and(|origin| origin != self.scope.cluster_id)
     }
@@ -307,8 +307,8 @@ impl SyncState {
         }
     }
 
-    /// When a cluster joined: its Cluster object's age on the broker, or its oldest Endpoint's if it has none. The
-    /// Cluster object outlives restarts and fail-overs; Endpoints do not.
+    /// Updates the times at which clusters joined: the Cluster object's age on the broker, or the oldest Endpoint's if
+    /// there is none. The Cluster object outlives restarts and fail-overs; Endpoints do not.
     fn update_ages(&mut self) {
         for origin in std::mem::take(&mut self.aged) {
             let age = self.ages.get(&origin).and_then(BTreeSet::first).map(|(_, age, _)| *age);
@@ -316,7 +316,7 @@ impl SyncState {
         }
     }
 
-    /// The names whose decisions may be others now. Says so once.
+    /// Drains the names whose decisions may be others now.
     pub(super) fn take_dirty(&mut self) -> BTreeSet<Name> {
         self.update_ages();
         let withdrawn = std::mem::take(&mut self.withdrawn);
@@ -346,33 +346,33 @@ impl SyncState {
         }
     }
 
-    /// Why others refuse us, if they do.
+    /// Returns the conflict for which others refuse us, if they do.
     pub(super) fn own_conflict(&self) -> Option<&Conflict> {
         self.claims.conflict(&self.own())
     }
 
-    /// Whether the broker has lost all others' objects of a kind, although we have copies.
+    /// Returns `true` if the broker has lost all others' objects of a kind, although we have copies.
     pub(super) fn is_emptied(&self, kind: Kind) -> bool {
         self.copies.get(&kind).is_some_and(|count| *count > 0)
             && self.present.range((kind, Arc::from(""))..).next().is_none_or(|((found, _), _)| *found != kind)
     }
 
-    /// Whether the broker has no object of this kind of this cluster.
+    /// Returns `true` if the broker has no object of this kind of this cluster.
     pub(super) fn has_departed(&self, kind: Kind, origin: &str) -> bool {
         !self.present.contains_key(&(kind, Arc::from(cut(origin, 63))))
     }
 
-    /// Whether there is an original of ours of this kind.
+    /// Returns `true` if there is an original of ours of this kind.
     pub(super) fn has_original(&self, kind: Kind) -> bool {
         self.local.values().any(|object| object.kind == kind && self.is_own(object))
     }
 
-    /// Whether somebody profits from the removal of this copy.
+    /// Returns `true` if somebody profits from the removal of this copy.
     pub(super) fn is_urgent(&self, name: &Name) -> bool {
         self.urgent.contains(name)
     }
 
-    /// Whether a new list of the broker's objects may bring in some that were turned away. Says so once.
+    /// Returns `true`, once, if a new list of the broker's objects may bring in some that were refused.
     pub(super) fn wants_list(&mut self) -> bool {
         let most = self.scope.limits.objects.saturating_mul(REMEMBERED);
         self.quota.take_room() || (self.overflow && self.broker.len() < most - most / 10)
@@ -387,7 +387,7 @@ impl SyncState {
     }
 }
 
-/// Equal versions of one incarnation mean equal objects.
+/// Compares versions: equal ones of one incarnation mean equal objects.
 fn is_same_version(known: &Object, object: &Object) -> bool {
     let (have, got) = (&known.metadata, &object.metadata);
     match (&have.resource_version, &got.resource_version) {

@@ -26,8 +26,8 @@ const HEADER: &str = "\
 # cargo run -p trieste-cli -- crds --directory control/crds
 ";
 
-/// The definitions of all kinds of group `submariner.io`, in the order of [`Kind::SUBMARINER`], each a whole object that
-/// an API server takes.
+/// Returns the definitions of all kinds of group `submariner.io`, in the order of [`Kind::SUBMARINER`], each a whole
+/// object that an API server takes.
 pub fn definitions() -> Vec<Value> {
     vec![
         definition::<Cluster>(&[]),
@@ -61,7 +61,7 @@ pub struct DefinitionFile {
     pub text: String,
 }
 
-/// The definitions as files, in the order of [`definitions`].
+/// Returns the definitions as files, in the order of [`definitions`].
 pub fn files() -> Vec<DefinitionFile> {
     let file = |(kind, definition): (Kind, Value)| {
         let body = serde_saphyr::to_string(&definition).expect("JSON values have a YAML form");

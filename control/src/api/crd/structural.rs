@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// The schema of a whole object of type `T`.
+/// Returns the schema of a whole object of type `T`.
 pub(super) fn root_schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -54,7 +54,7 @@ fn structure(schema: &mut Value) {
     }
 }
 
-/// Without the brackets of rustdoc's links.
+/// Removes the brackets of rustdoc's links.
 fn plain(description: &str) -> String {
     description.replace("[`", "`").replace("`]", "`")
 }

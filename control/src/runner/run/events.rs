@@ -106,7 +106,7 @@ impl<C: Controller> Runner<C> {
         }
     }
 
-    /// Has the controller observe the result of its own write before the watch reports it.
+    /// Lets the controller observe the result of its own write before the watch reports it.
     pub(super) fn observe_own(&mut self, store: usize, object: &ObjectKey, event: StoreEvent, now: Instant) {
         if let Some(watch) = self.watches.covering(store, object) {
             let keys = self.controller.observe(&watch, event, now);

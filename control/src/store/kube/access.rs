@@ -58,8 +58,8 @@ pub struct AccessError {
 }
 
 impl Access {
-    /// The API server of the cluster that this process runs in as a pod: the address of the environment, the service
-    /// account's token and certificate authority.
+    /// Returns the API server of the cluster that this process runs in as a pod: the address of the environment, the
+    /// service account's token and certificate authority.
     ///
     /// # Errors
     /// [`AccessError`] outside a pod.
@@ -75,17 +75,17 @@ impl Access {
         Self::server(ServerSettings { server, ..ServerSettings::default() }.with_secret_dir(SERVICE_ACCOUNT))
     }
 
-    /// The API server of a kubeconfig file, in its current context or another.
+    /// Returns the API server of a kubeconfig file, in its current context or another.
     pub fn kubeconfig(path: impl Into<PathBuf>, context: Option<String>) -> Self {
         Self::of(Source::Kubeconfig { path: Some(path.into()), context })
     }
 
-    /// In a pod, the cluster's own API server; elsewhere that of `KUBECONFIG` or `~/.kube/config`.
+    /// Infers the API server: in a pod, the cluster's own; elsewhere that of `KUBECONFIG` or `~/.kube/config`.
     pub fn inferred() -> Self {
         Self::in_cluster().unwrap_or(Self::of(Source::Kubeconfig { path: None, context: None }))
     }
 
-    /// The API server that a [`Location::Kube`](crate::store::Location::Kube) of these parts names.
+    /// Returns the API server that a [`Location::Kube`](crate::store::Location::Kube) of these parts names.
     pub fn located(path: Option<PathBuf>, context: Option<String>) -> Self {
         match path {
             Some(path) => Self::kubeconfig(path, context),
@@ -93,7 +93,7 @@ impl Access {
         }
     }
 
-    /// The API server of these settings.
+    /// Returns the API server of these settings.
     ///
     /// # Errors
     /// [`AccessError`] naming the setting that makes no sense. What is in files is not looked at here.
@@ -182,7 +182,7 @@ fn base_uri(server: &str) -> Result<Uri, String> {
     }
 }
 
-/// A token is one word: it becomes part of a header.
+/// Checks that a token is one word: it becomes part of a header.
 pub(super) fn check_token(token: &str) -> Result<(), String> {
     match token.bytes().all(|byte| byte.is_ascii_graphic()) {
         true if !token.is_empty() => Ok(()),
@@ -191,7 +191,7 @@ pub(super) fn check_token(token: &str) -> Result<(), String> {
     }
 }
 
-/// PEM as it is, or out of its base64.
+/// Returns PEM as it is, or decoded from base64.
 pub(super) fn pem_of(ca: &str) -> Result<Vec<u8>, String> {
     if ca.contains("-----BEGIN") {
         return Ok(ca.as_bytes().to_vec());
@@ -202,7 +202,7 @@ pub(super) fn pem_of(ca: &str) -> Result<Vec<u8>, String> {
         .map_err(|error| format!("is neither PEM nor base64 ({error})"))
 }
 
-/// The certificates of a PEM text; at least one.
+/// Parses the certificates of a PEM text; at least one.
 pub(super) fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let certificates: Vec<Vec<u8>> = CertificateDer::pem_slice_iter(pem)
         .map(|certificate| certificate.map(|der| der.to_vec()))

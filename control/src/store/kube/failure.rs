@@ -29,12 +29,12 @@ impl Operation {
         Self { verb, key, version: None, server: access.to_string() }
     }
 
-    /// Nobody answered.
+    /// Returns the error of a request without an answer.
     pub(super) fn lost(&self, source: io::Error) -> StoreError {
         StoreError::Unavailable { operation: self.to_string(), source }
     }
 
-    /// The server answered something that is not what was asked for.
+    /// Returns the error of an answer of another shape than asked for.
     pub(super) fn invalid_response(&self, reason: impl std::fmt::Display) -> StoreError {
         self.lost(io::Error::new(
             io::ErrorKind::InvalidData,
@@ -47,7 +47,7 @@ impl Operation {
         self.lost(io::Error::new(io::ErrorKind::FileTooLarge, reason.to_string()))
     }
 
-    /// The server refused, with this body.
+    /// Returns the error of a refusal with this body.
     pub(super) fn refused(&self, code: StatusCode, body: &[u8]) -> StoreError {
         let status = serde_json::from_slice(body).map_or_else(
             |_| {
@@ -60,7 +60,7 @@ impl Operation {
         self.status(code, &status)
     }
 
-    /// The server refused, with this status.
+    /// Returns the error of a refusal with this status.
     pub(super) fn status(&self, code: StatusCode, status: &Status) -> StoreError {
         let key = || self.key.clone();
         let is_write = matches!(self.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete);
@@ -106,8 +106,9 @@ impl Operation {
         StoreError::Forbidden { operation: self.to_string(), source }
     }
 
-    /// Whether a 403 is about this object, and not about what we may do at all or about the namespace. The server has one
-    /// word for all of them; only in the text the authorizer, who has looked at no object, can be told from those who have.
+    /// Returns `true` if a 403 is about this object, and not about our rights in general or about the namespace. The
+    /// server has one word for all of them; only by the text the authorizer, which has looked at no object, can be told
+    /// from those that have.
     fn is_about_object(&self, status: &Status) -> bool {
         let contains = |text: &str| status.message.contains(text);
         let is_right = contains(&format!("cannot {} resource \"{}\"", self.verb, self.key.kind.plural()));
@@ -116,7 +117,7 @@ impl Operation {
         (contains(" is forbidden: ") || contains("admission webhook")) && !is_right && !is_ending
     }
 
-    /// Whether a 404 is about our object, and not about its namespace or kind.
+    /// Returns `true` if a 404 is about our object, and not about its namespace or kind.
     fn names_object(&self, status: &Status) -> bool {
         let details = status.details.as_ref();
         details.is_some_and(|details| details.name == self.key.name && details.kind == self.key.kind.plural())
@@ -168,7 +169,7 @@ fn with_message(meaning: &str, status: &Status) -> String {
     if status.message.is_empty() { meaning.to_owned() } else { format!("{meaning} ({})", status.message) }
 }
 
-/// The field at fault and why; the whole object where the server names none.
+/// Returns the field at fault and why; the whole object where the server names none.
 fn cause(status: &Status) -> (String, String) {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     match causes.into_iter().find(|cause| !cause.field.is_empty()) {
@@ -178,7 +179,7 @@ fn cause(status: &Status) -> (String, String) {
     }
 }
 
-/// A connection's failure as one sentence; what can be told apart is.
+/// Explains a connection's failure in one sentence; what can be told apart is.
 pub(super) fn explain(error: &(dyn Error + 'static)) -> io::Error {
     let chain = chain(error);
     if let Some(tls) = chain.iter().find_map(|error| error.downcast_ref::<rustls::Error>()) {
@@ -195,7 +196,7 @@ pub(super) fn explain(error: &(dyn Error + 'static)) -> io::Error {
     io::Error::new(kind.unwrap_or(io::ErrorKind::Other), texts.join(": "))
 }
 
-/// The error and its causes, also those inside of input and output errors, which hide them.
+/// Iterates over the error and its causes, also those inside of input and output errors, which hide them.
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
     /// Ours: no real chain is longer.
     const MAX_DEPTH: usize = 16;

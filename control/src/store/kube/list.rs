@@ -321,7 +321,7 @@ impl<'de, const LIMIT: usize> Visitor<'de> for Items<'_, LIMIT> {
         f.write_str("a list of objects")
     }
 
-    /// A Go server writes an empty list as null.
+    /// Visits null, as which a Go server writes an empty list.
     fn visit_none<E>(self) -> Result<(), E> {
         Ok(())
     }

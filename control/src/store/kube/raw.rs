@@ -17,7 +17,7 @@ pub(super) struct Raw<const LIMIT: usize> {
 }
 
 impl<const LIMIT: usize> Raw<LIMIT> {
-    /// The object, of the kind that was asked for.
+    /// Decodes an object of the kind that was asked for.
     pub(super) fn into_object(self, kind: Kind) -> Object {
         let Self { metadata, body, withheld, .. } = self;
         Object { body, withheld, ..Object::new(kind, metadata) }
@@ -62,7 +62,7 @@ impl<'de, const LIMIT: usize> Deserialize<'de> for Raw<LIMIT> {
     }
 }
 
-/// Path of all objects of a kind in a namespace, or in all if that is empty. Names must have been checked.
+/// Returns the path of all objects of a kind in a namespace, or in all if that is empty. Names must have been checked.
 pub(super) fn collection(kind: Kind, namespace: &str) -> String {
     let root = if kind.group().is_empty() { "/api" } else { "/apis" };
     let plural = kind.plural();
@@ -72,8 +72,8 @@ pub(super) fn collection(kind: Kind, namespace: &str) -> String {
     }
 }
 
-/// The object as it is sent in a write: without what only the server sets. A write without uid keeps the uid, and the
-/// version that is sent with an update is of one incarnation only.
+/// Encodes the object as it is sent in a write: without the fields that only the server sets. A write without uid keeps
+/// the uid, and the version that is sent with an update is of one incarnation only.
 pub(super) fn outgoing(mut object: Object, with_version: bool) -> Vec<u8> {
     let metadata = &mut object.metadata;
     metadata.uid = None;

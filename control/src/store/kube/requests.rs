@@ -56,7 +56,7 @@ impl Verb {
         Self::Probe,
     ];
 
-    /// The verb as a metric label and in messages.
+    /// Returns the verb as a metric label and in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -76,7 +76,7 @@ impl Outcome {
     pub const ALL: [Self; 6] =
         [Self::Done, Self::Refused, Self::Denied, Self::Throttled, Self::Failed, Self::Lost];
 
-    /// The outcome as a metric label.
+    /// Returns the outcome as a metric label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -122,12 +122,12 @@ impl Requests {
         self.counts[verb as usize].iter().sum()
     }
 
-    /// All requests.
+    /// Counts all requests.
     pub fn total(&self) -> u64 {
         Verb::ALL.into_iter().map(|verb| self.of(verb)).sum()
     }
 
-    /// Every count, zeros included, in a fixed order.
+    /// Returns every count, zeros included, in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (Verb, Outcome, u64)> {
         Verb::ALL.into_iter().flat_map(move |verb| {
             Outcome::ALL.into_iter().map(move |outcome| (verb, outcome, self.count(verb, outcome)))

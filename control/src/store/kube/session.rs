@@ -66,7 +66,7 @@ impl Session {
         tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
     }
 
-    /// Whether a file is another than the one that was read.
+    /// Returns `true` if a file is no longer the one that was read.
     pub(super) fn is_stale(&self) -> bool {
         self.files.iter().any(|(path, stamp)| *stamp != Stamp::of(path))
     }
@@ -94,7 +94,7 @@ impl Files {
         self.0.push((path.to_owned(), Stamp::of(path)));
     }
 
-    /// A file's content; `None` if there is no file or nothing in it.
+    /// Reads a file; `None` if there is no file or nothing in it.
     fn read(&mut self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         self.note(path);
         match fs::read(path) {
@@ -125,7 +125,8 @@ fn load_blocking(access: &Access, dial: Option<Dial>, connect_timeout: Duration)
     Ok(Session { http, made: Instant::now(), files: files.0, has_plugin })
 }
 
-/// HTTP/2 where the server speaks it (every API server does), which carries all watches in one connection.
+/// Creates a client that uses HTTP/2 where the server speaks it (every API server does), which carries all watches in
+/// one connection.
 fn client(
     config: &Config,
     dial: Dial,
@@ -187,7 +188,8 @@ fn authorities(settings: &ServerSettings, files: &mut Files) -> io::Result<Vec<V
         .map_err(|reason| io::Error::other(format!("the CA {reason}")))
 }
 
-/// The system's authorities, without those that cannot be used: one bad file there must not cost the connection.
+/// Returns the system's authorities, without those that cannot be used: one bad file there must not cost the
+/// connection.
 fn system_roots() -> Vec<Vec<u8>> {
     let found = rustls_native_certs::load_native_certs();
     for error in found.errors {

@@ -38,28 +38,29 @@ impl KubeStore {
     /// How long a server may stay silent, over HTTP/1.1, before it is asked for a sign of life.
     const SILENCE: Duration = Duration::from_secs(15);
 
-    /// A store on this API server. Connects when it is used.
+    /// Creates a store on this API server. It connects when it is used.
     pub fn new(access: Access) -> Self {
         Self::over(access, None)
     }
 
-    /// The same store, connection and counters, with another time-out for requests: an elector cannot wait long.
+    /// Returns the same store, connection and counters, with another time-out for requests: an elector cannot wait
+    /// long.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self { transport: Arc::clone(&self.transport), timeout }
     }
 
-    /// How many requests there were, of this store and its clones.
+    /// Returns the counters of requests, of this store and its clones.
     pub fn requests(&self) -> Requests {
         self.transport.requests()
     }
 
-    /// How the API server is reached.
+    /// Returns the access to the API server.
     pub fn access(&self) -> &Access {
         &self.transport.access
     }
 
-    /// A store over other connections than the network's.
+    /// Creates a store over other connections than the network's.
     pub(super) fn over(access: Access, dial: Option<Dial>) -> Self {
         let transport = Arc::new(Transport::new(access, dial, Self::SILENCE));
         Self { transport, timeout: Self::DEFAULT_TIMEOUT }
@@ -74,7 +75,7 @@ impl KubeStore {
         check_name(key)
     }
 
-    /// One request about one object, and the object that comes back.
+    /// Sends one request about one object and returns the body of the answer.
     async fn request(
         &self,
         operation: &Operation,
@@ -219,7 +220,7 @@ fn path_of(key: &ObjectKey) -> String {
     format!("{}/{}", collection(key.kind, &key.namespace), key.name)
 }
 
-/// The version that a write is based on.
+/// Returns the version that a write is based on.
 fn version_of(object: &Object) -> Result<String, StoreError> {
     let version = object.metadata.resource_version.clone().filter(|version| !version.is_empty());
     version.ok_or_else(|| {

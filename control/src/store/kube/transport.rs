@@ -100,7 +100,7 @@ impl Transport {
         self.call_within(verb, method, path, body, (limit, OBJECT_BYTES)).await
     }
 
-    /// Does as [`Transport::call`], for an answer of so many bytes at most.
+    /// Calls as [`Transport::call`] does, for an answer of so many bytes at most.
     ///
     /// # Errors
     /// As [`Transport::call`]; [`io::ErrorKind::FileTooLarge`] where the answer is longer.
@@ -198,7 +198,7 @@ impl Transport {
         }
     }
 
-    /// The session to use: another one after its files have changed.
+    /// Returns the session to use: another one after its files have changed.
     async fn session(&self, connect_timeout: Duration) -> io::Result<Arc<Session>> {
         let mut current = self.current.lock().await;
         let is_due = current.checked.is_none_or(|checked| checked.elapsed() >= FILE_CHECK);
@@ -226,7 +226,7 @@ impl Transport {
         }
     }
 
-    /// After a 401: whether there are, or may be, other credentials than this session's.
+    /// Returns `true` if, after a 401, there are, or may be, other credentials than this session's.
     async fn reread(&self, session: &Arc<Session>) -> bool {
         let mut current = self.current.lock().await;
         let is_current = current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session));
@@ -241,7 +241,8 @@ impl Transport {
         session.is_stale()
     }
 
-    /// After a request without answer: the next one takes a new connection, whatever became of the old.
+    /// Drops the session after a request without answer: the next one takes a new connection, whatever became of the
+    /// old.
     async fn drop_session(&self, session: &Arc<Session>) {
         let mut current = self.current.lock().await;
         if current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
@@ -405,7 +406,8 @@ fn was_cut(error: &BoxError) -> bool {
     error.downcast_ref::<hyper_util::client::legacy::Error>().is_some_and(|error| !error.is_connect())
 }
 
-/// How long a 429 asks us to wait, a little more so that not all come back at once. One second where it does not say.
+/// Returns how long a 429 asks us to wait, a little more so that not all come back at once. One second where it does
+/// not say.
 fn asked_to_wait(response: &Response<Incoming>) -> Option<Duration> {
     if response.status() != StatusCode::TOO_MANY_REQUESTS {
         return None;

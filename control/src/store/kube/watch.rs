@@ -259,7 +259,7 @@ impl Watcher {
         Some(StoreEvent::Unavailable(error))
     }
 
-    /// For names that no API server can have: said once, then for ever silent.
+    /// Refuses a name that no API server can have: reports it once, then never ends.
     async fn refuse(&mut self, error: StoreError) -> StoreEvent {
         if self.reported.is_some() {
             futures::future::pending::<()>().await;
