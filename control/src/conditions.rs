@@ -107,9 +107,9 @@ impl Conditions {
 
 fn log(name: &str, severity: Severity, subject: &str, message: &str) {
     match severity {
-        Severity::Info => tracing::info!(condition = name, subject, "{message}"),
-        Severity::Warning => tracing::warn!(condition = name, subject, "{message}"),
-        Severity::Error => tracing::error!(condition = name, subject, "{message}"),
+        Severity::Info => tracing::info!(condition = name, subject, reason = %message, "condition set"),
+        Severity::Warning => tracing::warn!(condition = name, subject, reason = %message, "condition set"),
+        Severity::Error => tracing::error!(condition = name, subject, reason = %message, "condition set"),
     }
 }
 

@@ -114,7 +114,7 @@ impl Needs {
         if missing.iter().any(|need| need.is_vital) {
             return Err(Missing(message));
         }
-        tracing::warn!("{message}");
+        tracing::warn!(reason = %message, "capabilities are missing");
         Ok(())
     }
 

@@ -185,9 +185,9 @@ impl<S: Store> Publisher<S> {
         }
         match timeout(REMOVAL_TIMEOUT, self.remove_gateway()).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the Gateway object stays behind: {error}"),
+            Ok(Err(error)) => tracing::warn!(%error, "gateway object not removed"),
             Err(_) => {
-                tracing::warn!("the Gateway object may stay behind: no answer within {REMOVAL_TIMEOUT:?}")
+                tracing::warn!(within = ?REMOVAL_TIMEOUT, "no answer to the removal of the gateway object")
             }
         }
     }
@@ -226,7 +226,7 @@ impl<S: Store> Publisher<S> {
             tracker.handle_removed(&object, &answer, clock());
             match answer {
                 Ok(()) => {
-                    tracing::info!("{key} has not been written for {GATEWAY_STALE_AFTER:?} and is removed")
+                    tracing::info!(object = %key, after = ?GATEWAY_STALE_AFTER, "stale gateway removed")
                 }
                 Err(error) if error.is_race() => {}
                 Err(error) => return Err(error.into()),
@@ -369,8 +369,8 @@ fn report(outcome: Result<(), PublishError>, last_error: &mut Option<String>) {
     let error = outcome.err().map(|error| error.to_string());
     if error != *last_error {
         match &error {
-            Some(error) => tracing::warn!("the Gateway object is not up to date: {error}"),
-            None => tracing::info!("the Gateway object is up to date again"),
+            Some(error) => tracing::warn!(error, "gateway object not up to date"),
+            None => tracing::info!("gateway object up to date again"),
         }
         *last_error = error;
     }

@@ -62,8 +62,8 @@ impl Recorder {
     pub fn record(&self, severity: Severity, reason: &str, message: impl Into<String>) {
         let message = message.into();
         match severity {
-            Severity::Info => tracing::info!(reason, "{message}"),
-            Severity::Warning | Severity::Error => tracing::warn!(reason, "{message}"),
+            Severity::Info => tracing::info!(reason, note = %message, "event recorded"),
+            Severity::Warning | Severity::Error => tracing::warn!(reason, note = %message, "event recorded"),
         }
         self.count(severity, reason);
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -283,18 +283,17 @@ impl Outputs {
     }
 }
 
-/// Logs an event. The messages begin with upstream's words, for which people and tools look (env-metrics §6), so that
-/// they stay although they interpolate.
+/// Logs an event. Upstream's words stay as they are: people and tools look for them (env-metrics §6).
 fn log(event: &ElectionEvent) {
     match event {
         ElectionEvent::Acquired { term } => {
-            tracing::info!(%term, "Leadership acquired - starting controllers (term {term})")
+            tracing::info!(%term, "Leadership acquired - starting controllers")
         }
         ElectionEvent::Lost { term, reason } => {
-            tracing::warn!(%term, "Leadership lost: term {term} has ended: {reason}");
+            tracing::warn!(%term, %reason, "Leadership lost");
         }
         ElectionEvent::HolderChanged { holder } if holder.is_empty() => tracing::info!("nobody leads"),
-        ElectionEvent::HolderChanged { holder } => tracing::info!(holder, "the Lease names {holder}"),
+        ElectionEvent::HolderChanged { holder } => tracing::info!(holder, "lease holder changed"),
     }
 }
 

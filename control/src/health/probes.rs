@@ -189,7 +189,8 @@ impl Prober {
                     tracing::info!(cable, ip = %view.ip, "the health check is answered")
                 }
                 PingerStatus::Error | PingerStatus::Unknown => {
-                    tracing::warn!(cable, status = view.status.as_str(), "{}", view.message);
+                    let status = view.status.as_str();
+                    tracing::warn!(cable, status, reason = %view.message, "the health check is not answered");
                 }
             }
         }

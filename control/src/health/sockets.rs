@@ -66,7 +66,7 @@ impl Sockets {
             Ok(replies) => replies,
             Err(error) => {
                 // Opened again with the next probe.
-                tracing::debug!(%error, "a probing socket failed: {error}");
+                tracing::debug!(%error, "probing socket failed");
                 *slot = None;
                 Vec::new()
             }
@@ -119,7 +119,7 @@ fn open(is_v4: bool, source: Option<IpAddr>, device: Option<&str>) -> io::Result
     let filter: &[SockFilter] = if is_v4 { &ONLY_REPLIES_V4 } else { &ONLY_REPLIES_V6 };
     if let Err(error) = socket.attach_filter(filter) {
         // Every ICMP packet of the host then comes by; the parser's first look at it is cheap.
-        tracing::debug!(%error, "the probing socket has no filter: {error}");
+        tracing::debug!(%error, "probing socket without filter");
     }
     if let Some(device) = device {
         socket.bind_device(Some(device.as_bytes()))?;

@@ -125,7 +125,7 @@ async fn run<L: Lookup>(
                     if state.poll_slow(now()) {
                         state.handle_slow(&lock(&so_far), Timestamp::now());
                         let error = state.public_ip().error.as_deref().unwrap_or_default();
-                        tracing::warn!("the public address is not known yet: {error}");
+                        tracing::warn!(error, "public address not known yet");
                     }
                 }
                 Some(()) = nudges.next() => state.handle_request(now()),
@@ -179,10 +179,10 @@ fn publish(known: &watch::Sender<PublicIp>, public_ip: &PublicIp) {
 fn log(known: &PublicIp, outcome: &Result<Resolution, Failures>) {
     match outcome {
         Ok(found) if known.address != Some(found.address) || known.error.is_some() => {
-            tracing::info!(address = %found.address, resolver = %found.resolver, "public address {}", found.address);
+            tracing::info!(address = %found.address, resolver = %found.resolver, "public address found");
         }
         Err(failures) if known.error.is_none() => {
-            tracing::warn!("the public address cannot be resolved: {failures}");
+            tracing::warn!(error = %failures, "public address not resolved");
         }
         Ok(_) | Err(_) => {}
     }

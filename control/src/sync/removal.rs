@@ -96,7 +96,7 @@ impl RemovalGrace {
         let is_changed = !grace.is_running();
         let Some(left) = grace.left(absence.is_emptied, self.empty_grace, now) else { return Ok(()) };
         if is_changed {
-            tracing::warn!(%kind, "the broker has lost the {kind} objects of all other clusters; ours are kept for {left:?}");
+            tracing::warn!(%kind, kept_for = ?left, "the broker has lost all other clusters' objects; our copies are kept");
         }
         Err(Some(now + left))
     }

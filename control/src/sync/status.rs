@@ -129,8 +129,8 @@ impl Outputs {
                 return false;
             }
             match refusal {
-                Some(refusal) => tracing::warn!("{refusal}"),
-                None => tracing::info!("no other cluster was there first with addresses of ours any more"),
+                Some(refusal) => tracing::warn!(reason = %refusal, "refused by the other clusters"),
+                None => tracing::info!("no longer refused by the other clusters"),
             }
             *published = refusal.cloned();
             true
@@ -145,7 +145,7 @@ impl Outputs {
             }
             for new in refused.iter().filter(|new| !published.contains(new)) {
                 let Refused { cluster, endpoint, reason } = new;
-                tracing::warn!(cluster, endpoint, "not synced, of cluster {cluster}: {reason}");
+                tracing::warn!(cluster, endpoint, reason, "endpoint not synced");
             }
             *published = refused.to_vec();
             true
@@ -179,10 +179,15 @@ impl Outputs {
 }
 
 fn log_state(state: BrokerLink, error: Option<&str>) {
+    let state = state.as_str();
     match error {
         Some(error) => {
-            tracing::warn!("broker {}: {error}; cables stay up with what is known", state.as_str())
+            tracing::warn!(
+                state,
+                error,
+                "broker link changed; cables stay up with the endpoints known so far"
+            )
         }
-        None => tracing::info!("broker {}", state.as_str()),
+        None => tracing::info!(state, "broker link changed"),
     }
 }
