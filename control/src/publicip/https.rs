@@ -18,7 +18,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::lookup::LookupError;
+use super::error::LookupError;
 
 /// Ours: how much of an answer is read, in bytes. A page that has the address further down is of no use.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;

@@ -9,6 +9,7 @@
 //! A gateway works without a public address, so nothing here ends a process: a failure is an error in [`PublicIp`]
 //! with the time of the next try, and the last good address stays.
 
+mod error;
 mod https;
 mod lookup;
 mod resolve;
@@ -16,8 +17,9 @@ mod spec;
 mod state;
 mod watcher;
 
+pub use error::LookupError;
 pub use https::{HttpsClient, MAX_BODY_BYTES};
-pub use lookup::{Ingress, Lookup, LookupError, NetworkLookup};
+pub use lookup::{Ingress, Lookup, NetworkLookup};
 pub use resolve::{Failures, Resolution, first_host_in, resolve};
 pub use spec::{METHODS, Resolver, Resolvers, SpecError, is_host};
 pub use state::{PublicIp, Remembered, WatchState};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::lookup::{Ingress, Lookup, LookupError};
+use super::error::LookupError;
+use super::lookup::{Ingress, Lookup};
 use super::spec::{Resolver, Resolvers, is_host};
 
 /// Ours: longest piece of a body that is looked at as one number or address, in bytes.

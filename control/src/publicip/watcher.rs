@@ -212,7 +212,8 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
-    use super::super::lookup::{Ingress, LookupError};
+    use super::super::error::LookupError;
+    use super::super::lookup::Ingress;
     use super::*;
 
     #[tokio::test(start_paused = true)]
