@@ -27,6 +27,7 @@
 mod connection;
 mod echo;
 mod fence;
+mod flight;
 mod handle;
 mod inputs;
 mod limiter;

@@ -16,6 +16,7 @@ use tokio::sync::{oneshot, watch};
 use super::connection::Connection;
 use super::echo::PendingEchoes;
 use super::fence::Permit;
+use super::flight::{Completed, Flight, FlightKey};
 use super::limiter::ObjectLimiter;
 use super::publisher::Publisher;
 use super::queue::{Rank, WorkQueue};
@@ -28,7 +29,6 @@ use crate::api::ObjectKey;
 use crate::backoff::Backoff;
 use crate::election::Leadership;
 use crate::timer::{clock, sleep_until};
-use writes::{Completed, Flight, FlightKey};
 
 /// How long writes under way are waited for when a guard ends the controller. They take effect or not; no new one is sent.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);

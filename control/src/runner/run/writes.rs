@@ -1,6 +1,6 @@
-//! Plans that are being written: which write goes out next, and what its answer means for the others.
+//! The writes of a plan: which goes out next, and how its answer changes the others.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use futures::FutureExt as _;
@@ -10,90 +10,14 @@ use rand_core::OsRng;
 use super::Runner;
 use crate::api::ObjectKey;
 use crate::runner::connection::later;
-use crate::runner::fence::Permit;
-use crate::runner::{Controller, Failure, MAX_REFUSED, Order, Rank, Write};
-use crate::store::{StoreError, StoreEvent};
+use crate::runner::flight::{Completed, End, Flight, FlightKey};
+use crate::runner::{Controller, Failure, MAX_REFUSED, Order, Write};
+use crate::store::StoreError;
 use crate::timer::clock;
 
 /// The number of independent writes of one plan that are under way at once: a store that takes long for each is kept up
 /// with, and one that does not answer is asked by one at a time.
 const MAX_WRITES_UNDER_WAY: usize = 8;
-
-/// The store that a plan is written to, and its key; a key has one plan at a time.
-pub(super) type FlightKey<K> = (usize, K);
-
-/// A plan that is being written.
-pub(super) struct Flight {
-    rank: Rank,
-    permit: Permit,
-    order: Order,
-    writes: VecDeque<Write>,
-    /// The objects whose writes have not been answered.
-    under_way: BTreeSet<ObjectKey>,
-    started: Instant,
-    tried: usize,
-    /// Whether the store has answered one of the writes.
-    is_answered: bool,
-    /// When the next of the writes that were left out may be tried.
-    next_try: Option<Instant>,
-    end: End,
-}
-
-/// How a plan ends when what is under way has been answered.
-enum End {
-    /// All that could be was written.
-    Written,
-    /// The right to write was lost.
-    Fenced,
-    /// The store does not answer, for this reason.
-    Unavailable(String),
-    /// A write lost a race, and the later ones depended on it.
-    Conflict,
-    /// A write was refused, and the later ones depended on it.
-    Refused,
-}
-
-/// A write that was answered.
-pub(super) struct Completed<K> {
-    key: FlightKey<K>,
-    write: Write,
-    outcome: Result<StoreEvent, StoreError>,
-}
-
-impl Flight {
-    /// Returns a plan of these writes of which none is under way.
-    pub(super) fn new(
-        writes: Vec<Write>,
-        (rank, order, permit): (Rank, Order, Permit),
-        started: Instant,
-        next_try: Option<Instant>,
-    ) -> Self {
-        Self {
-            rank,
-            permit,
-            order,
-            writes: writes.into(),
-            under_way: BTreeSet::new(),
-            started,
-            tried: 0,
-            is_answered: false,
-            next_try,
-            end: End::Written,
-        }
-    }
-
-    fn try_at(&mut self, at: Instant) {
-        self.next_try = Some(self.next_try.map_or(at, |next| next.min(at)));
-    }
-
-    /// Leaves out what has not been sent.
-    fn stop(&mut self, end: End) {
-        self.writes.clear();
-        if matches!(self.end, End::Written) {
-            self.end = end;
-        }
-    }
-}
 
 impl<C: Controller> Runner<C> {
     /// Begins those of a plan's next writes that may be tried now, or ends the plan.
