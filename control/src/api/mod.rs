@@ -31,6 +31,7 @@ mod paths;
 mod route_agent;
 mod routes;
 mod selector;
+mod shape;
 mod submariner;
 mod subnets;
 

@@ -6,10 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    ApiError, Body, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
-    GlobalIngressIp, Kind, NonGatewayRoute, ObjectMeta, RouteAgent, Submariner, label,
-};
+use super::{ApiError, Body, Kind, ObjectMeta, label};
 
 /// Longest name, and longest ID of a cluster, in Kubernetes.
 const MAX_NAME_CHARS: usize = 253;
@@ -134,40 +131,6 @@ impl Object {
     /// Returns the object as one JSON document.
     pub fn to_value(&self) -> Value {
         serde_json::to_value(self).expect("keys are strings and values are JSON already")
-    }
-
-    /// Checks that the body has the required fields of its kind, each of the right type: what an API server's schema
-    /// checks. Values (is this a CIDR?) are left to those who use them.
-    ///
-    /// # Errors
-    /// [`ApiError::Field`], naming the first field at fault.
-    pub fn check_shape(&self) -> Result<(), ApiError> {
-        match self.kind {
-            Kind::Cluster => Cluster::from_object(self).and_then(|cluster| cluster.spec.check_shape()),
-            Kind::Endpoint => {
-                Endpoint::from_object(self).and_then(|endpoint| endpoint.spec.check_shape("spec"))
-            }
-            Kind::Gateway => Gateway::from_object(self).and_then(|gateway| gateway.check_shape()),
-            Kind::RouteAgent => RouteAgent::from_object(self).and_then(|agent| agent.check_shape()),
-            Kind::GatewayRoute => GatewayRoute::from_object(self).map(drop),
-            Kind::NonGatewayRoute => NonGatewayRoute::from_object(self).map(drop),
-            Kind::ClusterGlobalEgressIp => {
-                ClusterGlobalEgressIp::from_object(self).and_then(|egress| egress.check_shape())
-            }
-            Kind::GlobalEgressIp => GlobalEgressIp::from_object(self).and_then(|egress| egress.check_shape()),
-            Kind::GlobalIngressIp => GlobalIngressIp::from_object(self).map(drop),
-            Kind::Submariner => Submariner::from_object(self).map(drop),
-            Kind::Broker => Broker::from_object(self).map(drop),
-            // These are what Kubernetes makes them.
-            Kind::Lease
-            | Kind::Node
-            | Kind::Pod
-            | Kind::Service
-            | Kind::Event
-            | Kind::CoreEndpoints
-            | Kind::ServiceExport
-            | Kind::EndpointSlice => Ok(()),
-        }
     }
 
     /// Returns `true` if body, labels and annotations of two objects are equal. Names, versions and times are not
