@@ -82,7 +82,7 @@ pub struct GatewayStatus {
     /// One entry per worker, by ID.
     #[serde(default)]
     pub workers: Vec<WorkerStatus>,
-    /// What the kernel offered for packet I/O, and what was done without.
+    /// The kernel's features for packet I/O, and the missing ones.
     #[serde(default)]
     pub io: Vec<IoCapability>,
     /// The gateway's own endpoint, as published.
@@ -105,13 +105,13 @@ pub struct GatewayStatus {
     /// The state of this cluster's own store.
     #[serde(default)]
     pub store: BrokerStatus,
-    /// Who leads this cluster's gateways; absent where nobody is elected.
+    /// The leader of this cluster's gateways; absent where nobody is elected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub election: Option<ElectionStatus>,
     /// How far this gateway has handed its flows over; absent where it has not been asked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainStatus>,
-    /// What is wrong, or worth knowing, at present; by name and subject.
+    /// The present problems, and other conditions worth knowing, by name and subject.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The newest things that happened, oldest first; at most [`MAX_EVENTS`].
@@ -129,7 +129,7 @@ pub struct WorkerStatus {
     pub id: u32,
     /// The CPU it is pinned to; `None` when it is not pinned.
     pub cpu: Option<u32>,
-    /// What it does.
+    /// Its state.
     pub state: WorkerState,
     /// Packets taken in since start, both directions; a segment of a train counts as one.
     pub packets: u64,
@@ -149,7 +149,7 @@ pub struct WorkerStatus {
     pub last_error: Option<String>,
 }
 
-/// What a worker does.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -219,7 +219,7 @@ pub struct ElectionStatus {
     pub lease: String,
     /// This candidate's identity.
     pub identity: String,
-    /// Who holds the Lease as far as is known; empty when nobody does.
+    /// The Lease's holder as far as is known; empty when nobody holds it.
     pub holder: String,
     /// Whether this candidate leads.
     pub is_leader: bool,
@@ -240,10 +240,10 @@ pub struct Condition {
     pub name: String,
     /// How bad it is.
     pub severity: Severity,
-    /// What it is about: an object such as `Node gw1`, a cluster, an address; may be empty.
+    /// The subject: an object such as `Node gw1`, a cluster, an address; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// What is wrong and what to do, in a sentence.
+    /// The problem and its remedy, in a sentence.
     pub message: String,
     /// Since when it has been so.
     pub since: Timestamp,
@@ -283,7 +283,7 @@ pub struct EventRecord {
     pub severity: Severity,
     /// Its name, in CamelCase, such as `LeadershipAcquired`.
     pub reason: String,
-    /// What happened, in a sentence.
+    /// The event, in a sentence.
     pub message: String,
     /// How often it happened in a row.
     pub count: u32,
@@ -389,7 +389,7 @@ impl Conservation {
 /// The body of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// What is wrong and what to do.
+    /// The problem and its remedy.
     pub error: String,
 }
 

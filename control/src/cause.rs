@@ -1,4 +1,4 @@
-//! What an error is really about.
+//! The innermost cause of an error.
 
 use std::error::Error;
 

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::api::ApiError;
 use crate::words::Cidrs;
 
-/// What members may claim where nothing else is said: private space (RFC 1918, 4193), what carriers share (RFC 6598), and
-/// where upstream's Globalnet has its addresses (behaviour §8.1).
+/// The networks that members may claim without a setting: private space (RFC 1918, 4193), carriers' shared space (RFC
+/// 6598), and where upstream's Globalnet has its addresses (behaviour §8.1).
 const DEFAULT: &str = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,242.0.0.0/8,fc00::/7";
 /// Ours: the least prefix lengths of a claim where nothing else is said, IPv4 and IPv6. Distributions give a cluster /11 at
 /// most (kops, of 100.64.0.0/10), and /48.
@@ -120,7 +120,7 @@ impl fmt::Display for Forbidden {
     }
 }
 
-/// What a node needs to be itself.
+/// The addresses that a node needs for itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Networks that it reaches without a router, and on which device.
@@ -144,7 +144,7 @@ impl Surroundings {
     /// it is: its route is the more specific one, for all addresses in it.
     ///
     /// # Errors
-    /// What it would take.
+    /// The network that it would take.
     pub fn check(&self, network: &IpNet) -> Result<(), Forbidden> {
         let is_inside = |own: &IpNet| {
             own.contains(network) || (network.contains(own) && own.prefix_len() == own.max_prefix_len())

@@ -12,7 +12,7 @@ use crate::version::upstream_component;
 /// arguments with the IDs in `empty_texts` do, where the empty text is a text.
 ///
 /// # Errors
-/// What clap says; [`refuse`] prints it.
+/// The error of clap; [`refuse`] prints it.
 pub fn matches(
     command: Command,
     arguments: impl IntoIterator<Item = OsString>,

@@ -1,6 +1,6 @@
-//! What is wrong at present, kept in one place for status, metrics and logs.
+//! The present problems, kept in one place for status, metrics and logs.
 //!
-//! A condition stands for as long as it is so: whoever finds something wrong sets it, and clears it when it is right
+//! A condition stands for as long as it is so: the code that finds a problem sets it, and clears it when it is right
 //! again. Setting what is set changes nothing, so that a loop may say it every time.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -21,7 +21,7 @@ pub const KEEPALIVE: Duration = Duration::from_millis(10_002);
 /// From the specification: a session without a new handshake for this long is dead (REJECT_AFTER_TIME and some).
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(130);
 
-/// What the newest state of a cable is.
+/// The newest counters of a cable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CableCounters {
     /// Bytes received since the cable was made. Counts everything on the wire that belongs to the cable, keepalives

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal as _};
 
 use tracing_subscriber::EnvFilter;
 
-/// What is never logged, but where a more specific directive says so: the client library would write whole answers that it cannot
-/// decode, and a line at each try where rights are missing, which conditions and events say once.
+/// Targets that are never logged, but by a more specific directive: the client library would write whole answers that
+/// it cannot decode, and a line at each try where rights are missing, which conditions and events say once.
 const QUIET: [&str; 2] = ["kube_client::client=error", "kube_runtime::watcher=error"];
 
 /// Logs to standard error, as `RUST_LOG` says, else as `default` does.

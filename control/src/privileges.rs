@@ -1,4 +1,4 @@
-//! What a program may do: which capabilities it misses, what that costs and how to grant them; and giving up all that
+//! The rights of a program: which capabilities it misses, what that costs and how to grant them; and giving up all that
 //! it does not need.
 //!
 //! ```text
@@ -34,12 +34,12 @@ pub const DEFAULT_PROC_SYS: &str = "/proc/sys";
 pub struct Need {
     /// One capability.
     pub capability: Capability,
-    /// What it is for: the end of the sentence "without it it cannot …".
+    /// Its purpose: the end of the sentence "without it it cannot …".
     pub for_what: String,
     is_vital: bool,
 }
 
-/// What a program needs.
+/// The needs of a program.
 #[derive(Debug, Clone, Default)]
 pub struct Needs {
     needs: Vec<Need>,

@@ -1,9 +1,9 @@
-//! What a gateway writes about itself, whether it leads or not: its Gateway every five seconds, its pod's labels; and what
-//! it removes when it is uninstalled.
+//! The objects that a gateway writes about itself, whether it leads or not: its Gateway every five seconds, its pod's
+//! labels; and what it removes when it is uninstalled.
 //!
-//! What the leader writes about its cluster is in [`crate::leader`]. [`Publisher::announce`] writes the same once, for a
-//! gateway that is alone: endpoints of our own cluster that are not this gateway's go first, then the Cluster is written,
-//! then the Endpoint.
+//! The leader's objects of its cluster are in [`crate::leader`]. [`Publisher::announce`] writes the same once, for a
+//! gateway that is alone: endpoints of our own cluster that are not this gateway's go first, then the Cluster is
+//! written, then the Endpoint.
 
 mod cadence;
 mod fit;
@@ -46,7 +46,7 @@ pub const GATEWAY_STALE_AFTER: Duration = Duration::from_secs(15);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// What we would say of ourselves is not valid: the configuration is wrong.
+    /// Our own description is not valid: the configuration is wrong.
     #[error("cannot publish: {0}")]
     Invalid(#[from] ApiError),
     /// The store would not take it.
@@ -123,7 +123,7 @@ impl<S: Store> Publisher<S> {
     /// Makes the store say that this is the cluster and this its endpoint. Doing it again changes nothing.
     ///
     /// # Errors
-    /// [`PublishError`]. What was written until then stays; announcing again completes it.
+    /// [`PublishError`]. The writes until then stay; announcing again completes it.
     pub async fn announce(&self, cluster: &ClusterSpec, endpoint: &EndpointSpec) -> Result<(), PublishError> {
         let cluster = Cluster::new(&self.namespace, cluster.clone())?;
         let wanted = Endpoint::new(&self.namespace, endpoint.clone())?;

@@ -1,7 +1,7 @@
-//! What happened: a short memory for status, and Kubernetes Events for everybody else.
+//! The latest events: a short memory for status, and Kubernetes Events for everybody else.
 //!
-//! Recording never waits and never fails: the newest events are kept here, and handed on through a bounded queue. What
-//! happens again and again is one event with a count.
+//! Recording never waits and never fails: the newest events are kept here, and handed on through a bounded queue.
+//! Repetitions are one event with a count.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! What Kubernetes and network plugin this version needs: `join` and `diagnose` say the same.
+//! The Kubernetes and network plugin that this version needs, the same for `join` and `diagnose`.
 
 /// The oldest Kubernetes: objects are applied by the server, which does that for everybody since 1.22. Upstream asks
 /// for 1.19, but its tool applies objects itself.

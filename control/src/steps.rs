@@ -34,7 +34,7 @@ pub struct Step {
     pub title: String,
     /// How it ended; `None` if it did not.
     pub outcome: Option<Outcome>,
-    /// What was said about it, in order.
+    /// The remarks on it, in order.
     pub remarks: Vec<(Outcome, String)>,
 }
 

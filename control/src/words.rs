@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// Reads a boolean as Go's `ParseBool` does (env-metrics §1); an empty text is `false`.
 ///
 /// # Errors
-/// What was expected, in a phrase.
+/// The expected text, in a phrase.
 pub fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),

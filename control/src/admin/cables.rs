@@ -22,12 +22,12 @@ pub struct CableStatus {
     /// As in `Gateway.status.connections`, in upstream's field names.
     #[serde(flatten)]
     pub connection: Connection,
-    /// What upstream's object has no room for.
+    /// The details that upstream's object has no room for.
     pub lane: LaneStatus,
     /// How the peer's address was found; absent where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discovery: Option<DiscoveryStatus>,
-    /// What the health check says; absent where nobody pings the peer.
+    /// The result of the health check; absent where nobody pings the peer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthStatus>,
     /// Its SAs; absent with other cable drivers.
@@ -38,7 +38,7 @@ pub struct CableStatus {
     pub path: Option<PathHealth>,
 }
 
-/// What the health check of one peer says. Its round trips are in the connection's `latencyRTT`.
+/// The result of the health check of one peer. Its round trips are in the connection's `latencyRTT`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthStatus {
     /// `connected`, `error` or `unknown`.

@@ -1,4 +1,4 @@
-//! What a capture is asked for: which packets, where on the line.
+//! The query of a capture: which packets, where on the line.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -62,7 +62,7 @@ impl CaptureRequest {
 pub struct UnknownWord {
     /// The word.
     pub word: String,
-    /// Those that are known, separated by commas.
+    /// The known ones, separated by commas.
     pub known: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a gateway says of its Globalnet: addresses, rules, sessions, and what is wrong.
+//! The status of a gateway's Globalnet: addresses, rules, sessions and problems.
 
 use std::net::Ipv4Addr;
 
@@ -15,7 +15,7 @@ pub const MAX_ROWS: usize = 4_096;
 pub struct GlobalnetStatus {
     /// Whether this cluster has a global CIDR.
     pub is_enabled: bool,
-    /// Who allocates addresses.
+    /// The allocator of addresses.
     #[serde(default)]
     pub controllers: ControllersStatus,
     /// Where addresses are taken from; the first alone is allocated of, as upstream does.
@@ -24,10 +24,10 @@ pub struct GlobalnetStatus {
     /// Which object has which addresses, by kind, namespace and name; at most [`MAX_ROWS`].
     #[serde(default)]
     pub allocations: Vec<AllocationStatus>,
-    /// What source packets to other clusters get: the first rule that a source is in counts.
+    /// The sources of packets to other clusters: the first rule that a source is in counts.
     #[serde(default)]
     pub egress: Vec<EgressStatus>,
-    /// What is behind the global addresses of this cluster.
+    /// The targets of the global addresses of this cluster.
     #[serde(default)]
     pub ingress: Vec<IngressStatus>,
     /// Rows of the three lists above that were left out.
@@ -45,13 +45,13 @@ pub struct GlobalnetStatus {
     /// Packets that could not be translated, by reason; since start.
     #[serde(default)]
     pub failures: Vec<FailureCount>,
-    /// What this gateway shares with others of its cluster; `None` where it is alone.
+    /// The state that this gateway shares with others of its cluster; `None` where it is alone.
     #[serde(default)]
     pub sharing: Option<SharingStatus>,
-    /// What a restart would begin with.
+    /// The sessions that a restart would begin with.
     #[serde(default)]
     pub snapshot: SnapshotStatus,
-    /// What is wrong with Globalnet at present.
+    /// The present problems of Globalnet.
     #[serde(default)]
     pub conditions: Vec<Condition>,
 }
@@ -69,7 +69,7 @@ pub struct SharingStatus {
     pub slots: Vec<u8>,
     /// Other gateways that it can reach.
     pub siblings_up: u32,
-    /// Those of them that translate.
+    /// The number of them that translate.
     pub siblings_ready: u32,
     /// Parts that it took over from others; since start.
     pub adopted: u64,
@@ -94,10 +94,10 @@ pub struct SharingStatus {
 pub struct ControllersStatus {
     /// Whether they run here: they do on the gateway that leads, under a Lease of their own.
     pub is_running: bool,
-    /// What they do: `starting`, `off`, `standby`, `writing` or `settled`.
+    /// Their state: `starting`, `off`, `standby`, `writing` or `settled`.
     #[serde(default)]
     pub phase: String,
-    /// Who holds the Lease as far as is known; empty when nobody does.
+    /// The Lease's holder as far as is known; empty when nobody holds it.
     #[serde(default)]
     pub holder: String,
     /// Why they cannot do their work; absent when they do.
@@ -168,7 +168,7 @@ pub struct EgressStatus {
     pub sessions: u64,
 }
 
-/// What is behind a global address.
+/// The target of a global address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IngressStatus {
     /// Its class: `service`, `headless-pod`, `headless-endpoints` or `gateway`.
@@ -177,7 +177,7 @@ pub struct IngressStatus {
     pub name: String,
     /// The global address.
     pub global: Ipv4Addr,
-    /// What it stands for.
+    /// The object that it stands for.
     pub inside: Ipv4Addr,
     /// Live sessions; a service's are not followed, because its translation needs no state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,11 +189,11 @@ pub struct IngressStatus {
 pub struct RefusedRule {
     /// The object, `namespace/name`.
     pub name: String,
-    /// What is wrong.
+    /// The problem.
     pub reason: String,
 }
 
-/// What a worker translates at this moment.
+/// The present translation of a worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatWorkerStatus {
     /// The worker.
@@ -237,7 +237,7 @@ pub struct FailureCount {
     pub packets: u64,
 }
 
-/// What is on disk of the sessions.
+/// The state of the sessions on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotStatus {
     /// Sessions in the newest whole snapshot.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::ConnectionStatus;
 
-/// What a cable of the IPsec driver is made of.
+/// The parts of a cable of the IPsec driver.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct IpsecStatus {
     /// `bidirectional`, `server` or `client`: who begins.
@@ -20,7 +20,7 @@ pub struct IpsecStatus {
     /// How packets travel: `udp`, or `esp` for IP protocol 50; absent until known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encapsulation: Option<String>,
-    /// What went wrong last with the cable as a whole, in the words of the peer's notify; absent when nothing is.
+    /// The last failure of the cable as a whole, in the words of the peer's notify; absent when nothing is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// IKE SAs, those under way included.
@@ -43,7 +43,7 @@ pub struct IkeSaStatus {
     pub is_initiator: bool,
     /// `connecting`, `authenticating`, `established`, `rekeyed` or `deleting`.
     pub state: String,
-    /// What it is protected with, such as `aes256gcm16-prfsha256-x25519`; empty until known.
+    /// Its algorithms, such as `aes256gcm16-prfsha256-x25519`; empty until known.
     #[serde(default)]
     pub algorithms: String,
     /// Our identity.
@@ -55,7 +55,8 @@ pub struct IkeSaStatus {
     /// The peer's address.
     #[serde(default)]
     pub address: String,
-    /// Who is behind a NAT, or says so to have packets go through UDP: `local`, `remote`, `both`; empty when nobody is.
+    /// The sides behind a NAT, or that report one to have packets go through UDP: `local`, `remote`, `both`; empty when
+    /// nobody is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nat: String,
     /// Seconds since it was established, or since the attempt began.
@@ -63,7 +64,7 @@ pub struct IkeSaStatus {
     /// Seconds until we renew it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rekey_in_s: Option<f64>,
-    /// What the peer has not answered yet.
+    /// The request that the peer has not answered yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<String>,
 }
@@ -81,7 +82,7 @@ pub struct ChildSaStatus {
     /// The peer's SPI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spi_out: Option<String>,
-    /// What it is protected with, such as `aes128gcm16-esn`; empty until known.
+    /// Its algorithms, such as `aes128gcm16-esn`; empty until known.
     #[serde(default)]
     pub algorithms: String,
     /// Whether packets are sealed with it at present.
@@ -126,8 +127,8 @@ impl ChildSaStatus {
 
 impl IpsecStatus {
     /// Returns the connection's status and message, by the rules of upstream's driver: connected when packets can be
-    /// sealed for any pair of subnets, connecting otherwise. What upstream hides is in the message: why a negotiation
-    /// fails, and which of several child SAs are missing.
+    /// sealed for any pair of subnets, connecting otherwise. The message has the details that upstream hides: why a
+    /// negotiation fails, and which of several child SAs are missing.
     #[must_use]
     pub fn evaluate(&self, rx_bytes: u64, tx_bytes: u64) -> (ConnectionStatus, String) {
         let reason = self.remark();

@@ -1,4 +1,4 @@
-//! What becomes of a packet, and why: the query and the answer of `trieste trace`.
+//! The way of a packet, with reasons: the query and the answer of `trieste trace`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -133,7 +133,7 @@ impl FromStr for TraceDirection {
     }
 }
 
-/// What becomes of a packet.
+/// The way of a packet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceAnswer {
     /// The packet, as it was asked for.
@@ -152,12 +152,12 @@ pub struct TraceAnswer {
     pub dropped: Option<String>,
 }
 
-/// What one stage decides.
+/// The decision of one stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceStep {
     /// The stage: `classify`, `nat`, `steer`, …
     pub stage: String,
-    /// What it decides.
+    /// Its decision.
     pub decision: String,
     /// Why; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -1,4 +1,4 @@
-//! What can be wrong with an object.
+//! The ways in which an object can be invalid.
 
 use super::Kind;
 
@@ -11,7 +11,7 @@ pub enum ApiError {
     Field {
         /// Path from the object's root, such as `spec.subnets[1]`.
         field: String,
-        /// What is wrong with it.
+        /// The reason why it is invalid.
         reason: String,
     },
     /// The object is of another kind than the one asked for.

@@ -30,9 +30,9 @@ pub enum Kind {
     GlobalEgressIp,
     /// Globalnet: an exported service's or pod's address.
     GlobalIngressIp,
-    /// What was chosen when this cluster joined.
+    /// The choices made when this cluster joined.
     Submariner,
-    /// What was chosen when the broker was deployed.
+    /// The choices made when the broker was deployed.
     Broker,
     /// Kubernetes: who leads.
     Lease,
@@ -52,7 +52,7 @@ pub enum Kind {
     EndpointSlice,
 }
 
-/// What the API server has to be told about a kind.
+/// The names and properties by which the API server serves a kind.
 struct Facts {
     kind: Kind,
     name: &'static str,

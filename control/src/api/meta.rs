@@ -58,7 +58,7 @@ pub mod annotation {
     pub const POD_SELECTOR: &str = "trieste.io/pod-selector";
 }
 
-/// An object's metadata. What is not named here is kept in [`ObjectMeta::extra`].
+/// An object's metadata. All other fields are kept in [`ObjectMeta::extra`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectMeta {

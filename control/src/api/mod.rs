@@ -1,11 +1,11 @@
 //! The objects of `submariner.io/v1`: those that clusters exchange, those that components publish, and globalnet's;
 //! and the two of `submariner.io/v1alpha1` that say what was chosen when a broker was deployed and a cluster joined.
 //!
-//! These are wire types: field names, optionality and equality are those of upstream Submariner, addresses and
-//! CIDRs stay the text they were, and fields that we do not know survive reading and writing at every level.
-//! What must be correct before it becomes a route or a peer is parsed once, by [`EndpointSpec::parse`],
-//! [`ClusterSpec::parse`] and [`RouteSpec::parse`], into types that cannot be wrong and are not beyond [`limits`].
-//! [`crd`] makes the definitions for an API server out of the types.
+//! These are wire types: field names, optionality and equality are those of upstream Submariner, addresses and CIDRs
+//! stay the text they were, and fields that we do not know survive reading and writing at every level. Fields that must
+//! be correct before they become a route or a peer are parsed once, by [`EndpointSpec::parse`], [`ClusterSpec::parse`]
+//! and [`RouteSpec::parse`], into types that cannot be wrong and are not beyond [`limits`]. [`crd`] makes the
+//! definitions for an API server out of the types.
 //!
 //! An [`Object`] is any kind with its body left as JSON; the store and the syncer move those, so that a newer
 //! peer's fields pass through. [`Resource`] turns an [`Object`] into a typed kind and back.

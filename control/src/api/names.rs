@@ -16,7 +16,7 @@ const MAX_LABEL_LEN: usize = 63;
 pub struct NameError {
     /// The name, escaped for printing.
     pub name: String,
-    /// What is wrong with it.
+    /// The reason why it is invalid.
     pub reason: &'static str,
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// What names an object: kind, namespace, name. Ordered, so that walks over objects are deterministic.
+/// The name of an object: kind, namespace, name. Ordered, so that walks over objects are deterministic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Kind.

@@ -1,4 +1,4 @@
-//! What Endpoints say where a cluster has several gateways at once: keys of `backend_config` beyond upstream's.
+//! The settings of Endpoints where a cluster has several gateways at once: keys of `backend_config` beyond upstream's.
 //!
 //! Read leniently: what somebody spoilt counts as absent, and costs a gateway its special treatment, not its cable.
 

@@ -16,10 +16,9 @@ use super::{ElectionConfig, ElectionEvent, Leadership, Lease, LeaseSpec, LossRea
 /// empty. Answer each request before the next is asked for, with [`Failure::Store`] when there was no answer within
 /// [`super::Timings::request_timeout`]. `now` is a monotonic clock; the wall clock is only written into the Lease.
 ///
-/// What makes it safe: leadership is believed from an answered compare-and-swap until the renew deadline after the
-/// answer, and in no case longer than the lease duration after the *request*, less a margin. Others count the lease
-/// duration from when they saw the change, which was after the request. All of it holds for clocks of equal rate,
-/// whatever they show.
+/// Its safety: leadership is believed from an answered compare-and-swap until the renew deadline after the answer, and
+/// in no case longer than the lease duration after the *request*, less a margin. Others count the lease duration from
+/// when they saw the change, which was after the request. All of it holds for clocks of equal rate, whatever they show.
 #[derive(Debug)]
 pub struct Elector {
     config: ElectionConfig,

@@ -14,7 +14,7 @@ use crate::api::{Kind, ObjectMeta, Resource};
 pub struct Lease {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// Who holds it.
+    /// The holder and its term.
     #[serde(default, deserialize_with = "lenient")]
     pub spec: LeaseSpec,
     /// Unknown top-level fields, kept.
@@ -47,8 +47,8 @@ impl Resource for Lease {
     }
 }
 
-/// Who holds a Lease, since when, and for how long. What somebody spoilt by hand is read as absent: the next holder
-/// writes it anew.
+/// The holder of a Lease, since when, and for how long. A field that somebody spoilt by hand is read as absent: the
+/// next holder writes it anew.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseSpec {

@@ -1,7 +1,7 @@
 //! Leader election: which of a cluster's gateways is the active one.
 //!
 //! The record is a Kubernetes Lease, the rules are client-go's, so that upstream's gateways can be candidates beside
-//! ours. A record is judged by when *we* saw it last change, never by the times in it. What we do beyond client-go:
+//! ours. A record is evaluated by when *we* saw it last change, never by the times in it. Beyond client-go:
 //!
 //! * The Lease is watched and not only polled: a release, an expiry, a deletion and a takeover count at once.
 //! * A leader's own clock ends its leadership before another's can begin ([`Elector`] says why), also when the process
@@ -39,14 +39,14 @@ pub const GATEWAY_LEASE: &str = "submariner-gateway-lock";
 /// The Lease of the gateway that gives out global IPs, upstream's name.
 pub const GLOBALNET_LEASE: &str = "submariner-globalnet-lock";
 
-/// What a candidate has to know.
+/// The configuration of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectionConfig {
     /// The Lease's namespace.
     pub namespace: String,
     /// The Lease's name.
     pub lease: String,
-    /// This candidate's identity. Whoever has the same one takes over at once, as after a restart.
+    /// This candidate's identity. A candidate with the same one takes over at once, as after a restart.
     pub identity: String,
     /// How long leadership lasts.
     pub timings: Timings,
@@ -140,7 +140,7 @@ impl Leadership {
     }
 }
 
-/// What has happened in an election.
+/// An event of an election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ElectionEvent {

@@ -1,8 +1,8 @@
-//! What an elector asks of its driver, and what it is answered.
+//! The requests of an elector to its driver, and the answers.
 
 use super::Lease;
 
-/// What the driver has to ask the store, one request at a time.
+/// A request to the store, one at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {

@@ -39,7 +39,7 @@ struct Shared {
     task: JoinHandle<()>,
 }
 
-/// What the candidate is told to do: levels and counts, so that nothing can be lost or pile up.
+/// The requests to the candidate: levels and counts, so that nothing can be lost or pile up.
 #[derive(Debug, Clone, Copy)]
 struct Requests {
     is_eligible: bool,

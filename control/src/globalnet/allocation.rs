@@ -24,12 +24,12 @@ impl Turn {
     }
 }
 
-/// Whose turn it is. What an object comes to is a matter of the object alone, unless it asks the pool for addresses: then
-/// those before it come first, and whatever changes the pool changes what it comes to.
+/// The order of allocation. An object's result is a matter of the object alone, unless it asks the pool for addresses:
+/// then those before it come first, and whatever changes the pool changes what it comes to.
 #[derive(Debug, Default)]
 pub(super) struct Allocations {
     turns: BTreeMap<ObjectKey, Turn>,
-    /// Those that ask the pool.
+    /// The units that ask the pool.
     waiting: BTreeMap<Turn, Waiting>,
     has_other_waiting: bool,
     /// The state of the pool that the last ones were served from.
@@ -40,7 +40,7 @@ pub(super) struct Allocations {
 #[derive(Debug)]
 struct Waiting {
     number: u32,
-    /// What it was given last, since when it has not changed.
+    /// The addresses given last, since when it has not changed.
     given: Option<Given>,
 }
 

@@ -15,17 +15,17 @@ use crate::api::{
     SelectorError,
 };
 
-/// What is translated, by what it is found by. Only what objects hold rightly counts.
+/// The translations, by the key that finds them. Only addresses that objects hold rightly count.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     egress: BTreeMap<(EgressKind, String), EgressRule>,
     ingress: BTreeMap<Ipv4Addr, IngressPair>,
     gateways: BTreeMap<String, Ipv4Addr>,
-    /// What each object has put in.
+    /// The entries of each object.
     parts: BTreeMap<ObjectKey, Parts>,
 }
 
-/// What one object puts in.
+/// The entries of one object.
 #[derive(Debug, Default, PartialEq)]
 struct Parts {
     rule: Option<EgressRule>,
@@ -167,8 +167,7 @@ fn egress(
     }
 }
 
-/// Returns the pods of a namespace that a selector picks. Those on their node's network leave with their node's
-/// address.
+/// Returns the pods of a namespace that a selector picks. Pods on their node's network leave with their node's address.
 fn members(
     objects: &Objects,
     namespace: &str,

@@ -1,6 +1,6 @@
-//! What a gateway says of itself to Globalnet.
+//! The configuration of a gateway for Globalnet.
 
-/// What Globalnet has to know of its gateway.
+/// The facts of a gateway that Globalnet needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobalnetConfig {
     /// The namespace of Cluster and Gateway objects.

@@ -21,11 +21,11 @@ use crate::store::{Store, StoreEvent};
 /// How far this gateway is with what it writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GlobalnetStatus {
-    /// What it does.
+    /// Its state.
     pub phase: GlobalnetPhase,
     /// The term, while it leads.
     pub term: Option<Term>,
-    /// What keeps it from reading or writing at all, for people; `None` if nothing does.
+    /// The reason why it cannot read or write at all, for people; `None` if it can.
     pub problem: Option<String>,
     /// Objects that the store does not take, and why.
     pub refused: Vec<Problem>,
@@ -33,7 +33,7 @@ pub struct GlobalnetStatus {
     pub writes: u64,
 }
 
-/// What a gateway does for Globalnet.
+/// The state of a gateway's part in Globalnet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GlobalnetPhase {
@@ -66,7 +66,7 @@ impl GlobalnetPhase {
 /// Globalnet, running. Dropping it ends it; what it has written stays.
 #[derive(Debug)]
 pub struct GlobalnetHandle {
-    /// What to translate. `None` until all of it is known: what was translated before a restart is to go on until then.
+    /// The translation. `None` until all of it is known: the one from before a restart is to go on until then.
     pub state: watch::Receiver<Option<Arc<GlobalnetState>>>,
     /// How far it is.
     pub status: watch::Receiver<GlobalnetStatus>,
@@ -111,7 +111,7 @@ const LIMITS: Limits = Limits {
     max_writes: MAX_WRITES,
     ..Limits::DEFAULT
 };
-/// The most writes of one plan. What changes meanwhile waits for them.
+/// The most writes of one plan. Later changes wait for them.
 const MAX_WRITES: usize = 1024;
 /// How long a new leader observes before it writes: what its predecessor wrote last may still be on its way here.
 const TAKE_OVER: Duration = Duration::from_secs(1);
@@ -126,10 +126,10 @@ pub struct GlobalnetController {
     is_started: bool,
 }
 
-/// What is published.
+/// The published status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// What to translate.
+    /// The translation.
     pub state: Option<Arc<GlobalnetState>>,
     /// How far it is.
     pub status: GlobalnetStatus,

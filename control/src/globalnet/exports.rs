@@ -16,13 +16,13 @@ use crate::runner::Write;
 #[derive(Debug, Default)]
 pub(super) struct Exports {
     exports: BTreeMap<Name, Export>,
-    /// Who asks for each GlobalIngressIP: several where names are cut, or a pod is of several services.
+    /// The services that ask for each GlobalIngressIP: several where names are cut, or a pod is of several services.
     wanted: BTreeMap<Name, BTreeSet<(String, Target)>>,
     /// Headless services by the first label that they select their pods by; `None` if they select all.
     selecting: BTreeMap<(String, Option<LabelKey>), BTreeSet<String>>,
 }
 
-/// What an exported service asks for.
+/// The request of an exported service.
 #[derive(Debug, Default)]
 struct Export {
     /// The names of GlobalIngressIPs.
@@ -30,12 +30,12 @@ struct Export {
     problems: BTreeSet<Target>,
     /// Whether its pods or endpoints are not known.
     is_unknown: bool,
-    /// What has to be known of it.
+    /// The scopes to be watched for it.
     scope: Option<Scope>,
     selects_by: Option<Option<LabelKey>>,
 }
 
-/// What there is to know about one unit of an export: a GlobalIngressIP, a problem, or nothing.
+/// The result for one unit of an export: a GlobalIngressIP, a problem, or nothing.
 type Wish = Option<Result<GlobalIngressIp, Problem>>;
 
 impl Exports {

@@ -1,5 +1,5 @@
-//! What a plan reads of other components' objects. What is missing or of the wrong type is absent: whoever writes such
-//! objects has an API server that checks them, or looks why nothing happens.
+//! The fields that a plan reads of other components' objects. A field that is missing or of the wrong type is absent:
+//! writers of such objects have an API server that checks them, or see that nothing happens.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

@@ -56,9 +56,9 @@ pub(super) fn status(
 enum Target {
     /// It can be given an address.
     Possible,
-    /// What the address is for is not there (yet).
+    /// The target of the address is not there (yet).
     Missing,
-    /// What the address is for cannot have one.
+    /// The target of the address cannot have one.
     Impossible(String),
 }
 

@@ -1,4 +1,4 @@
-//! Who holds which address, by what the objects say: always the pool as it would be after a restart.
+//! The holders of addresses, by the objects: always the pool as it would be after a restart.
 //!
 //! Two that say they hold one address are a quarrel, which the order of [`ORDER`] settles. Where there is none, what an
 //! object says is a matter between it and the pool; each change of a quarrel has all that is said entered anew.
@@ -26,7 +26,7 @@ pub(super) struct Ledger {
     pool: Result<Pool, PoolError>,
     /// Why nothing more is given out.
     closed: Option<PoolError>,
-    /// What objects say they hold, in the order in which they count.
+    /// The claims of objects, in the order in which they count.
     claims: BTreeMap<(usize, ObjectKey), Vec<String>>,
     uses: BTreeMap<Ipv4Addr, Use>,
     held: BTreeMap<ObjectKey, Vec<Ipv4Addr>>,
@@ -56,7 +56,7 @@ enum Giving {
     Found(Given),
 }
 
-/// What is said of an address.
+/// The claims to an address.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
     /// How many objects say that they hold it.
@@ -217,8 +217,8 @@ impl Ledger {
         self.giving = Giving::Pool;
     }
 
-    /// Gives an object so many other addresses instead of those it holds. Those are not given to others before its
-    /// status says so: a write that fails must not make two holders of one address.
+    /// Gives an object so many other addresses instead of those it holds. The old ones are not given to others before
+    /// its status says so: a write that fails must not make two holders of one address.
     pub(super) fn exchange(&mut self, key: &ObjectKey, number: u32) -> Given {
         if number == 0 {
             return Ok(Vec::new());

@@ -8,10 +8,10 @@
 //! * [`Pool`] — the addresses of a CIDR: which are free, and which is given next.
 //! * [`Objects`] — all that is known of the store.
 //! * [`plan()`] — what follows from them: what to write, and the [`GlobalnetState`]. It is **level-driven**: the same view
-//!   gives the same plan, and once all is written the plan is empty. What was given before counts first, whoever gave it,
+//!   gives the same plan, and once all is written the plan is empty. An address given before counts first, by any implementation,
 //!   so that a restart, a change of leader and a change from upstream's implementation move no address. A gateway keeps
 //!   its plan, and plans anew what depends on what has changed.
-//! * [`spawn`] — carries plans out on a store, while the election says that this gateway leads, and tells the state.
+//! * [`spawn`] — executes plans on a store, while the election says that this gateway leads, and publishes the state.
 //! * [`GlobalnetState`] — what translation needs, as plain data.
 //!
 //! Names, labels, annotations, finalizers, conditions, reasons and messages are upstream's. Other than there, all keys are

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use crate::api::{Body, Kind, Object, ObjectKey, annotation};
 use crate::store::StoreEvent;
 
-/// What is followed: a kind in a namespace; in all of them if that is empty.
+/// A watched scope: a kind in a namespace; in all of them if that is empty.
 pub type Scope = (Kind, String);
 
-/// What is known of the store: objects by kind, namespace and name.
+/// The cache of the store: objects by kind, namespace and name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Objects {
     all: BTreeMap<ObjectKey, Object>,
@@ -18,7 +18,7 @@ pub struct Objects {
     changes: Changes,
 }
 
-/// What has changed since a moment.
+/// The changes since a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     /// The objects that are others than at that moment, as they were; `None` if they were not there.

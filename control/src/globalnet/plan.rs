@@ -26,14 +26,14 @@ pub struct View<'a> {
     pub now: Timestamp,
 }
 
-/// What follows from a view.
+/// The plan for a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What to write, by the gateway that leads; one write per object at most. None of them depends on another.
+    /// The writes, by the gateway that leads; one write per object at most. None of them depends on another.
     pub writes: Vec<Write>,
-    /// What to translate.
+    /// The translation.
     pub state: GlobalnetState,
-    /// What has to be followed. Only if all of it is known is the state whole.
+    /// The scopes to be watched. Only if all of them are known is the state whole.
     pub needs: BTreeSet<Scope>,
     /// Whether all that is needed is known.
     pub is_complete: bool,

@@ -5,7 +5,7 @@
 //!                                                                        └──────▶ Rules ──▶ GlobalnetState
 //! ```
 //!
-//! What it comes to is a function of the objects alone, as if all of it had been planned at once: nothing depends on the
+//! Its result is a function of the objects alone, as if all of it had been planned at once: nothing depends on the
 //! order of what happened. It costs what depends on what has changed, beside the [`GlobalnetState`], which is made anew
 //! whenever it differs.
 
@@ -30,7 +30,7 @@ pub struct Planner {
     objects: Objects,
     /// Our own cluster; `None` before the first plan.
     own: Option<Result<Option<ClusterFacts>, ApiError>>,
-    /// What is planned, while all is known that a plan needs at least.
+    /// The plan, while all is known that a plan needs at least.
     work: Option<Work>,
     needs: BTreeSet<Scope>,
     is_complete: bool,
@@ -89,7 +89,7 @@ impl Planner {
         self.work.as_ref().map_or(0, Work::steps)
     }
 
-    /// Plans what depends on what has changed. What is no longer needed is forgotten.
+    /// Plans the units that depend on changes. Scopes that are no longer needed are removed.
     pub fn update(&mut self, now: Timestamp) {
         let needed = self.needs.clone();
         let changes = self.objects.take_changes();

@@ -131,7 +131,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives addresses back. What is free already, and what is none of the pool's, is ignored.
+    /// Gives addresses back. Addresses that are free already, or none of the pool's, are ignored.
     pub fn release(&mut self, addresses: &[Ipv4Addr]) {
         for address in addresses {
             if self.owns(*address) && !self.is_free(*address) {

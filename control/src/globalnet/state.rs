@@ -1,4 +1,4 @@
-//! What the objects say about translation, as plain data.
+//! The translation that the objects ask for, as plain data.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which addresses this cluster's packets have in other clusters, and who has which.
 ///
-/// A function of the objects alone: every gateway of a cluster comes to the same state, whoever wrote them. Only
+/// A function of the objects alone: every gateway of a cluster comes to the same state, whatever their writer. Only
 /// addresses that an object's status holds count; what is planned and not written yet is not in here.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -25,7 +25,7 @@ pub struct GlobalnetState {
     pub gateways: Vec<(String, Ipv4Addr)>,
     /// How full the pool is; `None` without Globalnet.
     pub pool: Option<PoolFill>,
-    /// What is not as somebody wants it, by subject.
+    /// The problems, by subject.
     #[serde(skip)]
     pub problems: Vec<Problem>,
 }
@@ -85,7 +85,7 @@ pub struct EgressRule {
     pub members: Vec<Ipv4Net>,
 }
 
-/// What a global address leads to.
+/// The target of a global address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IngressKind {
@@ -117,7 +117,7 @@ impl fmt::Display for IngressKind {
 /// A global address and what it leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IngressPair {
-    /// What it leads to.
+    /// Its target.
     pub kind: IngressKind,
     /// The GlobalIngressIP, `namespace/name`.
     pub name: String,
@@ -160,7 +160,7 @@ pub struct Problem {
     pub name: &'static str,
     /// The object, or whatever it is about.
     pub subject: String,
-    /// What is wrong, and what to do, for people.
+    /// The problem and its remedy, for people.
     pub message: String,
 }
 

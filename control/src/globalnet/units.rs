@@ -1,5 +1,5 @@
-//! What the parts of a plan have come to. Each part decides about small units, and again when something has changed that a
-//! unit depends on.
+//! The results of a plan's parts. Each part decides about small units, and again when something has changed that a unit
+//! depends on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ use crate::runner::Write;
 /// A namespace and a name in it.
 pub(super) type Name = (String, String);
 
-/// What part of an exported service has a global address of its own. In the order in which they are preferred.
+/// The part of an exported service that has a global address of its own. In the order in which they are preferred.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     /// The service as a whole.
@@ -33,7 +33,7 @@ pub(super) struct Turn {
     pub(super) key: ObjectKey,
 }
 
-/// Something that is decided by itself. What comes first is written first.
+/// Something that is decided by itself. The first ones are written first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unit {
     /// The networks of this cluster.
@@ -44,7 +44,7 @@ pub(super) enum Unit {
     Addresses(Turn),
     /// Whether there is the ClusterGlobalEgressIP.
     ClusterEgress,
-    /// What an exported service, or a part of it, asks for.
+    /// The request of an exported service, or of a part of it.
     Export(Name, Target),
     /// Whether there is a GlobalIngressIP of this name, and its metadata.
     Ingress(Name),
@@ -52,7 +52,7 @@ pub(super) enum Unit {
     Internal(Name),
     /// Whether there is a copy of Endpoints of this name.
     Copy(Name),
-    /// What packets of an object's sources leave by.
+    /// The addresses by which packets of an object's sources leave.
     Rule(ObjectKey),
 }
 
@@ -112,7 +112,7 @@ impl Outputs {
         std::mem::take(&mut self.has_other_problems)
     }
 
-    /// Returns all problems, each once. Those of exports are left out while these are not known.
+    /// Returns all problems, each once. Exports' are left out while these are not known.
     pub(super) fn problems(&self, are_exports_known: bool) -> Vec<Problem> {
         let units = self.problems.iter().filter(|(unit, _)| are_exports_known || !unit.is_of_exports());
         let mut problems: Vec<Problem> = units.flat_map(|(_, problems)| problems).cloned().collect();

@@ -8,12 +8,12 @@ use crate::api::{ClusterGlobalEgressIp, Kind, Object, ObjectKey, finalizer};
 use crate::election::GLOBALNET_LEASE;
 use crate::store::{Store, StoreError, delete_if_exists, modify};
 
-/// Removes what Globalnet has made in a cluster that is uninstalled: internal Services, whose finalizer nobody else takes
-/// off, copies of Endpoints, GlobalIngressIPs of exports, the cluster's egress addresses and the Lease of `namespace`. What
-/// users have made stays. Can be run again.
+/// Removes what Globalnet has made in a cluster that is uninstalled: internal Services, whose finalizer nobody else
+/// takes off, copies of Endpoints, GlobalIngressIPs of exports, the cluster's egress addresses and the Lease of
+/// `namespace`. Users' objects stay. Can be run again.
 ///
 /// # Errors
-/// [`StoreError`]. What was removed until then is gone.
+/// [`StoreError`]. Everything removed until then is gone.
 pub async fn withdraw<S: Store>(store: &S, namespace: &str) -> Result<(), StoreError> {
     // First what makes the others, should a gateway still run.
     for object in store.list(Kind::GlobalIngressIp, "").await? {

@@ -12,7 +12,7 @@ pub(super) const ALLOCATED: &str = "Allocated";
 /// Whether a change was taken.
 pub(super) const UPDATED: &str = "Updated";
 
-/// What a condition says.
+/// The content of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Word {
     kind: &'static str,

@@ -1,4 +1,4 @@
-//! What follows from the objects of a cluster with Globalnet, unit by unit.
+//! The plan for the objects of a cluster with Globalnet, unit by unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ pub(super) struct Work {
     steps: u64,
 }
 
-/// What has to be decided about again.
+/// The units to be planned again.
 #[derive(Debug, Default)]
 struct Due {
     exports: BTreeSet<Name>,

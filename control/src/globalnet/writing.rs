@@ -1,4 +1,4 @@
-//! What one unit of a plan comes to.
+//! The result of one unit of a plan.
 
 use jiff::Timestamp;
 

@@ -43,7 +43,7 @@ pub struct Probe {
     pub cable_name: String,
     /// Where it goes.
     pub to: IpAddr,
-    /// What it says.
+    /// Its content.
     pub request: EchoRequest,
 }
 
@@ -52,9 +52,9 @@ pub struct Probe {
 pub struct HealthEvent {
     /// Whose.
     pub cable_name: String,
-    /// What it was.
+    /// The verdict before.
     pub was: PingerStatus,
-    /// What is seen now.
+    /// The present view.
     pub view: PingerView,
 }
 

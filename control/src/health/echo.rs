@@ -32,7 +32,7 @@ const ICMP: u8 = 1;
 /// Shortest IPv4 header in bytes.
 const MIN_IPV4_HEADER_LEN: usize = 20;
 
-/// What nobody but the peer that got the request can know.
+/// The identity that nobody but the peer that got the request can know.
 pub type Tracker = [u8; TRACKER_LEN];
 
 /// An echo request.

@@ -1,4 +1,4 @@
-//! What `Gateway.status` says of a cable, from what its driver and its pinger say.
+//! The status of a cable in `Gateway.status`, merged from its driver's and its pinger's.
 
 use crate::api::{Connection, ConnectionStatus, GoDuration, LatencyRtt};
 

@@ -53,7 +53,7 @@ impl Default for PingerConfig {
     }
 }
 
-/// What a pinger knows of its peer.
+/// The state of a peer as its pinger knows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum PingerStatus {
     /// Not judged: no answer yet, or requests cannot be sent.
@@ -76,7 +76,7 @@ impl PingerStatus {
     }
 }
 
-/// What marks the requests of one run; drawn at random, so that nobody else can answer them.
+/// The mark of one run's requests; drawn at random, so that nobody else can answer them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The id in the ICMP header.
@@ -85,7 +85,7 @@ pub struct Identity {
     pub tracker: Tracker,
 }
 
-/// What others see of a pinger.
+/// The public view of a pinger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PingerView {
     /// The verdict.

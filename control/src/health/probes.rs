@@ -38,7 +38,7 @@ pub const TOO_MANY: &str = "TooManyToProbe";
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(200);
 type Views = BTreeMap<String, PingerView>;
 
-/// What probing needs to know.
+/// The configuration of probing.
 #[derive(Debug, Clone)]
 pub struct ProbeOptions {
     /// Our cluster, which is not pinged.

@@ -15,12 +15,12 @@ use crate::runner::{
 };
 use crate::store::{Cache, Store, StoreEvent};
 
-/// What a leader has to know.
+/// The configuration of a leader.
 #[derive(Debug, Clone)]
 pub struct LeaderConfig {
     /// The namespace of our objects.
     pub namespace: String,
-    /// What our cluster says of itself.
+    /// The specification of our cluster.
     pub cluster: ClusterSpec,
 }
 
@@ -31,7 +31,7 @@ pub struct LeaderStatus {
     pub state: LeaderState,
     /// The term, while this gateway leads.
     pub term: Option<Term>,
-    /// What is in the way, for people; `None` if nothing is.
+    /// The obstacle, for people; `None` if there is none.
     pub problem: Option<String>,
 }
 
@@ -104,7 +104,7 @@ pub struct EndpointController {
     outcome: Outcome,
 }
 
-/// What the last plan came to.
+/// The result of the last plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
     /// There was none in this term.

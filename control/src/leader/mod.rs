@@ -1,14 +1,14 @@
-//! What the leading gateway writes: it is its cluster's one Endpoint.
+//! The writes of the leading gateway, which is its cluster's one Endpoint.
 //!
 //! * [`plan()`] says what to write so that the local namespace says so, in upstream's order, since peers react to each
 //!   write: the cluster's other Endpoints go first, then the Cluster is written, then the Endpoint. It is
 //!   **level-driven**: the same view gives the same plan, whatever happened before, and the plan of the result is
 //!   empty; deletions and creations that arrive late or in either order end in the same state.
-//! * **Fenced**: what we write carries the term of our leadership as annotation [`TERM_ANNOTATION`]. Whoever finds a
+//! * **Fenced**: our writes carry the term of our leadership as annotation [`TERM_ANNOTATION`]. A gateway that finds a
 //!   newer term writes nothing. Objects without a term are upstream's, and are taken over.
 //! * [`Announcer`] adds what a view does not say: an Endpoint of ours that has vanished is only made again after a
 //!   renewal that was asked for later, so that a successor's deletion is never undone.
-//! * [`spawn`] carries plans out on a store, for as long as the election says that we lead.
+//! * [`spawn`] executes plans on a store, for as long as the election says that we lead.
 
 mod announcer;
 mod controller;

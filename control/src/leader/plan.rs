@@ -1,4 +1,4 @@
-//! What to write so that this gateway is its cluster's one Endpoint. Pure.
+//! The writes that make this gateway its cluster's one Endpoint. Pure.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -16,9 +16,9 @@ use crate::runner::Write;
 pub struct View<'a> {
     /// The namespace of our objects.
     pub namespace: &'a str,
-    /// What our cluster says of itself.
+    /// The specification of our cluster.
     pub cluster: &'a ClusterSpec,
-    /// What this gateway says of itself.
+    /// The specification of this gateway.
     pub endpoint: &'a EndpointSpec,
     /// The term in which this gateway leads.
     pub term: Term,
@@ -37,7 +37,7 @@ pub struct Fence {
     pub object: ObjectKey,
 }
 
-/// What to write, in this order.
+/// The writes, in this order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Deletions, then the Cluster, then the Endpoint.
@@ -145,10 +145,10 @@ pub(crate) fn make(existing: Option<&Object>, mut wanted: Object, fields: &[&str
     (!amended.same_content(existing)).then_some(Write::Update(amended))
 }
 
-/// What we say of a cluster; other fields, such as a newer upstream's, stay.
+/// Our fields of a cluster; other fields, such as a newer upstream's, stay.
 const CLUSTER_FIELDS: &[&str] = &["cluster_id", "color_codes", "service_cidr", "cluster_cidr", "global_cidr"];
 
-/// What we say of an endpoint; other fields, such as a newer upstream's plural addresses, stay.
+/// Our fields of an endpoint; other fields, such as a newer upstream's plural addresses, stay.
 pub(crate) const ENDPOINT_FIELDS: &[&str] = &[
     "cluster_id",
     "cable_name",

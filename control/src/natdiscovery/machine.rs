@@ -1,4 +1,4 @@
-//! Who is asked when, and what an answer changes: all remote cables, and the answers to others' requests.
+//! The schedule of requests and the changes by answers: all remote cables, and the answers to others' requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -41,7 +41,7 @@ pub struct Transmit {
     pub to: SocketAddr,
     /// Which of our addresses it has to come from: the one that was asked. `None` leaves it to the kernel.
     pub from: Option<IpAddr>,
-    /// What.
+    /// The datagram.
     pub payload: Vec<u8>,
 }
 
@@ -178,8 +178,8 @@ impl Machine {
         self.peers.keys().map(String::as_str)
     }
 
-    /// Asks again because the cable does not work. What was chosen stays for as long as an answer may take; then
-    /// silence turns it into the fallback. May be called as often as one likes.
+    /// Asks again because the cable does not work. The selection stays for as long as an answer may take; then silence
+    /// turns it into the fallback. May be called as often as one likes.
     pub fn rediscover(&mut self, cable_name: &str, now: Instant) {
         if let Some(peer) = self.peers.get_mut(cable_name) {
             peer.suspect(now);

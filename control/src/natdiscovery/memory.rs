@@ -43,7 +43,7 @@ pub struct Memory {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Remembered {
-    /// What it was found for.
+    /// The Endpoint that it was found for.
     fingerprint: String,
     ip: IpAddr,
     use_nat: bool,

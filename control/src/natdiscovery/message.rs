@@ -48,7 +48,7 @@ pub fn emit(body: Body) -> Vec<u8> {
     Envelope { version, body: Some(body) }.encode_to_vec()
 }
 
-/// What every datagram is.
+/// The body of every datagram.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
     #[prost(int32, tag = "1")]
@@ -74,10 +74,10 @@ pub struct Request {
     /// Echoed by the response.
     #[prost(uint64, tag = "1")]
     pub request_number: u64,
-    /// Who asks.
+    /// The sender.
     #[prost(message, optional, tag = "2")]
     pub sender: Option<EndpointDetails>,
-    /// Who is asked.
+    /// The receiver.
     #[prost(message, optional, tag = "3")]
     pub receiver: Option<EndpointDetails>,
     /// Where the asker sends from, as it sees it.
@@ -97,10 +97,10 @@ pub struct Response {
     /// The verdict.
     #[prost(enumeration = "ResponseType", tag = "2")]
     pub response: i32,
-    /// Who answers.
+    /// The sender of the answer.
     #[prost(message, optional, tag = "3")]
     pub sender: Option<EndpointDetails>,
-    /// Who had asked.
+    /// The sender of the request.
     #[prost(message, optional, tag = "4")]
     pub receiver: Option<EndpointDetails>,
     /// Whether the request came from another address than its sender believed.
@@ -128,7 +128,7 @@ pub struct IpPortPair {
     pub port: i32,
 }
 
-/// Who somebody is.
+/// The identity of a side: cluster and cable.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct EndpointDetails {
     /// The cluster's ID.

@@ -16,13 +16,13 @@
 //! # What it is worth
 //! The protocol has no authentication. A response counts only for the newest request to that address, whose number has
 //! 64 unpredictable bits (another start for each peer, so that no peer learns another's), and, for the private address,
-//! only from that address: who cannot see the requests cannot answer them. Who can see them, on the path between two
-//! gateways, can choose among the peer's two *published* addresses and can claim or deny NAT: no other address is ever
-//! selected. The cable's own keys decide who is talked to, so such a person can make a cable fail, which he can also do by
-//! dropping its packets, and can read or change nothing. Requests are answered within limits per source and in total.
+//! only from that address: a party that cannot see the requests cannot answer them. One that can, on the path between
+//! two gateways, can choose among the peer's two *published* addresses and can claim or deny NAT: no other address is
+//! ever selected. The cable's own keys decide who is talked to, so it can make a cable fail, as it also can by dropping
+//! its packets, and can read or change nothing. Requests are answered within limits per source and in total.
 //!
 //! # Beyond upstream
-//! The wire is upstream's. What is chosen when differs, and always towards an earlier or a better choice:
+//! The wire is upstream's. The choice differs in time, and always towards an earlier or a better choice:
 //! * A result of an earlier process is used at once and checked in the background ([`How::Remembered`]).
 //! * A silent peer gets a provisional address after 3 s ([`How::Provisional`]), where upstream waits for 60 s; one that
 //!   has asked us gets it 1.5 s after that, for its handshake is on the way.

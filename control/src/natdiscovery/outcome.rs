@@ -1,6 +1,6 @@
-//! What became of datagrams; one counter each.
+//! The outcomes of datagrams; one counter each.
 
-/// What became of a datagram that came in. Every datagram has exactly one outcome.
+/// The outcome of a datagram that came in. Every datagram has exactly one outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Outcome {

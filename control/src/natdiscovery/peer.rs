@@ -66,7 +66,7 @@ enum Phase {
     Private,
 }
 
-/// What the time brings.
+/// The changes that a timer brings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tick {
     /// A round of requests is due.

@@ -1,4 +1,4 @@
-//! Who asks, who is asked, and what is chosen.
+//! The asking and the asked side, and the selection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -27,7 +27,7 @@ impl Local {
     }
 }
 
-/// What discovery has to know of a remote Endpoint, and nothing else: Endpoints that differ elsewhere are the same
+/// The part of a remote Endpoint that discovery uses, and nothing else: Endpoints that differ elsewhere are the same
 /// here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {

@@ -24,7 +24,7 @@ impl PublicKey {
     }
 }
 
-/// What a gateway signs its notices with.
+/// The key that a gateway signs its notices with.
 pub struct SigningKey {
     pair: Ed25519KeyPair,
     public: PublicKey,

@@ -33,7 +33,7 @@ const TYPE_NOTICE: u8 = 1;
 const TYPE_HELLO: u8 = 2;
 const TYPE_CHALLENGE: u8 = 3;
 
-/// Proves that whoever sends it has received at its address.
+/// Proves that the sender has received at its address.
 pub type Cookie = [u8; COOKIE_LEN];
 
 /// How a gateway is.
@@ -64,10 +64,10 @@ impl State {
     }
 }
 
-/// What a gateway says of itself and its siblings.
+/// A gateway's report of itself and its siblings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// Who says it.
+    /// The sender.
     pub gateway: GatewayKey,
     /// Which run of its process: a later run has a greater number.
     pub boot: u64,
@@ -105,14 +105,14 @@ impl Notice {
 /// A notice as it came: readable, not yet to be believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed<'a> {
-    /// What it says.
+    /// The content.
     pub notice: Notice,
     message: &'a [u8],
     signature: &'a [u8],
 }
 
 impl Signed<'_> {
-    /// Says whether whoever has that key has written it.
+    /// Returns `true` if it was signed with that key.
     #[must_use]
     pub fn is_by(&self, key: &PublicKey) -> bool {
         key.has_signed(self.message, self.signature)

@@ -6,15 +6,15 @@
 //!   route agent ◀──notice─── gateway          signed; at every change, and every second
 //! ```
 //!
-//! A notice says how a gateway is and how it finds its siblings. Whoever is told, judges by all of them ([`View`]): what
-//! another live gateway calls down is left out at once, and never the last one. Only keys that gateways publish in their
-//! own cluster's store are believed, so that a notice needs no trust in the network between nodes.
+//! A notice says how a gateway is and how it finds its siblings. An agent decides by all of them ([`View`]): a gateway
+//! that another live one reports down is left out at once, and never the last one. Only keys that gateways publish in
+//! their own cluster's store are believed, so that a notice needs no trust in the network between nodes.
 //!
 //! * [`message`] — the datagrams.
 //! * `key` — signing and checking.
 //! * [`View`] — what follows from notices.
 //! * [`Sender`] — when a gateway speaks.
-//! * [`Subscribers`] — who is told.
+//! * [`Subscribers`] — the agents that notices are sent to.
 //!
 //! Everything here is a function of its input and the time: no socket, clock or randomness.
 

@@ -12,7 +12,7 @@ const REPEAT_AFTER: Duration = Duration::from_millis(20);
 /// Ours: how often it is said again.
 const REPEATS: u8 = 2;
 
-/// What a gateway has to say.
+/// The state that a gateway reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
     /// How it is itself.
@@ -23,8 +23,8 @@ pub struct Word {
     pub siblings: BTreeMap<GatewayKey, State>,
 }
 
-/// A gateway's voice. Call [`Sender::update`] whenever its word may have changed, then [`Sender::poll_transmit`] until it
-/// has nothing more, again at [`Sender::poll_timeout`].
+/// The sending half of notices. Call [`Sender::update`] whenever the state may have changed, then
+/// [`Sender::poll_transmit`] until it has nothing more, again at [`Sender::poll_timeout`].
 #[derive(Debug)]
 pub struct Sender {
     key: SigningKey,

@@ -1,4 +1,4 @@
-//! Who is told: the route agents that have said hello lately. Pure.
+//! The subscribers of notices: the route agents whose last hello is recent. Pure.
 //!
 //! There is no list of nodes to send to: it would take rights that a gateway has not, does not exist with every store,
 //! and would name nodes where nobody listens. A route agent says hello at every gateway; a cookie shows that it is where
@@ -13,14 +13,14 @@ use zeroize::Zeroizing;
 
 use super::message::{COOKIE_LEN, Cookie, Datagram, parse};
 
-/// Ours: how long after its last hello an agent is told.
+/// Ours: how long after its last hello an agent gets notices.
 pub const TOLD_FOR: Duration = Duration::from_secs(20);
 /// Ours: most agents; Kubernetes supports 5,000 nodes.
 pub const MAX_SUBSCRIBERS: usize = 5_000;
 /// Ours: most agents behind one address: one, the one before it, and what a pod of that node may try.
 const MAX_PER_ADDRESS: usize = 4;
 
-/// What to do about a datagram.
+/// The reaction to a datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Nothing: it is no hello, or there is no more room.
@@ -33,7 +33,7 @@ pub enum Answer {
     Renewed,
 }
 
-/// The agents that are told.
+/// The agents that notices are sent to.
 pub struct Subscribers {
     secret: Zeroizing<[u8; 32]>,
     agents: BTreeMap<SocketAddr, Instant>,

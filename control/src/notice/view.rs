@@ -1,4 +1,4 @@
-//! What follows from notices: which gateways are used. Pure.
+//! The gateways that are used, as follows from notices. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,12 +21,12 @@ const AT_ONCE: Duration = Duration::from_millis(1_500);
 /// gateways that change ten times a second send 250.
 const CHECKS_PER_SECOND: u32 = 1_000;
 
-/// What the store says of a gateway.
+/// The identity of a gateway by its object in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayIdentity {
     /// Where its notices come from.
     pub address: IpAddr,
-    /// What it signs with; `None` if it sends no notices, which is then not held against it.
+    /// The key that it signs with; `None` if it sends no notices, which is then not held against it.
     pub key: Option<PublicKey>,
 }
 
@@ -144,7 +144,7 @@ impl View {
         Self { gateways: BTreeMap::new(), second: now, checks: 0, refused: BTreeMap::new() }
     }
 
-    /// Takes note of what the store says. What a gateway has said before counts on, unless it has another key.
+    /// Takes in the gateways of the store. A gateway's earlier notices count on, unless it has another key.
     pub fn set_gateways(&mut self, known: &BTreeMap<GatewayKey, GatewayIdentity>, now: Instant) {
         self.gateways.retain(|key, _| known.contains_key(key));
         let is_newcomer = self.gateways.values().any(|gateway| gateway.word(now).is_some());

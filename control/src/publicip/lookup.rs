@@ -1,4 +1,4 @@
-//! What resolvers ask the world: the trait, and the world.
+//! The questions of resolvers: the trait, and its implementation for the network.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use crate::store::Store;
 /// Ours: most addresses of one name that are looked at.
 const MAX_RECORDS: usize = 256;
 
-/// What resolvers ask. Every question ends by itself within half a minute.
+/// The questions of resolvers. Every question ends by itself within half a minute.
 pub trait Lookup: Send + Sync + 'static {
     /// Fetches the start of the document at an HTTPS address.
     ///

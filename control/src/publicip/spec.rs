@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rand_core::RngCore;
 
-/// What each method looks like, for messages.
+/// The form of each method, for messages.
 pub const METHODS: &str = "api:HOST/PATH, ipv4:ADDRESS, ipv6:ADDRESS, dns:NAME, lb:SERVICE";
 
 /// From the specification: the services that are asked when nothing is configured.
@@ -103,15 +103,15 @@ pub enum SpecError {
     /// No method, or an unknown one.
     #[error("`{text}` begins with no method that is known ({METHODS})")]
     Method {
-        /// What was said.
+        /// The entry.
         text: String,
     },
     /// A known method with something that it cannot use.
     #[error("`{text}` does not name {expected}")]
     Value {
-        /// What was said.
+        /// The entry.
         text: String,
-        /// What would be right.
+        /// The expected form.
         expected: &'static str,
     },
     /// Too long, or too many.

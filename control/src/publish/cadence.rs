@@ -1,8 +1,8 @@
 //! When a Gateway's status is written whole, and when the time alone. No clock: beats are counted.
 //!
-//! A whole write costs what the set has, so its rate follows its size. What somebody acts on is written at the next beat,
-//! unless the set changes all the time; counters and round trips follow at a slower rate. The status of a small set fits
-//! into every beat either way.
+//! A whole write costs what the set has, so its rate follows its size. States that somebody acts on are written at the
+//! next beat, unless the set changes all the time; counters and round trips follow at a slower rate. The status of a
+//! small set fits into every beat either way.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
@@ -19,7 +19,7 @@ const CHANGES_RATE: usize = 64 << 10;
 const COUNTERS: [&str; 3] =
     [backend_config::RECEIVE_BYTES, backend_config::TRANSMIT_BYTES, backend_config::LAST_CHECKED];
 
-/// What was written whole last, and how many beats ago.
+/// The object that was written whole last, and how many beats ago.
 #[derive(Debug)]
 pub(super) struct Cadence {
     /// Sets this gateway's beats apart from those of others.

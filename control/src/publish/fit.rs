@@ -31,7 +31,7 @@ const MAX_STATUS_MEMORY: usize = OBJECT_BYTES - (1 << 20);
 /// Ours: no status is cut to less than that, whatever it holds besides connections.
 const LEAST_BYTES: usize = 16 << 10;
 
-/// What a published status lacks.
+/// The parts that a published status lacks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cut {
     /// How many connections are there in short.

@@ -48,8 +48,8 @@ pub fn labelled_pod(pod: &Object, node: &str, status: HaStatus) -> Option<Object
 }
 
 /// Keeps the own pod's labels true until the sender of `status` is gone: written when the status changes, again when
-/// somebody else changes them, and again, ever more slowly, when it failed. What is in the way is a condition. Returns
-/// at once without a pod.
+/// somebody else changes them, and again, ever more slowly, when it failed. The reason is a condition. Returns at once
+/// without a pod.
 pub async fn keep_pod_label<S: Store>(
     store: S,
     own: OwnPod,

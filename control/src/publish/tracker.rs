@@ -13,7 +13,7 @@ use crate::api::{
 };
 use crate::store::{StoreError, StoreEvent};
 
-/// What to do about the own Gateway object.
+/// The next action on the own Gateway object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GatewayWrite {
     /// Create it.
@@ -55,7 +55,7 @@ pub struct GatewayTracker {
     cadence: Cadence,
     /// The whole write that has no answer yet.
     pending: Option<Pending>,
-    /// What the status lacks that was written last.
+    /// The parts that the status lacks which was written last.
     cut: Cut,
     /// For how many more beats the time is not written alone, since that is not allowed.
     whole_beats: u32,

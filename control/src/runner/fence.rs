@@ -35,7 +35,7 @@ impl std::fmt::Debug for Fence {
     }
 }
 
-/// What a plan asks of the election.
+/// The request of a plan to the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FenceRequest {
     /// A renewal soon, as proof that nobody else leads: [`Candidate::confirm`].

@@ -13,7 +13,7 @@ use super::{Controller, ControllerMetrics, Fence, Limits, StorePort};
 /// A running controller. Dropping it ends it; what it has written stays.
 #[derive(Debug)]
 pub struct Handle {
-    /// What it counts.
+    /// Its counters.
     pub metrics: ControllerMetrics,
     stop: Option<oneshot::Sender<Duration>>,
     task: JoinHandle<()>,

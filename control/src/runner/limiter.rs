@@ -51,7 +51,7 @@ impl ObjectLimiter {
         }
     }
 
-    /// Removes objects that have calmed down, one step for each of them. What is left was written within two minutes.
+    /// Removes objects that have calmed down, one step for each of them. The others were written within two minutes.
     pub(super) fn expire(&mut self, now: Instant) {
         let is_calm = |last: Instant| now.saturating_duration_since(last) >= CALM;
         while let Some((_, key)) = self.by_time.first().filter(|(last, _)| is_calm(*last)) {

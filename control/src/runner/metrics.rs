@@ -1,4 +1,4 @@
-//! What a runner counts, by the names of controller-runtime where the meaning is the same.
+//! The counters of a runner, by the names of controller-runtime where the meaning is the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

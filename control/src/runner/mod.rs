@@ -7,7 +7,7 @@
 //!                           (independent ones: several at once)
 //! ```
 //!
-//! A [`Controller`] is pure: it has no store, clock, task or channel. It is told of events and of the results of its
+//! A [`Controller`] is pure: it has no store, clock, task or channel. It observes events and of the results of its
 //! writes, and returns what to write for one key. The words are those of controller-runtime and kube-rs: a key is
 //! *reconciled*; a plan asks to be *requeued*. Rules that hold for every controller:
 //!
@@ -60,11 +60,11 @@ use crate::store::{StoreError, StoreEvent};
 
 /// Plans what to write. See the [module](self) for what the runner does with it.
 pub trait Controller: Send + 'static {
-    /// What is reconciled by itself; `()` where the whole state is planned at once.
+    /// The unit that is reconciled by itself; `()` where the whole state is planned at once.
     type Key: Ord + Clone + std::fmt::Debug + Send + Sync + 'static;
     /// How far the controller is, for those who read it.
     type Status: Clone + PartialEq + Send + Sync + 'static;
-    /// What comes from elsewhere than a store; [`std::convert::Infallible`] if nothing does.
+    /// An input from elsewhere than a store; [`std::convert::Infallible`] if nothing does.
     type Input: Send + 'static;
 
     /// Returns the name in metrics and logs, as `endpoint`.
@@ -133,7 +133,7 @@ pub trait Controller: Send + 'static {
     fn status(&self, view: &QueueView<'_>) -> Self::Status;
 }
 
-/// What is watched: one kind in one namespace of a store; in all of them if it is empty.
+/// A watch: one kind in one namespace of a store; in all of them if it is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Watch {
     /// The number of the store, in the order in which [`spawn`] was given them.
@@ -170,13 +170,13 @@ pub struct Context {
 /// A plan.
 #[derive(Debug, Default)]
 pub struct Reconciled {
-    /// What to write; in this order.
+    /// The writes, in this order.
     pub writes: Vec<Write>,
     /// Whether a write that fails keeps the later ones from being tried.
     pub order: Order,
     /// When to reconcile again though nothing changes.
     pub requeue_after: Option<Duration>,
-    /// What to ask of the election.
+    /// The request to the election.
     pub fence: Option<FenceRequest>,
     /// Why nothing is written for now, though something should be.
     pub hold: Option<Hold>,
@@ -223,7 +223,7 @@ pub enum Order {
     Independent,
 }
 
-/// What a failed write calls for.
+/// The reaction that a failed write calls for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// Somebody else was faster: plan again soon.

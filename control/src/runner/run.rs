@@ -266,7 +266,7 @@ impl<C: Controller> Runner<C> {
         self.write_next(&(store, key));
     }
 
-    /// Lets changes wait for longer after a plan that took longer. What it planned is written meanwhile.
+    /// Lets changes wait for longer after a plan that took longer. Its writes go on meanwhile.
     fn rest(&mut self, took: Duration) {
         let Limits { settle, rest_factor, max_rest, .. } = self.limits;
         self.rest_until = clock() + took.saturating_mul(rest_factor).min(max_rest);

@@ -12,7 +12,7 @@ use crate::store::StoreEvent;
 /// The most events that are taken at once.
 const BATCH: usize = 1024;
 
-/// What a stream has to report: an event, or its end (`None`).
+/// The report of a stream: an event, or its end (`None`).
 pub(super) type Report = (Watch, Option<StoreEvent>);
 
 /// Streams of events, one for each watch. A stream is polled when it has something, however many there are.

@@ -1,4 +1,4 @@
-//! What is known of services, joined: from an address and port to back ends.
+//! The services, joined: from an address and port to back ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -76,7 +76,7 @@ pub struct Backend {
     pub is_used: bool,
 }
 
-/// What stands behind one address and port.
+/// The back ends of one address and port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Service {
     /// Whether all connections of a client lead to the same back end (`sessionAffinity: ClientIP`).

@@ -19,12 +19,12 @@ const AT_LEAST: Duration = Duration::from_millis(20);
 /// fifth of a core and no more.
 const REST: u32 = 4;
 
-/// What is known at present.
+/// The present catalogue of services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Watched {
     /// All services; `None` until they were listed for the first time.
     pub catalogue: Option<Arc<Catalogue>>,
-    /// Why they, or some of them, cannot be read at present. What was known of the others stays.
+    /// Why they, or some of them, cannot be read at present. The others stay as they were.
     pub unavailable: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Services and EndpointSlices, read down to what delivery needs, and joined.
 //!
-//! What cannot be read costs itself alone. Everything is bounded: who may write objects must not fill the gateway's
-//! memory.
+//! An object that cannot be read costs itself alone. Everything is bounded: writers of objects must not fill the
+//! gateway's memory.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Namespace and name.
 type NamespacedName = (String, String);
 
-/// What is known of the objects.
+/// The objects, indexed for the catalogue.
 #[derive(Debug, Default)]
 pub struct ServiceIndex {
     services: BTreeMap<NamespacedName, Row>,

@@ -1,4 +1,4 @@
-//! What a reader knows of one kind in one namespace, kept up to date from the store's events.
+//! A reader's objects of one kind in one namespace, kept up to date from the store's events.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What every store must do, as one function to run against any of them.
+//! The behaviour that every store must have, as one function to run against any of them.
 //!
 //! It is part of the library so that each implementation's tests can run it. It panics, with a sentence, at the first
 //! thing that a store does differently.

@@ -1,8 +1,9 @@
 //! Decoding objects that others wrote, within a bound of memory.
 //!
-//! What a document costs in memory has little to do with its length: `[{"a":0},…]` takes some eighty times its own bytes.
-//! So memory is counted while a document is decoded, and what comes after the bound is read over and not kept. The object
-//! is there all the same, without body, labels (but for the cluster's ID) and annotations, and says that it is too large.
+//! The memory that a document takes has little to do with its length: `[{"a":0},…]` takes some eighty times its own
+//! bytes. So memory is counted while a document is decoded, and what comes after the bound is read over and not kept.
+//! The object is there all the same, without body, labels (but for the cluster's ID) and annotations, and says that it
+//! is too large.
 
 mod exact;
 
@@ -162,7 +163,7 @@ fn identity<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Value>, A::Err
     Ok((!own.is_spent()).then_some(value))
 }
 
-/// What may still be kept, in bytes of memory, and how deep the value that is read nests.
+/// The bytes of memory that may still be taken, and how deep the value that is read nests.
 struct Budget {
     left: Cell<usize>,
     depth: Cell<usize>,

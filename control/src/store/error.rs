@@ -31,7 +31,7 @@ pub enum StoreError {
     Invalid {
         /// The object.
         key: ObjectKey,
-        /// What is wrong with it.
+        /// The reason why it is invalid.
         #[source]
         source: ApiError,
     },
@@ -57,7 +57,7 @@ pub enum StoreError {
     /// shown.
     #[error("may not {operation}: {source}")]
     Forbidden {
-        /// What was being done, for people.
+        /// The operation, for people.
         operation: String,
         /// The store's reason.
         #[source]
@@ -66,7 +66,7 @@ pub enum StoreError {
     /// The store cannot be reached, read or written.
     #[error("cannot {operation}: {source}")]
     Unavailable {
-        /// What was being done, for people: verb and object, such as `read directory /x`.
+        /// The operation, for people: verb and object, such as `read directory /x`.
         operation: String,
         /// The system's reason.
         #[source]

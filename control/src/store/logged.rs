@@ -1,4 +1,4 @@
-//! What is logged meanwhile, for tests.
+//! The log lines of a period, for tests.
 
 use std::io;
 use std::sync::{Arc, Mutex};

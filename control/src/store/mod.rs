@@ -1,8 +1,8 @@
 //! Where objects live: the [`Store`] trait, what its users need around it, and its implementations: a directory and an
 //! API server.
 //!
-//! A store keeps objects by kind, namespace and name, gives each a version, and refuses a write that was not based
-//! on the newest one. Readers follow it with [`Store::list_watch`]. Who decides what to write is not here: see
+//! A store keeps objects by kind, namespace and name, gives each a version, and refuses a write that was not based on
+//! the newest one. Readers follow it with [`Store::list_watch`]. The writes are decided elsewhere: see
 //! [`crate::publish`] and [`crate::sync`].
 
 mod any;
@@ -133,7 +133,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Object>, StoreError>> + Send;
 }
 
-/// What happened in a store.
+/// An event of a store.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreEvent {
@@ -143,8 +143,8 @@ pub enum StoreEvent {
     Applied(Object),
     /// This object is gone; its last known state.
     Deleted(Object),
-    /// The store cannot be read. What was known may be old but is the best there is; a [`StoreEvent::Listed`] follows
-    /// when it can be read again. Not repeated while the reason stays the same.
+    /// The store cannot be read. The objects known may be old but is the best there is; a [`StoreEvent::Listed`]
+    /// follows when it can be read again. Not repeated while the reason stays the same.
     Unavailable(StoreError),
 }
 

@@ -1,8 +1,7 @@
 //! How much of a reader's memory the objects of others may take: of one member of the set, and of all.
 //!
-//! Those that are over their quota are the youngest, so that a flood does not push out what was there before. They stay
-//! known by name, without their bodies, so that they can be refused, shown and deleted; and are read again when there is
-//! space.
+//! The youngest objects are over their quota, so that a flood does not push out older ones. They stay known by name,
+//! without their bodies, so that they can be refused, shown and deleted; and are read again when there is space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +34,7 @@ struct Bounds {
     all: usize,
 }
 
-/// Who takes how much. `K` is what objects are told apart by.
+/// The memory that each owner takes. `K` distinguishes objects.
 #[derive(Debug)]
 pub(super) struct Quota<K> {
     bounds: Bounds,
@@ -43,7 +42,7 @@ pub(super) struct Quota<K> {
     by_age: BTreeSet<(Timestamp, K)>,
     members: BTreeMap<Arc<str>, Share<K>>,
     bytes: usize,
-    /// Those that were over the quota when they came.
+    /// The objects that were over the quota when they came.
     over: BTreeSet<K>,
     has_space: bool,
 }

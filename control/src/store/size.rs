@@ -1,4 +1,4 @@
-//! What an object costs in memory.
+//! The memory that an object takes.
 //!
 //! An upper estimate, for bounds: `serde_json` keeps maps as B-trees, whose nodes have space for eleven entries and are at
 //! least half full but for the first, and every text and node is an allocation of its own.
@@ -11,7 +11,7 @@ use crate::api::Object;
 pub(super) const VALUE: usize = 32;
 /// Bytes of a node of a map.
 pub(super) const NODE: usize = 640;
-/// What an allocation costs beside its bytes.
+/// The bytes that an allocation takes beside its own.
 const ALLOCATION: usize = 16;
 /// Entries for which a node has to be reckoned at least.
 const LEAST_ENTRIES: usize = 5;

@@ -1,4 +1,4 @@
-//! Who may have which addresses: of two clusters that claim the same, the one that was there first.
+//! The rights to addresses: of two clusters that claim the same, the one that was there first.
 //!
 //! The rule is one for the whole set, so that every member refuses the same endpoints: claimants in the order of their
 //! clusters' ages, ties by cluster ID, each taken in unless it overlaps one of another cluster that was taken in

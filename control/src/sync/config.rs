@@ -1,4 +1,4 @@
-//! What a syncer has to know.
+//! The configuration of a syncer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use crate::claims::Allowed;
 use crate::store::MEMBER_OBJECT_BYTES;
 
-/// What a syncer has to know.
+/// The configuration of a syncer.
 #[derive(Debug, Clone)]
 pub struct SyncConfig {
     /// Our cluster's ID.
@@ -79,7 +79,7 @@ pub enum SyncMode {
     FollowOnly,
 }
 
-/// How much of others' is taken. What is beyond is refused and shown, and nothing else is affected.
+/// The most that is taken of others' objects. More are refused and shown, and nothing else is affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncLimits {
     /// Most bytes of one object, as it lies in memory.
@@ -97,7 +97,7 @@ impl Default for SyncLimits {
     }
 }
 
-/// Asks whether this gateway may still write: the fence of whoever elects the leader. Must be cheap.
+/// Asks whether this gateway may still write: the fence of the election of the leader. Must be cheap.
 #[derive(Clone)]
 pub struct WriteGuard(Arc<dyn Fn() -> bool + Send + Sync>);
 

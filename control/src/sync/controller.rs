@@ -48,7 +48,7 @@ pub(super) struct SyncController {
     broker: Reading,
     /// Objects that are to be written, as far as was decided.
     wanted: BTreeMap<Key, Rank>,
-    /// Those that are being written, and the version of what is copied.
+    /// The names that are being written, and the version of the copied object.
     in_flight: BTreeMap<Key, Option<String>>,
     /// Copies whose removal waits.
     withheld: BTreeSet<Key>,

@@ -1,4 +1,4 @@
-//! What survives when an object is copied from one store to the other, and when a copy says what it should.
+//! Copies of objects: the parts that survive the way from one store to the other, and the comparison.
 
 use crate::api::{Object, ObjectMeta, label};
 

@@ -1,4 +1,4 @@
-//! What one name asks for, given all that is known.
+//! The desired state of one name, given all that is known.
 
 use super::Refused;
 use super::copy::{agrees, amend, copy};

@@ -61,7 +61,7 @@ pub struct SyncHandle {
     pub refused: watch::Receiver<Vec<Refused>>,
     /// Why the other members refuse our Endpoints, if they do.
     pub own_refusal: watch::Receiver<Option<OwnRefusal>>,
-    /// What it has done so far.
+    /// Its counters so far.
     pub stats: watch::Receiver<SyncStats>,
     /// The runner.
     pub runner: Handle,

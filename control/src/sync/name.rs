@@ -1,4 +1,4 @@
-//! What an object is called on both sides: the namespaces differ, kind and name do not.
+//! The name of an object on both sides: the namespaces differ, kind and name do not.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What to write so that both stores agree. Pure: the same views give the same plan, and the plan of the result is
+//! The writes that make both stores agree. Pure: the same views give the same plan, and the plan of the result is
 //! empty. The running syncer decides event by event, by the same code.
 
 use ipnet::IpNet;
@@ -37,7 +37,7 @@ pub(super) fn rank(write: &Write) -> Rank {
     if is_cluster { first } else { last }
 }
 
-/// What to write, in this order, and what is not imported.
+/// The writes, in this order, and the objects that are not imported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Deletions first, then Clusters, then Endpoints.
@@ -53,7 +53,7 @@ pub struct Plan {
 pub struct OwnRefusal {
     /// The other cluster.
     pub holder: String,
-    /// What it holds.
+    /// Its addresses.
     pub held: IpNet,
     /// Our subnet that overlaps it.
     pub ours: IpNet,

@@ -1,6 +1,6 @@
-//! Who has a place: how many objects of one cluster, and of all of them, are kept.
+//! The quota of objects: how many of one cluster, and of all of them, are kept.
 //!
-//! The oldest objects have the places, so that a flood does not push out who was there before it.
+//! The oldest objects have the places, so that a flood does not push out older ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::SyncLimits;
 use super::name::Name;
 
-/// The places, and who did not get one.
+/// The admitted objects, and the refused ones.
 #[derive(Debug, Default)]
 pub(super) struct ObjectQuota {
     all: BTreeSet<(Timestamp, Name)>,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::grace::Grace;
 use crate::api::Kind;
 
-/// What the broker says of the owner of a copy that it does not have any more.
+/// The broker's state of the owner of a copy that it does not have any more.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Absence<'a> {
     pub(super) kind: Kind,

@@ -23,7 +23,7 @@ use crate::store::StoreEvent;
 /// Ours: so many times the objects that are taken are remembered, with the reasons why they are not.
 const REMEMBERED: usize = 4;
 
-/// What does not change while a syncer runs.
+/// The settings that do not change while a syncer runs.
 #[derive(Debug, Clone)]
 pub(super) struct Scope {
     pub(super) cluster_id: String,
@@ -43,7 +43,7 @@ pub(super) struct Entry {
     pub(super) standing: Standing,
 }
 
-/// What a broker's object is to us.
+/// The standing of a broker's object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Labelled with our ID, or with none.

@@ -1,4 +1,4 @@
-//! What the syncer publishes: state, refused objects, our own refusal, counters.
+//! The published status of the syncer: state, refused objects, our own refusal, counters.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const MAX_LISTED: usize = 256;
 /// The error of a syncer that its guard has ended.
 const FENCED: &str = "syncing has ended here: this gateway does not lead any more";
 
-/// What a syncer has done since it was started.
+/// The counters of a syncer since it was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SyncStats {
@@ -58,7 +58,7 @@ pub(super) fn first_state() -> BrokerState {
 pub(super) struct Snapshot {
     /// The state; `None` while a try is under way: until it has failed or succeeded, the last one stands.
     pub(super) link: Option<LinkState>,
-    /// What is refused; `None` until it is known.
+    /// The refused objects; `None` until they are known.
     pub(super) refused: Option<Arc<Vec<Refused>>>,
     pub(super) own_refusal: Option<OwnRefusal>,
     pub(super) stats: SyncStats,

@@ -1,4 +1,5 @@
-//! What became of our copies: a store that prunes unknown fields makes something else of them than was written.
+//! The versions of our copies as they were stored: a store that prunes unknown fields makes something else of them than
+//! was written.
 
 use std::collections::{BTreeMap, BTreeSet};
 

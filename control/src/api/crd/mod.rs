@@ -20,7 +20,7 @@ use super::{
     Kind, NonGatewayRoute, Resource, RouteAgent, Submariner,
 };
 
-/// What each file says first.
+/// The first lines of each file.
 const HEADER: &str = "\
 # Generated from the types in control/src/api by `trieste crds`; do not edit. To make it anew:
 # cargo run -p trieste-cli -- crds --directory control/crds

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use serde_json::Map;
 
-    /// What our schemas may say; the API server knows more, but refuses much of JSON schema.
+    /// The keywords that our schemas may use; the API server knows more, but refuses much of JSON schema.
     const KEYWORDS: [&str; 17] = [
         "additionalProperties",
         "description",

@@ -121,7 +121,7 @@ fn requests_carry_the_time_and_a_version_four_tracker() {
 }
 
 proptest! {
-    /// Whatever comes in: bounded, consistent, and as many ids as pingers.
+    /// Any input keeps it bounded and consistent, with as many ids as pingers.
     #[test]
     fn nothing_that_happens_breaks_it(steps in prop::collection::vec((0u8..5, 0u8..6, 0u64..3000, any::<u16>()), 1..120)) {
         let mut lab = Lab::new(Duration::ZERO);

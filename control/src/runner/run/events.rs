@@ -1,4 +1,4 @@
-//! What a runner reads: opening, closing and following watches.
+//! The inputs of a runner: opening, closing and following watches.
 
 use std::io;
 use std::time::{Duration, Instant};

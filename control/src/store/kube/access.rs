@@ -53,7 +53,7 @@ pub struct ServerSettings {
 pub struct AccessError {
     /// Which setting: `server`, `token` or `CA`; the caller knows what it calls it.
     pub setting: &'static str,
-    /// What is wrong with it, without secrets.
+    /// The reason why it is invalid, without secrets.
     pub reason: String,
 }
 
@@ -96,7 +96,7 @@ impl Access {
     /// Returns the API server of these settings.
     ///
     /// # Errors
-    /// [`AccessError`] naming the setting that makes no sense. What is in files is not looked at here.
+    /// [`AccessError`] naming the setting that makes no sense. The content of files is not checked here.
     pub fn server(settings: ServerSettings) -> Result<Self, AccessError> {
         let base = base_uri(&settings.server).map_err(|reason| AccessError { setting: "server", reason })?;
         if let Some(token) = &settings.token {

@@ -34,7 +34,7 @@ pub(super) enum Failure {
     Over,
     /// The connection has failed, or a change is longer than it may be.
     Broken(io::Error),
-    /// What came is no change; a sentence without anything of it.
+    /// The line is no change; a sentence without anything of it.
     Invalid(String),
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Failure {
 pub(super) struct Changes {
     kind: Kind,
     body: Guarded,
-    /// What has come of lines that were not read yet. The body is bounded by lines.
+    /// The lines, or parts of them, that were not read yet. The body is bounded by lines.
     buffer: BytesMut,
     /// How many bytes of it have no end of a line.
     searched: usize,

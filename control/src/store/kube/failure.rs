@@ -1,4 +1,4 @@
-//! What an API server's refusals and a connection's failures mean to a store's user.
+//! The meaning of an API server's refusals and a connection's failures for a store's user.
 
 use std::error::Error;
 use std::io;
@@ -12,7 +12,7 @@ use super::requests::Verb;
 use crate::api::{ObjectKey, cut};
 use crate::store::StoreError;
 
-/// What is being done, to what and where.
+/// An operation, with its object and server.
 #[derive(Debug, Clone)]
 pub(super) struct Operation {
     pub(super) verb: Verb,

@@ -7,7 +7,7 @@
 //!
 //! * **Objects** keep every field that the server sends but `managedFields`, which only costs memory.
 //! * **Writes** replace whole objects, of the version that they are based on, but for single annotations, which are merge
-//!   patches. What the server sets is not sent. For kinds
+//!   patches. Fields that the server sets are not sent. For kinds
 //!   whose status is a resource of its own ([`has_status_subresource`](crate::api::Kind::has_status_subresource)) the
 //!   server keeps its own status whatever an update says: an update never loses a status, and never writes one. The
 //!   answer has the status as it is.

@@ -39,8 +39,8 @@ pub(super) struct Session {
     pub(super) has_plugin: bool,
 }
 
-/// What tells one content of a file from another, without reading it: a replaced file, a link that leads elsewhere (as
-/// Kubernetes swaps them), and a rewritten file each have another one.
+/// The mark by which one content of a file differs from another, without reading it: a replaced file, a link that leads
+/// elsewhere (as Kubernetes swaps them), and a rewritten file each have another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -241,7 +241,7 @@ fn bad_file(path: &Path, reason: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("{}: {reason}", path.display()))
 }
 
-/// Who we are, in the API server's audit log.
+/// Our name in the API server's audit log.
 pub(super) const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("trieste/", env!("CARGO_PKG_VERSION")));
 

@@ -1,4 +1,4 @@
-//! What a beat writes: the time alone, or the whole object; and what that costs.
+//! The write of a beat: the time alone, or the whole object; and its cost.
 
 use super::*;
 use crate::api::{ConnectionStatus, LeftOut};

@@ -39,7 +39,7 @@ pub(super) struct Asked {
     pub(super) at: Duration,
 }
 
-/// What the script answers.
+/// The answers of the script.
 pub(super) enum Reply {
     /// A document.
     Json(u16, Value),
@@ -69,7 +69,7 @@ pub(super) enum Step {
     Silence,
 }
 
-/// What was asked, and how many bytes of each answer that is no document were taken.
+/// The requests, and how many bytes of each answer that is no document were taken.
 #[derive(Clone, Default)]
 pub(super) struct Log(Arc<Mutex<Vec<Asked>>>, Arc<Mutex<Vec<Arc<AtomicUsize>>>>);
 

@@ -16,7 +16,7 @@ use crate::store::{KubeStore, Store, StoreEvent};
 
 /// Stands in every hostile answer where it may not be repeated.
 pub(super) const MARK: &str = "SECRET";
-/// What may be on the way beside what is read: the connection's buffer, and a part on each side.
+/// The bytes that may be on the way beside those read: the connection's buffer, and a part on each side.
 pub(super) const ON_THE_WAY: usize = 1 << 20;
 /// From when on a server that was hostile is not: after two tries or so.
 const HEALED: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ use crate::api::Kind;
 use crate::store::logged::Logged;
 use crate::store::{Store, StoreEvent};
 
-/// What a watch brings and cannot be read.
+/// The lines of a watch that cannot be read.
 struct BadChange {
     row: &'static str,
     step: fn() -> Step,

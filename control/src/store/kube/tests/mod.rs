@@ -1,4 +1,4 @@
-//! What the store makes of an API server's answers, and of none.
+//! The store's behaviour with an API server's answers, and with none.
 
 mod fake;
 mod hostile;
