@@ -12,7 +12,7 @@ use super::{Cache, MEMBER_OBJECT_BYTES, Store, StoreError, StoreEvent, modify, u
 use crate::api::{Kind, Object, ObjectKey, ObjectMeta, label};
 
 /// How long a change may take to be seen by a watcher.
-const PATIENCE: Duration = Duration::from_secs(20);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs every check against `store`. `namespace` must be empty, and is empty afterwards; `other` likewise.
 ///
@@ -34,9 +34,9 @@ pub async fn run<S: Store>(store: &S, namespace: &str, other: &str) {
     an_annotation_is_set_alone_whatever_the_version(store, namespace).await;
     an_annotation_of_another_incarnation_is_left_alone(store, namespace).await;
     annotations_set_at_once_all_stay(store, namespace).await;
-    a_watcher_sees_every_change(store, namespace).await;
-    a_watcher_of_one_sees_only_that_one(store, namespace).await;
-    concurrent_writers_lose_nothing(store, namespace).await;
+    a_watcher_observes_every_change(store, namespace).await;
+    a_watcher_of_one_observes_only_that_one(store, namespace).await;
+    concurrent_writes_are_all_kept(store, namespace).await;
     a_new_namespace_is_empty(store, namespace).await;
     a_new_namespace_is_empty(store, other).await;
 }
@@ -147,7 +147,7 @@ async fn a_deletion_of_a_version_spares_a_newer_one<S: Store>(store: &S, namespa
     store.delete(&newer.key()).await.expect("deleted");
 }
 
-async fn a_watcher_of_one_sees_only_that_one<S: Store>(store: &S, namespace: &str) {
+async fn a_watcher_of_one_observes_only_that_one<S: Store>(store: &S, namespace: &str) {
     let key = ObjectKey::new(Kind::Cluster, namespace, "one");
     let mut events = store.watch_one(&key);
     let first = next(&mut events).await;
@@ -258,18 +258,18 @@ async fn a_status_is_replaced_alone<S: Store>(store: &S, namespace: &str) {
     let spec = json!({"target": "ClusterIPService", "serviceRef": {"name": "apart"}});
     object.body.insert("spec".to_owned(), spec.clone());
     let made = store.create(object).await.expect("created");
-    let mut said = made.clone();
-    said.body.insert("status".to_owned(), json!({"allocatedIP": "242.0.0.1"}));
-    let said = store.update_status(said).await.expect("its status can be written");
-    assert_eq!((&said.body["spec"], &said.body["status"]["allocatedIP"]), (&spec, &json!("242.0.0.1")));
-    assert_eq!(store.get(&said.key()).await.expect("read"), Some(said.clone()));
+    let mut updated = made.clone();
+    updated.body.insert("status".to_owned(), json!({"allocatedIP": "242.0.0.1"}));
+    let updated = store.update_status(updated).await.expect("its status can be written");
+    assert_eq!((&updated.body["spec"], &updated.body["status"]["allocatedIP"]), (&spec, &json!("242.0.0.1")));
+    assert_eq!(store.get(&updated.key()).await.expect("read"), Some(updated.clone()));
     let stale = store.update_status(made).await;
     assert!(matches!(stale, Err(StoreError::Conflict { .. })), "a stale status gave {stale:?}");
-    let mut labelled = said.clone();
+    let mut labelled = updated.clone();
     labelled.metadata.labels.insert("a".to_owned(), "b".to_owned());
     let labelled = store.update(labelled).await.expect("the rest can be written");
-    assert_eq!(labelled.body["status"], said.body["status"], "an update keeps the status");
-    store.delete(&said.key()).await.expect("deleted");
+    assert_eq!(labelled.body["status"], updated.body["status"], "an update keeps the status");
+    store.delete(&updated.key()).await.expect("deleted");
 }
 
 /// Checks that a store refuses an object that takes more memory than it may, or gives no more of it than who it is, and gives
@@ -377,7 +377,7 @@ async fn annotations_set_at_once_all_stay<S: Store>(store: &S, namespace: &str) 
     store.delete(&made.key()).await.expect("deleted");
 }
 
-async fn a_watcher_sees_every_change<S: Store>(store: &S, namespace: &str) {
+async fn a_watcher_observes_every_change<S: Store>(store: &S, namespace: &str) {
     let mut events = store.list_watch(Kind::Cluster, namespace);
     let mut cache = Cache::new();
     let first = next(&mut events).await;
@@ -404,7 +404,7 @@ async fn a_watcher_sees_every_change<S: Store>(store: &S, namespace: &str) {
     assert!(is_seen, "the second watch saw {last:?} instead of the deletion");
 }
 
-async fn concurrent_writers_lose_nothing<S: Store>(store: &S, namespace: &str) {
+async fn concurrent_writes_are_all_kept<S: Store>(store: &S, namespace: &str) {
     const WRITERS: usize = 4;
     const ROUNDS: usize = 5;
     let count = |object: &mut Object| {
@@ -427,7 +427,7 @@ async fn concurrent_writers_lose_nothing<S: Store>(store: &S, namespace: &str) {
 }
 
 async fn next(events: &mut (impl futures::Stream<Item = StoreEvent> + Unpin)) -> StoreEvent {
-    let next = tokio::time::timeout(PATIENCE, events.next()).await;
+    let next = tokio::time::timeout(EVENT_TIMEOUT, events.next()).await;
     next.expect("the watcher should have seen something").expect("a watch never ends")
 }
 
