@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use super::conditions::{self, ConditionUpdate};
 use super::ledger::Ledger;
-use super::words::{self, Word};
 use super::writing::Writing;
 use crate::api::{
     ApiError, ClusterGlobalEgressIp, Condition, EgressStatus, GlobalEgressIp, LabelSelector, Object,
@@ -21,7 +21,7 @@ pub(super) fn cluster(object: &Object, ledger: &mut Ledger, writing: &mut Writin
     if object.metadata.name == ClusterGlobalEgressIp::NAME {
         decide(object, egress.spec.number(), &mut status, ledger, writing);
     } else {
-        Word::wrong_instance().report(&mut status.conditions, writing.now);
+        ConditionUpdate::wrong_instance().report(&mut status.conditions, writing.now);
     }
     put(object, egress.status.as_ref(), &status, writing);
     Ok(())
@@ -44,9 +44,9 @@ pub(super) fn namespaced(
     let mut status = egress.status.clone().unwrap_or_default();
     decide(object, egress.spec.number(), &mut status, ledger, writing);
     if first_selector(object, egress.spec.pod_selector.as_ref()) == egress.spec.pod_selector {
-        status.conditions.retain(|condition| condition.kind != words::UPDATED);
+        status.conditions.retain(|condition| condition.kind != conditions::UPDATED);
     } else {
-        Word::selector_changed().report(&mut status.conditions, writing.now);
+        ConditionUpdate::selector_changed().report(&mut status.conditions, writing.now);
     }
     put(object, egress.status.as_ref(), &status, writing);
     Ok(())
@@ -75,23 +75,23 @@ fn decide(
 ) {
     let key = object.key();
     let now = writing.now;
-    words::trim(&mut status.conditions);
-    let report = |word: Word, conditions: &mut Vec<Condition>| word.report(conditions, now);
+    conditions::trim(&mut status.conditions);
+    let report = |update: ConditionUpdate, conditions: &mut Vec<Condition>| update.report(conditions, now);
     if let Some(error) = ledger.broken(&key) {
         status.allocated_ips.clear();
-        report(Word::not_reserved(error), &mut status.conditions);
+        report(ConditionUpdate::not_reserved(error), &mut status.conditions);
         return;
     }
     if number < 0 {
-        return report(Word::negative(), &mut status.conditions);
+        return report(ConditionUpdate::negative(), &mut status.conditions);
     }
     let Some(wanted) = u32::try_from(number).ok().filter(|_| number <= MAX_NUMBER) else {
         let message = format!("The NumberOfIPs is {number}, it can be at most {MAX_NUMBER}");
-        return report(Word::invalid(message), &mut status.conditions);
+        return report(ConditionUpdate::invalid(message), &mut status.conditions);
     };
     if wanted == 0 {
         status.allocated_ips.clear();
-        return report(Word::zero(), &mut status.conditions);
+        return report(ConditionUpdate::zero(), &mut status.conditions);
     }
     if status.allocated_ips.len() == usize::try_from(number).unwrap_or(usize::MAX) {
         return;
@@ -102,11 +102,11 @@ fn decide(
     match ledger.exchange(&key, wanted) {
         Ok(addresses) => {
             status.allocated_ips = addresses.iter().map(ToString::to_string).collect();
-            report(Word::allocated(wanted), &mut status.conditions);
+            report(ConditionUpdate::allocated(wanted), &mut status.conditions);
         }
         Err(error) => {
             status.allocated_ips.clear();
-            report(Word::no_addresses(wanted, &error), &mut status.conditions);
+            report(ConditionUpdate::no_addresses(wanted, &error), &mut status.conditions);
         }
     }
 }

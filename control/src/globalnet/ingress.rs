@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
+use super::conditions::ConditionUpdate;
 use super::facts::{Ingress, Service, ServiceKind};
 use super::ledger::Ledger;
 use super::objects::Objects;
-use super::words::Word;
 use super::writing::Writing;
 use crate::api::{ApiError, GlobalIngressIp, IngressTarget, Kind, Object, Resource};
 use crate::runner::Write;
@@ -26,25 +26,25 @@ pub(super) fn status(
         let target = target.and_then(Value::as_str).unwrap_or_default();
         return Err(ApiError::field("spec.target", format!("`{target}` is no target that is known")));
     };
-    let (address, word) = if let Some(error) = ledger.broken(&key) {
-        (None, Word::not_reserved(error))
+    let (address, update) = if let Some(error) = ledger.broken(&key) {
+        (None, ConditionUpdate::not_reserved(error))
     } else if !ingress.allocated().is_empty() {
         // There is no pool to say whether it may have it.
         return Ok(());
     } else {
         match check(&ingress, objects) {
             Target::Missing => return Ok(()),
-            Target::Impossible(message) => (None, Word::invalid(message)),
+            Target::Impossible(message) => (None, ConditionUpdate::invalid(message)),
             Target::Possible => match ledger.exchange(&key, 1) {
-                Ok(addresses) => (addresses.first().copied(), Word::allocated_one()),
-                Err(error) => (None, Word::no_address(&error)),
+                Ok(addresses) => (addresses.first().copied(), ConditionUpdate::allocated_one()),
+                Err(error) => (None, ConditionUpdate::no_address(&error)),
             },
         }
     };
     let before = GlobalIngressIp::from_object(object)?.status;
     let mut status = before.clone().unwrap_or_default();
     status.allocated_ip = address.map(|address| address.to_string()).unwrap_or_default();
-    word.report(&mut status.conditions, writing.now);
+    update.report(&mut status.conditions, writing.now);
     if before.as_ref() != Some(&status) {
         let mut updated = object.clone();
         updated.body.insert("status".to_owned(), serde_json::to_value(&status).unwrap_or(Value::Null));

@@ -23,6 +23,7 @@
 mod allocation;
 mod clusters;
 mod compile;
+mod conditions;
 mod config;
 mod controller;
 mod egress;
@@ -41,7 +42,6 @@ mod sets;
 mod state;
 mod units;
 mod withdraw;
-mod words;
 mod work;
 mod writing;
 

@@ -14,14 +14,14 @@ pub(super) const UPDATED: &str = "Updated";
 
 /// The content of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct ConditionUpdate {
     kind: &'static str,
     status: ConditionStatus,
     reason: &'static str,
     message: String,
 }
 
-impl Word {
+impl ConditionUpdate {
     fn new(kind: &'static str, is_true: bool, reason: &'static str, message: impl Into<String>) -> Self {
         let status = if is_true { ConditionStatus::True } else { ConditionStatus::False };
         Self { kind, status, reason, message: message.into() }
@@ -138,13 +138,13 @@ mod tests {
     fn a_condition_said_again_changes_nothing_and_its_time_is_that_of_its_status() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let mut conditions = Vec::new();
-        Word::no_address(&PoolError::Exhausted).report(&mut conditions, at(1));
+        ConditionUpdate::no_address(&PoolError::Exhausted).report(&mut conditions, at(1));
         let first = conditions.clone();
-        Word::no_address(&PoolError::Exhausted).report(&mut conditions, at(2));
+        ConditionUpdate::no_address(&PoolError::Exhausted).report(&mut conditions, at(2));
         assert_eq!(conditions, first);
-        Word::zero().report(&mut conditions, at(3));
+        ConditionUpdate::zero().report(&mut conditions, at(3));
         assert_eq!((conditions[0].last_transition_time, conditions[0].reason.as_str()), (at(1), "ZeroInput"));
-        Word::allocated(8).report(&mut conditions, at(4));
+        ConditionUpdate::allocated(8).report(&mut conditions, at(4));
         assert_eq!((conditions[0].last_transition_time, conditions.len()), (at(4), 1));
         assert_eq!(conditions[0].message, "Allocated 8 global IP(s)");
     }
@@ -153,12 +153,12 @@ mod tests {
     fn of_the_allocated_conditions_that_earlier_versions_left_the_newest_is_kept() {
         let at = Timestamp::from_second(1).unwrap();
         let mut conditions = Vec::new();
-        Word::zero().report(&mut conditions, at);
+        ConditionUpdate::zero().report(&mut conditions, at);
         let mut older = conditions[0].clone();
         older.reason = "Older".to_owned();
         conditions.insert(0, older);
-        Word::selector_changed().report(&mut conditions, at);
-        Word::zero().report(&mut conditions, at);
+        ConditionUpdate::selector_changed().report(&mut conditions, at);
+        ConditionUpdate::zero().report(&mut conditions, at);
         let reasons: Vec<_> = conditions.iter().map(|condition| condition.reason.as_str()).collect();
         assert_eq!(reasons, ["ZeroInput", "PodSelectorUpdateNotSupported"]);
     }
