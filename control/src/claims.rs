@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::api::ApiError;
-use crate::words::Cidrs;
+use crate::parse::Cidrs;
 
 /// The networks that members may claim without a setting: private space (RFC 1918, 4193), carriers' shared space (RFC
 /// 6598), and where upstream's Globalnet has its addresses (behaviour §8.1).

@@ -7,33 +7,33 @@
 //! ```
 //!
 //! * [`api`] — the objects of `submariner.io/v1`: names, labels, equality, unknown fields kept.
-//! * [`store`] — where objects live: the [`store::Store`] trait and its directory implementation.
-//! * [`sync`] — the broker, seen as a syncer between two stores.
+//! * [`store`] — the [`store::Store`] trait for objects, and its implementations: a directory and an API server.
+//! * [`sync`] — the syncer between the cluster's own store and the broker's.
 //! * [`runner`] — the one loop of every controller: watches, queues, fences, writes, retries.
-//! * [`election`] — which of a cluster's gateways is the active one.
-//! * [`leader`] — what that one writes: it is its cluster's one Endpoint.
+//! * [`election`] — the election of a cluster's active gateway.
+//! * [`leader`] — the active gateway's writes: its cluster's one Endpoint.
 //! * [`members`] — the other gateways: of this cluster, and all of the remote ones.
-//! * [`publish`] — what a gateway writes about itself, and when.
-//! * [`connection_status`] — how counters and handshakes become `connecting`, `connected`, `error`.
-//! * [`health`] — whether remote gateways answer, and what `Gateway.status` says of it.
-//! * [`publicip`] — under which address the world sees a gateway.
-//! * [`command_line`] — how programs in pods read flags and environment.
-//! * [`backoff`] — how long to wait before the next try.
-//! * [`privileges`] — which capabilities a program misses, and giving up the others.
-//! * [`cause`] — what an error is really about.
-//! * [`devices`] — what network devices are called.
-//! * [`conditions`], [`recorder`] — what is wrong at present, and what happened.
-//! * [`globalnet`] — who has which global address, and what is written about it.
-//! * [`claims`] — which networks a member of the set may claim.
+//! * [`publish`] — a gateway's own objects, and when they are written.
+//! * [`connection_status`] — the status of a connection (`connecting`, `connected`, `error`) from counters and handshakes.
+//! * [`health`] — health checks of remote gateways, and their part in `Gateway.status`.
+//! * [`publicip`] — the discovery of a gateway's public address.
+//! * [`command_line`] — flags and environment of programs in pods.
+//! * [`backoff`] — waits between tries, with jitter.
+//! * [`privileges`] — the capabilities that a program misses, and giving up the others.
+//! * [`cause`] — the innermost cause of an error.
+//! * [`devices`] — the names of network devices.
+//! * [`conditions`], [`recorder`] — the present problems, and the latest events.
+//! * [`globalnet`] — the allocation of global addresses, and the objects that record it.
+//! * [`claims`] — the networks that a member of the set may claim.
 //! * [`hash`] — names and draws that are the same everywhere.
-//! * [`natdiscovery`] — which of a peer's addresses reaches it, and whether there is NAT on the way.
-//! * [`notice`] — how gateways tell their cluster's route agents which of them live.
-//! * [`requirements`] — which Kubernetes and network plugins this version gets on with.
-//! * [`services`] — which back ends a cluster IP has, and on which nodes.
-//! * [`steps`] — where long work says what it is doing.
-//! * [`udp`] — sockets of what is said outside of cables.
-//! * [`version`], [`logging`] — how a program says its version, and where it logs to.
-//! * [`words`] — how values in the environment are read.
+//! * [`natdiscovery`] — the choice among a peer's addresses, and the detection of NAT on the way.
+//! * [`notice`] — gateways' reports of their state to the route agents of their cluster.
+//! * [`requirements`] — the Kubernetes and network plugins that this version supports.
+//! * [`services`] — the back ends of each cluster IP, and their nodes.
+//! * [`steps`] — progress reports of long work.
+//! * [`udp`] — sockets for datagrams outside of cables.
+//! * [`version`], [`logging`] — a program's version, and its log.
+//! * [`parse`] — the forms of values in the environment.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
 //!
 //! This crate is not the packet path and programs no kernel.
@@ -58,6 +58,7 @@ pub mod logging;
 pub mod members;
 pub mod natdiscovery;
 pub mod notice;
+pub mod parse;
 pub mod privileges;
 pub mod publicip;
 pub mod publish;
@@ -71,4 +72,3 @@ pub mod sync;
 mod timer;
 pub mod udp;
 pub mod version;
-pub mod words;

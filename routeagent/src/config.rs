@@ -14,8 +14,8 @@ use trieste_control::command_line;
 use trieste_control::devices;
 use trieste_control::health::PingerConfig;
 use trieste_control::notice;
+use trieste_control::parse::{Addresses, Cidrs, parse_bool};
 use trieste_control::store::Location;
-use trieste_control::words::{Addresses, Cidrs, parse_bool};
 
 use crate::state::Node;
 

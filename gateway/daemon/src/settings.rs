@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use trieste_control::api::{MAX_WEIGHT, Object};
-use trieste_control::words::parse_bool;
+use trieste_control::parse::parse_bool;
 
 /// Prefix of upstream's keys.
 const PREFIX: &str = "gateway.submariner.io/";

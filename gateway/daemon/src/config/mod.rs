@@ -30,7 +30,7 @@ pub use globalnet::{Globalnet, GlobalnetOptions};
 pub use ipsec::{Ipsec, IpsecOptions};
 pub use options::{CommandLine, Options};
 pub use psk::Psk;
-pub use trieste_control::words::Cidrs;
+pub use trieste_control::parse::Cidrs;
 pub use words::{Cpus, Words};
 
 /// The IPsec cable's name: upstream's, as Endpoints carry it. `ipsec` is taken as well.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
 use serde::Deserialize;
 use trieste_control::command_line;
-use trieste_control::words::{Cidrs, parse_bool};
+use trieste_control::parse::{Cidrs, parse_bool};
 
 use super::words::{Cpus, Words, parse_exactly_true};
 use super::{Config, ConfigError, GlobalnetOptions, IpsecOptions, Psk};
