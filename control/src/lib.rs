@@ -66,6 +66,7 @@ pub mod recorder;
 pub mod requirements;
 pub mod runner;
 pub mod services;
+mod sets;
 pub mod steps;
 pub mod store;
 pub mod sync;

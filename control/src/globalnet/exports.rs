@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::facts::{Ingress, Pod, Service, ServiceKind, endpoint_addresses, shown};
 use super::index::{Index, LabelKey};
 use super::objects::{Objects, Scope};
-use super::sets::remove;
 use super::state::Problem;
 use super::units::{Name, Outputs, Target, Unit};
 use super::writing::Writing;
 use crate::api::{ApiError, GlobalIngressIp, Kind, Object, Resource, label};
 use crate::runner::Write;
+use crate::sets::remove;
 
 /// Which services are exported, and what each of them asks for.
 #[derive(Debug, Default)]

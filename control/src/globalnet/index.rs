@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::Ingress;
 use super::objects::Objects;
-use super::sets::remove;
 use super::units::Name;
 use crate::api::{IngressTarget, Kind, Object, internal_service_name};
+use crate::sets::remove;
 
 /// A label's key and value.
 pub(super) type LabelKey = (String, String);

@@ -38,7 +38,6 @@ mod plan;
 mod planner;
 mod pool;
 mod services;
-mod sets;
 mod state;
 mod units;
 mod withdraw;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::{Backend, Catalogue, Frontend, Protocol, Service};
 use crate::api::{Kind, Object};
+use crate::sets;
 use crate::store::StoreEvent;
 
 /// Ours: most addresses and ports. Kubernetes is tested with 10,000 services.
@@ -123,12 +124,7 @@ impl ServiceIndex {
             return self.services.remove(namespaced_name).is_some();
         }
         let Some(slice) = self.slices.remove(namespaced_name) else { return false };
-        if let Some(slices) = self.of_service.get_mut(&slice.service) {
-            slices.remove(&namespaced_name.1);
-            if slices.is_empty() {
-                self.of_service.remove(&slice.service);
-            }
-        }
+        sets::remove(&mut self.of_service, &slice.service, &namespaced_name.1);
         true
     }
 

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 
 use super::name::Name;
 use super::nets::Nets;
+use crate::sets;
 
 /// Why a claimant cannot have its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,12 +81,7 @@ impl Claims {
                 self.by_net.remove(&net);
             }
         }
-        if let Some(names) = self.by_origin.get_mut(&origin) {
-            names.remove(name);
-            if names.is_empty() {
-                self.by_origin.remove(&origin);
-            }
-        }
+        sets::remove(&mut self.by_origin, &origin, name);
         true
     }
 

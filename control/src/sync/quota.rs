@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::SyncLimits;
 use super::name::Name;
+use crate::sets;
 
 /// The admitted objects, and the refused ones.
 #[derive(Debug, Default)]
@@ -78,12 +79,7 @@ impl ObjectQuota {
         let Some((origin, age)) = self.places.remove(name) else { return false };
         let place = (age, name.clone());
         self.all.remove(&place);
-        if let Some(names) = self.by_origin.get_mut(&origin) {
-            names.remove(&place);
-            if names.is_empty() {
-                self.by_origin.remove(&origin);
-            }
-        }
+        sets::remove(&mut self.by_origin, &origin, &place);
         true
     }
 }

@@ -18,6 +18,7 @@ use super::written::WrittenVersions;
 use super::{Refused, SyncLimits};
 use crate::api::{Kind, Object, cut, overlap};
 use crate::claims::Allowed;
+use crate::sets;
 use crate::store::StoreEvent;
 
 /// Ours: so many times the objects that are taken are remembered, with the reasons why they are not.
@@ -292,12 +293,7 @@ impl SyncState {
             return;
         }
         if let Some((owner, age)) = self.ages_by_name.remove(name) {
-            if let Some(known) = self.ages.get_mut(&owner) {
-                known.remove(&(name.kind, age, name.clone()));
-                if known.is_empty() {
-                    self.ages.remove(&owner);
-                }
-            }
+            sets::remove(&mut self.ages, &owner, &(name.kind, age, name.clone()));
             self.aged.insert(owner);
         }
         if let Some((owner, age)) = now {

@@ -5,7 +5,7 @@
 //! * A request has a time-out until its answer begins, and the same between parts of an answer. 429 is obeyed within it:
 //!   the request waits as it is told and is sent again.
 //! * A request that its sender gives up after 5 s counts as unanswered, too: an elector must not wait for ten.
-//! * When a server answers again, everything that waits before its next try is told: see [`Transport::wait_back`].
+//! * When a server answers again, everything that waits before its next try is woken: see [`Transport::wait_back`].
 //! * A dead connection is found by HTTP/2's pings, and, below, by TCP's keep-alive. Where the server only speaks
 //!   HTTP/1.1, a watch that hears nothing asks for a sign of life, unless anything else was heard from the server: one
 //!   small request per quiet period for the whole store, not per watch.
