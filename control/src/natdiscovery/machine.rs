@@ -27,10 +27,10 @@ const SCAN_GAP: Duration = Duration::from_millis(50);
 #[non_exhaustive]
 pub enum AddError {
     /// There are as many as there can be.
-    #[error("NAT discovery knows {MAX_REMOTES} remote cables already; {0:?} is one too many")]
+    #[error("cannot discover {0:?}: {MAX_REMOTES} remote cables are discovered already")]
     TooMany(String),
     /// Its name or its cluster's is longer than any that is real.
-    #[error("a cable name or cluster ID of more than {MAX_NAME} bytes cannot be discovered")]
+    #[error("cannot discover a cable: its name or cluster ID has more than {MAX_NAME} bytes")]
     NameTooLong,
 }
 

@@ -23,13 +23,13 @@ const VERSION: u32 = 1;
 #[non_exhaustive]
 pub enum MemoryError {
     /// It is not JSON of this shape.
-    #[error("not a document of NAT discovery results: {0}")]
+    #[error("cannot read NAT discovery results: {0}")]
     Shape(#[from] serde_json::Error),
     /// Another version of this program wrote it.
-    #[error("NAT discovery results of version {0}, this program knows {VERSION}")]
+    #[error("cannot read NAT discovery results of version {0}: this program reads {VERSION}")]
     Version(u32),
     /// It has more entries than can be.
-    #[error("{0} NAT discovery results, more than {MAX_REMOTES}")]
+    #[error("cannot read {0} NAT discovery results: more than {MAX_REMOTES}")]
     TooMany(usize),
 }
 

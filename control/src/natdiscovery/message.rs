@@ -17,13 +17,13 @@ pub const VERSION: i32 = 1;
 #[non_exhaustive]
 pub enum ParseError {
     /// It is larger than a receiver reads.
-    #[error("the datagram has {0} bytes, more than {MAX_DATAGRAM}")]
+    #[error("cannot read a datagram: it has {0} bytes, more than {MAX_DATAGRAM}")]
     TooLarge(usize),
     /// It is not protobuf of this schema.
-    #[error("the datagram is no NAT discovery message: {0}")]
+    #[error("cannot read a NAT discovery message: {0}")]
     NotProtobuf(#[from] prost::DecodeError),
     /// It is neither request nor response.
-    #[error("the datagram is neither a request nor a response")]
+    #[error("cannot read a NAT discovery message: it is neither a request nor a response")]
     Empty,
 }
 

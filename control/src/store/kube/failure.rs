@@ -36,10 +36,7 @@ impl Operation {
 
     /// Returns the error of an answer of another shape than asked for.
     pub(super) fn invalid_response(&self, reason: impl std::fmt::Display) -> StoreError {
-        self.lost(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("the answer is not understood: {reason}"),
-        ))
+        self.lost(io::Error::new(io::ErrorKind::InvalidData, format!("invalid response: {reason}")))
     }
 
     /// Says that an answer exceeds a bound.

@@ -110,10 +110,10 @@ fn a_removed_cable_is_remembered_for_when_it_comes_back() {
 fn what_is_no_memory_is_refused_with_a_reason() {
     let wrong = ["", "{}", "[1]", r#"{"version":1,"results":{"a":{"ip":"x"}}}"#, "\u{0}"];
     for text in wrong {
-        assert!(Memory::parse(text).unwrap_err().to_string().starts_with("not a document of NAT"), "{text}");
+        assert!(Memory::parse(text).unwrap_err().to_string().starts_with("cannot read NAT"), "{text}");
     }
     let newer = Memory::parse(r#"{"version":2,"results":{}}"#).unwrap_err();
-    assert_eq!(newer.to_string(), "NAT discovery results of version 2, this program knows 1");
+    assert_eq!(newer.to_string(), "cannot read NAT discovery results of version 2: this program reads 1");
     assert!(Memory::parse(&Memory::default().emit()).unwrap().is_empty());
 }
 

@@ -72,7 +72,7 @@ const BAD_LISTS: [BadList; 18] = [
     BadList {
         row: "no JSON",
         answer: |_| Reply::Bytes(200, bytes(format!("{MARK} <html>"))),
-        error: "the answer is not understood: expected value at line 1 column 1",
+        error: "invalid response: expected value at line 1 column 1",
         most: SMALL,
     },
     BadList {
@@ -80,31 +80,31 @@ const BAD_LISTS: [BadList; 18] = [
         answer: |_| {
             Reply::Bytes(200, Bytes::from([b"{\"".as_slice(), MARK.as_bytes(), b"\xff\": 1}"].concat()))
         },
-        error: "the answer is not understood: invalid unicode code point at line 1",
+        error: "invalid response: invalid unicode code point at line 1",
         most: SMALL,
     },
     BadList {
         row: "half a list",
         answer: |_| Reply::Bytes(200, bytes(format!(r#"{{"items": [{{"metadata": {{"name": "{MARK}""#))),
-        error: "the answer is not understood: EOF while parsing",
+        error: "invalid response: EOF while parsing",
         most: SMALL,
     },
     BadList {
         row: "more than a list",
         answer: |_| Reply::Bytes(200, bytes(format!("{{\"items\": null}} \"{MARK}\""))),
-        error: "the answer is not understood: trailing characters",
+        error: "invalid response: trailing characters",
         most: SMALL,
     },
     BadList {
         row: "no object",
         answer: |_| Reply::Bytes(200, bytes(format!(r#"["{MARK}"]"#))),
-        error: "the answer is not understood: expected a list at line 1",
+        error: "invalid response: expected a list at line 1",
         most: SMALL,
     },
     BadList {
         row: "no items",
         answer: |_| Reply::Bytes(200, bytes(format!(r#"{{"items": "{MARK}"}}"#))),
-        error: "the answer is not understood: expected a list of objects at line 1",
+        error: "invalid response: expected a list of objects at line 1",
         most: SMALL,
     },
     BadList {
@@ -112,7 +112,7 @@ const BAD_LISTS: [BadList; 18] = [
         answer: |_| {
             Reply::Bytes(200, bytes(format!(r#"{{"items": [], "metadata": {{"continue": ["{MARK}"]}}}}"#)))
         },
-        error: "the answer is not understood: expected a string at line 1",
+        error: "invalid response: expected a string at line 1",
         most: SMALL,
     },
     BadList {
@@ -375,7 +375,7 @@ async fn an_answer_about_one_object_is_bounded_and_not_repeated() {
         || Reply::Endless(200, bytes("{\"spec\": \""), Bytes::from(MARK.repeat(10_000)), Duration::ZERO);
     check(endless, "the answer is longer than 16777216 bytes", OBJECT_BYTES).await;
     check(|| Reply::Announced(1 << 40), "the answer is longer than 16777216 bytes", 0).await;
-    check(|| Reply::Bytes(200, bytes(format!("\"{MARK}"))), "not understood: EOF", SMALL).await;
-    check(|| Reply::Bytes(200, bytes(format!("\"{MARK}\""))), "not understood: it is about Cluster", SMALL)
+    check(|| Reply::Bytes(200, bytes(format!("\"{MARK}"))), "invalid response: EOF", SMALL).await;
+    check(|| Reply::Bytes(200, bytes(format!("\"{MARK}\""))), "invalid response: it is about Cluster", SMALL)
         .await;
 }

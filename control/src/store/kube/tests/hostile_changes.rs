@@ -39,42 +39,42 @@ const BAD_CHANGES: [BadChange; 12] = [
     BadChange {
         row: "no JSON",
         step: || line(format!("{MARK} <html>")),
-        error: "the answer is not understood: expected value at line 1 column 1",
+        error: "invalid response: expected value at line 1 column 1",
     },
     BadChange {
         row: "no UTF-8",
         step: || Step::Bytes(Bytes::from([b"{\"".as_slice(), MARK.as_bytes(), b"\xff\": 1}\n"].concat())),
-        error: "the answer is not understood: invalid unicode code point at line 1",
+        error: "invalid response: invalid unicode code point at line 1",
     },
     BadChange {
         row: "no object",
         step: || line(format!("\"{MARK}\"")),
-        error: "the answer is not understood: expected struct Line at line 1",
+        error: "invalid response: expected struct Line at line 1",
     },
     BadChange {
         row: "an event of no type",
         step: || event(MARK, cluster("bad", "11")),
-        error: "the answer is not understood: an event is of no type that there is",
+        error: "invalid response: an event is of no type that there is",
     },
     BadChange {
         row: "an event without an object",
         step: || line(r#"{"type": "ADDED"}"#),
-        error: "the answer is not understood: missing field `object`",
+        error: "invalid response: missing field `object`",
     },
     BadChange {
         row: "an object that is none",
         step: || event("ADDED", Value::from(MARK)),
-        error: "the answer is not understood: an object without resourceVersion has changed",
+        error: "invalid response: an object without resourceVersion has changed",
     },
     BadChange {
         row: "an event that nests too deep",
         step: || line(format!(r#"{{"type": {}, "object": 1}}"#, nested(10_000))),
-        error: "the answer is not understood: expected a string at line 1",
+        error: "invalid response: expected a string at line 1",
     },
     BadChange {
         row: "a bookmark without version",
         step: || event("BOOKMARK", json!({"metadata": {"name": MARK}})),
-        error: "the answer is not understood: a bookmark has no resourceVersion",
+        error: "invalid response: a bookmark has no resourceVersion",
     },
     BadChange {
         row: "half an event",

@@ -173,7 +173,7 @@ async fn refusals_are_told_apart() {
         );
     }
     let nonsense = create((200, json!({"items": "html"}))).await;
-    assert!(nonsense.is_unavailable() && nonsense.to_string().contains("not understood"), "{nonsense}");
+    assert!(nonsense.is_unavailable() && nonsense.to_string().contains("invalid response"), "{nonsense}");
 }
 
 #[tokio::test(start_paused = true)]
