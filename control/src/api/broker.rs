@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::ObjectMeta;
 use super::lenient::null_as_default;
-use super::{Kind, ObjectMeta, Resource};
 
 /// What a cluster set offers, as its administrator wants it. Members read it when they join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,14 +27,6 @@ pub struct Broker {
 impl Broker {
     /// The name of the one object that counts.
     pub const NAME: &str = "submariner-broker";
-}
-
-impl Resource for Broker {
-    const KIND: Kind = Kind::Broker;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
 }
 
 /// `Broker.spec`.

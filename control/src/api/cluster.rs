@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::lenient::null_as_default;
-use super::{
-    ApiError, Kind, ObjectMeta, Resource, check_cluster_id, check_object_name, ensure_valid_name, parse_cidrs,
-};
+use super::{ApiError, ObjectMeta, check_cluster_id, check_object_name, ensure_valid_name, parse_cidrs};
 
 /// A cluster's CIDRs, as published by its gateway. The object's name is the cluster ID, made valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -32,14 +30,6 @@ impl Cluster {
         let name = ensure_valid_name(&spec.cluster_id);
         check_object_name(&name).map_err(|error| ApiError::field("spec.cluster_id", error.to_string()))?;
         Ok(Self { metadata: ObjectMeta::new(namespace, name), spec, extra: Map::new() })
-    }
-}
-
-impl Resource for Cluster {
-    const KIND: Kind = Kind::Cluster;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::lenient::null_as_default;
-use super::{ApiError, Condition, Kind, LabelSelector, ObjectMeta, Resource, check_object_name};
+use super::{ApiError, Condition, LabelSelector, ObjectMeta, check_object_name};
 
 /// How many addresses an object that does not say gets.
 const DEFAULT_NUMBER: i64 = 1;
@@ -42,14 +42,6 @@ impl ClusterGlobalEgressIp {
     /// Checks the number's range, as upstream's schema does beyond types.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
         check_number("spec.numGlobalIPs", self.spec.number)
-    }
-}
-
-impl Resource for ClusterGlobalEgressIp {
-    const KIND: Kind = Kind::ClusterGlobalEgressIp;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
     }
 }
 
@@ -101,14 +93,6 @@ impl GlobalEgressIp {
     /// Checks the number's range, as upstream's schema does beyond types.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
         check_number("spec.numberOfIPs", self.spec.number)
-    }
-}
-
-impl Resource for GlobalEgressIp {
-    const KIND: Kind = Kind::GlobalEgressIp;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
     }
 }
 

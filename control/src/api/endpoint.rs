@@ -10,10 +10,7 @@ use serde_json::{Map, Value};
 
 use super::cluster::check_id_length;
 use super::lenient::null_as_default;
-use super::{
-    ApiError, Kind, ObjectMeta, Resource, check_cluster_id, endpoint_object_name, limits, parse_cidrs,
-    parse_ip,
-};
+use super::{ApiError, ObjectMeta, check_cluster_id, endpoint_object_name, limits, parse_cidrs, parse_ip};
 
 /// Keys of [`EndpointSpec::backend_config`]. Keys beyond upstream's carry the prefix `trieste.`.
 pub mod backend_config {
@@ -77,14 +74,6 @@ impl Endpoint {
         let name = endpoint_object_name(&spec.cluster_id, &spec.cable_name)
             .map_err(|error| ApiError::field("spec.cable_name", error.to_string()))?;
         Ok(Self { metadata: ObjectMeta::new(namespace, name), spec, extra: Map::new() })
-    }
-}
-
-impl Resource for Endpoint {
-    const KIND: Kind = Kind::Endpoint;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
     }
 }
 

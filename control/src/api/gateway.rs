@@ -9,8 +9,7 @@ use serde_json::{Map, Value};
 
 use super::lenient::null_as_default;
 use super::{
-    ApiError, EndpointSpec, GoDuration, Kind, ObjectMeta, Resource, annotation, check_object_name,
-    ensure_valid_name,
+    ApiError, EndpointSpec, GoDuration, ObjectMeta, annotation, check_object_name, ensure_valid_name,
 };
 
 /// One gateway's published status. The object's name is the host name, made valid.
@@ -57,14 +56,6 @@ impl Gateway {
     pub fn left_out(&self) -> LeftOut {
         let text = self.metadata.annotations.get(annotation::CONNECTIONS_LEFT_OUT);
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
-    }
-}
-
-impl Resource for Gateway {
-    const KIND: Kind = Kind::Gateway;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
     }
 }
 

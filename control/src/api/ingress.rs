@@ -9,8 +9,7 @@ use serde_json::{Map, Value};
 
 use super::lenient::null_as_default;
 use super::{
-    ApiError, Condition, Kind, LocalReference, ObjectMeta, Resource, annotation, check_object_name,
-    ensure_valid_name, label,
+    ApiError, Condition, LocalReference, ObjectMeta, annotation, check_object_name, ensure_valid_name, label,
 };
 
 /// An address for something that others may reach.
@@ -94,14 +93,6 @@ impl GlobalIngressIp {
 
 fn first(count: usize, text: &str) -> &str {
     text.char_indices().nth(count).map_or(text, |(end, _)| &text[..end])
-}
-
-impl Resource for GlobalIngressIp {
-    const KIND: Kind = Kind::GlobalIngressIp;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
 }
 
 /// `GlobalIngressIP.spec`.

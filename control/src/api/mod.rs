@@ -31,9 +31,9 @@ mod paths;
 mod route_agent;
 mod routes;
 mod selector;
-mod shape;
 mod submariner;
 mod subnets;
+mod typed;
 
 pub use body::Body;
 pub use broker::{Broker, BrokerSpec};

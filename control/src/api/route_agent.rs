@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 
 use super::lenient::{empty_as_none, null_as_default};
 use super::{
-    ApiError, ConnectionStatus, EndpointSpec, Kind, LatencyRtt, ObjectMeta, Resource, annotation,
-    check_object_name,
+    ApiError, ConnectionStatus, EndpointSpec, LatencyRtt, ObjectMeta, annotation, check_object_name,
 };
 use crate::admin::Severity;
 
@@ -59,14 +58,6 @@ impl RouteAgent {
         self.status.remote_endpoints.iter().enumerate().try_for_each(|(index, remote)| {
             remote.spec.check_shape(&format!("status.remoteEndpoints[{index}].spec"))
         })
-    }
-}
-
-impl Resource for RouteAgent {
-    const KIND: Kind = Kind::RouteAgent;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::lenient::null_as_default;
-use super::{ApiError, Kind, ObjectMeta, Resource, check_object_name, limits, parse_cidrs, parse_ip};
+use super::{ApiError, ObjectMeta, check_object_name, limits, parse_cidrs, parse_ip};
 
 /// Next hops on the gateway's own zone. The object's name is the remote cluster's ID.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,14 +33,6 @@ impl GatewayRoute {
     }
 }
 
-impl Resource for GatewayRoute {
-    const KIND: Kind = Kind::GatewayRoute;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-}
-
 /// Next hops in every zone but the gateway's own. The object's name is the remote cluster's ID.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NonGatewayRoute {
@@ -61,14 +53,6 @@ impl NonGatewayRoute {
     /// [`ApiError::Field`] when the cluster's ID is not an object name.
     pub fn new(namespace: &str, remote_cluster: &str, spec: RouteSpec) -> Result<Self, ApiError> {
         Ok(Self { metadata: named_after(namespace, remote_cluster)?, spec, extra: Map::new() })
-    }
-}
-
-impl Resource for NonGatewayRoute {
-    const KIND: Kind = Kind::NonGatewayRoute;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
     }
 }
 

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::ObjectMeta;
 use super::lenient::null_as_default;
-use super::{Kind, ObjectMeta, Resource};
 
 /// A member of a cluster set, as its administrator wants it. Upstream's operator acts on such an object; here it is a
 /// record that commands read.
@@ -31,14 +31,6 @@ pub struct Submariner {
 impl Submariner {
     /// The name of the one object that counts.
     pub const NAME: &str = "submariner";
-}
-
-impl Resource for Submariner {
-    const KIND: Kind = Kind::Submariner;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
 }
 
 /// A token or key in an object. Its `Debug` form does not show it.

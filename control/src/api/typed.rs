@@ -1,9 +1,27 @@
-//! The shape of an object of any kind: what a definition's schema checks. Apart from [`Object`], which the kinds import.
+//! The typed kinds, listed once: their metadata, and the shape that a definition's schema checks. Apart from [`Object`],
+//! which the kinds import.
 
 use super::{
     ApiError, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
-    GlobalIngressIp, Kind, NonGatewayRoute, Object, Resource as _, RouteAgent, Submariner,
+    GlobalIngressIp, Kind, NonGatewayRoute, Object, ObjectMeta, Resource, RouteAgent, Submariner,
 };
+
+macro_rules! resources {
+    ($($kind:ident)*) => {$(
+        impl Resource for $kind {
+            const KIND: Kind = Kind::$kind;
+
+            fn metadata(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+        }
+    )*};
+}
+
+resources! {
+    Broker Cluster ClusterGlobalEgressIp Endpoint Gateway GatewayRoute GlobalEgressIp GlobalIngressIp NonGatewayRoute
+    RouteAgent Submariner
+}
 
 impl Object {
     /// Checks that the body has the required fields of its kind, each of the right type: what an API server's schema
