@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use trieste_control::claims::Surroundings;
 
 use crate::condition::{Condition, Refusal};
-use crate::hostnet::VX_PREFIX;
+use crate::constants::VX_PREFIX;
 use crate::networks::Networks;
 use crate::state::{Cluster, ClusterState, Endpoint, active_endpoints};
 

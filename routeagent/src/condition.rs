@@ -12,8 +12,9 @@ use ipnet::IpNet;
 use trieste_control::admin::Severity;
 use trieste_control::claims::Forbidden;
 
+use crate::family::Family;
 use crate::foreign::BaseChain;
-use crate::hostnet::{Family, Route};
+use crate::hostnet::Route;
 
 /// Why a network of a remote cluster is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

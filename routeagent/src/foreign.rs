@@ -14,8 +14,9 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use crate::condition::Condition;
+use crate::family::Family;
 use crate::guard::{TABLE_FAMILY, TABLE_NAME};
-use crate::hostnet::{Family, Pass};
+use crate::hostnet::Pass;
 
 /// Marks rules as ours.
 const COMMENT: &str = "trieste";

@@ -35,7 +35,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use crate::hostnet::{Family, Guard};
+use crate::family::Family;
+use crate::hostnet::Guard;
 use crate::observed::ObservedGuard;
 use crate::vxlan::Mac;
 

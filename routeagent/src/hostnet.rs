@@ -11,108 +11,14 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::constants::{
+    MARK, MARK_MASK, METRIC_FAIL_CLOSED, METRIC_IPV6_DEFAULT, METRIC_OTHERS_MORE, PRIORITY_DELIVERY,
+    PRIORITY_GATEWAY, PRIORITY_MARK, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
+};
+use crate::family::Family;
 use crate::nexthops::NexthopGroups;
 use crate::services::DesiredServices;
 use crate::vxlan::{Mac, Vxlan};
-
-// --- from the specification: numbers every Submariner-compatible node uses -----------------------------------
-
-/// Routing table of a gateway node's routes to remote clusters.
-pub const TABLE_GATEWAY: u32 = 150;
-/// Priority of the rule that looks up [`TABLE_GATEWAY`]; upstream makes priority and table id equal.
-pub const PRIORITY_GATEWAY: u32 = 150;
-/// Routing table by which a gateway node hands packets of remote clusters to the other nodes.
-pub const TABLE_DELIVERY: u32 = 149;
-/// Priority of the rule that looks up [`TABLE_DELIVERY`].
-pub const PRIORITY_DELIVERY: u32 = 149;
-/// The kernel's main routing table (`RT_TABLE_MAIN`).
-pub const TABLE_MAIN: u32 = 254;
-/// Route protocol of everything written here (`RTPROT_STATIC`), as upstream.
-pub const PROTOCOL: u8 = 4;
-/// VNI of the intra-cluster VXLAN.
-pub const VX_VNI: u32 = 100;
-/// The intra-cluster VXLAN device between a gateway node and the other nodes, and its UDP port.
-pub use trieste_control::devices::{VX_DEVICE, VX_PORT};
-/// Addresses of the intra-cluster VXLAN; never a remote subnet.
-pub const VX_PREFIX: &str = "240.0.0.0/8";
-/// Port a gateway's cables use when its Endpoint names none.
-pub const DEFAULT_CABLE_PORT: u16 = 4500;
-/// Port of NAT discovery when an Endpoint names none.
-pub const DEFAULT_NATT_PORT: u16 = 4490;
-
-// --- ours ----------------------------------------------------------------------------------------------------
-
-/// Priority of the rule that keeps marked sockets out of every cluster-set table: before upstream's 100 (VXLAN
-/// cable), 149 (OVN) and 150, after the kernel's local table at 0.
-pub const PRIORITY_MARK: u32 = 90;
-/// Protocol of our rules. A number of our own, because the kernel removes the first rule that has what the request
-/// names, whatever else it selects by; with this in the request it can only be one of ours. 4 would not do:
-/// systemd-networkd gives it to every rule.
-pub const RULE_PROTOCOL: u8 = 150;
-/// Mark on the sockets of cables, probes and discovery.
-pub const MARK: u32 = 0x0054_0000;
-/// Bits of a packet's mark that [`MARK`] occupies.
-pub const MARK_MASK: u32 = 0x00ff_0000;
-/// Metric of the fail-closed routes: FRRouting reads the upper byte as an administrative distance, and 255 there
-/// means "never use, never redistribute", so a routing daemon on the node cannot prefer or announce them.
-pub const METRIC_FAIL_CLOSED: u32 = 0xff00_2000;
-/// Added to the metric of a gateway's route for the fallback when its device has no carrier.
-pub const METRIC_OTHERS_MORE: u32 = 100;
-/// Metric of an IPv6 route that is added without one (`IP6_RT_PRIO_USER`); IPv4 routes have 0.
-pub const METRIC_IPV6_DEFAULT: u32 = 1024;
-
-/// An address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both families, in the order they are written.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
-    /// Returns the family of an address.
-    #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-
-    /// Returns the family of a network.
-    #[must_use]
-    pub fn of_net(net: &IpNet) -> Self {
-        Self::of(net.addr())
-    }
-
-    /// Returns `ipv4` or `ipv6`, the name of the family's directory below `/proc/sys/net`.
-    #[must_use]
-    pub fn sysctl_name(self) -> &'static str {
-        match self {
-            Self::V4 => "ipv4",
-            Self::V6 => "ipv6",
-        }
-    }
-
-    /// Returns `4` or `6`, the suffix of the family's nftables sets.
-    #[must_use]
-    pub fn digit(self) -> char {
-        match self {
-            Self::V4 => '4',
-            Self::V6 => '6',
-        }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
-    }
-}
 
 /// A policy-routing rule: `[fwmark M/m] [iif DEVICE] lookup TABLE` at a priority, without any other selector.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

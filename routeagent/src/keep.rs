@@ -14,8 +14,9 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
+use crate::constants::TABLE_MAIN;
 use crate::guard::GuardChange;
-use crate::hostnet::{Guard, Hop, HostNet, Route, TABLE_MAIN};
+use crate::hostnet::{Guard, Hop, HostNet, Route};
 use crate::observed::{Observed, ObservedGuard};
 use crate::plan::Change;
 use crate::port::{Host, Query};

@@ -12,18 +12,18 @@ use trieste_control::command_line;
 use trieste_control::logging;
 use trieste_control::privileges::{Capability, Needs};
 use trieste_control::store::{AnyStore, Location};
-use trieste_routeagent::agent::Report;
+use trieste_routeagent::agent::{self, Report};
 use trieste_routeagent::config::Options;
+use trieste_routeagent::constants::MARK;
 use trieste_routeagent::driver::KubeProxy;
-use trieste_routeagent::hostnet::MARK;
-use trieste_routeagent::notices::{ListenerConfig, Live};
+use trieste_routeagent::notices::{self, ListenerConfig, Live};
 use trieste_routeagent::port::Kernel;
 use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
 use trieste_routeagent::reconcile::{Pass, Reconciler};
 use trieste_routeagent::schedule::Outcome;
-use trieste_routeagent::source::{Channels, Reader};
+use trieste_routeagent::source::{self, Channels, Reader};
 use trieste_routeagent::state::Node;
-use trieste_routeagent::{agent, keep, liveness, names, notices, source, status, taint, wait};
+use trieste_routeagent::{keep, liveness, names, status, taint, wait};
 
 fn main() -> ExitCode {
     let options = Options::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name));

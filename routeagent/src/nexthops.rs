@@ -14,7 +14,8 @@ use std::net::IpAddr;
 
 use trieste_control::notice::GatewayKey;
 
-use crate::hostnet::{Family, RULE_PROTOCOL, VX_DEVICE};
+use crate::constants::{RULE_PROTOCOL, VX_DEVICE};
+use crate::family::Family;
 
 /// Protocol (`RTPROT_*`) of our next hops: that of our rules.
 pub const NEXTHOP_PROTOCOL: u8 = RULE_PROTOCOL;

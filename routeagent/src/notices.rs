@@ -24,7 +24,7 @@ use trieste_control::notice::message::{Cookie, Datagram, MAX_DATAGRAM, hello, pa
 use trieste_control::notice::{GatewayIdentity, GatewayKey, Standing, View};
 use trieste_control::udp;
 
-use crate::hostnet::MARK;
+use crate::constants::MARK;
 use crate::nexthops::NexthopGroups;
 use crate::port::Nexthops;
 

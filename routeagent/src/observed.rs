@@ -9,12 +9,14 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::condition::Condition;
+use crate::constants::{
+    METRIC_FAIL_CLOSED, PROTOCOL, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE,
+    VX_PORT, VX_VNI,
+};
+use crate::family::Family;
 use crate::foreign::Foreign;
 use crate::guard::Table;
-use crate::hostnet::{
-    Family, Hop, METRIC_FAIL_CLOSED, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_DELIVERY,
-    TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE, VX_PORT, VX_VNI,
-};
+use crate::hostnet::{Hop, Route, Rule, Sysctl};
 use crate::nexthops::{ObservedNexthop, is_our_id};
 use crate::port::PortError;
 use crate::services::ObservedServices;

@@ -33,7 +33,7 @@ use trieste_control::health::{PingerConfig, PingerView, ProbeOptions, Probes};
 use trieste_control::store::{Store, StoreError, delete_if_exists};
 
 use crate::agent::Report;
-use crate::hostnet::VX_DEVICE;
+use crate::constants::VX_DEVICE;
 use crate::reconcile::ClusterView;
 use crate::state::Node;
 use crate::status::{Checking, Content, is_gateway, node_conditions, sources};

@@ -31,7 +31,7 @@ use ipnet::IpNet;
 use trieste_control::hash::fnv1a;
 use trieste_control::services::{Frontend, Protocol, Service};
 
-use crate::hostnet::Family;
+use crate::family::Family;
 
 pub use read::read;
 pub use render::render;

@@ -14,7 +14,8 @@ use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
 use trieste_control::notice::{GatewayIdentity, GatewayKey, PublicKey};
 use trieste_control::services::{Frontend, Service};
 
-use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, Family, VX_DEVICE};
+use crate::constants::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, VX_DEVICE};
+use crate::family::Family;
 
 /// Addresses that stand for "the rest of the world", as where upstream looks for the default route's device.
 const DEFAULT_ROUTE: [IpAddr; 2] = [

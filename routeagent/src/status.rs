@@ -21,7 +21,7 @@ use trieste_control::api::{
 use trieste_control::health::{PingerStatus, PingerView};
 
 use crate::condition::Condition;
-use crate::hostnet::VX_DEVICE;
+use crate::constants::VX_DEVICE;
 use crate::reconcile::ClusterView;
 use crate::state::{DeviceAddress, Node};
 

@@ -18,7 +18,7 @@ use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 use trieste_control::devices::vx_mac;
 
-use crate::hostnet::VX_DEVICE;
+use crate::constants::VX_DEVICE;
 
 /// Bytes that VXLAN adds to a packet over IPv4: the inner Ethernet header, VXLAN, UDP, IPv4.
 pub const OVERHEAD_V4: u32 = 14 + 8 + 8 + 20;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::Condition;
+use crate::family::Family;
 use crate::foreign::Hook;
-use crate::hostnet::Family;
 use crate::nexthops::{FIRST_ID, LAST_ID};
 
 impl fmt::Display for Condition {

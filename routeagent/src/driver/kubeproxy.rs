@@ -16,7 +16,9 @@ use std::net::IpAddr;
 
 use super::{Desired, Driver};
 use crate::admit::{Admission, admit};
-use crate::hostnet::{Family, HostNet, Route, TABLE_GATEWAY, TABLE_MAIN};
+use crate::constants::{TABLE_GATEWAY, TABLE_MAIN};
+use crate::family::Family;
+use crate::hostnet::{HostNet, Route};
 use crate::networks::Networks;
 use crate::state::ClusterState;
 

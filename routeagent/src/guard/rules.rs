@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{SETS, TABLE_FAMILY, TABLE_NAME};
-use crate::hostnet::{Delivery, Family, Guard, MARK, MARK_MASK, VX_DEVICE};
+use crate::constants::{MARK, MARK_MASK, VX_DEVICE};
+use crate::family::Family;
+use crate::hostnet::{Delivery, Guard};
 
 /// Before connection tracking, so that a forged packet leaves no state behind.
 pub(crate) const PRIORITY_RAW: i32 = -300;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::condition::Condition;
-use crate::hostnet::{VX_DEVICE, VX_PREFIX};
+use crate::constants::{VX_DEVICE, VX_PREFIX};
 use crate::observed::{Link, Observed};
 use crate::vxlan::{Forward, Mac, Vxlan, VxlanChange};
 

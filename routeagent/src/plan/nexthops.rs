@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::condition::Condition;
-use crate::hostnet::{HostNet, VX_DEVICE};
+use crate::constants::VX_DEVICE;
+use crate::hostnet::HostNet;
 use crate::nexthops::{Content, NexthopChange, ObservedNexthop};
 use crate::observed::Observed;
 

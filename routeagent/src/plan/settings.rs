@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Change, Plan};
 use crate::condition::Condition;
-use crate::hostnet::{Family, Guard, HostNet, Route, Sysctl, VX_DEVICE};
+use crate::constants::VX_DEVICE;
+use crate::family::Family;
+use crate::hostnet::{Guard, HostNet, Route, Sysctl};
 use crate::observed::Observed;
 
 /// Filters by reverse path strictly: a packet has to come from where the answer would go to.

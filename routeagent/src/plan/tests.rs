@@ -5,10 +5,10 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::constants::{METRIC_FAIL_CLOSED, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
+use crate::family::Family;
 use crate::guard::Table;
-use crate::hostnet::{
-    Family, Guard, METRIC_FAIL_CLOSED, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
-};
+use crate::hostnet::Guard;
 use crate::nexthops::{Content, NEXTHOP_PROTOCOL, NexthopChange, ObservedNexthop};
 use crate::observed::{Link, ObservedGuard, ObservedRule, RouteKind, VxlanLink};
 use crate::services::{DesiredServices, ServiceRules};

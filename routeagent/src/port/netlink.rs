@@ -22,10 +22,9 @@ use rtnetlink::{Handle, IpVersion};
 
 use super::sysctl::Sysctls;
 use super::{Host, PortError, Query, iptables, nft};
-use crate::hostnet::{
-    Family, MARK, PROTOCOL, RULE_PROTOCOL, Route, Rule, Sysctl, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
-    VX_DEVICE,
-};
+use crate::constants::{MARK, PROTOCOL, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE};
+use crate::family::Family;
+use crate::hostnet::{Route, Rule, Sysctl};
 use crate::nexthops::NexthopChange;
 use crate::observed::{Link, Observed, ObservedGuard, ObservedRoute, ObservedRule};
 use crate::plan::Change;

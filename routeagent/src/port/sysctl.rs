@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use trieste_control::privileges::{DEFAULT_PROC_SYS, PROC_SYS};
 
 use super::PortError;
-use crate::hostnet::{Family, Sysctl};
+use crate::family::Family;
+use crate::hostnet::Sysctl;
 
 /// As often is a setting written that reads back differently: udev writes the settings of a new device as well.
 const ATTEMPTS: u32 = 3;

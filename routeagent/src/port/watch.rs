@@ -16,7 +16,7 @@ use rtnetlink::MulticastGroup;
 
 use super::PortError;
 use super::notice::Notice;
-use crate::hostnet::{PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
+use crate::constants::{PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
 
 /// Every change of nftables (`NFNLGRP_NFTABLES`).
 const GROUP_NFTABLES: u32 = 7;

@@ -8,8 +8,10 @@ use tokio::sync::watch;
 use trieste_control::notice::{GatewayKey, Standing};
 
 use crate::condition::Condition;
+use crate::constants::{METRIC_FAIL_CLOSED, VX_DEVICE};
+use crate::family::Family;
 use crate::guard::GuardChange;
-use crate::hostnet::{Family, Hop, HostNet, METRIC_FAIL_CLOSED, Sysctl, VX_DEVICE};
+use crate::hostnet::{Hop, HostNet, Sysctl};
 use crate::nexthops::NexthopChange;
 use crate::notices::Live;
 use crate::observed::{Observed, RouteKind};

@@ -3,8 +3,9 @@ use std::io::ErrorKind;
 
 use super::*;
 use crate::driver::KubeProxy;
+use crate::family::Family;
 use crate::guard::GuardChange;
-use crate::hostnet::{Family, Sysctl};
+use crate::hostnet::Sysctl;
 use crate::observed::{Link, ObservedGuard, ObservedRoute, ObservedRule};
 
 #[tokio::test]
@@ -283,7 +284,7 @@ impl Host for Fake {
 }
 
 fn ours(rule: crate::hostnet::Rule) -> ObservedRule {
-    ObservedRule { rule, protocol: crate::hostnet::RULE_PROTOCOL }
+    ObservedRule { rule, protocol: crate::constants::RULE_PROTOCOL }
 }
 
 fn reconciler(host: Fake) -> Reconciler<Fake, KubeProxy> {

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use trieste_control::services::Frontend;
 
 use super::{Pick, ServiceRules, ServicesChange, TABLE_FAMILY, TABLE_NAME, Table};
+use crate::constants::VX_DEVICE;
+use crate::family::Family;
 use crate::guard::Element;
 use crate::guard::rules::{PRIORITY_RAW, by_inlet, field, in_set, is, protocol};
-use crate::hostnet::{Family, VX_DEVICE};
 
 /// Before kube-proxy's destination NAT (-100), whose chains then leave the packet alone.
 const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;

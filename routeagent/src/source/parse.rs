@@ -9,7 +9,7 @@ use trieste_control::api::{
 use trieste_control::members::{MOST_PATHS, Member};
 
 use crate::condition::Condition;
-use crate::hostnet::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT};
+use crate::constants::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT};
 use crate::nodes::shown;
 use crate::reconcile::ClusterView;
 use crate::state::{Cluster, Endpoint};

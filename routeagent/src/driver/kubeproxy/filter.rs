@@ -8,10 +8,10 @@ use ipnet::IpNet;
 use super::{intra, source};
 use crate::admit::Admission;
 use crate::condition::Condition;
+use crate::constants::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, TABLE_DELIVERY, VX_DEVICE, VX_PORT};
 use crate::driver::Desired;
-use crate::hostnet::{
-    DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, Delivery, Family, Guard, Pass, TABLE_DELIVERY, VX_DEVICE, VX_PORT,
-};
+use crate::family::Family;
+use crate::hostnet::{Delivery, Guard, Pass};
 use crate::state::{ClusterState, Endpoint};
 use crate::vxlan::{Mac, OVERHEAD_V4};
 

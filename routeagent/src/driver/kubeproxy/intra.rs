@@ -6,8 +6,10 @@ use ipnet::IpNet;
 
 use crate::admit::Admission;
 use crate::condition::Condition;
+use crate::constants::VX_DEVICE;
 use crate::driver::Desired;
-use crate::hostnet::{Family, Sysctl, VX_DEVICE};
+use crate::family::Family;
+use crate::hostnet::Sysctl;
 use crate::state::{ClusterNode, ClusterState, Endpoint};
 use crate::vxlan::Vxlan;
 

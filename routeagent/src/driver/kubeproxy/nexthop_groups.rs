@@ -7,8 +7,10 @@ use trieste_control::notice::GatewayKey;
 
 use super::{intra, source};
 use crate::admit::{Accepted, Admission};
+use crate::constants::VX_DEVICE;
 use crate::driver::Desired;
-use crate::hostnet::{Family, Hop, VX_DEVICE};
+use crate::family::Family;
+use crate::hostnet::Hop;
 use crate::nexthops::{NexthopGroups, Role, group_id};
 use crate::state::{ClusterState, Endpoint};
 use crate::vxlan::next_hop;

@@ -2,8 +2,8 @@
 
 use super::filter::disjoint;
 use crate::admit::Admission;
+use crate::constants::{TABLE_DELIVERY, VX_DEVICE};
 use crate::driver::Desired;
-use crate::hostnet::{TABLE_DELIVERY, VX_DEVICE};
 use crate::services::{DesiredServices, ServiceRules};
 use crate::state::ClusterState;
 

@@ -2,7 +2,8 @@ use ipnet::IpNet;
 
 use super::*;
 use crate::condition::Condition;
-use crate::hostnet::{Delivery, Hop, METRIC_FAIL_CLOSED, Rule, Sysctl};
+use crate::constants::METRIC_FAIL_CLOSED;
+use crate::hostnet::{Delivery, Hop, Rule, Sysctl};
 use crate::state::{ClusterNode, DeviceAddress, Endpoint, Node, ResolvedRoute};
 use crate::vxlan::{Forward, Mac};
 

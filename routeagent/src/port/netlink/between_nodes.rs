@@ -15,7 +15,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{LinkUnspec, LinkVxlan};
 
 use super::{Kernel, address_family, collect, refused};
-use crate::hostnet::{Family, VX_DEVICE, VX_PORT, VX_VNI};
+use crate::constants::{VX_DEVICE, VX_PORT, VX_VNI};
+use crate::family::Family;
 use crate::port::PortError;
 use crate::vxlan::{Forward, Mac, Vxlan, VxlanChange};
 

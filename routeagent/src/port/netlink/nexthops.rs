@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-use crate::hostnet::Family;
+use crate::family::Family;
 use crate::nexthops::{Content, NEXTHOP_PROTOCOL, Nexthop, NexthopChange, ObservedNexthop, is_our_id};
 use crate::port::PortError;
 

@@ -9,7 +9,8 @@ use netlink_packet_route::link::{InfoData, InfoVxlan, LinkAttribute, LinkFlags, 
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 
-use crate::hostnet::{Family, Rule};
+use crate::family::Family;
+use crate::hostnet::Rule;
 use crate::observed::{Link, ObservedRoute, ObservedRule, RouteKind, VxlanLink};
 use crate::state::ResolvedRoute;
 use crate::vxlan::Mac;
