@@ -13,8 +13,8 @@ use trieste_control::admin::Severity;
 use trieste_control::claims::Forbidden;
 
 use crate::family::Family;
-use crate::foreign::BaseChain;
 use crate::hostnet::Route;
+use crate::nft::BaseChain;
 
 /// Why a network of a remote cluster is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use crate::condition::Condition;
 use crate::family::Family;
-use crate::guard::{TABLE_FAMILY, TABLE_NAME};
 use crate::hostnet::Pass;
+use crate::nft::{BaseChain, GUARD_TABLE, Hook, TABLE_FAMILY};
 
 /// Marks rules as ours.
 const COMMENT: &str = "trieste";
@@ -24,57 +24,6 @@ const COMMENT: &str = "trieste";
 const POLICY_ENGINES: [&str; 4] = ["cali-", "KUBE-ROUTER-", "KUBE-NWPLCY-", "WEAVE-NPC"];
 /// firewalld's table.
 pub const FIREWALLD: (&str, &str) = ("inet", "firewalld");
-
-/// A place in a packet's way where it may be dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hook {
-    /// Packets for this node.
-    Input,
-    /// Packets for others.
-    Forward,
-}
-
-impl Hook {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Input, Self::Forward];
-
-    /// Returns the chain of iptables.
-    #[must_use]
-    pub fn iptables(self) -> &'static str {
-        match self {
-            Self::Input => "INPUT",
-            Self::Forward => "FORWARD",
-        }
-    }
-
-    /// Returns the chain of firewalld.
-    #[must_use]
-    pub fn firewalld(self) -> &'static str {
-        match self {
-            Self::Input => "filter_INPUT",
-            Self::Forward => "filter_FORWARD",
-        }
-    }
-
-    /// Returns our chain, of upstream's name.
-    #[must_use]
-    pub fn ours(self) -> &'static str {
-        match self {
-            Self::Input => "SUBMARINER-INPUT",
-            Self::Forward => "SUBMARINER-FORWARD",
-        }
-    }
-
-    /// Returns the hook of that name in nftables.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "input" => Some(Self::Input),
-            "forward" => Some(Self::Forward),
-            _ => None,
-        }
-    }
-}
 
 /// Which half of the kernel holds an iptables table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,21 +41,6 @@ impl fmt::Display for Backend {
             Self::Legacy => "legacy",
         })
     }
-}
-
-/// A base chain of someone else.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BaseChain {
-    /// nftables family of its table.
-    pub family: String,
-    /// Its table.
-    pub table: String,
-    /// Its name.
-    pub name: String,
-    /// Where it is in a packet's way.
-    pub hook: Hook,
-    /// Whether it drops what no rule of it decides.
-    pub drops: bool,
 }
 
 /// The `filter` table of iptables in one family.
@@ -400,7 +334,7 @@ pub fn read_base_chains(listing: &Value) -> BTreeSet<BaseChain> {
             hook: Hook::named(&text(chain, "hook")?)?,
             drops: text(chain, "policy")? == "drop",
         };
-        let is_ours = (read.family.as_str(), read.table.as_str()) == (TABLE_FAMILY, TABLE_NAME);
+        let is_ours = (read.family.as_str(), read.table.as_str()) == (TABLE_FAMILY, GUARD_TABLE);
         (!is_ours && matches!(read.family.as_str(), "ip" | "ip6" | "inet")).then_some(read)
     };
     objects.filter_map(read).collect()

@@ -26,24 +26,17 @@
 //! the sets, so that an update keeps the counters. Every change is one transaction and leaves no gap. Forms are those
 //! in which `nft -j` reports them, so that what was written equals what is read.
 
-pub(crate) mod rules;
+mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::family::Family;
 use crate::hostnet::Guard;
-use crate::observed::ObservedGuard;
-use crate::vxlan::Mac;
-
-/// nftables family of the table.
-pub const TABLE_FAMILY: &str = "inet";
-/// Name of the table; everything in it is ours.
-pub const TABLE_NAME: &str = "trieste";
+use crate::nft::{Element, GUARD_TABLE, TABLE_FAMILY};
 
 /// Elements by the name of their set.
 pub type Elements = BTreeMap<String, BTreeSet<Element>>;
@@ -78,6 +71,17 @@ impl Table {
     }
 }
 
+/// State of the packet filter's nftables table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObservedGuard {
+    /// Could not be read; nothing is planned for it.
+    Unknown,
+    /// The table does not exist.
+    Absent,
+    /// The table holds this.
+    Present(Table),
+}
+
 /// A change of the table, applied as one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardChange {
@@ -102,19 +106,19 @@ impl fmt::Display for GuardChange {
             Self::Build(guard) => {
                 write!(
                     f,
-                    "build nftables table {TABLE_FAMILY} {TABLE_NAME} guarding {} networks",
+                    "build nftables table {TABLE_FAMILY} {GUARD_TABLE} guarding {} networks",
                     guard.remote.len()
                 )
             }
             Self::Restore(guard) => {
                 write!(
                     f,
-                    "restore nftables table {TABLE_FAMILY} {TABLE_NAME} guarding {} networks",
+                    "restore nftables table {TABLE_FAMILY} {GUARD_TABLE} guarding {} networks",
                     guard.remote.len()
                 )
             }
             Self::Update { add, remove } => {
-                write!(f, "update nftables table {TABLE_FAMILY} {TABLE_NAME}:")?;
+                write!(f, "update nftables table {TABLE_FAMILY} {GUARD_TABLE}:")?;
                 let signed = remove.iter().map(|e| ('-', e)).chain(add.iter().map(|e| ('+', e)));
                 for (sign, (set, elements)) in signed {
                     for element in elements {
@@ -123,91 +127,10 @@ impl fmt::Display for GuardChange {
                 }
                 Ok(())
             }
-            Self::Remove => write!(f, "remove nftables table {TABLE_FAMILY} {TABLE_NAME}"),
+            Self::Remove => write!(f, "remove nftables table {TABLE_FAMILY} {GUARD_TABLE}"),
         }
     }
 }
-
-/// An element of one of the sets.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Element {
-    /// A device name.
-    Device(String),
-    /// A network.
-    Net(IpNet),
-    /// A UDP port.
-    Port(u16),
-    /// An Ethernet address.
-    Mac(Mac),
-}
-
-impl fmt::Display for Element {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Device(name) => f.write_str(name),
-            Self::Net(net) => net.fmt(f),
-            Self::Port(port) => port.fmt(f),
-            Self::Mac(mac) => mac.fmt(f),
-        }
-    }
-}
-
-impl Element {
-    /// Returns the element of a set in nftables' JSON form.
-    pub(crate) fn to_json(&self) -> Value {
-        match self {
-            Self::Device(name) => json!(name),
-            Self::Net(net) if net.prefix_len() == net.max_prefix_len() => json!(net.addr()),
-            Self::Net(net) => json!({"prefix": {"addr": net.addr(), "len": net.prefix_len()}}),
-            Self::Port(port) => json!(port),
-            Self::Mac(mac) => json!(mac.to_string()),
-        }
-    }
-
-    fn from_json(kind: &str, value: &Value) -> Option<Self> {
-        match kind {
-            "ifname" => Some(Self::Device(value.as_str()?.to_owned())),
-            "ether_addr" => Some(Self::Mac(value.as_str()?.parse().ok()?)),
-            "inet_service" => Some(Self::Port(u16::try_from(value.as_u64()?).ok()?)),
-            _ => {
-                let net = match value.get("prefix") {
-                    Some(prefix) => {
-                        let address = prefix.get("addr")?.as_str()?.parse::<IpAddr>().ok()?;
-                        let len = u8::try_from(prefix.get("len")?.as_u64()?).ok()?;
-                        IpNet::new(address, len).ok()?
-                    }
-                    None => IpNet::from(value.as_str()?.parse::<IpAddr>().ok()?),
-                };
-                Some(Self::Net(net))
-            }
-        }
-    }
-}
-
-/// The sets: name, type, and whether they hold networks.
-const SETS: [(&str, &str, bool); 21] = [
-    ("inlets", "ifname", false),
-    ("uplinks", "ifname", false),
-    ("node4", "ipv4_addr", true),
-    ("node6", "ipv6_addr", true),
-    ("gateways4", "ipv4_addr", false),
-    ("gateways6", "ipv6_addr", false),
-    ("ports", "inet_service", false),
-    ("remote4", "ipv4_addr", true),
-    ("remote6", "ipv6_addr", true),
-    ("local4", "ipv4_addr", true),
-    ("local6", "ipv6_addr", true),
-    ("nodes4", "ipv4_addr", false),
-    ("nodes6", "ipv6_addr", false),
-    ("vxlan", "inet_service", false),
-    ("siblings", "ether_addr", false),
-    ("onward4", "ipv4_addr", true),
-    ("onward6", "ipv6_addr", true),
-    ("behind4", "ipv4_addr", true),
-    ("behind6", "ipv6_addr", true),
-    ("loosened0", "ifname", false),
-    ("loosened1", "ifname", false),
-];
 
 /// Returns the change to make; `None` if there is none, or if the present state could not be read.
 #[must_use]
@@ -292,7 +215,7 @@ fn by_family(set: &str, net: &IpNet) -> String {
 #[must_use]
 pub fn render(change: &GuardChange) -> Value {
     let mut commands = vec![json!({"metainfo": {"json_schema_version": 1}})];
-    let table = json!({"table": {"family": TABLE_FAMILY, "name": TABLE_NAME}});
+    let table = json!({"table": {"family": TABLE_FAMILY, "name": GUARD_TABLE}});
     match change {
         GuardChange::Remove => commands.push(json!({"delete": table})),
         GuardChange::Build(guard) => {
@@ -322,7 +245,7 @@ fn whole(guard: &Guard) -> impl Iterator<Item = Value> {
 
 fn element_command(verb: &str, set: &str, elements: &BTreeSet<Element>) -> Value {
     let elements: Vec<Value> = elements.iter().map(Element::to_json).collect();
-    json!({verb: {"element": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": set, "elem": elements}}})
+    json!({verb: {"element": {"family": TABLE_FAMILY, "table": GUARD_TABLE, "name": set, "elem": elements}}})
 }
 
 /// Reads the output of `nft -j list table inet trieste`. What cannot be ours is part of the structure, which then

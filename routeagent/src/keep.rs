@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use crate::constants::TABLE_MAIN;
-use crate::guard::GuardChange;
+use crate::guard::{GuardChange, ObservedGuard};
 use crate::hostnet::{Guard, Hop, HostNet, Route};
-use crate::observed::{Observed, ObservedGuard};
+use crate::observed::Observed;
 use crate::plan::Change;
 use crate::port::{Host, Query};
 

@@ -39,6 +39,7 @@ pub mod liveness;
 pub mod names;
 mod networks;
 pub mod nexthops;
+pub mod nft;
 pub mod nodes;
 pub mod notices;
 pub mod observed;

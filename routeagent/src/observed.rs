@@ -15,7 +15,7 @@ use crate::constants::{
 };
 use crate::family::Family;
 use crate::foreign::Foreign;
-use crate::guard::Table;
+use crate::guard::ObservedGuard;
 use crate::hostnet::{Hop, Route, Rule, Sysctl};
 use crate::nexthops::{ObservedNexthop, is_our_id};
 use crate::port::PortError;
@@ -226,17 +226,6 @@ impl VxlanLink {
     pub fn is_between_nodes(&self) -> bool {
         (self.vni, self.port) == (VX_VNI, VX_PORT)
     }
-}
-
-/// State of the packet filter's nftables table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ObservedGuard {
-    /// Could not be read; nothing is planned for it.
-    Unknown,
-    /// The table does not exist.
-    Absent,
-    /// The table holds this.
-    Present(Table),
 }
 
 /// Everything that was read in one pass.

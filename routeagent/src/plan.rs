@@ -18,10 +18,10 @@ pub use settings::{forwarding, host_conditions, reverse_path};
 use crate::condition::Condition;
 use crate::constants::VX_DEVICE;
 use crate::foreign::{ForeignChange, foreign_changes};
-use crate::guard::{GuardChange, guard_change};
+use crate::guard::{GuardChange, ObservedGuard, guard_change};
 use crate::hostnet::{Hop, HostNet, Route, Rule, Sysctl};
 use crate::nexthops::NexthopChange;
-use crate::observed::{Observed, ObservedGuard, ObservedRoute};
+use crate::observed::{Observed, ObservedRoute};
 use crate::services::{ServicesChange, services_change};
 use crate::vxlan::VxlanChange;
 

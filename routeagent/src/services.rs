@@ -32,14 +32,10 @@ use trieste_control::hash::fnv1a;
 use trieste_control::services::{Frontend, Protocol, Service};
 
 use crate::family::Family;
+use crate::nft::{SERVICES_TABLE, TABLE_FAMILY};
 
 pub use read::read;
 pub use render::render;
-
-/// nftables family of the table.
-pub const TABLE_FAMILY: &str = "inet";
-/// Name of the table; everything in it is ours.
-pub const TABLE_NAME: &str = "trieste-services";
 
 /// Ours: places of a list from which one is drawn. More than back ends, so that they have about the same share.
 const PLACES: usize = 64;
@@ -193,7 +189,7 @@ pub enum ServicesChange {
 
 impl fmt::Display for ServicesChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format_args!("nftables table {TABLE_FAMILY} {TABLE_NAME}");
+        let name = format_args!("nftables table {TABLE_FAMILY} {SERVICES_TABLE}");
         match self {
             Self::Build(table) => {
                 write!(f, "build {name} for {} addresses and ports of services", table.frontends.len())

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::Condition;
 use crate::family::Family;
-use crate::foreign::Hook;
 use crate::nexthops::{FIRST_ID, LAST_ID};
+use crate::nft::Hook;
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,13 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{SETS, TABLE_FAMILY, TABLE_NAME};
 use crate::constants::{MARK, MARK_MASK, VX_DEVICE};
 use crate::family::Family;
 use crate::hostnet::{Delivery, Guard};
+use crate::nft::{GUARD_TABLE, PRIORITY_RAW, TABLE_FAMILY, by_inlet, field, in_set, is, is_not, protocol};
 
-/// Before connection tracking, so that a forged packet leaves no state behind.
-pub(crate) const PRIORITY_RAW: i32 = -300;
 /// Where packets are usually filtered: after destination NAT.
 const PRIORITY_FILTER: i32 = 0;
 /// Before `keep-source` and everybody's source NAT: whose a packet is can still be seen.
@@ -26,14 +24,39 @@ const NO_DEVICE: &str = "0";
 /// Bytes by which TCP over IPv6 carries less than over IPv4.
 const IPV6_MORE: u16 = 20;
 
+/// The sets: name, type, and whether they hold networks.
+const SETS: [(&str, &str, bool); 21] = [
+    ("inlets", "ifname", false),
+    ("uplinks", "ifname", false),
+    ("node4", "ipv4_addr", true),
+    ("node6", "ipv6_addr", true),
+    ("gateways4", "ipv4_addr", false),
+    ("gateways6", "ipv6_addr", false),
+    ("ports", "inet_service", false),
+    ("remote4", "ipv4_addr", true),
+    ("remote6", "ipv6_addr", true),
+    ("local4", "ipv4_addr", true),
+    ("local6", "ipv6_addr", true),
+    ("nodes4", "ipv4_addr", false),
+    ("nodes6", "ipv6_addr", false),
+    ("vxlan", "inet_service", false),
+    ("siblings", "ether_addr", false),
+    ("onward4", "ipv4_addr", true),
+    ("onward6", "ipv6_addr", true),
+    ("behind4", "ipv4_addr", true),
+    ("behind6", "ipv6_addr", true),
+    ("loosened0", "ifname", false),
+    ("loosened1", "ifname", false),
+];
+
 /// Returns everything in the table but the elements, in the order in which it has to be made.
 pub(super) fn structure(guard: &Guard) -> Vec<Value> {
-    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": TABLE_NAME}})];
+    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": GUARD_TABLE}})];
     for name in ["returned", "spoofed4", "spoofed6", "strangers", "stray4", "stray6"] {
-        objects.push(json!({"counter": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name}}));
+        objects.push(json!({"counter": {"family": TABLE_FAMILY, "table": GUARD_TABLE, "name": name}}));
     }
     for (name, kind, is_interval) in SETS {
-        let mut set = json!({"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "type": kind});
+        let mut set = json!({"family": TABLE_FAMILY, "table": GUARD_TABLE, "name": name, "type": kind});
         if is_interval {
             set["flags"] = json!(["interval"]);
         }
@@ -50,14 +73,14 @@ pub(super) fn structure(guard: &Guard) -> Vec<Value> {
     ];
     for (name, kind, hook, priority, _) in &chains {
         objects.push(json!({"chain": {
-            "family": TABLE_FAMILY, "table": TABLE_NAME, "name": name,
+            "family": TABLE_FAMILY, "table": GUARD_TABLE, "name": name,
             "type": kind, "hook": hook, "prio": priority, "policy": "accept",
         }}));
     }
     for (chain, _, _, _, rules) in chains {
         objects.extend(rules.into_iter().map(|(comment, expr)| {
             json!({"rule": {
-                "family": TABLE_FAMILY, "table": TABLE_NAME, "chain": chain, "comment": comment, "expr": expr,
+                "family": TABLE_FAMILY, "table": GUARD_TABLE, "chain": chain, "comment": comment, "expr": expr,
             }})
         }));
     }
@@ -322,35 +345,8 @@ fn is_own() -> Value {
     is(&json!({"fib": {"result": "type", "flags": ["saddr"]}}), "local")
 }
 
-pub(crate) fn is(left: &Value, right: impl Into<Value>) -> Value {
-    json!({"match": {"op": "==", "left": left, "right": right.into()}})
-}
-
-fn is_not(left: &Value, right: &str) -> Value {
-    json!({"match": {"op": "!=", "left": left, "right": right}})
-}
-
-pub(crate) fn field(protocol: &str, field: &str) -> Value {
-    json!({"payload": {"protocol": protocol, "field": field}})
-}
-
-pub(crate) fn in_set(family: Family, end: &str, set: &str) -> Value {
-    is(&field(protocol(family), end), format!("@{set}{}", family.digit()))
-}
-
-pub(crate) fn by_inlet(key: &str) -> Value {
-    is(&json!({"meta": {"key": key}}), "@inlets")
-}
-
 fn not_by_inlet(key: &str) -> Value {
     is_not(&json!({"meta": {"key": key}}), "@inlets")
-}
-
-pub(crate) fn protocol(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    }
 }
 
 fn accept() -> Value {

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::constants::{METRIC_FAIL_CLOSED, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
 use crate::family::Family;
-use crate::guard::Table;
+use crate::guard::{ObservedGuard, Table};
 use crate::hostnet::Guard;
 use crate::nexthops::{Content, NEXTHOP_PROTOCOL, NexthopChange, ObservedNexthop};
-use crate::observed::{Link, ObservedGuard, ObservedRule, RouteKind, VxlanLink};
+use crate::observed::{Link, ObservedRule, RouteKind, VxlanLink};
 use crate::services::{DesiredServices, ServiceRules};
 use crate::state::DeviceAddress;
 use crate::vxlan::{Mac, Vxlan};
@@ -632,7 +632,7 @@ fn observations() -> impl Strategy<Value = Observed> {
                 .into_iter()
                 .map(|(name, rules)| (name.to_owned(), rules.into_iter().map(str::to_owned).collect()));
             let iptables = crate::foreign::Iptables {
-                hooks: [crate::foreign::Hook::Forward].into(),
+                hooks: [crate::nft::Hook::Forward].into(),
                 chains: chains.collect(),
                 ..crate::foreign::Iptables::default()
             };

@@ -8,7 +8,8 @@ use tokio::process::Command;
 use super::PortError;
 use super::nft::first_line;
 use crate::family::Family;
-use crate::foreign::{self, Backend, ForeignChange, Hook};
+use crate::foreign::{self, Backend, ForeignChange};
+use crate::nft::Hook;
 use crate::observed::Observed;
 
 /// Seconds to wait for another program that is changing the same tables.

@@ -8,20 +8,20 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::PortError;
-use crate::foreign::{self, BaseChain, FIREWALLD, Foreign, Hook};
-use crate::guard::{self, GuardChange, TABLE_FAMILY, TABLE_NAME};
-use crate::observed::ObservedGuard;
+use crate::foreign::{self, FIREWALLD, Foreign};
+use crate::guard::{self, GuardChange, ObservedGuard};
+use crate::nft::{BaseChain, GUARD_TABLE, Hook, SERVICES_TABLE, TABLE_FAMILY};
 use crate::services::{self, ObservedServices};
 
 /// Reads the table.
 pub(super) async fn observe() -> Result<ObservedGuard, PortError> {
-    let listing = list(&["table", TABLE_FAMILY, TABLE_NAME]).await?;
+    let listing = list(&["table", TABLE_FAMILY, GUARD_TABLE]).await?;
     Ok(listing.map_or(ObservedGuard::Absent, |listing| ObservedGuard::Present(guard::read(&listing))))
 }
 
 /// Reads the table of services.
 pub(super) async fn services() -> Result<ObservedServices, PortError> {
-    let listing = list(&["table", services::TABLE_FAMILY, services::TABLE_NAME]).await?;
+    let listing = list(&["table", TABLE_FAMILY, SERVICES_TABLE]).await?;
     Ok(listing
         .map_or(ObservedServices::Absent, |listing| ObservedServices::Present(services::read(&listing))))
 }

@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use super::*;
 use crate::driver::KubeProxy;
 use crate::family::Family;
-use crate::guard::GuardChange;
+use crate::guard::{GuardChange, ObservedGuard};
 use crate::hostnet::Sysctl;
-use crate::observed::{Link, ObservedGuard, ObservedRoute, ObservedRule};
+use crate::observed::{Link, ObservedRoute, ObservedRule};
 
 #[tokio::test]
 async fn the_second_pass_changes_nothing() {
@@ -55,7 +55,7 @@ async fn without_a_filter_the_vxlan_is_neither_made_nor_opened() {
         let observed = host.observed.get_mut();
         observed.guard = guard;
         observed.addresses.insert(address("eth0", "172.31.1.11/24"));
-        let hooks = [crate::foreign::Hook::Input, crate::foreign::Hook::Forward].into();
+        let hooks = [crate::nft::Hook::Input, crate::nft::Hook::Forward].into();
         let table = crate::foreign::Iptables { hooks, ..Default::default() };
         observed.foreign.iptables.insert((crate::foreign::Backend::Legacy, Family::V4), table);
         let node = |name: &str, own: &str| ClusterNode {
@@ -79,7 +79,7 @@ async fn without_a_filter_the_vxlan_is_neither_made_nor_opened() {
 async fn what_another_programs_filter_refuses_is_told_and_slows_nothing_down() {
     let mut host = Fake::new();
     host.refuses = Some("iptables (IPv4, legacy)");
-    let hooks = [crate::foreign::Hook::Forward].into();
+    let hooks = [crate::nft::Hook::Forward].into();
     let table = crate::foreign::Iptables { hooks, ..Default::default() };
     host.observed.get_mut().foreign.iptables.insert((crate::foreign::Backend::Legacy, Family::V4), table);
     let mut reconciler = reconciler(host);

@@ -7,11 +7,12 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 use trieste_control::services::Frontend;
 
-use super::{Pick, ServiceRules, ServicesChange, TABLE_FAMILY, TABLE_NAME, Table};
+use super::{Pick, ServiceRules, ServicesChange, Table};
 use crate::constants::VX_DEVICE;
 use crate::family::Family;
-use crate::guard::Element;
-use crate::guard::rules::{PRIORITY_RAW, by_inlet, field, in_set, is, protocol};
+use crate::nft::{
+    Element, PRIORITY_RAW, SERVICES_TABLE, TABLE_FAMILY, by_inlet, field, in_set, is, protocol,
+};
 
 /// Before kube-proxy's destination NAT (-100), whose chains then leave the packet alone.
 const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;
@@ -31,9 +32,9 @@ const SETS: [(&str, &str, bool); 7] = [
 
 /// Returns everything but elements and the chains of back ends, in the order in which it has to be made.
 pub(super) fn structure() -> Vec<Value> {
-    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": TABLE_NAME}})];
+    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": SERVICES_TABLE}})];
     for (name, kind, is_interval) in SETS {
-        let mut set = json!({"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "type": kind});
+        let mut set = json!({"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name, "type": kind});
         if is_interval {
             set["flags"] = json!(["interval"]);
         }
@@ -42,7 +43,7 @@ pub(super) fn structure() -> Vec<Value> {
     for family in Family::ALL {
         let address = format!("ipv{}_addr", family.digit());
         objects.push(json!({"map": {
-            "family": TABLE_FAMILY, "table": TABLE_NAME, "name": frontends(family),
+            "family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": frontends(family),
             "type": [address, "inet_proto", "inet_service"], "map": "verdict",
         }}));
     }
@@ -52,7 +53,7 @@ pub(super) fn structure() -> Vec<Value> {
     ];
     for (name, kind, priority, _) in &chains {
         objects.push(json!({"chain": {
-            "family": TABLE_FAMILY, "table": TABLE_NAME, "name": name,
+            "family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name,
             "type": kind, "hook": "prerouting", "prio": priority, "policy": "accept",
         }}));
     }
@@ -102,7 +103,7 @@ pub(super) fn sets(rules: &ServiceRules) -> BTreeMap<String, BTreeSet<String>> {
 #[must_use]
 pub fn render(change: &ServicesChange) -> Value {
     let mut commands = vec![json!({"metainfo": {"json_schema_version": 1}})];
-    let table = json!({"table": {"family": TABLE_FAMILY, "name": TABLE_NAME}});
+    let table = json!({"table": {"family": TABLE_FAMILY, "name": SERVICES_TABLE}});
     match change {
         ServicesChange::Remove => commands.push(json!({"delete": table})),
         ServicesChange::Build(wanted) => {
@@ -129,7 +130,7 @@ fn update(from: &Table, to: &Table, commands: &mut Vec<Value>) {
         commands.push(map_command("delete", frontend, chain));
     }
     for (name, pick) in to.picks.iter().filter(|(name, pick)| from.picks.get(*name) != Some(pick)) {
-        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name}});
+        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name}});
         commands.push(json!({"add": chain}));
         commands.push(json!({"flush": chain}));
         commands.extend(pick.as_ref().map(|pick| json!({"add": rule(name, &picking(pick))})));
@@ -138,7 +139,7 @@ fn update(from: &Table, to: &Table, commands: &mut Vec<Value>) {
         commands.push(map_command("add", frontend, chain));
     }
     for name in from.picks.keys().filter(|name| !to.picks.contains_key(*name)) {
-        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name}});
+        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name}});
         commands.extend([json!({"flush": chain}), json!({"delete": chain})]);
     }
 }
@@ -153,7 +154,7 @@ fn set_command(
     let is_missing = |element: &&String| !those.is_some_and(|those| those.contains(*element));
     let elements: Vec<Value> = these.iter().filter(is_missing).map(|text| element(text)).collect();
     if !elements.is_empty() {
-        let set = json!({"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "elem": elements});
+        let set = json!({"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name, "elem": elements});
         commands.push(json!({verb: {"element": set}}));
     }
 }
@@ -169,7 +170,7 @@ fn map_command(verb: &str, at: &Frontend, chain: &str) -> Value {
     let key = json!({"concat": [at.address, at.protocol.name(), at.port]});
     let name = frontends(Family::of(at.address));
     let elements = json!([[key, {"goto": {"target": chain}}]]);
-    json!({verb: {"element": {"family": TABLE_FAMILY, "table": TABLE_NAME, "name": name, "elem": elements}}})
+    json!({verb: {"element": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name, "elem": elements}}})
 }
 
 /// Renders the rule that translates the destination to one of these back ends.
@@ -192,7 +193,7 @@ fn picking(pick: &Pick) -> Value {
 }
 
 fn rule(chain: &str, expr: &Value) -> Value {
-    json!({"rule": {"family": TABLE_FAMILY, "table": TABLE_NAME, "chain": chain, "expr": expr}})
+    json!({"rule": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "chain": chain, "expr": expr}})
 }
 
 fn frontends(family: Family) -> String {

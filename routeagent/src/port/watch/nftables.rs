@@ -1,9 +1,8 @@
 //! Which changes of nftables can matter. kube-proxy rewrites its chains all the time; those are passed over.
 
-use crate::foreign::{FIREWALLD, Hook};
-use crate::guard::TABLE_NAME;
+use crate::foreign::FIREWALLD;
+use crate::nft::{GUARD_TABLE, Hook, SERVICES_TABLE};
 use crate::port::notice::Notice;
-use crate::services;
 
 /// Bytes of a netlink message's header.
 const HEADER: usize = 16;
@@ -47,7 +46,7 @@ pub(super) fn classify(datagram: &[u8]) -> Option<Notice> {
 fn is_ours_gone(message: &[u8]) -> Option<bool> {
     let attributes = message.get(HEADER + NETFILTER_HEADER..)?;
     let kind = message[4];
-    (matches!(kind, NEW_TABLE | DELETE_TABLE) && text(attributes, TABLE) == Some(TABLE_NAME))
+    (matches!(kind, NEW_TABLE | DELETE_TABLE) && text(attributes, TABLE) == Some(GUARD_TABLE))
         .then_some(kind == DELETE_TABLE)
 }
 
@@ -55,7 +54,7 @@ fn message_can_matter(message: &[u8]) -> bool {
     let kind = message[4];
     let attributes = message.get(HEADER + NETFILTER_HEADER..).unwrap_or_default();
     let table = text(attributes, TABLE);
-    if table == Some(TABLE_NAME) || table == Some(services::TABLE_NAME) || table == Some(FIREWALLD.1) {
+    if table.is_some_and(|table| [GUARD_TABLE, SERVICES_TABLE, FIREWALLD.1].contains(&table)) {
         return true;
     }
     match kind {
