@@ -20,8 +20,9 @@
 //! A gateway's node sees one half of most flows, which connection tracking would call invalid and kube-proxy drop. So what
 //! comes from other nodes for remote clusters, and from remote clusters for pods of other nodes, is not tracked there.
 
-mod read;
-mod render;
+pub mod read;
+pub mod render;
+mod structure;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,9 +34,6 @@ use trieste_control::services::{Frontend, Protocol, Service};
 
 use crate::family::Family;
 use crate::nft::{SERVICES_TABLE, TABLE_FAMILY};
-
-pub use read::read;
-pub use render::render;
 
 /// Ours: places of a list from which one is drawn. More than back ends, so that they have about the same share.
 const PLACES: usize = 64;
@@ -143,8 +141,8 @@ impl Table {
     /// Returns the table for these rules.
     #[must_use]
     pub fn of(rules: &ServiceRules) -> Self {
-        let mut table = Self { structure: render::structure(), ..Self::default() };
-        for (name, elements) in render::sets(rules) {
+        let mut table = Self { structure: structure::structure(), ..Self::default() };
+        for (name, elements) in sets(rules) {
             if !elements.is_empty() {
                 table.sets.insert(name, elements);
             }
@@ -157,6 +155,19 @@ impl Table {
         }
         table
     }
+}
+
+/// Returns the elements of each set, as text.
+fn sets(rules: &ServiceRules) -> BTreeMap<String, BTreeSet<String>> {
+    let mut sets = BTreeMap::from([("inlets".to_owned(), rules.inlets.clone())]);
+    for (name, networks) in [("remote", &rules.remote), ("own", &rules.own), ("away", &rules.away)] {
+        for network in networks {
+            let set: &mut BTreeSet<String> =
+                sets.entry(format!("{name}{}", Family::of_net(network).digit())).or_default();
+            set.insert(network.to_string());
+        }
+    }
+    sets
 }
 
 /// The table as the kernel reports it.

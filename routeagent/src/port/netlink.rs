@@ -194,7 +194,7 @@ impl Host for Kernel {
                 self.handle().rule().del(rule_message(rule)).execute().await.map_err(refused)
             }
             Change::Guard(change) => nft::apply(change).await,
-            Change::Services(change) => nft::transact(&crate::services::render(change)).await,
+            Change::Services(change) => nft::transact(&crate::services::render::render(change)).await,
             Change::Foreign(change) => match crate::foreign::render(change) {
                 Some(transaction) => nft::transact(&transaction).await,
                 None => iptables::apply(change).await,

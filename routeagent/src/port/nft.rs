@@ -22,8 +22,9 @@ pub(super) async fn observe() -> Result<ObservedGuard, PortError> {
 /// Reads the table of services.
 pub(super) async fn services() -> Result<ObservedServices, PortError> {
     let listing = list(&["table", TABLE_FAMILY, SERVICES_TABLE]).await?;
-    Ok(listing
-        .map_or(ObservedServices::Absent, |listing| ObservedServices::Present(services::read(&listing))))
+    Ok(listing.map_or(ObservedServices::Absent, |listing| {
+        ObservedServices::Present(services::read::read(&listing))
+    }))
 }
 
 /// Reads what of other programs' tables can be in the way.

@@ -7,7 +7,8 @@ use ipnet::IpNet;
 use serde_json::{Map, Value};
 use trieste_control::services::{Frontend, Protocol};
 
-use super::{Pick, Table, render};
+use super::structure::{sort, text};
+use super::{Pick, Table};
 
 /// Prefix of the names of chains of back ends.
 const PREFIX: &str = "b-";
@@ -105,7 +106,7 @@ fn pick(expr: &Value) -> Option<Pick> {
     let port = client.get("concat").and_then(|both| both.get(1)?.get("payload")?.get("protocol")?.as_str());
     let places = map.get("data")?.get("set")?.as_array()?.iter().enumerate().map(|(number, entry)| {
         let [place, backend] = &**entry.as_array()? else { return None };
-        (place.as_u64()? == number as u64).then(|| render::place(backend))?
+        (place.as_u64()? == number as u64).then(|| address_and_port(backend))?
     });
     Some(Pick {
         protocol: protocol_of(port.or(matched)?)?,
@@ -118,17 +119,8 @@ fn protocol_of(name: &str) -> Option<Protocol> {
     [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|protocol| protocol.name() == name)
 }
 
-fn text<'a>(body: &'a Map<String, Value>, key: &str) -> &'a str {
-    body.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Puts objects in the order in which they have to be made. Rules of a chain keep theirs.
-pub(super) fn sort(objects: &mut [Value]) {
-    objects.sort_by_cached_key(|object| {
-        let kind = ["table", "set", "map", "chain", "rule"]
-            .into_iter()
-            .enumerate()
-            .find_map(|(rank, kind)| Some((rank, object.get(kind)?.as_object()?)));
-        kind.map(|(rank, body)| (rank, text(body, "chain").to_owned(), text(body, "name").to_owned()))
-    });
+/// Parses an address and port as `nft -j` reports them.
+fn address_and_port(value: &Value) -> Option<(IpAddr, u16)> {
+    let [address, port] = &**value.get("concat")?.as_array()? else { return None };
+    Some((address.as_str()?.parse().ok()?, u16::try_from(port.as_u64()?).ok()?))
 }

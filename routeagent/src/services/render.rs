@@ -1,103 +1,18 @@
 //! The table as nftables' JSON, in the forms in which `nft -j` reports it. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use trieste_control::services::Frontend;
 
-use super::{Pick, ServiceRules, ServicesChange, Table};
-use crate::constants::VX_DEVICE;
+use super::structure::{frontends, rule, structure};
+use super::{Pick, ServicesChange, Table};
 use crate::family::Family;
-use crate::nft::{
-    Element, PRIORITY_RAW, SERVICES_TABLE, TABLE_FAMILY, by_inlet, field, in_set, is, protocol,
-};
+use crate::nft::{Element, SERVICES_TABLE, TABLE_FAMILY, field, is, protocol};
 
-/// Before kube-proxy's destination NAT (-100), whose chains then leave the packet alone.
-const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;
 /// Ours: keys the hash by which back ends are drawn, the same on every node and after every restart.
 const SEED: u32 = 0x5452_5354;
-
-/// Names, types and kinds of the sets.
-const SETS: [(&str, &str, bool); 7] = [
-    ("inlets", "ifname", false),
-    ("remote4", "ipv4_addr", true),
-    ("remote6", "ipv6_addr", true),
-    ("own4", "ipv4_addr", true),
-    ("own6", "ipv6_addr", true),
-    ("away4", "ipv4_addr", true),
-    ("away6", "ipv6_addr", true),
-];
-
-/// Returns everything but elements and the chains of back ends, in the order in which it has to be made.
-pub(super) fn structure() -> Vec<Value> {
-    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": SERVICES_TABLE}})];
-    for (name, kind, is_interval) in SETS {
-        let mut set = json!({"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name, "type": kind});
-        if is_interval {
-            set["flags"] = json!(["interval"]);
-        }
-        objects.push(json!({"set": set}));
-    }
-    for family in Family::ALL {
-        let address = format!("ipv{}_addr", family.digit());
-        objects.push(json!({"map": {
-            "family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": frontends(family),
-            "type": [address, "inet_proto", "inet_service"], "map": "verdict",
-        }}));
-    }
-    let chains = [
-        ("untracked", "filter", PRIORITY_RAW, untracked()),
-        ("deliver", "nat", PRIORITY_BEFORE_KUBE_PROXY, deliver()),
-    ];
-    for (name, kind, priority, _) in &chains {
-        objects.push(json!({"chain": {
-            "family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name,
-            "type": kind, "hook": "prerouting", "prio": priority, "policy": "accept",
-        }}));
-    }
-    for (chain, _, _, rules) in chains {
-        objects.extend(rules.into_iter().map(|expr| rule(chain, &expr)));
-    }
-    super::read::sort(&mut objects);
-    objects
-}
-
-fn untracked() -> Vec<Value> {
-    let by_vxlan = || is(&json!({"meta": {"key": "iifname"}}), VX_DEVICE);
-    let rules = |family: Family| {
-        [
-            json!([by_vxlan(), in_set(family, "saddr", "own"), in_set(family, "daddr", "remote"), {"notrack": null}]),
-            json!([by_inlet("iifname"), in_set(family, "saddr", "remote"), in_set(family, "daddr", "away"), {"notrack": null}]),
-        ]
-    };
-    Family::ALL.into_iter().flat_map(rules).collect()
-}
-
-fn deliver() -> Vec<Value> {
-    let rule = |family| {
-        let key = json!({"concat": [
-            field(protocol(family), "daddr"), {"meta": {"key": "l4proto"}}, field("th", "dport"),
-        ]});
-        let map = format!("@{}", frontends(family));
-        json!([by_inlet("iifname"), {"vmap": {"key": key, "data": map}}])
-    };
-    Family::ALL.into_iter().map(rule).collect()
-}
-
-/// Returns the elements of each set, as text.
-pub(super) fn sets(rules: &ServiceRules) -> BTreeMap<String, BTreeSet<String>> {
-    let mut sets = BTreeMap::from([("inlets".to_owned(), rules.inlets.clone())]);
-    for (name, networks) in [("remote", &rules.remote), ("own", &rules.own), ("away", &rules.away)] {
-        for network in networks {
-            let set: &mut BTreeSet<String> =
-                sets.entry(format!("{name}{}", Family::of_net(network).digit())).or_default();
-            set.insert(network.to_string());
-        }
-    }
-    sets
-}
 
 /// Renders a change as the input of `nft -j -f -`.
 #[must_use]
@@ -190,18 +105,4 @@ fn picking(pick: &Pick) -> Value {
     let drawn = json!({"jhash": {"mod": places.len(), "seed": SEED, "expr": client}});
     let chosen = json!({"map": {"key": drawn, "data": {"set": places}}});
     json!([of_protocol, {"dnat": {"family": protocol, "addr": chosen}}])
-}
-
-fn rule(chain: &str, expr: &Value) -> Value {
-    json!({"rule": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "chain": chain, "expr": expr}})
-}
-
-fn frontends(family: Family) -> String {
-    format!("frontends{}", family.digit())
-}
-
-/// Parses an address and port as `nft -j` reports them.
-pub(super) fn place(value: &Value) -> Option<(IpAddr, u16)> {
-    let [address, port] = &**value.get("concat")?.as_array()? else { return None };
-    Some((address.as_str()?.parse().ok()?, u16::try_from(port.as_u64()?).ok()?))
 }

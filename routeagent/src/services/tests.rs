@@ -3,6 +3,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trieste_control::services::Backend;
 
+use super::read::read;
+use super::render::render;
 use super::*;
 
 fn frontend(address: &str, protocol: Protocol, port: u16) -> Frontend {

@@ -1,0 +1,103 @@
+//! What is in the table whatever the services are: sets, maps, base chains and their rules. Pure.
+
+use serde_json::{Map, Value, json};
+
+use crate::constants::VX_DEVICE;
+use crate::family::Family;
+use crate::nft::{PRIORITY_RAW, SERVICES_TABLE, TABLE_FAMILY, by_inlet, field, in_set, is, protocol};
+
+/// Before kube-proxy's destination NAT (-100), whose chains then leave the packet alone.
+const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;
+
+/// Names, types and kinds of the sets.
+const SETS: [(&str, &str, bool); 7] = [
+    ("inlets", "ifname", false),
+    ("remote4", "ipv4_addr", true),
+    ("remote6", "ipv6_addr", true),
+    ("own4", "ipv4_addr", true),
+    ("own6", "ipv6_addr", true),
+    ("away4", "ipv4_addr", true),
+    ("away6", "ipv6_addr", true),
+];
+
+/// Returns everything but elements and the chains of back ends, in the order in which it has to be made.
+pub(super) fn structure() -> Vec<Value> {
+    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": SERVICES_TABLE}})];
+    for (name, kind, is_interval) in SETS {
+        let mut set = json!({"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name, "type": kind});
+        if is_interval {
+            set["flags"] = json!(["interval"]);
+        }
+        objects.push(json!({"set": set}));
+    }
+    for family in Family::ALL {
+        let address = format!("ipv{}_addr", family.digit());
+        objects.push(json!({"map": {
+            "family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": frontends(family),
+            "type": [address, "inet_proto", "inet_service"], "map": "verdict",
+        }}));
+    }
+    let chains = [
+        ("untracked", "filter", PRIORITY_RAW, untracked()),
+        ("deliver", "nat", PRIORITY_BEFORE_KUBE_PROXY, deliver()),
+    ];
+    for (name, kind, priority, _) in &chains {
+        objects.push(json!({"chain": {
+            "family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name,
+            "type": kind, "hook": "prerouting", "prio": priority, "policy": "accept",
+        }}));
+    }
+    for (chain, _, _, rules) in chains {
+        objects.extend(rules.into_iter().map(|expr| rule(chain, &expr)));
+    }
+    sort(&mut objects);
+    objects
+}
+
+fn untracked() -> Vec<Value> {
+    let by_vxlan = || is(&json!({"meta": {"key": "iifname"}}), VX_DEVICE);
+    let rules = |family: Family| {
+        [
+            json!([by_vxlan(), in_set(family, "saddr", "own"), in_set(family, "daddr", "remote"), {"notrack": null}]),
+            json!([by_inlet("iifname"), in_set(family, "saddr", "remote"), in_set(family, "daddr", "away"), {"notrack": null}]),
+        ]
+    };
+    Family::ALL.into_iter().flat_map(rules).collect()
+}
+
+fn deliver() -> Vec<Value> {
+    let rule = |family| {
+        let key = json!({"concat": [
+            field(protocol(family), "daddr"), {"meta": {"key": "l4proto"}}, field("th", "dport"),
+        ]});
+        let map = format!("@{}", frontends(family));
+        json!([by_inlet("iifname"), {"vmap": {"key": key, "data": map}}])
+    };
+    Family::ALL.into_iter().map(rule).collect()
+}
+
+/// Renders a rule of a chain.
+pub(super) fn rule(chain: &str, expr: &Value) -> Value {
+    json!({"rule": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "chain": chain, "expr": expr}})
+}
+
+/// Returns the name of the map of a family.
+pub(super) fn frontends(family: Family) -> String {
+    format!("frontends{}", family.digit())
+}
+
+/// Puts objects in the order in which they have to be made. Rules of a chain keep theirs.
+pub(super) fn sort(objects: &mut [Value]) {
+    objects.sort_by_cached_key(|object| {
+        let kind = ["table", "set", "map", "chain", "rule"]
+            .into_iter()
+            .enumerate()
+            .find_map(|(rank, kind)| Some((rank, object.get(kind)?.as_object()?)));
+        kind.map(|(rank, body)| (rank, text(body, "chain").to_owned(), text(body, "name").to_owned()))
+    });
+}
+
+/// Returns a field that is text; nothing where it is not.
+pub(super) fn text<'a>(body: &'a Map<String, Value>, key: &str) -> &'a str {
+    body.get(key).and_then(Value::as_str).unwrap_or_default()
+}
