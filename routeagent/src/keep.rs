@@ -14,11 +14,11 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
+use crate::change::Change;
 use crate::constants::TABLE_MAIN;
 use crate::guard::{GuardChange, ObservedGuard};
 use crate::hostnet::{Guard, Hop, HostNet, Route};
 use crate::observed::Observed;
-use crate::plan::Change;
 use crate::port::{Host, Query};
 
 const FILE: &str = "closed.json";

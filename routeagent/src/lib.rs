@@ -23,6 +23,7 @@
 
 pub mod admit;
 pub mod agent;
+pub mod change;
 pub mod condition;
 pub mod config;
 pub mod constants;

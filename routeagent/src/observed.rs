@@ -18,7 +18,6 @@ use crate::foreign::Foreign;
 use crate::guard::ObservedGuard;
 use crate::hostnet::{Hop, Route, Rule, Sysctl};
 use crate::nexthops::{ObservedNexthop, is_our_id};
-use crate::port::PortError;
 use crate::services::ObservedServices;
 use crate::state::{DeviceAddress, ResolvedRoute};
 use crate::vxlan::{Forward, Mac};
@@ -297,17 +296,5 @@ impl Observed {
         for (device, former) in loosened {
             self.loosened.entry(device.clone()).or_insert(*former);
         }
-    }
-
-    /// Records that something could not be read.
-    pub fn note(&mut self, what: &'static str, error: &PortError) {
-        let condition = if let PortError::NoNft = error {
-            Condition::NoNft
-        } else if let PortError::NoIptables(command) = error {
-            Condition::NoIptables { command }
-        } else {
-            Condition::CannotRead { what, error: error.to_string() }
-        };
-        self.conditions.insert(condition);
     }
 }

@@ -5,106 +5,21 @@
 
 mod between_nodes;
 mod nexthops;
-mod settings;
+pub mod settings;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use ipnet::IpNet;
 
-pub use settings::{forwarding, host_conditions, reverse_path};
-
+use crate::change::Change;
 use crate::condition::Condition;
 use crate::constants::VX_DEVICE;
-use crate::foreign::{ForeignChange, foreign_changes};
-use crate::guard::{GuardChange, ObservedGuard, guard_change};
-use crate::hostnet::{Hop, HostNet, Route, Rule, Sysctl};
-use crate::nexthops::NexthopChange;
+use crate::foreign::foreign_changes;
+use crate::guard::{ObservedGuard, guard_change};
+use crate::hostnet::{Hop, HostNet, Route, Rule};
 use crate::observed::{Observed, ObservedRoute};
-use crate::services::{ServicesChange, services_change};
-use crate::vxlan::VxlanChange;
-
-/// One step. Each is independent: if one fails, the others are still worth trying.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// Writes a device setting.
-    Set(Sysctl, u32),
-    /// Adds a route; fails if its place is taken.
-    AddRoute(Route),
-    /// Puts a route in the place of one of ours.
-    ReplaceRoute(Route),
-    /// Removes one of our routes.
-    RemoveRoute(ObservedRoute),
-    /// Adds a rule.
-    AddRule(Rule),
-    /// Removes one instance of one of our rules.
-    RemoveRule(Rule),
-    /// Changes the packet filter, in one transaction.
-    Guard(GuardChange),
-    /// Changes what becomes of packets for services, in one transaction.
-    Services(ServicesChange),
-    /// Changes another program's packet filter.
-    Foreign(ForeignChange),
-    /// Changes the device between nodes or what is on it.
-    BetweenNodes(VxlanChange),
-    /// Changes next hops.
-    Nexthops(NexthopChange),
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Set(sysctl, value) => write!(f, "set {sysctl} = {value}"),
-            Self::AddRoute(route) => write!(f, "add {route}"),
-            Self::ReplaceRoute(route) => write!(f, "replace {route}"),
-            Self::RemoveRoute(route) => {
-                write!(f, "remove {} table {}", route.destination, crate::hostnet::table_name(route.table))?;
-                if let Some(device) = &route.device {
-                    write!(f, " dev {device}")?;
-                }
-                write!(f, " metric {}", route.metric)
-            }
-            Self::AddRule(rule) => write!(f, "add {rule}"),
-            Self::RemoveRule(rule) => write!(f, "remove {rule}"),
-            Self::Guard(change) => change.fmt(f),
-            Self::Services(change) => change.fmt(f),
-            Self::Foreign(change) => change.fmt(f),
-            Self::BetweenNodes(change) => change.fmt(f),
-            Self::Nexthops(change) => change.fmt(f),
-        }
-    }
-}
-
-impl Change {
-    /// Returns `true` if it must not be made while the packet filter is not in place: it opens the VXLAN between nodes, or
-    /// leads there.
-    #[must_use]
-    pub fn needs_guard(&self) -> bool {
-        match self {
-            // The first next hop there needs the filter, and a group needs a next hop.
-            Self::Nexthops(NexthopChange::Set(_, nexthop)) => nexthop.device == VX_DEVICE,
-            Self::Foreign(_) | Self::BetweenNodes(_) => true,
-            Self::AddRoute(route) | Self::ReplaceRoute(route) => route.hop.device() == Some(VX_DEVICE),
-            Self::Set(sysctl, _) => sysctl.device == VX_DEVICE,
-            Self::Nexthops(_)
-            | Self::RemoveRoute(_)
-            | Self::AddRule(_)
-            | Self::RemoveRule(_)
-            | Self::Guard(_)
-            | Self::Services(_) => false,
-        }
-    }
-
-    /// Returns `true` if both are the same change, apart from the number that a new rule gets.
-    #[must_use]
-    pub fn repeats(&self, last: &Self) -> bool {
-        match (self, last) {
-            (Self::Foreign(this), Self::Foreign(last)) => this.repeats(last),
-            _ => self == last,
-        }
-    }
-}
+use crate::services::services_change;
 
 /// Changes, in order, and conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -149,7 +64,7 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     remove_rules(desired, observed, &mut plan);
     if desired.guard.is_none() {
         // The table is where the former values are remembered.
-        settings::restore(observed, &mut plan);
+        plan.changes.extend(settings::restore(observed));
     }
     let guard = settings::guard(desired, observed);
     plan.changes.extend(guard_change(guard.as_ref(), &observed.guard).map(Change::Guard));
@@ -160,7 +75,7 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     plan.conditions.extend(conditions);
     plan.conditions.extend(vxlan.condition);
     plan.changes.extend(vxlan.making.into_iter().map(Change::BetweenNodes));
-    settings::set(desired, observed, vxlan.is_new, &mut plan);
+    plan.changes.extend(settings::set(desired, observed, vxlan.is_new));
     plan.conditions.extend(nexthops.conditions);
     plan.changes.extend(nexthops.making.into_iter().map(Change::Nexthops));
     for route in opening {

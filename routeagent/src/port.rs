@@ -16,9 +16,10 @@ pub use netlink::{Kernel, Nexthops};
 pub use notice::Notice;
 pub use watch::Changes;
 
+use crate::change::Change;
+use crate::condition::Condition;
 use crate::hostnet::Sysctl;
 use crate::observed::Observed;
-use crate::plan::Change;
 
 /// A failure of the kernel's interfaces.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,20 @@ pub enum PortError {
         /// The first line of its complaint.
         error: String,
     },
+}
+
+impl PortError {
+    /// Returns the condition of a node of which `what` could not be read.
+    #[must_use]
+    pub fn unread(&self, what: &'static str) -> Condition {
+        if let Self::NoNft = self {
+            Condition::NoNft
+        } else if let Self::NoIptables(command) = self {
+            Condition::NoIptables { command }
+        } else {
+            Condition::CannotRead { what, error: self.to_string() }
+        }
+    }
 }
 
 /// Explains an errno of rtnetlink, where that is not obvious.

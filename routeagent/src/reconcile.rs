@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
+use crate::change::Change;
 use crate::condition::Condition;
 use crate::driver::{Desired, Driver};
 use crate::grace::Grace;
@@ -20,7 +21,8 @@ use crate::keep::Closed;
 use crate::names::Resolved;
 use crate::notices::{ListenerConfig, Live};
 use crate::observed::Observed;
-use crate::plan::{Change, Plan, host_conditions, plan, reverse_path};
+use crate::plan::settings::{host_conditions, reverse_path};
+use crate::plan::{Plan, plan};
 use crate::port::{Host, PortError, Query};
 use crate::restore::Restoration;
 use crate::schedule::Outcome;

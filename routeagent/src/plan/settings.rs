@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Change, Plan};
+use crate::change::Change;
 use crate::condition::Condition;
 use crate::constants::VX_DEVICE;
 use crate::family::Family;
@@ -15,7 +15,8 @@ const STRICT: u32 = 1;
 const LOOSE: u32 = 2;
 
 /// Plans the settings that differ. `is_new` says that the device between nodes was just made.
-pub(super) fn set(desired: &HostNet, observed: &Observed, is_new: bool, plan: &mut Plan) {
+pub(super) fn set(desired: &HostNet, observed: &Observed, is_new: bool) -> Vec<Change> {
+    let mut changes = Vec::new();
     for (sysctl, value) in &desired.sysctls {
         let is_of_new = is_new && sysctl.device == VX_DEVICE;
         // A setting that was not found has no device, or its family is off; there is nothing to set then.
@@ -24,22 +25,18 @@ pub(super) fn set(desired: &HostNet, observed: &Observed, is_new: bool, plan: &m
             _ => is_of_new && observed.families.contains(&sysctl.family),
         };
         if differs {
-            plan.changes.push(Change::Set(sysctl.clone(), *value));
+            changes.push(Change::Set(sysctl.clone(), *value));
         }
     }
-    for device in strict(desired, observed) {
-        plan.changes.push(Change::Set(filter_of(device), LOOSE));
-    }
+    changes.extend(strict(desired, observed).map(|device| Change::Set(filter_of(device), LOOSE)));
+    changes
 }
 
 /// Restores the former value of loosened devices, unless another program changed it since.
-pub(super) fn restore(observed: &Observed, plan: &mut Plan) {
-    for (device, former) in &observed.loosened {
-        let sysctl = filter_of(device);
-        if observed.sysctls.get(&sysctl) == Some(&LOOSE) {
-            plan.changes.push(Change::Set(sysctl, *former));
-        }
-    }
+pub(super) fn restore(observed: &Observed) -> impl Iterator<Item = Change> {
+    let settings = observed.loosened.iter().map(|(device, former)| (filter_of(device), *former));
+    let unchanged = settings.filter(|(sysctl, _)| observed.sysctls.get(sysctl) == Some(&LOOSE));
+    unchanged.map(|(sysctl, former)| Change::Set(sysctl, former))
 }
 
 /// Returns the wanted guard with the memory of what was and will be loosened.

@@ -4,16 +4,17 @@ use ipnet::IpNet;
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
+use super::settings::{forwarding, host_conditions, reverse_path};
 use super::*;
 use crate::constants::{METRIC_FAIL_CLOSED, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
 use crate::family::Family;
 use crate::guard::{ObservedGuard, Table};
-use crate::hostnet::Guard;
+use crate::hostnet::{Guard, Sysctl};
 use crate::nexthops::{Content, NEXTHOP_PROTOCOL, NexthopChange, ObservedNexthop};
 use crate::observed::{Link, ObservedRule, RouteKind, VxlanLink};
 use crate::services::{DesiredServices, ServiceRules};
 use crate::state::DeviceAddress;
-use crate::vxlan::{Mac, Vxlan};
+use crate::vxlan::{Mac, Vxlan, VxlanChange};
 
 #[test]
 fn an_empty_node_is_closed_before_it_is_opened() {

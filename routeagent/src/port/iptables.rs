@@ -31,7 +31,9 @@ pub(super) async fn observe(observed: &mut Observed) {
                     }
                     observed.foreign.iptables.insert((backend, family), table);
                 }
-                Err(error) => observed.note("iptables", &error),
+                Err(error) => {
+                    observed.conditions.insert(error.unread("iptables"));
+                }
             }
         }
     }

@@ -22,13 +22,13 @@ use rtnetlink::{Handle, IpVersion};
 
 use super::sysctl::Sysctls;
 use super::{Host, PortError, Query, iptables, nft};
+use crate::change::Change;
 use crate::constants::{MARK, PROTOCOL, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE};
 use crate::family::Family;
 use crate::guard::ObservedGuard;
 use crate::hostnet::{Route, Rule, Sysctl};
 use crate::nexthops::NexthopChange;
 use crate::observed::{Link, Observed, ObservedRoute, ObservedRule};
-use crate::plan::Change;
 use crate::services::ObservedServices;
 use crate::state::{DeviceAddress, ResolvedRoute};
 
@@ -223,18 +223,20 @@ impl Kernel {
                 }
                 observed.guard = guard;
                 observed.services = nft::services().await.unwrap_or_else(|error| {
-                    observed.note("the packet filter for services", &error);
+                    observed.conditions.insert(error.unread("the packet filter for services"));
                     ObservedServices::Unknown
                 });
                 match nft::foreign().await {
                     Ok(foreign) => observed.foreign = foreign,
-                    Err(error) => observed.note("other packet filters", &error),
+                    Err(error) => {
+                        observed.conditions.insert(error.unread("other packet filters"));
+                    }
                 }
             }
             Err(error) => {
                 observed.guard = ObservedGuard::Unknown;
                 observed.services = ObservedServices::Unknown;
-                observed.note("the packet filter", &error);
+                observed.conditions.insert(error.unread("the packet filter"));
             }
         }
         iptables::observe(observed).await;

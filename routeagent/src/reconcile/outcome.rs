@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use tokio::sync::watch;
 use trieste_control::notice::{GatewayKey, Standing};
 
+use crate::change::Change;
 use crate::condition::Condition;
 use crate::constants::{METRIC_FAIL_CLOSED, VX_DEVICE};
 use crate::family::Family;
@@ -15,7 +16,8 @@ use crate::hostnet::{Hop, HostNet, Sysctl};
 use crate::nexthops::NexthopChange;
 use crate::notices::Live;
 use crate::observed::{Observed, RouteKind};
-use crate::plan::{Change, Plan, forwarding, reverse_path};
+use crate::plan::Plan;
+use crate::plan::settings::{forwarding, reverse_path};
 use crate::services::DesiredServices;
 use crate::state::ClusterState;
 

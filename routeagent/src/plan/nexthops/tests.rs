@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use trieste_control::notice::GatewayKey;
 
+use super::super::plan;
 use super::super::tests::model;
-use super::super::{Change, plan};
+use crate::change::Change;
 use crate::condition::Condition;
 use crate::constants::{TABLE_MAIN, VX_DEVICE};
 use crate::family::Family;

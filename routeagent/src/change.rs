@@ -1,0 +1,93 @@
+//! One step from the observed state to the desired one: what a plan consists of and the port applies.
+
+use std::fmt;
+
+use crate::constants::VX_DEVICE;
+use crate::foreign::ForeignChange;
+use crate::guard::GuardChange;
+use crate::hostnet::{Route, Rule, Sysctl, table_name};
+use crate::nexthops::NexthopChange;
+use crate::observed::ObservedRoute;
+use crate::services::ServicesChange;
+use crate::vxlan::VxlanChange;
+
+/// One step. Each is independent: if one fails, the others are still worth trying.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Writes a device setting.
+    Set(Sysctl, u32),
+    /// Adds a route; fails if its place is taken.
+    AddRoute(Route),
+    /// Puts a route in the place of one of ours.
+    ReplaceRoute(Route),
+    /// Removes one of our routes.
+    RemoveRoute(ObservedRoute),
+    /// Adds a rule.
+    AddRule(Rule),
+    /// Removes one instance of one of our rules.
+    RemoveRule(Rule),
+    /// Changes the packet filter, in one transaction.
+    Guard(GuardChange),
+    /// Changes what becomes of packets for services, in one transaction.
+    Services(ServicesChange),
+    /// Changes another program's packet filter.
+    Foreign(ForeignChange),
+    /// Changes the device between nodes or what is on it.
+    BetweenNodes(VxlanChange),
+    /// Changes next hops.
+    Nexthops(NexthopChange),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set(sysctl, value) => write!(f, "set {sysctl} = {value}"),
+            Self::AddRoute(route) => write!(f, "add {route}"),
+            Self::ReplaceRoute(route) => write!(f, "replace {route}"),
+            Self::RemoveRoute(route) => {
+                write!(f, "remove {} table {}", route.destination, table_name(route.table))?;
+                if let Some(device) = &route.device {
+                    write!(f, " dev {device}")?;
+                }
+                write!(f, " metric {}", route.metric)
+            }
+            Self::AddRule(rule) => write!(f, "add {rule}"),
+            Self::RemoveRule(rule) => write!(f, "remove {rule}"),
+            Self::Guard(change) => change.fmt(f),
+            Self::Services(change) => change.fmt(f),
+            Self::Foreign(change) => change.fmt(f),
+            Self::BetweenNodes(change) => change.fmt(f),
+            Self::Nexthops(change) => change.fmt(f),
+        }
+    }
+}
+
+impl Change {
+    /// Returns `true` if it must not be made while the packet filter is not in place: it opens the VXLAN between nodes, or
+    /// leads there.
+    #[must_use]
+    pub fn needs_guard(&self) -> bool {
+        match self {
+            // The first next hop there needs the filter, and a group needs a next hop.
+            Self::Nexthops(NexthopChange::Set(_, nexthop)) => nexthop.device == VX_DEVICE,
+            Self::Foreign(_) | Self::BetweenNodes(_) => true,
+            Self::AddRoute(route) | Self::ReplaceRoute(route) => route.hop.device() == Some(VX_DEVICE),
+            Self::Set(sysctl, _) => sysctl.device == VX_DEVICE,
+            Self::Nexthops(_)
+            | Self::RemoveRoute(_)
+            | Self::AddRule(_)
+            | Self::RemoveRule(_)
+            | Self::Guard(_)
+            | Self::Services(_) => false,
+        }
+    }
+
+    /// Returns `true` if both are the same change, apart from the number that a new rule gets.
+    #[must_use]
+    pub fn repeats(&self, last: &Self) -> bool {
+        match (self, last) {
+            (Self::Foreign(this), Self::Foreign(last)) => this.repeats(last),
+            _ => self == last,
+        }
+    }
+}
