@@ -3,11 +3,9 @@
 //! A driver is a function of the whole state, so that an event that is lost or seen twice does no harm; the
 //! reconciler (`reconcile.rs`) turns its [`HostNet`] into changes. There is one driver so far.
 
-mod kubeproxy;
+pub mod kubeproxy;
 
 use std::collections::BTreeSet;
-
-pub use kubeproxy::KubeProxy;
 
 use crate::condition::Condition;
 use crate::hostnet::HostNet;

@@ -15,7 +15,7 @@ use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::{self, Report};
 use trieste_routeagent::config::Options;
 use trieste_routeagent::constants::MARK;
-use trieste_routeagent::driver::KubeProxy;
+use trieste_routeagent::driver::kubeproxy::KubeProxy;
 use trieste_routeagent::notices::{self, ListenerConfig, Live};
 use trieste_routeagent::port::Kernel;
 use trieste_routeagent::publish::{Inputs, Publisher, withdraw};

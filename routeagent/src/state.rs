@@ -365,6 +365,16 @@ impl ClusterState {
             .find(|own| Family::of(own.network.addr()) == family && is_of_pods(own.network.addr()))
     }
 
+    /// Returns the source address for this node's own packets of a family: a gateway's health-check address, else the
+    /// node's address in a pod network, which is what the peers accept. The kernel refuses one that is not its own.
+    #[must_use]
+    pub fn source_address(&self, family: Family) -> Option<IpAddr> {
+        let health_check = self.own_endpoint().and_then(|own| own.health_check);
+        health_check
+            .filter(|address| self.is_own_address(*address) && Family::of(*address) == family)
+            .or_else(|| self.plugin_address(family).map(|own| own.network.addr()))
+    }
+
     /// Returns the networks that this node alone has pods in: those of the devices, bridges mostly, that the network
     /// plugin gave an address with a network. Not one that leads to other nodes as well.
     #[must_use]

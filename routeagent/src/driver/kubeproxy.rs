@@ -14,9 +14,9 @@ mod worker;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Desired, Driver};
 use crate::admit::{Admission, admit};
 use crate::constants::{TABLE_GATEWAY, TABLE_MAIN};
+use crate::driver::{Desired, Driver};
 use crate::family::Family;
 use crate::hostnet::{HostNet, Route};
 use crate::networks::Networks;
@@ -82,15 +82,6 @@ fn close_bridges(hostnet: &mut HostNet, state: &ClusterState) {
     for network in state.bridged_networks().into_iter().chain(state.unplugged.iter().copied()) {
         hostnet.routes.insert(Route::unreachable(TABLE_MAIN, network));
     }
-}
-
-/// Returns the source address for this node's own packets of a family: a gateway's health-check address, else the
-/// node's address in a pod network, which is what the peers accept. The kernel refuses one that is not its own.
-fn source(state: &ClusterState, family: Family) -> Option<IpAddr> {
-    let health_check = state.own_endpoint().and_then(|own| own.health_check);
-    health_check
-        .filter(|address| state.is_own_address(*address) && Family::of(*address) == family)
-        .or_else(|| state.plugin_address(family).map(|own| own.network.addr()))
 }
 
 /// Returns the addresses of remote gateways that lie inside a remote network; none on other nodes, which have

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 use std::io::ErrorKind;
 
 use super::*;
-use crate::driver::KubeProxy;
+use crate::driver::kubeproxy::KubeProxy;
 use crate::family::Family;
 use crate::guard::{GuardChange, ObservedGuard};
 use crate::hostnet::Sysctl;

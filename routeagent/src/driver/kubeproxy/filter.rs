@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{intra, source};
+use super::intra;
 use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::constants::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT, TABLE_DELIVERY, VX_DEVICE, VX_PORT};
@@ -55,7 +55,7 @@ pub(super) fn add(
         behind,
         siblings: siblings(state, own),
         nodes: if has_vxlan { nodes(state) } else { BTreeSet::new() },
-        sources: Family::ALL.iter().filter_map(|family| source(state, *family)).collect(),
+        sources: Family::ALL.iter().filter_map(|family| state.source_address(*family)).collect(),
         clamp: clamp(state),
         delivery,
         loosened: std::collections::BTreeMap::new(),

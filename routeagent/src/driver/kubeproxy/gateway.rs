@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{intra, nexthop_groups, source, worker};
+use super::{intra, nexthop_groups, worker};
 use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::constants::{TABLE_DELIVERY, VX_DEVICE};
@@ -76,7 +76,7 @@ fn hops(
     let second = second.and_then(|_| nexthop_groups::hop_to_others(desired, state, Role::Others, family));
     let group = group_id(Role::First, family);
     let first = match desired.hostnet.groups.contains_key(&group) {
-        true => Some(Hop::Group { id: group, source: source(state, family) }),
+        true => Some(Hop::Group { id: group, source: state.source_address(family) }),
         false => hop_out(state, own, network),
     };
     (first, second)
@@ -84,7 +84,7 @@ fn hops(
 
 /// Returns this gateway's own hop to a remote network; `None` where upstream's gateway programs that route.
 fn hop_out(state: &ClusterState, own: &Endpoint, network: &IpNet) -> Option<Hop> {
-    let source = source(state, Family::of_net(network));
+    let source = state.source_address(Family::of_net(network));
     match state.tun() {
         // Upstream's VXLAN cable: table 100, which the kernel consults before ours.
         Some(_) if own.backend == "vxlan" && own.interface.is_none() => None,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use trieste_control::notice::GatewayKey;
 
-use super::{intra, source};
+use super::intra;
 use crate::admit::{Accepted, Admission};
 use crate::constants::VX_DEVICE;
 use crate::driver::Desired;
@@ -46,7 +46,7 @@ pub(super) fn hop_to_others(
     role: Role,
     family: Family,
 ) -> Option<Hop> {
-    let (id, source) = (group_id(role, family), source(state, family));
+    let (id, source) = (group_id(role, family), state.source_address(family));
     if desired.hostnet.groups.contains_key(&id) {
         return Some(Hop::Group { id, source });
     }

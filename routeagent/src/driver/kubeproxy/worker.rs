@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{intra, nexthop_groups, source};
+use super::{intra, nexthop_groups};
 use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::constants::{TABLE_MAIN, VX_DEVICE};
@@ -51,5 +51,5 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
 pub(super) fn hop_to_leader(state: &ClusterState, family: Family) -> Option<Hop> {
     let leader = state.active_endpoint().and_then(Endpoint::private_address)?;
     let via = next_hop(leader, family == Family::V6)?;
-    Some(Hop::Via { name: VX_DEVICE.to_owned(), via, source: source(state, family) })
+    Some(Hop::Via { name: VX_DEVICE.to_owned(), via, source: state.source_address(family) })
 }
