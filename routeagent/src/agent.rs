@@ -11,7 +11,9 @@ use tracing::{debug, warn};
 
 use crate::condition::Condition;
 use crate::driver::Driver;
-use crate::port::{Changes, Host, Notice};
+use crate::port::Host;
+use crate::port::notice::Notice;
+use crate::port::watch::Changes;
 use crate::reconcile::{ClusterView, Reconciler, Serving};
 use crate::schedule::{DEBOUNCE, Outcome, PassSchedule};
 use crate::state::DeviceAddress;

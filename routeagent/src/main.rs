@@ -17,7 +17,7 @@ use trieste_routeagent::config::Options;
 use trieste_routeagent::constants::MARK;
 use trieste_routeagent::driver::kubeproxy::KubeProxy;
 use trieste_routeagent::notices::{self, ListenerConfig, Live};
-use trieste_routeagent::port::Kernel;
+use trieste_routeagent::port::netlink::Kernel;
 use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
 use trieste_routeagent::reconcile::{Pass, Reconciler};
 use trieste_routeagent::schedule::Outcome;

@@ -26,7 +26,7 @@ use trieste_control::udp;
 
 use crate::constants::MARK;
 use crate::nexthops::NexthopGroups;
-use crate::port::Nexthops;
+use crate::port::netlink::nexthops::Nexthops;
 
 /// Ours: time between two hellos to a gateway whose notices arrive.
 const HELLO_INTERVAL: Duration = Duration::from_secs(5);

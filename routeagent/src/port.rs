@@ -1,20 +1,16 @@
 //! The kernel behind a trait: everything that reads or writes the node's network.
 //!
-//! [`Kernel`] talks rtnetlink, `/proc/sys` and `nft`; tests put a model in its place. Nothing here decides anything.
+//! [`netlink::Kernel`] talks rtnetlink, `/proc/sys` and `nft`; tests put a model in its place. Nothing here decides anything.
 
 mod iptables;
-mod netlink;
+pub mod netlink;
 mod nft;
-mod notice;
+pub mod notice;
 mod sysctl;
-mod watch;
+pub mod watch;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-
-pub use netlink::{Kernel, Nexthops};
-pub use notice::Notice;
-pub use watch::Changes;
 
 use crate::change::Change;
 use crate::condition::Condition;

@@ -1,14 +1,12 @@
 //! Links, addresses, rules and routes over rtnetlink.
 
 mod between_nodes;
-mod nexthops;
+pub mod nexthops;
 mod parse;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-
-pub use nexthops::Nexthops;
 
 use futures::{Stream, TryStreamExt};
 use netlink_packet_route::AddressFamily;
@@ -20,6 +18,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
 
+use self::nexthops::Nexthops;
 use super::sysctl::Sysctls;
 use super::{Host, PortError, Query, iptables, nft};
 use crate::change::Change;
