@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::condition::Condition;
 use crate::family::Family;
 use crate::hostnet::Pass;
-use crate::nft::{BaseChain, GUARD_TABLE, Hook, TABLE_FAMILY};
+use crate::nft::{self, BaseChain, GUARD_TABLE, Hook, TABLE_FAMILY, field, is, protocol};
 
 /// Marks rules as ours.
 const COMMENT: &str = "trieste";
@@ -85,8 +85,7 @@ impl Foreign {
     /// Returns `true` if iptables has a base chain in nftables.
     #[must_use]
     pub fn has_iptables_chain(&self, family: Family, hook: Hook) -> bool {
-        let family = if family == Family::V4 { "ip" } else { "ip6" };
-        let is_it = |chain: &BaseChain| chain.family == family && chain.table == "filter";
+        let is_it = |chain: &BaseChain| chain.family == protocol(family) && chain.table == "filter";
         self.base_chains.iter().any(|chain| is_it(chain) && chain.name == hook.iptables())
     }
 }
@@ -149,17 +148,16 @@ pub fn render(change: &ForeignChange) -> Option<Value> {
     let ForeignChange::Firewalld { hook, remove, insert } = change else { return None };
     let (family, table) = FIREWALLD;
     let chain = hook.firewalld();
-    let mut commands = vec![json!({"metainfo": {"json_schema_version": 1}})];
-    commands.extend(remove.iter().map(|handle| {
+    let removed = remove.iter().map(|handle| {
         json!({"delete": {"rule": {"family": family, "table": table, "chain": chain, "handle": handle}}})
-    }));
+    });
     // Each goes to the front: the last one first.
-    commands.extend(insert.iter().rev().map(|expr| {
+    let inserted = insert.iter().rev().map(|expr| {
         json!({"insert": {"rule": {
             "family": family, "table": table, "chain": chain, "comment": COMMENT, "expr": expr,
         }}})
-    }));
-    Some(json!({"nftables": commands}))
+    });
+    Some(nft::transaction(removed.chain(inserted).collect()))
 }
 
 /// Returns the changes to make, and the chains that stay in the way.
@@ -275,15 +273,11 @@ pub fn is_of_policy_engine(chain: &str) -> bool {
 }
 
 fn firewalld_change(hook: Hook, pass: &Pass, rules: &[NftRule]) -> Option<ForeignChange> {
-    let is = |left: Value, right: Value| json!({"match": {"op": "==", "left": left, "right": right}});
-    let by = |key: &str, device: &String| json!([is(json!({"meta": {"key": key}}), json!(device)), {"accept": null}]);
+    let by = |key: &str, device: &String| json!([is(&json!({"meta": {"key": key}}), device.as_str()), {"accept": null}]);
     let insert: Vec<Value> = match hook {
         Hook::Input => {
-            let port = json!({"payload": {"protocol": "udp", "field": "dport"}});
-            pass.ports
-                .iter()
-                .map(|number| json!([is(port.clone(), json!(number)), {"accept": null}]))
-                .collect()
+            let to = |port: &u16| json!([is(&field("udp", "dport"), *port), {"accept": null}]);
+            pass.ports.iter().map(to).collect()
         }
         Hook::Forward => {
             let outward = pass.outward.iter().map(|device| by("oifname", device));
@@ -302,11 +296,7 @@ fn firewalld_change(hook: Hook, pass: &Pass, rules: &[NftRule]) -> Option<Foreig
 /// Names the chains that drop by policy and that nothing of ours can be put into.
 fn in_the_way(pass: &Pass, there: &Foreign) -> BTreeSet<Condition> {
     let is_helped = |chain: &BaseChain| {
-        let family = match chain.family.as_str() {
-            "ip" => Some(Family::V4),
-            "ip6" => Some(Family::V6),
-            _ => None,
-        };
+        let family = Family::ALL.into_iter().find(|family| protocol(*family) == chain.family);
         let by_iptables = chain.table == "filter"
             && chain.name == chain.hook.iptables()
             && family.is_some_and(|family| there.iptables.contains_key(&(Backend::Nft, family)));
@@ -324,7 +314,6 @@ fn in_the_way(pass: &Pass, there: &Foreign) -> BTreeSet<Condition> {
 #[must_use]
 pub fn read_base_chains(listing: &Value) -> BTreeSet<BaseChain> {
     let text = |chain: &Value, key: &str| chain.get(key).and_then(Value::as_str).map(str::to_owned);
-    let objects = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();
     let read = |object: &Value| {
         let chain = object.get("chain")?;
         let read = BaseChain {
@@ -337,7 +326,7 @@ pub fn read_base_chains(listing: &Value) -> BTreeSet<BaseChain> {
         let is_ours = (read.family.as_str(), read.table.as_str()) == (TABLE_FAMILY, GUARD_TABLE);
         (!is_ours && matches!(read.family.as_str(), "ip" | "ip6" | "inet")).then_some(read)
     };
-    objects.filter_map(read).collect()
+    nft::objects(listing).filter_map(read).collect()
 }
 
 /// Returns `true` if, by `nft list table`, only the program that made a table may write there. Read as text: nft 1.0.6 prints
@@ -351,13 +340,12 @@ pub fn is_owned(listing: &str) -> bool {
 /// Reads rules from `nft -a -j list chain`.
 #[must_use]
 pub fn read_rules(listing: &Value) -> Vec<NftRule> {
-    let objects = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();
     let read = |object: &Value| {
         let rule = object.get("rule")?;
         let comment = rule.get("comment").and_then(Value::as_str).unwrap_or_default().to_owned();
         Some(NftRule { handle: rule.get("handle")?.as_u64()?, comment, expr: rule.get("expr")?.clone() })
     };
-    objects.filter_map(read).collect()
+    nft::objects(listing).filter_map(read).collect()
 }
 
 /// Reads the output of `iptables -S`.

@@ -28,18 +28,14 @@
 
 mod rules;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use crate::family::Family;
 use crate::hostnet::Guard;
-use crate::nft::{Element, GUARD_TABLE, TABLE_FAMILY};
-
-/// Elements by the name of their set.
-pub type Elements = BTreeMap<String, BTreeSet<Element>>;
+use crate::nft::{self, Element, Elements, GUARD_TABLE, TABLE_FAMILY, by_family, element_command, missing};
 
 /// The content of the table, in the order of creation, without handles, counts and comments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,7 +52,7 @@ impl Table {
         for body in structure.iter_mut().filter_map(body) {
             body.remove("comment");
         }
-        sort(&mut structure);
+        nft::sort(&mut structure);
         Self { structure, elements: elements(guard) }
     }
 
@@ -151,19 +147,6 @@ pub fn guard_change(desired: Option<&Guard>, observed: &ObservedGuard) -> Option
     }
 }
 
-/// Returns the elements of `these` that `those` lack.
-fn missing(these: &Elements, those: &Elements) -> Elements {
-    let none = BTreeSet::new();
-    these
-        .iter()
-        .map(|(set, elements)| {
-            let there = those.get(set).unwrap_or(&none);
-            (set.clone(), elements.difference(there).cloned().collect::<BTreeSet<_>>())
-        })
-        .filter(|(_, elements)| !elements.is_empty())
-        .collect()
-}
-
 /// Spreads a guard over its sets; empty sets are left out.
 fn elements(guard: &Guard) -> Elements {
     let mut sets = Elements::new();
@@ -207,45 +190,28 @@ fn elements(guard: &Guard) -> Elements {
     sets
 }
 
-fn by_family(set: &str, net: &IpNet) -> String {
-    format!("{set}{}", Family::of_net(net).digit())
-}
-
 /// Renders a change as the input of `nft -j -f -`.
 #[must_use]
 pub fn render(change: &GuardChange) -> Value {
-    let mut commands = vec![json!({"metainfo": {"json_schema_version": 1}})];
-    let table = json!({"table": {"family": TABLE_FAMILY, "name": GUARD_TABLE}});
-    match change {
-        GuardChange::Remove => commands.push(json!({"delete": table})),
-        GuardChange::Build(guard) => {
-            // Adding first makes the deletion valid where there is none; all of it is one transaction.
-            commands.push(json!({"add": table}));
-            commands.push(json!({"delete": table}));
-            commands.extend(whole(guard));
-        }
-        GuardChange::Restore(guard) => {
-            commands.push(json!({"create": table}));
-            commands.extend(whole(guard));
-        }
+    let table = nft::table(GUARD_TABLE);
+    let commands = match change {
+        GuardChange::Remove => vec![json!({"delete": table})],
+        GuardChange::Build(guard) => nft::replace(&table).into_iter().chain(whole(guard)).collect(),
+        GuardChange::Restore(guard) => [json!({"create": table})].into_iter().chain(whole(guard)).collect(),
         GuardChange::Update { add, remove } => {
-            commands.extend(remove.iter().map(|(set, all)| element_command("delete", set, all)));
-            commands.extend(add.iter().map(|(set, all)| element_command("add", set, all)));
+            let removed = remove.iter().map(|(set, all)| element_command("delete", GUARD_TABLE, set, all));
+            let added = add.iter().map(|(set, all)| element_command("add", GUARD_TABLE, set, all));
+            removed.chain(added).collect()
         }
-    }
-    json!({"nftables": commands})
+    };
+    nft::transaction(commands)
 }
 
 /// Returns the commands that fill an empty table.
 fn whole(guard: &Guard) -> impl Iterator<Item = Value> {
     let structure = rules::structure(guard).into_iter().map(|object| json!({"add": object}));
     let elements = elements(guard);
-    structure.chain(elements.into_iter().map(|(set, all)| element_command("add", &set, &all)))
-}
-
-fn element_command(verb: &str, set: &str, elements: &BTreeSet<Element>) -> Value {
-    let elements: Vec<Value> = elements.iter().map(Element::to_json).collect();
-    json!({verb: {"element": {"family": TABLE_FAMILY, "table": GUARD_TABLE, "name": set, "elem": elements}}})
+    structure.chain(elements.into_iter().map(|(set, all)| element_command("add", GUARD_TABLE, &set, &all)))
 }
 
 /// Reads the output of `nft -j list table inet trieste`. What cannot be ours is part of the structure, which then
@@ -253,49 +219,21 @@ fn element_command(verb: &str, set: &str, elements: &BTreeSet<Element>) -> Value
 #[must_use]
 pub fn read(listing: &Value) -> Table {
     let mut table = Table::default();
-    let objects = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();
-    for object in objects.filter(|object| object.get("metainfo").is_none()) {
+    for object in nft::objects(listing) {
         let mut object = object.clone();
         if let Some(body) = body(&mut object) {
-            // Fields that differ from one reading to the next.
-            for key in ["handle", "packets", "bytes", "comment"] {
-                body.remove(key);
-            }
-            if let Some(elements) = read_elements(body) {
-                body.remove("elem");
-                let name = body.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-                if !elements.is_empty() {
-                    table.elements.insert(name, elements);
-                }
-            }
+            nft::strip(body);
+            nft::move_elements(body, &mut table.elements);
         }
         table.structure.push(object);
     }
-    sort(&mut table.structure);
+    nft::sort(&mut table.structure);
     table
-}
-
-/// Reads a set's elements; `None` if there are none, or any of another form than ours.
-fn read_elements(set: &serde_json::Map<String, Value>) -> Option<BTreeSet<Element>> {
-    let kind = set.get("type")?.as_str()?;
-    set.get("elem")?.as_array()?.iter().map(|element| Element::from_json(kind, element)).collect()
 }
 
 /// Returns what an object says of itself: `{"set": {…}}` and the like.
 fn body(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
     object.as_object_mut()?.values_mut().next()?.as_object_mut()
-}
-
-/// Puts objects in the order in which they have to be made. Rules of a chain keep theirs.
-fn sort(objects: &mut [Value]) {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    objects.sort_by_cached_key(|object| {
-        let kind = ["table", "counter", "set", "chain", "rule"]
-            .into_iter()
-            .enumerate()
-            .find_map(|(rank, kind)| Some((rank, object.get(kind)?)));
-        kind.map(|(rank, body)| (rank, text(body.get("chain")), text(body.get("name"))))
-    });
 }
 
 /// Returns what a table is after an update: the model for tests of plans.

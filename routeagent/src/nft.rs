@@ -2,11 +2,12 @@
 //!
 //! Forms are those in which `nft -j` reports them, so that what was written equals what is read.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::family::Family;
 use crate::vxlan::Mac;
@@ -122,7 +123,8 @@ impl Element {
         }
     }
 
-    pub(crate) fn from_json(kind: &str, value: &Value) -> Option<Self> {
+    /// Parses an element of a set of this type.
+    fn from_json(kind: &str, value: &Value) -> Option<Self> {
         match kind {
             "ifname" => Some(Self::Device(value.as_str()?.to_owned())),
             "ether_addr" => Some(Self::Mac(value.as_str()?.parse().ok()?)),
@@ -140,6 +142,112 @@ impl Element {
             }
         }
     }
+}
+
+/// Elements by the name of their set.
+pub type Elements = BTreeMap<String, BTreeSet<Element>>;
+
+/// Returns the elements of `these` that `those` lack.
+pub(crate) fn missing(these: &Elements, those: &Elements) -> Elements {
+    let none = BTreeSet::new();
+    these
+        .iter()
+        .map(|(set, elements)| {
+            let there = those.get(set).unwrap_or(&none);
+            (set.clone(), elements.difference(there).cloned().collect::<BTreeSet<_>>())
+        })
+        .filter(|(_, elements)| !elements.is_empty())
+        .collect()
+}
+
+/// Returns the name of the set that holds a network, of the two sets with this name.
+pub(crate) fn by_family(set: &str, net: &IpNet) -> String {
+    format!("{set}{}", Family::of_net(net).digit())
+}
+
+/// Returns the input of `nft -j -f -` that runs these commands as one transaction.
+pub(crate) fn transaction(commands: Vec<Value>) -> Value {
+    let version = json!({"metainfo": {"json_schema_version": 1}});
+    let commands: Vec<Value> = [version].into_iter().chain(commands).collect();
+    json!({"nftables": commands})
+}
+
+/// Returns commands that put a table in place of whatever is there.
+pub(crate) fn replace(table: &Value) -> [Value; 2] {
+    // Adding first makes the deletion valid where there is none; all of it is one transaction.
+    [json!({"add": table}), json!({"delete": table})]
+}
+
+/// Returns the command that adds or deletes elements of a set.
+pub(crate) fn element_command(verb: &str, table: &str, set: &str, elements: &BTreeSet<Element>) -> Value {
+    let elements: Vec<Value> = elements.iter().map(Element::to_json).collect();
+    json!({verb: {"element": {"family": TABLE_FAMILY, "table": table, "name": set, "elem": elements}}})
+}
+
+/// Returns a table as an object to add or delete.
+pub(crate) fn table(name: &str) -> Value {
+    json!({"table": {"family": TABLE_FAMILY, "name": name}})
+}
+
+/// Returns a set of a name and type as an object to add; whether it holds networks comes last.
+pub(crate) fn set(table: &str, (name, kind, is_interval): (&str, &str, bool)) -> Value {
+    let mut set = json!({"family": TABLE_FAMILY, "table": table, "name": name, "type": kind});
+    if is_interval {
+        set["flags"] = json!(["interval"]);
+    }
+    json!({"set": set})
+}
+
+/// Returns a base chain, which accepts what none of its rules decides, as an object to add.
+pub(crate) fn base_chain(table: &str, name: &str, (kind, hook, priority): (&str, &str, i32)) -> Value {
+    json!({"chain": {
+        "family": TABLE_FAMILY, "table": table, "name": name,
+        "type": kind, "hook": hook, "prio": priority, "policy": "accept",
+    }})
+}
+
+/// Returns the objects of a listing.
+pub(crate) fn objects(listing: &Value) -> impl Iterator<Item = &Value> {
+    let all = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();
+    all.filter(|object| object.get("metainfo").is_none())
+}
+
+/// Removes what differs from one reading of an object to the next.
+pub(crate) fn strip(object: &mut Map<String, Value>) {
+    for key in ["handle", "packets", "bytes", "comment"] {
+        object.remove(key);
+    }
+}
+
+/// Moves a set's elements to `all`. Leaves them where they are if any is of another form than ours.
+pub(crate) fn move_elements(set: &mut Map<String, Value>, all: &mut Elements) {
+    if let Some(elements) = elements(set) {
+        set.remove("elem");
+        if !elements.is_empty() {
+            all.insert(text(set, "name").to_owned(), elements);
+        }
+    }
+}
+
+fn elements(set: &Map<String, Value>) -> Option<BTreeSet<Element>> {
+    let kind = set.get("type")?.as_str()?;
+    set.get("elem")?.as_array()?.iter().map(|element| Element::from_json(kind, element)).collect()
+}
+
+/// Returns a field that is text; nothing where it is not.
+pub(crate) fn text<'a>(object: &'a Map<String, Value>, key: &str) -> &'a str {
+    object.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Puts objects in the order in which they have to be made. Rules of a chain keep theirs.
+pub(crate) fn sort(objects: &mut [Value]) {
+    objects.sort_by_cached_key(|object| {
+        let kind = ["table", "counter", "set", "map", "chain", "rule"]
+            .into_iter()
+            .enumerate()
+            .find_map(|(rank, kind)| Some((rank, object.get(kind)?.as_object()?)));
+        kind.map(|(rank, body)| (rank, text(body, "chain").to_owned(), text(body, "name").to_owned()))
+    });
 }
 
 /// Matches what is equal.

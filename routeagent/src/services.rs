@@ -33,7 +33,7 @@ use trieste_control::hash::fnv1a;
 use trieste_control::services::{Frontend, Protocol, Service};
 
 use crate::family::Family;
-use crate::nft::{SERVICES_TABLE, TABLE_FAMILY};
+use crate::nft::{Element, Elements, SERVICES_TABLE, TABLE_FAMILY, by_family};
 
 /// Ours: places of a list from which one is drawn. More than back ends, so that they have about the same share.
 const PLACES: usize = 64;
@@ -129,8 +129,8 @@ fn draw(place: usize, (address, port): (IpAddr, u16)) -> u64 {
 pub struct Table {
     /// Sets, maps, base chains and their rules, as nftables lists them.
     structure: Vec<serde_json::Value>,
-    /// The sets' elements, as text.
-    sets: BTreeMap<String, BTreeSet<String>>,
+    /// The sets' elements.
+    sets: Elements,
     /// The chain of each service.
     frontends: BTreeMap<Frontend, String>,
     /// The other chains; `None` for one that cannot be ours.
@@ -141,12 +141,7 @@ impl Table {
     /// Returns the table for these rules.
     #[must_use]
     pub fn of(rules: &ServiceRules) -> Self {
-        let mut table = Self { structure: structure::structure(), ..Self::default() };
-        for (name, elements) in sets(rules) {
-            if !elements.is_empty() {
-                table.sets.insert(name, elements);
-            }
-        }
+        let mut table = Self { structure: structure::structure(), sets: sets(rules), ..Self::default() };
         for (frontend, service) in &rules.services {
             let Some(pick) = Pick::of(frontend, service) else { continue };
             let chain = pick.chain();
@@ -157,14 +152,16 @@ impl Table {
     }
 }
 
-/// Returns the elements of each set, as text.
-fn sets(rules: &ServiceRules) -> BTreeMap<String, BTreeSet<String>> {
-    let mut sets = BTreeMap::from([("inlets".to_owned(), rules.inlets.clone())]);
+/// Returns the elements of each set.
+fn sets(rules: &ServiceRules) -> Elements {
+    let mut sets = Elements::new();
+    let mut put = |set: String, element| sets.entry(set).or_default().insert(element);
+    for device in &rules.inlets {
+        put("inlets".to_owned(), Element::Device(device.clone()));
+    }
     for (name, networks) in [("remote", &rules.remote), ("own", &rules.own), ("away", &rules.away)] {
         for network in networks {
-            let set: &mut BTreeSet<String> =
-                sets.entry(format!("{name}{}", Family::of_net(network).digit())).or_default();
-            set.insert(network.to_string());
+            put(by_family(name, network), Element::Net(*network));
         }
     }
     sets

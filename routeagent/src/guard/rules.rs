@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use crate::constants::{MARK, MARK_MASK, VX_DEVICE};
 use crate::family::Family;
 use crate::hostnet::{Delivery, Guard};
-use crate::nft::{GUARD_TABLE, PRIORITY_RAW, TABLE_FAMILY, by_inlet, field, in_set, is, is_not, protocol};
+use crate::nft::{
+    self, GUARD_TABLE, PRIORITY_RAW, TABLE_FAMILY, by_inlet, field, in_set, is, is_not, protocol,
+};
 
 /// Where packets are usually filtered: after destination NAT.
 const PRIORITY_FILTER: i32 = 0;
@@ -51,17 +53,11 @@ const SETS: [(&str, &str, bool); 21] = [
 
 /// Returns everything in the table but the elements, in the order in which it has to be made.
 pub(super) fn structure(guard: &Guard) -> Vec<Value> {
-    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": GUARD_TABLE}})];
+    let mut objects = vec![nft::table(GUARD_TABLE)];
     for name in ["returned", "spoofed4", "spoofed6", "strangers", "stray4", "stray6"] {
         objects.push(json!({"counter": {"family": TABLE_FAMILY, "table": GUARD_TABLE, "name": name}}));
     }
-    for (name, kind, is_interval) in SETS {
-        let mut set = json!({"family": TABLE_FAMILY, "table": GUARD_TABLE, "name": name, "type": kind});
-        if is_interval {
-            set["flags"] = json!(["interval"]);
-        }
-        objects.push(json!({"set": set}));
-    }
+    objects.extend(SETS.map(|set| nft::set(GUARD_TABLE, set)));
     let chains = [
         ("source-guard", "filter", "prerouting", PRIORITY_RAW, source_guard(guard)),
         ("vxlan-guard", "filter", "input", PRIORITY_LAST_IN, vxlan_guard()),
@@ -71,12 +67,11 @@ pub(super) fn structure(guard: &Guard) -> Vec<Value> {
         ("mss", "filter", "postrouting", PRIORITY_MANGLE, mss(guard)),
         ("keep-source", "nat", "postrouting", PRIORITY_BEFORE_SOURCE_NAT, keep_source(guard)),
     ];
-    for (name, kind, hook, priority, _) in &chains {
-        objects.push(json!({"chain": {
-            "family": TABLE_FAMILY, "table": GUARD_TABLE, "name": name,
-            "type": kind, "hook": hook, "prio": priority, "policy": "accept",
-        }}));
-    }
+    objects.extend(
+        chains.iter().map(|(name, kind, hook, priority, _)| {
+            nft::base_chain(GUARD_TABLE, name, (kind, hook, *priority))
+        }),
+    );
     for (chain, _, _, _, rules) in chains {
         objects.extend(rules.into_iter().map(|(comment, expr)| {
             json!({"rule": {

@@ -1,14 +1,12 @@
 //! Reads the table back from nftables' JSON. What cannot be ours equals nothing of ours. Pure.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use serde_json::{Map, Value};
 use trieste_control::services::{Frontend, Protocol};
 
-use super::structure::{sort, text};
 use super::{Pick, Table};
+use crate::nft::{self, text};
 
 /// Prefix of the names of chains of back ends.
 const PREFIX: &str = "b-";
@@ -19,23 +17,19 @@ const FRONTENDS: &str = "frontends";
 #[must_use]
 pub fn read(listing: &Value) -> Table {
     let mut table = Table::default();
-    let objects = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();
-    for object in objects.filter(|object| object.get("metainfo").is_none()) {
-        if let Some(object) = take(object, &mut table) {
-            table.structure.push(object);
-        }
+    for object in nft::objects(listing) {
+        let structure = read_object(object, &mut table);
+        table.structure.extend(structure);
     }
-    sort(&mut table.structure);
+    nft::sort(&mut table.structure);
     table
 }
 
 /// Reads an object; returns it, without fields that differ from one reading to the next, if it is part of the structure.
-fn take(object: &Value, table: &mut Table) -> Option<Value> {
+fn read_object(object: &Value, table: &mut Table) -> Option<Value> {
     let (kind, body) = object.as_object()?.iter().next()?;
     let mut body = body.as_object()?.clone();
-    for key in ["handle", "packets", "bytes", "comment"] {
-        body.remove(key);
-    }
+    nft::strip(&mut body);
     let name = text(&body, if kind == "rule" { "chain" } else { "name" }).to_owned();
     match kind.as_str() {
         "chain" if name.starts_with(PREFIX) => {
@@ -54,27 +48,10 @@ fn take(object: &Value, table: &mut Table) -> Option<Value> {
             let elements = elements.as_ref().and_then(Value::as_array).into_iter().flatten();
             table.frontends.extend(elements.filter_map(frontend));
         }
-        "set" => {
-            let elements = body.remove("elem");
-            let elements = elements.as_ref().and_then(Value::as_array).into_iter().flatten();
-            let elements: BTreeSet<String> = elements.filter_map(element).collect();
-            if !elements.is_empty() {
-                table.sets.insert(name, elements);
-            }
-        }
+        "set" => nft::move_elements(&mut body, &mut table.sets),
         _ => {}
     }
     Some(Value::Object(Map::from_iter([(kind.clone(), Value::Object(body))])))
-}
-
-fn element(value: &Value) -> Option<String> {
-    if let Some(prefix) = value.get("prefix") {
-        let (address, len) = (prefix.get("addr")?.as_str()?, prefix.get("len")?.as_u64()?);
-        return Some(format!("{address}/{len}"));
-    }
-    let text = value.as_str()?;
-    let network = text.parse::<IpAddr>().map(|address| IpNet::from(address).to_string());
-    Some(network.unwrap_or_else(|_| text.to_owned()))
 }
 
 fn frontend(element: &Value) -> Option<(Frontend, String)> {

@@ -1,15 +1,12 @@
 //! The table as nftables' JSON, in the forms in which `nft -j` reports it. Pure.
 
-use std::collections::BTreeSet;
-
-use ipnet::IpNet;
 use serde_json::{Value, json};
 use trieste_control::services::Frontend;
 
 use super::structure::{frontends, rule, structure};
 use super::{Pick, ServicesChange, Table};
 use crate::family::Family;
-use crate::nft::{Element, SERVICES_TABLE, TABLE_FAMILY, field, is, protocol};
+use crate::nft::{self, SERVICES_TABLE, TABLE_FAMILY, element_command, field, is, missing, protocol};
 
 /// Ours: keys the hash by which back ends are drawn, the same on every node and after every restart.
 const SEED: u32 = 0x5452_5354;
@@ -17,29 +14,24 @@ const SEED: u32 = 0x5452_5354;
 /// Renders a change as the input of `nft -j -f -`.
 #[must_use]
 pub fn render(change: &ServicesChange) -> Value {
-    let mut commands = vec![json!({"metainfo": {"json_schema_version": 1}})];
-    let table = json!({"table": {"family": TABLE_FAMILY, "name": SERVICES_TABLE}});
+    let table = nft::table(SERVICES_TABLE);
+    let mut commands = Vec::new();
     match change {
         ServicesChange::Remove => commands.push(json!({"delete": table})),
         ServicesChange::Build(wanted) => {
-            // Adding first makes the deletion valid where there is none; all of it is one transaction.
-            commands.push(json!({"add": table}));
-            commands.push(json!({"delete": table}));
+            commands.extend(nft::replace(&table));
             commands.extend(structure().into_iter().map(|object| json!({"add": object})));
             update(&Table::default(), wanted, &mut commands);
         }
         ServicesChange::Update { from, to } => update(from, to, &mut commands),
     }
-    json!({"nftables": commands})
+    nft::transaction(commands)
 }
 
 /// Adds what is missing and removes what is too much, in an order in which nothing leads nowhere.
 fn update(from: &Table, to: &Table, commands: &mut Vec<Value>) {
-    for (name, elements) in &from.sets {
-        set_command("delete", name, elements, to.sets.get(name), commands);
-    }
-    for (name, elements) in &to.sets {
-        set_command("add", name, elements, from.sets.get(name), commands);
+    for (verb, sets) in [("delete", missing(&from.sets, &to.sets)), ("add", missing(&to.sets, &from.sets))] {
+        commands.extend(sets.iter().map(|(set, all)| element_command(verb, SERVICES_TABLE, set, all)));
     }
     for (frontend, chain) in from.frontends.iter().filter(|(at, chain)| to.frontends.get(at) != Some(chain)) {
         commands.push(map_command("delete", frontend, chain));
@@ -56,28 +48,6 @@ fn update(from: &Table, to: &Table, commands: &mut Vec<Value>) {
     for name in from.picks.keys().filter(|name| !to.picks.contains_key(*name)) {
         let chain = json!({"chain": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name}});
         commands.extend([json!({"flush": chain}), json!({"delete": chain})]);
-    }
-}
-
-fn set_command(
-    verb: &str,
-    name: &str,
-    these: &BTreeSet<String>,
-    those: Option<&BTreeSet<String>>,
-    commands: &mut Vec<Value>,
-) {
-    let is_missing = |element: &&String| !those.is_some_and(|those| those.contains(*element));
-    let elements: Vec<Value> = these.iter().filter(is_missing).map(|text| element(text)).collect();
-    if !elements.is_empty() {
-        let set = json!({"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name, "elem": elements});
-        commands.push(json!({verb: {"element": set}}));
-    }
-}
-
-fn element(text: &str) -> Value {
-    match text.parse::<IpNet>() {
-        Ok(net) => Element::Net(net).to_json(),
-        Err(_) => json!(text),
     }
 }
 

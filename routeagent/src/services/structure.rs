@@ -1,10 +1,10 @@
 //! What is in the table whatever the services are: sets, maps, base chains and their rules. Pure.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::constants::VX_DEVICE;
 use crate::family::Family;
-use crate::nft::{PRIORITY_RAW, SERVICES_TABLE, TABLE_FAMILY, by_inlet, field, in_set, is, protocol};
+use crate::nft::{self, PRIORITY_RAW, SERVICES_TABLE, TABLE_FAMILY, by_inlet, field, in_set, is, protocol};
 
 /// Before kube-proxy's destination NAT (-100), whose chains then leave the packet alone.
 const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;
@@ -22,14 +22,8 @@ const SETS: [(&str, &str, bool); 7] = [
 
 /// Returns everything but elements and the chains of back ends, in the order in which it has to be made.
 pub(super) fn structure() -> Vec<Value> {
-    let mut objects = vec![json!({"table": {"family": TABLE_FAMILY, "name": SERVICES_TABLE}})];
-    for (name, kind, is_interval) in SETS {
-        let mut set = json!({"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name, "type": kind});
-        if is_interval {
-            set["flags"] = json!(["interval"]);
-        }
-        objects.push(json!({"set": set}));
-    }
+    let mut objects = vec![nft::table(SERVICES_TABLE)];
+    objects.extend(SETS.map(|set| nft::set(SERVICES_TABLE, set)));
     for family in Family::ALL {
         let address = format!("ipv{}_addr", family.digit());
         objects.push(json!({"map": {
@@ -41,16 +35,13 @@ pub(super) fn structure() -> Vec<Value> {
         ("untracked", "filter", PRIORITY_RAW, untracked()),
         ("deliver", "nat", PRIORITY_BEFORE_KUBE_PROXY, deliver()),
     ];
-    for (name, kind, priority, _) in &chains {
-        objects.push(json!({"chain": {
-            "family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name,
-            "type": kind, "hook": "prerouting", "prio": priority, "policy": "accept",
-        }}));
-    }
+    objects.extend(chains.iter().map(|(name, kind, priority, _)| {
+        nft::base_chain(SERVICES_TABLE, name, (kind, "prerouting", *priority))
+    }));
     for (chain, _, _, rules) in chains {
         objects.extend(rules.into_iter().map(|expr| rule(chain, &expr)));
     }
-    sort(&mut objects);
+    nft::sort(&mut objects);
     objects
 }
 
@@ -84,20 +75,4 @@ pub(super) fn rule(chain: &str, expr: &Value) -> Value {
 /// Returns the name of the map of a family.
 pub(super) fn frontends(family: Family) -> String {
     format!("frontends{}", family.digit())
-}
-
-/// Puts objects in the order in which they have to be made. Rules of a chain keep theirs.
-pub(super) fn sort(objects: &mut [Value]) {
-    objects.sort_by_cached_key(|object| {
-        let kind = ["table", "set", "map", "chain", "rule"]
-            .into_iter()
-            .enumerate()
-            .find_map(|(rank, kind)| Some((rank, object.get(kind)?.as_object()?)));
-        kind.map(|(rank, body)| (rank, text(body, "chain").to_owned(), text(body, "name").to_owned()))
-    });
-}
-
-/// Returns a field that is text; nothing where it is not.
-pub(super) fn text<'a>(body: &'a Map<String, Value>, key: &str) -> &'a str {
-    body.get(key).and_then(Value::as_str).unwrap_or_default()
 }
