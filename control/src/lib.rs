@@ -70,6 +70,6 @@ mod sets;
 pub mod steps;
 pub mod store;
 pub mod sync;
-mod timer;
+pub mod timer;
 pub mod udp;
 pub mod version;

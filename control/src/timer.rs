@@ -4,12 +4,13 @@ use std::future::pending;
 use std::time::Instant;
 
 /// Returns the time of the monotonic clock that timers follow, which tests may stop.
-pub(crate) fn clock() -> Instant {
+#[must_use]
+pub fn clock() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
 /// Waits until a time; for ever without one. Can be cancelled.
-pub(crate) async fn sleep_until(time: Option<impl Into<tokio::time::Instant>>) {
+pub async fn sleep_until(time: Option<impl Into<tokio::time::Instant>>) {
     match time {
         Some(time) => tokio::time::sleep_until(time.into()).await,
         None => pending().await,

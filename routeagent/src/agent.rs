@@ -165,7 +165,8 @@ fn subscribe() -> Option<Changes> {
         .ok()
 }
 
-async fn changed<T>(views: &mut watch::Receiver<T>) {
+/// Waits for a change; for ever once the sender is gone.
+pub(crate) async fn changed<T>(views: &mut watch::Receiver<T>) {
     if views.changed().await.is_err() {
         pending::<()>().await;
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use rand_core::OsRng;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 use trieste_control::admin::Severity;
 use trieste_control::api::{
@@ -31,8 +31,9 @@ use trieste_control::backoff::Backoff;
 use trieste_control::conditions::Conditions;
 use trieste_control::health::{PingerConfig, PingerView, ProbeOptions, Probes};
 use trieste_control::store::{Store, StoreError, delete_if_exists};
+use trieste_control::timer::sleep_until;
 
-use crate::agent::Report;
+use crate::agent::{Report, changed};
 use crate::constants::VX_DEVICE;
 use crate::reconcile::ClusterView;
 use crate::state::Node;
@@ -116,7 +117,7 @@ impl<S: Store> Publisher<S> {
                 () = changed(&mut inputs.remotes) => {}
                 () = changed(&mut inputs.reports) => {}
                 () = probed(self.probing.as_mut()) => {}
-                () = until(due) => if let Some(wanted) = wanted {
+                () = sleep_until(due) => if let Some(wanted) = wanted {
                     tokio::select! {
                         () = &mut stop => break,
                         () = self.write(wanted) => {}
@@ -181,12 +182,7 @@ impl<S: Store> Publisher<S> {
     }
 
     async fn write(&mut self, wanted: Content) {
-        let answer =
-            timeout(ANSWER_WITHIN, put(&self.store, &self.key, &wanted)).await.unwrap_or_else(|_| {
-                let source =
-                    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {ANSWER_WITHIN:?}"));
-                Err(StoreError::Unavailable { operation: format!("write {}", self.key), source })
-            });
+        let answer = bounded("write", &self.key, put(&self.store, &self.key, &wanted)).await;
         let problem = answer
             .as_ref()
             .err()
@@ -256,9 +252,18 @@ impl Ledger {
 /// [`StoreError`]: it may still be there.
 pub async fn withdraw(store: &impl Store, namespace: &str, node_name: &str) -> Result<bool, StoreError> {
     let key = ObjectKey::new(Kind::RouteAgent, namespace, node_name);
-    timeout(ANSWER_WITHIN, delete_if_exists(store, &key)).await.unwrap_or_else(|_| {
+    bounded("delete", &key, delete_if_exists(store, &key)).await
+}
+
+/// Waits [`ANSWER_WITHIN`] for the answer to a request.
+async fn bounded<T>(
+    verb: &str,
+    key: &ObjectKey,
+    request: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout(ANSWER_WITHIN, request).await.unwrap_or_else(|_| {
         let source = io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {ANSWER_WITHIN:?}"));
-        Err(StoreError::Unavailable { operation: format!("delete {key}"), source })
+        Err(StoreError::Unavailable { operation: format!("{verb} {key}"), source })
     })
 }
 
@@ -313,22 +318,9 @@ async fn owned(mut object: Object, store: &impl Store) -> Object {
     object
 }
 
-async fn changed<T>(channel: &mut watch::Receiver<T>) {
-    if channel.changed().await.is_err() {
-        pending::<()>().await;
-    }
-}
-
 async fn probed(probing: Option<&mut Probing>) {
     match probing {
         Some(probing) => changed(&mut probing.views).await,
-        None => pending().await,
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
         None => pending().await,
     }
 }

@@ -18,12 +18,13 @@ use std::time::{Duration, Instant};
 use futures::stream::select;
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 use tracing::warn;
 use trieste_control::api::{EndpointSpec, Kind, ObjectKey};
 use trieste_control::members::paths_namespace;
 use trieste_control::services::{self, Frontend, Service, Watched};
 use trieste_control::store::{Store, StoreError, StoreEvent};
+use trieste_control::timer::sleep_until;
 
 use crate::agent::Report;
 use crate::condition::Condition;
@@ -89,7 +90,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
                 Some(_) => continue,
                 None => return,
             },
-            () = until(departures.poll_timeout()) => {}
+            () = sleep_until(departures.poll_timeout()) => {}
             // It never ends, since this end of its channel is here.
             () = &mut deliverer => return,
             () = &mut serve => return,
@@ -253,13 +254,6 @@ async fn here(
         }
     }
     Ok(Some(Arc::new(caches.catalogue().on_node(node))))
-}
-
-async fn until(when: Option<Instant>) {
-    match when {
-        Some(when) => sleep_until(when.into()).await,
-        None => pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use trieste_control::admin::{DiscoveryStatus, Severity};
 use trieste_control::conditions::Conditions;
 use trieste_control::natdiscovery::{Counters, How, Local, Machine, Memory, Remote, Selection};
+use trieste_control::timer::{clock, sleep_until};
 
 pub(crate) use self::file::remove_files;
 use self::sockets::Sockets;
@@ -123,7 +124,7 @@ impl Discovery {
     /// Returns the state of a cable's discovery, for display.
     #[must_use]
     pub fn status(&self, cable_name: &str) -> Option<DiscoveryStatus> {
-        self.shared.lock().status(cable_name, now())
+        self.shared.lock().status(cable_name, clock())
     }
 
     /// Returns the counters since the start.
@@ -161,7 +162,7 @@ impl Shared {
 
     /// Changes the machine, and publishes the effects.
     fn with_machine(&self, change: impl FnOnce(&mut Machine, Instant)) {
-        let now = now();
+        let now = clock();
         let mut machine = self.lock();
         change(&mut machine, now);
         machine.handle_timeout(now);
@@ -229,7 +230,7 @@ async fn listen(shared: Arc<Shared>, mut sockets: Sockets) {
             let machine = shared.lock();
             (machine.local().port, machine.poll_timeout())
         };
-        sockets.follow(port, now());
+        sockets.follow(port, clock());
         let wake = [wake, sockets.retry_at()].into_iter().flatten().min();
         let ready = tokio::select! {
             () = shared.changed.notified() => None,
@@ -242,7 +243,7 @@ async fn listen(shared: Arc<Shared>, mut sockets: Sockets) {
 
 /// Hands in what has come, does what is due, sends what there is.
 fn turn(shared: &Shared, sockets: &mut Sockets, ready: Option<usize>, buffer: &mut [u8]) {
-    let now = now();
+    let now = clock();
     let mut machine = shared.lock();
     if let Some(slot) = ready {
         for _ in 0..sockets::BATCH {
@@ -268,18 +269,6 @@ async fn write(shared: Arc<Shared>) {
         shared.write(memory).await;
         tokio::time::sleep(WRITE_GAP).await;
     }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Returns the time of the runtime's clock, which tests may stop.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 #[cfg(test)]

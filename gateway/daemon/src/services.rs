@@ -26,6 +26,7 @@ use trieste_control::api::{Kind, Object, Resource as _, RouteAgent};
 use trieste_control::conditions::Conditions;
 use trieste_control::services::{Watched, follow};
 use trieste_control::store::{AnyStore, Store as _, StoreError, StoreEvent};
+use trieste_control::timer::sleep_until;
 use trieste_pipeline::services::Services;
 
 use crate::tables;
@@ -82,7 +83,7 @@ impl Following {
                     },
                     _ = known.changed() => true,
                     () = polled(&mut watch_task) => { watch_task = None; true }
-                    () = until(nodes.next_end()) => nodes.end(Instant::now()),
+                    () = sleep_until(nodes.next_end()) => nodes.end(Instant::now()),
                 };
                 if has_changed {
                     break;
@@ -215,13 +216,6 @@ fn read(object: &Object) -> Option<(&str, IpAddr)> {
 async fn polled(watch_task: &mut Option<WatchTask>) {
     match watch_task {
         Some(watch_task) => watch_task.await,
-        None => pending().await,
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
         None => pending().await,
     }
 }
