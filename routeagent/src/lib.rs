@@ -15,6 +15,10 @@
 //! Its status is in the node's `RouteAgent` object (`publish.rs`, which also pings the remote gateways from nodes
 //! without a gateway) and by a file for the pod's probe (`liveness.rs`).
 //!
+//! Imports lead one way. Plain data first: `constants`, `family`, `vxlan`, `nexthops`, `nft`, `services`, `hostnet`,
+//! `state`, `condition`; then the state of the kernel (`guard`, `foreign`, `observed`) and what changes it (`change`); then
+//! what decides (`admit`, `driver`, `plan`) and the port; `reconcile` and `agent` come last.
+//!
 //! Everything left of `port` is pure. Failing closed is part of the wanted state: traffic for a remote cluster is
 //! refused, never sent in clear, while the gateway process is dead, and while this process is. What is written to a
 //! node, and how to remove it by hand, is in `docs/packet-filter.md`.

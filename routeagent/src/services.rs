@@ -63,7 +63,7 @@ pub struct ServiceRules {
     pub own: BTreeSet<IpNet>,
     /// Pods of other nodes, disjoint: what remote clusters send to them only passes through. Empty where this node
     /// has no gateway.
-    pub away: BTreeSet<IpNet>,
+    pub relayed: BTreeSet<IpNet>,
     /// The services that have back ends on this node, and these.
     pub services: BTreeMap<Frontend, Service>,
 }
@@ -159,7 +159,7 @@ fn sets(rules: &ServiceRules) -> Elements {
     for device in &rules.inlets {
         put("inlets".to_owned(), Element::Device(device.clone()));
     }
-    for (name, networks) in [("remote", &rules.remote), ("own", &rules.own), ("away", &rules.away)] {
+    for (name, networks) in [("remote", &rules.remote), ("own", &rules.own), ("away", &rules.relayed)] {
         for network in networks {
             put(by_family(name, network), Element::Net(*network));
         }

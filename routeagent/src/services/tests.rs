@@ -27,7 +27,7 @@ fn rules(services: &[(Frontend, Service)]) -> ServiceRules {
         inlets: ["vx-submariner".to_owned(), "submariner".to_owned()].into(),
         remote: nets(&["10.2.0.0/16", "fd00:2::/48"]),
         own: nets(&["10.1.0.0/16", "10.96.0.0/16"]),
-        away: nets(&["10.1.3.0/24"]),
+        relayed: nets(&["10.1.3.0/24"]),
         services: services.iter().cloned().collect(),
     }
 }

@@ -17,12 +17,12 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
         return;
     };
     let tun = state.own_endpoint().and_then(|_| state.tun());
-    let away = desired.hostnet.routes.iter().filter(|route| route.table == TABLE_DELIVERY);
+    let relayed = desired.hostnet.routes.iter().filter(|route| route.table == TABLE_DELIVERY);
     desired.hostnet.services = DesiredServices::Rules(ServiceRules {
         inlets: tun.into_iter().chain([VX_DEVICE]).map(str::to_owned).collect(),
         remote: disjoint(admission.remote()),
         own: disjoint(state.local_networks()),
-        away: disjoint(away.map(|route| &route.destination)),
+        relayed: disjoint(relayed.map(|route| &route.destination)),
         services: (**services).clone(),
     });
 }
