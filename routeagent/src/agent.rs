@@ -14,9 +14,10 @@ use crate::driver::Driver;
 use crate::port::Host;
 use crate::port::notice::Notice;
 use crate::port::watch::Changes;
-use crate::reconcile::{ClusterView, Reconciler, Serving};
+use crate::reconcile::{Reconciler, Serving};
 use crate::schedule::{DEBOUNCE, Outcome, PassSchedule};
 use crate::state::DeviceAddress;
+use crate::view::ClusterView;
 
 /// Result of the last pass, for the RouteAgent object, the liveness file and the taint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

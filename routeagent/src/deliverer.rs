@@ -12,8 +12,8 @@ use tracing::debug;
 use trieste_control::api::{Kind, Object, ObjectKey, Resource as _, RouteAgent};
 use trieste_control::store::Store;
 
-use crate::reconcile::ClusterView;
 use crate::state::active_endpoint;
+use crate::view::ClusterView;
 
 /// Ours: polling interval while upstream's runs: how soon the end of a migration is noticed.
 const INTERVAL_FOREIGN: Duration = Duration::from_secs(5);

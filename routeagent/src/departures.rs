@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::reconcile::ClusterView;
 use crate::state::{Endpoint, active_endpoints};
+use crate::view::ClusterView;
 
 /// Ours: how long a cluster may be without its Endpoint. An election takes 20 s after the leader crashed.
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(60);

@@ -59,5 +59,6 @@ pub mod source;
 pub mod state;
 pub mod status;
 pub mod taint;
+pub mod view;
 pub mod vxlan;
 pub mod wait;

@@ -35,9 +35,9 @@ use trieste_control::timer::sleep_until;
 
 use crate::agent::{Report, changed};
 use crate::constants::VX_DEVICE;
-use crate::reconcile::ClusterView;
 use crate::state::Node;
 use crate::status::{Checking, Content, is_gateway, node_conditions, sources};
+use crate::view::ClusterView;
 
 /// From the specification: how often the object is written at least, and looked at.
 const REFRESH: Duration = Duration::from_secs(60);

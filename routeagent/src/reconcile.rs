@@ -3,7 +3,6 @@
 mod outcome;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -27,33 +26,13 @@ use crate::port::{Host, PortError, Query};
 use crate::restore::Restoration;
 use crate::schedule::Outcome;
 use crate::services::ObservedServices;
-use crate::state::{Cluster, ClusterNode, ClusterState, DeviceAddress, Endpoint, Node, Services};
+use crate::state::{ClusterState, DeviceAddress, Node, Services};
+use crate::view::ClusterView;
 pub use outcome::Serving;
 use outcome::{
     MOST_LINES, closed, closed_in_kernel, is_closing, is_failure, is_outdated, left_out, serving, settings,
     shortened, waits_for,
 };
-
-/// The objects of the store, parsed: everything a driver needs but the node itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClusterView {
-    /// Endpoints of all clusters.
-    pub endpoints: Vec<Endpoint>,
-    /// The own cluster's active gateways, from their further Endpoints; empty if only one is active.
-    pub members: Vec<Endpoint>,
-    /// Clusters of the set.
-    pub clusters: Vec<Cluster>,
-    /// Nodes of the own cluster, sorted.
-    pub nodes: Vec<ClusterNode>,
-    /// Addresses of the own cluster's API servers.
-    pub servers: BTreeSet<IpAddr>,
-    /// Whether the active gateway's node is another one and has another route agent than ours (`deliverer.rs`).
-    pub is_agent_foreign: bool,
-    /// Services with back ends on this node. Gateways send their packets here as long as the kernel has the table.
-    pub services: Services,
-    /// Conditions: objects that could not be used.
-    pub conditions: BTreeSet<Condition>,
-}
 
 /// The result of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]

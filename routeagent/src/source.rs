@@ -30,7 +30,7 @@ use crate::agent::Report;
 use crate::condition::Condition;
 use crate::deliverer;
 use crate::departures::Departures;
-use crate::reconcile::ClusterView;
+use crate::view::ClusterView;
 use caches::Caches;
 
 pub use caches::{Reader, StoreState};

@@ -22,8 +22,8 @@ use trieste_control::health::{PingerStatus, PingerView};
 
 use crate::condition::Condition;
 use crate::constants::VX_DEVICE;
-use crate::reconcile::ClusterView;
 use crate::state::{DeviceAddress, Node};
+use crate::view::ClusterView;
 
 /// Our version as the object has it; with a `v`, as upstream's.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));

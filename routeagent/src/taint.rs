@@ -15,7 +15,7 @@ use trieste_control::store::{Store, StoreError};
 
 use crate::agent::Report;
 use crate::nodes::{TAINT, is_our_taint, is_tainted};
-use crate::reconcile::ClusterView;
+use crate::view::ClusterView;
 
 /// Ours: shortest and longest wait between two attempts.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));

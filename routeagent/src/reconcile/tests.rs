@@ -7,6 +7,7 @@ use crate::family::Family;
 use crate::guard::{GuardChange, ObservedGuard};
 use crate::hostnet::Sysctl;
 use crate::observed::{Link, ObservedRoute, ObservedRule};
+use crate::state::{ClusterNode, Endpoint};
 
 #[tokio::test]
 async fn the_second_pass_changes_nothing() {

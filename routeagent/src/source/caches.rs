@@ -10,8 +10,8 @@ use trieste_control::store::{Cache, ParsedCache, StoreError, StoreEvent};
 use super::parse::{created, members, view};
 use crate::condition::Condition;
 use crate::nodes::Nodes;
-use crate::reconcile::ClusterView;
 use crate::state::ClusterNode;
+use crate::view::ClusterView;
 
 /// The published state of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use trieste_control::members::{MOST_PATHS, Member};
 use crate::condition::Condition;
 use crate::constants::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT};
 use crate::nodes::shown;
-use crate::reconcile::ClusterView;
 use crate::state::{Cluster, Endpoint};
+use crate::view::ClusterView;
 
 /// Longest device name, in bytes (`IFNAMSIZ` less the terminator).
 const MAX_DEVICE_NAME: usize = 15;
