@@ -1,11 +1,15 @@
 //! What the engine tells of itself: reports and secrets.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use trieste_packet::LaneId;
+
 use super::child::{Child, ChildState};
 use super::engine::IkeEngine;
+use super::init::Attempt;
 use super::negotiate;
 use super::peer::{Peer, Planned};
 use super::sa::{IkeSa, Operation, Pending, State};
@@ -16,50 +20,21 @@ impl IkeEngine {
     /// What is known of every peer, in the order of their lanes.
     #[must_use]
     pub fn report(&self, now: Instant) -> Vec<PeerReport> {
-        self.peers.values().map(|peer| self.report_peer(peer, now)).collect()
-    }
-
-    fn report_peer(&self, peer: &Peer, now: Instant) -> PeerReport {
-        let sas = || self.sas.values().filter(|sa| sa.lane == Some(peer.lane()));
-        let attempts = self.attempts.values().filter(|attempt| attempt.lane == peer.lane());
-        let mut ikes: Vec<IkeReport> = sas().filter_map(|sa| report_ike(peer, sa, now)).collect();
-        ikes.extend(attempts.filter_map(|attempt| {
-            let planned = peer.planned.get(attempt.plan)?;
-            Some(IkeReport {
-                initiator_spi: attempt.spi,
-                responder_spi: 0,
-                is_initiator: true,
-                state: "connecting",
-                algorithms: String::new(),
-                local_id: planned.plan.local_id.to_string(),
-                remote_id: planned.plan.remote_id.to_string(),
-                address: attempt.outer.peer,
-                is_local_nat: false,
-                is_remote_nat: false,
-                age: now.saturating_duration_since(attempt.begun),
-                rekey_in: None,
-                pending: None,
-            })
-        }));
-        let mut children: Vec<ChildReport> =
-            sas().flat_map(|sa| sa.children.values().map(|child| report_child(sa, child, now))).collect();
-        children.extend(peer.planned.iter().flat_map(missing));
-        PeerReport {
-            lane: peer.lane(),
-            name: peer.config.name.clone(),
-            mode: peer.mode.as_str(),
-            is_trieste: peer.is_trieste,
-            is_up: peer.is_up,
-            address: sas().find(|sa| sa.is_established()).map(|sa| sa.outer.peer).or(peer.config.address),
-            encapsulation: peer.path.map(|path| if path.outer.peer.port() == 0 { "esp" } else { "udp" }),
-            handshake_age: peer.last_handshake.map(|at| now.saturating_duration_since(at)),
-            handshakes: peer.handshakes,
-            ikes,
-            children,
-            error: peer.error.clone(),
+        let mut by_lane: BTreeMap<LaneId, OfPeer<'_>> = BTreeMap::new();
+        for sa in self.sas.values() {
+            if let Some(lane) = sa.lane {
+                by_lane.entry(lane).or_default().sas.push(sa);
+            }
         }
+        for attempt in self.attempts.values() {
+            by_lane.entry(attempt.lane).or_default().attempts.push(attempt);
+        }
+        let report = |peer: &Peer| {
+            let of_peer = by_lane.get(&peer.lane());
+            of_peer.map_or_else(|| OfPeer::default().report(peer, now), |of_peer| of_peer.report(peer, now))
+        };
+        self.peers.values().map(report).collect()
     }
-
     /// The keys of all SAs, for captures.
     #[must_use]
     pub fn secrets(&self) -> Vec<SaSecrets> {
@@ -97,6 +72,55 @@ impl IkeEngine {
             secrets.push(one(here, there, child.outbound, child.outbound_keys.clone()));
         }
         secrets
+    }
+}
+
+/// The SAs of one peer, and the attempts to make them.
+#[derive(Default)]
+struct OfPeer<'a> {
+    sas: Vec<&'a IkeSa>,
+    attempts: Vec<&'a Attempt>,
+}
+
+impl OfPeer<'_> {
+    fn report(&self, peer: &Peer, now: Instant) -> PeerReport {
+        let sas = || self.sas.iter().copied();
+        let mut ikes: Vec<IkeReport> = sas().filter_map(|sa| report_ike(peer, sa, now)).collect();
+        ikes.extend(self.attempts.iter().filter_map(|attempt| {
+            let planned = peer.planned.get(attempt.plan)?;
+            Some(IkeReport {
+                initiator_spi: attempt.spi,
+                responder_spi: 0,
+                is_initiator: true,
+                state: "connecting",
+                algorithms: String::new(),
+                local_id: planned.plan.local_id.to_string(),
+                remote_id: planned.plan.remote_id.to_string(),
+                address: attempt.outer.peer,
+                is_local_nat: false,
+                is_remote_nat: false,
+                age: now.saturating_duration_since(attempt.begun),
+                rekey_in: None,
+                pending: None,
+            })
+        }));
+        let mut children: Vec<ChildReport> =
+            sas().flat_map(|sa| sa.children.values().map(|child| report_child(sa, child, now))).collect();
+        children.extend(peer.planned.iter().flat_map(missing));
+        PeerReport {
+            lane: peer.lane(),
+            name: peer.config.name.clone(),
+            mode: peer.mode.as_str(),
+            is_trieste: peer.is_trieste,
+            is_up: peer.is_up,
+            address: sas().find(|sa| sa.is_established()).map(|sa| sa.outer.peer).or(peer.config.address),
+            encapsulation: peer.path.map(|path| if path.outer.peer.port() == 0 { "esp" } else { "udp" }),
+            handshake_age: peer.last_handshake.map(|at| now.saturating_duration_since(at)),
+            handshakes: peer.handshakes,
+            ikes,
+            children,
+            error: peer.error.clone(),
+        }
     }
 }
 

@@ -3,6 +3,9 @@
 //! One flaw of upstream is not copied: a connection that was `connecting` has no such series left once it is
 //! `connected`.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use trieste_control::admin::{CableStatus, GatewayStatus};
 use trieste_control::api::{ConnectionStatus, GoDuration};
 
@@ -31,6 +34,8 @@ pub(super) fn render(page: &mut Page, status: &GatewayStatus, extra: &MetricsExt
         gauge("submariner_gateway_rx_bytes", "Count of bytes received (by cable driver and cable)");
     let mut sent =
         gauge("submariner_gateway_tx_bytes", "Count of bytes transmitted (by cable driver and cable)");
+    let since: BTreeMap<&str, Duration> =
+        extra.established.iter().map(|(name, since)| (name.as_str(), *since)).collect();
     for cable in &status.connections {
         let labels = cable_labels(status, cable);
         let connection = &cable.connection;
@@ -42,9 +47,7 @@ pub(super) fn render(page: &mut Page, status: &GatewayStatus, extra: &MetricsExt
         // Upstream has no such counters of VXLAN cables.
         received.set(&labels, cable.lane.rx_bytes);
         sent.set(&labels, cable.lane.tx_bytes);
-        if let Some((_, since)) =
-            extra.established.iter().find(|(name, _)| *name == connection.endpoint.cable_name)
-        {
+        if let Some(since) = since.get(connection.endpoint.cable_name.as_str()) {
             established.set(&labels, since.as_secs());
         }
         if let Some(seconds) = latency_seconds(cable) {
@@ -85,5 +88,5 @@ fn latency_seconds(cable: &CableStatus) -> Option<f64> {
     }
     let last: GoDuration = connection.latency_rtt.as_ref()?.last.parse().ok()?;
     let nanoseconds = u64::try_from(last.as_nanos()).ok()?;
-    Some(std::time::Duration::from_nanos(nanoseconds).as_secs_f64())
+    Some(Duration::from_nanos(nanoseconds).as_secs_f64())
 }
