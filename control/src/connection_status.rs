@@ -35,25 +35,31 @@ pub struct CableCounters {
 
 /// The status of one cable over time. Make one when the cable is made, and call [`StatusMachine::evaluate`] whenever the
 /// status is published.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct StatusMachine {
     status: ConnectionStatus,
-    message: String,
+    reason: Reason,
     /// When bytes were last found to have moved; at first, when the cable was made.
     checked: Instant,
     /// Received and sent bytes at that time.
     counted: (u64, u64),
 }
 
+/// Why the status is what it is. It becomes text when somebody reads it.
+#[derive(Debug, Clone, Copy)]
+enum Reason {
+    Created,
+    NoHandshakeYet,
+    NoHandshakeFor(Duration),
+    OldHandshake(Duration),
+    Moved { rx_bytes: u64, tx_bytes: u64 },
+    Silent(Duration),
+}
+
 impl StatusMachine {
     /// Creates the status of a cable that is made at `now`.
     pub fn new(now: Instant) -> Self {
-        Self {
-            status: ConnectionStatus::Connecting,
-            message: "Connection has been created but not yet started".to_owned(),
-            checked: now,
-            counted: (0, 0),
-        }
+        Self { status: ConnectionStatus::Connecting, reason: Reason::Created, checked: now, counted: (0, 0) }
     }
 
     /// Takes in the cable's counters at `now`.
@@ -67,20 +73,17 @@ impl StatusMachine {
             return self.evaluate_without_handshake(silence);
         };
         if has_moved {
-            let message = format!("Rx={} Bytes, Tx={} Bytes", counters.rx_bytes, counters.tx_bytes);
-            self.set(ConnectionStatus::Connected, message);
+            let CableCounters { rx_bytes, tx_bytes, .. } = *counters;
+            self.set(ConnectionStatus::Connected, Reason::Moved { rx_bytes, tx_bytes });
             self.checked = now;
             self.counted = (counters.rx_bytes, counters.tx_bytes);
             return;
         }
         let handshake_age = now.saturating_duration_since(last_handshake);
         if handshake_age > HANDSHAKE_TIMEOUT {
-            self.set(ConnectionStatus::Error, format!("no handshake for {} seconds", seconds(handshake_age)));
+            self.set(ConnectionStatus::Error, Reason::OldHandshake(handshake_age));
         } else if silence >= KEEPALIVE * 2 {
-            self.set(
-                ConnectionStatus::Error,
-                format!("no bytes sent or received for {} seconds", seconds(silence)),
-            );
+            self.set(ConnectionStatus::Error, Reason::Silent(silence));
         }
     }
 
@@ -90,8 +93,17 @@ impl StatusMachine {
     }
 
     /// Returns the reason, for people.
-    pub fn message(&self) -> &str {
-        &self.message
+    pub fn message(&self) -> String {
+        match self.reason {
+            Reason::Created => "Connection has been created but not yet started".to_owned(),
+            Reason::NoHandshakeYet => "no initial handshake yet".to_owned(),
+            Reason::NoHandshakeFor(silence) => {
+                format!("no initial handshake for {} seconds", seconds(silence))
+            }
+            Reason::OldHandshake(age) => format!("no handshake for {} seconds", seconds(age)),
+            Reason::Moved { rx_bytes, tx_bytes } => format!("Rx={rx_bytes} Bytes, Tx={tx_bytes} Bytes"),
+            Reason::Silent(silence) => format!("no bytes sent or received for {} seconds", seconds(silence)),
+        }
     }
 
     /// Returns the time at which bytes were last found to have moved, and the received and sent bytes then: upstream's
@@ -103,16 +115,15 @@ impl StatusMachine {
     /// Evaluates a cable without a handshake, where nothing counts as moved. `silence` is the time since it was made.
     fn evaluate_without_handshake(&mut self, silence: Duration) {
         if silence > HANDSHAKE_TIMEOUT {
-            let message = format!("no initial handshake for {} seconds", seconds(silence));
-            self.set(ConnectionStatus::Error, message);
+            self.set(ConnectionStatus::Error, Reason::NoHandshakeFor(silence));
         } else {
-            self.set(ConnectionStatus::Connecting, "no initial handshake yet".to_owned());
+            self.set(ConnectionStatus::Connecting, Reason::NoHandshakeYet);
         }
     }
 
-    fn set(&mut self, status: ConnectionStatus, message: String) {
+    fn set(&mut self, status: ConnectionStatus, reason: Reason) {
         self.status = status;
-        self.message = message;
+        self.reason = reason;
     }
 }
 
@@ -146,7 +157,7 @@ mod tests {
         fn evaluate(&mut self, ms: u64) -> (ConnectionStatus, String) {
             let now = self.at(ms);
             self.machine.evaluate(&self.counters, now);
-            (self.machine.status(), self.machine.message().to_owned())
+            (self.machine.status(), self.machine.message())
         }
     }
 

@@ -42,10 +42,32 @@ pub fn merge(connection: &mut Connection, pinger: Option<&PingerView>) -> Option
     pinger.latency.map(|latency| latency.last)
 }
 
+/// Returns the status that [`merge`] comes to, without the rest.
+#[must_use]
+pub fn merged(driver: ConnectionStatus, pinger: Option<PingerStatus>) -> ConnectionStatus {
+    match (driver, pinger) {
+        (ConnectionStatus::Connected, Some(PingerStatus::Error)) => ConnectionStatus::Error,
+        (ConnectionStatus::Error, Some(PingerStatus::Connected)) => ConnectionStatus::Connected,
+        _ => driver,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::health::Latency;
+
+    #[test]
+    fn the_status_alone_is_that_of_the_whole() {
+        use ConnectionStatus::{Connected, Connecting, Error, None as Unset};
+        for status in [Connected, Connecting, Error, Unset] {
+            for pinger in [PingerStatus::Connected, PingerStatus::Error, PingerStatus::Unknown] {
+                let (connection, _) = merged(status, pinger);
+                assert_eq!(super::merged(status, Some(pinger)), connection.status);
+            }
+            assert_eq!(super::merged(status, None), status);
+        }
+    }
 
     #[test]
     fn without_a_pinger_the_drivers_word_stands() {

@@ -21,8 +21,8 @@ mod statistics;
 
 pub use checker::{Checker, HealthEvent, Probe};
 pub use echo::{EchoReply, EchoRequest, MESSAGE_LEN, TRACKER_LEN, Tracker, parse_v4, parse_v6};
-pub use merge::merge;
+pub use merge::{merge, merged};
 pub use pinger::{Identity, Pinger, PingerConfig, PingerStatus, PingerView};
-pub use probes::{ProbeOptions, Probes, TOO_MANY};
+pub use probes::{PingResults, ProbeOptions, Probes, TOO_MANY};
 pub use sockets::NOT_PROBING;
 pub use statistics::{Latency, Statistics};

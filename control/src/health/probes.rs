@@ -36,7 +36,8 @@ pub const TOO_MANY: &str = "TooManyToProbe";
 
 /// Ours: statistics are shown this late at most; a verdict is shown at once.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(200);
-type Views = BTreeMap<String, PingerView>;
+/// What is known of every pinged peer, by cable name.
+pub type PingResults = BTreeMap<String, PingerView>;
 
 /// The configuration of probing.
 #[derive(Debug, Clone)]
@@ -56,7 +57,7 @@ pub struct ProbeOptions {
 #[derive(Debug)]
 pub struct Probes {
     endpoints: watch::Sender<Vec<EndpointSpec>>,
-    views: watch::Receiver<Arc<Views>>,
+    views: watch::Receiver<Arc<PingResults>>,
     task: JoinHandle<()>,
 }
 
@@ -129,7 +130,7 @@ struct Prober {
     checker: Checker,
     sockets: Sockets,
     conditions: Conditions,
-    views: watch::Sender<Arc<Views>>,
+    views: watch::Sender<Arc<PingResults>>,
     published: Option<Instant>,
     is_stale: bool,
 }

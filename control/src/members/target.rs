@@ -1,6 +1,7 @@
 //! Which gateways of remote clusters there are cables to. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -14,8 +15,8 @@ pub const MOST_PATHS: usize = 8;
 /// A remote gateway that there are cables to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its Endpoint: the further one where there is one, else the sole one.
-    pub endpoint: Endpoint,
+    /// Its Endpoint: the further one where there is one, else the sole one. Shared with the list that it is from.
+    pub endpoint: Arc<Endpoint>,
     /// Whether all gateways of our cluster have a cable to it. If not, only the leader has: its cluster knows one
     /// gateway of ours.
     pub is_for_all: bool,
@@ -29,7 +30,7 @@ pub struct Target {
 ///
 /// A cluster whose sole Endpoint does not say that it knows several gateways has gone back to upstream: its further
 /// Endpoints are leftovers. One without a sole Endpoint is changing its leader.
-pub fn targets(cluster_id: &str, soles: &[Endpoint], members: &Members) -> Vec<Target> {
+pub fn targets(cluster_id: &str, soles: &[Arc<Endpoint>], members: &Members) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut of_cluster: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
     let is_remote = |member: &&Member| members.is_multi && member.cluster_id() != cluster_id;
@@ -37,14 +38,15 @@ pub fn targets(cluster_id: &str, soles: &[Endpoint], members: &Members) -> Vec<T
         of_cluster.entry(member.cluster_id()).or_default().push(member);
     }
     let mut ages: BTreeMap<&str, Option<Timestamp>> = BTreeMap::new();
-    let further = members.remote.iter().filter(is_remote).map(|member| &*member.endpoint);
+    let further = members.remote.iter().filter(is_remote).map(|member| &member.endpoint);
     for endpoint in soles.iter().chain(further) {
         let created = endpoint.metadata.creation_timestamp;
         let age = ages.entry(endpoint.spec.cluster_id.as_str()).or_insert(created);
         *age = (*age).min(created);
     }
     let since = |endpoint: &Endpoint| ages.get(endpoint.spec.cluster_id.as_str()).copied().flatten();
-    let foreign: Vec<&Endpoint> = soles.iter().filter(|sole| sole.spec.cluster_id != cluster_id).collect();
+    let foreign: Vec<&Arc<Endpoint>> =
+        soles.iter().filter(|sole| sole.spec.cluster_id != cluster_id).collect();
     for sole in foreign.iter().filter(|sole| !sole.spec.supports_paths()) {
         of_cluster.remove(sole.spec.cluster_id.as_str());
     }
@@ -59,12 +61,12 @@ pub fn targets(cluster_id: &str, soles: &[Endpoint], members: &Members) -> Vec<T
         let key = (sole.spec.cluster_id.as_str(), sole.spec.cable_name.as_str());
         if !cables.contains(&key) {
             let is_for_all = members.is_multi && sole.spec.supports_paths();
-            targets.push(Target { endpoint: sole.clone(), is_for_all, since: since(sole) });
+            targets.push(Target { endpoint: Arc::clone(sole), is_for_all, since: since(sole) });
         }
     }
     let members = of_cluster.into_values().flatten();
     targets.extend(members.map(|member| Target {
-        endpoint: (*member.endpoint).clone(),
+        endpoint: Arc::clone(&member.endpoint),
         is_for_all: true,
         since: since(&member.endpoint),
     }));
@@ -73,12 +75,10 @@ pub fn targets(cluster_id: &str, soles: &[Endpoint], members: &Members) -> Vec<T
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::api::EndpointSpec;
 
-    fn sole(cluster: &str, gateway: &str, supports_paths: bool) -> Endpoint {
+    fn sole(cluster: &str, gateway: &str, supports_paths: bool) -> Arc<Endpoint> {
         let mut spec = EndpointSpec {
             cluster_id: cluster.to_owned(),
             cable_name: format!("submariner-cable-{cluster}-{gateway}"),
@@ -86,12 +86,11 @@ mod tests {
             ..EndpointSpec::default()
         };
         spec.set_supports_paths(supports_paths);
-        Endpoint::new("ns", spec).unwrap()
+        Arc::new(Endpoint::new("ns", spec).unwrap())
     }
 
     fn members(of: &[(&str, &str)]) -> Members {
-        let remote =
-            of.iter().map(|(cluster, gateway)| Member { endpoint: sole(cluster, gateway, true).into() });
+        let remote = of.iter().map(|(cluster, gateway)| Member { endpoint: sole(cluster, gateway, true) });
         Members { is_multi: true, remote: remote.collect(), ..Members::default() }
     }
 
@@ -153,19 +152,19 @@ mod tests {
     fn a_cluster_is_as_old_as_its_oldest_endpoint_of_any_kind() {
         let at = |second| Timestamp::from_second(second).ok();
         let mut soles = [sole("b", "gw1", true), sole("c", "gw1", false)];
-        soles[0].metadata.creation_timestamp = at(100);
-        soles[1].metadata.creation_timestamp = at(200);
+        Arc::make_mut(&mut soles[0]).metadata.creation_timestamp = at(100);
+        Arc::make_mut(&mut soles[1]).metadata.creation_timestamp = at(200);
         let mut known = members(&[("b", "gw1"), ("b", "gw2")]);
         for member in Arc::make_mut(&mut known.remote) {
             Arc::make_mut(&mut member.endpoint).metadata.creation_timestamp = at(300);
         }
-        let ages = |soles: &[Endpoint]| {
+        let ages = |soles: &[Arc<Endpoint>]| {
             let targets = targets("a", soles, &known);
             targets.iter().map(|target| target.since).collect::<Vec<_>>()
         };
         assert_eq!(ages(&soles), [at(200), at(100), at(100)]);
         // Its leader changes: the new one's Endpoint is younger than those that its gateways have of themselves.
-        soles[0].metadata.creation_timestamp = at(400);
+        Arc::make_mut(&mut soles[0]).metadata.creation_timestamp = at(400);
         assert_eq!(ages(&soles), [at(200), at(300), at(300)]);
     }
 }

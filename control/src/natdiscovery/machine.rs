@@ -173,6 +173,12 @@ impl Machine {
         self.selected.remove(cable_name);
     }
 
+    /// Returns `true` if there is a remote cable of this name.
+    #[must_use]
+    pub fn has(&self, cable_name: &str) -> bool {
+        self.peers.contains_key(cable_name)
+    }
+
     /// Returns the names of all remote cables.
     pub fn cables(&self) -> impl Iterator<Item = &str> {
         self.peers.keys().map(String::as_str)

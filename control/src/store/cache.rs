@@ -140,6 +140,11 @@ impl<T> ParsedCache<T> {
         self.cache.objects()
     }
 
+    /// Returns the object of this name.
+    pub fn get(&self, name: &str) -> Option<&Object> {
+        self.cache.get(name)
+    }
+
     /// Returns what was read of every object, by name, at the last [`ParsedCache::refresh`].
     pub fn read(&self) -> impl Iterator<Item = (&str, &T)> {
         self.read.iter().map(|(name, read)| (name.as_str(), read))

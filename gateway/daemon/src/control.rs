@@ -42,13 +42,14 @@ use trieste_control::recorder::Recorder;
 use trieste_control::store::AnyStore;
 
 use crate::config::Config;
-use crate::memory::{MemoryWriter, Remembered};
-use crate::natdiscovery::Discovery;
+use crate::memory::{MemberObjects, MemoryWriter, Remembered};
+use crate::natdiscovery::{Discovery, Remotes};
 use crate::node::{Found, Node};
 use crate::notice::Notices;
 use crate::role::BrokerReport;
 use crate::shared::Shared;
 use crate::status::Fixed;
+use crate::tables::Peer;
 use drain::Drain;
 use endpoints::Endpoints;
 use globalnet::RuleState;
@@ -102,7 +103,17 @@ pub(crate) struct State {
     /// Whether something may have changed that is remembered over a restart.
     is_dirty: bool,
     /// The Endpoints that were remembered, until the store has answered.
-    begun_with: Vec<Endpoint>,
+    begun_with: Vec<Arc<Endpoint>>,
+    /// The remote gateways that discovery looks for.
+    remotes: Remotes,
+    /// The gateways that are pinged.
+    pinged: Vec<Arc<Peer>>,
+    /// The cables that readers of their numbers know of: [`crate::engine::Engine::cable_set`].
+    noted: Option<u64>,
+    /// Which cables have come up, as far as readers know: [`crate::engine::Engine::established_set`].
+    established: Option<(u64, u64)>,
+    /// What is remembered of the other gateways.
+    member_objects: MemberObjects,
     /// Whether the node has been labelled as a gateway.
     was_gateway: bool,
     /// Whether the Node's settings could not be read at start, and what was taken instead is a guess.
@@ -122,6 +133,7 @@ impl State {
         let was_gateway =
             found.settings.is_gateway || remembered.as_ref().is_some_and(|known| known.was_gateway);
         let sought = (found.resolvers(config).map(str::to_owned), false);
-        Self { found, remembered, was_gateway, is_guess, sought, ..Self::default() }
+        let mirror = Endpoints::of(&config.cluster_id);
+        Self { found, remembered, mirror, was_gateway, is_guess, sought, ..Self::default() }
     }
 }

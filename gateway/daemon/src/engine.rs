@@ -11,6 +11,7 @@
 //! arrive has no say: a late deletion of an old Endpoint cannot remove what a newer one brought. A burst of changes
 //! costs one run, on its final state.
 
+mod cable_states;
 mod connections;
 mod converge;
 mod drain;
@@ -38,8 +39,9 @@ use trieste_pipeline::{Board, Fleet, LaneReport, Tables};
 
 use crate::ike::IkeHandle;
 use crate::paths::Paths;
-use crate::tables::{self, Choice, Choices, Far, Lane, Local, Peer, Reader, Rows};
+use crate::tables::{self, Choice, Choices, Far, Lane, Local, Networks, Peer, Reader, Rows};
 use crate::worker::WorkerHandle;
+pub use cable_states::CableStates;
 use numbers::Numbers;
 
 /// One cable.
@@ -52,6 +54,8 @@ struct Cable {
     machine: StatusMachine,
     last: Option<LaneReport>,
     established: Option<i64>,
+    /// The last pass that wanted it.
+    pass: u64,
 }
 
 /// A cable that was cut.
@@ -107,14 +111,22 @@ pub struct Engine {
     leader: Option<String>,
     /// The newest choice for each, by cable name: while discovery runs again, the old one stays.
     choices: Choices,
+    /// Which remote clusters overlap others.
+    networks: Networks,
     /// Of the remote ones in `admitted`, those that overlap nobody who comes before them.
     wanted: Vec<Arc<Peer>>,
     /// By cable name: another object that says the same of a gateway changes nothing.
     cables: BTreeMap<String, Cable>,
+    /// How often it was determined which cables are wanted.
+    pass: u64,
+    /// Grows whenever a cable is made or cut.
+    cable_set: u64,
+    /// Grows whenever a cable has come up.
+    established_set: u64,
     by_lane: BTreeMap<LaneId, String>,
     by_row: BTreeMap<CableId, String>,
     cut: Vec<CutCable>,
-    refused: Vec<RefusedCluster>,
+    refused: Arc<[RefusedCluster]>,
     epoch: u64,
     published: Option<Published>,
     has_icmp_sources: bool,
@@ -150,12 +162,16 @@ impl Engine {
             admitted: tables::Admitted::default(),
             leader: None,
             choices: Choices::new(),
+            networks: Networks::default(),
             wanted: Vec::new(),
             cables: BTreeMap::new(),
+            pass: 0,
+            cable_set: 0,
+            established_set: 0,
             by_lane: BTreeMap::new(),
             by_row: BTreeMap::new(),
             cut: Vec::new(),
-            refused: Vec::new(),
+            refused: Arc::default(),
             epoch: 0,
             published: None,
             has_icmp_sources: false,
@@ -252,7 +268,7 @@ impl Engine {
 
     /// Returns clusters and Endpoints that are not connected to.
     #[must_use]
-    pub fn refused(&self) -> &[RefusedCluster] {
+    pub fn refused(&self) -> &Arc<[RefusedCluster]> {
         &self.refused
     }
 
@@ -275,6 +291,18 @@ impl Engine {
     #[must_use]
     pub fn cable_names(&self) -> BTreeMap<u16, String> {
         self.cables.values().map(|entry| (entry.lane.cable.0, entry.peer.facts.cable_name.clone())).collect()
+    }
+
+    /// Returns a number that grows whenever a cable is made or cut.
+    #[must_use]
+    pub fn cable_set(&self) -> u64 {
+        self.cable_set
+    }
+
+    /// Returns numbers that grow whenever [`Engine::established`] may say something else.
+    #[must_use]
+    pub fn established_set(&self) -> (u64, u64) {
+        (self.cable_set, self.established_set)
     }
 
     /// Returns when each cable came up, as cable name and Unix seconds.

@@ -3,10 +3,12 @@
 //! One JSON file in the state directory. It is a cache: the stores' objects replace it, and without it everything is read
 //! from them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -14,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trieste_control::admin::Severity;
-use trieste_control::api::{Object, Resource as _};
+use trieste_control::api::{Endpoint, Object, Resource as _};
 use trieste_control::conditions::Conditions;
 use trieste_control::globalnet::GlobalnetState;
 use trieste_control::members::{Member, Members, NatSlots, Publication};
@@ -38,7 +40,8 @@ pub struct Remembered {
     /// Whether this gateway was active.
     pub was_active: bool,
     /// The Endpoint objects of the local store, others' and ours.
-    pub endpoints: Vec<Object>,
+    #[serde(with = "shared_objects")]
+    pub endpoints: Vec<Arc<Object>>,
     /// The Node object's settings.
     pub node: Option<NodeSettings>,
     /// Whether the node has been labelled as a gateway.
@@ -69,9 +72,11 @@ pub struct RememberedMembers {
     /// Whether all gateways of this cluster are active.
     pub is_multi: bool,
     /// The further Endpoints of the other gateways of this cluster.
-    pub siblings: Vec<Object>,
+    #[serde(with = "shared_objects")]
+    pub siblings: Vec<Arc<Object>>,
     /// The further Endpoints of remote clusters.
-    pub remote: Vec<Object>,
+    #[serde(with = "shared_objects")]
+    pub remote: Vec<Arc<Object>>,
     /// Our shares of the outside ports, as a bit set, and until when they are ours.
     pub slots: Option<(u8, Timestamp)>,
 }
@@ -79,10 +84,8 @@ pub struct RememberedMembers {
 impl RememberedMembers {
     /// Returns the state to remember.
     #[must_use]
-    pub fn of(members: &Members, now: Instant, wall: Timestamp) -> Self {
-        let objects = |members: &[Member]| {
-            members.iter().map(|member| without_bookkeeping(&member.endpoint.to_object())).collect()
-        };
+    pub fn of(members: &Members, objects: &mut MemberObjects, now: Instant, wall: Timestamp) -> Self {
+        let (siblings, remote) = objects.follow(members);
         // Rounded to the hour, so that not every renewal is written.
         let until = |slots: NatSlots| {
             let left = slots.until.saturating_duration_since(now);
@@ -91,8 +94,8 @@ impl RememberedMembers {
         };
         Self {
             is_multi: members.is_multi,
-            siblings: objects(&members.siblings),
-            remote: objects(&members.remote),
+            siblings,
+            remote,
             slots: members.slots.and_then(|slots| Some((slots.held, until(slots)?))),
         }
     }
@@ -100,7 +103,9 @@ impl RememberedMembers {
     /// Returns the remembered members; shares that have expired meanwhile are left out.
     #[must_use]
     pub fn members(&self, now: Instant, wall: Timestamp) -> Members {
-        let read = |objects: &[Object]| objects.iter().filter_map(Member::read).collect::<Vec<_>>();
+        let read = |objects: &[Arc<Object>]| {
+            objects.iter().filter_map(|object| Member::read(object)).collect::<Vec<_>>()
+        };
         let slots = self.slots.and_then(|(held, until)| {
             let left = u64::try_from(until.as_second() - wall.as_second()).ok()?;
             Some(NatSlots { held, until: now + Duration::from_secs(left) })
@@ -112,6 +117,54 @@ impl RememberedMembers {
             remote: read(&self.remote).into(),
             slots,
         }
+    }
+}
+
+/// What is remembered of the other gateways: an object for each, made once for each version of its Endpoint.
+#[derive(Debug, Default)]
+pub struct MemberObjects(BTreeMap<String, (Arc<Endpoint>, Arc<Object>)>);
+
+impl MemberObjects {
+    /// Returns the objects of the siblings and of the remote gateways.
+    fn follow(&mut self, members: &Members) -> (Vec<Arc<Object>>, Vec<Arc<Object>>) {
+        let mut before = std::mem::take(&mut self.0);
+        let mut objects = |members: &[Member]| -> Vec<Arc<Object>> {
+            let object = |member: &Member| {
+                let endpoint = &member.endpoint;
+                let (name, object) = match before.remove_entry(member.cable_name()) {
+                    Some((name, (known, object))) if Arc::ptr_eq(&known, endpoint) => (name, object),
+                    _ => {
+                        let object = without_bookkeeping(&endpoint.to_object());
+                        (member.cable_name().to_owned(), Arc::new(object))
+                    }
+                };
+                self.0.insert(name, (Arc::clone(endpoint), Arc::clone(&object)));
+                object
+            };
+            members.iter().map(object).collect()
+        };
+        (objects(&members.siblings), objects(&members.remote))
+    }
+}
+
+/// Lists of objects that are shared with other readers.
+mod shared_objects {
+    use std::sync::Arc;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use trieste_control::api::Object;
+
+    pub(super) fn serialize<S: Serializer>(
+        objects: &[Arc<Object>],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(objects.iter().map(|object| &**object))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<Arc<Object>>, D::Error> {
+        Ok(Vec::<Object>::deserialize(deserializer)?.into_iter().map(Arc::new).collect())
     }
 }
 
@@ -322,7 +375,7 @@ mod tests {
             slots: Some(NatSlots { held: 0b1010, until: now + hours(12) }),
             ..Members::default()
         };
-        let remembered = RememberedMembers::of(&members, now, wall);
+        let remembered = RememberedMembers::of(&members, &mut MemberObjects::default(), now, wall);
         let text = serde_json::to_string(&remembered).unwrap();
         let read: RememberedMembers = serde_json::from_str(&text).unwrap();
         let soon = read.members(now, wall);

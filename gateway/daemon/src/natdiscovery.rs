@@ -1,7 +1,7 @@
 //! NAT discovery's shell: one UDP socket per family on the discovery port, a clock, and a file for what was found.
 //!
 //! ```text
-//!   set_remotes, set_local ──▶ ┌───────────────────────┐ ──▶ selections (watch), status, counters
+//!   update, set_local ───────▶ ┌───────────────────────┐ ──▶ selections (watch), status, counters
 //!                              │ Mutex<Machine>, task  │
 //!   UDP 4490 ◀───────────────▶ └───────────────────────┘ ──▶ nat-discovery.json
 //! ```
@@ -11,9 +11,10 @@
 //! condition, and is tried again.
 
 mod file;
+mod remotes;
 mod sockets;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use trieste_control::natdiscovery::{Counters, How, Local, Machine, Memory, Remot
 use trieste_control::timer::{clock, sleep_until};
 
 pub(crate) use self::file::remove_files;
+pub(crate) use self::remotes::Remotes;
 use self::sockets::Sockets;
 
 /// Ours: a condition's name: there are more remote cables than discovery takes.
@@ -44,13 +46,25 @@ pub struct Discovery {
     tasks: Vec<JoinHandle<()>>,
 }
 
+/// The state of cables' discovery, for display.
+#[derive(Debug, Clone)]
+pub struct DiscoveryReader(Arc<Shared>);
+
+impl DiscoveryReader {
+    /// Returns the state of a cable's discovery; `None` if there is no such cable.
+    #[must_use]
+    pub fn status(&self, cable_name: &str) -> Option<DiscoveryStatus> {
+        self.0.lock().status(cable_name, clock())
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     machine: Mutex<Machine>,
     changed: Notify,
     selections: watch::Sender<Selections>,
-    /// The content to save.
-    memory: watch::Sender<Memory>,
+    /// The revision of the content to save.
+    memory: watch::Sender<u64>,
     state_dir: Option<PathBuf>,
     /// Held while the file is written: an aborted task leaves its write behind.
     writing: Arc<Mutex<()>>,
@@ -66,10 +80,10 @@ impl Discovery {
         let mut secret = [0; 32];
         OsRng.fill_bytes(&mut secret);
         let shared = Arc::new(Shared {
-            machine: Mutex::new(Machine::new(local, secret, memory.clone())),
+            memory: watch::Sender::new(memory.revision()),
+            machine: Mutex::new(Machine::new(local, secret, memory)),
             changed: Notify::new(),
             selections: watch::Sender::new(Selections::new()),
-            memory: watch::Sender::new(memory),
             state_dir,
             writing: Arc::new(Mutex::new(())),
             conditions: conditions.clone(),
@@ -81,38 +95,40 @@ impl Discovery {
 
     /// Sets this gateway's identity. Another port opens other sockets.
     pub fn set_local(&self, local: Local) {
-        self.shared.with_machine(|machine, now| machine.set_local(local, now));
+        if *self.shared.lock().local() != local {
+            self.shared.with_machine(&Touched::All, |machine, now| machine.set_local(local, now));
+        }
     }
 
-    /// Sets the remote cables, all of them each time. Of several with one name the first counts.
-    pub fn set_remotes(&self, remotes: &[Remote]) {
-        let mut wanted = BTreeMap::new();
-        for remote in remotes {
-            wanted.entry(remote.cable_name.as_str()).or_insert(remote);
-        }
-        let mut refusal = None;
-        self.shared.with_machine(|machine, now| {
-            let known: BTreeSet<String> = machine.cables().map(str::to_owned).collect();
-            for cable_name in &known {
-                if !wanted.contains_key(cable_name.as_str()) {
-                    machine.remove(cable_name);
-                }
-            }
-            for (cable_name, remote) in wanted {
-                let is_new = !known.contains(cable_name);
+    /// Forgets the remote cables that are gone, and looks for the addresses of new and changed ones. Returns the names of
+    /// those that are refused, which are to be asked for again when others have gone.
+    pub fn update(&self, gone: &[String], new: &[Remote]) -> Vec<String> {
+        let (mut refused, mut reason) = (Vec::new(), None);
+        let names = gone.iter().chain(new.iter().map(|remote| &remote.cable_name));
+        let touched = Touched::Cables(names.map(String::as_str).collect());
+        self.shared.with_machine(&touched, |machine, now| {
+            gone.iter().for_each(|cable_name| machine.remove(cable_name));
+            for remote in new {
+                let cable_name = &remote.cable_name;
+                let is_new = !machine.has(cable_name);
                 match machine.add(remote.clone(), now) {
                     Ok(()) if is_new => tracing::info!("Starting NAT discovery for endpoint {cable_name:?}"),
                     Ok(()) => {}
-                    Err(error) => refusal = Some(error.to_string()),
+                    Err(error) => {
+                        refused.push(cable_name.clone());
+                        reason = Some(error.to_string());
+                    }
                 }
             }
         });
-        self.shared.conditions.put(TOO_MANY, Severity::Error, "", refusal);
+        self.shared.conditions.put(TOO_MANY, Severity::Error, "", reason);
+        refused
     }
 
     /// Asks again for a cable that has been in error for a while.
     pub fn rediscover(&self, cable_name: &str) {
-        self.shared.with_machine(|machine, now| machine.rediscover(cable_name, now));
+        let touched = Touched::Cables(vec![cable_name]);
+        self.shared.with_machine(&touched, |machine, now| machine.rediscover(cable_name, now));
     }
 
     /// Subscribes to the selections.
@@ -121,10 +137,10 @@ impl Discovery {
         self.shared.selections.subscribe()
     }
 
-    /// Returns the state of a cable's discovery, for display.
+    /// Returns a reader of the state of cables' discovery, for display.
     #[must_use]
-    pub fn status(&self, cable_name: &str) -> Option<DiscoveryStatus> {
-        self.shared.lock().status(cable_name, clock())
+    pub fn reader(&self) -> DiscoveryReader {
+        DiscoveryReader(Arc::clone(&self.shared))
     }
 
     /// Returns the counters since the start.
@@ -155,27 +171,34 @@ impl Drop for Discovery {
     }
 }
 
+/// The cables whose selection may be another one without an event.
+enum Touched<'a> {
+    /// Any.
+    All,
+    /// These.
+    Cables(Vec<&'a str>),
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the machine, and publishes the effects.
-    fn with_machine(&self, change: impl FnOnce(&mut Machine, Instant)) {
+    fn with_machine(&self, touched: &Touched<'_>, change: impl FnOnce(&mut Machine, Instant)) {
         let now = clock();
         let mut machine = self.lock();
         change(&mut machine, now);
         machine.handle_timeout(now);
-        self.publish(&mut machine, true);
+        self.publish(&mut machine, touched);
         drop(machine);
         self.changed.notify_one();
     }
 
-    /// Publishes what has changed. Cables that are gone have no event: `is_other_set` says that there may be such.
-    fn publish(&self, machine: &mut Machine, is_other_set: bool) {
-        let mut has_changed = is_other_set;
+    /// Publishes what has changed: what events say, and what is touched, since cables that are gone have no event.
+    fn publish(&self, machine: &mut Machine, touched: &Touched<'_>) {
+        let mut selected = Vec::new();
         while let Some(event) = machine.poll_event() {
-            has_changed = true;
             let (cable, selection) = (&event.cable_name, event.selection);
             if self.selections.borrow().get(cable) == Some(&selection) {
                 continue;
@@ -185,20 +208,37 @@ impl Shared {
             }
             let how = selection.how.as_str();
             tracing::info!(cable, address = %selection.ip, nat = selection.use_nat, how, "address selected");
+            selected.push(event.cable_name);
         }
-        if has_changed {
-            self.publish_selections(machine);
+        match touched {
+            Touched::All => self.publish_all(machine),
+            Touched::Cables(cables) => {
+                let names = selected.iter().map(String::as_str).chain(cables.iter().copied());
+                self.publish_some(machine, names);
+            }
         }
-        self.memory.send_if_modified(|known| {
-            let is_new = known.revision() != machine.memory().revision();
-            if is_new {
-                known.clone_from(machine.memory());
+        let newest = machine.memory().revision();
+        self.memory.send_if_modified(|known| std::mem::replace(known, newest) != newest);
+    }
+
+    fn publish_some<'a>(&self, machine: &Machine, cables: impl Iterator<Item = &'a str>) {
+        self.selections.send_if_modified(|known| {
+            let mut is_new = false;
+            for cable in cables {
+                is_new |= match machine.selection(cable) {
+                    Some(newest) if known.get(cable) == Some(&newest) => false,
+                    Some(newest) => {
+                        known.insert(cable.to_owned(), newest);
+                        true
+                    }
+                    None => known.remove(cable).is_some(),
+                };
             }
             is_new
         });
     }
 
-    fn publish_selections(&self, machine: &Machine) {
+    fn publish_all(&self, machine: &Machine) {
         let chosen = |cable: &str| Some((cable.to_owned(), machine.selection(cable)?));
         let current: Selections = machine.cables().filter_map(chosen).collect();
         self.selections.send_if_modified(|known| {
@@ -257,7 +297,7 @@ fn turn(shared: &Shared, sockets: &mut Sockets, ready: Option<usize>, buffer: &m
     while let Some(transmit) = machine.poll_transmit(|target| sockets.source_to(target)) {
         sockets.send(&transmit);
     }
-    shared.publish(&mut machine, false);
+    shared.publish(&mut machine, &Touched::Cables(Vec::new()));
 }
 
 /// Writes results when they have changed, not more than once a second.
@@ -265,7 +305,8 @@ async fn write(shared: Arc<Shared>) {
     let mut changes = shared.memory.subscribe();
     // Sender and receiver are of the same owner: this ends when the task is aborted.
     while changes.changed().await.is_ok() {
-        let memory = changes.borrow_and_update().clone();
+        changes.mark_unchanged();
+        let memory = shared.lock().memory().clone();
         shared.write(memory).await;
         tokio::time::sleep(WRITE_GAP).await;
     }

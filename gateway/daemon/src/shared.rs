@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use tokio::sync::watch;
-use trieste_control::admin::{BrokerLink, GatewayStatus};
+use trieste_control::admin::GatewayStatus;
 use trieste_control::api::{Gateway, Resource as _};
 use trieste_control::natdiscovery;
 use trieste_control::recorder::Recorder;
@@ -21,12 +21,12 @@ use crate::globalnet::view::GlobalnetView;
 use crate::ike::IkeNumbers;
 use crate::metrics::{MetricsExtra, ProcessStats};
 use crate::notice::NoticeNumbers;
-use crate::status;
+use crate::status::{self, Document};
 
 /// The newest status and the numbers beside it.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) status: ArcSwap<GatewayStatus>,
+    document: ArcSwap<Document>,
     pub(crate) established: Mutex<Vec<(String, Duration)>>,
     pub(crate) workers: Mutex<Vec<(u32, trieste_pipeline::Counters)>>,
     pub(crate) discovery: Mutex<natdiscovery::Counters>,
@@ -63,13 +63,13 @@ struct Liveness {
 impl Shared {
     /// Returns the state before the control loop has run.
     pub(crate) fn new(
-        status: GatewayStatus,
+        document: Document,
         namespace: &str,
         sources: Sources,
         globalnet: Arc<GlobalnetView>,
     ) -> Self {
         Self {
-            status: ArcSwap::from_pointee(status),
+            document: ArcSwap::from_pointee(document),
             established: Mutex::default(),
             workers: Mutex::default(),
             discovery: Mutex::default(),
@@ -88,20 +88,25 @@ impl Shared {
         }
     }
 
-    /// Publishes a new status document.
-    pub(crate) fn publish(&self, status: GatewayStatus) {
-        if status.store.state == BrokerLink::Synced {
+    /// Publishes a new status document; `is_synced` says whether the own store answers.
+    pub(crate) fn publish(&self, document: Document, is_synced: bool) {
+        if is_synced {
             self.liveness.has_listed.store(true, Ordering::Relaxed);
         }
         *self.liveness.newest.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        self.status.store(Arc::new(status));
+        self.document.store(Arc::new(document));
+    }
+
+    /// Returns the newest status document.
+    pub(crate) fn status(&self) -> Arc<GatewayStatus> {
+        self.document.load_full().read()
     }
 
     pub(crate) fn fail(&self, failure: &str) {
         failure.clone_into(&mut self.failure.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut status = GatewayStatus::clone(&self.status.load());
+        let mut status = GatewayStatus::clone(&self.status());
         failure.clone_into(&mut status.failure);
-        self.status.store(Arc::new(status));
+        self.document.store(Arc::new(Document::ready(status)));
     }
 
     pub(crate) fn extra(&self) -> MetricsExtra {
@@ -134,7 +139,7 @@ impl Shared {
         let age = self.liveness.newest.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
         let has_tables = self.sources.started_from_memory || self.liveness.has_listed.load(Ordering::Relaxed);
         let is_settled = self.liveness.is_settled.load(Ordering::Relaxed);
-        Health::of(&self.status.load(), age, Progress { has_tables, is_settled })
+        Health::of(&self.status(), age, Progress { has_tables, is_settled })
     }
 
     /// Sets whether siblings may rely on this gateway.
@@ -143,7 +148,7 @@ impl Shared {
     }
 
     pub(crate) fn gateway(&self) -> serde_json::Value {
-        let status = self.status.load();
+        let status = self.status();
         let gateway = Gateway::new(&self.namespace, &status.hostname, status::published(&status));
         gateway.map(|gateway| gateway.to_object().to_value()).unwrap_or_default()
     }

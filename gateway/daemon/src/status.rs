@@ -1,15 +1,23 @@
-//! The gateway's state as one document, put together twice a second.
+//! The gateway's state as one document. What it says is taken twice a second; it is put together when somebody reads it,
+//! so that many cables cost little while nobody does.
 
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use trieste_control::admin::{
     BrokerStatus, CableStatus, Condition, Conservation, DrainStatus, DropCount, ElectionStatus, EventRecord,
-    GatewayStatus, IoCapability, RefusedCluster, WorkerState, WorkerStatus,
+    GatewayStatus, HealthStatus, IoCapability, IpsecStatus, RefusedCluster, WorkerState, WorkerStatus,
 };
 use trieste_control::api::{EndpointSpec, HaStatus, PublishedStatus};
+use trieste_control::health::{self, PingResults};
+use trieste_packet::{CableId, DropReason};
+use trieste_pipeline::Counters;
 
-use crate::engine::Engine;
+use crate::engine::{CableStates, Engine};
+use crate::natdiscovery::DiscoveryReader;
 use crate::worker::{Published, WorkerHandle};
 
 /// The version that objects and answers carry.
@@ -55,44 +63,174 @@ pub struct Live {
     pub failure: String,
 }
 
-/// Puts the document together.
-#[must_use]
-pub fn document(fixed: &Fixed, engine: &Engine, live: Live, now: Instant) -> GatewayStatus {
-    let published: Vec<(&WorkerHandle, Published)> =
-        engine.workers().iter().map(|worker| (worker, worker.published())).collect();
-    let unix_ms = Timestamp::now().as_millisecond();
-    let ha_status = ha_status(&live);
-    let mut refused = live.refused;
+/// Everything that a status document is put together from, at one moment. Taking it is cheap.
+pub struct Source {
+    fixed: Fixed,
+    live: Live,
+    cables: CableStates,
+    workers: Vec<WorkerReport>,
+    /// Clusters and Endpoints that are not connected to.
+    refused: Arc<[RefusedCluster]>,
+    /// Names of cables, by counter row.
+    names: Arc<BTreeMap<u16, String>>,
+    /// What is known of peers beside their cables.
+    peers: Option<Peers>,
+}
+
+/// What is known of peers beside their cables.
+pub struct Peers {
+    /// How their addresses were found.
+    pub discovery: DiscoveryReader,
+    /// What the health check says; `None` if there is none.
+    pub pinged: Option<Arc<PingResults>>,
+}
+
+/// A worker at one moment.
+struct WorkerReport {
+    id: u32,
+    cpu: Option<usize>,
+    silence: Duration,
+    published: Arc<Published>,
+}
+
+impl Source {
+    /// Takes everything as it is now, without what is known of peers beside their cables.
+    #[must_use]
+    pub fn of(fixed: &Fixed, engine: &Engine, live: Live, now: Instant) -> Self {
+        let worker = |handle: &WorkerHandle| WorkerReport {
+            id: u32::from(handle.id.0),
+            cpu: handle.cpu,
+            silence: handle.silence(now),
+            published: handle.published(),
+        };
+        Self {
+            fixed: fixed.clone(),
+            live,
+            cables: engine.cable_states(now, Timestamp::now().as_millisecond()),
+            workers: engine.workers().iter().map(worker).collect(),
+            refused: Arc::clone(engine.refused()),
+            names: Arc::default(),
+            peers: None,
+        }
+    }
+
+    /// Sets the names of cables, by counter row, and what is known of peers.
+    #[must_use]
+    pub fn with_peers(mut self, names: Arc<BTreeMap<u16, String>>, peers: Peers) -> Self {
+        self.names = names;
+        self.peers = Some(peers);
+        self
+    }
+
+    /// Returns the cables.
+    #[must_use]
+    pub fn cables(&self) -> &CableStates {
+        &self.cables
+    }
+
+    /// Returns a worker's counters, by its number.
+    pub fn counters(&self) -> impl Iterator<Item = (u32, Counters)> {
+        self.workers.iter().map(|worker| (worker.id, worker.published.counters))
+    }
+
+    /// Puts the document together.
+    #[must_use]
+    pub fn document(self) -> GatewayStatus {
+        let mut connections = self.connections();
+        if let Some(peers) = &self.peers {
+            connections.iter_mut().for_each(|cable| peers.complete(cable));
+        }
+        let siblings = self.cables.siblings();
+        let drops = self.workers.iter().flat_map(|worker| drops(&self.names, worker)).collect();
+        let conservation = conservation(&self.workers);
+        let Self { fixed, live, workers, refused, .. } = self;
+        GatewayStatus {
+            version: VERSION.to_owned(),
+            pid: std::process::id(),
+            started: fixed.started,
+            cluster: fixed.cluster,
+            hostname: fixed.hostname,
+            ha_status: ha_status(&live),
+            failure: live.failure,
+            workers: workers.iter().map(worker).collect(),
+            io: fixed.io,
+            endpoint: live.endpoint,
+            connections,
+            siblings,
+            drops,
+            refused: all_refused(live.refused, &refused),
+            broker: live.broker,
+            store: live.store,
+            election: Some(live.election),
+            drain: live.drain,
+            conditions: live.conditions,
+            events: live.events,
+            conservation,
+        }
+    }
+
+    fn connections(&self) -> Vec<CableStatus> {
+        let mut connections = self.cables.connections();
+        connections.extend(self.cables.pending());
+        connections
+    }
+}
+
+impl Peers {
+    /// Adds what is known of a cable's peer.
+    fn complete(&self, cable: &mut CableStatus) {
+        cable.discovery = self.discovery.status(&cable.connection.endpoint.cable_name);
+        if let Some(pinged) = &self.pinged {
+            let view = pinged.get(&cable.connection.endpoint.cable_name);
+            health::merge(&mut cable.connection, view);
+            cable.health = view.map(HealthStatus::from);
+        }
+        // A peer that answers pings may lack the SA of another pair of subnets all the same.
+        if cable.connection.status_message.is_empty()
+            && let Some(remark) = cable.ipsec.as_ref().and_then(IpsecStatus::remark)
+        {
+            cable.connection.status_message = remark;
+        }
+    }
+}
+
+/// Returns what the broker's syncer refuses, and what the engine does beside.
+fn all_refused(mut refused: Vec<RefusedCluster>, by_engine: &[RefusedCluster]) -> Vec<RefusedCluster> {
     let from_sync = refused.len();
-    for entry in engine.refused() {
+    for entry in by_engine {
         if !refused[..from_sync].contains(entry) {
             refused.push(entry.clone());
         }
     }
-    let mut connections = engine.connections(now, unix_ms);
-    connections.extend(engine.pending());
-    GatewayStatus {
-        version: VERSION.to_owned(),
-        pid: std::process::id(),
-        started: fixed.started,
-        cluster: fixed.cluster.clone(),
-        hostname: fixed.hostname.clone(),
-        ha_status,
-        failure: live.failure,
-        workers: published.iter().map(|(handle, view)| worker(handle, view, now)).collect(),
-        io: fixed.io.clone(),
-        endpoint: live.endpoint,
-        connections,
-        siblings: engine.sibling_connections(now, unix_ms),
-        drops: published.iter().flat_map(|(handle, view)| drops(engine, handle, view)).collect(),
-        refused,
-        broker: live.broker,
-        store: live.store,
-        election: Some(live.election),
-        drain: live.drain,
-        conditions: live.conditions,
-        events: live.events,
-        conservation: conservation(&published),
+    refused
+}
+
+/// A status document, which is put together when somebody reads it for the first time.
+pub struct Document(LazyLock<Arc<GatewayStatus>, Box<dyn FnOnce() -> Arc<GatewayStatus> + Send>>);
+
+impl Document {
+    /// Returns the document of everything that was taken.
+    #[must_use]
+    pub fn of(source: Source) -> Self {
+        Self(LazyLock::new(Box::new(move || Arc::new(source.document()))))
+    }
+
+    /// Returns this one.
+    #[must_use]
+    pub fn ready(status: GatewayStatus) -> Self {
+        Self(LazyLock::new(Box::new(move || Arc::new(status))))
+    }
+
+    /// Reads it.
+    #[must_use]
+    pub fn read(&self) -> Arc<GatewayStatus> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Document").finish_non_exhaustive()
     }
 }
 
@@ -102,37 +240,36 @@ fn ha_status(live: &Live) -> HaStatus {
     if live.is_announced || live.is_multi { HaStatus::Active } else { HaStatus::Passive }
 }
 
-fn worker(handle: &WorkerHandle, view: &Published, now: Instant) -> WorkerStatus {
+fn worker(worker: &WorkerReport) -> WorkerStatus {
+    let view = &worker.published;
     let counters = &view.counters;
     WorkerStatus {
-        id: u32::from(handle.id.0),
-        cpu: handle.cpu.and_then(|cpu| u32::try_from(cpu).ok()),
+        id: worker.id,
+        cpu: worker.cpu.and_then(|cpu| u32::try_from(cpu).ok()),
         state: if view.is_stopped { WorkerState::Stopped } else { WorkerState::Running },
         packets: counters.tun_in + counters.wire_in,
         restarts: view.restarts,
         stalls: view.stalls.0,
         stalled_s: view.stalls.1.as_secs_f64(),
-        silent_s: handle.silence(now).as_secs_f64(),
+        silent_s: worker.silence.as_secs_f64(),
         last_error: view.last_error.clone(),
     }
 }
 
-fn drops(engine: &Engine, handle: &WorkerHandle, view: &Published) -> Vec<DropCount> {
-    view.drops
-        .iter()
-        .map(|&(cable, reason, packets)| DropCount {
-            reason: reason.as_str().to_owned(),
-            cable: engine.cable_name(cable).map(str::to_owned),
-            worker: u32::from(handle.id.0),
-            packets,
-        })
-        .collect()
+fn drops(names: &BTreeMap<u16, String>, worker: &WorkerReport) -> Vec<DropCount> {
+    let drop = |&(cable, reason, packets): &(CableId, DropReason, u64)| DropCount {
+        reason: reason.as_str().to_owned(),
+        cable: names.get(&cable.0).cloned(),
+        worker: worker.id,
+        packets,
+    };
+    worker.published.drops.iter().map(drop).collect()
 }
 
-fn conservation(published: &[(&WorkerHandle, Published)]) -> Conservation {
+fn conservation(workers: &[WorkerReport]) -> Conservation {
     let mut sum = Conservation::default();
-    for (_, view) in published {
-        let balance = view.counters.conservation();
+    for worker in workers {
+        let balance = worker.published.counters.conservation();
         sum.received += balance.input;
         sum.made += balance.made;
         sum.out += balance.output;

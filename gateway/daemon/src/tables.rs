@@ -32,7 +32,7 @@ mod globalnet;
 mod reader;
 mod services;
 
-pub use build::{Far, Lane, Row, Rows, build, carrier, carriers, clusters};
+pub use build::{Far, Lane, Networks, Row, Rows, build, carrier, carriers, clusters};
 pub use globalnet::{Own, Owners, Translation, compile, owner_of};
 pub use reader::{Admitted, Reader, site};
 pub use services::deliver;

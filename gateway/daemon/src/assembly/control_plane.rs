@@ -124,7 +124,8 @@ fn share(
         started_from_memory: remembered.is_some_and(|known| !known.endpoints.is_empty()),
     };
     let live = status::Live { endpoint, ..status::Live::default() };
-    let first = status::document(fixed, &data_plane.engine, live, environment.started);
+    let first = status::Source::of(fixed, &data_plane.engine, live, environment.started);
+    let first = status::Document::of(first);
     Shared::new(first, &environment.config.namespace, sources, Arc::clone(&data_plane.globalnet))
 }
 

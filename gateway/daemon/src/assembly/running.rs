@@ -90,7 +90,7 @@ async fn heartbeat(
 ) {
     let status = || {
         shared.iterations.fetch_add(1, Ordering::Relaxed);
-        status::published(&shared.status.load())
+        status::published(&shared.status())
     };
     let stopped = async {
         // The sender lives as long as the gateway.

@@ -68,7 +68,7 @@ fn admin_state(data_plane: &DataPlane, control_plane: &ControlPlane<'_>) -> Admi
     let shared = || Arc::clone(&control_plane.shared);
     let (for_status, for_gateway, for_extra, for_health) = (shared(), shared(), shared(), shared());
     AdminState {
-        status: Arc::new(move || GatewayStatus::clone(&for_status.status.load())),
+        status: Arc::new(move || GatewayStatus::clone(&for_status.status())),
         gateway: Arc::new(move || for_gateway.gateway()),
         extra: Arc::new(move || for_extra.extra()),
         health: Arc::new(move || for_health.health()),

@@ -69,7 +69,7 @@ async fn publish_failure(error: &anyhow::Error, control_plane: &ControlPlane<'_>
     let ControlPlane { shared, tasks, .. } = control_plane;
     shared.fail(&format!("{error:#}"));
     tasks.candidate.release(STOP_TIMEOUT).await;
-    let last_word = running.publisher.put_gateway(status::published(&shared.status.load()), Timestamp::now());
+    let last_word = running.publisher.put_gateway(status::published(&shared.status()), Timestamp::now());
     let _ = tokio::time::timeout(STOP_TIMEOUT, last_word).await;
 }
 

@@ -1,16 +1,17 @@
 //! Cables, discovery and probes that fit what is known of the gateways.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trieste_control::admin::Severity;
-use trieste_control::api::{Endpoint, Object};
+use trieste_control::api::{Endpoint, EndpointSpec, Object};
 use trieste_control::members::targets;
-use trieste_control::natdiscovery::Remote;
+use trieste_control::natdiscovery::Selection;
 use trieste_control::notice::GatewayKey;
 
 use super::{Control, translate};
 use crate::engine::{Engine, Gateways};
-use crate::tables::{Choice, Choices};
+use crate::tables::{Choice, Peer};
 
 /// How long the cables of a gateway that no longer leads outlive the Endpoint of the one that does: what peers and
 /// workers send by the old way is still delivered meanwhile.
@@ -24,10 +25,14 @@ impl Control<'_> {
         if self.candidate.is_leader(now) {
             engine.set_active(true, now).await;
         }
-        if self.state.mirror.is_complete() {
-            let endpoints = self.read_mirror();
-            self.connect(engine, &endpoints, now).await;
-        }
+        // Before the own store has answered, what is remembered of it stands.
+        let endpoints = if self.state.mirror.is_complete() {
+            self.state.begun_with = Vec::new();
+            self.read_mirror()
+        } else {
+            self.state.begun_with.clone()
+        };
+        self.connect(engine, &endpoints, now).await;
         self.watch_health(engine);
         self.hand_over(engine).await;
         self.refresh(engine).await;
@@ -35,8 +40,7 @@ impl Control<'_> {
 
     /// Makes cables fit the Endpoints. Discovery asks only those that the engine admits: what is refused must not stand
     /// in the way of anybody else's answers.
-    pub(super) async fn connect(&self, engine: &mut Engine, endpoints: &[Endpoint], now: Instant) {
-        let before = self.choices();
+    pub(super) async fn connect(&mut self, engine: &mut Engine, endpoints: &[Arc<Endpoint>], now: Instant) {
         let members = self.members();
         let targets = targets(&self.config.cluster_id, endpoints, &members);
         translate::share_ports(engine, &members);
@@ -46,36 +50,30 @@ impl Control<'_> {
             siblings: &members.siblings,
             leader: own.map(|own| own.spec.cable_name.as_str()),
         };
-        engine.reconcile(&gateways, &before, now).await;
-        let remotes: Vec<Remote> =
-            engine.peers().iter().map(|peer| Remote::new(&peer.facts, &peer.spec)).collect();
-        self.discovery.set_remotes(&remotes);
-        let known_at_once = self.choices();
-        if known_at_once != before {
-            engine.reconcile(&gateways, &known_at_once, now).await;
+        let selections = self.discovery.selections();
+        let choice = |selection: &Selection| Choice { ip: selection.ip, use_nat: selection.use_nat };
+        {
+            let chosen = selections.borrow();
+            engine.admit(&gateways, |name| chosen.get(name).map(choice));
         }
+        self.state.remotes.follow(&self.discovery, engine.peers());
+        // What is known at once needs no further pass.
+        if selections.has_changed().unwrap_or(false) {
+            let chosen = selections.borrow();
+            engine.choose(|name| chosen.get(name).map(choice));
+        }
+        engine.converge(now).await;
     }
 
-    /// Sets the cables that notices to route agents report about.
-    pub(super) fn set_notice_subjects(&self, engine: &Engine) {
+    /// Sets the cables that notices to route agents report about, if there are others.
+    pub(super) fn set_notice_subjects(&mut self, engine: &Engine) {
+        if self.state.noted.replace(engine.cable_set()) == Some(engine.cable_set()) {
+            return;
+        }
         let (near, remote) = engine.far_ends();
         let siblings = near.into_iter().map(|(name, cable)| (GatewayKey::of_cable(name), cable)).collect();
         self.notices.set_paths(siblings, remote);
-    }
-
-    /// Applies changes of the other gateways.
-    pub(super) async fn take_members(&mut self, engine: &mut Engine) {
-        self.publish_endpoint();
-        self.take_others(engine);
-        let now = Instant::now();
-        // Before the own store has answered, what is remembered of it stands.
-        if self.state.mirror.is_complete() {
-            self.converge(engine).await;
-        } else {
-            let endpoints = self.state.begun_with.clone();
-            self.connect(engine, &endpoints, now).await;
-            self.watch_health(engine);
-        }
+        self.names.store(Arc::new(engine.cable_names()));
     }
 
     /// Removes the cables once another gateway has taken over.
@@ -107,36 +105,32 @@ impl Control<'_> {
 
     /// Returns sole Endpoints of this cluster that belong to other gateways, parsed or not.
     pub(super) fn others_sole_endpoints(&self) -> impl Iterator<Item = &Object> {
-        self.state.mirror.objects().filter(|object| {
-            let spec = object.body.get("spec");
-            let text = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(|value| value.as_str());
-            object.metadata.origin().is_none()
-                && text("cluster_id") == Some(self.config.cluster_id.as_str())
-                && text("hostname").is_some_and(|name| name != self.node.hostname)
-        })
+        self.state.mirror.others_sole(&self.node.hostname)
     }
 
-    fn read_mirror(&mut self) -> Vec<Endpoint> {
+    fn read_mirror(&mut self) -> Vec<Arc<Endpoint>> {
         let (endpoints, unreadable) = self.state.mirror.read();
         self.conditions.replace("UnreadableObject", Severity::Warning, &unreadable);
         endpoints
     }
 
-    fn choices(&self) -> Choices {
-        let selections = self.discovery.selections();
-        let chosen = selections.borrow();
-        chosen
-            .iter()
-            .map(|(cable, selection)| {
-                (cable.clone(), Choice { ip: selection.ip, use_nat: selection.use_nat })
-            })
-            .collect()
-    }
-
     /// Pings the peers of the cables that there are.
-    pub(super) fn watch_health(&self, engine: &Engine) {
+    pub(super) fn watch_health(&mut self, engine: &Engine) {
         let Some(probes) = &self.probes else { return };
-        let peers = engine.own_peers().filter(|_| !self.lacks_address());
-        probes.follow(peers.map(|peer| peer.spec.clone()).collect());
+        let lacks_address = self.lacks_address();
+        let peers = || engine.own_peers().filter(|_| !lacks_address);
+        let known = &mut self.state.pinged;
+        if known.iter().map(Arc::as_ptr).eq(peers().map(Arc::as_ptr)) {
+            return;
+        }
+        *known = peers().cloned().collect();
+        // All that pinging needs of them.
+        let subject = |peer: &Arc<Peer>| EndpointSpec {
+            cluster_id: peer.spec.cluster_id.clone(),
+            cable_name: peer.spec.cable_name.clone(),
+            health_check_ip: peer.spec.health_check_address().to_owned(),
+            ..EndpointSpec::default()
+        };
+        probes.follow(known.iter().map(subject).collect());
     }
 }

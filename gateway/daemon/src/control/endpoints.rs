@@ -1,42 +1,109 @@
 //! The Endpoints of the own store, each read once for each of its versions.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use trieste_control::api::{Endpoint, Object, Resource as _};
 use trieste_control::store::{ParsedCache, StoreEvent};
 
-/// A copy of the store's objects, and what was read of each: what it says, or the object and why it cannot be read.
+use crate::memory::without_bookkeeping;
+
+/// A copy of the store's objects, what was read of each, and which are of our own cluster.
 #[derive(Debug, Default)]
-pub(super) struct Endpoints(ParsedCache<Result<Endpoint, (String, String)>>);
+pub(super) struct Endpoints {
+    cache: ParsedCache<Read>,
+    cluster_id: String,
+    /// Names of the objects that say that they are of our own cluster.
+    near: BTreeSet<String>,
+}
+
+/// What was read of an object.
+#[derive(Debug)]
+struct Read {
+    /// What it says, or the object and why it cannot be read.
+    endpoint: Result<Arc<Endpoint>, (String, String)>,
+    /// What is remembered of it over a restart.
+    remembered: Arc<Object>,
+}
 
 impl Endpoints {
+    /// Returns an empty copy for a gateway of this cluster.
+    pub(super) fn of(cluster_id: &str) -> Self {
+        Self { cluster_id: cluster_id.to_owned(), ..Self::default() }
+    }
+
     /// Takes an event in. Returns `true` if something follows from it: nothing does before all were listed.
     pub(super) fn apply(&mut self, event: &StoreEvent) -> bool {
-        self.0.apply(event) && self.is_complete()
+        let has_changed = self.cache.apply(event);
+        if has_changed {
+            self.index(event);
+        }
+        has_changed && self.is_complete()
+    }
+
+    fn index(&mut self, event: &StoreEvent) {
+        let cluster_id = self.cluster_id.as_str();
+        let is_near = |object: &Object| text(object, "cluster_id") == Some(cluster_id);
+        match event {
+            StoreEvent::Applied(object) if is_near(object) => {
+                self.near.insert(object.metadata.name.clone());
+            }
+            StoreEvent::Applied(object) | StoreEvent::Deleted(object) => {
+                self.near.remove(&object.metadata.name);
+            }
+            StoreEvent::Listed(_) | StoreEvent::Unavailable(_) | _ => {
+                let near = self.cache.objects().filter(|object| is_near(object));
+                self.near = near.map(|object| object.metadata.name.clone()).collect();
+            }
+        }
     }
 
     /// Returns `true` once all were listed.
     pub(super) fn is_complete(&self) -> bool {
-        self.0.is_complete()
+        self.cache.is_complete()
     }
 
-    /// Returns the objects as they are, by name.
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.0.objects()
+    /// Returns the sole Endpoints of our own cluster that belong to other gateways than that of this host name, parsed or not.
+    pub(super) fn others_sole(&self, hostname: &str) -> impl Iterator<Item = &Object> {
+        let near = self.near.iter().filter_map(|name| self.cache.get(name));
+        near.filter(move |object| {
+            object.metadata.origin().is_none()
+                && text(object, "hostname").is_some_and(|name| name != hostname)
+        })
     }
 
     /// Reads those that have changed. Returns all that can be read, by name, and of the others the object and why not.
-    pub(super) fn read(&mut self) -> (Vec<Endpoint>, Vec<(String, String)>) {
-        self.0.refresh(|object| {
-            Endpoint::from_object(object).map_err(|error| (object.key().to_string(), error.to_string()))
-        });
+    pub(super) fn read(&mut self) -> (Vec<Arc<Endpoint>>, Vec<(String, String)>) {
+        self.refresh();
         let (mut endpoints, mut unreadable) = (Vec::new(), Vec::new());
-        for (_, read) in self.0.read() {
-            match read {
-                Ok(endpoint) => endpoints.push(endpoint.clone()),
+        for (_, read) in self.cache.read() {
+            match &read.endpoint {
+                Ok(endpoint) => endpoints.push(Arc::clone(endpoint)),
                 Err(why) => unreadable.push(why.clone()),
             }
         }
         (endpoints, unreadable)
     }
+
+    /// Returns the objects to remember over a restart, by name.
+    pub(super) fn remembered(&mut self) -> Vec<Arc<Object>> {
+        self.refresh();
+        self.cache.read().map(|(_, read)| Arc::clone(&read.remembered)).collect()
+    }
+
+    fn refresh(&mut self) {
+        self.cache.refresh(|object| Read {
+            endpoint: Endpoint::from_object(object)
+                .map(Arc::new)
+                .map_err(|error| (object.key().to_string(), error.to_string())),
+            remembered: Arc::new(without_bookkeeping(object)),
+        });
+    }
+}
+
+/// Returns a text of an object's spec.
+fn text<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+    object.body.get("spec")?.get(key)?.as_str()
 }
 
 #[cfg(test)]
@@ -61,7 +128,7 @@ mod tests {
         assert!(endpoints.apply(&StoreEvent::Listed(vec![object("a", "one"), object("b", "")])));
         let hosts = |endpoints: &mut Endpoints| {
             let (read, unreadable) = endpoints.read();
-            let hosts: Vec<String> = read.into_iter().map(|endpoint| endpoint.spec.hostname).collect();
+            let hosts: Vec<String> = read.iter().map(|endpoint| endpoint.spec.hostname.clone()).collect();
             (hosts.join(" "), unreadable.into_iter().map(|(object, _)| object).collect::<Vec<_>>().join(" "))
         };
         assert_eq!(hosts(&mut endpoints), ("one".to_owned(), "Endpoint ns/b".to_owned()));
@@ -72,5 +139,37 @@ mod tests {
         assert_eq!(hosts(&mut endpoints).0, "two");
         assert!(endpoints.apply(&StoreEvent::Listed(vec![object("c", "three")])));
         assert_eq!(hosts(&mut endpoints).0, "three");
+    }
+
+    #[test]
+    fn endpoints_of_our_cluster_are_those_that_a_look_at_all_finds() {
+        let mut endpoints = Endpoints::of("b");
+        let mut random = 1_u32;
+        let mut draw = |below: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) % below
+        };
+        for round in 0..500 {
+            let mut made = || {
+                let host = ["", "own", "other"][usize::try_from(draw(3)).unwrap()];
+                let mut made = object(&format!("e{}", draw(6)), host);
+                if draw(2) == 0 && !host.is_empty() {
+                    made.body["spec"]["cluster_id"] = json!("c");
+                }
+                made
+            };
+            let event = match round % 7 {
+                0 => StoreEvent::Listed(vec![made(), made(), made()]),
+                1 | 2 => StoreEvent::Deleted(made()),
+                _ => StoreEvent::Applied(made()),
+            };
+            endpoints.apply(&event);
+            let is_others = |object: &&Object| {
+                text(object, "cluster_id") == Some("b")
+                    && text(object, "hostname").is_some_and(|name| name != "own")
+            };
+            let all: Vec<&Object> = endpoints.cache.objects().filter(is_others).collect();
+            assert_eq!(endpoints.others_sole("own").collect::<Vec<_>>(), all);
+        }
     }
 }

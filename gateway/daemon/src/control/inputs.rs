@@ -19,7 +19,7 @@ use super::throttle::Throttle;
 use super::translate::{self, States};
 use crate::natdiscovery::Selections;
 
-/// Ours: the share of a core, in percent, that the status document is to take, and the longest that it rests for that.
+/// Ours: the share of a core, in percent, that what the status document says is to take, and the longest that it rests for that.
 const STATUS_SHARE: u32 = 4;
 const LONGEST_STATUS: Duration = Duration::from_secs(1);
 /// Ours: the share of a core, in percent, that cables and tables are to take while Endpoints change, and the longest that a
@@ -61,7 +61,7 @@ pub(super) enum Input {
 pub(super) struct Inputs {
     /// When cables and tables are made to fit what has changed.
     pub(super) converging: Throttle,
-    /// When the status document is put together.
+    /// When what the status document says is taken.
     pub(super) reporting: Throttle,
     endpoints: BoxStream<'static, StoreEvent>,
     node: BoxStream<'static, StoreEvent>,

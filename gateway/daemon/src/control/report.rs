@@ -1,17 +1,18 @@
 //! Outputs of the control loop: the status document, and the remembered state.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use trieste_control::admin::{BrokerStatus, IpsecStatus, Severity};
+use trieste_control::admin::{BrokerLink, BrokerStatus, Severity};
+use trieste_control::health::{PingResults, Probes};
 
 use super::Control;
-use crate::engine::Engine;
+use crate::engine::{CableStates, Engine};
 use crate::ike::IkeHandle;
-use crate::memory::{Remembered, RememberedMembers, without_bookkeeping};
-use crate::status::{self, Live};
+use crate::memory::{Remembered, RememberedMembers};
+use crate::status::{Document, Live, Peers, Source};
 
 /// How long a cable is in error before discovery of its peer's address starts again.
 const REDISCOVER_AFTER: Duration = Duration::from_secs(30);
@@ -56,33 +57,18 @@ impl Control<'_> {
             events: self.recorder.recent(),
             failure,
         };
-        let mut document = status::document(&self.fixed, engine, live, now);
-        for cable in &mut document.connections {
-            cable.discovery = self.discovery.status(&cable.connection.endpoint.cable_name);
-            if let Some(probes) = &self.probes {
-                probes.merge(&mut cable.connection);
-                cable.health = probes.status(&cable.connection.endpoint.cable_name);
-            }
-            // A peer that answers pings may lack the SA of another pair of subnets all the same.
-            if cable.connection.status_message.is_empty()
-                && let Some(remark) = cable.ipsec.as_ref().and_then(IpsecStatus::remark)
-            {
-                cable.connection.status_message = remark;
-            }
-        }
-        self.rediscover(&document.connections, now);
-        self.shared.publish(document);
+        let pinged = self.probes.as_ref().map(Probes::views);
+        let source = Source::of(&self.fixed, engine, live, now);
+        self.rediscover(source.cables(), pinged.as_deref(), now);
+        *self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner) = source.counters().collect();
+        let peers = Peers { discovery: self.discovery.reader(), pinged };
+        let source = source.with_peers(self.names.load_full(), peers);
+        self.shared.publish(Document::of(source), self.state.link.state == BrokerLink::Synced);
         *self.shared.discovery.lock().unwrap_or_else(PoisonError::into_inner) = self.discovery.counters();
         *self.shared.notices.lock().unwrap_or_else(PoisonError::into_inner) = self.notices.numbers();
         *self.shared.ike.lock().unwrap_or_else(PoisonError::into_inner) =
             engine.ike().map(IkeHandle::numbers);
-        let seconds = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
-        let established = engine.established().into_iter().map(|(name, at)| (name, seconds(at))).collect();
-        *self.shared.established.lock().unwrap_or_else(PoisonError::into_inner) = established;
-        let counters =
-            engine.workers().iter().map(|worker| (u32::from(worker.id.0), worker.published().counters));
-        *self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner) = counters.collect();
-        self.names.store(Arc::new(engine.cable_names()));
+        self.publish_established(engine);
         self.remember(engine);
     }
 
@@ -92,25 +78,30 @@ impl Control<'_> {
         term.is_some() && *self.announced.borrow() == term
     }
 
+    /// Publishes when cables came up, if one did since the last time.
+    fn publish_established(&mut self, engine: &Engine) {
+        if self.state.established.replace(engine.established_set()) == Some(engine.established_set()) {
+            return;
+        }
+        let seconds = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
+        let established = engine.established().into_iter().map(|(name, at)| (name, seconds(at))).collect();
+        *self.shared.established.lock().unwrap_or_else(PoisonError::into_inner) = established;
+    }
+
     /// Starts discovery again for peers that have been in error for a while, which may have another reachable address.
-    fn rediscover(&mut self, connections: &[trieste_control::admin::CableStatus], now: Instant) {
-        use trieste_control::api::ConnectionStatus;
-        let failing: BTreeSet<&str> = connections
-            .iter()
-            .filter(|cable| {
-                // Upstream's word for an IPsec cable that fails is `connecting`.
-                let is_down = cable.ipsec.as_ref().is_some_and(|ipsec| !ipsec.is_up);
-                cable.connection.status == ConnectionStatus::Error || is_down
-            })
-            .map(|cable| cable.connection.endpoint.cable_name.as_str())
-            .collect();
+    fn rediscover(&mut self, cables: &CableStates, pinged: Option<&PingResults>, now: Instant) {
+        let verdict = |cable: &str| pinged.and_then(|views| views.get(cable)).map(|view| view.status);
+        let failing: BTreeSet<&str> = cables.failing(verdict).collect();
         let known = &mut self.state.in_error;
         known.retain(|cable, _| failing.contains(cable.as_str()));
         for cable in failing {
-            let since = known.entry(cable.to_owned()).or_insert(now);
-            if now.duration_since(*since) >= REDISCOVER_AFTER {
-                *since = now;
-                self.discovery.rediscover(cable);
+            match known.get_mut(cable) {
+                None => drop(known.insert(cable.to_owned(), now)),
+                Some(since) if now.duration_since(*since) >= REDISCOVER_AFTER => {
+                    *since = now;
+                    self.discovery.rediscover(cable);
+                }
+                Some(_) => {}
             }
         }
     }
@@ -124,13 +115,14 @@ impl Control<'_> {
         let public = self.public_ip.public_ip.borrow().remembered();
         memory.set(Remembered {
             was_active: engine.is_active(),
-            endpoints: self.state.mirror.objects().map(without_bookkeeping).collect(),
+            endpoints: self.state.mirror.remembered(),
             node: self.config.node_name.is_some().then(|| self.state.found.settings.clone()),
             was_gateway: self.state.was_gateway,
             public_ip: public.as_ref().map(|public| public.address),
             public_ip_resolver: public.map(|public| public.resolver),
             members: RememberedMembers::of(
                 &self.peers.handle.members.borrow(),
+                &mut self.state.member_objects,
                 Instant::now(),
                 Timestamp::now(),
             ),

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use super::Control;
 use super::inputs::{Input, Inputs, reached};
 use crate::engine::Engine;
 
-/// How often the status document is put together, in a set that is not very large.
+/// How often what the status document says is taken, in a set that is not very large.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 /// How long it goes on when there is a successor, whose Endpoint reaches peers through the broker.
 const FAREWELL: Duration = Duration::from_millis(250);
@@ -73,7 +74,11 @@ impl Control<'_> {
             }
             Input::Node(event) => self.take_node(event),
             Input::Gateway(event) => self.take_gateway(event, engine),
-            Input::Members => self.take_members(engine).await,
+            Input::Members => {
+                self.publish_endpoint();
+                self.take_others(engine);
+                inputs.converging.ask(Instant::now());
+            }
             Input::Leadership => {
                 if inputs.has_other_term() {
                     self.follow_public_ip();
@@ -110,7 +115,7 @@ impl Control<'_> {
             self.follow_label(&format!("Node {name}"), self.state.found.settings.is_gateway);
         }
         self.remember_globalnet(engine, remembered.globalnet).await;
-        let endpoints = read_endpoints(remembered.endpoints.iter());
+        let endpoints = read_endpoints(&remembered.endpoints);
         self.state.begun_with.clone_from(&endpoints);
         if !endpoints.is_empty() || !self.members().remote.is_empty() {
             engine.set_resumes(true);
@@ -163,6 +168,6 @@ fn link(state: BrokerLink, error: Option<String>) -> BrokerStatus {
     BrokerStatus { state, since: Some(Timestamp::now()), error, next_try: None }
 }
 
-fn read_endpoints<'a>(objects: impl Iterator<Item = &'a Object>) -> Vec<Endpoint> {
-    objects.filter_map(|object| Endpoint::from_object(object).ok()).collect()
+fn read_endpoints(objects: &[Arc<Object>]) -> Vec<Arc<Endpoint>> {
+    objects.iter().filter_map(|object| Endpoint::from_object(object).ok()).map(Arc::new).collect()
 }

@@ -1,6 +1,6 @@
 //! Reconciles cables with the gateways: which are cut, which are made, and the commands to workers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use trieste_cables::LaneConfig;
 use trieste_control::admin::RefusedCluster;
 use trieste_control::connection_status::StatusMachine;
 use trieste_io::Offloads;
-use trieste_packet::{CableId, LaneId};
+use trieste_packet::LaneId;
 use trieste_pipeline::{LaneCommand, owner_of};
 
 use super::{Cable, CutCable, Engine, Gateways, numbers};
-use crate::tables::{self, Choice, Choices, Far, Lane, Peer, Role, Row, Rows};
+use crate::tables::{Choice, Choices, Far, Peer, Role};
 use crate::worker::{Command, WorkerHandle};
 
 /// How long a lane that was cut or replaced still opens what is under way.
@@ -26,18 +26,60 @@ impl Engine {
     /// One gets its cable when it has a choice; one that had a choice before keeps it until there is another. Siblings
     /// need none.
     pub async fn reconcile(&mut self, gateways: &Gateways<'_>, choices: &Choices, now: Instant) {
+        self.admit(gateways, |name| choices.get(name).copied());
+        self.converge(now).await;
+    }
+
+    /// Takes the gateways that there are, with the addresses that are chosen for them so far; their cables follow with
+    /// [`Engine::converge`]. What costs much is done for those that have changed.
+    pub fn admit(&mut self, gateways: &Gateways<'_>, chosen: impl Fn(&str) -> Option<Choice>) {
         let Gateways { targets, siblings, leader } = *gateways;
         self.admitted = self.reader.read(targets, siblings, &self.local, &*self.kind);
-        self.leader = leader.map(str::to_owned);
-        let mut known = std::mem::take(&mut self.choices);
+        if self.leader.as_deref() != leader {
+            self.leader = leader.map(str::to_owned);
+        }
+        self.choose(chosen);
+    }
+
+    /// Takes the newest addresses for the gateways that there are.
+    pub fn choose(&mut self, chosen: impl Fn(&str) -> Option<Choice>) {
+        let mut kept = 0;
         for peer in self.admitted.peers.iter().chain(&self.admitted.siblings) {
-            let name = &peer.facts.cable_name;
-            let newest = peer.own_choice().or_else(|| choices.get(name).copied());
-            if let Some(choice) = newest.or_else(|| known.remove(name)) {
-                self.choices.insert(name.clone(), choice);
+            let name = peer.facts.cable_name.as_str();
+            let newest = peer.own_choice().or_else(|| chosen(name));
+            match (self.choices.get_mut(name), newest) {
+                (Some(known), newest) => {
+                    *known = newest.unwrap_or(*known);
+                    kept += 1;
+                }
+                (None, Some(newest)) => {
+                    self.choices.insert(name.to_owned(), newest);
+                    kept += 1;
+                }
+                (None, None) => {}
             }
         }
-        self.converge(now).await;
+        if self.choices.len() > kept {
+            let admitted = self.admitted.peers.iter().chain(&self.admitted.siblings);
+            let names: BTreeSet<&str> = admitted.map(|peer| peer.facts.cable_name.as_str()).collect();
+            self.choices.retain(|name, _| names.contains(name.as_str()));
+        }
+        self.want();
+    }
+
+    /// Determines which of the remote gateways overlap nobody who comes before them.
+    fn want(&mut self) {
+        let (peers, choices) = (&self.admitted.peers, &self.choices);
+        // Refusals for an overlap do not depend on the lanes of cables.
+        self.networks.follow(&self.local, peers, |peer| choices.contains_key(&peer.facts.cable_name));
+        let refused = self.networks.refused();
+        if refused.is_empty() {
+            self.wanted.clone_from(peers);
+            return;
+        }
+        let refused: BTreeSet<&str> = refused.iter().map(|entry| entry.cluster.as_str()).collect();
+        let is_wanted = |peer: &&Arc<Peer>| !refused.contains(peer.facts.cluster_id.as_str());
+        self.wanted = peers.iter().filter(is_wanted).cloned().collect();
     }
 
     /// Follows the addresses of this node. An Endpoint may have one of them, a private one where two sites number alike
@@ -62,19 +104,12 @@ impl Engine {
         self.converge(now).await;
     }
 
-    pub(super) async fn converge(&mut self, now: Instant) {
+    /// Makes cables and tables fit the gateways and addresses that were taken last.
+    pub async fn converge(&mut self, now: Instant) {
         self.release(now);
-        // Refusals for an overlap do not depend on the lanes of cables.
-        let dummy = Lane { lane: LaneId(0), cable: CableId(0) };
-        let lane_of = |peer: &Peer| self.choices.contains_key(&peer.facts.cable_name).then_some(dummy);
-        let peers = &self.admitted.peers;
-        let remote = peers.iter().map(|peer| Row { peer: Arc::clone(peer), lane: lane_of(peer) }).collect();
-        let (_, overlapping) = tables::build(0, &self.local, &Rows { remote, ..Rows::default() });
-        let is_refused: BTreeSet<&str> = overlapping.iter().map(|entry| entry.cluster.as_str()).collect();
-        let is_wanted = |peer: &&Arc<Peer>| !is_refused.contains(peer.facts.cluster_id.as_str());
-        self.wanted = peers.iter().filter(is_wanted).cloned().collect();
+        self.want();
         let mut refused = self.admitted.refused.clone();
-        refused.extend(overlapping);
+        refused.extend_from_slice(self.networks.refused());
 
         let drains = self.cut_unwanted(now);
         let own = self.own_peers().chain(self.siblings()).cloned().collect::<Vec<_>>();
@@ -90,8 +125,10 @@ impl Engine {
                 refused.push(RefusedCluster { cluster, endpoint, reason });
             }
         }
-        self.report_refused(&refused);
-        self.refused = refused;
+        if *self.refused != *refused {
+            self.report_refused(&refused);
+            self.refused = refused.into();
+        }
         self.settle().await;
         self.publish();
         // Only when no table seals with them any more.
@@ -109,7 +146,7 @@ impl Engine {
 
     /// Returns `true` if this gateway has to have a cable to another.
     pub(super) fn has_cable_to(&self, peer: &Peer) -> bool {
-        self.is_active || peer.role != Role::Sole
+        has_cable_to(self.is_active, peer)
     }
 
     /// Returns `true` if ESP to this address has to use UDP for want of a raw socket.
@@ -130,26 +167,38 @@ impl Engine {
     }
 
     /// Frees the numbers of cables that were cut long ago.
-    fn release(&mut self, now: Instant) {
+    pub(super) fn release(&mut self, now: Instant) {
         for cut in self.cut.extract_if(.., |cut| cut.until <= now) {
             self.numbers.release(cut.lane);
+        }
+        if self.cut.is_empty() {
+            self.cut = Vec::new();
         }
     }
 
     /// Cuts the cables that are not to be; returns their lanes and until when these may still open.
     fn cut_unwanted(&mut self, now: Instant) -> Vec<(LaneId, Instant)> {
-        let own = self.own_peers().chain(self.siblings());
-        let own: BTreeMap<&str, &Peer> = own.map(|peer| (peer.facts.cable_name.as_str(), &**peer)).collect();
+        self.pass += 1;
+        let (pass, is_active) = (self.pass, self.is_active);
+        let own = self.wanted.iter().filter(|peer| has_cable_to(is_active, peer));
+        let mut kept = 0;
+        for peer in own.chain(&self.admitted.siblings) {
+            let name = peer.facts.cable_name.as_str();
+            let Some(cable) = self.cables.get_mut(name) else { continue };
+            let is_same = Arc::ptr_eq(peer, &cable.peer) || !is_another(peer, &cable.peer);
+            let chosen = self.choices.get(name);
+            if is_same && chosen.is_none_or(|choice| !self.local.node_addresses.contains(&choice.ip)) {
+                cable.pass = pass;
+                kept += 1;
+            }
+        }
+        if self.cables.len() == kept {
+            return Vec::new();
+        }
         let ends: BTreeSet<Far> = self.wanted.iter().chain(self.siblings()).map(|peer| far(peer)).collect();
-        let is_gone = |name: &str, cable: &Cable| {
-            own.get(name).is_none_or(|peer| is_another(peer, &cable.peer)) || self.own_address(name).is_some()
-        };
-        let gone: Vec<String> = self
-            .cables
-            .iter()
-            .filter(|(name, cable)| is_gone(name, cable))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let gone = self.cables.iter().filter(|(_, cable)| cable.pass != pass);
+        let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+        self.cable_set += 1;
         let mut drains = Vec::new();
         for name in gone {
             let Some(cable) = self.cables.remove(&name) else { continue };
@@ -169,9 +218,14 @@ impl Engine {
 
     /// Makes a peer's cable, or has the one there is follow its Endpoint.
     fn connect(&mut self, peer: &Arc<Peer>, choice: Choice, now: Instant) -> Result<(), String> {
-        let (address, name) = (peer.address(choice), &peer.facts.cable_name);
-        let watch = peer.watch(&self.local);
-        if let Some(cable) = self.cables.get_mut(name) {
+        let name = &peer.facts.cable_name;
+        let known = self.cables.get_mut(name);
+        // Nothing else that follows changes while the gateway runs.
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(&known.peer, peer) && known.choice == choice) {
+            return Ok(());
+        }
+        let (address, watch) = (peer.address(choice), peer.watch(&self.local));
+        if let Some(cable) = known {
             let lane = cable.lane.lane;
             let has_moved = cable.peer.address(cable.choice) != address;
             cable.peer = Arc::clone(peer);
@@ -209,9 +263,10 @@ impl Engine {
         self.by_lane.insert(lane.lane, name.clone());
         self.by_row.insert(lane.cable, name.clone());
         let machine = StatusMachine::new(now);
-        let cable =
-            Cable { peer: Arc::clone(peer), choice, lane, watch, machine, last: None, established: None };
+        let (last, established, pass) = (None, None, self.pass);
+        let cable = Cable { peer: Arc::clone(peer), choice, lane, watch, machine, last, established, pass };
         self.cables.insert(name.clone(), cable);
+        self.cable_set += 1;
         Ok(())
     }
 
@@ -238,6 +293,11 @@ impl Engine {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
+}
+
+/// Returns `true` if an active or passive gateway has to have a cable to another.
+fn has_cable_to(is_active: bool, peer: &Peer) -> bool {
+    is_active || peer.role != Role::Sole
 }
 
 /// Returns `true` if a gateway's Endpoint has become one that its cable cannot follow.

@@ -2,11 +2,10 @@
 
 use trieste_cables::ipsec::ike::{ChildReport, IkeReport, PeerReport};
 use trieste_control::admin::{ChildSaStatus, IkeSaStatus, IpsecStatus};
-use trieste_packet::LaneId;
 
-/// Returns the status of the peer on this lane; an empty one before its first report.
-pub(super) fn status(reports: &[PeerReport], lane: LaneId) -> IpsecStatus {
-    let Some(peer) = reports.iter().find(|peer| peer.lane == lane) else { return IpsecStatus::default() };
+/// Returns the status of a peer; an empty one before its first report.
+pub(super) fn status(report: Option<&PeerReport>) -> IpsecStatus {
+    let Some(peer) = report else { return IpsecStatus::default() };
     IpsecStatus {
         mode: peer.mode.to_owned(),
         is_trieste: peer.is_trieste,

@@ -23,13 +23,21 @@ impl Engine {
         self.published = Some(next);
     }
 
+    fn row(&self, peer: &Arc<Peer>) -> Row {
+        Row { peer: Arc::clone(peer), lane: self.lane(&peer.facts.cable_name) }
+    }
+
+    /// Returns the gateways of remote clusters with their cables.
+    pub(super) fn remote_rows(&self) -> Vec<Row> {
+        self.wanted.iter().map(|peer| self.row(peer)).collect()
+    }
+
     /// Returns all gateways with their cables.
-    pub(super) fn rows(&self) -> Rows {
-        let row = |peer: &Arc<Peer>| Row { peer: Arc::clone(peer), lane: self.lane(&peer.facts.cable_name) };
+    fn rows(&self) -> Rows {
         let cut = self.cut.iter().filter(|cut| cut.opens);
         Rows {
-            remote: self.wanted.iter().map(row).collect(),
-            siblings: self.siblings().iter().map(row).collect(),
+            remote: self.remote_rows(),
+            siblings: self.siblings().iter().map(|peer| self.row(peer)).collect(),
             leaving: cut.map(|cut| (cut.far.clone(), cut.lane.lane)).collect(),
             leader: self.leader.clone(),
         }

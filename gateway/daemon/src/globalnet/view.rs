@@ -122,8 +122,11 @@ impl GlobalnetView {
     /// Returns the status document.
     #[must_use]
     pub fn status(&self) -> GlobalnetStatus {
-        let sessions: Vec<(u32, PublishedSessions)> =
-            self.workers.iter().map(|worker| (worker.id.0.into(), worker.published().sessions)).collect();
+        let sessions: Vec<(u32, PublishedSessions)> = self
+            .workers
+            .iter()
+            .map(|worker| (worker.id.0.into(), worker.published().sessions.clone()))
+            .collect();
         let mut snapshot = self.snapshot();
         let (state, translation, controllers) = {
             let inner = self.lock();

@@ -52,24 +52,24 @@ async fn two_gateways_find_each_other_and_remember() {
     let conditions = Conditions::new();
     let a = start(local("a", ADDRESSES[0], ports[0]), Some(state.path().to_owned()), &conditions);
     let b = start(local("b", ADDRESSES[1], ports[1]), None, &conditions);
-    a.set_remotes(&[remote("b", ADDRESSES[1], ports[1])]);
-    b.set_remotes(&[remote("a", ADDRESSES[0], ports[0])]);
+    a.update(&[], &[remote("b", ADDRESSES[1], ports[1])]);
+    b.update(&[], &[remote("a", ADDRESSES[0], ports[0])]);
 
     // b answers from 127.0.0.2, where it was asked; the kernel's own choice would be 127.0.0.1.
     let found = wait_for(&a, "cable-b", How::Private).await;
     let expected: IpAddr = ADDRESSES[1].parse().unwrap();
     assert_eq!((found.ip, found.use_nat), (expected, false));
     wait_for(&b, "cable-a", How::Private).await;
-    assert_eq!(a.status("cable-b").unwrap().message, "the private address answered");
+    assert_eq!(a.reader().status("cable-b").unwrap().message, "the private address answered");
     assert_eq!(conditions.list(), []);
 
     // Both are gone; the next process knows at once what this one found.
     a.stop().await;
     b.stop().await;
     let a = start(local("a", ADDRESSES[0], ports[0]), Some(state.path().to_owned()), &conditions);
-    a.set_remotes(&[remote("b", ADDRESSES[1], ports[1])]);
+    a.update(&[], &[remote("b", ADDRESSES[1], ports[1])]);
     assert_eq!(a.selections().borrow()["cable-b"].how, How::Remembered);
-    a.set_remotes(&[]);
+    a.update(&["cable-b".to_owned()], &[]);
     assert!(a.selections().borrow().is_empty());
 }
 
@@ -82,7 +82,7 @@ async fn ipv6_works_as_ipv4_does() {
     let (ports, conditions) = ([free_port(), free_port()], Conditions::new());
     let a = start(local("a", "::1", ports[0]), None, &conditions);
     let b = start(local("b", "::1", ports[1]), None, &conditions);
-    a.set_remotes(&[remote("b", "::1", ports[1])]);
+    a.update(&[], &[remote("b", "::1", ports[1])]);
     assert!(!wait_for(&a, "cable-b", How::Private).await.use_nat);
     b.set_local(local("c", "::1", ports[1]));
     a.rediscover("cable-b");
@@ -96,12 +96,12 @@ async fn a_port_that_is_taken_is_a_condition_until_it_is_free() {
     let port = other.local_addr().unwrap().port();
     let conditions = Conditions::new();
     let discovery = start(local("a", ADDRESSES[0], port), None, &conditions);
-    discovery.set_remotes(&[remote("b", ADDRESSES[1], port)]);
+    discovery.update(&[], &[remote("b", ADDRESSES[1], port)]);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let [condition] = conditions.list().try_into().unwrap();
     assert_eq!(condition.subject, format!("UDP port {port}"));
     assert!(condition.message.contains("IPv4: Address already in use"), "{}", condition.message);
-    assert!(discovery.status("cable-b").unwrap().message.starts_with("no route or no socket"));
+    assert!(discovery.reader().status("cable-b").unwrap().message.starts_with("no route or no socket"));
     drop(other);
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(conditions.list(), []);
@@ -111,7 +111,7 @@ async fn a_port_that_is_taken_is_a_condition_until_it_is_free() {
 async fn port_0_opens_nothing_and_the_rule_decides() {
     let conditions = Conditions::new();
     let discovery = start(local("a", ADDRESSES[0], 0), None, &conditions);
-    discovery.set_remotes(&[remote("b", ADDRESSES[1], free_port())]);
+    discovery.update(&[], &[remote("b", ADDRESSES[1], free_port())]);
     assert_eq!(discovery.selections().borrow()["cable-b"].how, How::Fallback);
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!((discovery.counters().requests, conditions.list()), (0, vec![]));
@@ -123,10 +123,29 @@ async fn a_silent_peer_has_an_address_after_three_seconds() {
     let discovery = start(local("a", ADDRESSES[0], free_port()), None, &conditions);
     // Bound and never read: nobody answers, and no error comes back.
     let silent = UdpSocket::bind((ADDRESSES[1], 0)).unwrap();
-    discovery.set_remotes(&[remote("b", ADDRESSES[1], silent.local_addr().unwrap().port())]);
+    discovery.update(&[], &[remote("b", ADDRESSES[1], silent.local_addr().unwrap().port())]);
     tokio::time::sleep(Duration::from_millis(3100)).await;
     assert_eq!(discovery.selections().borrow()["cable-b"].how, How::Provisional);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(discovery.selections().borrow()["cable-b"].how, How::Fallback);
     assert_eq!(discovery.counters().requests, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn selections_that_follow_changes_are_those_of_all_cables() {
+    let discovery = start(local("a", ADDRESSES[0], 0), None, &Conditions::new());
+    let mut random = 7_u32;
+    for _ in 0..300 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let (name, host) = (format!("c{}", (random >> 8) % 9), (random >> 20) % 3 + 1);
+        match (random >> 28) % 4 {
+            0 => drop(discovery.update(&[format!("cable-{name}")], &[])),
+            1 => discovery.rediscover(&format!("cable-{name}")),
+            2 => discovery.set_local(local("a", ADDRESSES[0], u16::from(host == 1))),
+            _ => drop(discovery.update(&[], &[remote(&name, &format!("192.0.2.{host}"), 4490)])),
+        }
+        let machine = discovery.shared.lock();
+        let all = machine.cables().filter_map(|cable| Some((cable.to_owned(), machine.selection(cable)?)));
+        assert_eq!(*discovery.selections().borrow(), all.collect::<Selections>());
+    }
 }

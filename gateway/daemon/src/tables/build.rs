@@ -76,26 +76,89 @@ pub struct Rows {
     pub leader: Option<String>,
 }
 
+/// Networks of remote clusters: which are reached, and which overlap ours or those of a cluster that comes before. A
+/// function of [`Local`] and of the gateways that carry the clusters, so that it is worked out again only when one of these
+/// has changed.
+#[derive(Debug, Default)]
+pub struct Networks {
+    /// The gateway that carries each cluster, in order.
+    carriers: Vec<Arc<Peer>>,
+    /// The number of the rules of translation.
+    rules: Option<u64>,
+    refused: Vec<RefusedCluster>,
+}
+
+impl Networks {
+    /// Works them out for these gateways, if they are others than the last ones. `has_cable` says which of a cluster's
+    /// gateways may carry it.
+    pub fn follow(&mut self, local: &Local, peers: &[Arc<Peer>], has_cable: impl Fn(&Peer) -> bool) {
+        let groups = peers.chunk_by(|a, b| a.facts.cluster_id == b.facts.cluster_id);
+        let carriers = groups.filter_map(|group| match group {
+            [only] => Some(only),
+            several => several.iter().find(|peer| has_cable(peer)).or_else(|| several.first()),
+        });
+        let carriers: Vec<&Arc<Peer>> = carriers.collect();
+        let rules = epoch(local);
+        let is_same = |(known, newest): (&Arc<Peer>, &&Arc<Peer>)| Arc::ptr_eq(known, newest);
+        if self.rules == rules
+            && self.carriers.len() == carriers.len()
+            && self.carriers.iter().zip(&carriers).all(is_same)
+        {
+            return;
+        }
+        let mut builder = begin(0, local);
+        self.refused.clear();
+        for carrier in &carriers {
+            let facts = &carrier.facts;
+            if let Err(error) = builder.cluster(&facts.cluster_id, &facts.subnets) {
+                self.refused.push(overlap(&facts.cluster_id, &error));
+            }
+        }
+        self.rules = rules;
+        self.carriers = carriers.into_iter().cloned().collect();
+    }
+
+    /// Returns the clusters that are refused for an overlap, in order.
+    #[must_use]
+    pub fn refused(&self) -> &[RefusedCluster] {
+        &self.refused
+    }
+}
+
+/// Returns the number of the rules of translation.
+fn epoch(local: &Local) -> Option<u64> {
+    local.translation.as_ref().map(|translation| translation.rules.epoch())
+}
+
+fn overlap(cluster: &str, error: &TablesError) -> RefusedCluster {
+    RefusedCluster { cluster: cluster.to_owned(), endpoint: None, reason: error.to_string() }
+}
+
+fn begin(epoch: u64, local: &Local) -> TablesBuilder {
+    let builder = TablesBuilder::new(epoch, &local.site.subnets, &local.icmp_sources);
+    match local.translation.as_deref() {
+        Some(Translation { inside, rules, gateway, .. }) => {
+            builder.globalnet(inside, Arc::clone(rules), *gateway)
+        }
+        None => builder,
+    }
+}
+
 /// Builds the tables for Endpoints and their cables. Clusters whose subnets overlap ours or an older cluster's are left
 /// out and named. Of a cluster's cables all carry its traffic, or the newest ([`carriers`]); the others only open. A
 /// cluster without a cable keeps its subnets: packets for it go to a sibling or are dropped, and nobody else gets them.
 #[must_use]
 pub fn build(epoch: u64, local: &Local, rows: &Rows) -> (Tables, Vec<RefusedCluster>) {
-    let mut builder = TablesBuilder::new(epoch, &local.site.subnets, &local.icmp_sources);
-    if let Some(Translation { inside, rules, gateway, .. }) = local.translation.as_deref() {
-        builder = builder.globalnet(inside, Arc::clone(rules), *gateway);
-    }
+    let mut builder = begin(epoch, local);
     let mut refused = Vec::new();
     let mut ends = BTreeMap::new();
     for group in clusters(&rows.remote) {
         let Some(carrier) = carrier(group) else { continue };
         let name = &carrier.peer.facts.cluster_id;
         match add_cluster(&mut builder, local, group, carrier) {
+            Ok(_) if rows.leaving.is_empty() => {}
             Ok(end) => drop(ends.insert(Far::Cluster(name.clone()), end)),
-            Err(error) => {
-                let cluster = name.clone();
-                refused.push(RefusedCluster { cluster, endpoint: None, reason: error.to_string() });
-            }
+            Err(error) => refused.push(overlap(name, &error)),
         }
     }
     for row in &rows.siblings {

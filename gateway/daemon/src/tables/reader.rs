@@ -30,34 +30,41 @@ pub struct Admitted {
 /// Parses Endpoints, each version of an object once.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// By whether it is a sibling's, and by name.
-    cache: BTreeMap<(bool, String), CachedPeer>,
+    /// By name: siblings, and remote gateways.
+    siblings: BTreeMap<String, CachedPeer>,
+    remote: BTreeMap<String, CachedPeer>,
+    /// How often all were read; marks what is still there.
+    pass: u64,
     reads: u64,
 }
 
 /// The cached result of parsing an object.
 #[derive(Debug)]
 struct CachedPeer {
-    resource_version: Option<String>,
-    uid: Option<String>,
+    endpoint: Arc<Endpoint>,
     result: Result<Arc<Peer>, String>,
+    pass: u64,
 }
 
 impl CachedPeer {
-    fn is_of(&self, endpoint: &Endpoint) -> bool {
-        let metadata = &endpoint.metadata;
-        match (&self.resource_version, &metadata.resource_version) {
-            (Some(known), Some(newest)) => known == newest && self.uid == metadata.uid,
+    fn is_of(&self, endpoint: &Arc<Endpoint>) -> bool {
+        if Arc::ptr_eq(&self.endpoint, endpoint) {
+            return true;
+        }
+        let (known, newest) = (&self.endpoint.metadata, &endpoint.metadata);
+        match (&known.resource_version, &newest.resource_version) {
+            (Some(version), Some(of_newest)) => version == of_newest && known.uid == newest.uid,
             _ => self
                 .result
                 .as_ref()
-                .is_ok_and(|peer| peer.spec == endpoint.spec && peer.created == metadata.creation_timestamp),
+                .is_ok_and(|peer| peer.spec == endpoint.spec && peer.created == newest.creation_timestamp),
         }
     }
 }
 
 impl Reader {
-    /// Parses all remote gateways and siblings.
+    /// Parses the remote gateways and siblings that have changed since the last call. An unchanged one costs a look-up, and
+    /// its peer is the same [`Arc`] as before.
     pub fn read(
         &mut self,
         targets: &[Target],
@@ -65,41 +72,29 @@ impl Reader {
         local: &Local,
         kind: &dyn CableKind,
     ) -> Admitted {
+        self.pass += 1;
         let mut admitted = Admitted::default();
-        let mut before = std::mem::take(&mut self.cache);
-        let siblings = siblings.iter().map(|sibling| (&*sibling.endpoint, Role::Sibling));
-        let ages = targets.iter().map(|target| (target.endpoint.spec.cluster_id.as_str(), target.since));
-        let ages: BTreeMap<&str, Option<Timestamp>> = ages.collect();
-        let targets = targets
-            .iter()
-            .map(|target| (&target.endpoint, if target.is_for_all { Role::Member } else { Role::Sole }));
+        let by = (kind, &local.allowed);
         // A target is of another cluster, a sibling of ours: nobody is both.
-        let is_in_place = |(endpoint, role): &(&Endpoint, Role)| {
-            (endpoint.spec.cluster_id == local.cluster_id) == (*role == Role::Sibling)
-        };
-        for (endpoint, role) in siblings.chain(targets).filter(is_in_place) {
-            let key = (role == Role::Sibling, endpoint.metadata.name.clone());
-            let mut cached = match before.remove(&key) {
-                Some(cached) if cached.is_of(endpoint) => cached,
-                older => self.read_one(endpoint, role, older, (kind, &local.allowed)),
-            };
-            match &mut cached.result {
-                Ok(peer) => {
-                    if peer.role != role {
-                        Arc::make_mut(peer).role = role;
-                    }
-                    let all =
-                        if role == Role::Sibling { &mut admitted.siblings } else { &mut admitted.peers };
-                    all.push(Arc::clone(peer));
-                }
-                Err(reason) => admitted.refused.push(RefusedCluster {
-                    cluster: endpoint.spec.cluster_id.clone(),
-                    endpoint: Some(endpoint.metadata.name.clone()),
-                    reason: reason.clone(),
-                }),
+        let is_near = |endpoint: &Endpoint| endpoint.spec.cluster_id == local.cluster_id;
+        for sibling in siblings.iter().filter(|sibling| is_near(&sibling.endpoint)) {
+            if let Some(peer) = self.read_one(&sibling.endpoint, Role::Sibling, by, &mut admitted.refused) {
+                admitted.siblings.push(peer);
             }
-            self.cache.insert(key, cached);
         }
+        let mut ages = BTreeMap::new();
+        for target in targets {
+            ages.insert(target.endpoint.spec.cluster_id.as_str(), target.since);
+            let role = if target.is_for_all { Role::Member } else { Role::Sole };
+            if !is_near(&target.endpoint)
+                && let Some(peer) = self.read_one(&target.endpoint, role, by, &mut admitted.refused)
+            {
+                admitted.peers.push(peer);
+            }
+        }
+        let pass = self.pass;
+        self.siblings.retain(|_, cached| cached.pass == pass);
+        self.remote.retain(|_, cached| cached.pass == pass);
         admitted.siblings.sort_by(|a, b| a.facts.cable_name.cmp(&b.facts.cable_name));
         order(&mut admitted.peers, &ages);
         refuse_duplicates(&mut admitted, kind.identity_is());
@@ -113,21 +108,55 @@ impl Reader {
         self.reads
     }
 
+    /// Returns what an Endpoint says; `None` if that is refused.
     fn read_one(
         &mut self,
-        endpoint: &Endpoint,
+        endpoint: &Arc<Endpoint>,
         role: Role,
-        older: Option<CachedPeer>,
         (kind, allowed): (&dyn CableKind, &Allowed),
-    ) -> CachedPeer {
-        self.reads += 1;
-        let result = match (read(endpoint, role, kind, allowed), older.map(|cached| cached.result)) {
-            // Labels or annotations changed: nothing for us.
-            (Ok(peer), Some(Ok(older))) if peer == *older => Ok(older),
-            (result, _) => result.map(Arc::new),
+        refused: &mut Vec<RefusedCluster>,
+    ) -> Option<Arc<Peer>> {
+        let cache = if role == Role::Sibling { &mut self.siblings } else { &mut self.remote };
+        let known = cache.get_mut(endpoint.metadata.name.as_str());
+        let cached = match known {
+            Some(cached) => {
+                if !cached.is_of(endpoint) {
+                    self.reads += 1;
+                    match (read(endpoint, role, kind, allowed), &cached.result) {
+                        // Labels or annotations changed: nothing for us.
+                        (Ok(peer), Ok(older)) if peer == **older => {}
+                        (result, _) => cached.result = result.map(Arc::new),
+                    }
+                }
+                cached
+            }
+            None => {
+                self.reads += 1;
+                let result = read(endpoint, role, kind, allowed).map(Arc::new);
+                let cached = CachedPeer { endpoint: Arc::clone(endpoint), result, pass: 0 };
+                cache.entry(endpoint.metadata.name.clone()).or_insert(cached)
+            }
         };
-        let metadata = &endpoint.metadata;
-        CachedPeer { resource_version: metadata.resource_version.clone(), uid: metadata.uid.clone(), result }
+        cached.pass = self.pass;
+        if !Arc::ptr_eq(&cached.endpoint, endpoint) {
+            cached.endpoint = Arc::clone(endpoint);
+        }
+        match &mut cached.result {
+            Ok(peer) => {
+                if peer.role != role {
+                    Arc::make_mut(peer).role = role;
+                }
+                Some(Arc::clone(peer))
+            }
+            Err(reason) => {
+                refused.push(RefusedCluster {
+                    cluster: endpoint.spec.cluster_id.clone(),
+                    endpoint: Some(endpoint.metadata.name.clone()),
+                    reason: reason.clone(),
+                });
+                None
+            }
+        }
     }
 }
 
@@ -171,49 +200,68 @@ pub fn site(facts: &EndpointFacts, spec: &EndpointSpec, driver: &str) -> Site {
 }
 
 /// Sorts peers: oldest cluster first, by `ages`; within a cluster the newest Endpoint first. Names break ties.
-fn order(peers: &mut [Arc<Peer>], ages: &BTreeMap<&str, Option<Timestamp>>) {
-    peers.sort_by_cached_key(|peer| {
-        let cluster = &peer.facts.cluster_id;
-        (ages.get(cluster.as_str()).copied(), cluster.clone(), Reverse(peer.created), peer.name.clone())
+fn order(peers: &mut Vec<Arc<Peer>>, ages: &BTreeMap<&str, Option<Timestamp>>) {
+    let age = |peer: &Peer| ages.get(peer.facts.cluster_id.as_str()).copied().flatten();
+    let mut aged: Vec<(Option<Timestamp>, Arc<Peer>)> =
+        peers.drain(..).map(|peer| (age(&peer), peer)).collect();
+    aged.sort_by(|(of_a, a), (of_b, b)| {
+        let within = |peer: &Peer| Reverse(peer.created);
+        let clusters = of_a.cmp(of_b).then_with(|| a.facts.cluster_id.cmp(&b.facts.cluster_id));
+        clusters.then_with(|| within(a).cmp(&within(b))).then_with(|| a.name.cmp(&b.name))
     });
+    peers.extend(aged.into_iter().map(|(_, peer)| peer));
 }
 
 /// Refuses Endpoints with a duplicate key, which are indistinguishable on the wire, or a duplicate cable name. The first
 /// stays, and siblings come before all others.
 fn refuse_duplicates(admitted: &mut Admitted, identity_is: &str) {
-    let mut keys: BTreeMap<[u8; 32], String> = BTreeMap::new();
-    let mut cables: BTreeMap<String, String> = BTreeMap::new();
+    let mut keys: BTreeMap<&[u8; 32], &str> = BTreeMap::new();
+    let mut cables: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut reasons = Vec::new();
+    for peer in admitted.siblings.iter().chain(&admitted.peers) {
+        let reason = if let Some(other) = keys.get(&peer.identity) {
+            Some(format!("it has the same {identity_is} as Endpoint {other}"))
+        } else if let Some(other) = cables.get(peer.facts.cable_name.as_str()) {
+            // NAT discovery and health checks identify a peer by this name alone, so it has to be unique.
+            let name = &peer.facts.cable_name;
+            Some(format!("field `spec.cable_name`: `{name}` is already that of Endpoint {other}"))
+        } else {
+            keys.insert(&peer.identity, &peer.name);
+            cables.insert(&peer.facts.cable_name, &peer.name);
+            None
+        };
+        reasons.push(reason);
+    }
+    let mut reasons = reasons.into_iter();
     let refused = &mut admitted.refused;
-    let mut is_first = |peer: &mut Arc<Peer>| {
-        if let Some(other) = keys.get(&peer.identity) {
-            refused.push(refusal(peer, format!("it has the same {identity_is} as Endpoint {other}")));
-            return false;
-        }
-        // NAT discovery and health checks identify a peer by this name alone, so it has to be unique.
-        if let Some(other) = cables.get(&peer.facts.cable_name) {
-            let reason = format!(
-                "field `spec.cable_name`: `{}` is already that of Endpoint {other}",
-                peer.facts.cable_name
-            );
+    let mut is_first = |peer: &Arc<Peer>| match reasons.next().flatten() {
+        Some(reason) => {
             refused.push(refusal(peer, reason));
-            return false;
+            false
         }
-        keys.insert(peer.identity, peer.name.clone());
-        cables.insert(peer.facts.cable_name.clone(), peer.name.clone());
-        true
+        None => true,
     };
-    admitted.siblings.retain_mut(&mut is_first);
-    admitted.peers.retain_mut(&mut is_first);
+    admitted.siblings.retain(&mut is_first);
+    admitted.peers.retain(&mut is_first);
 }
 
 /// Refuses Endpoints beyond the limit per cluster: the newest stay, of our own cluster the first by name.
 fn refuse_excess(admitted: &mut Admitted) {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    // The last cluster, and how many of it came so far: peers are in the order of clusters.
+    let mut last: Option<(Arc<Peer>, usize)> = None;
     let refused = &mut admitted.refused;
     admitted.peers.retain(|peer| {
-        let count = counts.entry(peer.facts.cluster_id.clone()).or_default();
-        *count += 1;
-        if *count > MOST_PATHS {
+        let count = match &mut last {
+            Some((of, count)) if of.facts.cluster_id == peer.facts.cluster_id => {
+                *count += 1;
+                *count
+            }
+            other => {
+                *other = Some((Arc::clone(peer), 1));
+                1
+            }
+        };
+        if count > MOST_PATHS {
             let reason = format!("its cluster has {MOST_PATHS} newer ones: delete those that are gone");
             refused.push(refusal(peer, reason));
             return false;

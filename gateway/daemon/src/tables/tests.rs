@@ -48,7 +48,8 @@ fn admit(endpoints: &[Endpoint], local: &Local, kind: &dyn CableKind) -> Admitte
 
 /// What there are cables to where nobody knows of several gateways.
 fn all(endpoints: &[Endpoint]) -> Vec<Target> {
-    targets("a", endpoints, &Members::default())
+    let shared: Vec<_> = endpoints.iter().cloned().map(Arc::new).collect();
+    targets("a", &shared, &Members::default())
 }
 
 fn rows(remote: Vec<Row>) -> Rows {

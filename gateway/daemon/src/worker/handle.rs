@@ -55,7 +55,7 @@ pub struct WorkerHandle {
 
 #[derive(Debug, Default)]
 pub(super) struct SharedState {
-    pub(super) published: Mutex<Published>,
+    pub(super) published: Mutex<Arc<Published>>,
     pub(super) events: Mutex<Vec<(LaneId, CableEvent)>>,
     pub(super) handled: AtomicU64,
     /// When it last began a turn, in nanoseconds since it was made.
@@ -110,6 +110,7 @@ impl WorkerHandle {
             Err(panic) => panic_message(&*panic),
         };
         let mut published = self.view.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let published = Arc::make_mut(&mut published);
         published.is_stopped = true;
         published.last_error = Some(why.clone());
         Err(why)
@@ -117,8 +118,8 @@ impl WorkerHandle {
 
     /// Returns the worker's published state; up to 0.1 s old while it is busy.
     #[must_use]
-    pub fn published(&self) -> Published {
-        self.view.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn published(&self) -> Arc<Published> {
+        Arc::clone(&self.view.published.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the events of its lanes since the last call.

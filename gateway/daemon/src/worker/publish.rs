@@ -1,6 +1,6 @@
 //! A worker's published state, ten times a second.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use trieste_io::PacketIo;
@@ -26,7 +26,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
             last_error: self.last_error.clone(),
             is_stopped,
         };
-        *self.view.published.lock().unwrap_or_else(PoisonError::into_inner) = published;
+        *self.view.published.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
         let mut events = self.view.events.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(event) = self.pipeline.poll_event() {
             events.push(event);

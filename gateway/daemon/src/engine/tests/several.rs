@@ -53,7 +53,7 @@ impl Rig {
     }
 
     fn watched(&self) -> usize {
-        let reports = self.engine.workers().iter().flat_map(|worker| worker.published().lanes);
+        let reports = self.engine.workers().iter().flat_map(|worker| worker.published().lanes.clone());
         reports.filter(|report| report.health.is_some() && !report.is_draining).count()
     }
 }
