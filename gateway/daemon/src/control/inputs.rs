@@ -26,6 +26,10 @@ const LONGEST_STATUS: Duration = Duration::from_secs(1);
 /// change waits for others for that.
 const CONVERGE_SHARE: u32 = 25;
 const LONGEST_REST: Duration = Duration::from_millis(100);
+/// Ours: the share of a core, in percent, that rules for translation are to take while the controllers' state changes, and
+/// the longest that a change waits for others for that.
+const TRANSLATE_SHARE: u32 = 25;
+const LONGEST_TRANSLATE_REST: Duration = Duration::from_millis(200);
 /// How often this node's addresses are looked at.
 const ADDRESS_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -51,6 +55,8 @@ pub(super) enum Input {
     Report,
     /// The state of Globalnet's controllers has changed.
     Globalnet,
+    /// Rules for translation are due, after such a change.
+    Translate,
     /// This node's addresses are to be looked at.
     Addresses,
     /// Somebody wants new keys for all cables.
@@ -61,6 +67,8 @@ pub(super) enum Input {
 pub(super) struct Inputs {
     /// When cables and tables are made to fit what has changed.
     pub(super) converging: Throttle,
+    /// When rules for translation are made to fit the controllers' state.
+    pub(super) translating: Throttle,
     /// When what the status document says is taken.
     pub(super) reporting: Throttle,
     endpoints: BoxStream<'static, StoreEvent>,
@@ -84,6 +92,7 @@ impl Inputs {
         reporting.ask(Instant::now());
         Self {
             converging: Throttle::new(CONVERGE_SHARE, LONGEST_REST),
+            translating: Throttle::new(TRANSLATE_SHARE, LONGEST_TRANSLATE_REST),
             reporting,
             endpoints: control.store.list_watch(Kind::Endpoint, &control.config.namespace).boxed(),
             node: control.follow_node(),
@@ -127,6 +136,7 @@ impl Inputs {
             }
             () = reached(self.reporting.due()) => Input::Report,
             () = translate::changed(&mut self.globalnet) => Input::Globalnet,
+            () = reached(self.translating.due()) => Input::Translate,
             _ = self.addresses.tick() => Input::Addresses,
             () = received(&mut self.rekey) => Input::Rekey,
         })

@@ -94,7 +94,12 @@ impl Control<'_> {
                 inputs.reporting.done(began, Instant::now());
                 inputs.reporting.ask(Instant::now() + STATUS_INTERVAL);
             }
-            Input::Globalnet => self.take_globalnet(engine).await,
+            Input::Globalnet => inputs.translating.ask(Instant::now()),
+            Input::Translate => {
+                let began = Instant::now();
+                self.take_globalnet(engine).await;
+                inputs.translating.done(began, Instant::now());
+            }
             Input::Addresses => {
                 self.refresh_addresses(engine).await;
                 self.translate(engine).await;
