@@ -1,4 +1,5 @@
-//! The loop: a pass whenever the cluster set or the kernel's state changed, and every few seconds anyway.
+//! The loop: a pass whenever the cluster set or the kernel's state changed, and every few seconds anyway. `schedule.rs` says
+//! when.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::port::Host;
 use crate::port::notice::Notice;
 use crate::port::watch::Changes;
 use crate::reconcile::{Reconciler, Serving};
-use crate::schedule::{DEBOUNCE, Outcome, PassSchedule};
+use crate::schedule::{Outcome, PassSchedule, RESYNC, Wake};
 use crate::state::DeviceAddress;
 use crate::view::ClusterView;
 
@@ -53,40 +54,48 @@ pub async fn run<H: Host, D: Driver>(
     }
     let mut schedule = PassSchedule::default();
     let (mut kernel, mut live, mut names) = (None, reconciler.live(), reconciler.names());
+    // Whether the network may be different from what the last pass left, and when it was last read.
+    let (mut is_stale, mut read) = (true, Instant::now());
     loop {
         if kernel.is_none() {
             kernel = subscribe();
+            is_stale = true;
         }
         let view = views.borrow_and_update().clone().unwrap_or_default();
-        one_pass(reconciler, &view, &mut schedule, reports).await;
+        if is_stale {
+            read = Instant::now();
+        }
+        one_pass(reconciler, (&view, is_stale), &mut schedule, reports).await;
 
-        let (earliest, latest) = (Instant::now() + schedule.min_wait(), Instant::now() + schedule.max_wait());
-        let woken = tokio::select! {
-            () = &mut stop => return,
-            () = sleep_until(latest) => false,
-            // A closed channel means that the store's reader ended; the periodic pass goes on.
-            () = changed(&mut views) => true,
-            () = changed(&mut live) => true,
-            () = changed(&mut names) => true,
-            notice = kernel_notice(kernel.as_mut()) => {
-                handle_notice(notice, reconciler, &mut kernel).await;
-                true
-            }
-        };
-        if woken {
-            let due = sleep_until(earliest.max(Instant::now() + DEBOUNCE));
-            tokio::pin!(due);
-            // Drops the kernel's notifications meanwhile: the next pass reads the state anyway.
-            loop {
-                tokio::select! {
-                    () = &mut stop => return,
-                    () = &mut due => break,
-                    notice = kernel_notice(kernel.as_mut()) => handle_notice(notice, reconciler, &mut kernel).await,
+        let ended = Instant::now();
+        let mut due = ended + schedule.max_wait();
+        is_stale = true;
+        // A pass is due at the earliest of what its events ask for. The kernel's notifications are dropped meanwhile: the pass
+        // reads the state anyway.
+        let mut is_reported = kernel.is_none();
+        loop {
+            let wake = tokio::select! {
+                () = &mut stop => return,
+                () = sleep_until(due) => break,
+                // A closed channel means that the store's reader ended; the periodic pass goes on.
+                () = changed(&mut views) => {
+                    is_stale = is_reported || read.elapsed() >= RESYNC;
+                    Wake::View
                 }
-            }
-            if !drain(kernel.as_mut()) {
-                kernel = None;
-            }
+                () = changed(&mut live) => Wake::Other,
+                () = changed(&mut names) => Wake::Other,
+                notice = kernel_notice(kernel.as_mut()) => {
+                    handle_notice(notice, reconciler, &mut kernel).await;
+                    (is_reported, is_stale) = (true, true);
+                    Wake::Other
+                }
+            };
+            due = due.min(ended + schedule.due(wake, ended.elapsed()));
+        }
+        match drain(kernel.as_mut()) {
+            Drained::Nothing => {}
+            Drained::Notices => is_stale = true,
+            Drained::End => kernel = None,
         }
     }
 }
@@ -106,14 +115,15 @@ async fn handle_notice<H: Host, D: Driver>(
 
 async fn one_pass<H: Host, D: Driver>(
     reconciler: &mut Reconciler<H, D>,
-    view: &ClusterView,
+    (view, is_stale): (&ClusterView, bool),
     schedule: &mut PassSchedule,
     reports: &watch::Sender<Report>,
 ) {
     let started = Instant::now();
-    match reconciler.pass(view).await {
+    let pass = if is_stale { reconciler.pass(view).await } else { reconciler.follow(view).await };
+    match pass {
         Ok(pass) => {
-            schedule.record(pass.outcome);
+            schedule.record(pass.outcome, started.elapsed());
             let mut conditions = pass.conditions;
             if let (true, Some(change)) = (schedule.is_contended(), pass.changes.first()) {
                 conditions.insert(Condition::Contended { change: change.to_string() });
@@ -127,13 +137,13 @@ async fn one_pass<H: Host, D: Driver>(
             reconciler.report(conditions);
         }
         Err(error) => {
-            schedule.record(Outcome::Failed);
+            schedule.record(Outcome::Failed, started.elapsed());
             let unread = Condition::CannotRead { what: "the node's network", error: error.to_string() };
             publish(reports, (Outcome::Failed, false), &[unread.clone()].into(), None);
             reconciler.report([unread].into());
         }
     }
-    debug!(took_ms = elapsed_ms(started), "pass");
+    debug!(took_ms = elapsed_ms(started), is_stale, "pass");
 }
 
 fn publish(
@@ -173,16 +183,26 @@ pub(crate) async fn changed<T>(views: &mut watch::Receiver<T>) {
     }
 }
 
+/// Outcome of [`drain`].
+enum Drained {
+    Nothing,
+    Notices,
+    /// The subscription has ended.
+    End,
+}
+
 /// Discards pending notifications of the kernel, most of which are about our own changes; the next pass reads the state
-/// anyway. Returns `false` if the subscription has ended.
-fn drain(kernel: Option<&mut Changes>) -> bool {
-    let Some(kernel) = kernel else { return true };
+/// anyway.
+fn drain(kernel: Option<&mut Changes>) -> Drained {
+    let Some(kernel) = kernel else { return Drained::Nothing };
+    let mut drained = Drained::Nothing;
     while let Some(notice) = kernel.next().now_or_never() {
         if notice == Notice::Closed {
-            return false;
+            return Drained::End;
         }
+        drained = Drained::Notices;
     }
-    true
+    drained
 }
 
 async fn kernel_notice(kernel: Option<&mut Changes>) -> Notice {
@@ -191,3 +211,6 @@ async fn kernel_notice(kernel: Option<&mut Changes>) -> Notice {
         None => pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

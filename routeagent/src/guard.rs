@@ -65,6 +65,19 @@ impl Table {
         };
         [("loosened0", 0), ("loosened1", 1)].into_iter().flat_map(of).collect()
     }
+
+    /// Adds and removes elements, as the kernel does with [`GuardChange::Update`].
+    pub(crate) fn update(&mut self, add: &Elements, remove: &Elements) {
+        for (set, gone) in remove {
+            if let Some(elements) = self.elements.get_mut(set) {
+                elements.retain(|element| !gone.contains(element));
+            }
+        }
+        for (set, new) in add {
+            self.elements.entry(set.clone()).or_default().extend(new.iter().cloned());
+        }
+        self.elements.retain(|_, elements| !elements.is_empty());
+    }
 }
 
 /// State of the packet filter's nftables table.
@@ -240,13 +253,7 @@ fn body(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
 #[cfg(test)]
 pub(crate) fn updated(table: &Table, add: &Elements, remove: &Elements) -> Table {
     let mut updated = table.clone();
-    for (set, gone) in remove {
-        updated.elements.entry(set.clone()).or_default().retain(|element| !gone.contains(element));
-    }
-    for (set, new) in add {
-        updated.elements.entry(set.clone()).or_default().extend(new.iter().cloned());
-    }
-    updated.elements.retain(|_, elements| !elements.is_empty());
+    updated.update(add, remove);
     updated
 }
 

@@ -1,6 +1,7 @@
 //! One pass: observe, compute, plan, apply. The shell around the pure parts; it decides nothing about policy.
 
 mod outcome;
+mod reading;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ use outcome::{
     MOST_LINES, closed, closed_in_kernel, is_closing, is_failure, is_outdated, left_out, serving, settings,
     shortened, waits_for,
 };
+use reading::Reading;
 
 /// The result of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +57,7 @@ pub struct Pass {
 struct Prepared {
     plan: Plan,
     hostnet: HostNet,
-    addresses: BTreeSet<DeviceAddress>,
+    reading: Reading,
     listener: ListenerConfig,
     /// Whether the packet filter can be read, and so written.
     has_filter: bool,
@@ -95,6 +97,10 @@ pub struct Reconciler<H, D> {
     listener: watch::Sender<ListenerConfig>,
     last_changes: Vec<Change>,
     last_conditions: BTreeSet<Condition>,
+    /// The settings and addresses that the last pass needed.
+    query: Option<Query>,
+    /// The network as the last pass left it, if that is known.
+    known: Option<Reading>,
 }
 
 impl<H: Host, D: Driver> Reconciler<H, D> {
@@ -120,6 +126,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             listener,
             last_changes,
             last_conditions,
+            query: None,
+            known: None,
         }
     }
 
@@ -164,7 +172,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     ///
     /// The host could not be observed.
     pub async fn dry_run(&self, view: &ClusterView) -> Result<Plan, PortError> {
-        Ok(self.prepare(view, &mut self.grace.clone()).await?.plan)
+        Ok(self.prepare(view, &mut self.grace.clone(), None).await?.plan)
     }
 
     /// Makes one pass.
@@ -173,15 +181,37 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     ///
     /// The host could not be observed. That a change failed is part of the result.
     pub async fn pass(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
+        self.known = None;
+        self.pass_once(view).await
+    }
+
+    /// Makes one pass for a changed view, planned from the network as the last pass left it: the caller knows that the kernel
+    /// has reported no change since. A later [`Reconciler::pass`] reads what came of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reconciler::pass`].
+    pub async fn follow(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
+        let was_known = self.known.is_some();
+        let pass = self.pass_once(view).await?;
+        // Something may be different from what was known.
+        if was_known && pass.outcome == Outcome::Failed { self.pass(view).await } else { Ok(pass) }
+    }
+
+    async fn pass_once(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
         let mut grace = self.grace.clone();
         self.live.mark_unchanged();
-        let prepared = self.prepare(view, &mut grace).await?;
-        let Prepared { mut plan, hostnet, addresses, listener, has_filter, had_services } = prepared;
+        let known = self.known.take();
+        let prepared = self.prepare(view, &mut grace, known).await?;
+        let Prepared { mut plan, hostnet, reading, listener, has_filter, had_services } = prepared;
+        let addresses = reading.observed.addresses.clone();
+        self.query = Some(reading.query.clone());
         let mut conditions = plan.conditions.clone();
         conditions.extend(self.keep(&hostnet));
         self.grace = grace;
         self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
+        self.known = reading.after(&plan.changes).filter(|_| failed.is_empty());
         let was_restored = self.note_filter(&hostnet, &plan, &failed);
         // Done already, and a change all the same: somebody may undo it time after time.
         plan.changes.extend(was_restored);
@@ -263,32 +293,47 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         self.last_conditions = conditions;
     }
 
-    async fn prepare(&self, view: &ClusterView, graces: &mut Graces) -> Result<Prepared, PortError> {
-        // The settings to read follow from the device names, those from the view alone.
-        let blind = self.state(view, &Observed::default(), Lingering::default());
-        let provisional = self.driver.desired(&blind);
-        let query =
-            Query { sysctls: settings(&provisional.hostnet), lookup_addresses: blind.lookup_addresses() };
-        let mut observed = self.host.observe(&query).await?;
-        observed.remember(&self.loosened);
-        let state = self.state(view, &observed, Lingering::default());
-        let claimed = closed(&self.driver.desired(&state).hostnet);
-        let (now, in_kernel) = (Instant::now(), closed_in_kernel(&observed));
+    /// Plans a pass, from what is known of the network if that is everything that is needed.
+    async fn prepare(
+        &self,
+        view: &ClusterView,
+        graces: &mut Graces,
+        known: Option<Reading>,
+    ) -> Result<Prepared, PortError> {
+        let mut reading = match known {
+            Some(reading) => reading,
+            None => self.read(self.query.clone().unwrap_or_else(|| self.first_query(view))).await?,
+        };
+        let mut state = self.state(view, &reading.observed, Lingering::default());
+        let mut desired = self.driver.desired(&state);
+        let needed =
+            Query { sysctls: settings(&desired.hostnet), lookup_addresses: state.lookup_addresses() };
+        if !reading.has(&needed) {
+            reading = self.read(needed).await?;
+            state = self.state(view, &reading.observed, Lingering::default());
+            desired = self.driver.desired(&state);
+        }
+        let observed = &reading.observed;
+        let claimed = closed(&desired.hostnet);
+        let (now, in_kernel) = (Instant::now(), closed_in_kernel(observed));
         let lingering = Lingering {
             claims: graces.claims.update(now, claimed.clone(), &in_kernel),
             bridges: graces.bridges.update(now, state.bridged_networks(), &BTreeSet::new()),
         };
-        let state = self.state(view, &observed, lingering);
-        let Desired { hostnet, conditions } = self.driver.desired(&state);
-        let mut plan = plan(&hostnet, &observed);
+        if !(lingering.claims.is_empty() && lingering.bridges.is_empty()) {
+            state = self.state(view, observed, lingering);
+            desired = self.driver.desired(&state);
+        }
+        let Desired { hostnet, conditions } = desired;
+        let mut plan = plan(&hostnet, observed);
         plan.conditions.extend(conditions);
         let all_closed = closed(&hostnet);
         let vanished = all_closed.difference(&claimed).filter(|network| !state.unplugged.contains(network));
         plan.conditions.extend(vanished.copied().map(Condition::Vanished));
-        plan.conditions.extend(host_conditions(&hostnet, &observed));
+        plan.conditions.extend(host_conditions(&hostnet, observed));
         plan.conditions.extend(view.conditions.iter().cloned());
         plan.conditions.extend(left_out(&state, &self.live.borrow()));
-        plan.conditions.extend(observed.conditions);
+        plan.conditions.extend(observed.conditions.iter().cloned());
         let has_filter = observed.guard != ObservedGuard::Unknown;
         let had_services = matches!(observed.services, ObservedServices::Present(_));
         let local = hostnet.vxlan.as_ref().map(|vxlan| vxlan.local);
@@ -297,7 +342,20 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             gateways: state.notice_senders(),
             nexthop_groups: hostnet.nexthop_groups.clone(),
         };
-        Ok(Prepared { plan, hostnet, addresses: observed.addresses, listener, has_filter, had_services })
+        Ok(Prepared { plan, hostnet, reading, listener, has_filter, had_services })
+    }
+
+    /// Returns what the first pass reads: the settings to read follow from the device names, those from the view alone.
+    fn first_query(&self, view: &ClusterView) -> Query {
+        let blind = self.state(view, &Observed::default(), Lingering::default());
+        let provisional = self.driver.desired(&blind);
+        Query { sysctls: settings(&provisional.hostnet), lookup_addresses: blind.lookup_addresses() }
+    }
+
+    async fn read(&self, query: Query) -> Result<Reading, PortError> {
+        let mut observed = self.host.observe(&query).await?;
+        observed.remember(&self.loosened);
+        Ok(Reading { query, observed })
     }
 
     /// Writes down what is closed where that changed: before it is, so that a reboot in between finds it.

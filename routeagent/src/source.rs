@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::stream::select;
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::sleep_until;
 use tracing::warn;
 use trieste_control::api::{EndpointSpec, Kind, ObjectKey};
 use trieste_control::members::paths_namespace;
@@ -30,14 +30,12 @@ use crate::agent::Report;
 use crate::condition::Condition;
 use crate::deliverer;
 use crate::departures::Departures;
+use crate::schedule::{GATHER, rest_after};
 use crate::view::ClusterView;
 use caches::Caches;
 
 pub use caches::{Reader, StoreState};
 pub use parse::{is_device_name, view};
-
-/// Ours: how long events are gathered after the first one.
-const GATHER: Duration = Duration::from_millis(10);
 
 /// The channels on which the store's state is published.
 #[derive(Debug)]
@@ -73,6 +71,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
     let mut serve = pin!(serve(store, reader, is_wanted, &served));
     let mut caches = Caches::default();
     let mut had_table = false;
+    let mut rests_until = Instant::now();
     loop {
         tokio::select! {
             event = events.next() => match event {
@@ -98,9 +97,11 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
             _ = is_served.changed() => {}
             () = table_changed(&mut channels.reports, had_table) => {}
         }
-        if !gather(&mut events, &mut members, &mut caches).await {
+        let gathered = rests_until.max(Instant::now() + GATHER);
+        if !gather(&mut events, &mut members, &mut caches, gathered).await {
             return;
         }
+        let began = Instant::now();
         had_table = channels.reports.borrow_and_update().serving.has_table;
         let mut state = caches.read(reader);
         if let Some(view) = &mut state.view {
@@ -111,6 +112,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
             is_served.borrow_and_update().clone().add_to(view);
         }
         channels.publish(state);
+        rests_until = Instant::now() + rest_after(began.elapsed());
     }
 }
 
@@ -129,13 +131,14 @@ impl Channels {
     }
 }
 
-/// Handles the events that arrive within [`GATHER`] together. Returns `false` if a stream has ended.
+/// Handles the events that arrive until then together. Returns `false` if a stream has ended.
 async fn gather(
     events: &mut (impl Stream<Item = (Kind, StoreEvent)> + Unpin),
     members: &mut (impl Stream<Item = StoreEvent> + Unpin),
     caches: &mut Caches,
+    until: Instant,
 ) -> bool {
-    let mut gathered = pin!(sleep(GATHER));
+    let mut gathered = pin!(sleep_until(until.into()));
     loop {
         tokio::select! {
             event = events.next() => match event {

@@ -1,4 +1,6 @@
-use std::cell::RefCell;
+mod follow;
+
+use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 
 use super::*;
@@ -231,18 +233,21 @@ async fn a_network_that_became_local_is_opened_at_once() {
 struct Fake {
     observed: RefCell<Observed>,
     refuses: Option<&'static str>,
+    /// How often everything was read.
+    reads: Cell<u32>,
 }
 
 impl Fake {
     fn new() -> Self {
         let link = Link { index: 2, is_up: true, ..Link::default() };
         let observed = Observed { links: [("submariner".into(), link)].into(), ..Observed::default() };
-        Self { observed: RefCell::new(observed), refuses: None }
+        Self { observed: RefCell::new(observed), refuses: None, reads: Cell::new(0) }
     }
 }
 
 impl Host for Fake {
     async fn observe(&self, _: &Query) -> Result<Observed, PortError> {
+        self.reads.set(self.reads.get() + 1);
         Ok(self.observed.borrow().clone())
     }
 
@@ -252,7 +257,9 @@ impl Host for Fake {
         }
         let mut observed = self.observed.borrow_mut();
         match change {
-            Change::AddRoute(route) | Change::ReplaceRoute(route) => {
+            Change::AddRoute(route) => observed.routes.push(ObservedRoute::from_route(route)),
+            Change::ReplaceRoute(route) => {
+                observed.routes.retain(|there| !there.is_in_the_place_of(route));
                 observed.routes.push(ObservedRoute::from_route(route));
             }
             Change::RemoveRoute(route) => observed.routes.retain(|there| there != route),
