@@ -18,7 +18,6 @@ use std::time::Instant;
 use futures::stream::select;
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
-use tokio::time::sleep_until;
 use tracing::warn;
 use trieste_control::api::{EndpointSpec, Kind, ObjectKey};
 use trieste_control::members::paths_namespace;
@@ -138,7 +137,7 @@ async fn gather(
     caches: &mut Caches,
     until: Instant,
 ) -> bool {
-    let mut gathered = pin!(sleep_until(until.into()));
+    let mut gathered = pin!(tokio::time::sleep_until(until.into()));
     loop {
         tokio::select! {
             event = events.next() => match event {

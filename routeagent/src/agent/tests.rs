@@ -2,9 +2,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::*;
-use crate::driver::KubeProxy;
+use crate::driver::kubeproxy::KubeProxy;
 use crate::observed::Observed;
-use crate::plan::Change;
+use crate::change::Change;
 use crate::port::{PortError, Query};
 use crate::state::{Endpoint, Node};
 

@@ -2,8 +2,9 @@
 //! reading all routes and filters again.
 
 use crate::guard::GuardChange;
-use crate::observed::{Observed, ObservedGuard, ObservedRoute};
-use crate::plan::Change;
+use crate::change::Change;
+use crate::guard::ObservedGuard;
+use crate::observed::{Observed, ObservedRoute};
 use crate::port::Query;
 
 /// Ours: most changes of a pass that are followed one by one; after more of them everything is read again. Each costs a look

@@ -99,8 +99,11 @@ impl Member {
     pub(super) fn new(number: u32, driver: &str, peers: &[Endpoint], now: Instant) -> anyhow::Result<Self> {
         let (kind, slow) = kind(number, driver, now)?;
         let local = local(number, driver)?;
-        let target =
-            |endpoint: &Endpoint| Target { endpoint: endpoint.clone(), is_for_all: true, since: None };
+        let target = |endpoint: &Endpoint| Target {
+            endpoint: Arc::new(endpoint.clone()),
+            is_for_all: true,
+            since: None,
+        };
         let targets: Vec<Target> = peers.iter().map(target).collect();
         let admitted = Reader::default().read(&targets, &[], &local, &*kind);
         anyhow::ensure!(admitted.refused.is_empty(), "member {number} refuses {:?}", admitted.refused);

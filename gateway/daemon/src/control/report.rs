@@ -1,6 +1,6 @@
 //! Outputs of the control loop: the status document, and the remembered state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 

@@ -165,7 +165,7 @@ impl CableStates {
         let negotiated = report.and_then(|peer| peer.handshake_age);
         let handshake_age = stats.handshake_age.or(negotiated);
         let (status, status_message) = match &ipsec {
-            Some(ipsec) => ipsec.judge(stats.rx_bytes, stats.tx_bytes),
+            Some(ipsec) => ipsec.evaluate(stats.rx_bytes, stats.tx_bytes),
             None if kind.identifies_by_address() => answering(&stats),
             None => {
                 // Upstream's WireGuard driver publishes its counters here (api §8.3).

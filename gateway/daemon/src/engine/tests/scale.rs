@@ -138,7 +138,7 @@ async fn changes_in_any_order_come_to_the_same_as_all_at_once() {
                 let cluster = ["b", "c", "d", "e", "f"][usize::try_from(draw(5)).unwrap()];
                 let (net, host) = (u8::try_from(draw(12)).unwrap(), u8::try_from(which + 1).unwrap());
                 let mut made = endpoint(cluster, net, host, u8::try_from(draw(9) + 1).unwrap());
-                made.spec.set_knows_paths(draw(2) == 0);
+                made.spec.set_supports_paths(draw(2) == 0);
                 made.metadata.resource_version = Some(step.to_string());
                 endpoints.insert(which, made);
             }
