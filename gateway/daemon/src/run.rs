@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 use trieste_control::logging;
+use trieste_io::heap::{self, Shrinking};
 
 use crate::assembly::run;
 use crate::config::CommandLine;
@@ -17,6 +19,8 @@ const FILES_TIMEOUT: Duration = Duration::from_millis(20);
 /// How many heaps there are for all threads, and how large an allocation is kept when it is free.
 const HEAPS: u16 = 2;
 const LARGE_FROM: u32 = 128 << 10;
+/// How often to look for memory that has become free: a set that has shrunk is followed within twice that.
+const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 /// Exit code of a failed start or a fatal error (env-metrics §6).
 const FATAL: u8 = 255;
 
@@ -46,7 +50,7 @@ pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
 fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
     privileges::keep_memory_private();
     // Memory of the stores' objects is free again soon, and is returned to the kernel then. Packets do not use the heap.
-    trieste_io::heap::bound(HEAPS, LARGE_FROM);
+    heap::bound(HEAPS, LARGE_FROM);
     let config = command_line.load()?;
     // Threads have capabilities of their own: before the first one.
     privileges::settle(command_line, &config)?;
@@ -59,10 +63,30 @@ fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
     if command_line.uninstall {
         return runtime.block_on(uninstall::uninstall(&config));
     }
+    runtime.spawn(give_memory_back());
     let outcome = runtime.block_on(run(&config, kinds, terminated()));
     // A directory that is slow to read must not hold the process up: whatever is written there is written whole or not.
     runtime.shutdown_timeout(FILES_TIMEOUT);
     outcome
+}
+
+/// Gives memory back to the kernel after the set has shrunk. Without it, pages that were used for what is gone stay with the
+/// process, since what is still used lies between them.
+async fn give_memory_back() {
+    let mut shrinking = Shrinking::default();
+    let mut looks = tokio::time::interval(TRIM_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let Some(before) = heap::usage() else { return };
+        if !shrinking.is_due(before) {
+            continue;
+        }
+        heap::trim();
+        let after = heap::usage().unwrap_or_default();
+        shrinking.trimmed(after);
+        tracing::debug!(free_bytes = before.free, used_bytes = after.used, "free memory was given back");
+    }
 }
 
 /// Completes at SIGTERM or SIGINT.
