@@ -32,8 +32,10 @@ const FIRST_RETRIES: [Duration; 4] =
 const SILENT_INTERVAL: Duration = Duration::from_secs(20);
 /// The longest wait of a silent lane, however many there are.
 pub(crate) const LONGEST_INTERVAL: Duration = Duration::from_secs(120);
-/// Between attempts of all silent lanes, 16 a second. Ours: an attempt costs up to 0.3 ms with its datagram, so that this
-/// is half a percent of a core; with more than 1,920 such lanes it is as much more as [`LONGEST_INTERVAL`] takes.
+/// Between attempts of all silent lanes, 16 a second. Ours: an attempt of WireGuard's takes 0.14 ms (28,000 of this crate's
+/// tests with optimised ciphers, the making of 1,420 lanes included), and its datagram and the worker's turn less than as much
+/// again, so that this is under half a percent of a core; with more than 1,920 such lanes it is as much more as
+/// [`LONGEST_INTERVAL`] takes.
 const SILENT_RATE: Duration = Duration::from_micros(62_500);
 /// Between attempts of all lanes that are new or have packets that wait, 100 a second. Ours: 3 % of a core.
 const NEW_RATE: Duration = Duration::from_millis(10);

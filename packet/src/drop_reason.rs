@@ -149,6 +149,8 @@ pub trait Witness: Send {
 #[derive(Default)]
 pub struct Drops {
     by_cable: Vec<[u64; REASONS]>,
+    /// The counters above zero, sorted: few of very many, for [`Self::iter`].
+    used: Vec<(CableId, DropReason)>,
     total: u64,
     witness: Option<Box<dyn Witness>>,
 }
@@ -167,7 +169,14 @@ impl Drops {
             // Once per cable ever seen by this worker.
             self.by_cable.resize(row + 1, [0; REASONS]);
         }
-        self.by_cable[row][reason as usize] += packets;
+        let counter = &mut self.by_cable[row][reason as usize];
+        if *counter == 0
+            && packets > 0
+            && let Err(at) = self.used.binary_search(&(cable, reason))
+        {
+            self.used.insert(at, (cable, reason));
+        }
+        *counter += packets;
         self.total += packets;
     }
 
@@ -205,14 +214,28 @@ impl Drops {
         self.by_cable.iter().map(|row| row[reason as usize]).sum()
     }
 
-    /// All counters above zero.
+    /// All counters above zero. Costs what there is of them.
     pub fn iter(&self) -> impl Iterator<Item = (CableId, DropReason, u64)> + '_ {
-        self.by_cable.iter().enumerate().flat_map(|(cable, row)| {
-            let cable = CableId(u16::try_from(cable).unwrap_or(u16::MAX));
-            DropReason::ALL
-                .iter()
-                .map(move |&reason| (cable, reason, row[reason as usize]))
-                .filter(|&(_, _, packets)| packets > 0)
-        })
+        self.used
+            .iter()
+            .map(|&(cable, reason)| (cable, reason, self.by_cable[usize::from(cable.0)][reason as usize]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_above_zero_are_listed_by_cable_and_reason() {
+        let mut drops = Drops::default();
+        let counts = [(7, DropReason::NoLane, 2), (3, DropReason::Replay, 1), (7, DropReason::NotIp, 0)];
+        for (cable, reason, packets) in counts {
+            drops.count(CableId(cable), reason, packets);
+        }
+        drops.count(CableId(7), DropReason::NoLane, 1);
+        let listed: Vec<_> = drops.iter().collect();
+        assert_eq!(listed, [(CableId(3), DropReason::Replay, 1), (CableId(7), DropReason::NoLane, 3)]);
+        assert_eq!((drops.total(), drops.of(DropReason::NoLane)), (4, 3));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use trieste_cables::{CableStats, Tunnel};
 use trieste_packet::{CableId, LaneId};
@@ -104,13 +104,25 @@ pub(crate) struct Slot {
     timer: Entry,
     /// Whether it is among those that wait for their turn to send.
     is_queued: bool,
+    /// Whether it is among those whose reports may have changed.
+    is_touched: bool,
 }
 
 impl Slot {
     /// Makes a lane that is not called yet.
     pub(crate) fn new(lane: LaneId, cable: CableId, tunnel: Box<dyn Tunnel>, now: Instant) -> Self {
         let probes = ProbeLimiter::new(now);
-        Self { lane, cable, tunnel, ends: None, probes, watching: None, timer: None, is_queued: false }
+        Self {
+            lane,
+            cable,
+            tunnel,
+            ends: None,
+            probes,
+            watching: None,
+            timer: None,
+            is_queued: false,
+            is_touched: false,
+        }
     }
 
     /// Returns when its timers want to be called.
@@ -118,11 +130,24 @@ impl Slot {
         earliest(self.tunnel.poll_timeout(), self.ends)
     }
 
+    fn report(&self, now: Instant, awake: &Awake) -> LaneReport {
+        LaneReport {
+            lane: self.lane,
+            cable: self.cable,
+            stats: self.tunnel.stats(now),
+            is_draining: self.ends.is_some(),
+            health: self.watching.as_ref().map(|watching| watching.report(now, awake)),
+        }
+    }
+
     /// Returns `true` if its timers want to be called before they will be.
     pub(crate) fn is_called_late(&self) -> bool {
         self.poll_timeout().is_some_and(|due| self.timer.is_none_or(|timer| due < timer))
     }
 }
+
+/// Times in reports, of which some are ages, are that old at most where nothing happens to a lane.
+const REPORTS_AGE: Duration = Duration::from_secs(1);
 
 /// What all lanes have together.
 #[derive(Debug, Clone, Copy, Default)]
@@ -135,8 +160,19 @@ pub(crate) struct Totals {
     pub(crate) deferred: u64,
 }
 
-/// All lanes of a worker, sorted by id. There are as many as peers: what is done for all of them at once is a command's or
-/// a report's, never a packet's or a time-out's.
+impl Totals {
+    /// Returns the sums over lanes with these statistics.
+    pub(crate) fn of(stats: impl Iterator<Item = CableStats>) -> Self {
+        stats.fold(Self::default(), |sum, stats| Self {
+            held: sum.held + stats.held,
+            silent: sum.silent + u64::from(stats.is_silent),
+            deferred: sum.deferred + stats.deferred,
+        })
+    }
+}
+
+/// All lanes of a worker, sorted by id. There are as many as peers: what is done for all of them at once is a command's, or
+/// a report's once a second, never a packet's or a time-out's.
 #[derive(Default)]
 pub(crate) struct Lanes {
     slots: Vec<Slot>,
@@ -145,12 +181,21 @@ pub(crate) struct Lanes {
     queue: VecDeque<LaneId>,
     /// Those whose timers are being called; empty between calls.
     pub(crate) due: Vec<LaneId>,
+    /// Lanes whose reports may have changed since they were updated last.
+    touched: Vec<LaneId>,
+    /// When all reports were made; `None` if that must be done again, since there are other lanes.
+    reported: Option<Instant>,
 }
 
 impl Lanes {
+    /// Returns a lane, to which anything may be done.
     pub(crate) fn find(&mut self, lane: LaneId) -> Option<&mut Slot> {
         let index = self.slots.binary_search_by_key(&lane, |slot| slot.lane).ok()?;
-        Some(&mut self.slots[index])
+        let slot = &mut self.slots[index];
+        if !std::mem::replace(&mut slot.is_touched, true) {
+            self.touched.push(lane);
+        }
+        Some(slot)
     }
 
     pub(crate) fn contains(&self, lane: LaneId) -> bool {
@@ -160,6 +205,7 @@ impl Lanes {
     /// Adds or replaces; a replaced slot is returned, so that what it holds can be counted.
     pub(crate) fn insert(&mut self, slot: Slot) -> Option<Slot> {
         let lane = slot.lane;
+        self.reported = None;
         let replaced = match self.slots.binary_search_by_key(&lane, |other| other.lane) {
             Ok(index) => {
                 let mut replaced = std::mem::replace(&mut self.slots[index], slot);
@@ -195,6 +241,7 @@ impl Lanes {
     pub(crate) fn take_ended(&mut self, lane: LaneId, now: Instant) -> Option<Slot> {
         let index = self.slots.binary_search_by_key(&lane, |slot| slot.lane).ok()?;
         self.slots[index].ends.filter(|ends| *ends <= now)?;
+        self.reported = None;
         let mut ended = self.slots.remove(index);
         self.timers.set(lane, &mut ended.timer, None);
         Some(ended)
@@ -223,6 +270,7 @@ impl Lanes {
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.reported = None;
         self.slots.iter_mut()
     }
 
@@ -233,11 +281,7 @@ impl Lanes {
 
     /// Adds up what lanes hold, and how they try their peers.
     pub(crate) fn totals(&self, now: Instant) -> Totals {
-        self.slots.iter().map(|slot| slot.tunnel.stats(now)).fold(Totals::default(), |sum, stats| Totals {
-            held: sum.held + stats.held,
-            silent: sum.silent + u64::from(stats.is_silent),
-            deferred: sum.deferred + stats.deferred,
-        })
+        Totals::of(self.slots.iter().map(|slot| slot.tunnel.stats(now)))
     }
 
     pub(crate) fn reports<'a>(
@@ -245,13 +289,29 @@ impl Lanes {
         now: Instant,
         awake: &'a Awake,
     ) -> impl Iterator<Item = LaneReport> + 'a {
-        self.slots.iter().map(move |slot| LaneReport {
-            lane: slot.lane,
-            cable: slot.cable,
-            stats: slot.tunnel.stats(now),
-            is_draining: slot.ends.is_some(),
-            health: slot.watching.as_ref().map(|watching| watching.report(now, awake)),
-        })
+        self.slots.iter().map(move |slot| slot.report(now, awake))
+    }
+
+    /// Brings reports up to date that this method made: those of lanes that anything was done to since, and once a second
+    /// all of them.
+    pub(crate) fn update_reports(&mut self, reports: &mut Vec<LaneReport>, now: Instant, awake: &Awake) {
+        let is_fresh = self.reported.is_some_and(|at| now.saturating_duration_since(at) < REPORTS_AGE);
+        if !is_fresh || reports.len() != self.slots.len() {
+            reports.clear();
+            reports.extend(self.reports(now, awake));
+            self.slots.iter_mut().for_each(|slot| slot.is_touched = false);
+            self.touched.clear();
+            self.reported = Some(now);
+            return;
+        }
+        for lane in self.touched.drain(..) {
+            let Ok(index) = self.slots.binary_search_by_key(&lane, |slot| slot.lane) else { continue };
+            let slot = &mut self.slots[index];
+            slot.is_touched = false;
+            if let Some(report) = reports.get_mut(index) {
+                *report = slot.report(now, awake);
+            }
+        }
     }
 }
 

@@ -25,7 +25,7 @@ impl Engine {
     /// to a gateway as long as it is there.
     #[must_use]
     pub fn carried(&self) -> u64 {
-        let counters = self.workers.iter().map(|worker| worker.published().counters);
+        let counters = self.workers.iter().map(|worker| worker.counters());
         let carried = |all: Counters| (all.tun_in + all.tun_out).saturating_sub(all.health_checks);
         counters.map(carried).sum()
     }

@@ -122,6 +122,12 @@ impl WorkerHandle {
         Arc::clone(&self.view.published.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Returns its counters alone: the rest is as long as there are lanes.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.view.published.lock().unwrap_or_else(PoisonError::into_inner).counters
+    }
+
     /// Returns the events of its lanes since the last call.
     #[must_use]
     pub fn take_events(&self) -> Vec<(LaneId, CableEvent)> {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use trieste_io::PacketIo;
 
 use super::Worker;
-use super::handle::Published;
 
 /// How often counters are published, and the longest wait.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
@@ -14,19 +13,22 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 impl<T: PacketIo, W: PacketIo> Worker<T, W> {
     pub(super) fn publish(&mut self, now: Instant, is_stopped: bool) {
         self.next_publish = now + PUBLISH_INTERVAL;
-        let counters = self.pipeline.snapshot(now);
+        let mut guard = self.view.published.lock().unwrap_or_else(PoisonError::into_inner);
+        // The lists are as long as there are lanes: in place, unless somebody reads them.
+        let published = Arc::make_mut(&mut guard);
+        let counters = self.pipeline.publish(&mut published.lanes, now);
         debug_assert!(counters.conservation().holds(), "packets are lost unseen: {counters:?}");
-        let published = Published {
-            counters,
-            drops: self.pipeline.drops.iter().collect(),
-            lanes: self.pipeline.reports(now).collect(),
-            sessions: self.sessions.publish(&self.pipeline, now),
-            restarts: self.restarts,
-            stalls: self.pipeline.stalls(),
-            last_error: self.last_error.clone(),
-            is_stopped,
-        };
-        *self.view.published.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
+        if published.counters.dropped != counters.dropped {
+            published.drops.clear();
+            published.drops.extend(self.pipeline.drops.iter());
+        }
+        published.counters = counters;
+        published.sessions = self.sessions.publish(&self.pipeline, now);
+        published.restarts = self.restarts;
+        published.stalls = self.pipeline.stalls();
+        published.last_error.clone_from(&self.last_error);
+        published.is_stopped = is_stopped;
+        drop(guard);
         let mut events = self.view.events.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(event) = self.pipeline.poll_event() {
             events.push(event);

@@ -117,6 +117,30 @@ fn a_turn_costs_what_is_due_and_lanes_without_keys_are_not_probed() {
 }
 
 #[test]
+fn reports_cost_the_lanes_that_were_called_and_once_a_second_all() {
+    let (mut line, calls, start) = line();
+    line.handle_timeout(start);
+    let (ms, mut reports) = (Duration::from_millis, Vec::new());
+    let mut publish = |line: &mut Pipeline, now: Instant| {
+        let before = calls.load(Ordering::Relaxed);
+        let counters = line.publish(&mut reports, now);
+        let called = calls.load(Ordering::Relaxed) - before;
+        assert_eq!(counters, line.snapshot(now));
+        let told = reports.iter().map(|report| (report.lane, report.is_draining));
+        assert!(told.eq(line.reports(now).map(|report| (report.lane, report.is_draining))));
+        called
+    };
+    assert_eq!(publish(&mut line, start), u64::from(LANES));
+    assert_eq!(publish(&mut line, start + ms(1)), 0);
+    line.command(LaneCommand::Drain { lane: LaneId(7 << 8), until: start + ms(20) }, start + ms(10));
+    assert_eq!(publish(&mut line, start + ms(10)), 1);
+    line.handle_timeout(start + ms(20));
+    assert_eq!(publish(&mut line, start + ms(20)), u64::from(LANES) - 1, "there are other lanes");
+    assert_eq!(publish(&mut line, start + ms(900)), 0);
+    assert_eq!(publish(&mut line, start + ms(1020)), u64::from(LANES) - 1, "ages grow");
+}
+
+#[test]
 fn commands_and_ends_of_lanes_keep_their_time() {
     let (mut line, _, start) = line();
     line.handle_timeout(start);
