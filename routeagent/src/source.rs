@@ -69,8 +69,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
     let (wanted, is_wanted) = watch::channel(false);
     let mut serve = pin!(serve(store, reader, is_wanted, &served));
     let mut caches = Caches::default();
-    let mut had_table = false;
-    let mut rests_until = Instant::now();
+    let (mut had_table, mut rests_until) = (false, Instant::now());
     loop {
         tokio::select! {
             event = events.next() => match event {
@@ -96,11 +95,8 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
             _ = is_served.changed() => {}
             () = table_changed(&mut channels.reports, had_table) => {}
         }
-        let gathered = rests_until.max(Instant::now() + GATHER);
-        if !gather(&mut events, &mut members, &mut caches, gathered).await {
-            return;
-        }
-        let began = Instant::now();
+        let gathered = gather(&mut events, &mut members, &mut caches, rests_until).await;
+        let Some(began) = gathered else { return };
         had_table = channels.reports.borrow_and_update().serving.has_table;
         let mut state = caches.read(reader);
         if let Some(view) = &mut state.view {
@@ -130,25 +126,27 @@ impl Channels {
     }
 }
 
-/// Handles the events that arrive until then together. Returns `false` if a stream has ended.
+/// Handles the events together that arrive within [`GATHER`], or before `rests_until`. Returns when that ended; `None` if a
+/// stream has ended.
 async fn gather(
     events: &mut (impl Stream<Item = (Kind, StoreEvent)> + Unpin),
     members: &mut (impl Stream<Item = StoreEvent> + Unpin),
     caches: &mut Caches,
-    until: Instant,
-) -> bool {
+    rests_until: Instant,
+) -> Option<Instant> {
+    let until = rests_until.max(Instant::now() + GATHER);
     let mut gathered = pin!(tokio::time::sleep_until(until.into()));
     loop {
         tokio::select! {
             event = events.next() => match event {
                 Some((kind, event)) => drop(caches.take(kind, &event)),
-                None => return false,
+                None => return None,
             },
             event = members.next() => match event {
                 Some(event) => drop(caches.take_member(&event)),
-                None => return false,
+                None => return None,
             },
-            () = &mut gathered => return true,
+            () = &mut gathered => return Some(Instant::now()),
         }
     }
 }

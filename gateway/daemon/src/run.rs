@@ -19,7 +19,7 @@ const FILES_TIMEOUT: Duration = Duration::from_millis(20);
 /// How many heaps there are for all threads, and how large an allocation is kept when it is free.
 const HEAPS: u16 = 2;
 const LARGE_FROM: u32 = 128 << 10;
-/// How often to look for memory that has become free: a set that has shrunk is followed within twice that.
+/// How often to check for memory that has become free: a set that has shrunk is followed within twice that.
 const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 /// Exit code of a failed start or a fatal error (env-metrics §6).
 const FATAL: u8 = 255;
@@ -74,10 +74,10 @@ fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
 /// process, since what is still used lies between them.
 async fn give_memory_back() {
     let mut shrinking = Shrinking::default();
-    let mut looks = tokio::time::interval(TRIM_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(TRIM_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        looks.tick().await;
+        ticks.tick().await;
         let Some(before) = heap::usage() else { return };
         if !shrinking.is_due(before) {
             continue;

@@ -130,7 +130,8 @@ impl Slot {
         earliest(self.tunnel.poll_timeout(), self.ends)
     }
 
-    fn report(&self, now: Instant, awake: &Awake) -> LaneReport {
+    /// Returns its state.
+    pub(crate) fn report(&self, now: Instant, awake: &Awake) -> LaneReport {
         LaneReport {
             lane: self.lane,
             cable: self.cable,
@@ -284,21 +285,22 @@ impl Lanes {
         Totals::of(self.slots.iter().map(|slot| slot.tunnel.stats(now)))
     }
 
-    pub(crate) fn reports<'a>(
-        &'a self,
-        now: Instant,
-        awake: &'a Awake,
-    ) -> impl Iterator<Item = LaneReport> + 'a {
-        self.slots.iter().map(move |slot| slot.report(now, awake))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
     }
 
     /// Brings reports up to date that this method made: those of lanes that anything was done to since, and once a second
     /// all of them.
-    pub(crate) fn update_reports(&mut self, reports: &mut Vec<LaneReport>, now: Instant, awake: &Awake) {
+    pub(crate) fn update_reports(
+        &mut self,
+        reports: &mut Vec<LaneReport>,
+        now: Instant,
+        report: impl Fn(&Slot) -> LaneReport,
+    ) {
         let is_fresh = self.reported.is_some_and(|at| now.saturating_duration_since(at) < REPORTS_AGE);
         if !is_fresh || reports.len() != self.slots.len() {
             reports.clear();
-            reports.extend(self.reports(now, awake));
+            reports.extend(self.slots.iter().map(&report));
             self.slots.iter_mut().for_each(|slot| slot.is_touched = false);
             self.touched.clear();
             self.reported = Some(now);
@@ -308,8 +310,8 @@ impl Lanes {
             let Ok(index) = self.slots.binary_search_by_key(&lane, |slot| slot.lane) else { continue };
             let slot = &mut self.slots[index];
             slot.is_touched = false;
-            if let Some(report) = reports.get_mut(index) {
-                *report = slot.report(now, awake);
+            if let Some(known) = reports.get_mut(index) {
+                *known = report(slot);
             }
         }
     }

@@ -314,13 +314,14 @@ impl Pipeline {
 
     /// The state of all lanes.
     pub fn reports(&self, now: Instant) -> impl Iterator<Item = LaneReport> + '_ {
-        self.lanes.reports(now, &self.schedule.awake)
+        self.lanes.iter().map(move |slot| slot.report(now, &self.schedule.awake))
     }
 
     /// Brings the reports of all lanes up to date, in a list that nobody else changes, and returns the counters. Costs what has
     /// happened to lanes since the last call, and once a second what lanes there are.
     pub fn publish(&mut self, reports: &mut Vec<LaneReport>, now: Instant) -> Counters {
-        self.lanes.update_reports(reports, now, &self.schedule.awake);
+        let awake = &self.schedule.awake;
+        self.lanes.update_reports(reports, now, |slot| slot.report(now, awake));
         self.counters_with(Totals::of(reports.iter().map(|report| report.stats)))
     }
 
