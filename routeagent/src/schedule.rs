@@ -6,7 +6,7 @@
 //! | waits for | for |
 //! |---|---|
 //! | the first change of the store | 0 ms: the reader of the store has gathered what came together ([`GATHER`]) |
-//! | further ones | [`REST`] times as long as the pass took, at most [`DEBOUNCE`] |
+//! | further ones | three times as long as the pass took, at most [`DEBOUNCE`] |
 //! | notifications of the kernel | [`DEBOUNCE`] |
 
 use std::time::Duration;

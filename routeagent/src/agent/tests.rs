@@ -2,9 +2,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::*;
+use crate::change::Change;
 use crate::driver::kubeproxy::KubeProxy;
 use crate::observed::Observed;
-use crate::change::Change;
 use crate::port::{PortError, Query};
 use crate::state::{Endpoint, Node};
 

@@ -1,8 +1,8 @@
 //! The node's network between two passes: a change of the store alone is planned from how the last pass left it, without
 //! reading all routes and filters again.
 
-use crate::guard::GuardChange;
 use crate::change::Change;
+use crate::guard::GuardChange;
 use crate::guard::ObservedGuard;
 use crate::observed::{Observed, ObservedRoute};
 use crate::port::Query;
