@@ -11,6 +11,9 @@ use crate::daemon::Daemon;
 use crate::lab::Lab;
 use crate::netns::Namespace;
 
+/// Selects, in tcpdump's words, what leaves a cluster: not the VXLAN between its nodes, and not the notices of its gateways.
+pub const LEAVES_A_CLUSTER: &str = "not port 4800 and not port 4801";
+
 /// Bytes kept of each frame. Offloads make frames of 64 KiB, and the capture's ring is cut into slots of this size: with
 /// small ones it holds a burst of 30,000 frames. What pods send repeats its marker in its first bytes.
 const SNAP_BYTES: &str = "4096";

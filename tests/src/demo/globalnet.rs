@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::screen::Screen;
 use super::{Options, end};
-use crate::capture::Capture;
+use crate::capture::{Capture, LEAVES_A_CLUSTER};
 use crate::cluster::Cluster;
 use crate::globalnet::{Actors, Client, Scene, Server, list};
 use crate::lab::Lab;
@@ -31,7 +31,7 @@ pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::R
         let scene = Scene::start_in(lab, &[&cable])?;
         Ok(([&scene.pair.east, &scene.pair.west].map(describe).to_vec(), scene))
     })?;
-    let wire = Capture::start(lab, &scene.pair.plan.wan, "br0", "not port 4800")?;
+    let wire = Capture::start(lab, &scene.pair.plan.wan, "br0", LEAVES_A_CLUSTER)?;
 
     screen.heading("A service by its global address: whose address its pod in west sees");
     show_service(screen, &scene)?;

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use trieste_tests::capture::{Cable, Capture};
+use trieste_tests::capture::{Cable, Capture, LEAVES_A_CLUSTER};
 use trieste_tests::flow::{Stream, TcpEcho};
 use trieste_tests::globalnet::{Scene, hairpins, rows};
 use trieste_tests::guard::root_test;
@@ -24,7 +24,7 @@ fn clusters_with_the_same_addresses_reach_services_and_pods_by_global_ones() {
     let scene = Scene::start(&[]).unwrap();
     eprintln!("all addresses given after {:.1?}", clock.elapsed());
     let (lab, table) = (&scene.pair.lab, Table::default());
-    let wire = Capture::start(lab, &scene.pair.plan.wan, "br0", "not port 4800").unwrap();
+    let wire = Capture::start(lab, &scene.pair.plan.wan, "br0", LEAVES_A_CLUSTER).unwrap();
 
     for row in rows(&scene.east, &scene.west).into_iter().chain(hairpins(&scene.east)) {
         table.row(row.id, row.what, || Ok(format!("seen as {}", row.check(lab)?)));
