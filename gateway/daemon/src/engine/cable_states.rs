@@ -48,13 +48,11 @@ pub struct CableStates {
 }
 
 impl Engine {
-    /// Returns all cables as they are at present.
+    /// Returns all cables as they are at present: of those to remote clusters the ones that carry their traffic, one for each
+    /// gateway of a cluster that supports several. Others are superseded by a newer one, and kept open while their Endpoints
+    /// exist; upstream has none.
     #[must_use]
     pub fn cable_states(&self, now: Instant, unix_ms: i64) -> CableStates {
-        self.states_of(self.listed(true), now, unix_ms)
-    }
-
-    pub(super) fn states_of(&self, connections: Connections, now: Instant, unix_ms: i64) -> CableStates {
         let siblings = self.siblings().iter().filter_map(|peer| self.cables.get(&peer.facts.cable_name));
         let is_pending = |peer: &&Arc<Peer>| !self.choices.contains_key(&peer.facts.cable_name);
         CableStates {
@@ -63,26 +61,43 @@ impl Engine {
             now,
             unix_ms,
             reports: self.ike.as_ref().map(IkeHandle::reports),
-            connections: connections.0,
+            connections: self.remote_cables(true),
             siblings: siblings.map(CableState::from).collect(),
             pending: self.own_peers().filter(is_pending).cloned().collect(),
         }
     }
 
     /// Returns the cables that carry remote clusters' traffic, or the others.
-    pub(super) fn listed(&self, carries: bool) -> Connections {
+    fn remote_cables(&self, carries: bool) -> Vec<CableState> {
         let rows = self.remote_rows();
         let cables = tables::clusters(&rows).flat_map(|group| {
             let does = |row: &Row| tables::carriers(group).any(|carrier| std::ptr::eq(row, carrier));
             group.iter().filter(move |row| does(row) == carries)
         });
         let cables = cables.filter_map(|row| self.cables.get(&row.peer.facts.cable_name));
-        Connections(cables.map(CableState::from).collect())
+        cables.map(CableState::from).collect()
     }
 }
 
-/// Some of the cables to remote clusters.
-pub(super) struct Connections(Vec<CableState>);
+#[cfg(test)]
+impl Engine {
+    pub(super) fn connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
+        self.cable_states(now, unix_ms).connections()
+    }
+
+    pub(super) fn superseded(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
+        let connections = self.remote_cables(false);
+        CableStates { connections, ..self.cable_states(now, unix_ms) }.connections()
+    }
+
+    pub(super) fn sibling_connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
+        self.cable_states(now, unix_ms).siblings()
+    }
+
+    pub(super) fn pending(&self, now: Instant) -> Vec<CableStatus> {
+        self.cable_states(now, 0).pending()
+    }
+}
 
 impl CableStates {
     /// Returns the connections, as published and in detail.

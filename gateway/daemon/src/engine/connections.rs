@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use trieste_cables::CableEvent;
-use trieste_control::admin::CableStatus;
 use trieste_control::connection_status::CableCounters;
 use trieste_pipeline::{LaneReport, PathState};
 
@@ -78,33 +77,6 @@ impl Engine {
                 cable.last = Some(*report);
             }
         }
-    }
-
-    /// Returns the connections, as published and in detail: those of the cables that carry remote clusters' traffic, one for
-    /// each gateway of a cluster that supports several. The health check's part is merged later.
-    #[must_use]
-    pub fn connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
-        self.cable_states(now, unix_ms).connections()
-    }
-
-    /// Returns the other cables: those superseded by a newer one, kept open while their Endpoints exist. Not published, since
-    /// upstream has none.
-    #[must_use]
-    pub fn superseded(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
-        self.states_of(self.listed(false), now, unix_ms).connections()
-    }
-
-    /// Returns the cables to the other gateways of our own cluster. Not published, since upstream has none.
-    #[must_use]
-    pub fn sibling_connections(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
-        self.cable_states(now, unix_ms).siblings()
-    }
-
-    /// Returns Endpoints that wait for NAT discovery to choose an address, without those that a passive gateway has no cable
-    /// to. Not published, as upstream does not.
-    #[must_use]
-    pub fn pending(&self) -> Vec<CableStatus> {
-        self.cable_states(Instant::now(), 0).pending()
     }
 }
 

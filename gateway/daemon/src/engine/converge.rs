@@ -39,9 +39,10 @@ impl Engine {
             self.leader = leader.map(str::to_owned);
         }
         self.choose(chosen);
+        self.want();
     }
 
-    /// Takes the newest addresses for the gateways that there are.
+    /// Takes the newest addresses for the gateways that there are; their cables follow with [`Engine::converge`].
     pub fn choose(&mut self, chosen: impl Fn(&str) -> Option<Choice>) {
         let mut kept = 0;
         for peer in self.admitted.peers.iter().chain(&self.admitted.siblings) {
@@ -64,7 +65,6 @@ impl Engine {
             let names: BTreeSet<&str> = admitted.map(|peer| peer.facts.cable_name.as_str()).collect();
             self.choices.retain(|name, _| names.contains(name.as_str()));
         }
-        self.want();
     }
 
     /// Determines which of the remote gateways overlap nobody who comes before them.

@@ -232,14 +232,14 @@ async fn a_peer_without_a_choice_has_no_cable_and_nobody_else_gets_its_packets()
     assert_eq!(rig.lane_to("10.2.200.1"), None);
     assert_eq!(rig.engine.refused()[0].cluster, "c");
     assert!(rig.connected().is_empty());
-    let pending = rig.engine.pending();
+    let pending = rig.engine.pending(rig.now);
     assert_eq!(names(&pending), ["cable-b-2"]);
     assert_eq!(pending[0].connection.status, ConnectionStatus::Connecting);
     assert_eq!(pending[0].discovery.as_ref().unwrap().state, "discovering");
 
     rig.reconcile(&endpoints, &chosen(&endpoints)).await;
     assert_eq!(rig.lane_to("10.2.200.1"), Some(rig.lanes()[0]));
-    assert_eq!((rig.connected(), rig.engine.pending().len()), (vec!["cable-b-2".to_owned()], 0));
+    assert_eq!((rig.connected(), rig.engine.pending(rig.now).len()), (vec!["cable-b-2".to_owned()], 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,7 +251,7 @@ async fn an_endpoint_that_goes_before_discovery_finished_is_never_connected_to()
     rig.reconcile(&[], &Choices::new()).await;
     assert!(rig.lanes().is_empty());
     assert_eq!(rig.kind.connects.load(Ordering::Relaxed), 0);
-    assert!(rig.engine.pending().is_empty() && rig.engine.peers().is_empty());
+    assert!(rig.engine.pending(rig.now).is_empty() && rig.engine.peers().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -265,7 +265,7 @@ async fn a_newer_endpoint_replaces_an_older_one_as_soon_as_it_has_a_choice() {
     let all = [older.clone(), newer.clone(), other.clone()];
     rig.reconcile(&all, &chosen(&[older.clone(), other.clone()])).await;
     assert_eq!((rig.lane_to("10.2.0.1"), rig.connected().len()), (lane_older, 2));
-    assert_eq!(names(&rig.engine.pending()), ["cable-b-3"]);
+    assert_eq!(names(&rig.engine.pending(rig.now)), ["cable-b-3"]);
 
     rig.reconcile(&all, &chosen(&all)).await;
     let lane_newer = rig.lane_to("10.2.0.1");
@@ -333,7 +333,7 @@ async fn another_address_moves_the_cable_and_keeps_its_session() {
     // Discovery looks anew: the old choice stays.
     rig.reconcile(&endpoints, &Choices::new()).await;
     assert_eq!(using(&rig), ("198.51.100.2".to_owned(), false, 4501));
-    assert!(rig.engine.pending().is_empty());
+    assert!(rig.engine.pending(rig.now).is_empty());
     assert_eq!(rig.lanes(), lanes);
 }
 
@@ -407,7 +407,7 @@ async fn a_passive_gateway_has_no_cables_and_an_active_one_has_them_again_every_
     let endpoints = [endpoint("b", 2, 2, 1), endpoint("c", 3, 3, 1)];
     rig.engine.set_active(false, rig.now).await;
     rig.reconcile(&endpoints, &chosen(&endpoints)).await;
-    assert!(rig.lanes().is_empty() && rig.engine.pending().is_empty());
+    assert!(rig.lanes().is_empty() && rig.engine.pending(rig.now).is_empty());
     assert_eq!(rig.engine.peers().len(), 2, "they are known all the same, for discovery");
     let mut before = Vec::new();
     for round in 0..3 {

@@ -110,7 +110,7 @@ fn outcome(rig: &Rig) -> Outcome {
         refused,
         connected: rig.connected(),
         superseded: names(&rig.engine.superseded(rig.now, 0)),
-        pending: names(&rig.engine.pending()),
+        pending: names(&rig.engine.pending(rig.now)),
         taken: (0..12).map(cable).collect(),
     }
 }
