@@ -12,6 +12,7 @@ mod members;
 mod plot;
 mod report;
 mod results;
+mod routes;
 mod store;
 
 use std::net::SocketAddr;
@@ -25,7 +26,6 @@ use trieste_tests::flow::{Echo, FlowSpec, Probing};
 use trieste_tests::interrupt::{self, pause};
 use trieste_tests::lab::Lab;
 use trieste_tests::mesh::Mesh;
-use trieste_tests::netns::Namespace;
 use trieste_tests::topology::{Families, Topology};
 use trieste_tests::traffic;
 
@@ -35,12 +35,13 @@ pub(crate) use answering::{Options as AnsweringOptions, run as answer};
 use members::NETWORKS;
 use report::Report;
 use results::{Row, Usage};
+use routes::Routes;
 use store::{Broker, StoreKind};
 
 /// UDP port of the echo in a pod.
 const PORT: u16 = 7777;
-/// How often routes are looked for.
-const TICK: Duration = Duration::from_millis(20);
+/// How often reports of routes are read.
+const TICK: Duration = Duration::from_millis(5);
 
 /// Options of `scale`.
 #[derive(Debug, Args)]
@@ -157,6 +158,8 @@ struct Bed<'a> {
     options: &'a Options,
     driver: &'a str,
     echo: Echo,
+    /// Of every node of east.
+    routes: Vec<Routes>,
     answering: Option<Answering>,
     mesh: Mesh,
     broker: Broker,
@@ -169,7 +172,9 @@ impl<'a> Bed<'a> {
         let (mesh, broker) = store::start(lab, &topology, store, store::settings(lab, driver))?;
         mesh.wait_traffic()?;
         let echo = Echo::start(&mesh.pod("west", 1, 0).namespace, PORT)?;
-        Ok(Self { options, driver, echo, answering: None, mesh, broker, lab: lab.clone() })
+        let nodes = mesh.plan.cluster("east").nodes.iter();
+        let routes = nodes.map(|node| Routes::follow(lab, &node.namespace)).collect::<anyhow::Result<_>>()?;
+        Ok(Self { options, driver, echo, routes, answering: None, mesh, broker, lab: lab.clone() })
     }
 
     fn measure(mut self, members: u32) -> anyhow::Result<Row> {
@@ -244,20 +249,22 @@ impl<'a> Bed<'a> {
     }
 
     /// Waits until every node of east has this many routes to the others' networks; returns for how long.
-    fn wait_routes(&self, count: u32) -> anyhow::Result<Duration> {
-        let began = Instant::now();
-        let nodes: Vec<&Namespace> =
-            self.mesh.plan.cluster("east").nodes.iter().map(|node| &node.namespace).collect();
+    fn wait_routes(&mut self, count: u32) -> anyhow::Result<Duration> {
+        let (began, count) = (Instant::now(), count as usize);
         loop {
-            let counts: Vec<usize> = nodes.iter().map(|node| routes(node)).collect::<anyhow::Result<_>>()?;
-            if counts.iter().all(|found| *found == count as usize) {
-                return Ok(began.elapsed());
+            let mut is_there = true;
+            let took = began.elapsed();
+            for routes in &mut self.routes {
+                is_there &= routes.has(count)?;
+            }
+            if is_there {
+                return Ok(took);
             }
             let patience = self.patience();
-            anyhow::ensure!(
-                began.elapsed() < patience,
-                "after {patience:?} there are {counts:?} of {count} routes"
-            );
+            if took >= patience {
+                let counts: Vec<usize> = self.routes.iter().map(Routes::networks).collect();
+                anyhow::bail!("after {patience:?} there are {counts:?} of {count} routes");
+            }
             pause(TICK)?;
         }
     }
@@ -326,22 +333,4 @@ struct Removal {
     lost: u32,
     /// The longest silence between them.
     longest: Duration,
-}
-
-/// Whether a route is to one of the others' networks, of up to 4,096 members.
-fn is_theirs(line: &str) -> bool {
-    line.strip_prefix("100.").is_some_and(|rest| !rest.starts_with("127."))
-}
-
-/// How many of the others' networks a node has a route for that leads somewhere.
-fn routes(node: &Namespace) -> anyhow::Result<usize> {
-    let told = node.run("ip").args(["-4", "route", "show", "table", "all"]).stdout()?;
-    let mut nets: Vec<&str> = told
-        .lines()
-        .filter(|line| is_theirs(line) && (line.contains(" dev ") || line.contains(" nhid ")))
-        .filter_map(|line| line.split(' ').next())
-        .collect();
-    nets.sort_unstable();
-    nets.dedup();
-    Ok(nets.len())
 }

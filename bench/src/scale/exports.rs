@@ -18,13 +18,15 @@ use trieste_tests::mesh::{CONNECT_TIMEOUT, Mesh};
 use trieste_tests::topology::Topology;
 use trieste_tests::wait::eventually;
 
+use super::Options;
 use super::figures::{Bar, Figure, Growth, Point};
 use super::results::{STEP_S, Usage, figure};
 use super::store::{self, Broker, StoreKind};
-use super::{Options, TICK};
 
 /// Namespace of services and exports.
 const NAMESPACE: &str = "default";
+/// How often addresses are looked for; a look takes as long again.
+const TICK: Duration = Duration::from_millis(20);
 /// Endpoints of one slice, as Kubernetes' own controller makes them.
 const SLICE: u32 = 100;
 /// How many endpoints change, one after the other.

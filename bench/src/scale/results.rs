@@ -12,8 +12,8 @@ use super::figures::{Bar, Figure, Growth, Point};
 const REST: Bar = Bar::Below(2.0);
 /// And of memory, MiB.
 const MEMORY: Bar = Bar::AtMost(150.0);
-/// Routes are looked for so often, in seconds; finding them takes as long again.
-pub(super) const STEP_S: f64 = 2.0 * super::TICK.as_millis() as f64 / 1e3;
+/// How exactly times are known, in seconds: as long as a look at everything takes.
+pub(super) const STEP_S: f64 = 0.04;
 
 /// One size of the set.
 #[derive(Debug, Clone, Serialize)]
