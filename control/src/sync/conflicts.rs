@@ -60,7 +60,8 @@ impl WriteConflicts {
         Ok(())
     }
 
-    fn expire(&mut self, now: Instant) {
+    /// Forgets the writes of more than a minute ago, which are no reason for anything any more.
+    pub(super) fn expire(&mut self, now: Instant) {
         while let Some((then, key)) = self.by_time.front().cloned() {
             let is_full = self.watched.len() > MAX_WATCHED;
             if now.duration_since(then) < WINDOW && !is_full {

@@ -236,7 +236,9 @@ impl Controller for SyncController {
         Vec::new()
     }
 
-    fn drain_changed(&mut self, _: Instant) -> Vec<Key> {
+    fn drain_changed(&mut self, now: Instant) -> Vec<Key> {
+        self.conflicts.expire(now);
+        self.removal_grace.expire(now);
         if std::mem::take(&mut self.has_observed) {
             self.reconsider_removals();
         }

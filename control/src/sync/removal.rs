@@ -1,10 +1,13 @@
 //! Not believing at once that others have left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::grace::Grace;
 use crate::api::Kind;
+
+/// Ours: for how many times the wait somebody who left is remembered: removals that are due by then may queue for a slow store.
+const REMEMBERED_WAITS: u32 = 8;
 
 /// The broker's state of the owner of a copy that it does not have any more.
 #[derive(Debug, Clone, Copy)]
@@ -31,17 +34,26 @@ pub(super) struct RemovalGrace {
     departure_wait: Duration,
     emptied: BTreeMap<Kind, Grace>,
     departed: BTreeMap<(Kind, String), Instant>,
+    /// The same, the earliest first; what is over already may still be among them.
+    by_time: VecDeque<(Instant, (Kind, String))>,
 }
 
 impl RemovalGrace {
     pub(super) fn new(empty_grace: Duration, departure_wait: Duration) -> Self {
-        Self { empty_grace, departure_wait, emptied: BTreeMap::new(), departed: BTreeMap::new() }
+        Self {
+            empty_grace,
+            departure_wait,
+            emptied: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            by_time: VecDeque::new(),
+        }
     }
 
     /// Starts all periods anew: only an absence without a break counts.
     pub(super) fn reset(&mut self) {
         self.emptied.clear();
         self.departed.clear();
+        self.by_time.clear();
     }
 
     /// Ends the absence of all owners for whom `is_missing` does not hold any more; when they go again, it begins anew.
@@ -78,11 +90,35 @@ impl RemovalGrace {
             self.departed.remove(&key);
             return Ok(());
         }
-        let wait = self.departure_wait;
-        // Bounded: those who left long ago are of no interest any more.
-        self.departed.retain(|of, since| *of == key || now.duration_since(*since) < wait * 2);
-        let until = *self.departed.entry(key).or_insert(now) + wait;
+        let since = *self.departed.entry(key.clone()).or_insert_with(|| {
+            self.by_time.push_back((now, key.clone()));
+            now
+        });
+        self.remove_expired(Some(&key), now);
+        let until = since + self.departure_wait;
         if now < until { Err(Some(until)) } else { Ok(()) }
+    }
+
+    /// Forgets those who left long ago, who are of no interest any more.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.remove_expired(None, now);
+    }
+
+    /// Removes those who left long ago, but for one who is asked about.
+    fn remove_expired(&mut self, but: Option<&(Kind, String)>, now: Instant) {
+        let (wait, mut kept) = (self.departure_wait, None);
+        let is_over = |entry: &mut (Instant, _)| now.duration_since(entry.0) >= wait * REMEMBERED_WAITS;
+        while let Some((since, key)) = self.by_time.pop_front_if(is_over) {
+            let is_present = self.departed.get(&key) == Some(&since);
+            if is_present && but == Some(&key) {
+                kept = Some((since, key));
+            } else if is_present {
+                self.departed.remove(&key);
+            }
+        }
+        if let Some(kept) = kept {
+            self.by_time.push_front(kept);
+        }
     }
 
     fn ask_emptied(&mut self, absence: &Absence<'_>, now: Instant) -> Result<(), Option<Instant>> {
@@ -132,6 +168,23 @@ mod tests {
         assert_eq!(removal_grace.ask(&GONE, at(4)), Err(Some(at(7))), "it was replaced meanwhile");
         removal_grace.welcome(|_, origin| origin != "b");
         assert_eq!(removal_grace.ask(&GONE, at(8)), Err(Some(at(11))), "it was back meanwhile");
+    }
+
+    #[test]
+    fn those_who_left_long_ago_are_forgotten_but_for_one_whose_removal_is_asked_for() {
+        let (mut removal_grace, start) = (removal_grace(), Instant::now());
+        let at = |second| start + Duration::from_secs(second);
+        let of = |origin| Absence { origin, ..GONE };
+        for origin in ["b", "c", "d"] {
+            assert_eq!(removal_grace.ask(&of(origin), at(0)), Err(Some(at(3))));
+        }
+        assert_eq!(removal_grace.ask(&of("c"), at(23)), Ok(()), "its removal was under way for long");
+        assert_eq!(removal_grace.departed.len(), 3);
+        assert_eq!(removal_grace.ask(&of("c"), at(24)), Ok(()));
+        assert_eq!((removal_grace.departed.len(), removal_grace.by_time.len()), (1, 1));
+        removal_grace.expire(at(24));
+        assert_eq!((removal_grace.departed.len(), removal_grace.by_time.len()), (0, 0));
+        assert_eq!(removal_grace.ask(&of("b"), at(25)), Err(Some(at(28))));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub fn trim() {
 }
 
 /// Ours: the least that is worth to be given back.
-const LEAST: usize = 8 << 20;
+const LEAST: usize = 2 << 20;
 /// Or this part of what is used: what comes and goes with each status document is kept.
 const LEAST_SHARE: usize = 4;
 

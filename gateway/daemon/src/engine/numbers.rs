@@ -69,6 +69,11 @@ impl Numbers {
     pub(super) fn release(&mut self, lane: Lane) {
         self.lanes.remove(&lane.lane);
         self.free_rows.insert(lane.cable.0);
+        // Rows at the end need no entry each: a set that has shrunk keeps nothing of those that have left.
+        while self.rows > 0 && self.free_rows.last() == Some(&self.rows) {
+            self.free_rows.pop_last();
+            self.rows -= 1;
+        }
     }
 }
 
@@ -90,6 +95,18 @@ mod tests {
         assert_eq!(numbers.allocate().unwrap().cable, CableId(601), "a cut cable's row is still looked at");
         numbers.release(lanes[300]);
         assert_eq!(numbers.allocate().unwrap().cable, lanes[300].cable);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_cables_that_have_left() {
+        let mut numbers = Numbers::new([WorkerId(0)].into_iter(), 7);
+        let lanes: Vec<Lane> = (0..100).map(|_| numbers.allocate().unwrap()).collect();
+        for &lane in lanes.iter().skip(1).step_by(2).chain(lanes.iter().step_by(2)) {
+            numbers.cut(lane);
+            numbers.release(lane);
+        }
+        assert_eq!((numbers.rows, numbers.free_rows.len(), numbers.lanes.len()), (0, 0, 0));
+        assert_eq!(numbers.allocate().unwrap().cable, CableId(1));
     }
 
     #[test]
