@@ -94,8 +94,8 @@ impl Controller for BrokerController {
         [Watch::new(0, Kind::Endpoint, &*self.config.broker_namespace)].into()
     }
 
-    /// A hostile member's objects are not gateways', however many there are of them: what cannot be a further Endpoint that
-    /// can be read, and has not the name of ours, is not kept.
+    /// Keeps what can be a gateway's further Endpoint that can be read, or has the name of ours: a hostile member's objects are
+    /// none, however many there are of them.
     fn observe(&mut self, _: &Watch, event: StoreEvent, _: Instant) -> Vec<()> {
         if let StoreEvent::Unavailable(error @ StoreError::Forbidden { .. }) = &event
             && !self.further.is_complete()
@@ -149,7 +149,7 @@ impl Controller for BrokerController {
         classify(write, error)
     }
 
-    /// While the broker is unavailable, or somebody else was faster, nothing follows that was not so before.
+    /// Takes in the result of a write. A broker that is unavailable, or somebody else who was faster, changes nothing.
     fn written(&mut self, (): &(), write: &Write, outcome: Result<&StoreEvent, &StoreError>, _: Instant) {
         if let Err(error) = outcome
             && classify(write, error) == Failure::Refused

@@ -18,16 +18,16 @@ use crate::store::Store;
 pub const LOCAL: &str = "submariner-operator";
 /// The broker's.
 pub const BROKER: &str = "submariner-k8s-broker";
-/// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How long each step may take.
+pub const CONFORMANCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A gateway that tells of itself, and everything that it is told.
+/// A gateway that publishes itself, and everything that is published to it.
 #[derive(Debug)]
 pub struct Gateway {
     /// What it finds out. Dropping it ends the gateway without a word.
     pub handle: MembersHandle,
     /// Siblings whose cables live.
-    pub heard: watch::Sender<BTreeSet<String>>,
+    pub live: watch::Sender<BTreeSet<String>>,
     /// Whether it is about to stop.
     pub draining: watch::Sender<bool>,
     /// Its own Endpoint.
@@ -36,7 +36,7 @@ pub struct Gateway {
     pub conditions: Conditions,
 }
 
-/// The Endpoint of a cluster's gateway of this number.
+/// Returns the Endpoint of a cluster's gateway of this number.
 #[must_use]
 pub fn spec(cluster: &str, number: u8) -> EndpointSpec {
     EndpointSpec {
@@ -50,7 +50,7 @@ pub fn spec(cluster: &str, number: u8) -> EndpointSpec {
     }
 }
 
-/// What it is set to.
+/// Returns its settings.
 #[must_use]
 pub fn config(cluster: &str, number: u8) -> MembersConfig {
     MembersConfig {
@@ -73,23 +73,27 @@ impl Gateway {
         config: &MembersConfig,
         number: u8,
     ) -> Self {
-        let (heard, heard_by) = watch::channel(BTreeSet::new());
+        let (live, live_receiver) = watch::channel(BTreeSet::new());
         let (draining, is_draining) = watch::channel(false);
-        let (endpoint, said) = watch::channel(spec(&config.cluster_id, number));
+        let (endpoint, own) = watch::channel(spec(&config.cluster_id, number));
         let conditions = Conditions::new();
-        let inputs =
-            Inputs { endpoint: said, draining: is_draining, live: heard_by, conditions: conditions.clone() };
+        let inputs = Inputs {
+            endpoint: own,
+            draining: is_draining,
+            live: live_receiver,
+            conditions: conditions.clone(),
+        };
         let handle = spawn(store.clone(), Some(broker), config, &inputs, Members::default());
-        Self { handle, heard, draining, endpoint, conditions }
+        Self { handle, live, draining, endpoint, conditions }
     }
 
-    /// What it knows at present.
+    /// Returns what it knows at present.
     #[must_use]
     pub fn members(&self) -> Members {
         self.handle.members.borrow().clone()
     }
 
-    /// The shares of the outside ports that it has at present, a bit for each.
+    /// Returns the shares of the outside ports that it has at present, a bit for each.
     #[must_use]
     pub fn shares(&self) -> u8 {
         self.handle.members.borrow().slots.map_or(0, |slots| slots.held)
@@ -98,10 +102,10 @@ impl Gateway {
     /// Waits for what it is to know.
     ///
     /// # Panics
-    /// If that takes longer than [`PATIENCE`].
+    /// If that takes longer than [`CONFORMANCE_TIMEOUT`].
     pub async fn until(&self, what: &str, is_so: impl Fn(&Members) -> bool) -> Members {
         let mut members = self.handle.members.clone();
-        let found = timeout(PATIENCE, members.wait_for(|members| is_so(members))).await;
+        let found = timeout(CONFORMANCE_TIMEOUT, members.wait_for(|members| is_so(members))).await;
         match found {
             Ok(Ok(members)) => members.clone(),
             _ => panic!("{what}: {:?}", self.members()),
@@ -109,18 +113,18 @@ impl Gateway {
     }
 }
 
-/// Host names of gateways.
+/// Returns host names of gateways.
 #[must_use]
 pub fn names(members: &[Member]) -> Vec<&str> {
     members.iter().map(|member| member.endpoint.spec.hostname.as_str()).collect()
 }
 
-/// Gateways of clusters `a` and `b`, each with its store and its way to the broker, come to know one another, and what
-/// becomes of them.
+/// Checks that gateways of clusters `a` and `b`, each with its store and its way to the broker, come to know one another, and
+/// what becomes of them.
 ///
 /// # Panics
 /// When they do not.
-pub async fn tell_of_one_another<S: Store + Clone, B: Store + Clone>(stores: [S; 2], brokers: [B; 2]) {
+pub async fn publish_to_one_another<S: Store + Clone, B: Store + Clone>(stores: [S; 2], brokers: [B; 2]) {
     let [a, b] = stores;
     let [a_broker, b_broker] = brokers;
     let first = Gateway::start(&a, a_broker.clone(), &config("a", 1), 1);
@@ -130,22 +134,24 @@ pub async fn tell_of_one_another<S: Store + Clone, B: Store + Clone>(stores: [S;
         first.until("the first sees all", |seen| seen.siblings.len() == 1 && seen.remote.len() == 1).await;
     assert!(seen.is_multi, "siblings are used");
     assert_eq!((names(&seen.siblings), names(&seen.remote)), (vec!["a-gw2"], vec!["b-gw3"]));
-    let told = &seen.siblings[0].endpoint.spec;
-    assert!(told.supports_paths() && told.notice_key() == Some([2; 32]), "{told:?}");
-    assert_eq!(seen.remote[0].endpoint.spec.notice_key(), None, "keys are told at home only");
+    let sibling = &seen.siblings[0].endpoint.spec;
+    assert!(sibling.supports_paths() && sibling.notice_key() == Some([2; 32]), "{sibling:?}");
+    assert_eq!(seen.remote[0].endpoint.spec.notice_key(), None, "keys are published at home only");
     third.until("the third sees two", |seen| names(&seen.remote) == ["a-gw1", "a-gw2"]).await;
 
     first.draining.send_replace(true);
     third
-        .until("draining is told", |seen| seen.remote.iter().any(|member| member.endpoint.spec.is_draining()))
+        .until("draining is published", |seen| {
+            seen.remote.iter().any(|member| member.endpoint.spec.is_draining())
+        })
         .await;
     second.handle.stop(Shutdown::Restart, Duration::from_secs(10)).await;
     first.until("who leaves takes its word along", |seen| seen.siblings.is_empty()).await;
     third.until("on the broker too", |seen| names(&seen.remote) == ["a-gw1"]).await;
 }
 
-/// Three gateways of a cluster that begin at once share the outside ports: never has one what another one has, and in the end
-/// all is somebody's.
+/// Checks that three gateways of a cluster that begin at once share the outside ports: never has one what another one has, and
+/// in the end all is somebody's.
 ///
 /// # Panics
 /// When it is otherwise.
@@ -167,7 +173,7 @@ pub async fn share_the_ports<S: Store + Clone, B: Store + Clone>(store: &S, brok
         if counts.iter().sum::<u32>() == 8 && counts.iter().all(|count| (2..=3).contains(count)) {
             break;
         }
-        assert!(since.elapsed() < PATIENCE, "not all is somebody's, in even parts: {after:?}");
+        assert!(since.elapsed() < CONFORMANCE_TIMEOUT, "not all is somebody's, in even parts: {after:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

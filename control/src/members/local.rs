@@ -215,7 +215,7 @@ impl Controller for LocalController {
         classify(write, error)
     }
 
-    /// Whether the own store takes this gateway's Endpoint decides whether all gateways can be active.
+    /// Takes in the result of a write: all gateways can be active only if the own store takes this one's Endpoint.
     fn written(
         &mut self,
         key: &LocalKey,

@@ -5,7 +5,7 @@ use crate::api::{ApiError, EndpointSpec, Kind, Object, ObjectMeta, label};
 use crate::leader::{ENDPOINT_FIELDS, make, object};
 use crate::runner::Write;
 
-/// What to write so that `namespace` has this gateway's further Endpoint, and no other one of its host. Without
+/// Returns the writes after which `namespace` has this gateway's further Endpoint, and no other one of its host. Without
 /// `is_wanted` it has none. `known` are the Endpoints of the namespace.
 ///
 /// Level-driven: the plan of the result is empty.
@@ -44,7 +44,7 @@ pub(super) fn further_spec(sole: &EndpointSpec, is_draining: bool) -> EndpointSp
     spec
 }
 
-/// Whether this is a further Endpoint of that host of that cluster. Its other fields may be of any shape.
+/// Returns `true` if this is a further Endpoint of that host of that cluster. Its other fields may be of any shape.
 pub(super) fn is_of_host(object: &Object, cluster_id: &str, hostname: &str) -> bool {
     let spec = object.body.get("spec");
     let text = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(|value| value.as_str());

@@ -77,7 +77,7 @@ struct Leaving {
 }
 
 impl Slots {
-    /// The gateway `hostname` knows of no share yet.
+    /// Makes the shares of the gateway `hostname`, which knows of none yet.
     pub fn new(namespace: &str, hostname: &str, times: SlotTimes) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -93,8 +93,8 @@ impl Slots {
     }
 
     /// Takes in all Leases of the namespace, as read from the store itself, not from a cache. `asked` is when the request
-    /// was sent. It confirms what is ours only with `is_heard`: if our own heartbeat reaches others.
-    pub fn handle_read(&mut self, objects: &[Object], asked: Instant, is_heard: bool) {
+    /// was sent. It confirms what is ours only with `is_acked`: if our own heartbeat reaches others.
+    pub fn handle_read(&mut self, objects: &[Object], asked: Instant, is_acked: bool) {
         let number = |object: &Object| -> Option<u8> {
             let number = object.metadata.name.strip_prefix(SLOT_PREFIX)?.parse().ok()?;
             (number < NAT_SLOTS && object.kind == Kind::Lease).then_some(number)
@@ -116,7 +116,7 @@ impl Slots {
         let is_ours =
             |slot: &u8| self.named().any(|(named, lease)| named == *slot && self.is_sure(named, lease));
         self.held = self.order().filter(is_ours).collect();
-        if is_heard || self.asked.is_none() {
+        if is_acked || self.asked.is_none() {
             self.asked = Some(asked);
         }
         if self.leaving.is_some_and(|leaving| !self.held.contains(&leaving.slot)) {
@@ -124,7 +124,7 @@ impl Slots {
         }
     }
 
-    /// The shares in which mappings may be made, with until when that is sure; the first is also what is published. `None`
+    /// Returns the shares in which mappings may be made, with until when that is sure; the first is also what is published. `None`
     /// until the first is ours.
     pub fn slots(&self) -> Option<NatSlots> {
         let leaving = self.leaving.map(|leaving| leaving.slot);
@@ -134,24 +134,24 @@ impl Slots {
         (held != 0).then_some(NatSlots { held, until })
     }
 
-    /// The share that this gateway keeps whatever happens.
+    /// Returns the share that this gateway keeps whatever happens.
     pub fn first(&self) -> Option<u8> {
         self.held.first().copied()
     }
 
-    /// The Leases with our name.
+    /// Returns the Leases with our name.
     fn named(&self) -> impl Iterator<Item = (u8, &Lease)> {
         let all = self.leases.iter().map(|(slot, lease)| (*slot, lease));
         all.filter(|(_, lease)| lease.spec.holder_identity == self.hostname)
     }
 
-    /// Whether a Lease with our name has been written in our life: then no earlier request can change it any more.
+    /// Returns `true` if a Lease with our name has been written in our life: then no earlier request can change it any more.
     fn is_sure(&self, slot: u8, lease: &Lease) -> bool {
         let found = self.found.as_ref().and_then(|found| found.get(&slot));
         found.is_none_or(|version| *version != lease.metadata.resource_version)
     }
 
-    /// What makes shares that were ours before a restart ours again; after it, read anew.
+    /// Returns the writes that make shares that were ours before a restart ours again; after them, read anew.
     pub fn confirmations(&self, wall: Timestamp) -> Vec<Write> {
         let found = self.named().filter(|(slot, lease)| !self.is_sure(*slot, lease));
         let again = |(_, lease): (u8, &Lease)| {
@@ -162,13 +162,13 @@ impl Slots {
         found.map(again).collect()
     }
 
-    /// Hosts that have shares and are not among those that are there.
+    /// Returns the hosts that have shares and are not among those that are there.
     pub fn absent<'a>(&'a self, gateways: &'a [&str]) -> BTreeSet<&'a str> {
         let holders = self.leases.values().map(|lease| lease.spec.holder_identity.as_str());
         holders.filter(|holder| !holder.is_empty() && !gateways.contains(holder)).collect()
     }
 
-    /// The one write that is due, if any; after it, read anew. `gateways` are the hosts that are there, ours among them;
+    /// Returns the one write that is due, if any; after it, read anew. `gateways` are the hosts that are there, ours among them;
     /// `is_gone` says of others whether their shares may be taken.
     pub fn plan(
         &mut self,
@@ -179,7 +179,7 @@ impl Slots {
     ) -> Option<Write> {
         self.asked?;
         if self.leaving.is_some_and(|leaving| leaving.is_asked) {
-            return self.give_up(now);
+            return self.release_leaving(now);
         }
         let Part { least, most } = self.part(gateways, &is_gone);
         let others = || gateways.iter().filter(|host| **host != self.hostname).map(|host| self.count(host));
@@ -196,10 +196,10 @@ impl Slots {
         }
         let last = *self.held.last()?;
         self.leaving.get_or_insert(Leaving { slot: last, since: now, is_asked: false });
-        self.give_up(now)
+        self.release_leaving(now)
     }
 
-    /// How many shares a gateway gets of those that nobody absent keeps from all.
+    /// Returns how many shares a gateway gets of those that nobody absent keeps from all.
     fn part(&self, gateways: &[&str], is_gone: &impl Fn(&str) -> bool) -> Part {
         let is_kept = |lease: &&Lease| {
             let holder = lease.spec.holder_identity.as_str();
@@ -210,7 +210,7 @@ impl Slots {
         Part { least: (there / gateways).max(1), most: there.div_ceil(gateways).max(1) }
     }
 
-    /// What gives up all that is ours, for a gateway that makes no mappings any more and will not come back.
+    /// Returns the writes that release all that is ours, for a gateway that makes no mappings any more and will not come back.
     pub fn release(&self) -> Vec<Write> {
         let given = self.named().map(|(_, lease)| {
             let mut given = lease.clone();
@@ -220,8 +220,8 @@ impl Slots {
         given.collect()
     }
 
-    /// Gives the share up that is about to be, when nobody uses it any more.
-    fn give_up(&mut self, now: Instant) -> Option<Write> {
+    /// Returns the write that releases the share that is leaving, once nobody uses it any more.
+    fn release_leaving(&mut self, now: Instant) -> Option<Write> {
         let leaving = self.leaving.as_mut()?;
         if now.saturating_duration_since(leaving.since) < self.times.farewell {
             return None;
@@ -232,12 +232,12 @@ impl Slots {
         Some(Write::Update(given.to_object()))
     }
 
-    /// Whether it is waited for a share to be given up.
+    /// Returns `true` while a share is being released.
     pub fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
 
-    /// A free share, else one of somebody who is gone.
+    /// Returns a free share, else one of somebody who is gone.
     fn claim(&self, is_gone: impl Fn(&str) -> bool, wall: Timestamp) -> Option<Write> {
         let slot = self.takeable(&is_gone).next()?;
         let spec = LeaseSpec {
@@ -268,14 +268,14 @@ impl Slots {
         self.leases.values().filter(|lease| lease.spec.holder_identity == host).count()
     }
 
-    /// All shares in an order of this gateway's own, so that gateways seldom want the same one at once.
+    /// Returns all shares in an order of this gateway's own, so that gateways seldom want the same one at once.
     fn order(&self) -> impl Iterator<Item = u8> + use<> {
         let start = self.start;
         (0..NAT_SLOTS).map(move |step| (start + step) % NAT_SLOTS)
     }
 }
 
-/// Whether a Lease that was read before says what this object says.
+/// Returns `true` if a Lease that was read before says what this object says.
 fn is_version(known: &Lease, object: &Object) -> bool {
     known.metadata.resource_version.is_some() && known.metadata.is_version_of(&object.metadata)
 }

@@ -25,7 +25,7 @@ pub struct Target {
     pub since: Option<Timestamp>,
 }
 
-/// The remote gateways that there are cables to: those that the sole Endpoints and the members say. `soles` are the
+/// Returns the remote gateways that there are cables to: those of the sole Endpoints and of the members. `soles` are the
 /// Endpoints of the own store, of which those of `cluster_id` are left out.
 ///
 /// A cluster whose sole Endpoint does not say that it knows several gateways has gone back to upstream: its further

@@ -8,12 +8,12 @@ use crate::api::{Endpoint, Kind, NameError, Object, check_object_name, ensure_va
 /// What the names of further Endpoints begin with.
 pub const FURTHER_PREFIX: &str = "trieste-";
 
-/// The namespace of the own store in which siblings tell of themselves.
+/// Returns the namespace of the own store in which siblings publish themselves.
 pub fn paths_namespace(namespace: &str) -> String {
     format!("{namespace}-paths")
 }
 
-/// The name of a gateway's further Endpoint.
+/// Returns the name of a gateway's further Endpoint.
 ///
 /// # Errors
 /// [`NameError`] when the cable's name is empty or too long.
@@ -51,12 +51,12 @@ impl Member {
         is_consistent.then(|| Self { endpoint: Arc::new(endpoint) })
     }
 
-    /// Its cluster.
+    /// Returns its cluster.
     pub fn cluster_id(&self) -> &str {
         &self.endpoint.spec.cluster_id
     }
 
-    /// Its cable: who it is.
+    /// Returns its cable: who it is.
     pub fn cable_name(&self) -> &str {
         &self.endpoint.spec.cable_name
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use trieste_control::api::{Kind, Object, ObjectKey, ObjectMeta, PublishedStatus};
 use trieste_control::members::conformance::{
-    BROKER, Gateway, LOCAL, PATIENCE, config, names, share_the_ports, spec, tell_of_one_another,
+    BROKER, CONFORMANCE_TIMEOUT, Gateway, LOCAL, config, names, publish_to_one_another, share_the_ports, spec,
 };
 use trieste_control::members::{
     Members, MembersConfig, NOT_ON_BROKER, ONE_GATEWAY, Shutdown, further_name, paths_namespace,
@@ -24,21 +24,21 @@ async fn eventually<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F)
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    assert!(timeout(PATIENCE, looked).await.is_ok(), "{what}");
+    assert!(timeout(CONFORMANCE_TIMEOUT, looked).await.is_ok(), "{what}");
 }
 
 #[tokio::test]
-async fn gateways_of_two_clusters_tell_of_one_another_through_directories() {
+async fn gateways_of_two_clusters_publish_to_one_another_through_directories() {
     let dir = tempfile::tempdir().expect("a directory");
     let open = |name: &str| DirStore::open(dir.path().join(name)).expect("a store");
-    tell_of_one_another([open("a"), open("b")], [open("broker"), open("broker")]).await;
+    publish_to_one_another([open("a"), open("b")], [open("broker"), open("broker")]).await;
     share_the_ports(&open("c"), &open("broker")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn gateways_of_two_clusters_tell_of_one_another_through_any_store() {
+async fn gateways_of_two_clusters_publish_to_one_another_through_any_store() {
     let [a, b, c, broker] = [(); 4].map(|()| MemoryStore::default());
-    tell_of_one_another([a, b], [broker.clone(), broker.clone()]).await;
+    publish_to_one_another([a, b], [broker.clone(), broker.clone()]).await;
     share_the_ports(&c, &broker).await;
 }
 
@@ -101,7 +101,7 @@ async fn a_vanished_sibling_is_removed_everywhere_and_a_healthy_one_never() {
     let third = Gateway::start(&store, broker.clone(), &config("a", 3), 3);
     let beats: Vec<_> = [1, 2, 3].map(|number| heartbeat(&store, number)).into();
     first.until("all are there", |seen| seen.siblings.len() == 2).await;
-    first.heard.send_replace([spec("a", 2).cable_name].into());
+    first.live.send_replace([spec("a", 2).cable_name].into());
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(first.members().siblings.len(), 2, "their hearts beat");
 
@@ -230,13 +230,13 @@ async fn who_leaves_for_good_leaves_its_shares_and_who_comes_back_finds_them() {
     let (first, second) = (start(1), start(2));
     first.until("each has half", half).await;
     let before = second.until("each has half", half).await;
-    second.handle.stop(Shutdown::Restart, PATIENCE).await;
+    second.handle.stop(Shutdown::Restart, CONFORMANCE_TIMEOUT).await;
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert!(half(&first.members()), "it will be back");
     let second = start(2);
     let after = second.until("it has them again", half).await;
     assert_eq!(after.slots.map(|slots| slots.held), before.slots.map(|slots| slots.held));
-    second.handle.stop(Shutdown::Removal, PATIENCE).await;
+    second.handle.stop(Shutdown::Removal, CONFORMANCE_TIMEOUT).await;
     first.until("nobody else is there", all).await;
 }
 

@@ -105,7 +105,7 @@ impl FileCache {
         self.dirs.get_mut(path).expect("it is there now")
     }
 
-    /// What is wrong at present, by path.
+    /// Returns what is wrong at present, by path.
     pub(super) fn problems(&self) -> Vec<FileProblem> {
         let files = self.dirs.values().flat_map(|dir| dir.files.values());
         files.filter_map(|file| file.complaint.clone()).map(|(_, problem)| problem).collect()

@@ -173,7 +173,7 @@ mod tests {
         parse(&Content::new(bytes.to_vec()), &dir(), 0, None)
     }
 
-    /// Any JSON that a peer could put into an object.
+    /// Makes any JSON that a peer could put into an object.
     fn json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -240,7 +240,7 @@ mod tests {
             let _ = read(&bytes);
         }
 
-        /// A reader that comes while somebody writes in place sees the beginning of a file.
+        /// Covers a reader that comes while somebody writes in place, and sees the beginning of a file.
         #[test]
         fn no_beginning_of_a_file_panics_and_none_is_another_object(share in 0.0f64..1.0) {
             let bytes = emit(&sample("ns", "a-rather-long-name")).unwrap().content.bytes;

@@ -10,8 +10,8 @@ use rand_core::RngCore;
 use rustix::fs::OFlags;
 
 use super::content::{BadFile, Content};
-use super::layout::{FILE_MODE, TEMP_PREFIX};
 use super::lock::flags;
+use super::names::{FILE_MODE, TEMP_PREFIX};
 
 /// What tells one state of a file from another without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Stamp {
         *self == Self { changed_ns: self.changed_ns, ..*before }
     }
 
-    /// Whether the file may have changed once more without a new stamp: file times have a granularity of some
+    /// Returns `true` if the file may have changed once more without a new stamp: file times have a granularity of some
     /// milliseconds, so a very young file is read again.
     pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
         const YOUNG_NS: i128 = 100_000_000;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rand_core::RngCore;
 use rustix::fs::OFlags;
 
-use super::layout::unavailable;
+use super::errors::unavailable;
 use super::{file, lock};
 use crate::store::StoreError;
 

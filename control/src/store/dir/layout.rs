@@ -5,23 +5,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::errors::{too_many, unavailable};
 use super::identity::Memory;
 use crate::api::{Kind, ObjectKey, check_namespace, check_object_name};
 use crate::store::StoreError;
 use crate::store::limits::MAX_OBJECTS;
 
-/// Read by everyone, written by the owner.
-pub(super) const FILE_MODE: u32 = 0o644;
+/// Entered by everyone, written by the owner.
 const DIR_MODE: u32 = 0o755;
-
-/// Start of the name of a file that is being written. Found under the lock, it is a crashed writer's.
-pub(super) const TEMP_PREFIX: &str = ".trieste-tmp-";
 
 /// Directory of the kinds that are in no namespace; no namespace can be called so.
 const CLUSTER_DIR: &str = "_cluster";
-
-/// Part of the name of a file that was in the way of a write.
-pub(super) const ASIDE_MARK: &str = ".aside-";
 
 /// The directory of one kind in one namespace.
 #[derive(Debug, Clone)]
@@ -36,6 +30,8 @@ pub(super) struct KindDir {
 }
 
 impl KindDir {
+    /// Returns the directory of a kind in a namespace.
+    ///
     /// # Errors
     /// [`StoreError::Invalid`] when the namespace cannot be a directory's name.
     pub(super) fn new(root: &Path, kind: Kind, namespace: &str) -> Result<Self, StoreError> {
@@ -48,7 +44,7 @@ impl KindDir {
         Ok(Self { root: root.to_owned(), namespace_path, path, kind, namespace, memory: None })
     }
 
-    /// The directories of a kind in every namespace that there is, by namespace.
+    /// Returns the directories of a kind in every namespace that there is, by namespace.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the root is missing or cannot be read.
@@ -73,7 +69,7 @@ impl KindDir {
         Ok(dirs)
     }
 
-    /// Where an object of this (checked) name is written, unless it was found elsewhere.
+    /// Returns where an object of this (checked) name is written, unless it was found elsewhere.
     pub(super) fn file_of(&self, name: &str) -> PathBuf {
         self.path.join(format!("{name}.yaml"))
     }
@@ -87,7 +83,7 @@ impl KindDir {
         self.memory.as_ref().map_or(Ok(()), |memory| memory.check(&self.root))
     }
 
-    /// Whether the directory is there; `false` means that there are no such objects yet.
+    /// Returns `true` if the directory is there; `false` means that there are no such objects yet.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the root is missing, or a part of the path is no directory of its own.
@@ -139,7 +135,7 @@ pub(super) fn make_root(root: &Path) -> Result<(), StoreError> {
     check_root(root)
 }
 
-/// The root may be a symbolic link; the operator chose it.
+/// Checks the root, which may be a symbolic link; the operator chose it.
 fn check_root(root: &Path) -> Result<(), StoreError> {
     let found = fs::metadata(root).map_err(|source| unavailable("open the store", root, source))?;
     if found.is_dir() {
@@ -148,7 +144,7 @@ fn check_root(root: &Path) -> Result<(), StoreError> {
     Err(unavailable("open the store", root, io::Error::from(io::ErrorKind::NotADirectory)))
 }
 
-/// Below the root, a symbolic link could lead anywhere; it is refused.
+/// Checks a directory below the root. A symbolic link could lead anywhere; it is refused.
 fn is_real_dir(path: &Path) -> Result<bool, StoreError> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => Ok(true),
@@ -169,13 +165,4 @@ fn make_dir(path: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(source) => Err(unavailable("make directory", path, source)),
     }
-}
-
-/// Returns why a directory is not read that has more of something than is taken in.
-pub(super) fn too_many(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::FileTooLarge, format!("there are more than {MAX_OBJECTS} {what}"))
-}
-
-pub(super) fn unavailable(operation: &str, path: &Path, source: io::Error) -> StoreError {
-    StoreError::Unavailable { operation: format!("{operation} {}", path.display()), source }
 }

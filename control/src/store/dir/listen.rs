@@ -37,10 +37,10 @@ pub(super) struct Listener {
     mailbox: Arc<Mailbox>,
 }
 
-/// What a listener has been told and has not asked for yet.
+/// What has happened and a listener has not asked for yet.
 #[derive(Debug, Default)]
 struct Mailbox {
-    news: Notify,
+    changed: Notify,
     is_lost: AtomicBool,
     /// Whether a file may be half written: it was made or changed in place.
     is_unsettled: AtomicBool,
@@ -69,7 +69,7 @@ struct Table {
 }
 
 impl Listener {
-    /// A listener to nothing yet.
+    /// Makes a listener to nothing yet.
     ///
     /// # Errors
     /// The kernel gives us no instance, or no thread.
@@ -120,14 +120,14 @@ impl Listener {
     }
 
     /// Waits until something has happened. Can be cancelled.
-    pub(super) async fn heard(&self) {
-        self.mailbox.news.notified().await;
+    pub(super) async fn changed(&self) {
+        self.mailbox.changed.notified().await;
     }
 
     /// Clears what has happened, before looking. Gives `true` if what is watched is not at our paths any more: then
     /// listen anew.
     pub(super) fn clear(&self) -> bool {
-        let _ = self.mailbox.news.notified().now_or_never();
+        let _ = self.mailbox.changed.notified().now_or_never();
         self.mailbox.is_unsettled.store(false, Ordering::Release);
         self.is_lost()
     }
@@ -183,14 +183,14 @@ impl Hub {
             match inotify.read_events_blocking(&mut buffer) {
                 Ok(events) => {
                     let mut table = self.lock();
-                    events.for_each(|event| table.tell(&event));
+                    events.for_each(|event| table.notify(&event));
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::warn!("reading the kernel's events of directories: {error}");
+                    tracing::warn!(%error, "cannot read the kernel's events of directories");
                     let mut table = self.lock();
                     table.is_over = true;
-                    return table.mailboxes.values().flatten().for_each(|mailbox| mailbox.tell(true));
+                    return table.mailboxes.values().flatten().for_each(|mailbox| mailbox.notify(true));
                 }
             }
         }
@@ -206,11 +206,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Table {
-    fn tell<S: AsRef<OsStr>>(&mut self, event: &Event<S>) {
+    fn notify<S: AsRef<OsStr>>(&mut self, event: &Event<S>) {
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             // Watches stay; what they had to say is found by reading everything.
             self.mailboxes.values().flatten().for_each(|mailbox| mailbox.overflow());
-            return self.mailboxes.values().flatten().for_each(|mailbox| mailbox.tell(false));
+            return self.mailboxes.values().flatten().for_each(|mailbox| mailbox.notify(false));
         }
         let is_lost = event.mask.intersects(LOST);
         let mailboxes = self.mailboxes.get(&event.wd).map(Vec::as_slice).unwrap_or_default();
@@ -222,7 +222,7 @@ impl Table {
                 mailboxes.iter().for_each(|mailbox| mailbox.collect(name, event.mask));
             }
         }
-        mailboxes.iter().for_each(|mailbox| mailbox.tell(is_lost));
+        mailboxes.iter().for_each(|mailbox| mailbox.notify(is_lost));
         if event.mask.contains(EventMask::IGNORED) {
             self.mailboxes.remove(&event.wd);
         }
@@ -249,11 +249,11 @@ impl Mailbox {
         }
     }
 
-    fn tell(&self, is_lost: bool) {
+    fn notify(&self, is_lost: bool) {
         if is_lost {
             self.is_lost.store(true, Ordering::Release);
         }
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
     const MASK: WatchMask = WatchMask::CREATE.union(WatchMask::DELETE_SELF).union(WatchMask::MOVE_SELF);
 
     async fn is_told(listener: &Listener) -> bool {
-        timeout(Duration::from_secs(20), listener.heard()).await.is_ok()
+        timeout(Duration::from_secs(20), listener.changed()).await.is_ok()
     }
 
     fn instances() -> usize {
@@ -299,7 +299,7 @@ mod tests {
         fs::write(root.path().join("7/x"), "").unwrap();
         assert!(is_told(&listeners[14]).await && is_told(&listeners[15]).await);
         assert!(!listeners[14].clear());
-        assert!(listeners[16].heard().now_or_never().is_none(), "nothing has happened there");
+        assert!(listeners[16].changed().now_or_never().is_none(), "nothing has happened there");
         assert!(!listeners[0].watch(&root.path().join("missing"), MASK).unwrap());
     }
 
@@ -326,7 +326,7 @@ mod tests {
             let wd = listener.hub.lock().watches.add(root.path(), MASK).unwrap();
             Event { wd, mask: EventMask::Q_OVERFLOW, cookie: 0, name: None }
         };
-        listener.hub.lock().tell(&event);
+        listener.hub.lock().notify(&event);
         assert!(is_told(&listener).await && !listener.clear());
     }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use super::layout::{FILE_MODE, unavailable};
+use super::errors::unavailable;
+use super::names::FILE_MODE;
 use crate::store::StoreError;
 
 const LOCK_FILE: &str = ".lock";

@@ -28,13 +28,16 @@ mod cache;
 mod changes;
 mod content;
 mod document;
+mod errors;
 mod file;
 #[cfg(test)]
 mod hostile;
 mod identity;
+mod inner;
 mod layout;
 mod listen;
 mod lock;
+mod names;
 mod problem;
 mod scan;
 mod watch;
@@ -43,61 +46,22 @@ mod writer;
 mod young;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use futures::Stream;
-use jiff::Timestamp;
 
+pub use inner::DirOptions;
 pub use problem::FileProblem;
 
-use super::limits::MAX_OBJECTS;
 use super::{Store, StoreError, StoreEvent, write};
 use crate::api::{Kind, Object, ObjectKey, ObjectMeta};
-use cache::FileCache;
 use identity::Memory;
-use layout::KindDir;
+use inner::{Inner, blocking};
 
 /// A store in a directory. Cheap to clone; clones share what they have read.
 #[derive(Debug, Clone)]
 pub struct DirStore {
     inner: Arc<Inner>,
-}
-
-/// A directory store's times and clock.
-#[derive(Debug, Clone)]
-pub struct DirOptions {
-    /// How long to let a file that is written in place settle before it is read, and how far apart looks at changes are that
-    /// come in a row. Ours: an editor's truncate and write are one change.
-    pub debounce: Duration,
-    /// How long to go without reading when nothing is heard. Ours: bounds the effect of a lost event.
-    pub resync: Duration,
-    /// How long to wait for another writer.
-    pub lock_timeout: Duration,
-    /// Tells the time, for `creationTimestamp`.
-    pub clock: fn() -> Timestamp,
-}
-
-impl Default for DirOptions {
-    fn default() -> Self {
-        Self {
-            debounce: Duration::from_millis(100),
-            resync: Duration::from_secs(10),
-            lock_timeout: Duration::from_secs(10),
-            clock: Timestamp::now,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Inner {
-    root: PathBuf,
-    options: DirOptions,
-    memory: Option<Memory>,
-    /// What was read, by path. Held while a directory is read, never while waiting for a writer.
-    cache: Mutex<FileCache>,
-    /// Lets this process's writers queue up before they compete for the lock file.
-    writers: Mutex<()>,
 }
 
 impl DirStore {
@@ -109,7 +73,7 @@ impl DirStore {
         Self::open_with(root, DirOptions::default())
     }
 
-    /// As [`DirStore::open`], with other times than the defaults.
+    /// Does as [`DirStore::open`], with other times than the defaults.
     ///
     /// # Errors
     /// As [`DirStore::open`].
@@ -125,19 +89,19 @@ impl DirStore {
         Self::attach_with(root, DirOptions::default())
     }
 
-    /// As [`DirStore::attach`], with other times than the defaults.
+    /// Does as [`DirStore::attach`], with other times than the defaults.
     pub fn attach_with(root: impl Into<PathBuf>, options: DirOptions) -> Self {
         Self::build(root.into(), options, None)
     }
 
-    /// As [`DirStore::attach`], and keeps the store's identity in the file `memory` from the first contact on: should
+    /// Does as [`DirStore::attach`], and keeps the store's identity in the file `memory` from the first contact on: should
     /// there be an empty directory or another store at `root` later, such as a mount point without its mount, the
     /// store is unavailable, and nothing is written there. A store without an identity is given one at first contact.
     pub fn attach_remembering(root: impl Into<PathBuf>, memory: impl Into<PathBuf>) -> Self {
         Self::attach_remembering_with(root, memory, DirOptions::default())
     }
 
-    /// As [`DirStore::attach_remembering`], with other times than the defaults.
+    /// Does as [`DirStore::attach_remembering`], with other times than the defaults.
     pub fn attach_remembering_with(
         root: impl Into<PathBuf>,
         memory: impl Into<PathBuf>,
@@ -148,77 +112,17 @@ impl DirStore {
     }
 
     fn build(root: PathBuf, options: DirOptions, memory: Option<Memory>) -> Self {
-        let inner = Inner { root, options, memory, cache: Mutex::default(), writers: Mutex::default() };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(Inner::new(root, options, memory)) }
     }
 
-    /// The store's directory.
+    /// Returns the store's directory.
     pub fn root(&self) -> &Path {
         &self.inner.root
     }
 
-    /// The files below the root that the last reads could not use, by path.
+    /// Returns the files below the root that the last reads could not use, by path.
     pub fn problems(&self) -> Vec<FileProblem> {
         self.inner.lock_cache().problems()
-    }
-
-    /// Runs file operations where they may block.
-    async fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let inner = Arc::clone(&self.inner);
-        tokio::task::spawn_blocking(move || work(&inner)).await.unwrap_or_else(|error| {
-            Err(StoreError::Unavailable {
-                operation: "finish a file operation".to_owned(),
-                source: std::io::Error::other(error),
-            })
-        })
-    }
-}
-
-impl Inner {
-    fn kind_dir(&self, kind: Kind, namespace: &str) -> Result<KindDir, StoreError> {
-        let dir = KindDir::new(&self.root, kind, namespace)?;
-        Ok(KindDir { memory: self.memory.clone(), ..dir })
-    }
-
-    /// The directories of a kind in a namespace, or in all of them.
-    fn kind_dirs(&self, kind: Kind, namespace: &str) -> Result<Vec<KindDir>, StoreError> {
-        if !kind.is_namespaced() || !namespace.is_empty() {
-            return Ok(vec![self.kind_dir(kind, namespace)?]);
-        }
-        let dirs = KindDir::everywhere(&self.root, kind)?;
-        if let Some(memory) = &self.memory {
-            memory.check(&self.root)?;
-        }
-        Ok(dirs.into_iter().map(|dir| KindDir { memory: self.memory.clone(), ..dir }).collect())
-    }
-
-    fn lock_cache(&self) -> std::sync::MutexGuard<'_, FileCache> {
-        // The cache only speeds up reading; what a panicking reader left in it is still true of the files.
-        self.cache.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Returns every object of a kind in a namespace, or in all of them, by namespace and name.
-    fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Arc<Object>>, StoreError> {
-        let dirs = self.kind_dirs(kind, namespace)?;
-        for dir in &dirs {
-            scan::refresh(dir, self.lock_cache().dir(&dir.path), Duration::ZERO)?;
-        }
-        self.cached(&dirs)
-    }
-
-    /// Returns every object of these directories as the cache has them.
-    fn cached(&self, dirs: &[KindDir]) -> Result<Vec<Arc<Object>>, StoreError> {
-        let mut objects = Vec::new();
-        for dir in dirs {
-            objects.extend(scan::objects(dir, self.lock_cache().dir(&dir.path)));
-            if objects.len() > MAX_OBJECTS {
-                return Err(layout::unavailable("read directory", &self.root, layout::too_many("objects")));
-            }
-        }
-        Ok(objects)
     }
 }
 
@@ -228,15 +132,15 @@ impl Store for DirStore {
         kind: Kind,
         namespace: &str,
     ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
-        watch::stream(self.clone(), kind, namespace.to_owned())
+        watch::stream(Arc::clone(&self.inner), kind, namespace.to_owned())
     }
 
     async fn create(&self, object: Object) -> Result<Object, StoreError> {
-        self.blocking(move |inner| inner.create(object)).await
+        blocking(&self.inner, move |inner| inner.create(object)).await
     }
 
     async fn update(&self, object: Object) -> Result<Object, StoreError> {
-        self.blocking(move |inner| inner.update(object)).await
+        blocking(&self.inner, move |inner| inner.update(object)).await
     }
 
     async fn annotate(
@@ -250,17 +154,17 @@ impl Store for DirStore {
 
     async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let key = key.clone();
-        self.blocking(move |inner| inner.delete(&key)).await
+        blocking(&self.inner, move |inner| inner.delete(&key)).await
     }
 
     async fn delete_version(&self, object: &Object) -> Result<(), StoreError> {
         let (key, version) = (object.key(), object.metadata.resource_version.clone());
-        self.blocking(move |inner| inner.delete_version(&key, version.as_deref())).await
+        blocking(&self.inner, move |inner| inner.delete_version(&key, version.as_deref())).await
     }
 
     async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, StoreError> {
         let key = key.clone();
-        self.blocking(move |inner| {
+        blocking(&self.inner, move |inner| {
             layout::check_key(&key)?;
             let dir = inner.kind_dir(key.kind, &key.namespace)?;
             let mut cache = inner.lock_cache();
@@ -274,7 +178,7 @@ impl Store for DirStore {
 
     async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
         let namespace = namespace.to_owned();
-        self.blocking(move |inner| {
+        blocking(&self.inner, move |inner| {
             let objects = inner.list(kind, &namespace)?;
             Ok(objects.into_iter().map(Arc::unwrap_or_clone).collect())
         })

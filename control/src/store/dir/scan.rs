@@ -14,8 +14,10 @@ use jiff::Timestamp;
 use super::cache::{CachedFile, DirCache, FileState, Stale};
 use super::content::{BadFile, Content, Digest};
 use super::document::{most_bytes, parse};
+use super::errors::{too_many, unavailable};
 use super::file::{self, Stamp};
-use super::layout::{ASIDE_MARK, KindDir, TEMP_PREFIX, too_many, unavailable};
+use super::layout::KindDir;
+use super::names::{ASIDE_MARK, TEMP_PREFIX};
 use super::problem::FileProblem;
 use crate::api::Object;
 use crate::store::StoreError;
@@ -112,7 +114,7 @@ fn complain(read: BTreeSet<OsString>, mut objects: BTreeSet<String>, dir: &KindD
     for name in read {
         match files.get(&name).and_then(|file| file.object()) {
             Some(object) => drop(objects.insert(object.metadata.name.clone())),
-            None => judge(&name, None, dir, files),
+            None => complain_or_absolve(&name, None, dir, files),
         }
     }
     for object in objects {
@@ -254,7 +256,7 @@ fn is_yaml(path: &Path) -> bool {
     matches!(path.extension().and_then(OsStr::to_str), Some("yaml" | "yml"))
 }
 
-/// Of several files that claim one object the one named after it is believed, or else the first.
+/// Returns the file that is believed of several that claim one object: the one named after it, or else the first.
 fn believed<'a>(object: &str, dir: &KindDir, files: &'a DirCache) -> Option<&'a OsString> {
     let canonical = dir.file_of(object);
     let mut claims = files.claims(object);
@@ -277,11 +279,11 @@ pub(super) fn object(name: &str, dir: &KindDir, files: &DirCache) -> Option<Arc<
 fn settle(object: &str, dir: &KindDir, files: &mut DirCache) -> Option<Claim> {
     let winner = believed(object, dir, files)?.clone();
     let duplicates: Vec<OsString> = files.claims(object).filter(|name| **name != winner).cloned().collect();
-    judge(&winner, None, dir, files);
+    complain_or_absolve(&winner, None, dir, files);
     for duplicate in &duplicates {
         let reason = format!("is `{object}`, which {} already is", dir.path.join(&winner).display());
         let bad = BadFile { field: Some("metadata.name".to_owned()), reason };
-        judge(duplicate, Some(bad), dir, files);
+        complain_or_absolve(duplicate, Some(bad), dir, files);
     }
     let file = |name: OsString| {
         let is_stale = files.get(&name).is_some_and(|file| file.outcome.is_err());
@@ -292,7 +294,7 @@ fn settle(object: &str, dir: &KindDir, files: &mut DirCache) -> Option<Claim> {
 }
 
 /// Complains of a file once, or takes the complaint back. A file's own fault counts before `other`.
-fn judge(name: &OsStr, other: Option<BadFile>, dir: &KindDir, files: &mut DirCache) {
+fn complain_or_absolve(name: &OsStr, other: Option<BadFile>, dir: &KindDir, files: &mut DirCache) {
     let own = files.get(name).and_then(|file| file.outcome.as_ref().err().cloned());
     match own.or(other) {
         Some(bad) => {
@@ -337,7 +339,7 @@ mod tests {
         assert_eq!(lines_after(&format!("{good}# comment\n")), "");
     }
 
-    /// What is logged on this thread meanwhile.
+    /// Returns what is logged on this thread meanwhile.
     fn logged(work: impl FnOnce()) -> String {
         let logged = Logged::begin(tracing::Level::INFO);
         work();

@@ -11,9 +11,10 @@ use inotify::WatchMask;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::cache::DirCache;
+use super::inner::{Inner, blocking};
 use super::layout::KindDir;
 use super::listen::Listener;
-use super::{DirStore, Inner, scan};
+use super::scan;
 use crate::api::{Kind, Object, ObjectKey};
 use crate::store::{StoreError, StoreEvent};
 
@@ -24,13 +25,13 @@ const POLL: Duration = Duration::from_secs(1);
 /// Ours: which part of the time that files take to settle is waited for a file that is whole, as others may come with it.
 const GATHER: u32 = 10;
 
-/// A stream of the events of one directory. Does nothing while it is not polled.
+/// Streams the events of one directory. Does nothing while it is not polled.
 pub(super) fn stream(
-    store: DirStore,
+    store: Arc<Inner>,
     kind: Kind,
     namespace: String,
 ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
-    let follower = Follower {
+    let subscription = Subscription {
         store,
         kind,
         namespace,
@@ -42,15 +43,15 @@ pub(super) fn stream(
         read_at: Instant::now(),
         refreshed_at: Instant::now(),
     };
-    Box::pin(stream::unfold(follower, |mut follower| async move {
-        let event = follower.next().await;
-        Some((event, follower))
+    Box::pin(stream::unfold(subscription, |mut subscription| async move {
+        let event = subscription.next().await;
+        Some((event, subscription))
     }))
 }
 
 #[derive(Debug)]
-struct Follower {
-    store: DirStore,
+struct Subscription {
+    store: Arc<Inner>,
     kind: Kind,
     namespace: String,
     watcher: Watcher,
@@ -140,8 +141,7 @@ impl Inner {
     }
 }
 
-/// Has the names of files that change collected, so that not all of them have to be looked at. Where that cannot be had, they
-/// are; the follower says so.
+/// Collects the names of files that change, so that not all of them have to be read. Where that is impossible, all are.
 fn listen(dir: &KindDir, files: &mut DirCache) {
     if files.is_listening() {
         return;
@@ -153,7 +153,7 @@ fn listen(dir: &KindDir, files: &mut DirCache) {
     }
 }
 
-impl Follower {
+impl Subscription {
     async fn next(&mut self) -> StoreEvent {
         loop {
             if let Some(event) = self.pending.pop_front() {
@@ -167,7 +167,7 @@ impl Follower {
             let (kind, namespace) = (self.kind, self.namespace.clone());
             let since = self.seen.as_ref().map(|seen| seen.next.clone());
             let read = move |inner: &Inner| inner.follow(kind, &namespace, since.as_ref(), is_all);
-            let found = self.store.blocking(read).await;
+            let found = blocking(&self.store, read).await;
             self.take(found);
         }
     }
@@ -175,7 +175,7 @@ impl Follower {
     /// Waits until something happened and has settled, or for as long as we care to go without looking, since somebody looked
     /// at all files. Returns `false` if nobody says what happens.
     async fn wait(&mut self) -> bool {
-        let options = &self.store.inner.options;
+        let options = &self.store.options;
         let is_unavailable = self.last_error.is_some();
         let patience = if is_unavailable {
             POLL.min(options.resync)
@@ -260,8 +260,8 @@ enum Watcher {
 
 impl Watcher {
     /// Watches what there is to watch. Watching a directory again costs nothing, and finds one made since.
-    fn follow(&mut self, store: &DirStore, kind: Kind, namespace: &str) {
-        let inner = &store.inner;
+    fn follow(&mut self, store: &Inner, kind: Kind, namespace: &str) {
+        let inner = store;
         let Ok(dirs) = inner.kind_dirs(kind, namespace) else { return };
         let watch_all = |listener: &Listener| {
             // Without any namespace there is the root to watch, for the first.
@@ -299,7 +299,7 @@ impl Watcher {
             sleep(POLL.min(patience)).await;
             return false;
         };
-        if timeout(patience, listener.heard()).await.is_err() {
+        if timeout(patience, listener.changed()).await.is_err() {
             return true;
         }
         let settled = Instant::now() + debounce;

@@ -10,10 +10,13 @@ use rand_core::RngCore;
 
 use super::content::Digest;
 use super::document::Emitted;
+use super::errors::unavailable;
 use super::file::TempFile;
-use super::layout::{ASIDE_MARK, KindDir, check_key, unavailable};
+use super::inner::Inner;
+use super::layout::{KindDir, check_key};
+use super::names::ASIDE_MARK;
 use super::scan::{Claim, Written, find, is_claim, refresh, take_written};
-use super::{Inner, document, file, lock};
+use super::{document, file, lock};
 use crate::api::{Object, ObjectKey, ObjectMeta};
 use crate::store::{StoreError, check_size};
 
@@ -110,7 +113,7 @@ impl Inner {
         self.delete_if(key, Some(version))
     }
 
-    /// A version is a digest of all that a file says, the incarnation's ID included.
+    /// Deletes an object of this version, which is a digest of all that a file says, the incarnation's ID included.
     fn delete_if(&self, key: &ObjectKey, version: Option<&str>) -> Result<(), StoreError> {
         check_key(key)?;
         let dir = self.kind_dir(key.kind, &key.namespace)?;
@@ -208,7 +211,7 @@ impl Inner {
         candidates.find(|path| !is_claim(path, dir, files)).expect("there are fewer files than numbers")
     }
 
-    /// What an update cannot change.
+    /// Sets what an update cannot change.
     fn inherit(&self, metadata: &mut ObjectMeta, current: &Object) {
         let before = &current.metadata;
         metadata.uid = before.uid.clone().or_else(|| Some(new_uid()));
@@ -217,7 +220,7 @@ impl Inner {
         metadata.resource_version.clone_from(&before.resource_version);
     }
 
-    /// The time, to the second: all that `creationTimestamp` can carry.
+    /// Returns the time, to the second: all that `creationTimestamp` can carry.
     fn now(&self) -> Timestamp {
         let now = (self.options.clock)();
         Timestamp::from_second(now.as_second()).unwrap_or(now)
@@ -267,7 +270,7 @@ fn check_content(object: &Object, known: Option<&Object>) -> Result<(), StoreErr
 fn set_aside(path: &Path) -> io::Result<()> {
     let aside = aside_of(path);
     fs::rename(path, &aside)?;
-    tell_aside(path, &aside);
+    warn_of_aside(path, &aside);
     Ok(())
 }
 
@@ -276,7 +279,7 @@ fn set_aside(path: &Path) -> io::Result<()> {
 fn keep_aside(path: &Path) -> io::Result<()> {
     let aside = aside_of(path);
     fs::hard_link(path, &aside).or_else(|_| fs::rename(path, &aside))?;
-    tell_aside(path, &aside);
+    warn_of_aside(path, &aside);
     Ok(())
 }
 
@@ -289,12 +292,12 @@ fn aside_of(path: &Path) -> PathBuf {
     path.with_file_name(format!("{name}{ASIDE_MARK}{random:08x}"))
 }
 
-fn tell_aside(path: &Path, aside: &Path) {
+fn warn_of_aside(path: &Path, aside: &Path) {
     tracing::warn!(file = %path.display(), aside = %aside.display(),
         "{}: an unreadable file was in the way; it is kept as {}", path.display(), aside.display());
 }
 
-/// A random (version 4) UUID.
+/// Makes a random (version 4) UUID.
 fn new_uid() -> String {
     let mut bytes = [0u8; 16];
     rand_core::OsRng.fill_bytes(&mut bytes);
