@@ -6,9 +6,10 @@
 //! entirely: it is neither routed nor closed, and does not linger either.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use ipnet::IpNet;
-use trieste_control::claims::Surroundings;
+use trieste_control::claims::{Allowed, Surroundings};
 
 use crate::condition::{Condition, Refusal};
 use crate::constants::VX_PREFIX;
@@ -28,6 +29,11 @@ const RESERVED: [(&str, &str); 10] = [
     ("fe80::/10", "link-local addresses"),
     ("ff00::/8", "multicast"),
 ];
+
+/// The same, parsed.
+static RESERVED_NETWORKS: LazyLock<[(IpNet, &str); 10]> = LazyLock::new(|| {
+    RESERVED.map(|(text, name)| (text.parse().expect("the networks above are well-formed"), name))
+});
 
 /// Networks of remote clusters, sorted out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,34 +72,43 @@ pub struct Accepted {
     pub has_gateway: bool,
 }
 
-/// The networks that claims are compared with, collected once.
-struct Claimed<'a> {
-    state: &'a ClusterState,
+/// The networks that every claim is compared with, whoever else claims what.
+#[derive(Debug, Clone)]
+pub(crate) struct Basis {
+    allowed: Allowed,
     around: Surroundings,
     /// The own cluster's networks, and those that its gateways publish, with their rank: the first that overlaps is named.
     own: Networks<usize>,
     /// Those of them that a gateway does not connect a cluster for.
     unconnectable: Networks<usize>,
+}
+
+/// The objects by which remote clusters claim networks: all of them, or those of some clusters.
+#[derive(Debug, Default)]
+pub(crate) struct Claims<'a> {
+    /// Their Endpoints, in the store's order.
+    pub(crate) endpoints: Vec<&'a Endpoint>,
+    /// Their Cluster objects, in the store's order.
+    pub(crate) clusters: Vec<&'a Cluster>,
+}
+
+/// The networks that claims are compared with.
+struct Claimed<'a> {
+    basis: &'a Basis,
     /// Networks of the clusters that the gateway connects, with the cluster and its rank.
     connected: Networks<(usize, &'a str)>,
+    /// Whose the accepted networks are.
+    owners: Networks<&'a str>,
 }
 
 /// Sorts the claims of all remote clusters.
 #[must_use]
 pub fn admit(state: &ClusterState) -> Admission {
-    let mut admission = Admission::default();
-    let mut claimed = Claimed::new(state);
-    for (rank, carrier) in carriers(state).into_iter().enumerate() {
-        claimed.connect(rank, carrier, &mut admission);
-    }
-    let mut owners = Networks::default();
-    for (network, accepted) in &admission.accepted {
-        owners.add(*network, accepted.cluster.clone());
-    }
-    for (cluster, network) in claims(state) {
-        claimed.claim(&mut admission, &mut owners, cluster, network);
-    }
-    for network in state.lingering.iter().filter(|network| claimed.protection(network).is_none()) {
+    let basis = Basis::new(state);
+    let clusters = state.clusters.iter().filter(|cluster| cluster.id != state.node.cluster).collect();
+    let claims = Claims { endpoints: state.remote_endpoints().collect(), clusters };
+    let mut admission = sort(&basis, &claims);
+    for network in state.lingering.iter().filter(|network| basis.protection(network).is_none()) {
         admission.closed.insert(*network);
     }
     for network in own_global(state) {
@@ -101,9 +116,34 @@ pub fn admit(state: &ClusterState) -> Admission {
         admission.accepted.entry(network).or_insert(own);
     }
     drop_shadows(&mut admission);
-    let active = active_endpoints(&state.endpoints).into_values();
+    let own = state.active_endpoint().filter(|own| own.has_multipath);
+    admission.multipath.extend(own.map(|own| own.cluster.clone()));
+    let remote: Networks<()> = admission.remote().copied().collect();
+    admission.carved = carved(state, &remote);
+    admission
+}
+
+/// Sorts the claims of some remote clusters that overlap no others, as [`admit`] does among all: nobody's networks but those
+/// that overlap decide about a claim.
+pub(crate) fn admit_some(basis: &Basis, claims: &Claims<'_>) -> Admission {
+    let mut admission = sort(basis, claims);
+    drop_shadows(&mut admission);
+    admission
+}
+
+/// Sorts claims, without regard to what lies inside of what is routed.
+fn sort(basis: &Basis, claims: &Claims<'_>) -> Admission {
+    let mut admission = Admission::default();
+    let (connected, owners) = (Networks::default(), Networks::default());
+    let mut claimed = Claimed { basis, connected, owners };
+    for (rank, carrier) in carriers(&claims.endpoints).into_iter().enumerate() {
+        claimed.connect(rank, carrier, &mut admission);
+    }
+    for (cluster, network) in claims.all() {
+        claimed.claim(&mut admission, cluster, network);
+    }
+    let active = active_endpoints(claims.endpoints.iter().copied()).into_values();
     admission.multipath = active.filter(|e| e.has_multipath).map(|e| e.cluster.clone()).collect();
-    admission.carved = carved(state, &admission);
     admission
 }
 
@@ -119,9 +159,9 @@ fn own_global(state: &ClusterState) -> BTreeSet<IpNet> {
 
 /// Returns the newest Endpoint of every remote cluster, the cluster with the oldest Endpoint first, ties by cluster id:
 /// the Endpoints that carry traffic, in the order in which the gateway connects them (`gateway/daemon/src/tables.rs`).
-fn carriers(state: &ClusterState) -> Vec<&Endpoint> {
+fn carriers<'a>(endpoints: &[&'a Endpoint]) -> Vec<&'a Endpoint> {
     let mut clusters: BTreeMap<&str, (i128, &Endpoint)> = BTreeMap::new();
-    for endpoint in state.remote_endpoints().filter(|endpoint| !endpoint.subnets.is_empty()) {
+    for endpoint in endpoints.iter().copied().filter(|endpoint| !endpoint.subnets.is_empty()) {
         let (oldest, newest) = clusters.entry(&endpoint.cluster).or_insert((endpoint.created, endpoint));
         *oldest = endpoint.created.min(*oldest);
         if (endpoint.created, &newest.name) > (newest.created, &endpoint.name) {
@@ -133,20 +173,22 @@ fn carriers(state: &ClusterState) -> Vec<&Endpoint> {
     order.into_iter().map(|(_, newest)| newest).collect()
 }
 
-/// Returns what is claimed by more than the Endpoints that carry traffic: by Cluster objects, the oldest first, and by
-/// older Endpoints. It is failed closed and takes nothing from anyone.
-fn claims(state: &ClusterState) -> Vec<(&str, IpNet)> {
-    let mut clusters: Vec<&Cluster> =
-        state.clusters.iter().filter(|cluster| cluster.id != state.node.cluster).collect();
-    clusters.sort_by_key(|cluster| (cluster.created, &cluster.id));
-    let objects = clusters.into_iter().map(|cluster| (cluster.id.as_str(), &cluster.networks));
-    let endpoints = state.remote_endpoints().map(|endpoint| (endpoint.cluster.as_str(), &endpoint.subnets));
-    let claims = endpoints.chain(objects);
-    claims.flat_map(|(cluster, nets)| nets.iter().map(move |net| (cluster, net.trunc()))).collect()
+impl<'a> Claims<'a> {
+    /// Returns what is claimed by more than the Endpoints that carry traffic: by Cluster objects, the oldest first, and by
+    /// older Endpoints. It is failed closed and takes nothing from anyone.
+    fn all(&self) -> Vec<(&'a str, IpNet)> {
+        let mut clusters = self.clusters.clone();
+        clusters.sort_by_key(|cluster| (cluster.created, &cluster.id));
+        let objects = clusters.into_iter().map(|cluster| (cluster.id.as_str(), &cluster.networks));
+        let endpoints = self.endpoints.iter().map(|endpoint| (endpoint.cluster.as_str(), &endpoint.subnets));
+        let claims = endpoints.chain(objects);
+        claims.flat_map(|(cluster, nets)| nets.iter().map(move |net| (cluster, net.trunc()))).collect()
+    }
 }
 
-impl<'a> Claimed<'a> {
-    fn new(state: &'a ClusterState) -> Self {
+impl Basis {
+    /// Collects them.
+    pub(crate) fn new(state: &ClusterState) -> Self {
         let ranked = |networks: &mut dyn Iterator<Item = &IpNet>| {
             let mut all = Networks::default();
             networks.enumerate().for_each(|(rank, network)| all.add(network.trunc(), rank));
@@ -156,29 +198,44 @@ impl<'a> Claimed<'a> {
         // With globalnet the published networks are global ones, and those behind them are ours as well.
         let inside = state.local_networks().filter(|_| state.node.has_globalnet);
         let unconnectable = ranked(&mut published(state).chain(inside));
-        Self { state, around: surroundings(state), own, unconnectable, connected: Networks::default() }
+        Self { allowed: state.node.allowed.clone(), around: surroundings(state), own, unconnectable }
     }
 
+    /// Returns why a network must be neither routed nor refused.
+    pub(crate) fn protection(&self, network: &IpNet) -> Option<Refusal> {
+        if network.prefix_len() == 0 {
+            return Some(Refusal::Everything);
+        }
+        if let Some((_, name)) = RESERVED_NETWORKS.iter().find(|(net, _)| overlaps(net, network)) {
+            return Some(Refusal::Reserved(name));
+        }
+        if let Some(local) = first(&self.own, network) {
+            return Some(Refusal::Local(local));
+        }
+        self.allowed.check(network).and_then(|()| self.around.check(network)).err().map(Refusal::Forbidden)
+    }
+}
+
+impl<'a> Claimed<'a> {
     /// Sorts the networks of a cluster's newest Endpoint. The gateway connects to all of a cluster or to nothing of it.
     fn connect(&mut self, rank: usize, carrier: &'a Endpoint, admission: &mut Admission) {
         let networks: Vec<IpNet> = carrier.subnets.iter().map(IpNet::trunc).collect();
-        let is_refused = networks
-            .iter()
-            .any(|net| self.state.node.allowed.check(net).is_err() || self.conflict(net).is_some());
-        for network in &networks {
-            let protection = self.protection(network);
+        let conflicts: Vec<Option<Refusal>> = networks.iter().map(|net| self.conflict(net)).collect();
+        let is_refused = conflicts.iter().any(Option::is_some)
+            || networks.iter().any(|net| self.basis.allowed.check(net).is_err());
+        for (network, conflict) in networks.iter().zip(conflicts) {
+            let protection = self.basis.protection(network);
             if protection.is_none() && is_refused {
                 admission.closed.insert(*network);
             }
-            let why = protection
-                .or_else(|| self.conflict(network))
-                .or_else(|| is_refused.then_some(Refusal::Whole));
+            let why = protection.or(conflict).or_else(|| is_refused.then_some(Refusal::Whole));
             let (cluster, network) = (carrier.cluster.clone(), *network);
             match why {
                 Some(why) => {
                     admission.refused.insert(Condition::Refused { cluster, network, why });
                 }
                 None => {
+                    self.owners.add(network, &carrier.cluster);
                     admission.accepted.insert(network, Accepted { cluster, has_gateway: true });
                 }
             }
@@ -188,14 +245,14 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    /// Sorts what is only claimed. `owners` says whose the accepted networks are.
-    fn claim(&self, admission: &mut Admission, owners: &mut Networks<String>, cluster: &str, network: IpNet) {
+    /// Sorts what is only claimed.
+    fn claim(&mut self, admission: &mut Admission, cluster: &'a str, network: IpNet) {
         let taken = || {
-            let others = owners.overlapping(network).filter(|(_, owner)| *owner != cluster);
+            let others = self.owners.overlapping(network).filter(|(_, owner)| **owner != cluster);
             let (network, owner) = others.min_by_key(|(net, _)| *net)?;
-            Some(Refusal::Taken { network, cluster: owner.clone() })
+            Some(Refusal::Taken { network, cluster: (*owner).to_owned() })
         };
-        let protection = self.protection(&network);
+        let protection = self.basis.protection(&network);
         let is_closed = protection.is_none();
         match protection.or_else(taken) {
             Some(why) => {
@@ -206,31 +263,16 @@ impl<'a> Claimed<'a> {
                 admission.refused.insert(Condition::Refused { cluster, network, why });
             }
             None => {
-                owners.add(network, cluster.to_owned());
+                self.owners.add(network, cluster);
                 let accepted = || Accepted { cluster: cluster.to_owned(), has_gateway: false };
                 admission.accepted.entry(network).or_insert_with(accepted);
             }
         }
     }
 
-    /// Returns why a network must be neither routed nor refused.
-    fn protection(&self, network: &IpNet) -> Option<Refusal> {
-        if network.prefix_len() == 0 {
-            return Some(Refusal::Everything);
-        }
-        if let Some((_, name)) = RESERVED.iter().find(|(net, _)| overlaps(&parsed(net), network)) {
-            return Some(Refusal::Reserved(name));
-        }
-        if let Some(local) = first(&self.own, network) {
-            return Some(Refusal::Local(local));
-        }
-        let allowed = self.state.node.allowed.check(network);
-        allowed.and_then(|()| self.around.check(network)).err().map(Refusal::Forbidden)
-    }
-
     /// Returns why the gateway does not connect to the cluster that offers this network.
     fn conflict(&self, network: &IpNet) -> Option<Refusal> {
-        if let Some(local) = first(&self.unconnectable, network) {
+        if let Some(local) = first(&self.basis.unconnectable, network) {
             return Some(Refusal::Local(local));
         }
         let theirs = self.connected.overlapping(network.trunc());
@@ -281,18 +323,13 @@ fn published(state: &ClusterState) -> impl Iterator<Item = &IpNet> {
 }
 
 /// Returns the node's own networks strictly inside a remote one.
-fn carved(state: &ClusterState, admission: &Admission) -> BTreeSet<IpNet> {
-    let remote: Networks<()> = admission.remote().copied().collect();
+pub(crate) fn carved<T>(state: &ClusterState, remote: &Networks<T>) -> BTreeSet<IpNet> {
     let own = state.own_networks().map(|own| own.network.trunc());
     own.filter(|own| own.prefix_len() < own.max_prefix_len() && remote.is_inside_another(own)).collect()
 }
 
 fn overlaps(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
-}
-
-fn parsed(text: &str) -> IpNet {
-    text.parse().expect("the networks of the table above are well-formed")
 }
 
 #[cfg(test)]

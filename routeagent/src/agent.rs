@@ -56,12 +56,13 @@ pub async fn run<H: Host, D: Driver>(
     let (mut kernel, mut live, mut names) = (None, reconciler.live(), reconciler.names());
     // Whether the network may be different from what the last pass left, and when it was last read.
     let (mut is_stale, mut read) = (true, Instant::now());
+    let mut view = ClusterView::default();
     loop {
         if kernel.is_none() {
             kernel = subscribe();
             is_stale = true;
         }
-        let view = views.borrow_and_update().clone().unwrap_or_default();
+        take_newest(&mut views, &mut view);
         if is_stale {
             read = Instant::now();
         }
@@ -97,6 +98,13 @@ pub async fn run<H: Host, D: Driver>(
             Drained::Notices => is_stale = true,
             Drained::End => kernel = None,
         }
+    }
+}
+
+/// Takes over the newest view.
+fn take_newest(views: &mut watch::Receiver<Option<ClusterView>>, view: &mut ClusterView) {
+    if let Some(newer) = &*views.borrow_and_update() {
+        view.renew(newer);
     }
 }
 

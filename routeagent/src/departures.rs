@@ -41,9 +41,12 @@ impl Departures {
         let active = active_endpoints(&view.endpoints);
         for cluster in members.into_iter().filter(|id| *id != own) {
             match active.get(cluster) {
-                Some(endpoint) if endpoint.has_multipath => {
-                    self.last.insert(cluster.to_owned(), ((*endpoint).clone(), None));
-                }
+                Some(endpoint) if endpoint.has_multipath => match self.last.get_mut(cluster) {
+                    Some((known, gone)) if known == *endpoint => *gone = None,
+                    Some(_) | None => {
+                        self.last.insert(cluster.to_owned(), ((*endpoint).clone(), None));
+                    }
+                },
                 // It went back to one gateway.
                 Some(_) => drop(self.last.remove(cluster)),
                 None => {}

@@ -12,6 +12,15 @@ use ipnet::IpNet;
 /// The time if no other is asked for.
 pub const DEFAULT: Duration = Duration::from_mins(10);
 
+/// The claims that have come and gone since the last pass.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Turnover {
+    /// Networks that nobody claimed before.
+    pub came: BTreeSet<IpNet>,
+    /// Networks that nobody claims any more.
+    pub gone: BTreeSet<IpNet>,
+}
+
 /// Networks that were closed, and since when nobody claims them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grace {
@@ -37,13 +46,37 @@ impl Grace {
         for network in self.claimed.union(in_kernel) {
             self.vanished.entry(*network).or_insert(now);
         }
-        let period = self.period;
+        self.claimed = claimed;
+        self.expire(now, |network| in_kernel.contains(network))
+    }
+
+    /// Updates as [`Grace::update`] does, from what has changed since: the networks claimed and no longer claimed, and those
+    /// that the kernel refuses now. `is_in_kernel` says of any network whether the kernel refuses it.
+    pub fn follow(
+        &mut self,
+        now: Instant,
+        turnover: &Turnover,
+        newly_in_kernel: &BTreeSet<IpNet>,
+        is_in_kernel: impl Fn(&IpNet) -> bool,
+    ) -> BTreeSet<IpNet> {
+        for network in turnover.gone.iter().chain(newly_in_kernel) {
+            self.vanished.entry(*network).or_insert(now);
+        }
+        for network in &turnover.gone {
+            self.claimed.remove(network);
+        }
+        self.claimed.extend(&turnover.came);
+        self.expire(now, is_in_kernel)
+    }
+
+    /// Drops the networks that are claimed again or whose time is over; returns the others.
+    fn expire(&mut self, now: Instant, is_in_kernel: impl Fn(&IpNet) -> bool) -> BTreeSet<IpNet> {
+        let (period, claimed) = (self.period, &self.claimed);
         let is_over = |since: Instant| now.saturating_duration_since(since) >= period;
         // An expired network is kept until it was removed, so that its time does not start over.
         self.vanished.retain(|network, since| {
-            !claimed.contains(network) && (!is_over(*since) || in_kernel.contains(network))
+            !claimed.contains(network) && (!is_over(*since) || is_in_kernel(network))
         });
-        self.claimed = claimed;
         let closed = self.vanished.iter().filter(|(_, since)| !is_over(**since));
         closed.map(|(network, _)| *network).collect()
     }

@@ -316,6 +316,15 @@ pub struct HostNet {
     pub pass: Pass,
 }
 
+impl HostNet {
+    /// Returns the routes of a table to a destination, in their order.
+    pub(crate) fn routes_to(&self, table: u32, destination: IpNet) -> impl Iterator<Item = &Route> {
+        let first = Route { table, destination, metric: 0, hop: Hop::Throw, mtu: None };
+        let is_there = move |route: &&Route| (route.table, route.destination) == (table, destination);
+        self.routes.range(first..).take_while(is_there)
+    }
+}
+
 /// Exceptions in other programs' packet filters. Empty removes ours.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pass {

@@ -33,6 +33,7 @@ pub mod config;
 pub mod constants;
 pub mod deliverer;
 pub mod departures;
+mod difference;
 pub mod driver;
 pub mod family;
 pub mod foreign;

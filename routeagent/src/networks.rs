@@ -23,6 +23,26 @@ impl<T> Networks<T> {
         }
     }
 
+    /// Sets what is known of a network, whether it is there or not.
+    pub(crate) fn put(&mut self, network: IpNet, value: T) {
+        self.0.insert(network, value);
+    }
+
+    /// Removes a network.
+    pub(crate) fn remove(&mut self, network: &IpNet) {
+        self.0.remove(network);
+    }
+
+    /// Returns what is known of a network.
+    pub(crate) fn get_mut(&mut self, network: &IpNet) -> Option<&mut T> {
+        self.0.get_mut(network)
+    }
+
+    /// Returns those that contain a network, which may be one of them.
+    pub(crate) fn covering(&self, network: IpNet) -> impl Iterator<Item = (IpNet, &T)> {
+        self.0.cover(&network)
+    }
+
     /// Returns those that overlap a network: it, those that contain it, those that it contains.
     pub(crate) fn overlapping(&self, network: IpNet) -> impl Iterator<Item = (IpNet, &T)> {
         let inside = self.0.children(&network).filter(move |(net, _)| *net != network);

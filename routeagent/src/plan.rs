@@ -5,6 +5,7 @@
 
 mod between_nodes;
 mod nexthops;
+pub(crate) mod route_index;
 pub mod settings;
 
 use std::borrow::Cow;
@@ -14,12 +15,13 @@ use ipnet::IpNet;
 
 use crate::change::Change;
 use crate::condition::Condition;
-use crate::constants::VX_DEVICE;
+use crate::constants::{TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE};
 use crate::foreign::foreign_changes;
 use crate::guard::{ObservedGuard, guard_change};
 use crate::hostnet::{Hop, HostNet, Route, Rule};
 use crate::observed::{Observed, ObservedRoute};
 use crate::services::services_change;
+use route_index::RouteIndex;
 
 /// Changes, in order, and conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,6 +44,17 @@ fn key(route: &Route) -> RouteKey {
 /// Compares and says what to do.
 #[must_use]
 pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
+    plan_routes(desired, observed, &observed.routes.iter().cloned().collect(), None)
+}
+
+/// Compares and says what to do, with the routes that are there. All routes to other destinations than these are known to
+/// be as desired; `None` if that is not known of any.
+pub(crate) fn plan_routes(
+    desired: &HostNet,
+    observed: &Observed,
+    index: &RouteIndex,
+    destinations: Option<&BTreeSet<IpNet>>,
+) -> Plan {
     let mut plan = Plan::default();
     // The VXLAN between nodes needs the filter, which restricts its senders.
     let is_guardable = desired.guard.is_none() || observed.guard != ObservedGuard::Unknown;
@@ -49,16 +62,20 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     if !is_guardable && vxlan.is_new {
         vxlan = between_nodes::Device { condition: Some(Condition::Unguarded), ..Default::default() };
     }
-    let observed =
-        &*if vxlan.is_new { Cow::Owned(without_device(observed)) } else { Cow::Borrowed(observed) };
+    let (observed, index) = match vxlan.is_new {
+        true => without_device(observed, index),
+        false => (Cow::Borrowed(observed), Cow::Borrowed(index)),
+    };
+    let (observed, index) = (&*observed, &*index);
+    let destinations = destinations.filter(|_| !vxlan.is_new);
     let nexthops = nexthops::plan(desired, observed, vxlan.is_usable);
-    let wanted = installable(desired, observed, (vxlan.is_usable, &nexthops.usable), &mut plan.conditions);
+    let routes = routes_to(desired, destinations);
+    let wanted = installable(routes, observed, (vxlan.is_usable, &nexthops.usable), &mut plan.conditions);
     let (closing, opening): (Vec<&Route>, Vec<&Route>) =
         wanted.iter().partition(|route| route.hop == Hop::Unreachable);
-    let places = places(observed);
 
     for route in closing {
-        ensure_route(route, &places, &mut plan);
+        ensure_route(route, index, &mut plan);
     }
     // A node that stops being a gateway is closed in its main table before its gateway table is out of use.
     remove_rules(desired, observed, &mut plan);
@@ -79,33 +96,53 @@ pub fn plan(desired: &HostNet, observed: &Observed) -> Plan {
     plan.conditions.extend(nexthops.conditions);
     plan.changes.extend(nexthops.making.into_iter().map(Change::Nexthops));
     for route in opening {
-        ensure_route(route, &places, &mut plan);
+        ensure_route(route, index, &mut plan);
     }
     add_rules(desired, observed, &mut plan);
-    remove_routes(&wanted, observed, &mut plan);
+    match destinations {
+        Some(destinations) => remove_routes(&wanted, index.to(destinations).into_iter(), &mut plan),
+        None => remove_routes(&wanted, index.all(), &mut plan),
+    }
     plan.changes.extend(nexthops.removing.into_iter().map(Change::Nexthops));
     plan.changes.extend(vxlan.removing.into_iter().map(Change::BetweenNodes));
     plan
 }
 
 /// Returns what is there once the device between nodes is gone: the kernel removes what leads to it.
-fn without_device(observed: &Observed) -> Observed {
+fn without_device<'a>(observed: &Observed, index: &RouteIndex) -> (Cow<'a, Observed>, Cow<'a, RouteIndex>) {
     let mut without = observed.clone();
     without.routes.retain(|route| route.device.as_deref() != Some(VX_DEVICE));
     nexthops::without_device(&mut without);
-    without
+    let leads_there = |route: &ObservedRoute| {
+        route.device.as_deref() == Some(VX_DEVICE)
+            || route.nexthop.is_some_and(|id| !without.nexthops.contains_key(&id))
+    };
+    let index = index.without(leads_there);
+    (Cow::Owned(without), Cow::Owned(index))
+}
+
+/// Returns the desired routes to some destinations, or all of them, in their order.
+fn routes_to<'a>(desired: &'a HostNet, destinations: Option<&BTreeSet<IpNet>>) -> Vec<&'a Route> {
+    let Some(destinations) = destinations else { return desired.routes.iter().collect() };
+    let mut routes = Vec::new();
+    for destination in destinations {
+        for table in [TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN] {
+            routes.extend(desired.routes_to(table, *destination));
+        }
+    }
+    routes.sort();
+    routes
 }
 
 /// Returns the wanted routes that the kernel could take at all, with a condition for what is missing.
 fn installable<'a>(
-    desired: &'a HostNet,
+    routes: Vec<&'a Route>,
     observed: &Observed,
     (has_vxlan, groups): (bool, &BTreeSet<u32>),
     conditions: &mut BTreeSet<Condition>,
-) -> BTreeSet<&'a Route> {
-    let mut wanted = BTreeSet::new();
-    let mut places = BTreeSet::new();
-    for route in desired.routes.iter().filter(|route| observed.families.contains(&route.family())) {
+) -> Vec<&'a Route> {
+    let mut wanted: Vec<&Route> = Vec::new();
+    for route in routes.into_iter().filter(|route| observed.families.contains(&route.family())) {
         if let Hop::Group { id, .. } = &route.hop
             && !groups.contains(id)
         {
@@ -123,27 +160,18 @@ fn installable<'a>(
                 }
             }
         }
-        // The kernel has one route per key; of two desired ones for it each pass would replace one by the other.
-        if places.insert(key(route)) {
-            wanted.insert(route);
+        // The kernel has one route per key; of two desired ones for it each pass would replace one by the other. They are
+        // next to each other.
+        if wanted.last().is_none_or(|last| key(last) != key(route)) {
+            wanted.push(route);
         }
     }
     wanted
 }
 
-/// Returns the routes that are there by what the kernel keys them by, those that a wanted one could replace.
-fn places(observed: &Observed) -> BTreeMap<RouteKey, Vec<&ObservedRoute>> {
-    let mut places: BTreeMap<RouteKey, Vec<&ObservedRoute>> = BTreeMap::new();
-    for there in observed.routes.iter().filter(|there| there.tos == 0) {
-        places.entry((there.table, there.destination, there.metric)).or_default().push(there);
-    }
-    places
-}
-
-fn ensure_route(route: &Route, places: &BTreeMap<RouteKey, Vec<&ObservedRoute>>, plan: &mut Plan) {
-    let in_place = places.get(&key(route)).into_iter().flatten().copied();
+fn ensure_route(route: &Route, index: &RouteIndex, plan: &mut Plan) {
     let (ours, foreign): (Vec<&ObservedRoute>, Vec<&ObservedRoute>) =
-        in_place.partition(|there| there.is_ours());
+        index.of(route).partition(|there| there.is_ours());
     let right = ours.iter().position(|there| there.as_route().as_ref() == Some(route));
     match (right, ours.first()) {
         (Some(_), _) => {}
@@ -162,13 +190,13 @@ fn ensure_route(route: &Route, places: &BTreeMap<RouteKey, Vec<&ObservedRoute>>,
 }
 
 /// Removes our routes that nobody wants, those that lead somewhere before those that refuse.
-fn remove_routes(wanted: &BTreeSet<&Route>, observed: &Observed, plan: &mut Plan) {
-    let taken: BTreeSet<RouteKey> = wanted.iter().map(|route| key(route)).collect();
+fn remove_routes<'a>(wanted: &[&Route], routes: impl Iterator<Item = &'a ObservedRoute>, plan: &mut Plan) {
     let is_wanted = |there: &ObservedRoute| {
-        there.tos == 0 && taken.contains(&(there.table, there.destination, there.metric))
+        let wanted_key = (there.table, there.destination, there.metric);
+        there.tos == 0 && wanted.binary_search_by_key(&wanted_key, |route| key(route)).is_ok()
     };
-    let ours = observed.routes.iter().filter(|there| there.is_ours());
-    let mut surplus: Vec<&ObservedRoute> = ours.filter(|there| !is_wanted(there)).collect();
+    let mut surplus: Vec<&ObservedRoute> =
+        routes.filter(|there| there.is_ours() && !is_wanted(there)).collect();
     surplus.sort_by_key(|there| there.kind);
     plan.changes.extend(surplus.into_iter().cloned().map(Change::RemoveRoute));
 }
@@ -196,4 +224,4 @@ fn remove_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,39 +1,34 @@
 //! One pass: observe, compute, plan, apply. The shell around the pure parts; it decides nothing about policy.
 
 mod outcome;
+mod prepare;
+mod prepared;
 mod reading;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ipnet::IpNet;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::change::Change;
 use crate::condition::Condition;
-use crate::driver::{Desired, Driver};
+use crate::driver::{Driver, Memory};
 use crate::grace::Grace;
-use crate::guard::ObservedGuard;
 use crate::hostnet::{Guard, HostNet};
 use crate::keep::Closed;
 use crate::names::Resolved;
 use crate::notices::{ListenerConfig, Live};
-use crate::observed::Observed;
-use crate::plan::settings::{host_conditions, reverse_path};
 use crate::plan::{Plan, plan};
 use crate::port::{Host, PortError, Query};
 use crate::restore::Restoration;
 use crate::schedule::Outcome;
-use crate::services::ObservedServices;
-use crate::state::{ClusterState, DeviceAddress, Node, Services};
+use crate::state::{DeviceAddress, Node};
 use crate::view::ClusterView;
 pub use outcome::Serving;
-use outcome::{
-    MOST_LINES, closed, closed_in_kernel, is_closing, is_failure, is_outdated, left_out, serving, settings,
-    shortened, waits_for,
-};
+use outcome::{MOST_LINES, is_closing, is_failure, is_outdated, serving, shortened, waits_for};
+use prepared::{Graces, Last, Prepared};
 use reading::Reading;
 
 /// The result of a pass.
@@ -53,35 +48,8 @@ pub struct Pass {
     pub serving: Serving,
 }
 
-/// The results of preparing a pass.
-struct Prepared {
-    plan: Plan,
-    hostnet: HostNet,
-    reading: Reading,
-    listener: ListenerConfig,
-    /// Whether the packet filter can be read, and so written.
-    has_filter: bool,
-    /// Whether the kernel had the table of services.
-    had_services: bool,
-}
-
-/// How long networks stay closed that no longer have to be: those that nobody claims, and those of pods whose device is
-/// gone. Of the latter the kernel's routes say nothing, since they could be of the former that became ours.
-#[derive(Debug, Clone, Default)]
-struct Graces {
-    claims: Grace,
-    bridges: Grace,
-}
-
-/// Networks that stay closed without being desired.
-#[derive(Debug, Clone, Default)]
-struct Lingering {
-    claims: BTreeSet<IpNet>,
-    bridges: BTreeSet<IpNet>,
-}
-
 /// Brings one node to what its driver wants, again and again.
-pub struct Reconciler<H, D> {
+pub struct Reconciler<H, D: Driver> {
     host: H,
     driver: D,
     node: Node,
@@ -91,7 +59,7 @@ pub struct Reconciler<H, D> {
     /// The packet filter as the last pass left it.
     filter: Restoration,
     /// Where what is closed is kept, and what is.
-    memory: Option<(PathBuf, Option<Closed>)>,
+    kept: Option<(PathBuf, Option<Closed>)>,
     live: watch::Receiver<Live>,
     names: watch::Receiver<Resolved>,
     listener: watch::Sender<ListenerConfig>,
@@ -100,7 +68,9 @@ pub struct Reconciler<H, D> {
     /// The settings and addresses that the last pass needed.
     query: Option<Query>,
     /// The network as the last pass left it, if that is known.
-    known: Option<Reading>,
+    left: Option<Reading>,
+    /// What the last pass desired.
+    memory: Option<D::Memory>,
 }
 
 impl<H: Host, D: Driver> Reconciler<H, D> {
@@ -108,7 +78,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     pub fn new(host: H, driver: D, node: Node) -> Self {
         let (last_changes, last_conditions) = (Vec::new(), BTreeSet::new());
         let loosened = BTreeMap::new();
-        let (grace, memory) = (Graces::default(), None);
+        let (grace, kept) = (Graces::default(), None);
         let (live, listener) =
             (watch::channel(Live::default()).1, watch::channel(ListenerConfig::default()).0);
         let names = watch::channel(Resolved::default()).1;
@@ -120,14 +90,15 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             grace,
             loosened,
             filter,
-            memory,
+            kept,
             live,
             names,
             listener,
             last_changes,
             last_conditions,
             query: None,
-            known: None,
+            left: None,
+            memory: None,
         }
     }
 
@@ -141,7 +112,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     /// Keeps what is closed in a state directory, if there is one.
     #[must_use]
     pub fn with_memory(self, directory: &Path) -> Self {
-        Self { memory: Some((directory.to_owned(), None)), ..self }
+        Self { kept: Some((directory.to_owned(), None)), ..self }
     }
 
     /// Takes gateways' standings from the listener for notices, and sends it its configuration.
@@ -172,7 +143,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     ///
     /// The host could not be observed.
     pub async fn dry_run(&self, view: &ClusterView) -> Result<Plan, PortError> {
-        Ok(self.prepare(view, &mut self.grace.clone(), None).await?.plan)
+        Ok(self.prepare(view, &mut self.grace.clone(), Last::nothing()).await?.plan)
     }
 
     /// Makes one pass.
@@ -181,8 +152,7 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     ///
     /// The host could not be observed. That a change failed is part of the result.
     pub async fn pass(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
-        self.known = None;
-        self.pass_once(view).await
+        self.pass_once(view, false).await
     }
 
     /// Makes one pass for a changed view, planned from the network as the last pass left it: the caller knows that the kernel
@@ -192,27 +162,29 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     ///
     /// As [`Reconciler::pass`].
     pub async fn follow(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
-        let was_known = self.known.is_some();
-        let pass = self.pass_once(view).await?;
+        let was_known = self.left.is_some();
+        let pass = self.pass_once(view, true).await?;
         // Something may be different from what was known.
         if was_known && pass.outcome == Outcome::Failed { self.pass(view).await } else { Ok(pass) }
     }
 
-    async fn pass_once(&mut self, view: &ClusterView) -> Result<Pass, PortError> {
+    /// Makes one pass; `is_unchanged` says that the network is as the last one left it.
+    async fn pass_once(&mut self, view: &ClusterView, is_unchanged: bool) -> Result<Pass, PortError> {
         let mut grace = self.grace.clone();
         self.live.mark_unchanged();
-        let known = self.known.take();
-        let prepared = self.prepare(view, &mut grace, known).await?;
-        let Prepared { mut plan, hostnet, reading, listener, has_filter, had_services } = prepared;
+        let last = Last { left: self.left.take(), is_unchanged, memory: self.memory.take() };
+        let prepared = self.prepare(view, &mut grace, last).await?;
+        let Prepared { mut plan, memory, reading, listener, is_new, has_filter, had_services } = prepared;
+        let hostnet = &memory.desired().hostnet;
         let addresses = reading.observed.addresses.clone();
         self.query = Some(reading.query.clone());
         let mut conditions = plan.conditions.clone();
-        conditions.extend(self.keep(&hostnet));
+        conditions.extend(self.keep(hostnet, is_new));
         self.grace = grace;
         self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
-        self.known = reading.after(&plan.changes).filter(|_| failed.is_empty());
-        let was_restored = self.note_filter(&hostnet, &plan, &failed);
+        self.left = reading.after(&plan.changes).filter(|_| failed.is_empty());
+        let was_restored = self.note_filter(hostnet, &plan, &failed);
         // Done already, and a change all the same: somebody may undo it time after time.
         plan.changes.extend(was_restored);
         self.listener.send_if_modified(|last| std::mem::replace(last, listener.clone()) != listener);
@@ -228,8 +200,9 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
             (false, false) => Outcome::Changed,
         };
         self.last_changes = made;
-        let serving = serving(&hostnet, &plan, &failed, had_services);
+        let serving = serving(hostnet, &plan, &failed, had_services);
         let is_closed = has_filter && hostnet.guard.is_some() && !failed.iter().any(is_closing);
+        self.memory = Some(memory);
         Ok(Pass { changes: plan.changes, conditions, addresses, outcome, is_closed, serving })
     }
 
@@ -293,74 +266,12 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         self.last_conditions = conditions;
     }
 
-    /// Plans a pass, from what is known of the network if that is everything that is needed.
-    async fn prepare(
-        &self,
-        view: &ClusterView,
-        graces: &mut Graces,
-        known: Option<Reading>,
-    ) -> Result<Prepared, PortError> {
-        let mut reading = match known {
-            Some(reading) => reading,
-            None => self.read(self.query.clone().unwrap_or_else(|| self.first_query(view))).await?,
-        };
-        let mut state = self.state(view, &reading.observed, Lingering::default());
-        let mut desired = self.driver.desired(&state);
-        let needed =
-            Query { sysctls: settings(&desired.hostnet), lookup_addresses: state.lookup_addresses() };
-        if !reading.has(&needed) {
-            reading = self.read(needed).await?;
-            state = self.state(view, &reading.observed, Lingering::default());
-            desired = self.driver.desired(&state);
-        }
-        let observed = &reading.observed;
-        let claimed = closed(&desired.hostnet);
-        let (now, in_kernel) = (Instant::now(), closed_in_kernel(observed));
-        let lingering = Lingering {
-            claims: graces.claims.update(now, claimed.clone(), &in_kernel),
-            bridges: graces.bridges.update(now, state.bridged_networks(), &BTreeSet::new()),
-        };
-        if !(lingering.claims.is_empty() && lingering.bridges.is_empty()) {
-            state = self.state(view, observed, lingering);
-            desired = self.driver.desired(&state);
-        }
-        let Desired { hostnet, conditions } = desired;
-        let mut plan = plan(&hostnet, observed);
-        plan.conditions.extend(conditions);
-        let all_closed = closed(&hostnet);
-        let vanished = all_closed.difference(&claimed).filter(|network| !state.unplugged.contains(network));
-        plan.conditions.extend(vanished.copied().map(Condition::Vanished));
-        plan.conditions.extend(host_conditions(&hostnet, observed));
-        plan.conditions.extend(view.conditions.iter().cloned());
-        plan.conditions.extend(left_out(&state, &self.live.borrow()));
-        plan.conditions.extend(observed.conditions.iter().cloned());
-        let has_filter = observed.guard != ObservedGuard::Unknown;
-        let had_services = matches!(observed.services, ObservedServices::Present(_));
-        let local = hostnet.vxlan.as_ref().map(|vxlan| vxlan.local);
-        let listener = ListenerConfig {
-            local,
-            gateways: state.notice_senders(),
-            nexthop_groups: hostnet.nexthop_groups.clone(),
-        };
-        Ok(Prepared { plan, hostnet, reading, listener, has_filter, had_services })
-    }
-
-    /// Returns what the first pass reads: the settings to read follow from the device names, those from the view alone.
-    fn first_query(&self, view: &ClusterView) -> Query {
-        let blind = self.state(view, &Observed::default(), Lingering::default());
-        let provisional = self.driver.desired(&blind);
-        Query { sysctls: settings(&provisional.hostnet), lookup_addresses: blind.lookup_addresses() }
-    }
-
-    async fn read(&self, query: Query) -> Result<Reading, PortError> {
-        let mut observed = self.host.observe(&query).await?;
-        observed.remember(&self.loosened);
-        Ok(Reading { query, observed })
-    }
-
     /// Writes down what is closed where that changed: before it is, so that a reboot in between finds it.
-    fn keep(&mut self, hostnet: &HostNet) -> Option<Condition> {
-        let (directory, kept) = self.memory.as_mut()?;
+    fn keep(&mut self, hostnet: &HostNet, is_new: bool) -> Option<Condition> {
+        let (directory, kept) = self.kept.as_mut()?;
+        if kept.is_some() && !is_new {
+            return None;
+        }
         let closed = Closed::of(&self.node.cluster, hostnet);
         if kept.as_ref() == Some(&closed) {
             return None;
@@ -370,37 +281,13 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
                 *kept = Some(closed);
                 None
             }
-            Err(error) => Some(Condition::NotKept {
-                directory: directory.display().to_string(),
-                error: error.to_string(),
-            }),
-        }
-    }
-
-    fn state(&self, view: &ClusterView, observed: &Observed, lingering: Lingering) -> ClusterState {
-        ClusterState {
-            node: self.node.clone(),
-            endpoints: view.endpoints.clone(),
-            members: view.members.clone(),
-            live: self.live.borrow().gateways.clone(),
-            has_nexthops: observed.has_nexthops,
-            is_strict: observed.sysctls.get(&reverse_path()) == Some(&1),
-            clusters: view.clusters.clone(),
-            nodes: view.nodes.clone(),
-            servers: view.servers.clone(),
-            named: self.names.borrow().addresses.clone(),
-            addresses: observed.addresses.clone(),
-            mtus: observed.links.iter().map(|(name, link)| (name.clone(), link.mtu)).collect(),
-            resolved_routes: observed.resolved_routes.clone(),
-            lingering: lingering.claims,
-            unplugged: lingering.bridges,
-            services: Services {
-                // Gateways that go on alone still send as before: flows must not end with the others.
-                is_wanted: view.services.is_wanted
-                    || matches!(observed.services, ObservedServices::Present(_)),
-                here: view.services.here.clone(),
-            },
-            is_agent_foreign: view.is_agent_foreign,
+            Err(error) => {
+                *kept = None;
+                Some(Condition::NotKept {
+                    directory: directory.display().to_string(),
+                    error: error.to_string(),
+                })
+            }
         }
     }
 

@@ -29,6 +29,7 @@ use crate::agent::Report;
 use crate::condition::Condition;
 use crate::deliverer;
 use crate::departures::Departures;
+use crate::difference::renew;
 use crate::schedule::{GATHER, rest_after};
 use crate::view::ClusterView;
 use caches::Caches;
@@ -41,7 +42,7 @@ pub use parse::{is_device_name, view};
 pub struct Channels {
     /// Input of drivers; `None` until every kind was listed.
     pub views: watch::Sender<Option<ClusterView>>,
-    /// See [`StoreState::remotes`].
+    /// The newest Endpoint of every other cluster, unchanged, sorted by cluster.
     pub remotes: watch::Sender<Vec<EndpointSpec>>,
     /// See [`StoreState::store_error`].
     pub store_error: watch::Sender<Option<String>>,
@@ -106,21 +107,25 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
             publish(&wanted, view.services.is_wanted || had_table);
             is_served.borrow_and_update().clone().add_to(view);
         }
-        channels.publish(state);
+        channels.publish(state, &caches.remotes());
         rests_until = Instant::now() + rest_after(began.elapsed());
     }
 }
 
 impl Channels {
     /// Publishes the values that have changed.
-    fn publish(&self, state: StoreState) {
+    fn publish(&self, state: StoreState, remotes: &[&EndpointSpec]) {
         if let StoreState { view: None, store_error: Some(error), .. } = &state {
             let condition = Condition::StoreAway { error: error.clone() };
             warn!(condition = condition.name(), detail = %condition, "condition set");
         }
-        if state.view.is_some() {
-            publish(&self.views, state.view);
-            publish(&self.remotes, state.remotes);
+        if let Some(view) = state.view {
+            self.views.send_if_modified(|last| match last {
+                Some(last) => last.renew(&view),
+                None => last.replace(view).is_none(),
+            });
+            let order = |one: &EndpointSpec, other: &EndpointSpec| one.cluster_id.cmp(&other.cluster_id);
+            self.remotes.send_if_modified(|last| renew(last, remotes, order));
         }
         publish(&self.store_error, state.store_error);
     }

@@ -3,6 +3,7 @@
 //! Endpoints and Clusters of the store are parsed into these types once (`source.rs`); from here on a network is a
 //! network and cannot be malformed.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -128,6 +129,11 @@ impl Endpoint {
         }
     }
 
+    /// Compares two by what the store sorts them by.
+    pub(crate) fn in_order(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+
     /// Returns which gateway it is, for notices.
     #[must_use]
     pub fn key(&self) -> GatewayKey {
@@ -168,6 +174,13 @@ pub struct Cluster {
     pub created: i128,
     /// The networks under which other clusters reach it.
     pub networks: Vec<IpNet>,
+}
+
+impl Cluster {
+    /// Compares two by what the store sorts them by.
+    pub(crate) fn in_order(&self, other: &Self) -> Ordering {
+        self.id.cmp(&other.id)
+    }
 }
 
 /// An address of a device of this node.
@@ -246,7 +259,9 @@ pub fn active_endpoint<'a>(endpoints: &'a [Endpoint], cluster: &str) -> Option<&
 
 /// Returns the Endpoint of every cluster's active gateway by the cluster's ID: the newest.
 #[must_use]
-pub fn active_endpoints(endpoints: &[Endpoint]) -> BTreeMap<&str, &Endpoint> {
+pub fn active_endpoints<'a>(
+    endpoints: impl IntoIterator<Item = &'a Endpoint>,
+) -> BTreeMap<&'a str, &'a Endpoint> {
     let mut active: BTreeMap<&str, &Endpoint> = BTreeMap::new();
     for endpoint in endpoints {
         let newest = active.entry(&endpoint.cluster).or_insert(endpoint);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::condition::Condition;
+use crate::difference::renew;
 use crate::state::{Cluster, ClusterNode, Endpoint, Services};
 
 /// The objects of the store, parsed: everything a driver needs but the node itself.
@@ -25,4 +26,36 @@ pub struct ClusterView {
     pub services: Services,
     /// Conditions: objects that could not be used.
     pub conditions: BTreeSet<Condition>,
+}
+
+impl ClusterView {
+    /// Takes over a newer view, copying only objects that have changed; returns `true` if anything has.
+    pub fn renew(&mut self, newer: &Self) -> bool {
+        let Self { endpoints, members, clusters, nodes, servers, is_agent_foreign, services, conditions } =
+            newer;
+        let endpoints: Vec<&Endpoint> = endpoints.iter().collect();
+        let clusters: Vec<&Cluster> = clusters.iter().collect();
+        let nodes: Vec<&ClusterNode> = nodes.iter().collect();
+        let members: Vec<&Endpoint> = members.iter().collect();
+        let changed = [
+            renew(&mut self.endpoints, &endpoints, Endpoint::in_order),
+            renew(&mut self.clusters, &clusters, Cluster::in_order),
+            renew(&mut self.nodes, &nodes, Ord::cmp),
+            renew(&mut self.members, &members, Endpoint::in_order),
+            renewed(&mut self.servers, servers),
+            renewed(&mut self.is_agent_foreign, is_agent_foreign),
+            renewed(&mut self.services, services),
+            renewed(&mut self.conditions, conditions),
+        ];
+        changed.contains(&true)
+    }
+}
+
+/// Takes over a newer value; returns `true` if it has changed.
+fn renewed<T: Clone + PartialEq>(value: &mut T, newer: &T) -> bool {
+    let has_changed = value != newer;
+    if has_changed {
+        value.clone_from(newer);
+    }
+    has_changed
 }

@@ -4,29 +4,31 @@
 //! hands what comes from remote clusters to the other nodes; those send what is for remote clusters to it, or to all
 //! active gateways alike. Between them is the VXLAN `vx-submariner`.
 
+mod claimants;
 mod filter;
 mod gateway;
 mod intra;
+mod memory;
 mod nexthop_groups;
+mod refusals;
 mod serve;
 mod worker;
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-
-use crate::admit::{Admission, admit};
-use crate::constants::{TABLE_GATEWAY, TABLE_MAIN};
+use crate::admit::admit;
 use crate::driver::{Desired, Driver};
 use crate::family::Family;
-use crate::hostnet::{HostNet, Route};
-use crate::networks::Networks;
 use crate::state::ClusterState;
+
+pub use memory::Remembered;
+use refusals::{close_bridges, fail_closed, gateways_inside};
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KubeProxy;
 
 impl Driver for KubeProxy {
+    type Memory = Remembered;
+
     fn name(&self) -> &'static str {
         "kubeproxy"
     }
@@ -53,46 +55,10 @@ impl Driver for KubeProxy {
         serve::add(&mut desired, state, &admission);
         desired
     }
-}
 
-/// Adds the `unreachable` routes: in the main table for every node, on a gateway also behind the TUN's routes.
-///
-/// A remote network that holds a remote gateway's own address gets none in a gateway's main table, because that is
-/// where marked sockets look for the way to it. The gateway table alone fails it closed.
-fn fail_closed(hostnet: &mut HostNet, admission: &Admission, is_gateway: bool, gateways: &BTreeSet<IpAddr>) {
-    for network in admission.remote() {
-        if is_gateway {
-            hostnet.routes.insert(Route::unreachable(TABLE_GATEWAY, *network));
-            if gateways.range(network.network()..=network.broadcast()).next().is_some() {
-                continue;
-            }
-        }
-        hostnet.routes.insert(Route::unreachable(TABLE_MAIN, *network));
+    fn remember(&self, state: ClusterState, desired: Desired) -> Remembered {
+        Remembered::new(state, desired)
     }
-}
-
-/// Adds an `unreachable` route behind that of each network of this node's own pods, where anything is closed at all.
-///
-/// A pod whose packet is refused gets an ICMP error that quotes it. While the plugin's bridge is down, this keeps the
-/// error from the default route.
-fn close_bridges(hostnet: &mut HostNet, state: &ClusterState) {
-    if hostnet.routes.iter().all(|route| route.table != TABLE_MAIN) {
-        return;
-    }
-    for network in state.bridged_networks().into_iter().chain(state.unplugged.iter().copied()) {
-        hostnet.routes.insert(Route::unreachable(TABLE_MAIN, network));
-    }
-}
-
-/// Returns the addresses of remote gateways that lie inside a remote network; none on other nodes, which have
-/// no cables.
-fn gateways_inside(state: &ClusterState, admission: &Admission) -> BTreeSet<IpAddr> {
-    if state.own_endpoint().is_none() {
-        return BTreeSet::new();
-    }
-    let remote: Networks<()> = admission.remote().copied().collect();
-    let addresses = state.remote_endpoints().flat_map(|e| &e.addresses).copied();
-    addresses.filter(|address| remote.contains(*address)).collect()
 }
 
 #[cfg(test)]

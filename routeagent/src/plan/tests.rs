@@ -225,13 +225,13 @@ proptest! {
 }
 
 /// What the kernel would do with a plan.
-pub(super) mod model {
+pub(crate) mod model {
     use super::*;
     use crate::foreign::{Foreign, ForeignChange};
     use crate::guard::GuardChange;
     use crate::services::{ObservedServices, ServicesChange};
 
-    pub(in super::super) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
+    pub(crate) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
         for change in &plan.changes {
             match change {
                 Change::Set(sysctl, value) => {

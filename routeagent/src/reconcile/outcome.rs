@@ -9,13 +9,12 @@ use trieste_control::notice::{GatewayKey, Standing};
 
 use crate::change::Change;
 use crate::condition::Condition;
-use crate::constants::{METRIC_FAIL_CLOSED, VX_DEVICE};
+use crate::constants::VX_DEVICE;
 use crate::family::Family;
 use crate::guard::GuardChange;
 use crate::hostnet::{Hop, HostNet, Sysctl};
 use crate::nexthops::NexthopChange;
 use crate::notices::Live;
-use crate::observed::{Observed, RouteKind};
 use crate::plan::Plan;
 use crate::plan::settings::{forwarding, reverse_path};
 use crate::services::DesiredServices;
@@ -130,14 +129,6 @@ pub(super) fn is_failure(failed: &[Change]) -> bool {
 pub(super) fn closed(hostnet: &HostNet) -> BTreeSet<IpNet> {
     let routes = hostnet.routes.iter().filter(|route| route.hop == Hop::Unreachable);
     routes.map(|route| route.destination).collect()
-}
-
-/// Returns the networks that the kernel refuses because this or an earlier process asked it to.
-pub(super) fn closed_in_kernel(observed: &Observed) -> BTreeSet<IpNet> {
-    let is_closing = |kind, metric| kind == RouteKind::Unreachable && metric == METRIC_FAIL_CLOSED;
-    let routes =
-        observed.routes.iter().filter(|there| there.is_ours() && is_closing(there.kind, there.metric));
-    routes.map(|there| there.destination).collect()
 }
 
 /// Returns every setting that a pass looks at.

@@ -1,14 +1,19 @@
+mod cost;
 mod follow;
+mod same;
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
+
+use ipnet::IpNet;
 
 use super::*;
 use crate::driver::kubeproxy::KubeProxy;
 use crate::family::Family;
 use crate::guard::{GuardChange, ObservedGuard};
 use crate::hostnet::Sysctl;
-use crate::observed::{Link, ObservedRoute, ObservedRule};
+use crate::observed::{Link, Observed, ObservedRoute, ObservedRule};
+use crate::plan::route_index::RouteIndex;
 use crate::state::{ClusterNode, Endpoint};
 
 #[tokio::test]
@@ -289,6 +294,10 @@ impl Host for Fake {
         }
         Ok(())
     }
+}
+
+fn closed_in_kernel(observed: &Observed) -> BTreeSet<IpNet> {
+    observed.routes.iter().cloned().collect::<RouteIndex>().refused()
 }
 
 fn ours(rule: crate::hostnet::Rule) -> ObservedRule {

@@ -18,8 +18,6 @@ use crate::view::ClusterView;
 pub struct StoreState {
     /// Input of drivers; `None` until every kind was listed.
     pub view: Option<ClusterView>,
-    /// The newest Endpoint of every other cluster, unchanged, sorted by cluster.
-    pub remotes: Vec<EndpointSpec>,
     /// Why the store cannot be read at present.
     pub store_error: Option<String>,
 }
@@ -117,7 +115,7 @@ impl Caches {
         // Nothing is done before it is known whether there are several, and what nobody may claim.
         let is_asked = self.is_asked_for_members && self.servers.is_some();
         let view = self.view(reader).filter(|_| is_asked);
-        StoreState { view, remotes: self.remotes(), store_error: self.store_error().cloned() }
+        StoreState { view, store_error: self.store_error().cloned() }
     }
 
     /// Returns why the store cannot be read; kinds that are optional do not count.
@@ -165,9 +163,9 @@ impl Caches {
         self.nodes.is_complete().then(|| Condition::NoSuchNode { name: name.clone() })
     }
 
-    /// Returns the newest Endpoint of each other cluster. Those with an invalid field are left out: only the content of
+    /// Returns the newest Endpoint of each other cluster, unchanged, sorted by cluster. Those with an invalid field are left out: only the content of
     /// Endpoints that parse is bounded.
-    pub(super) fn remotes(&self) -> Vec<EndpointSpec> {
+    pub(super) fn remotes(&self) -> Vec<&EndpointSpec> {
         let mut newest: BTreeMap<&str, ((i128, &str), &EndpointSpec)> = BTreeMap::new();
         for (name, part) in self.endpoints.read() {
             let Some((created, spec)) = &part.remote else { continue };
@@ -177,7 +175,7 @@ impl Caches {
                 *slot = (age, spec);
             }
         }
-        newest.into_values().map(|(_, spec)| spec.clone()).collect()
+        newest.into_values().map(|(_, spec)| spec).collect()
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn add(
     let notices = own.filter(|_| has_vxlan && state.has_notices());
     let notices = notices.map(|_| state.node.notice_port).filter(|port| *port != 0);
     let vxlan: BTreeSet<u16> = has_vxlan.then_some(VX_PORT).into_iter().chain(notices).collect();
-    let (onward, behind) = passing(desired, state, admission);
+    let (onward, behind) = (onward(state, admission), behind(state, desired));
     desired.hostnet.guard = Some(Guard {
         inlets: state.tun().into_iter().chain([VX_DEVICE, "lo"]).map(str::to_owned).collect(),
         uplinks: if intra::plugin_takes_none(state) { state.uplinks() } else { BTreeSet::new() },
@@ -70,18 +70,19 @@ fn own_cluster(state: &ClusterState) -> impl Iterator<Item = &Endpoint> {
     state.endpoints.iter().filter(|e| e.cluster == state.node.cluster).chain(&state.members)
 }
 
-/// Returns where packets go that only pass through this node, where it is one of several gateways: to remote clusters,
-/// and to other nodes' pods.
-fn passing(
-    desired: &Desired,
-    state: &ClusterState,
-    admission: &Admission,
-) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
-    if !state.has_several_gateways() || state.own_endpoint().is_none() {
-        return (BTreeSet::new(), BTreeSet::new());
-    }
+/// Returns where packets go that only pass through this node, where it is one of several gateways: to remote clusters.
+pub(super) fn onward(state: &ClusterState, admission: &Admission) -> BTreeSet<IpNet> {
+    if passes(state) { disjoint(admission.routed()) } else { BTreeSet::new() }
+}
+
+/// Returns where else they go: to other nodes' pods.
+fn behind(state: &ClusterState, desired: &Desired) -> BTreeSet<IpNet> {
     let delivered = desired.hostnet.routes.iter().filter(|route| route.table == TABLE_DELIVERY);
-    (disjoint(admission.routed()), disjoint(delivered.map(|route| &route.destination)))
+    if passes(state) { disjoint(delivered.map(|route| &route.destination)) } else { BTreeSet::new() }
+}
+
+fn passes(state: &ClusterState) -> bool {
+    state.has_several_gateways() && state.own_endpoint().is_some()
 }
 
 /// Returns how the other gateways send over the VXLAN between nodes, where this node is one.

@@ -24,9 +24,29 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
     for network in &admission.carved {
         desired.hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
     }
+    let routes = routes(desired, state, own, admission);
+    desired.hostnet.routes.extend(routes);
+    if let Some(tun) = state.tun() {
+        desired.hostnet.sysctls.extend(device_settings(state, tun, admission));
+        deliver(desired, state, admission, tun);
+    }
+    // With globalnet it is a global address, which the gateway translates to one of this node.
+    let is_foreign = |address: &IpAddr| !state.node.has_globalnet && !state.is_own_address(*address);
+    let unknown = own.health_check.filter(is_foreign);
+    desired.conditions.extend(unknown.map(Condition::ForeignHealthCheck));
+}
+
+/// Returns the routes to remote networks, once it is decided which groups of next hops there are.
+pub(super) fn routes(
+    desired: &Desired,
+    state: &ClusterState,
+    own: &Endpoint,
+    admission: &Admission,
+) -> Vec<Route> {
     let (mtu, has_several, tun) = (intra::path_mtu(state), state.has_several_gateways(), state.tun());
     // Very many networks share few hops, except where the kernel's IPsec picks packets up.
     let mut cache: BTreeMap<(bool, Family), (Option<Hop>, Option<Hop>)> = BTreeMap::new();
+    let mut routes = Vec::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {
         let is_for_all = has_several && nexthop_groups::is_for_all(state, admission, accepted);
         let hops = || hops(desired, state, own, (network, is_for_all));
@@ -35,17 +55,10 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, a
             None => hops(),
         };
         let route = |hop| with_mtu(mtu, *network, hop);
-        let routes = first.map(route).into_iter().chain(second.map(route).map(Route::as_second));
-        desired.hostnet.routes.extend(routes);
+        routes.extend(first.map(route));
+        routes.extend(second.map(route).map(Route::as_second));
     }
-    if let Some(tun) = tun {
-        desired.hostnet.sysctls.extend(device_settings(state, tun, admission));
-        deliver(desired, state, admission, tun);
-    }
-    // With globalnet it is a global address, which the gateway translates to one of this node.
-    let is_foreign = |address: &IpAddr| !state.node.has_globalnet && !state.is_own_address(*address);
-    let unknown = own.health_check.filter(is_foreign);
-    desired.conditions.extend(unknown.map(Condition::ForeignHealthCheck));
+    routes
 }
 
 /// Makes a route into the cables. IPv6 routes have the path's MTU: where bridges pass packets to the packet filter, the

@@ -1,9 +1,12 @@
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 
 use super::*;
 use crate::condition::Condition;
 use crate::constants::METRIC_FAIL_CLOSED;
-use crate::hostnet::{Delivery, Hop, Rule, Sysctl};
+use crate::hostnet::{Delivery, Hop, Route, Rule, Sysctl};
 use crate::state::{ClusterNode, DeviceAddress, Endpoint, Node, ResolvedRoute};
 use crate::vxlan::{Forward, Mac};
 

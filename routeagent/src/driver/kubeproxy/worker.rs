@@ -20,8 +20,21 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
         desired.conditions.insert(Condition::OtherName { endpoint, node });
         return;
     }
-    let Some(is_ipv6_only) = desired.hostnet.vxlan.as_ref().map(|vxlan| vxlan.local.is_ipv6()) else {
-        return;
+    let (routes, condition) = routes(desired, state, admission);
+    desired.hostnet.routes.extend(routes);
+    desired.conditions.extend(condition);
+}
+
+/// Returns the routes to remote networks, once it is decided which groups of next hops there are, and why there are none.
+pub(super) fn routes(
+    desired: &Desired,
+    state: &ClusterState,
+    admission: &Admission,
+) -> (Vec<Route>, Option<Condition>) {
+    let (mut routes, mut condition) = (Vec::new(), None);
+    let vxlan = desired.hostnet.vxlan.as_ref().filter(|_| intra::misnamed(state).is_none());
+    let Some(is_ipv6_only) = vxlan.map(|vxlan| vxlan.local.is_ipv6()) else {
+        return (routes, condition);
     };
     let (mtu, has_several) = (intra::path_mtu(state), state.has_several_gateways());
     // Very many networks share few hops.
@@ -34,17 +47,15 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
             false => hop_to_leader(state, family),
         });
         match hop.clone() {
-            Some(hop) => {
-                let route = Route::leading(TABLE_MAIN, *network, hop).with_mtu(mtu);
-                desired.hostnet.routes.insert(route);
-            }
+            Some(hop) => routes.push(Route::leading(TABLE_MAIN, *network, hop).with_mtu(mtu)),
             // Without a gateway there is no hop; the `unreachable` route refuses the packets.
             None if is_ipv6_only && family == Family::V4 && !state.gateways().is_empty() => {
-                desired.conditions.insert(Condition::NoIpv4BetweenNodes);
+                condition = Some(Condition::NoIpv4BetweenNodes);
             }
             None => {}
         }
     }
+    (routes, condition)
 }
 
 /// Returns the hop to the leader, the only gateway that upstream's members use.

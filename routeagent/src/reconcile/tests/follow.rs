@@ -70,7 +70,7 @@ async fn one_more_member_reads_nothing_however_many_there_are() {
 }
 
 /// A view with so many other clusters, of four networks each.
-fn members(count: u32) -> ClusterView {
+pub(super) fn members(count: u32) -> ClusterView {
     let mut endpoints = vec![Endpoint::new("a-cable", "a", "a-gw1")];
     endpoints.extend((0..count).map(|member| {
         let cluster = format!("member-{member:04}");

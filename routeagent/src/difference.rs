@@ -1,0 +1,104 @@
+//! Lists of objects that follow a newer version of themselves. Pure.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+/// The differences between two versions of a list: as few as there are where both are in the same order, and never too few.
+#[derive(Debug, Default)]
+pub(crate) struct Difference {
+    /// Places in the old list that have nothing in the new one.
+    gone: BTreeSet<usize>,
+    /// Places in the new list that have nothing in the old one.
+    come: BTreeSet<usize>,
+}
+
+impl Difference {
+    /// Compares two versions of a list. What has stayed is equal, and in the same order in both.
+    pub(crate) fn between<T: PartialEq>(old: &[T], new: &[&T], order: impl Fn(&T, &T) -> Ordering) -> Self {
+        let mut difference = Self::default();
+        let (mut of_old, mut of_new) = (old.iter().enumerate().peekable(), new.iter().enumerate().peekable());
+        loop {
+            let order = match (of_old.peek(), of_new.peek()) {
+                (None, None) => return difference,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((_, old)), Some((_, new))) if old == *new => {
+                    of_old.next();
+                    of_new.next();
+                    continue;
+                }
+                (Some((_, old)), Some((_, new))) => order(old, new),
+            };
+            if order.is_le() {
+                difference.gone.extend(of_old.next().map(|(at, _)| at));
+            }
+            if order.is_ge() {
+                difference.come.extend(of_new.next().map(|(at, _)| at));
+            }
+        }
+    }
+
+    /// Returns `true` if there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gone.is_empty() && self.come.is_empty()
+    }
+
+    /// Returns the objects that have gone from the old list.
+    pub(crate) fn gone<'a, T>(&'a self, old: &'a [T]) -> impl Iterator<Item = &'a T> {
+        self.gone.iter().filter_map(|at| old.get(*at))
+    }
+
+    /// Returns the objects that have come to the new list.
+    pub(crate) fn come<'a, T>(&'a self, new: &'a [&'a T]) -> impl Iterator<Item = &'a T> {
+        self.come.iter().filter_map(|at| new.get(*at).copied())
+    }
+
+    /// Makes the old list the new one; what has stayed is not copied.
+    pub(crate) fn apply<T: Clone>(&self, old: &mut Vec<T>, new: &[&T]) {
+        if self.is_empty() {
+            return;
+        }
+        let all = std::mem::take(old).into_iter().enumerate();
+        let mut stayed = all.filter(|(at, _)| !self.gone.contains(at)).map(|(_, object)| object);
+        old.extend(new.iter().enumerate().filter_map(|(at, object)| match self.come.contains(&at) {
+            true => Some((*object).clone()),
+            false => stayed.next(),
+        }));
+    }
+}
+
+/// Makes a list a newer version of itself; returns `true` if anything has changed.
+pub(crate) fn renew<T: Clone + PartialEq>(
+    list: &mut Vec<T>,
+    newer: &[&T],
+    order: impl Fn(&T, &T) -> Ordering,
+) -> bool {
+    let difference = Difference::between(list, newer, order);
+    difference.apply(list, newer);
+    !difference.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_list_follows_any_other(old: Vec<u8>, new: Vec<u8>, is_sorted: bool) {
+            let (mut old, mut new) = (old, new);
+            if is_sorted {
+                old.sort_unstable();
+                new.sort_unstable();
+            }
+            let wanted: Vec<&u8> = new.iter().collect();
+            let difference = Difference::between(&old, &wanted, Ord::cmp);
+            let [gone, come] = [difference.gone.len(), difference.come.len()];
+            prop_assert_eq!(old.len() - gone, new.len() - come);
+            prop_assert_eq!(difference.is_empty(), old == new);
+            difference.apply(&mut old, &wanted);
+            prop_assert_eq!(old, new);
+        }
+    }
+}
