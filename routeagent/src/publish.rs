@@ -11,7 +11,7 @@
 //! something else, but for round-trip times, which wait for the next of upstream's minutes; then it is also looked at, so
 //! that an object that somebody deleted comes back. The account needs no `watch` for it (upstream's has none).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::io;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
-use trieste_control::admin::Severity;
+use trieste_control::admin::{self, Severity};
 use trieste_control::api::{
     EndpointSpec, Kind, NodeCondition, Object, ObjectKey, Resource as _, RouteAgent, annotation,
 };
@@ -34,8 +34,10 @@ use trieste_control::store::{Store, StoreError, delete_if_exists};
 use trieste_control::timer::sleep_until;
 
 use crate::agent::{Report, changed};
+use crate::condition::Condition;
 use crate::constants::VX_DEVICE;
-use crate::state::Node;
+use crate::reconcile::Serving;
+use crate::state::{DeviceAddress, Node};
 use crate::status::{Checking, Content, is_gateway, node_conditions, sources};
 use crate::view::ClusterView;
 
@@ -77,6 +79,19 @@ pub struct Publisher<S> {
     conditions: Conditions,
     probing: Option<Probing>,
     ledger: Ledger,
+    /// What the object should say; `None` before the cluster set was read and a pass was made.
+    wanted: Option<Content>,
+    basis: Option<Basis>,
+}
+
+/// Everything that the object's content depends on, but for remote gateways and their pings.
+#[derive(Debug, PartialEq, Eq)]
+struct Basis {
+    is_gateway: bool,
+    conditions: BTreeSet<Condition>,
+    addresses: BTreeSet<DeviceAddress>,
+    serving: Serving,
+    of_probing: Vec<NodeCondition>,
 }
 
 /// The pings, where they come from, and what is wrong with them.
@@ -99,6 +114,8 @@ impl<S: Store> Publisher<S> {
             conditions: Conditions::new(),
             probing: None,
             ledger: Ledger::default(),
+            wanted: None,
+            basis: None,
         }
     }
 
@@ -109,15 +126,15 @@ impl<S: Store> Publisher<S> {
     pub async fn run(mut self, mut inputs: Inputs, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
-            let wanted = self.wanted(&mut inputs);
-            let due = wanted.as_ref().map(|wanted| self.ledger.due(wanted, Instant::now()));
+            self.renew(&mut inputs);
+            let due = self.wanted.as_ref().map(|wanted| self.ledger.due(wanted, Instant::now()));
             tokio::select! {
                 () = &mut stop => break,
                 () = changed(&mut inputs.views) => {}
                 () = changed(&mut inputs.remotes) => {}
                 () = changed(&mut inputs.reports) => {}
                 () = probed(self.probing.as_mut()) => {}
-                () = sleep_until(due) => if let Some(wanted) = wanted {
+                () = sleep_until(due) => if let Some(wanted) = self.wanted.clone() {
                     tokio::select! {
                         () = &mut stop => break,
                         () = self.write(wanted) => {}
@@ -135,33 +152,62 @@ impl<S: Store> Publisher<S> {
         }
     }
 
-    /// Computes the content of the object; `None` before the cluster set was read and a pass was made.
-    fn wanted(&mut self, inputs: &mut Inputs) -> Option<Content> {
+    /// Computes the content of the object anew, if anything has changed that it depends on.
+    fn renew(&mut self, inputs: &mut Inputs) {
         let is_gateway = inputs.views.borrow_and_update().as_ref().map(|view| is_gateway(view, &self.node));
-        let remotes = inputs.remotes.borrow_and_update().clone();
-        let report = inputs.reports.borrow_and_update().clone();
-        let is_gateway = is_gateway.filter(|_| report.passes > 0)?;
-        let checking = self.check(is_gateway, &remotes, &report);
-        let mut conditions = node_conditions(&report.conditions);
-        if let Some(probing) = &self.probing {
-            conditions.extend(probing.conditions.list().into_iter().map(|condition| NodeCondition {
-                name: condition.name,
-                severity: condition.severity,
-                message: condition.message,
-            }));
+        let have_moved = inputs.remotes.has_changed().unwrap_or(false);
+        let remotes = inputs.remotes.borrow_and_update();
+        let report = inputs.reports.borrow_and_update();
+        let Some(is_gateway) = is_gateway.filter(|_| report.passes > 0) else {
+            (self.wanted, self.basis) = (None, None);
+            return;
+        };
+        let basis = Basis {
+            is_gateway,
+            conditions: report.conditions.clone(),
+            addresses: report.addresses.clone(),
+            serving: report.serving,
+            of_probing: self.conditions_of_probing(),
+        };
+        let is_answered = |probing: &Probing| probing.views.has_changed().unwrap_or(false);
+        if self.basis.as_ref() == Some(&basis)
+            && !have_moved
+            && !self.probing.as_ref().is_some_and(is_answered)
+        {
+            return;
         }
-        Some(Content { services: report.serving.address, ..Content::new(&remotes, &checking, conditions) })
+        let checking = self.check(is_gateway, (&remotes, have_moved), &report.addresses);
+        let mut conditions = node_conditions(&report.conditions);
+        conditions.extend(self.conditions_of_probing());
+        let content = Content::new(&remotes, &checking, conditions);
+        self.wanted = Some(Content { services: report.serving.address, ..content });
+        self.basis = Some(basis);
+    }
+
+    fn conditions_of_probing(&self) -> Vec<NodeCondition> {
+        let conditions = self.probing.iter().flat_map(|probing| probing.conditions.list());
+        let of_node = |condition: admin::Condition| NodeCondition {
+            name: condition.name,
+            severity: condition.severity,
+            message: condition.message,
+        };
+        conditions.map(of_node).collect()
     }
 
     /// Starts, changes or ends the pings as the node's role wants it.
-    fn check(&mut self, is_gateway: bool, remotes: &[EndpointSpec], report: &Report) -> Checking {
+    fn check(
+        &mut self,
+        is_gateway: bool,
+        (remotes, have_moved): (&[EndpointSpec], bool),
+        addresses: &BTreeSet<DeviceAddress>,
+    ) -> Checking {
         let role = match self.pinger {
             None => Err(Checking::Off),
             Some(_) if is_gateway => Err(Checking::Gateway),
             Some(pinger) => Ok(pinger),
         };
         let in_use = self.probing.as_ref().map(|probing| probing.sources.clone()).unwrap_or_default();
-        let sources = sources(&report.addresses, &self.node, &in_use);
+        let sources = sources(addresses, &self.node, &in_use);
         let pinger = match role {
             Ok(_) if sources.is_empty() => Err(Checking::NoSource),
             role => role,
@@ -173,11 +219,14 @@ impl<S: Store> Publisher<S> {
                 return checking;
             }
         };
-        if self.probing.is_none() || sources != in_use {
+        let is_new = self.probing.is_none() || sources != in_use;
+        if is_new {
             self.probing = Some(Probing::start(&self.node.cluster, pinger, sources));
         }
         let Some(probing) = &mut self.probing else { return Checking::NoSource };
-        probing.probes.follow(remotes.to_vec());
+        if is_new || have_moved {
+            probing.probes.follow(remotes.to_vec());
+        }
         Checking::Pings(Arc::clone(&probing.views.borrow_and_update()))
     }
 
@@ -225,10 +274,7 @@ impl Ledger {
     /// Returns when the object has to be written or compared next.
     fn due(&self, wanted: &Content, now: Instant) -> Instant {
         let Some(at) = self.at else { return now };
-        let is_same = self
-            .written
-            .as_ref()
-            .is_some_and(|written| written.without_latency() == wanted.without_latency());
+        let is_same = self.written.as_ref().is_some_and(|written| written.is_same_but_latency(wanted));
         at + if is_same { REFRESH } else { AT_MOST_EVERY }
     }
 

@@ -83,12 +83,21 @@ impl Content {
         Self { status, conditions: bounded(conditions), services: None }
     }
 
-    /// Returns the content without round-trip times: any other change is written at once.
+    /// Returns `true` if two differ in round-trip times at most: any other change is written at once.
     #[must_use]
-    pub fn without_latency(&self) -> Self {
-        let mut content = self.clone();
-        content.status.remote_endpoints.iter_mut().for_each(|remote| remote.latency_rtt = None);
-        content
+    pub fn is_same_but_latency(&self, other: &Self) -> bool {
+        let Self { status, conditions, services } = self;
+        let RouteAgentStatus { version, status_failure, remote_endpoints, extra } = status;
+        let is_same = |(this, that): (&RemoteEndpoint, &RemoteEndpoint)| {
+            let RemoteEndpoint { status, status_message, spec, latency_rtt: _, extra } = this;
+            (status, status_message, spec, extra)
+                == (&that.status, &that.status_message, &that.spec, &that.extra)
+        };
+        let theirs = &other.status;
+        (conditions, services) == (&other.conditions, &other.services)
+            && (version, status_failure, extra) == (&theirs.version, &theirs.status_failure, &theirs.extra)
+            && remote_endpoints.len() == theirs.remote_endpoints.len()
+            && remote_endpoints.iter().zip(&theirs.remote_endpoints).all(is_same)
     }
 }
 

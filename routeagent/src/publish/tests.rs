@@ -2,7 +2,6 @@ use trieste_control::api::ConnectionStatus;
 use trieste_control::store::DirStore;
 
 use super::*;
-use crate::condition::Condition;
 use crate::state::Endpoint;
 
 /// Longer than anything takes that works at all.
