@@ -10,6 +10,9 @@
 //!                                                 ▲──────────────────────────────────────┘
 //! ```
 //!
+//! What remote clusters change is followed from the last answer of the driver (`driver.rs`) and planned from the network as the
+//! last pass left it (`reconcile/reading.rs`): only what it concerns is sorted, routed and compared again.
+//!
 //! Gateways' notices about each other change groups of next hops at once, outside of passes (`notices.rs`).
 //!
 //! Its status is in the node's `RouteAgent` object (`publish.rs`, which also pings the remote gateways from nodes

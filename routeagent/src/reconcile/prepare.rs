@@ -41,8 +41,9 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         last: Last<D::Memory>,
     ) -> Result<Prepared<D::Memory>, PortError> {
         let Last { left, is_unchanged, memory } = last;
+        let is_known = is_unchanged && left.is_some();
         let (mut reading, left) = match left {
-            Some(reading) if is_unchanged => (reading, None),
+            Some(reading) if is_known => (reading, None),
             left => {
                 let query = self.query.clone();
                 (self.read(query.unwrap_or_else(|| self.first_query(view))).await?, left)
@@ -50,13 +51,13 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         };
         let followed = memory.and_then(|memory| {
             let different = match &left {
-                _ if is_unchanged => Some(BTreeSet::new()),
+                _ if is_known => Some(BTreeSet::new()),
                 Some(left) => Some(reading.routes.difference(&left.routes)),
                 None => None,
             };
             let is_settled = match &left {
                 Some(left) => reading.is_settled_as(left),
-                None => is_unchanged && reading.is_as_desired,
+                None => is_known && reading.is_as_desired,
             };
             self.follow_view(view, graces, memory, (&reading, different, is_settled))
         });

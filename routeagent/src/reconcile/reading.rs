@@ -8,9 +8,6 @@ use crate::observed::{Observed, ObservedRoute};
 use crate::plan::route_index::RouteIndex;
 use crate::port::Query;
 
-/// Ours: most changes of a pass that are followed one by one; after more of them everything is read again.
-const MOST_FOLLOWED: usize = 64;
-
 /// The node's network, as it was read or as a pass left it.
 pub(super) struct Reading {
     /// What was read beyond the usual.
@@ -49,8 +46,7 @@ impl Reading {
 
     /// Returns the network after these changes were made; `None` if it has to be read.
     pub(super) fn after(mut self, changes: &[Change]) -> Option<Self> {
-        let can_be_followed = changes.len() <= MOST_FOLLOWED;
-        (can_be_followed && changes.iter().all(|change| self.follow(change))).then_some(self)
+        changes.iter().all(|change| self.follow(change)).then_some(self)
     }
 
     /// Applies a change to what was read; returns `false` if what the kernel has then must be read.
