@@ -1,6 +1,7 @@
 use super::super::samples::status;
 use super::*;
 use crate::api::{Gateway, Kind, Object, ObjectMeta, Resource};
+use crate::store::{DirStore, Store as _};
 
 #[test]
 fn what_fits_is_written_as_it_is() {
@@ -72,6 +73,19 @@ fn connections_of_many_small_texts_fit_into_the_memory_of_readers() {
     assert!(length(&whole) < 2 * MAX_STATUS_BYTES);
     let read = read(&fit(&whole));
     assert!(!read.connections.is_empty());
+}
+
+#[tokio::test]
+async fn a_directory_takes_the_longest_status() {
+    let fitted = fit(&status(5_000, 0));
+    assert!(fitted.bytes > MAX_STATUS_BYTES - 1_000, "{} bytes", fitted.bytes);
+    let root = tempfile::tempdir().unwrap();
+    let store = DirStore::open(root.path()).unwrap();
+    let mut object = Object::new(Kind::Gateway, ObjectMeta::new("ns", "gw1"));
+    object.body.insert("status".to_owned(), fitted.status.clone());
+    store.create(object.clone()).await.unwrap();
+    let found = DirStore::attach(root.path()).get(&object.key()).await.unwrap().unwrap();
+    assert_eq!(found.body, object.body);
 }
 
 fn fail(status: &mut PublishedStatus, index: usize) {

@@ -11,8 +11,9 @@ use crate::api::{Kind, Object, check_object_name};
 use crate::store::decode::{Bounded, MEMBER_OBJECT_BYTES, OBJECT_BYTES, is_exact};
 use crate::store::quota::has_quota;
 
-/// Largest file that is read, in bytes. Ours: etcd's limit for an object is 1.5 MiB, and ours are under 10 KiB.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Largest file that is read or written, in bytes: etcd's limit for an object. The largest of ours is a Gateway with a status of
+/// [`crate::publish::MAX_STATUS_BYTES`].
+const MAX_FILE_BYTES: u64 = 3 << 19;
 /// The same for what members of a set write. Ours: four times what such an object may take in memory.
 const MAX_MEMBER_FILE_BYTES: u64 = 128 << 10;
 /// Size from which on a document is written as JSON, in bytes of it. Ours: of 625 kB, writing takes 2 ms instead of the 71 ms of
