@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use sha2::{Digest as _, Sha256};
+
 use super::name::Name;
 use super::side::Side;
 
@@ -16,15 +18,22 @@ const MAX_WATCHED: usize = 16_384;
 
 /// Our writes of the last minute. A write is a correction if we wrote the same before, that is, copied the same version
 /// of the same object, or deleted it: then somebody else has undone it. News of the source are no correction.
+///
+/// Names and versions are kept as digests: as texts, those of objects that are gone would lie singly between what comes and
+/// goes, and keep the kernel from getting back the memory around them.
 #[derive(Debug, Default)]
 pub(super) struct WriteConflicts {
-    watched: BTreeMap<(Side, Name), Watched>,
-    by_time: VecDeque<(Instant, (Side, Name))>,
+    watched: BTreeMap<Key, Watched>,
+    by_time: VecDeque<(Instant, Key)>,
 }
+
+/// Where, and the digest of what.
+type Key = (Side, u128);
 
 #[derive(Debug)]
 struct Watched {
-    source: Option<String>,
+    /// The digest of the source's version.
+    source: Option<u128>,
     last: Instant,
     corrections: Vec<Instant>,
 }
@@ -40,29 +49,29 @@ impl WriteConflicts {
         now: Instant,
     ) -> Result<(), Duration> {
         self.expire(now);
-        let key = (side, name.clone());
+        let key = (side, digest(&[name.kind.as_str(), &name.name]));
+        let source = source.map(|version| digest(&[version]));
         let Some(watched) = self.watched.get_mut(&key) else {
-            let source = source.map(str::to_owned);
-            self.watched.insert(key.clone(), Watched { source, last: now, corrections: Vec::new() });
+            self.watched.insert(key, Watched { source, last: now, corrections: Vec::new() });
             self.by_time.push_back((now, key));
             return Ok(());
         };
         watched.corrections.retain(|then| now.duration_since(*then) < WINDOW);
-        if watched.source.as_deref() == source {
+        if watched.source == source {
             if watched.corrections.len() >= TOLERATED {
                 let oldest = watched.corrections.first().copied().unwrap_or(now);
                 return Err(WINDOW.saturating_sub(now.duration_since(oldest)));
             }
             watched.corrections.push(now);
         }
-        watched.source = source.map(str::to_owned);
+        watched.source = source;
         watched.last = now;
         Ok(())
     }
 
-    /// Forgets the writes of more than a minute ago, which are no reason for anything any more.
+    /// Removes the writes of more than a minute ago, which are no reason for anything any more.
     pub(super) fn expire(&mut self, now: Instant) {
-        while let Some((then, key)) = self.by_time.front().cloned() {
+        while let Some((then, key)) = self.by_time.front().copied() {
             let is_full = self.watched.len() > MAX_WATCHED;
             if now.duration_since(then) < WINDOW && !is_full {
                 return;
@@ -76,6 +85,17 @@ impl WriteConflicts {
             }
         }
     }
+}
+
+/// Returns a digest that different texts do not share. None of them has a zero byte.
+fn digest(texts: &[&str]) -> u128 {
+    let mut digest = Sha256::new();
+    for text in texts {
+        digest.update(text);
+        digest.update([0]);
+    }
+    let bytes: [u8; 32] = digest.finalize().into();
+    u128::from_be_bytes(*bytes.first_chunk().expect("there are 32"))
 }
 
 #[cfg(test)]

@@ -238,7 +238,6 @@ impl Controller for SyncController {
 
     fn drain_changed(&mut self, now: Instant) -> Vec<Key> {
         self.conflicts.expire(now);
-        self.removal_grace.expire(now);
         if std::mem::take(&mut self.has_observed) {
             self.reconsider_removals();
         }
@@ -255,6 +254,9 @@ impl Controller for SyncController {
                 }
                 changed.push(key);
             }
+        }
+        if self.wanted.is_empty() && self.in_flight.is_empty() && self.withheld.is_empty() {
+            self.removal_grace.clear_departed();
         }
         self.stats.judgements = self.state.claims.evaluated();
         self.refresh_refusals();

@@ -52,8 +52,7 @@ impl RemovalGrace {
     /// Starts all periods anew: only an absence without a break counts.
     pub(super) fn reset(&mut self) {
         self.emptied.clear();
-        self.departed.clear();
-        self.by_time.clear();
+        self.clear_departed();
     }
 
     /// Ends the absence of all owners for whom `is_missing` does not hold any more; when they go again, it begins anew.
@@ -94,23 +93,24 @@ impl RemovalGrace {
             self.by_time.push_back((now, key.clone()));
             now
         });
-        self.remove_expired(Some(&key), now);
+        self.remove_expired(&key, now);
         let until = since + self.departure_wait;
         if now < until { Err(Some(until)) } else { Ok(()) }
     }
 
-    /// Forgets those who left long ago, who are of no interest any more.
-    pub(super) fn expire(&mut self, now: Instant) {
-        self.remove_expired(None, now);
+    /// Removes all who left: nothing of theirs is left to be removed.
+    pub(super) fn clear_departed(&mut self) {
+        self.departed.clear();
+        self.by_time.clear();
     }
 
     /// Removes those who left long ago, but for one who is asked about.
-    fn remove_expired(&mut self, but: Option<&(Kind, String)>, now: Instant) {
+    fn remove_expired(&mut self, but: &(Kind, String), now: Instant) {
         let (wait, mut kept) = (self.departure_wait, None);
         let is_over = |entry: &mut (Instant, _)| now.duration_since(entry.0) >= wait * REMEMBERED_WAITS;
         while let Some((since, key)) = self.by_time.pop_front_if(is_over) {
             let is_present = self.departed.get(&key) == Some(&since);
-            if is_present && but == Some(&key) {
+            if is_present && *but == key {
                 kept = Some((since, key));
             } else if is_present {
                 self.departed.remove(&key);
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(removal_grace.departed.len(), 3);
         assert_eq!(removal_grace.ask(&of("c"), at(24)), Ok(()));
         assert_eq!((removal_grace.departed.len(), removal_grace.by_time.len()), (1, 1));
-        removal_grace.expire(at(24));
+        removal_grace.clear_departed();
         assert_eq!((removal_grace.departed.len(), removal_grace.by_time.len()), (0, 0));
         assert_eq!(removal_grace.ask(&of("b"), at(25)), Err(Some(at(28))));
     }
