@@ -129,9 +129,11 @@ impl VxlanCable {
         self.ask(now);
     }
 
-    /// Sees to it that packets for a silent peer have it asked. Pings of health checks do not: they never end.
+    /// Sees to it that packets for a peer that waits for its turn have it asked. Pings of health checks do not: they never
+    /// end.
     fn want(&mut self, packets: &[Packet], now: Instant) {
-        if self.attempts.is_silent() && packets.iter().any(|packet| !wire::is_health_check(packet.bytes())) {
+        let is_waiting = self.attempts.is_silent() || self.attempts.turn().is_some();
+        if is_waiting && packets.iter().any(|packet| !wire::is_health_check(packet.bytes())) {
             self.attempts.want(now);
             self.ask(now);
         }

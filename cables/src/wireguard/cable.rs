@@ -209,7 +209,8 @@ impl WireguardCable {
         }
         if !self.attempts.is_silent() {
             self.initiate(false);
-        } else if packets.iter().any(|packet| !wire::is_health_check(packet.bytes())) {
+        }
+        if self.attempts.is_on() && packets.iter().any(|packet| !wire::is_health_check(packet.bytes())) {
             self.attempts.want(now);
             self.try_peer(now, drops);
         }

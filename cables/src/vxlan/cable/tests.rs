@@ -342,7 +342,8 @@ fn a_peer_that_is_silent_for_long_is_asked_rarely_until_it_is_heard_or_sent_to()
 }
 
 #[test]
-fn a_thousand_new_peers_are_asked_a_hundred_times_a_second_and_silent_ones_sixteen_times() {
+fn a_thousand_new_peers_are_asked_once_in_ten_seconds_then_twenty_times_a_second_and_silent_ones_sixteen_times()
+ {
     let now = start();
     let kind = VxlanKind::new("submariner", now);
     let mut lanes: Vec<Box<dyn Tunnel>> = (0..1000u32)
@@ -371,7 +372,8 @@ fn a_thousand_new_peers_are_asked_a_hundred_times_a_second_and_silent_ones_sixte
         queue.insert((due, lane));
     }
     // With what each says of itself, twice.
-    assert!(sent[5..89].iter().all(|count| *count <= 101), "{sent:?}");
+    assert!(sent[5..10].iter().all(|count| *count <= 101 + 20), "{sent:?}");
+    assert!(sent[10..89].iter().all(|count| *count <= 21), "{sent:?}");
     assert!(sent[120..].iter().all(|count| *count <= 17), "{sent:?}");
 }
 
