@@ -1,7 +1,7 @@
 //! The fields of an object that nobody has interpreted yet, shared between its copies.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -9,18 +9,56 @@ use serde_json::{Map, Value};
 /// The top-level fields of an object besides its type and metadata, by name. Copies share them until one of the copies is
 /// changed, so that objects can be copied, and copies compared, at the cost of their metadata.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Body(Arc<Map<String, Value>>);
+pub struct Body(Arc<Fields>);
+
+/// The fields, and what was found out about them.
+#[derive(Default)]
+struct Fields {
+    fields: Map<String, Value>,
+    facts: BodyFacts,
+}
+
+/// What was found out about a body, for as long as it stays as it is: a large one is written with another annotation every
+/// few seconds.
+#[derive(Debug, Default)]
+pub(crate) struct BodyFacts {
+    /// Bytes that it takes in memory.
+    pub(crate) bytes: OnceLock<usize>,
+    /// Its nodes, if it is one that comes back from a document exactly as it is.
+    pub(crate) plain_nodes: OnceLock<Option<usize>>,
+}
+
+impl Clone for Fields {
+    /// Returns a copy that is about to be changed.
+    fn clone(&self) -> Self {
+        Self { fields: self.fields.clone(), facts: BodyFacts::default() }
+    }
+}
+
+impl PartialEq for Fields {
+    fn eq(&self, other: &Self) -> bool {
+        self.fields == other.fields
+    }
+}
+
+/// Says that a body is equal to itself, so that copies are compared by where they are.
+impl Eq for Fields {}
 
 impl Body {
     /// Returns `true` if both are copies of one body that none of them has changed. Equal bodies may be apart.
     pub fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+
+    /// Returns what was found out about it, to be completed.
+    pub(crate) fn facts(&self) -> &BodyFacts {
+        &self.0.facts
+    }
 }
 
 impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        std::fmt::Debug::fmt(&self.0.fields, f)
     }
 }
 
@@ -28,26 +66,28 @@ impl Deref for Body {
     type Target = Map<String, Value>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.0.fields
     }
 }
 
 /// Ends the sharing: the fields are cloned if a copy has them too.
 impl DerefMut for Body {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        Arc::make_mut(&mut self.0)
+        let shared = Arc::make_mut(&mut self.0);
+        shared.facts = BodyFacts::default();
+        &mut shared.fields
     }
 }
 
 impl From<Map<String, Value>> for Body {
     fn from(fields: Map<String, Value>) -> Self {
-        Self(Arc::new(fields))
+        Self(Arc::new(Fields { fields, facts: BodyFacts::default() }))
     }
 }
 
 impl From<Body> for Map<String, Value> {
     fn from(body: Body) -> Self {
-        Arc::unwrap_or_clone(body.0)
+        Arc::unwrap_or_clone(body.0).fields
     }
 }
 
@@ -62,7 +102,7 @@ impl IntoIterator for Body {
 
 impl Serialize for Body {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        self.0.fields.serialize(serializer)
     }
 }
 
@@ -91,5 +131,17 @@ mod tests {
         assert!(!copy.is_shared_with(&body) && copy == body, "equal, and apart");
         assert_eq!(Map::from(copy), fields);
         assert_eq!(body.into_iter().collect::<Map<_, _>>(), fields);
+    }
+
+    #[test]
+    fn what_was_found_out_goes_with_the_copies_and_not_with_changes() {
+        let mut body = Body::from(Map::from_iter([("spec".to_owned(), json!(1))]));
+        body.facts().bytes.set(7).unwrap();
+        let mut copy = body.clone();
+        assert_eq!(copy.facts().bytes.get(), Some(&7));
+        copy["spec"] = json!(2);
+        assert_eq!((copy.facts().bytes.get(), body.facts().bytes.get()), (None, Some(&7)));
+        body["spec"] = json!(3);
+        assert_eq!(body.facts().bytes.get(), None, "also where nobody shares it");
     }
 }

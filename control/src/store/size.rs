@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::api::Object;
+use crate::api::{Body, Object};
 
 /// Bytes of a value by itself, as an array holds it.
 pub(super) const VALUE: usize = 32;
@@ -47,8 +47,21 @@ fn parts(_: &Object) -> [(&'static str, Size); 4] {
             let prefix = object.metadata.generate_name.as_deref().map_or(0, of_text);
             of_fields(&object.metadata.extra, most).saturating_add(prefix)
         }),
-        ("spec", |object, most| of_fields(&object.body, most)),
+        ("spec", |object, most| of_body(&object.body, most)),
     ]
+}
+
+/// Gives what a body costs: counted once for all its copies.
+fn of_body(body: &Body, most: usize) -> usize {
+    let known = &body.facts().bytes;
+    known.get().copied().unwrap_or_else(|| {
+        let bytes = of_fields(body, most);
+        // Of one that exceeds it, not all was counted.
+        if bytes <= most {
+            let _ = known.set(bytes);
+        }
+        bytes
+    })
 }
 
 fn of_texts<'a>(entries: impl Iterator<Item = (&'a String, &'a String)>, most: usize) -> usize {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{IDENTITY, MAX_DEPTH, MAX_IDENTITY_BYTES, TYPE};
-use crate::api::{Object, label};
+use crate::api::{Body, Object, label};
 use crate::store::size;
 
 /// From serde-saphyr: most lists, maps, keys and other values of a YAML document.
@@ -32,8 +32,17 @@ pub(in crate::store) fn is_exact(object: &Object, most: usize) -> bool {
         && !metadata.extra.keys().any(is_known)
         && !object.body.keys().any(is_type)
         && metadata.labels.len() + metadata.annotations.len() < MAX_NODES / 8
-        && metadata.extra.values().chain(object.body.values()).all(|value| is_plain(value, MAX_DEPTH, &mut nodes))
+        && metadata.extra.values().all(|value| is_plain(value, MAX_DEPTH, &mut nodes))
+        && plain_nodes(&object.body).is_some_and(|body| body <= nodes)
         && size::of_object(object, most).saturating_add(UNCOUNTED_BYTES) <= most
+}
+
+/// Returns how many nodes a body has, if all its fields are plain: found out once for all its copies.
+fn plain_nodes(body: &Body) -> Option<usize> {
+    *body.facts().plain_nodes.get_or_init(|| {
+        let mut left = MAX_NODES / 2;
+        body.values().all(|value| is_plain(value, MAX_DEPTH, &mut left)).then_some(MAX_NODES / 2 - left)
+    })
 }
 
 /// Returns `true` if a value has no fraction, no more than `depth` levels and no more than `nodes` nodes, which it takes.

@@ -184,6 +184,8 @@ impl Inner {
         if displace && fs::symlink_metadata(path).is_ok() {
             keep_aside(path).map_err(|source| unavailable("set aside", path, source))?;
         }
+        // A follower that were faster would read, decode and check what we know, large as it may be.
+        let mut cache = self.lock_cache();
         // A file that was taken for a crashed writer's is gone: until it is locked it looks like one.
         let written = match prepared.map(|prepared| prepared.place(path)) {
             Some(Ok(written)) => written,
@@ -198,7 +200,7 @@ impl Inner {
             }
         };
         // Should somebody spoil the file, what we wrote is its last good state.
-        take_written(path, &written, dir, self.lock_cache().dir(&dir.path));
+        take_written(path, &written, dir, cache.dir(&dir.path));
         Ok(written.object)
     }
 
