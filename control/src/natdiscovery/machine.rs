@@ -11,6 +11,7 @@ use super::message::{self, Body, IpPortPair, ParseError, Request, Response, Resp
 use super::outcome::{Counters, Outcome};
 use super::peer::Peer;
 use super::remote::{How, Local, Remote, Selection, Target};
+use super::request_rate::RequestRates;
 use super::respond::{self, Limits, MAX_NAME};
 use super::{MAX_DATAGRAM, MAX_REMOTES};
 use crate::admin::DiscoveryStatus;
@@ -18,9 +19,9 @@ use crate::admin::DiscoveryStatus;
 /// Ours: answers that wait to be fetched. The shell fetches them after every few datagrams.
 const MAX_ANSWERS: usize = 256;
 
-/// Ours: so long after a look at all peers there is no other for a time-out's sake. Thousands of peers, each with its
-/// own times, cost no more than a few looks a second.
-const SCAN_GAP: Duration = Duration::from_millis(50);
+/// Ours: so long after time-outs were handled there are no others. Thousands of peers, each with its own times, cost no
+/// more than a few wake-ups a second.
+const WAKE_GAP: Duration = Duration::from_millis(50);
 
 /// A cable that cannot be discovered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +67,9 @@ pub struct Machine {
     /// How many peers there ever were: no two start at the same number.
     generation: u64,
     peers: BTreeMap<String, Peer>,
+    /// When each peer's timer is due, if it has one: [`Machine::arm`].
+    timers: BTreeSet<(Instant, String)>,
+    rates: RequestRates,
     /// Addresses of peers, and how many have each.
     addresses: BTreeMap<IpAddr, usize>,
     memory: Memory,
@@ -88,6 +92,8 @@ impl Machine {
             secret,
             generation: 0,
             peers: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            rates: RequestRates::default(),
             addresses: BTreeMap::new(),
             memory,
             limits: Limits::new(),
@@ -107,12 +113,15 @@ impl Machine {
         }
         self.local = local;
         self.asks.clear();
+        self.timers.clear();
         for (cable_name, peer) in &mut self.peers {
             let before = peer.selection();
             peer.start(self.local.port != 0, false, now);
             if peer.selection() != before {
                 self.selected.insert(cable_name.clone());
             }
+            peer.armed = peer.deadline();
+            self.timers.extend(peer.armed.map(|at| (at, cable_name.clone())));
         }
         self.wake = Some(now);
     }
@@ -151,6 +160,7 @@ impl Machine {
             *self.addresses.entry(ip).or_default() += 1;
         }
         self.peers.insert(cable_name.clone(), Peer::new(remote, number, known, self.local.port != 0, now));
+        self.arm(&cable_name);
         self.emit(&cable_name);
         self.wake = Some(now);
         Ok(())
@@ -159,6 +169,9 @@ impl Machine {
     /// Forgets a remote cable: nothing more is sent or selected for it. Its result stays in the memory.
     pub fn remove(&mut self, cable_name: &str) {
         let Some(peer) = self.peers.remove(cable_name) else { return };
+        if let Some(at) = peer.armed {
+            self.timers.remove(&(at, cable_name.to_owned()));
+        }
         for ip in [peer.remote.private_ip, peer.remote.public_ip].into_iter().flatten() {
             match self.addresses.get_mut(&ip) {
                 Some(count) if *count > 1 => *count -= 1,
@@ -189,6 +202,7 @@ impl Machine {
     pub fn rediscover(&mut self, cable_name: &str, now: Instant) {
         if let Some(peer) = self.peers.get_mut(cable_name) {
             peer.suspect(now);
+            self.arm(cable_name);
             self.wake = Some(now);
         }
     }
@@ -216,24 +230,43 @@ impl Machine {
         if self.wake.is_none_or(|wake| wake > now) {
             return;
         }
-        let mut decided = Vec::new();
-        for (cable_name, peer) in &mut self.peers {
-            let tick = peer.tick(now);
-            if tick.ask {
-                self.asks.extend(Target::BOTH.map(|target| (cable_name.clone(), target)));
-            }
-            if tick.changed {
-                self.selected.insert(cable_name.clone());
-            }
-            if tick.decided {
-                decided.push(cable_name.clone());
-            }
+        let mut due = Vec::new();
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            due.extend(self.timers.pop_first().map(|(_, cable_name)| cable_name));
         }
-        for cable_name in decided {
+        due.into_iter().for_each(|cable_name| self.tick(cable_name, now));
+        self.wake = self.timers.first().map(|(at, _)| (*at).max(now + WAKE_GAP));
+    }
+
+    /// Handles a peer's timers.
+    fn tick(&mut self, cable_name: String, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&cable_name) else { return };
+        let tick = peer.tick(now, &mut self.rates);
+        peer.armed = peer.deadline();
+        self.timers.extend(peer.armed.map(|at| (at, cable_name.clone())));
+        if tick.ask {
+            self.asks.extend(Target::BOTH.map(|target| (cable_name.clone(), target)));
+        }
+        if tick.decided {
             self.remember(&cable_name);
         }
-        let next = self.peers.values().filter_map(Peer::deadline).min();
-        self.wake = next.map(|at| at.max(now + SCAN_GAP));
+        if tick.changed {
+            self.selected.insert(cable_name);
+        }
+    }
+
+    /// Sets a peer's timer to its deadline, which may be another one. To be called after each change of the peer.
+    fn arm(&mut self, cable_name: &str) {
+        let Some(peer) = self.peers.get_mut(cable_name) else { return };
+        let deadline = peer.deadline();
+        let armed = std::mem::replace(&mut peer.armed, deadline);
+        if armed == deadline {
+            return;
+        }
+        if let Some(at) = armed {
+            self.timers.remove(&(at, cable_name.to_owned()));
+        }
+        self.timers.extend(deadline.map(|at| (at, cable_name.to_owned())));
     }
 
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is to be called at the latest.
@@ -363,6 +396,7 @@ impl Machine {
         if peer.remote.cluster_id == sender.cluster_id {
             peer.handle_request(now);
             self.wake = earlier(self.wake, peer.deadline());
+            self.arm(&sender.endpoint_id);
         }
     }
 
@@ -390,6 +424,7 @@ impl Machine {
         if peer.selection() != before {
             self.emit(&sender.endpoint_id);
         }
+        self.arm(&sender.endpoint_id);
         self.wake = earlier(self.wake, deadline);
         if outcome == Outcome::Accepted && is_decided {
             for target in Target::BOTH {

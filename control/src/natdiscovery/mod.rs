@@ -27,6 +27,8 @@
 //! * A silent peer gets a provisional address after 3 s ([`How::Provisional`]), where upstream waits for 60 s; one that
 //!   has asked us gets it 1.5 s after that, for its handshake is on the way.
 //! * A peer that stayed silent is asked on, once a minute, and at once when it asks us; upstream gives up for good.
+//! * From the third round on, peers that do not answer share a rate of 20 rounds a second: with more than forty of them
+//!   each is asked less often than every 2 s, and with more than 1,200 less often than once a minute.
 //! * [`Machine::rediscover`], and another address of our own, ask anew. Until an answer comes, what was chosen stays.
 
 mod limit;
@@ -36,6 +38,7 @@ pub mod message;
 mod outcome;
 mod peer;
 mod remote;
+mod request_rate;
 pub mod respond;
 
 pub use machine::{Machine, Selected, Transmit};

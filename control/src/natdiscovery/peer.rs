@@ -7,12 +7,15 @@
 //!            ▲   every 2 s          every 60 s                            │
 //!            └───────── rediscover, own address changed ◀─────────────────┘        Off: a port is missing
 //! ```
+//!
+//! Peers that do not answer wait for their turns: see [`RequestRates`].
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::outcome::Outcome;
 use super::remote::{How, Remote, Selection, Target};
+use super::request_rate::{RequestRate, RequestRates};
 use crate::admin::DiscoveryStatus;
 
 /// From the specification: an unanswered request is repeated after this long.
@@ -34,11 +37,16 @@ const PROVISIONAL_AFTER_HEARD: Duration = Duration::from_millis(1500);
 const SILENT_RESEND: Duration = Duration::from_secs(60);
 /// Ours: between two rounds of requests to a peer, whatever the occasion.
 const MIN_GAP: Duration = Duration::from_secs(1);
+/// Ours: so many rounds of requests come when they are due, however many other peers do not answer: what
+/// [`PROVISIONAL_AFTER`] waits for.
+const UNLIMITED_ROUNDS: u32 = 2;
 
 /// A remote cable, what was chosen for it, and how far asking has come.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) remote: Remote,
+    /// The deadline for which its owner has set a timer.
+    pub(super) armed: Option<Instant>,
     selection: Option<Selection>,
     /// Whether the selection is an answer's, this process's or an earlier one's.
     is_answered: bool,
@@ -47,6 +55,8 @@ pub(super) struct Peer {
     numbers: [Option<u64>; 2],
     next_number: u64,
     last_asked: Option<Instant>,
+    /// Rounds of requests since we began to ask.
+    rounds: u32,
     /// When the peer first asked us since we began to ask.
     asked_us: Option<Instant>,
     has_route: [bool; 2],
@@ -89,12 +99,14 @@ impl Peer {
     ) -> Self {
         let mut peer = Self {
             remote,
+            armed: None,
             selection: known.map(|(selection, _)| selection),
             is_answered: known.is_some_and(|(_, is_answer)| is_answer),
             phase: Phase::Private,
             numbers: [None; 2],
             next_number: first_number,
             last_asked: None,
+            rounds: 0,
             asked_us: None,
             has_route: [true; 2],
         };
@@ -109,6 +121,7 @@ impl Peer {
     /// Begins to ask, if both sides have a port; else there is only the rule.
     pub(super) fn start(&mut self, can_ask: bool, is_suspect: bool, now: Instant) {
         self.numbers = [None; 2];
+        self.rounds = 0;
         self.asked_us = None;
         if !can_ask || self.remote.usable_port().is_none() {
             self.phase = Phase::Off { here: !can_ask };
@@ -156,7 +169,7 @@ impl Peer {
     }
 
     /// Handles every timer that is due at `now`.
-    pub(super) fn tick(&mut self, now: Instant) -> Tick {
+    pub(super) fn tick(&mut self, now: Instant, rates: &mut RequestRates) -> Tick {
         match self.phase {
             Phase::Off { .. } | Phase::Private | Phase::Public { on_hold: None, .. } => Tick::default(),
             Phase::Public { since, on_hold: Some(selection) } => {
@@ -170,16 +183,16 @@ impl Peer {
             Phase::Silent { since, next } => {
                 let ask = now >= next;
                 if ask {
-                    self.phase = Phase::Silent { since, next: now + SILENT_RESEND };
-                    self.last_asked = Some(now);
+                    let next = self.note_round(SILENT_RESEND, now, &mut rates.silent);
+                    self.phase = Phase::Silent { since, next };
                 }
                 Tick { ask, ..Tick::default() }
             }
             Phase::Asking { since, next, is_suspect } if now < since + self.timeout() => {
                 let mut tick = Tick { ask: now >= next, ..Tick::default() };
                 if tick.ask {
-                    self.phase = Phase::Asking { since, next: now + RESEND, is_suspect };
-                    self.last_asked = Some(now);
+                    let next = self.note_round(RESEND, now, &mut rates.asking);
+                    self.phase = Phase::Asking { since, next, is_suspect };
                 }
                 if self.selection.is_none() && now >= self.provisional_at(since) {
                     self.selection = self.remote.fallback(How::Provisional);
@@ -187,13 +200,15 @@ impl Peer {
                 }
                 tick
             }
-            Phase::Asking { since, is_suspect, .. } => {
+            Phase::Asking { since, next, is_suspect } => {
                 // Whoever slept through the time-out has not listened either.
-                let ask = self.last_asked.is_none_or(|last| now > last + RESEND);
-                if ask {
-                    self.last_asked = Some(now);
-                }
-                self.phase = Phase::Silent { since, next: now + SILENT_RESEND };
+                let ask = self.last_asked.is_none_or(|last| now > last + RESEND) && now >= next;
+                let next = if ask {
+                    self.note_round(SILENT_RESEND, now, &mut rates.silent)
+                } else {
+                    rates.silent.take(now + SILENT_RESEND)
+                };
+                self.phase = Phase::Silent { since, next };
                 // Silence says nothing against what an answer once said, unless the cable does.
                 if self.is_answered && !is_suspect {
                     return Tick { ask, ..Tick::default() };
@@ -204,6 +219,13 @@ impl Peer {
                 Tick { ask, changed: is_some, decided: is_some }
             }
         }
+    }
+
+    /// Notes that a round of requests is due, and returns when the next is, after `wait` at the earliest.
+    fn note_round(&mut self, wait: Duration, now: Instant, rate: &mut RequestRate) -> Instant {
+        self.last_asked = Some(now);
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds < UNLIMITED_ROUNDS { now + wait } else { rate.take(now + wait) }
     }
 
     /// Draws the number for a request that is sent; from here on only a response with it counts.

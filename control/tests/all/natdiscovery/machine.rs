@@ -145,6 +145,39 @@ fn an_answer_upgrades_what_was_provisional_or_fallen_back_to() {
     }
 }
 
+/// The requests of one run of a machine, from second to second.
+fn per_second(bench: &mut Bench, seconds: std::ops::Range<u64>) -> Vec<usize> {
+    seconds.map(|second| bench.run_until(second + 1)).collect()
+}
+
+#[test]
+fn a_thousand_peers_that_do_not_answer_share_a_rate_of_requests() {
+    let mut bench = Bench::new();
+    for number in 0..1000_u16 {
+        let [high, low] = number.to_be_bytes();
+        let cluster_id = format!("c{number}");
+        let cable_name = cable(&cluster_id);
+        let (private_ip, public_ip) = (Some([10, 9, high, low].into()), Some([192, 0, high, low].into()));
+        bench.add(Remote { cluster_id, cable_name, private_ip, public_ip, ..remote() });
+    }
+    bench.add(remote());
+    assert_eq!(bench.sent().len(), 2 * 1001, "each is asked at once");
+    let first = bench.run_until(3);
+    assert_eq!(first, 2 * 1001, "and again before it gets an address for the time being");
+    assert!((0..1000).all(|number| bench.machine.selection(&cable(&format!("c{number}"))).is_some()));
+    let later = per_second(&mut bench, 6..60);
+    assert!(later.iter().all(|sent| (38..=42).contains(sent)), "{later:?}");
+    bench.run_until(61);
+    assert!((0..1000).all(|number| bench.machine.has_timed_out(&cable(&format!("c{number}")))));
+    // Whoever asks is asked, however many do not.
+    bench.machine.handle_datagram(&message::emit(Body::Request(request())), at(PRIVATE), None, bench.now);
+    assert_eq!(bench.targets().into_iter().filter(|to| *to == at(PUBLIC)).count(), 1);
+    let silent = per_second(&mut bench, 300..420);
+    assert!(silent.iter().all(|sent| *sent <= 2 * 60), "{silent:?}: a burst, and the rate");
+    let sum: usize = silent.iter().sum();
+    assert!((3_900..=4_010).contains(&sum), "{sum}: each once a minute");
+}
+
 #[test]
 fn whoever_slept_through_the_time_out_asks_at_once() {
     let (mut bench, _) = asking_with(remote());

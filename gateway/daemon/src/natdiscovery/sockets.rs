@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
+use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo, sa_family_t, sockaddr_in};
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrStorage, connect, recvmsg, sendmsg,
+    setsockopt, sockopt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
@@ -20,6 +21,8 @@ use trieste_control::natdiscovery::{MAX_DATAGRAM, Transmit};
 pub(super) const BATCH: usize = 64;
 /// Ours: so long until a port that is taken is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+/// `AF_UNSPEC`, in the width that an address has for it.
+const UNSPECIFIED: sa_family_t = 0;
 /// Ours: a condition's name.
 const NOT_LISTENING: &str = "NatDiscoveryNotListening";
 
@@ -43,13 +46,15 @@ pub(super) struct Sockets {
     conditions: Conditions,
     port: u16,
     open: [Option<UdpSocket>; 2],
+    /// Sockets that nothing is sent by: what the kernel chooses as their source is looked at.
+    probes: [Option<Socket>; 2],
     retry_at: Option<Instant>,
 }
 
 impl Sockets {
     /// Returns an empty set; its sockets will have this mark.
     pub(super) fn new(mark: u32, conditions: Conditions) -> Self {
-        Self { mark, conditions, port: 0, open: [None, None], retry_at: None }
+        Self { mark, conditions, port: 0, open: [None, None], probes: [None, None], retry_at: None }
     }
 
     /// Listens on this port, or on none for 0, as far as that is possible; tries again when it is time.
@@ -138,15 +143,36 @@ impl Sockets {
 
     /// Returns the source address that the kernel selects for `target`, for a connected socket with the same mark. Nothing is
     /// sent. `None` without a route, or without a socket of that family.
-    pub(super) fn source_to(&self, target: SocketAddr) -> Option<IpAddr> {
-        self.open[slot_of(target)].as_ref()?;
-        let socket = Socket::new(Domain::for_address(target), Type::DGRAM, Some(Protocol::UDP)).ok()?;
-        // Without the right to mark, nothing is marked; see listen().
-        let _ = socket.set_mark(self.mark);
-        socket.connect(&target.into()).ok()?;
-        let source = socket.local_addr().ok()?.as_socket()?.ip();
+    pub(super) fn source_to(&mut self, target: SocketAddr) -> Option<IpAddr> {
+        let slot = slot_of(target);
+        self.open[slot].as_ref()?;
+        let probe = match self.probes[slot].take() {
+            Some(probe) => probe,
+            None => {
+                let socket =
+                    Socket::new(Domain::for_address(target), Type::DGRAM, Some(Protocol::UDP)).ok()?;
+                // Without the right to mark, nothing is marked; see listen().
+                let _ = socket.set_mark(self.mark);
+                socket
+            }
+        };
+        let local = probe.connect(&target.into()).and_then(|()| probe.local_addr()).ok();
+        // One that stayed connected would keep its source.
+        self.probes[slot] = disconnect(&probe).is_ok().then_some(probe);
+        let source = local?.as_socket()?.ip();
         (!source.is_unspecified()).then_some(source)
     }
+}
+
+/// Undoes a UDP socket's connection, and with it the choice of its source address and port (udp(7): `AF_UNSPEC`).
+fn disconnect(socket: &Socket) -> nix::Result<()> {
+    let nowhere = sockaddr_in {
+        sin_family: UNSPECIFIED,
+        sin_port: 0,
+        sin_addr: in_addr { s_addr: 0 },
+        sin_zero: [0; 8],
+    };
+    connect(socket.as_raw_fd(), &SockaddrIn::from(nowhere))
 }
 
 fn subject(port: u16) -> String {

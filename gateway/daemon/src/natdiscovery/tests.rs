@@ -149,3 +149,22 @@ async fn selections_that_follow_changes_are_those_of_all_cables() {
         assert_eq!(*discovery.selections().borrow(), all.collect::<Selections>());
     }
 }
+
+#[test]
+fn the_source_of_each_datagram_is_the_kernels_choice_whatever_was_asked_before() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _guard = runtime.enter();
+    let mut sockets = Sockets::new(crate::marks::OUTER_MARK, Conditions::new());
+    let to = |address: &str| std::net::SocketAddr::new(address.parse().unwrap(), 4490);
+    assert_eq!(sockets.source_to(to("127.0.0.1")), None, "there is no socket to send by");
+    sockets.follow(free_port(), Instant::now());
+    let fresh = |to: std::net::SocketAddr| {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.connect(to).and_then(|()| socket.local_addr()).ok().map(|local| local.ip())
+    };
+    // Loopback's address leads nowhere else. A broadcast is not permitted, and 192.0.2.1 has no route on some hosts.
+    for address in ["127.0.0.1", "192.0.2.1", "255.255.255.255", "127.0.0.2", "192.0.2.1", "127.0.0.1"] {
+        assert_eq!(sockets.source_to(to(address)), fresh(to(address)), "{address}");
+    }
+    assert!(sockets.source_to(to("127.0.0.1")).is_some());
+}
