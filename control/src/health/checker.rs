@@ -28,6 +28,8 @@ pub struct Checker {
     epoch: (Instant, i64),
     random: Box<dyn RngCore + Send>,
     pingers: BTreeMap<String, Pinger>,
+    /// When each of them is due.
+    timers: BTreeSet<(Instant, String)>,
     by_id: BTreeMap<u16, String>,
     started: u16,
     left_out: usize,
@@ -74,6 +76,7 @@ impl Checker {
             epoch: (now, unix_nanos),
             random: Box::new(random),
             pingers: BTreeMap::new(),
+            timers: BTreeSet::new(),
             by_id: BTreeMap::new(),
             started: 0,
             left_out: 0,
@@ -135,24 +138,26 @@ impl Checker {
         self.mark(&probe.cable_name, fresh);
         if let Some(pinger) = self.pingers.get_mut(&probe.cable_name) {
             self.by_id.remove(&pinger.identity().id);
+            self.timers.remove(&(pinger.poll_timeout(), probe.cable_name.clone()));
             pinger.handle_send_failure(reason, now, fresh);
+            self.timers.insert((pinger.poll_timeout(), probe.cable_name.clone()));
         }
         self.changed.insert(probe.cable_name.clone());
     }
 
     /// Lets every pinger that is due ask.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let due: Vec<String> = self
-            .pingers
-            .iter()
-            .filter(|(_, pinger)| pinger.poll_timeout() <= now)
-            .map(|(name, _)| name.clone())
-            .collect();
+        let mut due = Vec::new();
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            due.extend(self.timers.pop_first().map(|(_, name)| name));
+        }
         for name in due {
             let spare = self.draw_identity();
             let Some(pinger) = self.pingers.get_mut(&name) else { continue };
             let (before, to) = (pinger.identity(), pinger.ip());
-            let Some((identity, sequence)) = pinger.handle_timeout(now, || spare) else { continue };
+            let asked = pinger.handle_timeout(now, || spare);
+            self.timers.insert((pinger.poll_timeout(), name.clone()));
+            let Some((identity, sequence)) = asked else { continue };
             if pinger.identity() != before {
                 self.by_id.remove(&before.id);
                 self.mark(&name, spare);
@@ -170,7 +175,7 @@ impl Checker {
 
     /// Returns the time at which to call [`Checker::handle_timeout`]; `None` while nobody is pinged.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.pingers.values().map(Pinger::poll_timeout).min()
+        self.timers.first().map(|(at, _)| *at)
     }
 
     /// Returns the next probe to send.
@@ -225,12 +230,14 @@ impl Checker {
         self.started = self.started.wrapping_add(1);
         let identity = self.draw_identity();
         self.mark(&name, identity);
+        self.timers.insert((now + offset, name.clone()));
         self.pingers.insert(name, Pinger::new(ip, self.config, identity, now + offset));
     }
 
     fn remove(&mut self, name: &str) {
         if let Some(pinger) = self.pingers.remove(name) {
             self.by_id.remove(&pinger.identity().id);
+            self.timers.remove(&(pinger.poll_timeout(), name.to_owned()));
         }
         self.reported.remove(name);
         self.changed.remove(name);
