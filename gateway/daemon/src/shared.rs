@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use trieste_control::admin::GatewayStatus;
-use trieste_control::api::{Gateway, Resource as _};
+use trieste_control::api::{Gateway, PublishedStatus, Resource as _};
 use trieste_control::natdiscovery;
 use trieste_control::recorder::Recorder;
 use trieste_control::runner::ControllerRegistry;
@@ -21,7 +21,7 @@ use crate::globalnet::view::GlobalnetView;
 use crate::ike::IkeNumbers;
 use crate::metrics::{MetricsExtra, ProcessStats};
 use crate::notice::NoticeNumbers;
-use crate::status::{self, Document};
+use crate::status::{Document, published};
 
 /// The newest status and the numbers beside it.
 #[derive(Debug)]
@@ -97,6 +97,11 @@ impl Shared {
         self.document.store(Arc::new(document));
     }
 
+    /// Returns the content of the Gateway object, by the newest status document.
+    pub(crate) fn published(&self) -> PublishedStatus {
+        self.document.load_full().published()
+    }
+
     /// Returns the newest status document.
     pub(crate) fn status(&self) -> Arc<GatewayStatus> {
         self.document.load_full().read()
@@ -149,7 +154,7 @@ impl Shared {
 
     pub(crate) fn gateway(&self) -> serde_json::Value {
         let status = self.status();
-        let gateway = Gateway::new(&self.namespace, &status.hostname, status::published(&status));
+        let gateway = Gateway::new(&self.namespace, &status.hostname, published(&status));
         gateway.map(|gateway| gateway.to_object().to_value()).unwrap_or_default()
     }
 }

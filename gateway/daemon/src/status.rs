@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use trieste_control::admin::{
     BrokerStatus, CableStatus, Condition, Conservation, DrainStatus, DropCount, ElectionStatus, EventRecord,
     GatewayStatus, HealthStatus, IoCapability, IpsecStatus, RefusedCluster, WorkerState, WorkerStatus,
 };
-use trieste_control::api::{EndpointSpec, HaStatus, PublishedStatus};
+use trieste_control::api::{Connection, EndpointSpec, HaStatus, PublishedStatus};
 use trieste_control::health::{self, PingResults};
 use trieste_packet::{CableId, DropReason};
 use trieste_pipeline::Counters;
@@ -135,15 +135,14 @@ impl Source {
 
     /// Puts the document together.
     #[must_use]
-    pub fn document(self) -> GatewayStatus {
-        let mut connections = self.connections();
+    pub fn document(&self) -> GatewayStatus {
+        let mut connections = self.cables.connections();
+        connections.extend(self.cables.pending());
         if let Some(peers) = &self.peers {
             connections.iter_mut().for_each(|cable| peers.complete(cable));
         }
-        let siblings = self.cables.siblings();
-        let drops = self.workers.iter().flat_map(|worker| drops(&self.names, worker)).collect();
-        let conservation = conservation(&self.workers);
         let Self { fixed, live, workers, refused, .. } = self;
+        let (fixed, live) = (fixed.clone(), live.clone());
         GatewayStatus {
             version: VERSION.to_owned(),
             pid: std::process::id(),
@@ -156,34 +155,53 @@ impl Source {
             io: fixed.io,
             endpoint: live.endpoint,
             connections,
-            siblings,
-            drops,
-            refused: all_refused(live.refused, &refused),
+            siblings: self.cables.siblings(),
+            drops: workers.iter().flat_map(|worker| drops(&self.names, worker)).collect(),
+            refused: all_refused(live.refused, refused),
             broker: live.broker,
             store: live.store,
             election: Some(live.election),
             drain: live.drain,
             conditions: live.conditions,
             events: live.events,
-            conservation,
+            conservation: conservation(workers),
         }
     }
 
-    fn connections(&self) -> Vec<CableStatus> {
-        let mut connections = self.cables.connections();
-        connections.extend(self.cables.pending());
-        connections
+    /// Puts the content of the Gateway object together: what [`published`] takes of the document, without the rest.
+    fn published(&self) -> PublishedStatus {
+        let Self { live, .. } = self;
+        let ha_status = ha_status(live);
+        let mut cables = if ha_status == HaStatus::Active { self.cables.connections() } else { Vec::new() };
+        if let Some(peers) = &self.peers {
+            cables.iter_mut().for_each(|cable| peers.merge(cable));
+        }
+        PublishedStatus {
+            version: VERSION.to_owned(),
+            ha_status,
+            local_endpoint: live.endpoint.clone(),
+            status_failure: live.failure.clone(),
+            connections: cables.into_iter().map(|cable| cable.connection).filter(has_address).collect(),
+            extra: Default::default(),
+        }
     }
 }
 
 impl Peers {
     /// Adds what is known of a cable's peer.
     fn complete(&self, cable: &mut CableStatus) {
-        cable.discovery = self.discovery.status(&cable.connection.endpoint.cable_name);
+        let cable_name = &cable.connection.endpoint.cable_name;
+        cable.discovery = self.discovery.status(cable_name);
+        let view = self.pinged.as_ref().and_then(|pinged| pinged.get(cable_name));
+        cable.health = view.map(HealthStatus::from);
+        self.merge(cable);
+    }
+
+    /// Merges what is known of a cable's peer into its connection.
+    fn merge(&self, cable: &mut CableStatus) {
         if let Some(pinged) = &self.pinged {
             let view = pinged.get(&cable.connection.endpoint.cable_name);
             health::merge(&mut cable.connection, view);
-            cable.health = view.map(HealthStatus::from);
         }
         // A peer that answers pings may lack the SA of another pair of subnets all the same.
         if cable.connection.status_message.is_empty()
@@ -206,25 +224,45 @@ fn all_refused(mut refused: Vec<RefusedCluster>, by_engine: &[RefusedCluster]) -
 }
 
 /// A status document, which is put together when somebody reads it for the first time.
-pub struct Document(LazyLock<Arc<GatewayStatus>, Box<dyn FnOnce() -> Arc<GatewayStatus> + Send>>);
+pub enum Document {
+    /// Of everything that was taken.
+    Taken(Box<Source>, OnceLock<Arc<GatewayStatus>>),
+    /// As somebody has made it.
+    Ready(Arc<GatewayStatus>),
+}
 
 impl Document {
     /// Returns the document of everything that was taken.
     #[must_use]
     pub fn of(source: Source) -> Self {
-        Self(LazyLock::new(Box::new(move || Arc::new(source.document()))))
+        Self::Taken(Box::new(source), OnceLock::new())
     }
 
     /// Returns this one.
     #[must_use]
     pub fn ready(status: GatewayStatus) -> Self {
-        Self(LazyLock::new(Box::new(move || Arc::new(status))))
+        Self::Ready(Arc::new(status))
     }
 
     /// Reads it.
     #[must_use]
     pub fn read(&self) -> Arc<GatewayStatus> {
-        Arc::clone(&self.0)
+        match self {
+            Self::Taken(source, document) => Arc::clone(document.get_or_init(|| Arc::new(source.document()))),
+            Self::Ready(status) => Arc::clone(status),
+        }
+    }
+
+    /// Reads the content of the Gateway object: [`published`]. Every heartbeat does, and most documents have no other reader.
+    #[must_use]
+    pub fn published(&self) -> PublishedStatus {
+        match self {
+            Self::Taken(source, document) => match document.get() {
+                Some(status) => published(status),
+                None => source.published(),
+            },
+            Self::Ready(status) => published(status),
+        }
     }
 }
 
@@ -284,20 +322,25 @@ fn conservation(workers: &[WorkerReport]) -> Conservation {
 #[must_use]
 pub fn published(status: &GatewayStatus) -> PublishedStatus {
     let is_active = status.ha_status == HaStatus::Active;
-    let is_connected = |cable: &&CableStatus| is_active && !cable.connection.using_ip.is_empty();
+    let connections = if is_active { &*status.connections } else { &[] };
     PublishedStatus {
         version: status.version.clone(),
         ha_status: status.ha_status,
         local_endpoint: status.endpoint.clone(),
         status_failure: status.failure.clone(),
-        connections: status
-            .connections
+        connections: connections
             .iter()
-            .filter(is_connected)
-            .map(|cable| cable.connection.clone())
+            .map(|cable| &cable.connection)
+            .filter(|connection| has_address(connection))
+            .cloned()
             .collect(),
         extra: Default::default(),
     }
+}
+
+/// Returns `true` once the address of a connection's peer has been found.
+fn has_address(connection: &Connection) -> bool {
+    !connection.using_ip.is_empty()
 }
 
 #[cfg(test)]

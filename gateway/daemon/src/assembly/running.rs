@@ -13,7 +13,6 @@ use trieste_control::store::AnyStore;
 use super::control_plane::ControlPlane;
 use super::data_plane::DataPlane;
 use crate::shared::Shared;
-use crate::status;
 
 /// The publications of a running gateway.
 pub(super) struct Running {
@@ -90,7 +89,7 @@ async fn heartbeat(
 ) {
     let status = || {
         shared.iterations.fetch_add(1, Ordering::Relaxed);
-        status::published(&shared.status())
+        shared.published()
     };
     let stopped = async {
         // The sender lives as long as the gateway.

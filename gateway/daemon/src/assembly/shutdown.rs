@@ -12,7 +12,6 @@ use super::running::{End, Running, notify};
 use super::servers::Servers;
 use crate::control::Control;
 use crate::engine::Engine;
-use crate::status;
 use crate::worker::Command;
 
 /// How long each step of an end may take.
@@ -69,7 +68,7 @@ async fn publish_failure(error: &anyhow::Error, control_plane: &ControlPlane<'_>
     let ControlPlane { shared, tasks, .. } = control_plane;
     shared.fail(&format!("{error:#}"));
     tasks.candidate.release(STOP_TIMEOUT).await;
-    let last_word = running.publisher.put_gateway(status::published(&shared.status()), Timestamp::now());
+    let last_word = running.publisher.put_gateway(shared.published(), Timestamp::now());
     let _ = tokio::time::timeout(STOP_TIMEOUT, last_word).await;
 }
 

@@ -2,7 +2,14 @@
 
 use super::*;
 
+use jiff::Timestamp;
+use trieste_control::conditions::Conditions;
+use trieste_control::health::{PingResults, PingerStatus, PingerView};
+use trieste_control::natdiscovery as discovery;
 use trieste_pipeline::LaneEnd;
+
+use crate::natdiscovery::Discovery;
+use crate::status::{Document, Fixed, Live, Peers, Source, published};
 
 /// What everybody knows: b has several gateways, c one.
 fn soles() -> Vec<Endpoint> {
@@ -182,4 +189,48 @@ async fn nobody_takes_a_siblings_name_and_there_are_eight_gateways_at_most() {
     assert_eq!(refused.len(), 4, "{refused:?}");
     assert!(refused.iter().any(|entry| entry.cluster == "c" && entry.reason.contains("cable_name")));
     assert_eq!(rig.lane_to("10.3.0.1"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_reads_of_connections_what_the_whole_document_says() {
+    let mut rig = Rig::new(2);
+    let (soles, known) = (soles(), members(&[member("b", 2, 21, 100), member("b", 2, 22, 300)], &[]));
+    // Nobody has found c's address yet.
+    rig.reconcile_with(&soles, &known, &choices(&soles[..1], &known)).await;
+    let own = discovery::Local {
+        cluster_id: "a".to_owned(),
+        cable_name: "cable-a".to_owned(),
+        private_ips: Vec::new(),
+        port: 0,
+    };
+    let discovery = Discovery::start(own, None, 0, Conditions::new());
+    let fixed = Fixed {
+        started: Timestamp::UNIX_EPOCH,
+        cluster: "a".to_owned(),
+        hostname: "a-gw1".to_owned(),
+        io: Vec::new(),
+    };
+    let view = PingerView {
+        status: PingerStatus::Error,
+        message: "no answer".to_owned(),
+        ip: "10.2.0.21".parse().unwrap(),
+        latency: None,
+        sent: 9,
+        received: 0,
+    };
+    let pinged = Arc::new(PingResults::from([("cable-b-21".to_owned(), view)]));
+    for is_multi in [true, false] {
+        let live = Live { is_multi, failure: "none".to_owned(), ..Live::default() };
+        let peers = Peers { discovery: discovery.reader(), pinged: Some(Arc::clone(&pinged)) };
+        let source = Source::of(&fixed, &rig.engine, live, rig.now).with_peers(Arc::default(), peers);
+        let document = Document::of(source);
+        let before = document.published();
+        let whole = document.read();
+        assert_eq!(before, published(&whole));
+        assert_eq!(document.published(), before, "once it was put together");
+        assert_eq!(whole.connections.len(), 3);
+        assert_eq!(before.connections.len(), if is_multi { 2 } else { 0 });
+        let pinged = before.connections.iter().filter(|one| one.endpoint.health_check_ip == "10.2.0.21");
+        assert_eq!(pinged.count(), usize::from(is_multi));
+    }
 }
