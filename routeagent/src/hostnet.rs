@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use crate::constants::{
@@ -322,6 +322,21 @@ impl HostNet {
         let first = Route { table, destination, metric: 0, hop: Hop::Throw, mtu: None };
         let is_there = move |route: &&Route| (route.table, route.destination) == (table, destination);
         self.routes.range(first..).take_while(is_there)
+    }
+
+    /// Returns `true` if a route of a family leads out of a device. Looks no further than the first of each table, unless routes
+    /// that refuse come before it.
+    pub(crate) fn has_device_route(&self, family: Family) -> bool {
+        let any = match family {
+            Family::V4 => IpNet::V4(Ipv4Net::default()),
+            Family::V6 => IpNet::V6(Ipv6Net::default()),
+        };
+        let first = |table| Route { table, destination: any, metric: 0, hop: Hop::Throw, mtu: None };
+        [TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN].into_iter().any(|table| {
+            let is_there = |route: &&Route| route.table == table && route.family() == family;
+            let mut routes = self.routes.range(first(table)..).take_while(is_there);
+            routes.any(|route| route.hop.device().is_some())
+        })
     }
 }
 

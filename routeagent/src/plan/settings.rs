@@ -6,7 +6,7 @@ use crate::change::Change;
 use crate::condition::Condition;
 use crate::constants::VX_DEVICE;
 use crate::family::Family;
-use crate::hostnet::{Guard, HostNet, Route, Sysctl};
+use crate::hostnet::{Guard, HostNet, Sysctl};
 use crate::observed::Observed;
 
 /// Filters by reverse path strictly: a packet has to come from where the answer would go to.
@@ -73,9 +73,7 @@ fn filter_of(device: &str) -> Sysctl {
 #[must_use]
 pub fn host_conditions(desired: &HostNet, observed: &Observed) -> BTreeSet<Condition> {
     let mut conditions = BTreeSet::new();
-    let device_families: BTreeSet<Family> =
-        desired.routes.iter().filter(|route| route.hop.device().is_some()).map(Route::family).collect();
-    for family in device_families {
+    for family in Family::ALL.into_iter().filter(|family| desired.has_device_route(*family)) {
         if observed.sysctls.get(&forwarding(family)) == Some(&0) {
             conditions.insert(Condition::ForwardingOff(family));
         }
