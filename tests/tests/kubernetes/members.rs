@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use trieste_control::members::conformance::{
-    BROKER, Gateway, LOCAL, config, names, share_the_ports, tell_of_one_another,
+    BROKER, Gateway, LOCAL, config, names, share_the_ports, publish_to_one_another,
 };
 use trieste_control::members::{Shutdown, paths_namespace};
 use trieste_control::store::KubeStore;
@@ -65,14 +65,14 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn gateways_tell_of_one_another_and_share_ports_as_on_any_store() {
-    let Some(_turn) = root_test("gateways_tell_of_one_another_and_share_ports_as_on_any_store") else {
+fn gateways_publish_to_one_another_and_share_ports_as_on_any_store() {
+    let Some(_turn) = root_test("gateways_publish_to_one_another_and_share_ports_as_on_any_store") else {
         return;
     };
     let bed = Bed::new();
     let brokers = ["a", "b"].map(|id| bed.member(id));
     run(async {
-        tell_of_one_another([bed.a.clone(), bed.b.clone()], brokers.clone()).await;
+        publish_to_one_another([bed.a.clone(), bed.b.clone()], brokers.clone()).await;
         // Of the gateways before, one has kept its shares: nobody may take them for a day.
         for lease in 0..8 {
             let lease = format!(
