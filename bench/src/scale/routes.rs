@@ -132,6 +132,6 @@ mod tests {
         assert_eq!(known, two.clone().into());
         take_report(&mut known, "Deleted 100.0.1.0/24 nhid 7 table 100 proto static");
         take_report(&mut known, "Deleted unreachable 100.0.0.0/24 proto static metric 4278198272");
-        assert_eq!(known, two[..2].to_vec().into_iter().collect());
+        assert_eq!(known, two[..2].iter().cloned().collect());
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use trieste_control::members::conformance::{
-    BROKER, Gateway, LOCAL, config, names, share_the_ports, publish_to_one_another,
+    BROKER, Gateway, LOCAL, config, names, publish_to_one_another, share_the_ports,
 };
 use trieste_control::members::{Shutdown, paths_namespace};
 use trieste_control::store::KubeStore;
