@@ -82,6 +82,10 @@ pub struct Publisher<S> {
     /// What the object should say; `None` before the cluster set was read and a pass was made.
     wanted: Option<Content>,
     basis: Option<Basis>,
+    /// Whether remote gateways have changed since, as far as was waited for that: who waits for a change has seen it.
+    have_moved: bool,
+    /// The same of their pings.
+    have_answered: bool,
 }
 
 /// Everything that the object's content depends on, but for remote gateways and their pings.
@@ -116,6 +120,8 @@ impl<S: Store> Publisher<S> {
             ledger: Ledger::default(),
             wanted: None,
             basis: None,
+            have_moved: false,
+            have_answered: false,
         }
     }
 
@@ -131,9 +137,9 @@ impl<S: Store> Publisher<S> {
             tokio::select! {
                 () = &mut stop => break,
                 () = changed(&mut inputs.views) => {}
-                () = changed(&mut inputs.remotes) => {}
+                () = changed(&mut inputs.remotes) => self.have_moved = true,
                 () = changed(&mut inputs.reports) => {}
-                () = probed(self.probing.as_mut()) => {}
+                () = probed(self.probing.as_mut()) => self.have_answered = true,
                 () = sleep_until(due) => if let Some(wanted) = self.wanted.clone() {
                     tokio::select! {
                         () = &mut stop => break,
@@ -155,7 +161,7 @@ impl<S: Store> Publisher<S> {
     /// Computes the content of the object anew, if anything has changed that it depends on.
     fn renew(&mut self, inputs: &mut Inputs) {
         let is_gateway = inputs.views.borrow_and_update().as_ref().map(|view| is_gateway(view, &self.node));
-        let have_moved = inputs.remotes.has_changed().unwrap_or(false);
+        self.have_moved |= inputs.remotes.has_changed().unwrap_or(false);
         let remotes = inputs.remotes.borrow_and_update();
         let report = inputs.reports.borrow_and_update();
         let Some(is_gateway) = is_gateway.filter(|_| report.passes > 0) else {
@@ -170,10 +176,10 @@ impl<S: Store> Publisher<S> {
             of_probing: self.conditions_of_probing(),
         };
         let is_answered = |probing: &Probing| probing.views.has_changed().unwrap_or(false);
-        if self.basis.as_ref() == Some(&basis)
-            && !have_moved
-            && !self.probing.as_ref().is_some_and(is_answered)
-        {
+        self.have_answered |= self.probing.as_ref().is_some_and(is_answered);
+        let have_moved = std::mem::take(&mut self.have_moved);
+        let have_answered = std::mem::take(&mut self.have_answered);
+        if self.basis.as_ref() == Some(&basis) && !have_moved && !have_answered {
             return;
         }
         let checking = self.check(is_gateway, (&remotes, have_moved), &report.addresses);

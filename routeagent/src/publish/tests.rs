@@ -51,11 +51,16 @@ async fn a_gateway_node_has_an_object_from_its_first_pass_until_it_stops() {
 
     channels.reports.send_replace(Report { passes: 1, is_good: true, ..Report::default() });
     let object = wait(&store, |object| object.is_some()).await.unwrap();
+    let of = |object: &Object| RouteAgent::from_object(object).unwrap().status.remote_endpoints;
+    let remotes = of(&object);
+    assert_eq!((remotes[0].status, &remotes[0].spec), (Some(ConnectionStatus::None), &remote()));
+    // Remote gateways change while nothing else does.
+    let moved = EndpointSpec { hostname: "moved".to_owned(), ..remote() };
+    channels.remotes.send_replace(vec![moved.clone()]);
+    wait(&store, |object| object.as_ref().is_some_and(|object| of(object)[0].spec == moved)).await.unwrap();
     stop.send(()).unwrap();
     task.await.unwrap();
 
-    let remotes = RouteAgent::from_object(&object).unwrap().status.remote_endpoints;
-    assert_eq!((remotes[0].status, &remotes[0].spec), (Some(ConnectionStatus::None), &remote()));
     assert_eq!(store.get(&key()).await.unwrap(), None);
     assert!(!withdraw(&store, "ns", "n1").await.unwrap());
 }
