@@ -73,7 +73,7 @@ impl DirStore {
         Self::open_with(root, DirOptions::default())
     }
 
-    /// Does as [`DirStore::open`], with other times than the defaults.
+    /// Opens a store as [`DirStore::open`] does, with other times than the defaults.
     ///
     /// # Errors
     /// As [`DirStore::open`].
@@ -89,19 +89,19 @@ impl DirStore {
         Self::attach_with(root, DirOptions::default())
     }
 
-    /// Does as [`DirStore::attach`], with other times than the defaults.
+    /// Attaches as [`DirStore::attach`] does, with other times than the defaults.
     pub fn attach_with(root: impl Into<PathBuf>, options: DirOptions) -> Self {
         Self::build(root.into(), options, None)
     }
 
-    /// Does as [`DirStore::attach`], and keeps the store's identity in the file `memory` from the first contact on: should
-    /// there be an empty directory or another store at `root` later, such as a mount point without its mount, the
-    /// store is unavailable, and nothing is written there. A store without an identity is given one at first contact.
+    /// Attaches as [`DirStore::attach`] does, and keeps the store's identity in the file `memory` from the first contact on:
+    /// should there be an empty directory or another store at `root` later, such as a mount point without its mount, the store
+    /// is unavailable, and nothing is written there. A store without an identity is given one at first contact.
     pub fn attach_remembering(root: impl Into<PathBuf>, memory: impl Into<PathBuf>) -> Self {
         Self::attach_remembering_with(root, memory, DirOptions::default())
     }
 
-    /// Does as [`DirStore::attach_remembering`], with other times than the defaults.
+    /// Attaches as [`DirStore::attach_remembering`] does, with other times than the defaults.
     pub fn attach_remembering_with(
         root: impl Into<PathBuf>,
         memory: impl Into<PathBuf>,
