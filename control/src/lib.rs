@@ -48,6 +48,7 @@ pub mod claims;
 pub mod command_line;
 pub mod conditions;
 pub mod connection_status;
+mod deadlines;
 pub mod devices;
 pub mod election;
 pub mod globalnet;

@@ -9,6 +9,7 @@ use rand_core::RngCore;
 use super::echo::{EchoReply, EchoRequest};
 use super::pinger::{Identity, Pinger, PingerConfig, PingerStatus, PingerView};
 use crate::api::EndpointSpec;
+use crate::deadlines::Deadlines;
 
 /// Ours: most peers that are pinged. Endpoints come from others, and each costs a packet a second.
 const MAX_PINGERS: usize = 1024;
@@ -29,7 +30,7 @@ pub struct Checker {
     random: Box<dyn RngCore + Send>,
     pingers: BTreeMap<String, Pinger>,
     /// When each of them is due.
-    timers: BTreeSet<(Instant, String)>,
+    deadlines: Deadlines,
     by_id: BTreeMap<u16, String>,
     started: u16,
     left_out: usize,
@@ -76,7 +77,7 @@ impl Checker {
             epoch: (now, unix_nanos),
             random: Box::new(random),
             pingers: BTreeMap::new(),
-            timers: BTreeSet::new(),
+            deadlines: Deadlines::default(),
             by_id: BTreeMap::new(),
             started: 0,
             left_out: 0,
@@ -138,25 +139,20 @@ impl Checker {
         self.mark(&probe.cable_name, fresh);
         if let Some(pinger) = self.pingers.get_mut(&probe.cable_name) {
             self.by_id.remove(&pinger.identity().id);
-            self.timers.remove(&(pinger.poll_timeout(), probe.cable_name.clone()));
             pinger.handle_send_failure(reason, now, fresh);
-            self.timers.insert((pinger.poll_timeout(), probe.cable_name.clone()));
+            self.deadlines.set(&probe.cable_name, Some(pinger.poll_timeout()));
         }
         self.changed.insert(probe.cable_name.clone());
     }
 
     /// Lets every pinger that is due ask.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let mut due = Vec::new();
-        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
-            due.extend(self.timers.pop_first().map(|(_, name)| name));
-        }
-        for name in due {
+        for name in self.deadlines.take_due(now) {
             let spare = self.draw_identity();
             let Some(pinger) = self.pingers.get_mut(&name) else { continue };
             let (before, to) = (pinger.identity(), pinger.ip());
             let asked = pinger.handle_timeout(now, || spare);
-            self.timers.insert((pinger.poll_timeout(), name.clone()));
+            self.deadlines.set(&name, Some(pinger.poll_timeout()));
             let Some((identity, sequence)) = asked else { continue };
             if pinger.identity() != before {
                 self.by_id.remove(&before.id);
@@ -175,7 +171,7 @@ impl Checker {
 
     /// Returns the time at which to call [`Checker::handle_timeout`]; `None` while nobody is pinged.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        self.deadlines.first()
     }
 
     /// Returns the next probe to send.
@@ -230,14 +226,14 @@ impl Checker {
         self.started = self.started.wrapping_add(1);
         let identity = self.draw_identity();
         self.mark(&name, identity);
-        self.timers.insert((now + offset, name.clone()));
+        self.deadlines.set(&name, Some(now + offset));
         self.pingers.insert(name, Pinger::new(ip, self.config, identity, now + offset));
     }
 
     fn remove(&mut self, name: &str) {
         if let Some(pinger) = self.pingers.remove(name) {
             self.by_id.remove(&pinger.identity().id);
-            self.timers.remove(&(pinger.poll_timeout(), name.to_owned()));
+            self.deadlines.set(name, None);
         }
         self.reported.remove(name);
         self.changed.remove(name);

@@ -15,6 +15,7 @@ use super::request_rate::RequestRates;
 use super::respond::{self, Limits, MAX_NAME};
 use super::{MAX_DATAGRAM, MAX_REMOTES};
 use crate::admin::DiscoveryStatus;
+use crate::deadlines::Deadlines;
 
 /// Ours: answers that wait to be fetched. The shell fetches them after every few datagrams.
 const MAX_ANSWERS: usize = 256;
@@ -67,8 +68,8 @@ pub struct Machine {
     /// How many peers there ever were: no two start at the same number.
     generation: u64,
     peers: BTreeMap<String, Peer>,
-    /// When each peer's timer is due, if it has one: [`Machine::arm`].
-    timers: BTreeSet<(Instant, String)>,
+    /// When each peer's timer is due: [`Machine::arm`].
+    deadlines: Deadlines,
     rates: RequestRates,
     /// Addresses of peers, and how many have each.
     addresses: BTreeMap<IpAddr, usize>,
@@ -92,7 +93,7 @@ impl Machine {
             secret,
             generation: 0,
             peers: BTreeMap::new(),
-            timers: BTreeSet::new(),
+            deadlines: Deadlines::default(),
             rates: RequestRates::default(),
             addresses: BTreeMap::new(),
             memory,
@@ -113,15 +114,13 @@ impl Machine {
         }
         self.local = local;
         self.asks.clear();
-        self.timers.clear();
         for (cable_name, peer) in &mut self.peers {
             let before = peer.selection();
             peer.start(self.local.port != 0, false, now);
             if peer.selection() != before {
                 self.selected.insert(cable_name.clone());
             }
-            peer.armed = peer.deadline();
-            self.timers.extend(peer.armed.map(|at| (at, cable_name.clone())));
+            self.deadlines.set(cable_name, peer.deadline());
         }
         self.wake = Some(now);
     }
@@ -169,9 +168,7 @@ impl Machine {
     /// Forgets a remote cable: nothing more is sent or selected for it. Its result stays in the memory.
     pub fn remove(&mut self, cable_name: &str) {
         let Some(peer) = self.peers.remove(cable_name) else { return };
-        if let Some(at) = peer.armed {
-            self.timers.remove(&(at, cable_name.to_owned()));
-        }
+        self.deadlines.set(cable_name, None);
         for ip in [peer.remote.private_ip, peer.remote.public_ip].into_iter().flatten() {
             match self.addresses.get_mut(&ip) {
                 Some(count) if *count > 1 => *count -= 1,
@@ -230,20 +227,17 @@ impl Machine {
         if self.wake.is_none_or(|wake| wake > now) {
             return;
         }
-        let mut due = Vec::new();
-        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
-            due.extend(self.timers.pop_first().map(|(_, cable_name)| cable_name));
+        for cable_name in self.deadlines.take_due(now) {
+            self.tick(cable_name, now);
         }
-        due.into_iter().for_each(|cable_name| self.tick(cable_name, now));
-        self.wake = self.timers.first().map(|(at, _)| (*at).max(now + WAKE_GAP));
+        self.wake = self.deadlines.first().map(|at| at.max(now + WAKE_GAP));
     }
 
     /// Handles a peer's timers.
     fn tick(&mut self, cable_name: String, now: Instant) {
         let Some(peer) = self.peers.get_mut(&cable_name) else { return };
         let tick = peer.tick(now, &mut self.rates);
-        peer.armed = peer.deadline();
-        self.timers.extend(peer.armed.map(|at| (at, cable_name.clone())));
+        self.deadlines.set(&cable_name, peer.deadline());
         if tick.ask {
             self.asks.extend(Target::BOTH.map(|target| (cable_name.clone(), target)));
         }
@@ -257,16 +251,7 @@ impl Machine {
 
     /// Sets a peer's timer to its deadline, which may be another one. To be called after each change of the peer.
     fn arm(&mut self, cable_name: &str) {
-        let Some(peer) = self.peers.get_mut(cable_name) else { return };
-        let deadline = peer.deadline();
-        let armed = std::mem::replace(&mut peer.armed, deadline);
-        if armed == deadline {
-            return;
-        }
-        if let Some(at) = armed {
-            self.timers.remove(&(at, cable_name.to_owned()));
-        }
-        self.timers.extend(deadline.map(|at| (at, cable_name.to_owned())));
+        self.deadlines.set(cable_name, self.peers.get(cable_name).and_then(Peer::deadline));
     }
 
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is to be called at the latest.

@@ -45,8 +45,6 @@ const UNLIMITED_ROUNDS: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) remote: Remote,
-    /// The deadline for which its owner has set a timer.
-    pub(super) armed: Option<Instant>,
     selection: Option<Selection>,
     /// Whether the selection is an answer's, this process's or an earlier one's.
     is_answered: bool,
@@ -99,7 +97,6 @@ impl Peer {
     ) -> Self {
         let mut peer = Self {
             remote,
-            armed: None,
             selection: known.map(|(selection, _)| selection),
             is_answered: known.is_some_and(|(_, is_answer)| is_answer),
             phase: Phase::Private,
