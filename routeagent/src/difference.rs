@@ -15,27 +15,10 @@ pub(crate) struct Difference {
 impl Difference {
     /// Compares two versions of a list. What has stayed is equal, and in the same order in both.
     pub(crate) fn between<T: PartialEq>(old: &[T], new: &[&T], order: impl Fn(&T, &T) -> Ordering) -> Self {
-        let mut difference = Self::default();
-        let (mut of_old, mut of_new) = (old.iter().enumerate().peekable(), new.iter().enumerate().peekable());
-        loop {
-            let order = match (of_old.peek(), of_new.peek()) {
-                (None, None) => return difference,
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (Some((_, old)), Some((_, new))) if old == *new => {
-                    of_old.next();
-                    of_new.next();
-                    continue;
-                }
-                (Some((_, old)), Some((_, new))) => order(old, new),
-            };
-            if order.is_le() {
-                difference.gone.extend(of_old.next().map(|(at, _)| at));
-            }
-            if order.is_ge() {
-                difference.come.extend(of_new.next().map(|(at, _)| at));
-            }
-        }
+        let order = |(_, old): &(usize, &T), (_, new): &(usize, &T)| (old != new).then(|| order(old, new));
+        let (gone, come) = differences(old.iter().enumerate(), new.iter().copied().enumerate(), order);
+        let places = |found: Vec<(usize, &T)>| found.into_iter().map(|(at, _)| at).collect();
+        Self { gone: places(gone), come: places(come) }
     }
 
     /// Returns `true` if there are none.
@@ -64,6 +47,31 @@ impl Difference {
             true => Some((*object).clone()),
             false => stayed.next(),
         }));
+    }
+}
+
+/// Returns what the old one of two versions has alone, and what the new one has, both being in the same order. `order` returns
+/// `None` for what is the same in both.
+pub(crate) fn differences<T>(
+    old: impl Iterator<Item = T>,
+    new: impl Iterator<Item = T>,
+    order: impl Fn(&T, &T) -> Option<Ordering>,
+) -> (Vec<T>, Vec<T>) {
+    let (mut old, mut new) = (old.peekable(), new.peekable());
+    let (mut gone, mut come) = (Vec::new(), Vec::new());
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return (gone, come),
+            (Some(_), None) => Some(Ordering::Less),
+            (None, Some(_)) => Some(Ordering::Greater),
+            (Some(old), Some(new)) => order(old, new),
+        };
+        let of_old = old.next_if(|_| order.is_none_or(Ordering::is_le));
+        let of_new = new.next_if(|_| order.is_none_or(Ordering::is_ge));
+        if order.is_some() {
+            gone.extend(of_old);
+            come.extend(of_new);
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The routes that are there, indexed by what the kernel keys them by. Pure.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
 use crate::constants::{METRIC_FAIL_CLOSED, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
+use crate::difference::differences;
 use crate::family::Family;
 use crate::hostnet::Route;
 use crate::observed::{ObservedRoute, RouteKind};
@@ -70,27 +70,10 @@ impl RouteIndex {
 
     /// Returns the destinations that have other routes in the two.
     pub(crate) fn difference(&self, other: &Self) -> BTreeSet<IpNet> {
-        let (mut these, mut those) = (self.0.iter().peekable(), other.0.iter().peekable());
-        let mut different = BTreeSet::new();
-        loop {
-            let order = match (these.peek(), those.peek()) {
-                (None, None) => return different,
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (Some(this), Some(that)) if this == that => {
-                    these.next();
-                    those.next();
-                    continue;
-                }
-                (Some((this, _)), Some((that, _))) => this.cmp(that),
-            };
-            if order.is_le() {
-                different.extend(these.next().map(|(_, route)| route.destination));
-            }
-            if order.is_ge() {
-                different.extend(those.next().map(|(_, route)| route.destination));
-            }
-        }
+        type Entry<'a> = (&'a (Key, u32), &'a ObservedRoute);
+        let order = |this: &Entry<'_>, that: &Entry<'_>| (this != that).then(|| this.0.cmp(that.0));
+        let (these, those) = differences(self.0.iter(), other.0.iter(), order);
+        these.into_iter().chain(those).map(|(_, route)| route.destination).collect()
     }
 
     /// Adds a route after all others of its key.

@@ -163,8 +163,8 @@ impl Caches {
         self.nodes.is_complete().then(|| Condition::NoSuchNode { name: name.clone() })
     }
 
-    /// Returns the newest Endpoint of each other cluster, unchanged, sorted by cluster. Those with an invalid field are left out: only the content of
-    /// Endpoints that parse is bounded.
+    /// Returns the newest Endpoint of each other cluster, unchanged, sorted by cluster. Those with an invalid field are left
+    /// out: only the content of Endpoints that parse is bounded.
     pub(super) fn remotes(&self) -> Vec<&EndpointSpec> {
         let mut newest: BTreeMap<&str, ((i128, &str), &EndpointSpec)> = BTreeMap::new();
         for (name, part) in self.endpoints.read() {
