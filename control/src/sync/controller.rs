@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::conflicts::WriteConflicts;
-use super::name::{KINDS, Name};
+use super::name::KINDS;
 use super::plan::{self, OwnRefusal};
 use super::removal::{Absence, RemovalGrace};
 use super::side::Side;
 use super::state::{Scope, SyncState};
 use super::status::{LinkState, Snapshot, link_state, list_refused};
+use super::withheld::{Key, Withheld};
 use super::{Refused, SyncConfig, SyncMode, SyncStats};
-use crate::api::Kind;
+use crate::api::{Kind, cut};
 use crate::runner::{Context, Controller, Failure, Limits, QueueView, Rank, Reconciled, Watch, Write};
 use crate::store::{StoreError, StoreEvent};
 
@@ -22,9 +23,6 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(60);
 
 /// Our own cluster among those that are missed; no cluster has this ID.
 const OURS: &str = "";
-
-/// An object on one side.
-type Key = (Side, Name);
 
 /// Returns the limits of a syncer.
 pub(super) const fn limits(config: &SyncConfig) -> Limits {
@@ -51,7 +49,9 @@ pub(super) struct SyncController {
     /// The names that are being written, and the version of the copied object.
     in_flight: BTreeMap<Key, Option<String>>,
     /// Copies whose removal waits.
-    withheld: BTreeSet<Key>,
+    withheld: Withheld,
+    /// What all of these depend on, as it was when they were decided about last.
+    circumstances: Option<Circumstances>,
     /// Objects that a store did not take the last time.
     rejected: BTreeMap<Key, Refused>,
     stats: SyncStats,
@@ -61,6 +61,16 @@ pub(super) struct SyncController {
     has_observed: bool,
     /// Whether the list of refused objects may be another one than before.
     refusals_changed: bool,
+}
+
+/// What every removal depends on, besides its owner's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Circumstances {
+    is_read: bool,
+    has_exported: bool,
+    /// The kinds of which the broker has lost all others' objects, and those of which there is an original of ours.
+    emptied: Vec<Kind>,
+    original: Vec<Kind>,
 }
 
 /// How much of a store is read.
@@ -108,7 +118,8 @@ impl SyncController {
             broker: Reading::default(),
             wanted: BTreeMap::new(),
             in_flight: BTreeMap::new(),
-            withheld: BTreeSet::new(),
+            withheld: Withheld::default(),
+            circumstances: None,
             rejected: BTreeMap::new(),
             stats: SyncStats::default(),
             refused: None,
@@ -118,20 +129,38 @@ impl SyncController {
         }
     }
 
-    /// Asks for new decisions about removals that wait: clusters that were missed may be back, or a broker that lost
-    /// everybody may have shown that it keeps what it is given.
+    /// Asks for new decisions about removals that wait: of clusters that were missed and are back, and of all once a broker that
+    /// lost everybody may have shown that it keeps what it is given.
     fn reconsider_removals(&mut self) {
-        if self.broker.is_ready() {
-            let state = &self.state;
-            self.removal_grace.welcome(|kind, origin| match origin {
-                OURS => !state.has_original(kind),
-                origin => state.has_departed(kind, origin),
-            });
-        } else {
+        if !self.broker.is_ready() {
             self.removal_grace.reset();
         }
-        for (_, name) in std::mem::take(&mut self.withheld) {
+        for owner in self.state.take_arrived() {
+            self.removal_grace.welcome(owner.0, &owner.1);
+            for (_, name) in self.withheld.take_of(&owner) {
+                self.state.touch(&name);
+            }
+        }
+        let circumstances = self.circumstances();
+        if self.circumstances.as_ref() == Some(&circumstances) {
+            return;
+        }
+        for kind in &circumstances.original {
+            self.removal_grace.welcome(*kind, OURS);
+        }
+        for (_, name) in self.withheld.take() {
             self.state.touch(&name);
+        }
+        self.circumstances = Some(circumstances);
+    }
+
+    fn circumstances(&self) -> Circumstances {
+        let of = |is_so: &dyn Fn(Kind) -> bool| KINDS.into_iter().filter(|kind| is_so(*kind)).collect();
+        Circumstances {
+            is_read: self.broker.is_ready(),
+            has_exported: self.has_exported(),
+            emptied: of(&|kind| self.state.is_emptied(kind)),
+            original: of(&|kind| self.state.has_original(kind)),
         }
     }
 
@@ -169,7 +198,7 @@ impl SyncController {
             // anew, or it is the youngest of all.
             return self.removal_grace.miss(name.kind, OURS, !self.state.has_original(name.kind), now);
         }
-        let origin = origin.unwrap_or_default();
+        let origin = &cut(origin.unwrap_or_default(), 63);
         let absence = Absence {
             kind: name.kind,
             origin,
@@ -291,7 +320,9 @@ impl Controller for SyncController {
             && let Err(until) = self.ask_removal(key, copy.metadata.origin(), now)
         {
             self.wanted.remove(key);
-            self.withheld.insert(key.clone());
+            let origin =
+                if *side == Side::Broker { OURS } else { copy.metadata.origin().unwrap_or_default() };
+            self.withheld.insert(key.clone(), (name.kind, Arc::from(cut(origin, 63))));
             return until.map_or_else(Reconciled::await_change, |until| {
                 Reconciled::requeue(until.saturating_duration_since(now))
             });

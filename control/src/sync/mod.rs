@@ -43,6 +43,7 @@ mod removal;
 mod side;
 mod state;
 mod status;
+mod withheld;
 mod written;
 
 pub use crate::admin::{BrokerLink, BrokerStatus as BrokerState, RefusedCluster as Refused};

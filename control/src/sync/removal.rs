@@ -55,9 +55,9 @@ impl RemovalGrace {
         self.clear_departed();
     }
 
-    /// Ends the absence of all owners for whom `is_missing` does not hold any more; when they go again, it begins anew.
-    pub(super) fn welcome(&mut self, is_missing: impl Fn(Kind, &str) -> bool) {
-        self.departed.retain(|(kind, origin), _| is_missing(*kind, origin));
+    /// Ends the absence of an owner who is back; when it goes again, it begins anew.
+    pub(super) fn welcome(&mut self, kind: Kind, origin: &str) {
+        self.departed.remove(&(kind, origin.to_owned()));
     }
 
     /// Permits the removal of a copy at `now`, or returns when to ask again, if time alone can change the answer.
@@ -166,7 +166,7 @@ mod tests {
         let replaced = Absence { has_departed: false, ..GONE };
         assert_eq!(removal_grace.ask(&replaced, at(3)), Ok(()));
         assert_eq!(removal_grace.ask(&GONE, at(4)), Err(Some(at(7))), "it was replaced meanwhile");
-        removal_grace.welcome(|_, origin| origin != "b");
+        removal_grace.welcome(Kind::Endpoint, "b");
         assert_eq!(removal_grace.ask(&GONE, at(8)), Err(Some(at(11))), "it was back meanwhile");
     }
 

@@ -69,6 +69,10 @@ pub(super) struct SyncState {
     /// How many objects each other cluster has on the broker, and how many copies of theirs we have.
     present: BTreeMap<(Kind, Arc<str>), usize>,
     copies: BTreeMap<Kind, usize>,
+    /// How many originals of ours there are.
+    originals: BTreeMap<Kind, usize>,
+    /// Clusters that have had none of a kind on the broker before, since the last look.
+    arrived: BTreeSet<(Kind, Arc<str>)>,
     ages_by_name: BTreeMap<Name, (Arc<str>, Timestamp)>,
     aged: BTreeSet<Arc<str>>,
     dirty: BTreeSet<Name>,
@@ -92,6 +96,8 @@ impl SyncState {
             ages: BTreeMap::new(),
             present: BTreeMap::new(),
             copies: BTreeMap::new(),
+            originals: BTreeMap::new(),
+            arrived: BTreeSet::new(),
             ages_by_name: BTreeMap::new(),
             aged: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -153,6 +159,8 @@ impl SyncState {
             Side::Local => {
                 if self.is_copy(&object) {
                     *self.copies.entry(object.kind).or_default() += 1;
+                } else if self.is_own(&object) {
+                    *self.originals.entry(object.kind).or_default() += 1;
                 }
                 self.local.insert(name.clone(), object);
             }
@@ -177,7 +185,12 @@ impl SyncState {
             return;
         }
         let origin = object.metadata.origin().unwrap_or_default().to_owned();
-        *self.present.entry((object.kind, Arc::from(cut(&origin, 63)))).or_default() += 1;
+        let owner = (object.kind, Arc::from(cut(&origin, 63)));
+        let count = self.present.entry(owner.clone()).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.arrived.insert(owner);
+        }
         let facts = match &object.withheld {
             Some(reason) => Err(reason.clone()),
             None => facts::read(&object, &origin, &self.scope.limits, &self.scope.allowed)
@@ -235,6 +248,7 @@ impl SyncState {
         let is_copy = self.is_copy(&object);
         match side {
             Side::Local if is_copy => *self.copies.entry(name.kind).or_default() -= 1,
+            Side::Local if self.is_own(&object) => *self.originals.entry(name.kind).or_default() -= 1,
             Side::Local => {}
             Side::Broker => {
                 let key = (name.kind, Arc::from(cut(object.metadata.origin().unwrap_or_default(), 63)));
@@ -360,7 +374,12 @@ impl SyncState {
 
     /// Returns `true` if there is an original of ours of this kind.
     pub(super) fn has_original(&self, kind: Kind) -> bool {
-        self.local.values().any(|object| object.kind == kind && self.is_own(object))
+        self.originals.get(&kind).is_some_and(|count| *count > 0)
+    }
+
+    /// Drains the clusters that had no object of a kind on the broker for a while, and have one now.
+    pub(super) fn take_arrived(&mut self) -> BTreeSet<(Kind, Arc<str>)> {
+        std::mem::take(&mut self.arrived)
     }
 
     /// Returns `true` if somebody profits from the removal of this copy.
