@@ -377,4 +377,4 @@ fn report(outcome: Result<(), PublishError>, last_error: &mut Option<String>) {
 }
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;

@@ -26,6 +26,8 @@ pub(crate) struct BodyFacts {
     pub(crate) bytes: OnceLock<usize>,
     /// Its nodes, if it is one that comes back from a document exactly as it is.
     pub(crate) plain_nodes: OnceLock<Option<usize>>,
+    /// The body as JSON on one line, if it is large and was written so.
+    pub(crate) json: OnceLock<Vec<u8>>,
 }
 
 impl Clone for Fields {

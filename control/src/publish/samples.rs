@@ -7,7 +7,7 @@ use crate::api::{
 };
 
 /// An active gateway's status with so many connections, whose counters and round trips are of this `moment`.
-pub(super) fn status(connections: usize, moment: u64) -> PublishedStatus {
+pub(crate) fn status(connections: usize, moment: u64) -> PublishedStatus {
     PublishedStatus {
         version: "v0.8.0".to_owned(),
         ha_status: HaStatus::Active,

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::changes::Changes;
 use super::content::{BadFile, Digest};
+use super::document;
 use super::file::Stamp;
 use super::listen::Listener;
 use super::problem::FileProblem;
@@ -54,6 +55,8 @@ pub(super) struct FileState {
     pub(super) is_fresh: bool,
     /// The digest of the file's bytes, if these were read.
     pub(super) digest: Option<Digest>,
+    /// Whether the bytes are the JSON that we make of the object: [`document::is_own`].
+    pub(super) is_own: bool,
 }
 
 /// One file's last reading.
@@ -89,6 +92,12 @@ impl CachedFile {
         state.digest.is_some()
             && state.digest == self.state.digest
             && self.whole().is_some_and(is_independent)
+    }
+
+    /// Returns the digest of these bytes if they are those of the last reading, and that need not be kept to tell.
+    pub(super) fn digest_of(&self, bytes: &[u8]) -> Option<Digest> {
+        let object = self.whole().filter(|_| self.state.is_own)?;
+        self.state.digest.filter(|_| document::is_own(object, bytes))
     }
 
     fn object_mut(&mut self) -> Option<&mut Arc<Object>> {
@@ -180,7 +189,7 @@ impl DirCache {
     /// Takes in that a file is in this state. Returns `true` if it is known what reading it gives.
     pub(super) fn confirm(&mut self, name: &OsStr, state: FileState) -> bool {
         let known = self.files.get_mut(name).filter(|file| file.is_same(&state));
-        known.map(|file| file.state = state).is_some()
+        known.map(|file| file.state = FileState { is_own: file.state.is_own, ..state }).is_some()
     }
 
     /// Stores a reading. The last good state is kept over bad ones.

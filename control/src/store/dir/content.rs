@@ -16,6 +16,8 @@ pub(super) struct Digest([u8; SHA256_OUTPUT_LEN]);
 
 impl Digest {
     fn of(bytes: &[u8]) -> Self {
+        #[cfg(test)]
+        DIGESTS.with(|digests| digests.set(digests.get() + 1));
         let digest = ring::digest::digest(&SHA256, bytes);
         Self(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
@@ -29,6 +31,18 @@ impl Digest {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Digests that this thread has made.
+    static DIGESTS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Returns how many digests this thread has made.
+#[cfg(test)]
+pub(super) fn digests() -> u64 {
+    DIGESTS.with(std::cell::Cell::get)
+}
+
 /// A file's bytes, with their digest.
 #[derive(Debug)]
 pub(super) struct Content {
@@ -39,6 +53,12 @@ pub(super) struct Content {
 impl Content {
     pub(super) fn new(bytes: Vec<u8>) -> Self {
         Self { digest: Digest::of(&bytes), bytes }
+    }
+
+    /// Returns bytes of which the digest may be known already.
+    pub(super) fn with(bytes: Vec<u8>, known: impl FnOnce(&[u8]) -> Option<Digest>) -> Self {
+        let digest = known(&bytes).unwrap_or_else(|| Digest::of(&bytes));
+        Self { bytes, digest }
     }
 }
 

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use rand_core::RngCore;
 use rustix::fs::OFlags;
 
-use super::content::{BadFile, Content};
+use super::content::{BadFile, Content, Digest};
 use super::lock::flags;
 use super::names::{FILE_MODE, TEMP_PREFIX};
 
@@ -51,11 +51,16 @@ impl Stamp {
     }
 }
 
-/// Reads a file that should hold an object: its first bytes, one more than `most` if there are as many.
+/// Reads a file that should hold an object: its first bytes, one more than `most` if there are as many. `known` gives the digest
+/// of bytes that need not be digested.
 ///
 /// # Errors
 /// [`io::Error`] when the file cannot be opened or read; the inner error when it is no file that can hold something.
-pub(super) fn read(path: &Path, most: u64) -> io::Result<(Stamp, Result<Content, BadFile>)> {
+pub(super) fn read(
+    path: &Path,
+    most: u64,
+    known: impl FnOnce(&[u8]) -> Option<Digest>,
+) -> io::Result<(Stamp, Result<Content, BadFile>)> {
     // Not following links keeps reads inside the store; not blocking keeps a pipe from stopping us.
     let file =
         OpenOptions::new().read(true).custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK)).open(path)?;
@@ -64,9 +69,9 @@ pub(super) fn read(path: &Path, most: u64) -> io::Result<(Stamp, Result<Content,
     if !found.is_file() {
         return Ok((stamp, Err(BadFile::whole("is not a regular file"))));
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(usize::try_from(stamp.size.min(most + 1)).unwrap_or_default());
     file.take(most + 1).read_to_end(&mut bytes)?;
-    Ok((stamp, Ok(Content::new(bytes))))
+    Ok((stamp, Ok(Content::with(bytes, known))))
 }
 
 /// Replaces (or makes) a file so that a reader, and a machine that loses power, sees all of it or none of it. The caller

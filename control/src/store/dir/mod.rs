@@ -6,7 +6,8 @@
 //! ```
 //!
 //! * **Documents** are YAML for people to read and edit. One of 16 KiB or more is written as JSON on one line, which is YAML, too,
-//!   and is written and read in a tenth of the time. Files of either form are read within the same bounds.
+//!   and is written and read in a tenth of the time. Files of either form are read within the same bounds. The JSON of a large
+//!   body is kept, so that another annotation costs the head of the document and copies of the rest.
 //! * **Versions** are digests of a file's bytes, so that an edit by hand is a new version too, and nobody's write goes
 //!   over it unseen. Writers hold the lock, compare, write a temporary file, sync it, and rename it.
 //! * **Readers** take no lock. [`Store::list_watch`] is told by inotify which files have changed, waits for the dust to
@@ -34,6 +35,9 @@ mod file;
 mod hostile;
 mod identity;
 mod inner;
+mod json;
+#[cfg(test)]
+mod kept;
 mod layout;
 mod listen;
 mod lock;

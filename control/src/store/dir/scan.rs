@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::cache::{CachedFile, DirCache, FileState, Stale};
 use super::content::{BadFile, Content, Digest};
-use super::document::{most_bytes, parse};
+use super::document::{is_own, most_bytes, parse};
 use super::errors::{too_many, unavailable};
 use super::file::{self, Stamp};
 use super::layout::KindDir;
@@ -153,7 +153,8 @@ pub(super) fn take_written(path: &Path, written: &Written, dir: &KindDir, files:
     let next = files.changes().next();
     // Bytes that are changed in place at once may leave the stamp as it is: a young file is read again, if not parsed.
     let is_fresh = stamp.is_fresh(Timestamp::now());
-    let state = FileState { stamp, is_fresh, digest: Some(written.digest) };
+    // It is JSON if it is as long as that, as it is exactly what is read.
+    let state = FileState { stamp, is_fresh, digest: Some(written.digest), is_own: true };
     files.store(name, state, Ok(written.object.clone()));
     take_changes([name.to_owned()].into(), next, dir, files);
 }
@@ -217,24 +218,33 @@ fn read_file(name: &OsStr, dir: &KindDir, files: &mut DirCache) -> bool {
         return false;
     }
     let now = Timestamp::now();
-    let Some((stamp, content)) = read_content(path, &found, dir) else {
+    let known = |bytes: &[u8]| files.get(name).and_then(|file| file.digest_of(bytes));
+    let Some((stamp, content)) = read_content(path, &found, dir, known) else {
         // It went away since it was found.
         files.remove(name);
         return false;
     };
     let digest = content.as_ref().ok().map(|content| content.digest);
-    let state = FileState { stamp, is_fresh: stamp.is_fresh(now), digest };
+    let mut state = FileState { stamp, is_fresh: stamp.is_fresh(now), digest, is_own: false };
     if !files.confirm(name, state) {
         let known = files.get(name).and_then(CachedFile::whole);
-        let parse = |content| parse(&content, dir, stamp.modified(), known.map(|object| &**object));
-        let outcome = content.and_then(parse);
+        let outcome = content.and_then(|content| {
+            let object = parse(&content, dir, stamp.modified(), known.map(|object| &**object))?;
+            state.is_own = is_own(&object, &content.bytes);
+            Ok(object)
+        });
         files.store(name, state, outcome);
     }
     true
 }
 
 /// Reads a file that was found; `None` if it is not there any more.
-fn read_content(path: &Path, found: &Metadata, dir: &KindDir) -> Option<(Stamp, Result<Content, BadFile>)> {
+fn read_content(
+    path: &Path,
+    found: &Metadata,
+    dir: &KindDir,
+    known: impl FnOnce(&[u8]) -> Option<Digest>,
+) -> Option<(Stamp, Result<Content, BadFile>)> {
     let bad = |reason: String| Some((Stamp::of(found), Err(BadFile::whole(reason))));
     if !is_yaml(path) {
         return bad("is not a YAML file (NAME.yaml)".to_owned());
@@ -245,7 +255,7 @@ fn read_content(path: &Path, found: &Metadata, dir: &KindDir) -> Option<(Stamp, 
     if !found.is_file() {
         return bad("is not a regular file".to_owned());
     }
-    match file::read(path, most_bytes(dir.kind)) {
+    match file::read(path, most_bytes(dir.kind), known) {
         Ok(reading) => Some(reading),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => bad(format!("cannot be read: {error}")),
