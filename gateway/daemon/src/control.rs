@@ -98,8 +98,8 @@ pub(crate) struct State {
     link: BrokerStatus,
     /// Since when another gateway's Endpoint is there while this one does not lead.
     superseded: Option<Instant>,
-    /// Since when each cable has been in error.
-    in_error: BTreeMap<String, Instant>,
+    /// The cables that are in error, in the status's order, and since when each has been.
+    in_error: Vec<(String, Instant)>,
     /// Whether something may have changed that is remembered over a restart.
     is_dirty: bool,
     /// The Endpoints that were remembered, until the store has answered.

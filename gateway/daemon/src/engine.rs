@@ -12,6 +12,7 @@
 //! costs one run, on its final state.
 
 mod cable_states;
+mod cables;
 mod connections;
 mod converge;
 mod drain;
@@ -22,7 +23,7 @@ mod publish;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -33,7 +34,7 @@ use trieste_control::connection_status::StatusMachine;
 use trieste_control::members::{Member, Target};
 use trieste_io::Offloads;
 use trieste_nat::Record;
-use trieste_packet::{CableId, GatewayKey, LaneId};
+use trieste_packet::{CableId, GatewayKey};
 use trieste_pipeline::health::Watch;
 use trieste_pipeline::{Board, Fleet, LaneReport, Tables};
 
@@ -42,6 +43,8 @@ use crate::paths::Paths;
 use crate::tables::{self, Choice, Choices, Far, Lane, Local, Networks, Peer, Reader, Rows};
 use crate::worker::WorkerHandle;
 pub use cable_states::CableStates;
+use cable_states::Standing;
+use cables::Cables;
 use numbers::Numbers;
 
 /// One cable.
@@ -115,16 +118,15 @@ pub struct Engine {
     networks: Networks,
     /// Of the remote ones in `admitted`, those that overlap nobody who comes before them.
     wanted: Vec<Arc<Peer>>,
-    /// By cable name: another object that says the same of a gateway changes nothing.
-    cables: BTreeMap<String, Cable>,
+    cables: Cables,
+    /// The cables and gateways that the status is about, until either changes.
+    standing: OnceLock<Standing>,
     /// How often it was determined which cables are wanted.
     pass: u64,
     /// Grows whenever a cable is made or cut.
     cable_set: u64,
     /// Grows whenever a cable has come up.
     established_set: u64,
-    by_lane: BTreeMap<LaneId, String>,
-    by_row: BTreeMap<CableId, String>,
     cut: Vec<CutCable>,
     refused: Arc<[RefusedCluster]>,
     epoch: u64,
@@ -164,12 +166,11 @@ impl Engine {
             choices: Choices::new(),
             networks: Networks::default(),
             wanted: Vec::new(),
-            cables: BTreeMap::new(),
+            cables: Cables::default(),
+            standing: OnceLock::new(),
             pass: 0,
             cable_set: 0,
             established_set: 0,
-            by_lane: BTreeMap::new(),
-            by_row: BTreeMap::new(),
             cut: Vec::new(),
             refused: Arc::default(),
             epoch: 0,
@@ -275,14 +276,14 @@ impl Engine {
     /// Returns the name of the cable that a counter row belongs to.
     #[must_use]
     pub fn cable_name(&self, cable: CableId) -> Option<&str> {
-        self.by_row.get(&cable).map(String::as_str)
+        Some(self.cables.at(cable)?.peer.facts.cable_name.as_str())
     }
 
     /// Returns the cables to the other gateways of this cluster, by name, and the cables to gateways of other clusters.
     #[must_use]
     pub fn far_ends(&self) -> (BTreeMap<&str, CableId>, BTreeSet<CableId>) {
         let is_near = |entry: &&Cable| entry.peer.facts.cluster_id == self.local.cluster_id;
-        let (near, far): (Vec<&Cable>, Vec<&Cable>) = self.cables.values().partition(is_near);
+        let (near, far): (Vec<&Cable>, Vec<&Cable>) = self.cables.iter().partition(is_near);
         let named = near.into_iter().map(|entry| (entry.peer.facts.cable_name.as_str(), entry.lane.cable));
         (named.collect(), far.into_iter().map(|entry| entry.lane.cable).collect())
     }
@@ -290,7 +291,7 @@ impl Engine {
     /// Names of all cables, by counter row.
     #[must_use]
     pub fn cable_names(&self) -> BTreeMap<u16, String> {
-        self.cables.values().map(|entry| (entry.lane.cable.0, entry.peer.facts.cable_name.clone())).collect()
+        self.cables.iter().map(|entry| (entry.lane.cable.0, entry.peer.facts.cable_name.clone())).collect()
     }
 
     /// Returns a number that grows whenever a cable is made or cut.
@@ -309,7 +310,7 @@ impl Engine {
     #[must_use]
     pub fn established(&self) -> Vec<(String, i64)> {
         let up = |cable: &Cable| Some((cable.peer.facts.cable_name.clone(), cable.established?));
-        self.cables.values().filter_map(up).collect()
+        self.cables.iter().filter_map(up).collect()
     }
 }
 

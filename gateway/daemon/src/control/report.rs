@@ -1,6 +1,6 @@
 //! Outputs of the control loop: the status document, and the remembered state.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -91,17 +91,17 @@ impl Control<'_> {
     /// Starts discovery again for peers that have been in error for a while, which may have another reachable address.
     fn rediscover(&mut self, cables: &CableStates, pinged: Option<&PingResults>, now: Instant) {
         let verdict = |cable: &str| pinged.and_then(|views| views.get(cable)).map(|view| view.status);
-        let failing: BTreeSet<&str> = cables.failing(verdict).collect();
         let known = &mut self.state.in_error;
-        known.retain(|cable, _| failing.contains(cable.as_str()));
-        for cable in failing {
-            match known.get_mut(cable) {
-                None => drop(known.insert(cable.to_owned(), now)),
-                Some(since) if now.duration_since(*since) >= REDISCOVER_AFTER => {
-                    *since = now;
-                    self.discovery.rediscover(cable);
-                }
-                Some(_) => {}
+        if !cables.failing(verdict).eq(known.iter().map(|(cable, _)| cable.as_str())) {
+            let before: BTreeMap<&str, Instant> =
+                known.iter().map(|(cable, since)| (cable.as_str(), *since)).collect();
+            let since = |cable: &str| before.get(cable).copied().unwrap_or(now);
+            *known = cables.failing(verdict).map(|cable| (cable.to_owned(), since(cable))).collect();
+        }
+        for (cable, since) in known {
+            if now.duration_since(*since) >= REDISCOVER_AFTER {
+                *since = now;
+                self.discovery.rediscover(cable);
             }
         }
     }

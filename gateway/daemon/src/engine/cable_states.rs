@@ -10,6 +10,7 @@ use trieste_control::admin::{CableStatus, DiscoveryStatus, LaneStatus};
 use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec};
 use trieste_control::connection_status::StatusMachine;
 use trieste_control::health::{self, PingerStatus};
+use trieste_packet::CableId;
 use trieste_pipeline::{LaneReport, owner_of};
 
 use super::{Cable, Engine, ipsec};
@@ -34,6 +35,16 @@ impl From<&Cable> for CableState {
     }
 }
 
+/// The cables and gateways that the status is about, in its order: found out once for all looks at their states.
+pub(super) struct Standing {
+    /// Rows of the cables that carry remote clusters' traffic.
+    pub(super) connections: Vec<CableId>,
+    /// Rows of the cables to the other gateways of our own cluster.
+    siblings: Vec<CableId>,
+    /// Gateways whose addresses are still to be chosen.
+    pending: Arc<[Arc<Peer>]>,
+}
+
 /// All cables at one moment.
 pub struct CableStates {
     kind: Arc<dyn CableKind>,
@@ -44,7 +55,7 @@ pub struct CableStates {
     reports: Option<Arc<Vec<PeerReport>>>,
     connections: Vec<CableState>,
     siblings: Vec<CableState>,
-    pending: Vec<Arc<Peer>>,
+    pending: Arc<[Arc<Peer>]>,
 }
 
 impl Engine {
@@ -53,29 +64,42 @@ impl Engine {
     /// exist; upstream has none.
     #[must_use]
     pub fn cable_states(&self, now: Instant, unix_ms: i64) -> CableStates {
-        let siblings = self.siblings().iter().filter_map(|peer| self.cables.get(&peer.facts.cable_name));
-        let is_pending = |peer: &&Arc<Peer>| !self.choices.contains_key(&peer.facts.cable_name);
+        let Standing { connections, siblings, pending } = self.standing.get_or_init(|| self.stand());
         CableStates {
             kind: Arc::clone(&self.kind),
             path_mtu: self.local.path_mtu,
             now,
             unix_ms,
             reports: self.ike.as_ref().map(IkeHandle::reports),
+            connections: self.states_of(connections),
+            siblings: self.states_of(siblings),
+            pending: Arc::clone(pending),
+        }
+    }
+
+    /// Finds out which cables and gateways the status is about.
+    fn stand(&self) -> Standing {
+        let siblings = self.siblings().iter().filter_map(|peer| self.cables.row(&peer.facts.cable_name));
+        let is_pending = |peer: &&Arc<Peer>| !self.choices.contains_key(&peer.facts.cable_name);
+        Standing {
             connections: self.remote_cables(true),
-            siblings: siblings.map(CableState::from).collect(),
+            siblings: siblings.collect(),
             pending: self.own_peers().filter(is_pending).cloned().collect(),
         }
     }
 
-    /// Returns the cables that carry remote clusters' traffic, or the others.
-    fn remote_cables(&self, carries: bool) -> Vec<CableState> {
+    /// Returns the rows of the cables that carry remote clusters' traffic, or of the others.
+    fn remote_cables(&self, carries: bool) -> Vec<CableId> {
         let rows = self.remote_rows();
         let cables = tables::clusters(&rows).flat_map(|group| {
             let does = |row: &Row| tables::carriers(group).any(|carrier| std::ptr::eq(row, carrier));
             group.iter().filter(move |row| does(row) == carries)
         });
-        let cables = cables.filter_map(|row| self.cables.get(&row.peer.facts.cable_name));
-        cables.map(CableState::from).collect()
+        cables.filter_map(|row| Some(row.lane?.cable)).collect()
+    }
+
+    fn states_of(&self, rows: &[CableId]) -> Vec<CableState> {
+        rows.iter().filter_map(|row| self.cables.at(*row)).map(CableState::from).collect()
     }
 }
 
@@ -86,7 +110,7 @@ impl Engine {
     }
 
     pub(super) fn superseded(&self, now: Instant, unix_ms: i64) -> Vec<CableStatus> {
-        let connections = self.remote_cables(false);
+        let connections = self.states_of(&self.remote_cables(false));
         CableStates { connections, ..self.cable_states(now, unix_ms) }.connections()
     }
 
@@ -146,8 +170,9 @@ impl CableStates {
             } else {
                 cable.machine.status()
             };
-            let merged = health::merged(driver, pinged(&cable.peer.facts.cable_name));
-            merged == ConnectionStatus::Error
+            // Health checks have no say in any other state, and looking for one takes a while.
+            matches!(driver, ConnectionStatus::Connected | ConnectionStatus::Error)
+                && health::merged(driver, pinged(&cable.peer.facts.cable_name)) == ConnectionStatus::Error
         };
         self.connections.iter().filter(is_failing).map(|cable| cable.peer.facts.cable_name.as_str())
     }

@@ -39,8 +39,7 @@ impl Engine {
         self.release(now);
         for worker in &self.workers {
             for (lane, event) in worker.take_events() {
-                let name = self.by_lane.get(&lane);
-                let Some(cable) = name.and_then(|name| self.cables.get_mut(name)) else { continue };
+                let Some(cable) = self.cables.with_lane_mut(lane) else { continue };
                 let cluster = &cable.peer.facts.cluster_id;
                 match event {
                     CableEvent::LaneUp => {
@@ -59,8 +58,7 @@ impl Engine {
                 }
             }
             for report in &worker.published().lanes {
-                let name = self.by_lane.get(&report.lane);
-                let Some(cable) = name.and_then(|name| self.cables.get_mut(name)) else { continue };
+                let Some(cable) = self.cables.at_mut(report.cable, report.lane) else { continue };
                 let last_handshake = report.stats.handshake_age.and_then(|age| now.checked_sub(age));
                 let counters = CableCounters {
                     rx_bytes: report.stats.rx_bytes,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use trieste_cables::LaneConfig;
@@ -44,6 +44,7 @@ impl Engine {
 
     /// Takes the newest addresses for the gateways that there are; their cables follow with [`Engine::converge`].
     pub fn choose(&mut self, chosen: impl Fn(&str) -> Option<Choice>) {
+        self.standing = OnceLock::new();
         let mut kept = 0;
         for peer in self.admitted.peers.iter().chain(&self.admitted.siblings) {
             let name = peer.facts.cable_name.as_str();
@@ -69,6 +70,7 @@ impl Engine {
 
     /// Determines which of the remote gateways overlap nobody who comes before them.
     fn want(&mut self) {
+        self.standing = OnceLock::new();
         let (peers, choices) = (&self.admitted.peers, &self.choices);
         // Refusals for an overlap do not depend on the lanes of cables.
         self.networks.follow(&self.local, peers, |peer| choices.contains_key(&peer.facts.cable_name));
@@ -196,15 +198,14 @@ impl Engine {
             return Vec::new();
         }
         let ends: BTreeSet<Far> = self.wanted.iter().chain(self.siblings()).map(|peer| far(peer)).collect();
-        let gone = self.cables.iter().filter(|(_, cable)| cable.pass != pass);
-        let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+        let gone = self.cables.iter().filter(|cable| cable.pass != pass);
+        let gone: Vec<String> = gone.map(|cable| cable.peer.facts.cable_name.clone()).collect();
         self.cable_set += 1;
+        self.standing = OnceLock::new();
         let mut drains = Vec::new();
         for name in gone {
             let Some(cable) = self.cables.remove(&name) else { continue };
             let (lane, far) = (cable.lane, far(&cable.peer));
-            self.by_lane.remove(&lane.lane);
-            self.by_row.remove(&lane.cable);
             self.numbers.cut(lane);
             // While the far end is there, what it sealed a moment ago is welcome.
             let opens = ends.contains(&far);
@@ -260,19 +261,18 @@ impl Engine {
         })?;
         tracing::info!(endpoint = %peer.name, cluster = %peer.facts.cluster_id, peer = %address, worker = owner_of(lane.lane).0, "Successfully installed Endpoint cable {:?}", peer.facts.cable_name);
         self.send(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel, watch });
-        self.by_lane.insert(lane.lane, name.clone());
-        self.by_row.insert(lane.cable, name.clone());
         let machine = StatusMachine::new(now);
         let (last, established, pass) = (None, None, self.pass);
         let cable = Cable { peer: Arc::clone(peer), choice, lane, watch, machine, last, established, pass };
-        self.cables.insert(name.clone(), cable);
+        self.cables.insert(cable);
         self.cable_set += 1;
+        self.standing = OnceLock::new();
         Ok(())
     }
 
     /// Begins a new handshake on every cable.
     pub fn rekey_all(&self) {
-        for cable in self.cables.values() {
+        for cable in self.cables.iter() {
             let lane = cable.lane.lane;
             self.kind.rekey(lane);
             self.send(lane, LaneCommand::Rekey { lane });

@@ -17,7 +17,7 @@ use trieste_control::api::{ConnectionStatus, Endpoint, EndpointSpec, HaStatus, P
 use trieste_control::claims::Allowed;
 use trieste_control::members::{Members, targets};
 use trieste_io::{MemoryDevice, PacketIo as _};
-use trieste_packet::{Batch, Drops, GatewayKey, Pool, PoolConfig, WorkerId};
+use trieste_packet::{Batch, Drops, GatewayKey, LaneId, Pool, PoolConfig, WorkerId};
 use trieste_pipeline::{Board, Config, Fleet, NatConfig, Pipeline, Selection, health};
 
 use super::converge::DRAIN;

@@ -81,6 +81,28 @@ async fn one_change_among_many_is_one_publication() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn which_cables_the_status_is_about_is_found_out_once_for_all_looks() {
+    let mut rig = Rig::new(1);
+    let all: Vec<Endpoint> = (0..20).map(made_up).collect();
+    let choices = chosen(&all);
+    let look = |rig: &mut Rig| {
+        rig.turn();
+        let states = rig.engine.cable_states(rig.now, 0).connections().len();
+        let standing = rig.engine.standing.get().unwrap();
+        assert_eq!(states, standing.connections.len());
+        (standing.connections.as_ptr(), states)
+    };
+    rig.reconcile(&all, &choices).await;
+    let first = look(&mut rig);
+    assert_eq!(first.1, 20);
+    (0..5).for_each(|_| assert_eq!(look(&mut rig), first));
+    rig.reconcile(&all[1..], &choices).await;
+    assert_eq!(look(&mut rig).1, 19);
+    rig.reconcile(&[], &choices).await;
+    assert_eq!((look(&mut rig).1, rig.engine.cables.len()), (0, 0));
+}
+
 /// All that follows from the gateways, without the numbers of lanes.
 #[derive(Debug, PartialEq)]
 struct Outcome {
@@ -102,7 +124,7 @@ fn outcome(rig: &Rig) -> Outcome {
     refused.sort();
     let cable = |net: u8| {
         let lane = rig.lane_to(&format!("10.{net}.0.9"))?;
-        rig.engine.by_lane.get(&lane).cloned()
+        rig.engine.cables.with_lane(lane).map(|cable| cable.peer.facts.cable_name.clone())
     };
     Outcome {
         peers: owned(rig.engine.peers()),

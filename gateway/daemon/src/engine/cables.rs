@@ -1,0 +1,91 @@
+//! All cables: by row, where workers' reports find them without a search, by name and by lane.
+
+use std::collections::BTreeMap;
+
+use trieste_packet::{CableId, LaneId};
+
+use super::Cable;
+
+/// All cables. The row of counters of a cable is where it is.
+#[derive(Default)]
+pub(super) struct Cables {
+    rows: Vec<Option<Cable>>,
+    /// By cable name: another object that says the same of a gateway changes nothing.
+    by_name: BTreeMap<String, CableId>,
+    by_lane: BTreeMap<LaneId, CableId>,
+}
+
+impl Cables {
+    /// Returns how many there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Returns the cable of a row.
+    pub(super) fn at(&self, row: CableId) -> Option<&Cable> {
+        self.rows.get(usize::from(row.0))?.as_ref()
+    }
+
+    /// Returns the cable of a row, if it has this lane: reports of cables that were cut are late.
+    pub(super) fn at_mut(&mut self, row: CableId, lane: LaneId) -> Option<&mut Cable> {
+        self.rows.get_mut(usize::from(row.0))?.as_mut().filter(|cable| cable.lane.lane == lane)
+    }
+
+    /// Returns the row of a cable.
+    pub(super) fn row(&self, name: &str) -> Option<CableId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Returns a cable.
+    pub(super) fn get(&self, name: &str) -> Option<&Cable> {
+        self.at(self.row(name)?)
+    }
+
+    /// Returns a cable, to be changed.
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Cable> {
+        let row = self.row(name)?;
+        self.rows.get_mut(usize::from(row.0))?.as_mut()
+    }
+
+    /// Returns the cable that has a lane.
+    #[cfg(test)]
+    pub(super) fn with_lane(&self, lane: LaneId) -> Option<&Cable> {
+        self.at(*self.by_lane.get(&lane)?)
+    }
+
+    /// Returns the cable that has a lane, to be changed.
+    pub(super) fn with_lane_mut(&mut self, lane: LaneId) -> Option<&mut Cable> {
+        let row = *self.by_lane.get(&lane)?;
+        self.at_mut(row, lane)
+    }
+
+    /// Adds a cable that has a name, a row and a lane that no other one has.
+    pub(super) fn insert(&mut self, cable: Cable) {
+        let (name, row) = (&cable.peer.facts.cable_name, cable.lane.cable);
+        self.by_name.insert(name.clone(), row);
+        self.by_lane.insert(cable.lane.lane, row);
+        let at = usize::from(row.0);
+        if self.rows.len() <= at {
+            self.rows.resize_with(at + 1, || None);
+        }
+        self.rows[at] = Some(cable);
+    }
+
+    /// Removes a cable. Rows at the end take no space then.
+    pub(super) fn remove(&mut self, name: &str) -> Option<Cable> {
+        let row = self.by_name.remove(name)?;
+        let cable = self.rows.get_mut(usize::from(row.0))?.take()?;
+        self.by_lane.remove(&cable.lane.lane);
+        let used = self.rows.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.rows.truncate(used);
+        if self.rows.len() < self.rows.capacity() / 4 {
+            self.rows.shrink_to_fit();
+        }
+        Some(cable)
+    }
+
+    /// Returns all cables, by name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Cable> {
+        self.by_name.values().filter_map(|row| self.at(*row))
+    }
+}
