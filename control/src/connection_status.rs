@@ -11,6 +11,7 @@
 //!
 //! It judges at most every 10 s, by what changed since it last found bytes to have moved.
 
+use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use crate::api::ConnectionStatus;
@@ -90,6 +91,11 @@ impl StatusMachine {
     /// Returns the status.
     pub fn status(&self) -> ConnectionStatus {
         self.status
+    }
+
+    /// Returns `true` if this machine says what another one does, but for numbers in the message.
+    pub fn says_as(&self, other: &Self) -> bool {
+        self.status == other.status && discriminant(&self.reason) == discriminant(&other.reason)
     }
 
     /// Returns the reason, for people.

@@ -8,6 +8,7 @@
 mod cadence;
 mod fit;
 mod pod_label;
+mod reading;
 mod tracker;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub use fit::{Cut, MAX_STATUS_BYTES};
 pub use pod_label::{NODE_LABEL, OwnPod, POD_LABEL_CONDITION, STATUS_LABEL, keep_pod_label, labelled_pod};
+pub use reading::StatusReading;
 pub use tracker::{GatewayTracker, GatewayWrite};
 
 use crate::admin::Severity;
@@ -139,7 +141,7 @@ impl<S: Store> Publisher<S> {
     /// [`PublishError`].
     pub async fn put_gateway(&self, status: PublishedStatus, now: Timestamp) -> Result<Object, PublishError> {
         let mut tracker = GatewayTracker::new(&self.namespace, &self.hostname)?;
-        let written = self.write_gateway(&mut tracker, &status, now).await?;
+        let written = self.write_gateway(&mut tracker, &status, None, now).await?;
         Ok(written.expect("a tracker that has written nothing writes the whole object"))
     }
 
@@ -156,9 +158,9 @@ impl<S: Store> Publisher<S> {
     /// `status` says that this gateway is active, removes the objects of gateways that are dead: see [`GatewayTracker`].
     /// A failure is logged once, and tried again at the next tick. A status that does not fit into the object is the
     /// condition [`GATEWAY_STATUS_CUT`] meanwhile.
-    pub async fn keep_gateway(
+    pub async fn keep_gateway<R: StatusReading>(
         &self,
-        mut status: impl FnMut() -> PublishedStatus,
+        mut status: impl FnMut() -> R,
         stop: impl Future<Output = ()>,
     ) {
         let mut stop = pin!(stop);
@@ -173,13 +175,14 @@ impl<S: Store> Publisher<S> {
             }
         };
         let mut events = self.store.list_watch(Kind::Gateway, &self.namespace);
+        let mut before = None;
         loop {
             tokio::select! {
                 () = &mut stop => break,
                 Some(event) = events.next() => tracker.handle_event(&event, clock()),
                 _ = ticks.tick() => tokio::select! {
                     () = &mut stop => break,
-                    outcome = self.beat(&mut tracker, status()) => report(outcome, &mut reported),
+                    outcome = self.beat(&mut tracker, status(), &mut before) => report(outcome, &mut reported),
                 },
             }
         }
@@ -207,8 +210,17 @@ impl<S: Store> Publisher<S> {
         Ok(())
     }
 
-    async fn beat(&self, tracker: &mut GatewayTracker, status: PublishedStatus) -> Result<(), PublishError> {
-        self.write_gateway(tracker, &status, Timestamp::now()).await?;
+    /// Writes the status of one beat, and puts it into `before`, where that of the last beat is.
+    async fn beat<R: StatusReading>(
+        &self,
+        tracker: &mut GatewayTracker,
+        status: R,
+        before: &mut Option<R>,
+    ) -> Result<(), PublishError> {
+        let ha_status = status.ha_status();
+        let written = self.write_gateway(tracker, &status, before.as_ref(), Timestamp::now()).await;
+        *before = Some(status);
+        written?;
         let key = ObjectKey::new(Kind::Gateway, &self.namespace, ensure_valid_name(&self.hostname));
         match missing(tracker.cut()) {
             Some((severity, text)) => {
@@ -216,7 +228,7 @@ impl<S: Store> Publisher<S> {
             }
             None => drop(self.conditions.clear(GATEWAY_STATUS_CUT, &key.to_string())),
         }
-        if status.ha_status != HaStatus::Active {
+        if ha_status != HaStatus::Active {
             return Ok(());
         }
         let is_dead = |object: &Object| !(self.spared.0)(&object.metadata.name);
@@ -235,19 +247,27 @@ impl<S: Store> Publisher<S> {
         Ok(())
     }
 
-    /// Writes the Gateway object; again, from what the store has, when somebody else was faster. Gives it as stored, or
-    /// nothing where the time was written alone.
-    async fn write_gateway(
+    /// Writes the Gateway object; again, from what the store has, when somebody else was faster. `before` is the status that the
+    /// tracker was given last. Gives the object as stored, or nothing where the time was written alone.
+    async fn write_gateway<R: StatusReading>(
         &self,
         tracker: &mut GatewayTracker,
-        status: &PublishedStatus,
+        status: &R,
+        before: Option<&R>,
         now: Timestamp,
     ) -> Result<Option<Object>, PublishError> {
         let key = ObjectKey::new(Kind::Gateway, &self.namespace, ensure_valid_name(&self.hostname));
+        let is_same = before.is_some_and(|before| status.says_as_before(before));
+        let mut read = None;
         let mut races = 0;
         let mut refused = None;
         loop {
-            let answer = match tracker.beat(status, now) {
+            let unchanged = if is_same { tracker.beat_unchanged(now) } else { None };
+            let write = match unchanged {
+                Some(write) => write,
+                None => tracker.beat(read.get_or_insert_with(|| status.published()), now),
+            };
+            let answer = match write {
                 GatewayWrite::Create(object) => whole(tracker, &key, self.store.create(object)).await,
                 GatewayWrite::Update(object) => whole(tracker, &key, self.store.update(object)).await,
                 GatewayWrite::Annotate { object, stamp } => {

@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::Kind;
+
 /// The top-level fields of an object besides its type and metadata, by name. Copies share them until one of the copies is
 /// changed, so that objects can be copied, and copies compared, at the cost of their metadata.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct BodyFacts {
     pub(crate) bytes: OnceLock<usize>,
     /// Its nodes, if it is one that comes back from a document exactly as it is.
     pub(crate) plain_nodes: OnceLock<Option<usize>>,
+    /// The kind whose shape it has: [`Object::check_shape`](super::Object::check_shape).
+    pub(crate) shape: OnceLock<Kind>,
     /// The body as JSON on one line, if it is large and was written so.
     pub(crate) json: OnceLock<Vec<u8>>,
 }

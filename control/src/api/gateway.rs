@@ -38,10 +38,7 @@ impl Gateway {
 
     /// Checks what upstream's schema does beyond types.
     pub(super) fn check_shape(&self) -> Result<(), ApiError> {
-        self.status.local_endpoint.check_shape("status.localEndpoint")?;
-        self.status.connections.iter().enumerate().try_for_each(|(index, connection)| {
-            connection.endpoint.check_shape(&format!("status.connections[{index}].endpoint"))
-        })
+        self.status.check_shape()
     }
 
     /// Returns the time at which the gateway last wrote this object; `None` when the annotation is missing or no
@@ -78,6 +75,16 @@ pub struct PublishedStatus {
     /// Unknown fields, kept.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+impl PublishedStatus {
+    /// Checks what upstream's schema does beyond types.
+    pub(crate) fn check_shape(&self) -> Result<(), ApiError> {
+        self.local_endpoint.check_shape("status.localEndpoint")?;
+        self.connections.iter().enumerate().try_for_each(|(index, connection)| {
+            connection.endpoint.check_shape(&format!("status.connections[{index}].endpoint"))
+        })
+    }
 }
 
 /// How many connections a status has no space for.

@@ -25,11 +25,26 @@ resources! {
 
 impl Object {
     /// Checks that the body has the required fields of its kind, each of the right type: what an API server's schema
-    /// checks. Values (is this a CIDR?) are left to those who use them.
+    /// checks. Values (is this a CIDR?) are left to those who use them. Of a body that has it, that is found out once for all
+    /// copies.
     ///
     /// # Errors
     /// [`ApiError::Field`], naming the first field at fault.
     pub fn check_shape(&self) -> Result<(), ApiError> {
+        if self.withheld.is_none() && self.body.facts().shape.get() == Some(&self.kind) {
+            return Ok(());
+        }
+        self.check_fields()?;
+        self.note_shape();
+        Ok(())
+    }
+
+    /// Notes that the body has the shape of its kind, as [`Object::check_shape`] would find.
+    pub(crate) fn note_shape(&self) {
+        let _ = self.body.facts().shape.set(self.kind);
+    }
+
+    fn check_fields(&self) -> Result<(), ApiError> {
         match self.kind {
             Kind::Cluster => Cluster::from_object(self).and_then(|cluster| cluster.spec.check_shape()),
             Kind::Endpoint => {
@@ -56,5 +71,31 @@ impl Object {
             | Kind::ServiceExport
             | Kind::EndpointSlice => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_shape_of_a_body_is_found_out_once_for_its_copies_and_again_when_one_changes() {
+        let mut object = Object::new(Kind::Cluster, ObjectMeta::new("ns", "a"));
+        assert!(object.check_shape().is_err() && object.body.facts().shape.get().is_none());
+        let spec = json!({"cluster_id": "a", "color_codes": [], "service_cidr": [], "cluster_cidr": [],
+            "global_cidr": []});
+        object.body.insert("spec".to_owned(), spec);
+        object.check_shape().unwrap();
+        let copy = object.clone();
+        assert_eq!(copy.body.facts().shape.get(), Some(&Kind::Cluster));
+        let other = Object { kind: Kind::Endpoint, ..copy };
+        assert!(other.check_shape().is_err(), "it is another kind's");
+        assert!(
+            Object { withheld: Some("it is too large".to_owned()), ..object.clone() }.check_shape().is_err()
+        );
+        object.body["spec"]["cluster_id"] = json!(7);
+        assert!(object.check_shape().is_err());
     }
 }

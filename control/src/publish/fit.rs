@@ -47,6 +47,8 @@ pub(super) struct Fitted {
     /// Its length as JSON.
     pub(super) bytes: usize,
     pub(super) cut: Cut,
+    /// Whether a Gateway with it has the shape of one.
+    pub(super) is_valid: bool,
 }
 
 /// Makes a status fit. Connections stay in their order.
@@ -56,18 +58,18 @@ pub(super) struct Fitted {
 pub(super) fn fit(status: &PublishedStatus) -> Fitted {
     let mut most = MAX_STATUS_BYTES;
     loop {
-        let (fitted, cut) = within(status, most);
-        let bytes = length(&*fitted);
+        let (fitted, bytes, cut) = within(status, most);
         let value = serde_json::to_value(&*fitted).expect("its keys are strings and its values are JSON");
         // Many small texts take more memory than their length says.
         if size::of_value(&value, MAX_STATUS_MEMORY) <= MAX_STATUS_MEMORY || most <= LEAST_BYTES {
-            return Fitted { status: value, bytes, cut };
+            return Fitted { is_valid: fitted.check_shape().is_ok(), status: value, bytes, cut };
         }
         most /= 2;
     }
 }
 
-fn within(status: &PublishedStatus, most: usize) -> (Cow<'_, PublishedStatus>, Cut) {
+/// Returns a status of at most so many bytes, how many it has, and what it lacks.
+fn within(status: &PublishedStatus, most: usize) -> (Cow<'_, PublishedStatus>, usize, Cut) {
     let frame = PublishedStatus {
         version: status.version.clone(),
         ha_status: status.ha_status,
@@ -76,13 +78,18 @@ fn within(status: &PublishedStatus, most: usize) -> (Cow<'_, PublishedStatus>, C
         connections: Vec::new(),
         extra: status.extra.clone(),
     };
-    let space = most.saturating_sub(length(&frame));
+    let around = length(&frame);
+    let space = most.saturating_sub(around);
     let whole = lengths(&status.connections);
-    if whole.iter().sum::<usize>() <= space {
-        return (Cow::Borrowed(status), Cut::default());
+    let sum = whole.iter().sum::<usize>();
+    if sum <= space {
+        // There is one comma less than there are connections.
+        return (Cow::Borrowed(status), around + sum.saturating_sub(1), Cut::default());
     }
     let (connections, cut) = shortened(&status.connections, &whole, space);
-    (Cow::Owned(PublishedStatus { connections, ..frame }), cut)
+    let fitted = PublishedStatus { connections, ..frame };
+    let bytes = length(&fitted);
+    (Cow::Owned(fitted), bytes, cut)
 }
 
 /// Shortens connections, and leaves some out if that is not enough.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::cadence::{Cadence, Fingerprint};
 use super::fit::{Cut, Fitted, fit};
-use super::{GATEWAY_INTERVAL, GATEWAY_STALE_AFTER, merge};
+use super::{GATEWAY_INTERVAL, GATEWAY_STALE_AFTER};
 use crate::api::{
     ApiError, Kind, Object, ObjectMeta, PublishedStatus, annotation, check_object_name, ensure_valid_name,
 };
@@ -59,6 +59,8 @@ pub struct GatewayTracker {
     cut: Cut,
     /// For how many more beats the time is not written alone, since that is not allowed.
     whole_beats: u32,
+    /// Of the status of the last beat.
+    fingerprint: Option<Fingerprint>,
 }
 
 /// A status on its way into the store.
@@ -111,6 +113,7 @@ impl GatewayTracker {
             pending: None,
             cut: Cut::default(),
             whole_beats: 0,
+            fingerprint: None,
         })
     }
 
@@ -135,15 +138,13 @@ impl GatewayTracker {
     /// # Panics
     /// Never: a status is made of strings and numbers.
     pub fn beat(&mut self, status: &PublishedStatus, wall: Timestamp) -> GatewayWrite {
-        let stamp = wall.as_second().to_string();
         let fingerprint = Fingerprint::of(status);
-        if let Some(own) = &self.own
-            && self.whole_beats == 0
-            && !self.cadence.is_due(fingerprint)
-        {
-            return GatewayWrite::Annotate { object: own.stub(), stamp };
+        self.fingerprint = Some(fingerprint);
+        if let Some(write) = self.beat_unchanged(wall) {
+            return write;
         }
-        let Fitted { status, bytes, cut } = fit(status);
+        let stamp = wall.as_second().to_string();
+        let Fitted { status, bytes, cut, is_valid } = fit(status);
         self.pending = Some(Pending { fingerprint, bytes, cut });
         let mut wanted = Object::new(Kind::Gateway, ObjectMeta::new(&self.namespace, &self.name));
         wanted.body.insert("status".to_owned(), status);
@@ -153,11 +154,23 @@ impl GatewayTracker {
             let left_out = serde_json::to_string(&cut.left_out).expect("two numbers are JSON");
             annotations.insert(annotation::CONNECTIONS_LEFT_OUT.to_owned(), left_out);
         }
-        let Some(own) = &self.own else { return GatewayWrite::Create(wanted) };
-        let mut merged = own.clone();
-        merged.metadata.annotations.remove(annotation::CONNECTIONS_LEFT_OUT);
-        merge(&mut merged, wanted);
-        GatewayWrite::Update(merged)
+        if let Some(own) = &self.own {
+            merge(own, &mut wanted);
+        }
+        if is_valid {
+            wanted.note_shape();
+        }
+        if self.own.is_some() { GatewayWrite::Update(wanted) } else { GatewayWrite::Create(wanted) }
+    }
+
+    /// Returns what is to be written at `wall` if that is the time alone, with a status that says what that of the last beat
+    /// did. Otherwise the status itself is needed: see [`GatewayTracker::beat`].
+    pub fn beat_unchanged(&self, wall: Timestamp) -> Option<GatewayWrite> {
+        let own = self.own.as_ref().filter(|_| self.whole_beats == 0)?;
+        if self.cadence.is_due(self.fingerprint?) {
+            return None;
+        }
+        Some(GatewayWrite::Annotate { object: own.stub(), stamp: wall.as_second().to_string() })
     }
 
     /// Takes in the answer to a write of the whole own object.
@@ -296,6 +309,19 @@ impl GatewayTracker {
         }
         self.superseded.push_back(old.metadata.resource_version.clone());
     }
+}
+
+/// Adds to a Gateway what others have put into the own object: labels, annotations and top-level fields. Its status, which is
+/// long, is not copied.
+fn merge(own: &Object, wanted: &mut Object) {
+    let mut metadata = own.metadata.clone();
+    metadata.annotations.remove(annotation::CONNECTIONS_LEFT_OUT);
+    metadata.annotations.append(&mut wanted.metadata.annotations);
+    wanted.metadata = metadata;
+    wanted.withheld.clone_from(&own.withheld);
+    let theirs = own.body.iter().filter(|(field, _)| !wanted.body.contains_key(*field));
+    let theirs: Vec<_> = theirs.map(|(field, value)| (field.clone(), value.clone())).collect();
+    wanted.body.extend(theirs);
 }
 
 impl Api {

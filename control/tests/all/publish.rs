@@ -1,5 +1,7 @@
 //! What a gateway writes about itself.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +15,7 @@ use trieste_control::api::{
 };
 use trieste_control::conditions::Conditions;
 use trieste_control::publish::{
-    GATEWAY_STATUS_CUT, OwnPod, Publisher, STATUS_LABEL, keep_pod_label, withdraw_from_broker,
+    GATEWAY_STATUS_CUT, OwnPod, Publisher, STATUS_LABEL, StatusReading, keep_pod_label, withdraw_from_broker,
 };
 use trieste_control::store::{DirStore, Store, modify};
 
@@ -151,6 +153,56 @@ async fn a_large_set_at_rest_costs_the_api_one_annotation_in_five_seconds_and_a_
     assert_eq!(log.len(), 20, "never two writes in a beat: {log:?}");
     assert_eq!(log.iter().filter(|line| line.starts_with("update")).count(), 1, "{log:?}");
     keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_rest_the_status_is_put_together_for_whole_writes_alone() {
+    let store = MemoryStore::default();
+    let publisher = Publisher::new(store.clone(), NS, "a", "own");
+    let reads = Arc::new(AtomicUsize::new(0));
+    let (sender, receiver) = watch::channel(1_000);
+    let reading = {
+        let reads = Arc::clone(&reads);
+        move || Counted { connections: *receiver.borrow(), reads: Arc::clone(&reads) }
+    };
+    let keeper = tokio::spawn(async move { publisher.keep_gateway(reading, std::future::pending()).await });
+    let reads = || reads.swap(0, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(51)).await;
+    assert_eq!((store.take_log().len(), reads()), (12, 1), "it is created, and ten beats say no more");
+    sender.send_replace(999);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(store.take_log(), ["update Gateway submariner-operator/own"]);
+    assert_eq!(reads(), 1);
+    store.edit(Kind::Gateway, "own", |object| object.body["status"]["haStatus"] = "passive".into());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!((store.take_log().len(), reads()), (1, 1), "somebody else has changed it");
+    let gateway = Gateway::from_object(&store.peek(Kind::Gateway, "own").unwrap()).unwrap();
+    assert_eq!(gateway.status, connected(999));
+    store.remove(Kind::Gateway, "own");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!((store.names(Kind::Gateway), reads()), (vec!["own".to_owned()], 1));
+    keeper.abort();
+}
+
+/// A status with so many connections, which counts how often it is put together.
+struct Counted {
+    connections: usize,
+    reads: Arc<AtomicUsize>,
+}
+
+impl StatusReading for Counted {
+    fn ha_status(&self) -> HaStatus {
+        HaStatus::Active
+    }
+
+    fn published(&self) -> PublishedStatus {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        connected(self.connections)
+    }
+
+    fn says_as_before(&self, before: &Self) -> bool {
+        self.connections == before.connections
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -99,7 +99,12 @@ impl Shared {
 
     /// Returns the content of the Gateway object, by the newest status document.
     pub(crate) fn published(&self) -> PublishedStatus {
-        self.document.load_full().published()
+        self.document().published()
+    }
+
+    /// Returns the newest status document, read or not.
+    pub(crate) fn document(&self) -> Arc<Document> {
+        self.document.load_full()
     }
 
     /// Returns the newest status document.

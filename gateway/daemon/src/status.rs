@@ -12,7 +12,8 @@ use trieste_control::admin::{
     GatewayStatus, HealthStatus, IoCapability, IpsecStatus, RefusedCluster, WorkerState, WorkerStatus,
 };
 use trieste_control::api::{Connection, EndpointSpec, HaStatus, PublishedStatus};
-use trieste_control::health::{self, PingResults};
+use trieste_control::health::{self, PingResults, PingerView};
+use trieste_control::publish::StatusReading;
 use trieste_packet::{CableId, DropReason};
 use trieste_pipeline::Counters;
 
@@ -187,6 +188,41 @@ impl Source {
     }
 }
 
+impl StatusReading for Source {
+    fn ha_status(&self) -> HaStatus {
+        ha_status(&self.live)
+    }
+
+    fn published(&self) -> PublishedStatus {
+        Self::published(self)
+    }
+
+    fn says_as_before(&self, before: &Self) -> bool {
+        let (now, then) = (&self.live, &before.live);
+        let pinged = |source: &Self| source.peers.as_ref().and_then(|peers| peers.pinged.clone());
+        ha_status(now) == ha_status(then)
+            && now.endpoint == then.endpoint
+            && now.failure == then.failure
+            && (ha_status(now) != HaStatus::Active
+                || self.cables.say_as_before(&before.cables)
+                    && pings_say_the_same(pinged(self).as_deref(), pinged(before).as_deref()))
+    }
+}
+
+/// Returns `true` if health checks say the same but for how many there were and how long they took.
+fn pings_say_the_same(now: Option<&PingResults>, before: Option<&PingResults>) -> bool {
+    let is_same = |((name, now), (known, before)): ((&String, &PingerView), (&String, &PingerView))| {
+        (name, now.status, now.ip, &now.message) == (known, before.status, before.ip, &before.message)
+    };
+    match (now, before) {
+        (Some(now), Some(before)) => {
+            std::ptr::eq(now, before) || now.len() == before.len() && now.iter().zip(before).all(is_same)
+        }
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
 impl Peers {
     /// Adds what is known of a cable's peer.
     fn complete(&self, cable: &mut CableStatus) {
@@ -253,7 +289,7 @@ impl Document {
         }
     }
 
-    /// Reads the content of the Gateway object: [`published`]. Every heartbeat does, and most documents have no other reader.
+    /// Reads the content of the Gateway object: [`published`]. Most documents have no reader but a heartbeat.
     #[must_use]
     pub fn published(&self) -> PublishedStatus {
         match self {
@@ -262,6 +298,26 @@ impl Document {
                 None => source.published(),
             },
             Self::Ready(status) => published(status),
+        }
+    }
+}
+
+impl StatusReading for Document {
+    fn ha_status(&self) -> HaStatus {
+        match self {
+            Self::Taken(source, _) => source.ha_status(),
+            Self::Ready(status) => status.ha_status,
+        }
+    }
+
+    fn published(&self) -> PublishedStatus {
+        Self::published(self)
+    }
+
+    fn says_as_before(&self, before: &Self) -> bool {
+        match (self, before) {
+            (Self::Taken(now, _), Self::Taken(before, _)) => now.says_as_before(before),
+            (Self::Taken(..) | Self::Ready(_), _) => false,
         }
     }
 }

@@ -88,6 +88,17 @@ async fn a_directory_takes_the_longest_status() {
     assert_eq!(found.body, object.body);
 }
 
+#[test]
+fn a_status_without_the_shape_of_one_is_told_from_others() {
+    let mut broken = status(3, 0);
+    assert!(fit(&broken).is_valid);
+    broken.connections[1].endpoint.cluster_id = "x".repeat(64);
+    let fitted = fit(&broken);
+    let mut object = Object::new(Kind::Gateway, ObjectMeta::new("ns", "gw1"));
+    object.body.insert("status".to_owned(), fitted.status);
+    assert!(!fitted.is_valid && object.check_shape().is_err());
+}
+
 fn fail(status: &mut PublishedStatus, index: usize) {
     let connection = &mut status.connections[index];
     connection.status = ConnectionStatus::Error;
@@ -97,7 +108,7 @@ fn fail(status: &mut PublishedStatus, index: usize) {
 /// Checks that an API server would take it and readers keep it, and reads it.
 fn read(fitted: &Fitted) -> PublishedStatus {
     assert!(fitted.bytes <= MAX_STATUS_BYTES, "{} bytes", fitted.bytes);
-    assert_eq!(fitted.bytes, length(&fitted.status));
+    assert_eq!((fitted.bytes, fitted.is_valid), (length(&fitted.status), true));
     let mut object = Object::new(Kind::Gateway, ObjectMeta::new("ns", "gw1"));
     object.body.insert("status".to_owned(), fitted.status.clone());
     let memory = size::of_object(&object, usize::MAX);

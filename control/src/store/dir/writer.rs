@@ -42,7 +42,7 @@ impl Inner {
     pub(super) fn create(&self, mut object: Object) -> Result<Object, StoreError> {
         let key = object.key();
         check_key(&key)?;
-        check_content(&object, None)?;
+        check_content(&object)?;
         let dir = self.kind_dir(key.kind, &key.namespace)?;
         object.metadata.uid = Some(new_uid());
         object.metadata.creation_timestamp = Some(self.now());
@@ -63,8 +63,7 @@ impl Inner {
         check_key(&key)?;
         let dir = self.kind_dir(key.kind, &key.namespace)?;
         let found = self.find(&dir, &key.name);
-        let known = found.as_ref().and_then(Option::as_ref).map(|claim| &*claim.object);
-        check_content(&object, known)?;
+        check_content(&object)?;
         let Some(expected) = object.metadata.resource_version.clone() else {
             let reason = "is missing; an update must say which version it was based on";
             return Err(StoreError::invalid(&key, "metadata.resourceVersion", reason));
@@ -257,13 +256,10 @@ fn sync(dir: &KindDir) -> Result<(), StoreError> {
     file::sync_dir(&dir.path).map_err(|source| unavailable("sync", &dir.path, source))
 }
 
-/// Checks that an object would be read back: what is not must not be written. The shape of a body that is the `known` object's
-/// was checked when that was read.
-fn check_content(object: &Object, known: Option<&Object>) -> Result<(), StoreError> {
-    let is_known = |known: &Object| known.withheld.is_none() && known.body.is_shared_with(&object.body);
-    let is_checked = object.withheld.is_none() && known.is_some_and(is_known);
-    let shape = if is_checked { Ok(()) } else { object.check_shape() };
-    shape
+/// Checks that an object would be read back: what is not must not be written.
+fn check_content(object: &Object) -> Result<(), StoreError> {
+    object
+        .check_shape()
         .and_then(|()| check_size(object))
         .map_err(|source| StoreError::Invalid { key: object.key(), source })
 }

@@ -89,7 +89,7 @@ async fn heartbeat(
 ) {
     let status = || {
         shared.iterations.fetch_add(1, Ordering::Relaxed);
-        shared.published()
+        shared.document()
     };
     let stopped = async {
         // The sender lives as long as the gateway.

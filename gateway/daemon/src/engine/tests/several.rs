@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use trieste_control::conditions::Conditions;
 use trieste_control::health::{PingResults, PingerStatus, PingerView};
 use trieste_control::natdiscovery as discovery;
+use trieste_control::publish::StatusReading as _;
 use trieste_pipeline::LaneEnd;
 
-use crate::natdiscovery::Discovery;
+use crate::natdiscovery::{Discovery, DiscoveryReader};
 use crate::status::{Document, Fixed, Live, Peers, Source, published};
 
 /// What everybody knows: b has several gateways, c one.
@@ -197,33 +198,10 @@ async fn a_heartbeat_reads_of_connections_what_the_whole_document_says() {
     let (soles, known) = (soles(), members(&[member("b", 2, 21, 100), member("b", 2, 22, 300)], &[]));
     // Nobody has found c's address yet.
     rig.reconcile_with(&soles, &known, &choices(&soles[..1], &known)).await;
-    let own = discovery::Local {
-        cluster_id: "a".to_owned(),
-        cable_name: "cable-a".to_owned(),
-        private_ips: Vec::new(),
-        port: 0,
-    };
-    let discovery = Discovery::start(own, None, 0, Conditions::new());
-    let fixed = Fixed {
-        started: Timestamp::UNIX_EPOCH,
-        cluster: "a".to_owned(),
-        hostname: "a-gw1".to_owned(),
-        io: Vec::new(),
-    };
-    let view = PingerView {
-        status: PingerStatus::Error,
-        message: "no answer".to_owned(),
-        ip: "10.2.0.21".parse().unwrap(),
-        latency: None,
-        sent: 9,
-        received: 0,
-    };
-    let pinged = Arc::new(PingResults::from([("cable-b-21".to_owned(), view)]));
+    let (discovery, view) = (discovery(), view(PingerStatus::Error));
     for is_multi in [true, false] {
         let live = Live { is_multi, failure: "none".to_owned(), ..Live::default() };
-        let peers = Peers { discovery: discovery.reader(), pinged: Some(Arc::clone(&pinged)) };
-        let source = Source::of(&fixed, &rig.engine, live, rig.now).with_peers(Arc::default(), peers);
-        let document = Document::of(source);
+        let document = document(&rig, live, discovery.reader(), view.clone());
         let before = document.published();
         let whole = document.read();
         assert_eq!(before, published(&whole));
@@ -233,4 +211,78 @@ async fn a_heartbeat_reads_of_connections_what_the_whole_document_says() {
         let pinged = before.connections.iter().filter(|one| one.endpoint.health_check_ip == "10.2.0.21");
         assert_eq!(pinged.count(), usize::from(is_multi));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_says_as_before_until_something_has_changed_that_is_no_number() {
+    let mut rig = Rig::new(2);
+    let (soles, known) = (soles(), members(&[member("b", 2, 21, 100), member("b", 2, 22, 300)], &[]));
+    rig.reconcile_with(&soles, &known, &choices(&soles[..1], &known)).await;
+    let (discovery, view) = (discovery(), view(PingerStatus::Error));
+    let take = |rig: &Rig, live: &Live, view: &PingerView| {
+        document(rig, live.clone(), discovery.reader(), view.clone())
+    };
+    let active = Live { is_multi: true, ..Live::default() };
+    let first = take(&rig, &active, &view);
+    rig.turn();
+    let later = PingerView { sent: 10, ..view.clone() };
+    let at_rest = take(&rig, &active, &later);
+    assert!(at_rest.says_as_before(&first));
+    let without_times = |document: &Document| {
+        let mut published = document.published();
+        for connection in &mut published.connections {
+            connection.endpoint.backend_config.remove("LastChecked");
+        }
+        published
+    };
+    assert_eq!(without_times(&at_rest), without_times(&first));
+
+    let answered = PingerView { status: PingerStatus::Connected, ..view };
+    assert!(!take(&rig, &active, &answered).says_as_before(&at_rest));
+    let failed = Live { failure: "some".to_owned(), ..active.clone() };
+    assert!(!take(&rig, &failed, &later).says_as_before(&at_rest));
+    assert!(!take(&rig, &Live::default(), &later).says_as_before(&at_rest));
+    rig.now += Duration::from_secs(11);
+    rig.turn();
+    let waiting = take(&rig, &active, &later);
+    assert!(!waiting.says_as_before(&at_rest), "no handshake yet, instead of none begun");
+    rig.turn();
+    assert!(take(&rig, &active, &later).says_as_before(&waiting));
+    rig.reconcile_with(&soles, &known, &choices(&soles, &known)).await;
+    assert!(!take(&rig, &active, &later).says_as_before(&waiting), "c's address is found");
+}
+
+/// Discovery that asks nobody.
+fn discovery() -> Discovery {
+    let own = discovery::Local {
+        cluster_id: "a".to_owned(),
+        cable_name: "cable-a".to_owned(),
+        private_ips: Vec::new(),
+        port: 0,
+    };
+    Discovery::start(own, None, 0, Conditions::new())
+}
+
+/// The view of the pinger of b's first gateway.
+fn view(status: PingerStatus) -> PingerView {
+    PingerView {
+        status,
+        message: "no answer".to_owned(),
+        ip: "10.2.0.21".parse().unwrap(),
+        latency: None,
+        sent: 9,
+        received: 0,
+    }
+}
+
+fn document(rig: &Rig, live: Live, discovery: DiscoveryReader, view: PingerView) -> Document {
+    let fixed = Fixed {
+        started: Timestamp::UNIX_EPOCH,
+        cluster: "a".to_owned(),
+        hostname: "a-gw1".to_owned(),
+        io: Vec::new(),
+    };
+    let pinged = Arc::new(PingResults::from([("cable-b-21".to_owned(), view)]));
+    let peers = Peers { discovery, pinged: Some(pinged) };
+    Document::of(Source::of(&fixed, &rig.engine, live, rig.now).with_peers(Arc::default(), peers))
 }
