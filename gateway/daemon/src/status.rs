@@ -91,7 +91,7 @@ struct WorkerReport {
     id: u32,
     cpu: Option<usize>,
     silence: Duration,
-    published: Arc<Published>,
+    published: Published,
 }
 
 impl Source {
@@ -102,7 +102,7 @@ impl Source {
             id: u32::from(handle.id.0),
             cpu: handle.cpu,
             silence: handle.silence(now),
-            published: handle.published(),
+            published: handle.numbers(),
         };
         Self {
             fixed: fixed.clone(),

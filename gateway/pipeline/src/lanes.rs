@@ -164,11 +164,23 @@ pub(crate) struct Totals {
 impl Totals {
     /// Returns the sums over lanes with these statistics.
     pub(crate) fn of(stats: impl Iterator<Item = CableStats>) -> Self {
-        stats.fold(Self::default(), |sum, stats| Self {
-            held: sum.held + stats.held,
-            silent: sum.silent + u64::from(stats.is_silent),
-            deferred: sum.deferred + stats.deferred,
+        stats.fold(Self::default(), |mut sum, stats| {
+            sum.add(&stats);
+            sum
         })
+    }
+
+    fn add(&mut self, stats: &CableStats) {
+        self.held += stats.held;
+        self.silent += u64::from(stats.is_silent);
+        self.deferred += stats.deferred;
+    }
+
+    /// Takes a lane with these statistics out, which was counted.
+    fn remove(&mut self, stats: &CableStats) {
+        self.held -= stats.held;
+        self.silent -= u64::from(stats.is_silent);
+        self.deferred -= stats.deferred;
     }
 }
 
@@ -186,6 +198,8 @@ pub(crate) struct Lanes {
     touched: Vec<LaneId>,
     /// When all reports were made; `None` if that must be done again, since there are other lanes.
     reported: Option<Instant>,
+    /// The sums over the reports.
+    totals: Totals,
 }
 
 impl Lanes {
@@ -290,13 +304,13 @@ impl Lanes {
     }
 
     /// Brings reports up to date that this method made: those of lanes that anything was done to since, and once a second
-    /// all of them.
+    /// all of them. Returns the sums over all.
     pub(crate) fn update_reports(
         &mut self,
         reports: &mut Vec<LaneReport>,
         now: Instant,
         report: impl Fn(&Slot) -> LaneReport,
-    ) {
+    ) -> Totals {
         let is_fresh = self.reported.is_some_and(|at| now.saturating_duration_since(at) < REPORTS_AGE);
         if !is_fresh || reports.len() != self.slots.len() {
             reports.clear();
@@ -304,16 +318,21 @@ impl Lanes {
             self.slots.iter_mut().for_each(|slot| slot.is_touched = false);
             self.touched.clear();
             self.reported = Some(now);
-            return;
+            self.totals = Totals::of(reports.iter().map(|report| report.stats));
+            return self.totals;
         }
         for lane in self.touched.drain(..) {
             let Ok(index) = self.slots.binary_search_by_key(&lane, |slot| slot.lane) else { continue };
             let slot = &mut self.slots[index];
             slot.is_touched = false;
             if let Some(known) = reports.get_mut(index) {
-                *known = report(slot);
+                let newest = report(slot);
+                self.totals.remove(&known.stats);
+                self.totals.add(&newest.stats);
+                *known = newest;
             }
         }
+        self.totals
     }
 }
 

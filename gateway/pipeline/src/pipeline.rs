@@ -321,8 +321,8 @@ impl Pipeline {
     /// happened to lanes since the last call, and once a second what lanes there are.
     pub fn publish(&mut self, reports: &mut Vec<LaneReport>, now: Instant) -> Counters {
         let awake = &self.schedule.awake;
-        self.lanes.update_reports(reports, now, |slot| slot.report(now, awake));
-        self.counters_with(Totals::of(reports.iter().map(|report| report.stats)))
+        let totals = self.lanes.update_reports(reports, now, |slot| slot.report(now, awake));
+        self.counters_with(totals)
     }
 
     /// The counters, with what is held at present.

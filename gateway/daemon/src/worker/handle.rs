@@ -122,6 +122,23 @@ impl WorkerHandle {
         Arc::clone(&self.view.published.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Returns the worker's published state without its lanes, which is short and may be kept: a worker copies what somebody
+    /// still reads.
+    #[must_use]
+    pub fn numbers(&self) -> Published {
+        let published = self.view.published.lock().unwrap_or_else(PoisonError::into_inner);
+        Published {
+            counters: published.counters,
+            drops: published.drops.clone(),
+            lanes: Vec::new(),
+            sessions: published.sessions.clone(),
+            restarts: published.restarts,
+            stalls: published.stalls,
+            last_error: published.last_error.clone(),
+            is_stopped: published.is_stopped,
+        }
+    }
+
     /// Returns its counters alone: the rest is as long as there are lanes.
     #[must_use]
     pub fn counters(&self) -> Counters {
