@@ -94,7 +94,7 @@ impl StatusMachine {
     }
 
     /// Returns `true` if this machine says what another one does, but for numbers in the message.
-    pub fn says_as(&self, other: &Self) -> bool {
+    pub fn is_like(&self, other: &Self) -> bool {
         self.status == other.status && discriminant(&self.reason) == discriminant(&other.reason)
     }
 

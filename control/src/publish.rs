@@ -257,7 +257,7 @@ impl<S: Store> Publisher<S> {
         now: Timestamp,
     ) -> Result<Option<Object>, PublishError> {
         let key = ObjectKey::new(Kind::Gateway, &self.namespace, ensure_valid_name(&self.hostname));
-        let is_same = before.is_some_and(|before| status.says_as_before(before));
+        let is_same = before.is_some_and(|before| status.is_unchanged_since(before));
         let mut read = None;
         let mut races = 0;
         let mut refused = None;

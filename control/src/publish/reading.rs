@@ -14,7 +14,7 @@ pub trait StatusReading {
 
     /// Returns `true` if it says what `before` said, but for counters, round trips, times, and numbers in messages. May return
     /// `false` where it does: then the status is put together to be compared.
-    fn says_as_before(&self, before: &Self) -> bool;
+    fn is_unchanged_since(&self, before: &Self) -> bool;
 }
 
 impl StatusReading for PublishedStatus {
@@ -26,7 +26,7 @@ impl StatusReading for PublishedStatus {
         self.clone()
     }
 
-    fn says_as_before(&self, _: &Self) -> bool {
+    fn is_unchanged_since(&self, _: &Self) -> bool {
         false
     }
 }
@@ -40,7 +40,7 @@ impl<T: StatusReading> StatusReading for Arc<T> {
         T::published(self)
     }
 
-    fn says_as_before(&self, before: &Self) -> bool {
-        T::says_as_before(self, before)
+    fn is_unchanged_since(&self, before: &Self) -> bool {
+        T::is_unchanged_since(self, before)
     }
 }

@@ -200,7 +200,7 @@ impl StatusReading for Counted {
         connected(self.connections)
     }
 
-    fn says_as_before(&self, before: &Self) -> bool {
+    fn is_unchanged_since(&self, before: &Self) -> bool {
         self.connections == before.connections
     }
 }

@@ -30,36 +30,19 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use trieste_cables::CableKind;
 use trieste_control::admin::RefusedCluster;
-use trieste_control::connection_status::StatusMachine;
 use trieste_control::members::{Member, Target};
 use trieste_io::Offloads;
 use trieste_nat::Record;
 use trieste_packet::{CableId, GatewayKey};
-use trieste_pipeline::health::Watch;
-use trieste_pipeline::{Board, Fleet, LaneReport, Tables};
+use trieste_pipeline::{Board, Fleet, Tables};
 
 use crate::ike::IkeHandle;
 use crate::paths::Paths;
-use crate::tables::{self, Choice, Choices, Far, Lane, Local, Networks, Peer, Reader, Rows};
+use crate::tables::{self, Choices, Far, Lane, Local, Networks, Peer, Reader, Rows};
 use crate::worker::WorkerHandle;
 pub use cable_states::CableStates;
-use cable_states::Standing;
-use cables::Cables;
+use cables::{Cable, Cables, Standing};
 use numbers::Numbers;
-
-/// One cable.
-struct Cable {
-    peer: Arc<Peer>,
-    choice: Choice,
-    lane: Lane,
-    /// How its path is probed, if it is.
-    watch: Option<Watch>,
-    machine: StatusMachine,
-    last: Option<LaneReport>,
-    established: Option<i64>,
-    /// The last pass that wanted it.
-    pass: u64,
-}
 
 /// A cable that was cut.
 struct CutCable {

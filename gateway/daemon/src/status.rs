@@ -12,7 +12,7 @@ use trieste_control::admin::{
     GatewayStatus, HealthStatus, IoCapability, IpsecStatus, RefusedCluster, WorkerState, WorkerStatus,
 };
 use trieste_control::api::{Connection, EndpointSpec, HaStatus, PublishedStatus};
-use trieste_control::health::{self, PingResults, PingerView};
+use trieste_control::health::{self, PingResults};
 use trieste_control::publish::StatusReading;
 use trieste_packet::{CableId, DropReason};
 use trieste_pipeline::Counters;
@@ -197,26 +197,26 @@ impl StatusReading for Source {
         Self::published(self)
     }
 
-    fn says_as_before(&self, before: &Self) -> bool {
+    fn is_unchanged_since(&self, before: &Self) -> bool {
         let (now, then) = (&self.live, &before.live);
         let pinged = |source: &Self| source.peers.as_ref().and_then(|peers| peers.pinged.clone());
         ha_status(now) == ha_status(then)
             && now.endpoint == then.endpoint
             && now.failure == then.failure
             && (ha_status(now) != HaStatus::Active
-                || self.cables.say_as_before(&before.cables)
-                    && pings_say_the_same(pinged(self).as_deref(), pinged(before).as_deref()))
+                || self.cables.are_unchanged_since(&before.cables)
+                    && are_alike(pinged(self).as_deref(), pinged(before).as_deref()))
     }
 }
 
 /// Returns `true` if health checks say the same but for how many there were and how long they took.
-fn pings_say_the_same(now: Option<&PingResults>, before: Option<&PingResults>) -> bool {
-    let is_same = |((name, now), (known, before)): ((&String, &PingerView), (&String, &PingerView))| {
-        (name, now.status, now.ip, &now.message) == (known, before.status, before.ip, &before.message)
-    };
+fn are_alike(now: Option<&PingResults>, before: Option<&PingResults>) -> bool {
     match (now, before) {
         (Some(now), Some(before)) => {
-            std::ptr::eq(now, before) || now.len() == before.len() && now.iter().zip(before).all(is_same)
+            let is_same = now.iter().zip(before).all(|((name, now), (known, before))| {
+                (name, now.status, now.ip, &now.message) == (known, before.status, before.ip, &before.message)
+            });
+            now.len() == before.len() && is_same
         }
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
@@ -314,9 +314,9 @@ impl StatusReading for Document {
         Self::published(self)
     }
 
-    fn says_as_before(&self, before: &Self) -> bool {
+    fn is_unchanged_since(&self, before: &Self) -> bool {
         match (self, before) {
-            (Self::Taken(now, _), Self::Taken(before, _)) => now.says_as_before(before),
+            (Self::Taken(now, _), Self::Taken(before, _)) => now.is_unchanged_since(before),
             (Self::Taken(..) | Self::Ready(_), _) => false,
         }
     }

@@ -14,7 +14,8 @@ use trieste_control::health::{self, PingerStatus};
 use trieste_packet::CableId;
 use trieste_pipeline::{LaneReport, owner_of};
 
-use super::{Cable, Engine, ipsec};
+use super::cables::{Cable, Standing};
+use super::{Engine, ipsec};
 use crate::ike::IkeHandle;
 use crate::paths;
 use crate::tables::{self, Choice, Lane, Peer, Row};
@@ -47,16 +48,6 @@ impl CableState {
     fn answers(&self) -> (bool, bool) {
         self.last.map_or((false, false), |report| (report.stats.is_up, report.stats.handshake_age.is_some()))
     }
-}
-
-/// The cables and gateways that the status is about, in its order: found out once for all looks at their states.
-pub(super) struct Standing {
-    /// Rows of the cables that carry remote clusters' traffic.
-    pub(super) connections: Vec<CableId>,
-    /// Rows of the cables to the other gateways of our own cluster.
-    siblings: Vec<CableId>,
-    /// Gateways whose addresses are still to be chosen.
-    pending: Arc<[Arc<Peer>]>,
 }
 
 /// All cables at one moment.
@@ -169,11 +160,11 @@ impl CableStates {
     /// Returns `true` if the connections are the same as `before` and say the same of themselves, but for counters, times, and
     /// numbers in messages. Of those about which a shared slow half reports that is not known.
     #[must_use]
-    pub fn say_as_before(&self, before: &Self) -> bool {
+    pub fn are_unchanged_since(&self, before: &Self) -> bool {
         let is_same = |(now, before): (&CableState, &CableState)| {
             Arc::ptr_eq(&now.peer, &before.peer)
                 && now.choice == before.choice
-                && now.machine.says_as(&before.machine)
+                && now.machine.is_like(&before.machine)
                 && now.outer().ip() == before.outer().ip()
                 && now.answers() == before.answers()
         };

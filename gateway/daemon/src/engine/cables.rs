@@ -1,10 +1,38 @@
 //! All cables: by row, where workers' reports find them without a search, by name and by lane.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use trieste_control::connection_status::StatusMachine;
 use trieste_packet::{CableId, LaneId};
+use trieste_pipeline::LaneReport;
+use trieste_pipeline::health::Watch;
 
-use super::Cable;
+use crate::tables::{Choice, Lane, Peer};
+
+/// One cable.
+pub(super) struct Cable {
+    pub(super) peer: Arc<Peer>,
+    pub(super) choice: Choice,
+    pub(super) lane: Lane,
+    /// How its path is probed, if it is.
+    pub(super) watch: Option<Watch>,
+    pub(super) machine: StatusMachine,
+    pub(super) last: Option<LaneReport>,
+    pub(super) established: Option<i64>,
+    /// The last pass that wanted it.
+    pub(super) pass: u64,
+}
+
+/// The cables and gateways that the status is about, in its order: found out once for all looks at their states.
+pub(super) struct Standing {
+    /// Rows of the cables that carry remote clusters' traffic.
+    pub(super) connections: Vec<CableId>,
+    /// Rows of the cables to the other gateways of our own cluster.
+    pub(super) siblings: Vec<CableId>,
+    /// Gateways whose addresses are still to be chosen.
+    pub(super) pending: Arc<[Arc<Peer>]>,
+}
 
 /// All cables. The row of counters of a cable is where it is.
 #[derive(Default)]

@@ -12,7 +12,8 @@ use trieste_io::Offloads;
 use trieste_packet::LaneId;
 use trieste_pipeline::{LaneCommand, owner_of};
 
-use super::{Cable, CutCable, Engine, Gateways, numbers};
+use super::cables::Cable;
+use super::{CutCable, Engine, Gateways, numbers};
 use crate::tables::{Choice, Choices, Far, Peer, Role};
 use crate::worker::{Command, WorkerHandle};
 

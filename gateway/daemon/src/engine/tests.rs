@@ -22,6 +22,7 @@ use trieste_pipeline::{Board, Config, Fleet, NatConfig, Pipeline, Selection, hea
 
 use super::converge::DRAIN;
 use crate::handoff::Exchange;
+use crate::tables::Choice;
 use crate::worker::{Worker, WorkerParts};
 
 /// WireGuard that counts what it is asked.

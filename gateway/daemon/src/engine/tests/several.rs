@@ -227,7 +227,7 @@ async fn a_status_says_as_before_until_something_has_changed_that_is_no_number()
     rig.turn();
     let later = PingerView { sent: 10, ..view.clone() };
     let at_rest = take(&rig, &active, &later);
-    assert!(at_rest.says_as_before(&first));
+    assert!(at_rest.is_unchanged_since(&first));
     let without_times = |document: &Document| {
         let mut published = document.published();
         for connection in &mut published.connections {
@@ -238,18 +238,18 @@ async fn a_status_says_as_before_until_something_has_changed_that_is_no_number()
     assert_eq!(without_times(&at_rest), without_times(&first));
 
     let answered = PingerView { status: PingerStatus::Connected, ..view };
-    assert!(!take(&rig, &active, &answered).says_as_before(&at_rest));
+    assert!(!take(&rig, &active, &answered).is_unchanged_since(&at_rest));
     let failed = Live { failure: "some".to_owned(), ..active.clone() };
-    assert!(!take(&rig, &failed, &later).says_as_before(&at_rest));
-    assert!(!take(&rig, &Live::default(), &later).says_as_before(&at_rest));
+    assert!(!take(&rig, &failed, &later).is_unchanged_since(&at_rest));
+    assert!(!take(&rig, &Live::default(), &later).is_unchanged_since(&at_rest));
     rig.now += Duration::from_secs(11);
     rig.turn();
     let waiting = take(&rig, &active, &later);
-    assert!(!waiting.says_as_before(&at_rest), "no handshake yet, instead of none begun");
+    assert!(!waiting.is_unchanged_since(&at_rest), "no handshake yet, instead of none begun");
     rig.turn();
-    assert!(take(&rig, &active, &later).says_as_before(&waiting));
+    assert!(take(&rig, &active, &later).is_unchanged_since(&waiting));
     rig.reconcile_with(&soles, &known, &choices(&soles, &known)).await;
-    assert!(!take(&rig, &active, &later).says_as_before(&waiting), "c's address is found");
+    assert!(!take(&rig, &active, &later).is_unchanged_since(&waiting), "c's address is found");
 }
 
 /// Discovery that asks nobody.
