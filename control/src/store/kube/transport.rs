@@ -12,7 +12,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use hyper::body::{Body as _, Frame, Incoming};
 use kube::client::Body;
 use rand_core::{OsRng, RngCore as _};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tower::{BoxError, ServiceExt as _};
 
@@ -54,12 +55,14 @@ pub(super) struct Transport {
     dial: Option<Dial>,
     silence: Duration,
     requests: Counters,
-    current: tokio::sync::Mutex<Current>,
+    current: Mutex<Current>,
+    /// Held, in tasks of their own, by those who read the credentials.
+    loading: tokio::sync::Mutex<()>,
     last_answer: Mutex<Instant>,
     /// Whether the last word is that there was no answer; who waits hears when that is over.
     is_lost: AtomicBool,
     back: Notify,
-    /// Held while asking for a sign of life; when that failed last, and how.
+    /// Held, in tasks of their own, by those who ask for a sign of life; when that failed last, and how.
     liveness: tokio::sync::Mutex<Option<(Instant, String)>>,
 }
 
@@ -76,7 +79,8 @@ impl Transport {
             dial,
             silence,
             requests: Counters::default(),
-            current: tokio::sync::Mutex::default(),
+            current: Mutex::default(),
+            loading: tokio::sync::Mutex::default(),
             last_answer: Mutex::new(Instant::now()),
             is_lost: AtomicBool::new(false),
             back: Notify::new(),
@@ -178,7 +182,7 @@ impl Transport {
                 }
                 Err(_) => {
                     self.mark_lost(verb);
-                    self.drop_session(&session).await;
+                    self.drop_session(&session);
                     return Err(out_of_time(limit));
                 }
             };
@@ -186,7 +190,7 @@ impl Transport {
             self.requests.add(verb, Outcome::of(response.status()));
             if response.status() == StatusCode::UNAUTHORIZED && !is_reread {
                 is_reread = true;
-                if self.reread(&session).await {
+                if self.reread(&session) {
                     continue;
                 }
             }
@@ -199,36 +203,51 @@ impl Transport {
     }
 
     /// Returns the session to use: another one after its files have changed.
-    async fn session(&self, connect_timeout: Duration) -> io::Result<Arc<Session>> {
-        let mut current = self.current.lock().await;
+    async fn session(self: &Arc<Self>, connect_timeout: Duration) -> io::Result<Arc<Session>> {
+        match self.fresh_session() {
+            Some(session) => Ok(session),
+            None => in_task(Arc::clone(self).load_session(connect_timeout)).await,
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the session that there is, unless it is time to look at its files and these have changed.
+    fn fresh_session(&self) -> Option<Arc<Session>> {
+        let mut current = self.current();
         let is_due = current.checked.is_none_or(|checked| checked.elapsed() >= FILE_CHECK);
         if is_due {
             current.checked = Some(Instant::now());
         }
-        if let Some(session) = &current.session
-            && !(is_due && session.is_stale())
-        {
+        current.session.clone().filter(|session| !(is_due && session.is_stale()))
+    }
+
+    /// Makes a session of what is in the files now, if nobody has meanwhile.
+    async fn load_session(self: Arc<Self>, connect_timeout: Duration) -> io::Result<Arc<Session>> {
+        let _turn = self.loading.lock().await;
+        let known = self.current().session.clone();
+        if let Some(session) = known.as_ref().filter(|session| !session.is_stale()) {
             return Ok(Arc::clone(session));
         }
-        match Session::load(&self.access, self.dial.clone(), connect_timeout).await {
-            Ok(session) => {
+        match (Session::load(&self.access, self.dial.clone(), connect_timeout).await, known) {
+            (Ok(session), _) => {
                 let session = Arc::new(session);
-                current.session = Some(Arc::clone(&session));
+                self.current().session = Some(Arc::clone(&session));
                 Ok(session)
             }
-            Err(error) => match &current.session {
-                Some(session) => {
-                    tracing::warn!(server = %self.access, %error, "new credentials cannot be used; the old ones stay");
-                    Ok(Arc::clone(session))
-                }
-                None => Err(error),
-            },
+            (Err(error), Some(session)) => {
+                tracing::warn!(server = %self.access, %error, "new credentials cannot be used; the old ones stay");
+                Ok(session)
+            }
+            (Err(error), None) => Err(error),
         }
     }
 
     /// Returns `true` if, after a 401, there are, or may be, other credentials than this session's.
-    async fn reread(&self, session: &Arc<Session>) -> bool {
-        let mut current = self.current.lock().await;
+    fn reread(&self, session: &Arc<Session>) -> bool {
+        let mut current = self.current();
         let is_current = current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session));
         if !is_current {
             return true;
@@ -243,8 +262,8 @@ impl Transport {
 
     /// Drops the session after a request without answer: the next one takes a new connection, whatever became of the
     /// old.
-    async fn drop_session(&self, session: &Arc<Session>) {
-        let mut current = self.current.lock().await;
+    fn drop_session(&self, session: &Arc<Session>) {
+        let mut current = self.current();
         if current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
             current.session = None;
         }
@@ -303,7 +322,12 @@ impl Transport {
     }
 
     /// Fails if the server gives no sign of life. Boxed: it sends a request whose answer is guarded by itself.
-    fn check_liveness(self: &Arc<Self>, limit: Duration) -> BoxFuture<'_, io::Result<()>> {
+    fn check_liveness(self: &Arc<Self>, limit: Duration) -> BoxFuture<'static, io::Result<()>> {
+        let transport = Arc::clone(self);
+        Box::pin(in_task(transport.ask_liveness(limit)))
+    }
+
+    fn ask_liveness(self: Arc<Self>, limit: Duration) -> BoxFuture<'static, io::Result<()>> {
         Box::pin(async move {
             let mut failed = self.liveness.lock().await;
             if self.last_answer().elapsed() < self.silence {
@@ -324,6 +348,17 @@ impl Transport {
     }
 }
 
+/// Runs a future in a task of its own, which goes on while nobody polls this, and ends when this is dropped. A watch is not
+/// polled while its reader does something else: it must not keep a lock, or its turn at one, from everybody meanwhile.
+async fn in_task<T: Send + 'static>(
+    future: impl Future<Output = io::Result<T>> + Send + 'static,
+) -> io::Result<T> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(future);
+    let ended = tasks.join_next().await;
+    ended.map_or_else(|| Err(io::ErrorKind::Interrupted.into()), |ended| ended.map_err(io::Error::other)?)
+}
+
 /// A request that waits for its answer. Dropped meanwhile, its sender has given up.
 struct Attempt<'a> {
     transport: &'a Transport,
@@ -338,12 +373,7 @@ impl Drop for Attempt<'_> {
             return;
         }
         self.transport.mark_lost(self.verb);
-        // Somebody else has the lock only to look at files, or to make a new session, which is what is wanted.
-        if let Ok(mut current) = self.transport.current.try_lock()
-            && current.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, self.session))
-        {
-            current.session = None;
-        }
+        self.transport.drop_session(self.session);
     }
 }
 

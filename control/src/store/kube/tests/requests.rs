@@ -30,6 +30,18 @@ async fn a_server_that_never_answers_is_given_up_after_the_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_nobody_polls_keeps_no_other_waiting() {
+    let (store, _log) = store(|_| Reply::Json(200, cluster("a", "1")));
+    let name = key("a");
+    let (mut first, mut unpolled) = (Box::pin(store.get(&name)), Box::pin(store.get(&name)));
+    // The one reads the credentials, the other waits for them.
+    assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut unpolled).is_pending());
+    assert!(first.await.unwrap().is_some());
+    assert!(store.get(&name).await.unwrap().is_some());
+    assert!(unpolled.await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_its_sender_gives_up_late_counts_as_unanswered() {
     let (store, _log) = store(|_| Reply::Never);
     let give_up = async |seconds| {
