@@ -12,9 +12,9 @@ use super::removal::{Absence, RemovalGrace};
 use super::side::Side;
 use super::state::{Scope, SyncState};
 use super::status::{LinkState, Snapshot, link_state, list_refused};
-use super::withheld::{Key, Withheld};
+use super::withheld::{self, Key, Owner, Withheld};
 use super::{Refused, SyncConfig, SyncMode, SyncStats};
-use crate::api::{Kind, cut};
+use crate::api::Kind;
 use crate::runner::{Context, Controller, Failure, Limits, QueueView, Rank, Reconciled, Watch, Write};
 use crate::store::{StoreError, StoreEvent};
 
@@ -190,22 +190,22 @@ impl SyncController {
     fn ask_removal(
         &mut self,
         (side, name): &Key,
-        origin: Option<&str>,
+        owner: &Owner,
         now: Instant,
     ) -> Result<(), Option<Instant>> {
+        let (kind, origin) = owner;
         if *side == Side::Broker {
             // A gateway that starts with an empty store has yet to publish: its Cluster must not be removed and made
             // anew, or it is the youngest of all.
-            return self.removal_grace.miss(name.kind, OURS, !self.state.has_original(name.kind), now);
+            return self.removal_grace.miss(*kind, origin, !self.state.has_original(*kind), now);
         }
-        let origin = &cut(origin.unwrap_or_default(), 63);
         let absence = Absence {
-            kind: name.kind,
+            kind: *kind,
             origin,
             is_read: self.broker.is_ready(),
             has_ours: self.has_exported(),
-            is_emptied: self.state.is_emptied(name.kind),
-            has_departed: self.state.has_departed(name.kind, origin),
+            is_emptied: self.state.is_emptied(*kind),
+            has_departed: self.state.has_departed(owner),
             is_urgent: self.state.is_urgent(name),
         };
         self.removal_grace.ask(&absence, now)
@@ -316,16 +316,16 @@ impl Controller for SyncController {
             self.wanted.remove(key);
             return Reconciled::await_change();
         };
-        if let Write::Delete(copy) = &write
-            && let Err(until) = self.ask_removal(key, copy.metadata.origin(), now)
-        {
-            self.wanted.remove(key);
-            let origin =
-                if *side == Side::Broker { OURS } else { copy.metadata.origin().unwrap_or_default() };
-            self.withheld.insert(key.clone(), (name.kind, Arc::from(cut(origin, 63))));
-            return until.map_or_else(Reconciled::await_change, |until| {
-                Reconciled::requeue(until.saturating_duration_since(now))
-            });
+        if let Write::Delete(copy) = &write {
+            let origin = if *side == Side::Broker { Some(OURS) } else { copy.metadata.origin() };
+            let owner = withheld::owner(name.kind, origin);
+            if let Err(until) = self.ask_removal(key, &owner, now) {
+                self.wanted.remove(key);
+                self.withheld.insert(key.clone(), owner);
+                return until.map_or_else(Reconciled::await_change, |until| {
+                    Reconciled::requeue(until.saturating_duration_since(now))
+                });
+            }
         }
         let is_copy = !matches!(write, Write::Delete(_));
         let source = self.state.source(*side, name).filter(|_| is_copy);

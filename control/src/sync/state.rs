@@ -14,6 +14,7 @@ use super::facts;
 use super::name::Name;
 use super::quota::ObjectQuota;
 use super::side::Side;
+use super::withheld::{self, Owner};
 use super::written::WrittenVersions;
 use super::{Refused, SyncLimits};
 use crate::api::{Kind, Object, cut, overlap};
@@ -67,12 +68,12 @@ pub(super) struct SyncState {
     quota: ObjectQuota,
     ages: BTreeMap<Arc<str>, BTreeSet<(Kind, Timestamp, Name)>>,
     /// How many objects each other cluster has on the broker, and how many copies of theirs we have.
-    present: BTreeMap<(Kind, Arc<str>), usize>,
+    present: BTreeMap<Owner, usize>,
     copies: BTreeMap<Kind, usize>,
     /// How many originals of ours there are.
     originals: BTreeMap<Kind, usize>,
     /// Clusters that have had none of a kind on the broker before, since the last look.
-    arrived: BTreeSet<(Kind, Arc<str>)>,
+    arrived: BTreeSet<Owner>,
     ages_by_name: BTreeMap<Name, (Arc<str>, Timestamp)>,
     aged: BTreeSet<Arc<str>>,
     dirty: BTreeSet<Name>,
@@ -185,7 +186,7 @@ impl SyncState {
             return;
         }
         let origin = object.metadata.origin().unwrap_or_default().to_owned();
-        let owner = (object.kind, Arc::from(cut(&origin, 63)));
+        let owner = withheld::owner(object.kind, Some(&origin));
         let count = self.present.entry(owner.clone()).or_default();
         *count += 1;
         if *count == 1 {
@@ -251,7 +252,7 @@ impl SyncState {
             Side::Local if self.is_own(&object) => *self.originals.entry(name.kind).or_default() -= 1,
             Side::Local => {}
             Side::Broker => {
-                let key = (name.kind, Arc::from(cut(object.metadata.origin().unwrap_or_default(), 63)));
+                let key = withheld::owner(name.kind, object.metadata.origin());
                 if let Some(count) = self.present.get_mut(&key).filter(|_| is_copy) {
                     *count -= 1;
                     if *count == 0 {
@@ -367,9 +368,9 @@ impl SyncState {
             && self.present.range((kind, Arc::from(""))..).next().is_none_or(|((found, _), _)| *found != kind)
     }
 
-    /// Returns `true` if the broker has no object of this kind of this cluster.
-    pub(super) fn has_departed(&self, kind: Kind, origin: &str) -> bool {
-        !self.present.contains_key(&(kind, Arc::from(cut(origin, 63))))
+    /// Returns `true` if the broker has no object of this owner.
+    pub(super) fn has_departed(&self, owner: &Owner) -> bool {
+        !self.present.contains_key(owner)
     }
 
     /// Returns `true` if there is an original of ours of this kind.
@@ -378,7 +379,7 @@ impl SyncState {
     }
 
     /// Drains the clusters that had no object of a kind on the broker for a while, and have one now.
-    pub(super) fn take_arrived(&mut self) -> BTreeSet<(Kind, Arc<str>)> {
+    pub(super) fn take_arrived(&mut self) -> BTreeSet<Owner> {
         std::mem::take(&mut self.arrived)
     }
 

@@ -5,13 +5,21 @@ use std::sync::Arc;
 
 use super::name::Name;
 use super::side::Side;
-use crate::api::Kind;
+use crate::api::{Kind, cut};
 use crate::sets;
+
+/// Longest cluster ID, in characters; of a longer one the beginning stands for it.
+const MAX_ID: usize = 63;
 
 /// An object on one side.
 pub(super) type Key = (Side, Name);
 /// A cluster, of which objects of a kind are missed.
 pub(super) type Owner = (Kind, Arc<str>);
+
+/// Returns the owner of an object of this kind, as its origin says.
+pub(super) fn owner(kind: Kind, origin: Option<&str>) -> Owner {
+    (kind, Arc::from(cut(origin.unwrap_or_default(), MAX_ID)))
+}
 
 /// Copies whose removal waits for time, or for a change of what is known of their owner.
 #[derive(Debug, Default)]
