@@ -358,7 +358,7 @@ fn missing(cut: Cut) -> Option<(Severity, &'static str)> {
 
 /// Makes an existing object say what is wanted. Labels, annotations and top-level fields that others put there stay.
 fn merge(existing: &mut Object, wanted: Object) {
-    existing.body.extend(wanted.body);
+    existing.body.overlay(wanted.body);
     existing.metadata.annotations.extend(wanted.metadata.annotations);
     existing.metadata.labels.extend(wanted.metadata.labels);
 }

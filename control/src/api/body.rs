@@ -56,6 +56,16 @@ impl Body {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Sets fields. Where copies share the body, those that are replaced are not copied first.
+    pub(crate) fn overlay(&mut self, fields: Self) {
+        if Arc::get_mut(&mut self.0).is_none() {
+            let kept = self.iter().filter(|(name, _)| !fields.contains_key(*name));
+            let kept: Map<_, _> = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+            *self = kept.into();
+        }
+        self.extend(fields);
+    }
+
     /// Returns what was found out about it, to be completed.
     pub(crate) fn facts(&self) -> &BodyFacts {
         &self.0.facts
@@ -137,6 +147,19 @@ mod tests {
         assert!(!copy.is_shared_with(&body) && copy == body, "equal, and apart");
         assert_eq!(Map::from(copy), fields);
         assert_eq!(body.into_iter().collect::<Map<_, _>>(), fields);
+    }
+
+    #[test]
+    fn fields_are_set_in_a_shared_body_as_in_one_that_is_alone() {
+        let body = |text: &str| Body::from(serde_json::from_str::<Map<_, _>>(text).unwrap());
+        let before = body(r#"{"spec": 1, "status": {"a": 1, "b": 2}}"#);
+        let (mut shared, mut alone) = (before.clone(), Body::from(Map::clone(&before)));
+        for overlaid in [&mut shared, &mut alone] {
+            overlaid.overlay(body(r#"{"status": {"a": 3}, "more": 4}"#));
+        }
+        assert_eq!(shared, body(r#"{"spec": 1, "status": {"a": 3}, "more": 4}"#));
+        assert_eq!(shared, alone);
+        assert_eq!(before, body(r#"{"spec": 1, "status": {"a": 1, "b": 2}}"#));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::cadence::{Cadence, Fingerprint};
 use super::fit::{Cut, Fitted, fit};
-use super::{GATEWAY_INTERVAL, GATEWAY_STALE_AFTER};
+use super::{GATEWAY_INTERVAL, GATEWAY_STALE_AFTER, merge};
 use crate::api::{
     ApiError, Kind, Object, ObjectMeta, PublishedStatus, annotation, check_object_name, ensure_valid_name,
 };
@@ -154,13 +154,19 @@ impl GatewayTracker {
             let left_out = serde_json::to_string(&cut.left_out).expect("two numbers are JSON");
             annotations.insert(annotation::CONNECTIONS_LEFT_OUT.to_owned(), left_out);
         }
-        if let Some(own) = &self.own {
-            merge(own, &mut wanted);
-        }
+        let object = match &self.own {
+            None => wanted,
+            Some(own) => {
+                let mut merged = own.clone();
+                merged.metadata.annotations.remove(annotation::CONNECTIONS_LEFT_OUT);
+                merge(&mut merged, wanted);
+                merged
+            }
+        };
         if is_valid {
-            wanted.note_shape();
+            object.note_shape();
         }
-        if self.own.is_some() { GatewayWrite::Update(wanted) } else { GatewayWrite::Create(wanted) }
+        if self.own.is_some() { GatewayWrite::Update(object) } else { GatewayWrite::Create(object) }
     }
 
     /// Returns what is to be written at `wall` if that is the time alone, with a status that says what that of the last beat
@@ -309,19 +315,6 @@ impl GatewayTracker {
         }
         self.superseded.push_back(old.metadata.resource_version.clone());
     }
-}
-
-/// Adds to a Gateway what others have put into the own object: labels, annotations and top-level fields. Its status, which is
-/// long, is not copied.
-fn merge(own: &Object, wanted: &mut Object) {
-    let mut metadata = own.metadata.clone();
-    metadata.annotations.remove(annotation::CONNECTIONS_LEFT_OUT);
-    metadata.annotations.append(&mut wanted.metadata.annotations);
-    wanted.metadata = metadata;
-    wanted.withheld.clone_from(&own.withheld);
-    let theirs = own.body.iter().filter(|(field, _)| !wanted.body.contains_key(*field));
-    let theirs: Vec<_> = theirs.map(|(field, value)| (field.clone(), value.clone())).collect();
-    wanted.body.extend(theirs);
 }
 
 impl Api {
