@@ -11,6 +11,8 @@
 
 use std::time::Duration;
 
+use trieste_control::timer;
+
 /// Longest time between two passes that read the node's network, without any event: bounds how long an unnoticed change stays.
 pub const RESYNC: Duration = Duration::from_secs(10);
 /// How long notifications of the kernel are gathered before a pass: most are echoes of our own changes, and another
@@ -30,7 +32,7 @@ const REPEATS_TOLERATED: u32 = 3;
 /// Returns how long to rest after work that follows the store's changes and took so long.
 #[must_use]
 pub fn rest_after(took: Duration) -> Duration {
-    took.saturating_mul(REST).min(DEBOUNCE)
+    timer::rest_after(took, REST, DEBOUNCE)
 }
 
 /// Cause of a pass.

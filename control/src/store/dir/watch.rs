@@ -17,6 +17,7 @@ use super::listen::Listener;
 use super::scan;
 use crate::api::{Kind, Object, ObjectKey};
 use crate::store::{StoreError, StoreEvent};
+use crate::timer::rest_after;
 
 /// How long to go without looking while the store is away or inotify is not to be had. Ours: a second is soon enough
 /// for people, and a scan of unchanged files costs microseconds each.
@@ -174,7 +175,7 @@ impl Subscription {
             let read = move |inner: &Inner| inner.follow(kind, &namespace, since.as_ref(), is_all);
             let found = blocking(&self.store, read).await;
             let ended = Instant::now();
-            self.rested_at = ended + ((ended - started) * REST).min(self.store.options.debounce);
+            self.rested_at = ended + rest_after(ended - started, REST, self.store.options.debounce);
             self.take(found);
         }
     }

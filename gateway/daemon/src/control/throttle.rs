@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use trieste_control::timer::rest_after;
+
 /// Work that is asked for by many, and done once for all of them.
 #[derive(Debug)]
 pub(super) struct Throttle {
@@ -34,7 +36,7 @@ impl Throttle {
     /// Records that the work was done for all requests.
     pub(super) fn done(&mut self, began: Instant, now: Instant) {
         let took = now.saturating_duration_since(began);
-        self.rests_until = Some(now + took.saturating_mul(self.rest).min(self.longest));
+        self.rests_until = Some(now + rest_after(took, self.rest, self.longest));
         self.asked = None;
     }
 }
