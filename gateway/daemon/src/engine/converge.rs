@@ -201,8 +201,7 @@ impl Engine {
         let ends: BTreeSet<Far> = self.wanted.iter().chain(self.siblings()).map(|peer| far(peer)).collect();
         let gone = self.cables.iter().filter(|cable| cable.pass != pass);
         let gone: Vec<String> = gone.map(|cable| cable.peer.facts.cable_name.clone()).collect();
-        self.cable_set += 1;
-        self.standing = OnceLock::new();
+        self.note_cables_changed();
         let mut drains = Vec::new();
         for name in gone {
             let Some(cable) = self.cables.remove(&name) else { continue };
@@ -266,9 +265,14 @@ impl Engine {
         let (last, established, pass) = (None, None, self.pass);
         let cable = Cable { peer: Arc::clone(peer), choice, lane, watch, machine, last, established, pass };
         self.cables.insert(cable);
+        self.note_cables_changed();
+        Ok(())
+    }
+
+    /// Notes that a cable is made or cut.
+    fn note_cables_changed(&mut self) {
         self.cable_set += 1;
         self.standing = OnceLock::new();
-        Ok(())
     }
 
     /// Begins a new handshake on every cable.
