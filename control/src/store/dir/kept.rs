@@ -4,12 +4,12 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use super::DirStore;
 use super::content::{Content, digests};
 use super::document::{emit, parse};
 use super::json::Json;
+use super::lab::Lab;
 use super::layout::KindDir;
 use crate::api::{Kind, Object, ObjectMeta, annotation};
 use crate::publish::samples::status;
@@ -17,29 +17,8 @@ use crate::store::conformance::sample;
 
 const BEATS: u64 = 5;
 
-struct Lab {
-    root: TempDir,
-    store: DirStore,
-    dir: KindDir,
-}
-
-impl Lab {
-    fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let store = DirStore::open(root.path()).unwrap();
-        let dir = KindDir::new(root.path(), Kind::Gateway, "ns").unwrap();
-        Self { root, store, dir }
-    }
-
-    fn text(&self) -> String {
-        fs::read_to_string(self.dir.path.join("gw1.yaml")).unwrap()
-    }
-
-    /// Returns the object as the store has it, after a look at all files.
-    fn read(&self) -> Object {
-        let objects = self.store.inner.list(Kind::Gateway, "ns").unwrap();
-        Object::clone(&objects[0])
-    }
+fn lab() -> Lab {
+    Lab::new(Kind::Gateway, "gw1")
 }
 
 /// Returns a Gateway that is written as JSON.
@@ -83,7 +62,7 @@ fn a_document_in_halves_is_that_in_one_piece() {
 
 #[test]
 fn a_beat_makes_the_body_no_more_and_digests_its_file_once() {
-    let lab = Lab::new();
+    let lab = lab();
     let made = lab.store.inner.create(gateway()).unwrap();
     let kept = std::ptr::from_ref(made.body.facts().json.get().unwrap());
     let before = digests();
@@ -92,7 +71,7 @@ fn a_beat_makes_the_body_no_more_and_digests_its_file_once() {
         newest = lab.store.inner.update(stamped(&newest, beat)).unwrap();
         assert_eq!(lab.text().into_bytes(), whole(&newest));
         // The file is young and is read again, whoever looks.
-        (0..3).for_each(|_| assert_eq!(lab.read(), newest));
+        (0..3).for_each(|_| assert_eq!(*lab.cached(), newest));
     }
     assert_eq!(newest.body.facts().json.get().map(std::ptr::from_ref), Some(kept));
     assert_eq!(digests() - before, BEATS);
@@ -100,7 +79,7 @@ fn a_beat_makes_the_body_no_more_and_digests_its_file_once() {
 
 #[test]
 fn another_reader_decodes_the_head_of_a_beat_alone_and_finds_the_same() {
-    let lab = Lab::new();
+    let lab = lab();
     let other = DirStore::attach(lab.root.path());
     let mut newest = lab.store.inner.create(gateway()).unwrap();
     let read = || Object::clone(&other.inner.list(Kind::Gateway, "ns").unwrap()[0]);
@@ -115,21 +94,21 @@ fn another_reader_decodes_the_head_of_a_beat_alone_and_finds_the_same() {
 
 #[test]
 fn bytes_of_another_hand_are_told_from_our_own() {
-    let lab = Lab::new();
+    let lab = lab();
     let made = lab.store.inner.create(gateway()).unwrap();
-    let (path, own) = (lab.dir.path.join("gw1.yaml"), lab.text());
+    let (path, own) = (lab.path(), lab.text());
     // Says the same, and is not the document that we make: a version of its own.
     fs::write(&path, own.replacen(':', ": ", 1)).unwrap();
-    let foreign = lab.read();
+    let foreign = lab.cached();
     assert!(
         foreign.same_content(&made) && foreign.metadata.resource_version != made.metadata.resource_version
     );
     fs::write(&path, &own).unwrap();
-    assert_eq!(lab.read(), made);
+    assert_eq!(*lab.cached(), made);
     fs::write(&path, own.replace("cluster-7\"", "cluster-8\"")).unwrap();
-    assert_ne!(lab.read().body, made.body);
+    assert_ne!(lab.cached().body, made.body);
     fs::write(&path, &own).unwrap();
-    assert_eq!(lab.read(), made);
+    assert_eq!(*lab.cached(), made);
 }
 
 #[test]

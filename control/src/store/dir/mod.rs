@@ -38,6 +38,8 @@ mod inner;
 mod json;
 #[cfg(test)]
 mod kept;
+#[cfg(test)]
+mod lab;
 mod layout;
 mod listen;
 mod lock;

@@ -7,44 +7,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use tempfile::TempDir;
 
 use super::DirStore;
 use super::cache::DirCache;
-use super::layout::KindDir;
+use super::lab::Lab;
 use super::scan::{object, refresh};
-use crate::api::{Kind, Object, ObjectKey};
+use crate::api::{Kind, ObjectKey};
 use crate::store::conformance::sample;
 use crate::store::{Store as _, StoreError};
 
-struct Lab {
-    _root: TempDir,
-    store: DirStore,
-    dir: KindDir,
+fn lab() -> Lab {
+    Lab::new(Kind::Cluster, "a")
 }
 
 impl Lab {
-    fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let store = DirStore::open(root.path()).unwrap();
-        let dir = KindDir::new(root.path(), Kind::Cluster, "ns").unwrap();
-        dir.make().unwrap();
-        Self { _root: root, store, dir }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path.join("a.yaml")
-    }
-
     fn key(&self) -> ObjectKey {
         ObjectKey::new(Kind::Cluster, "ns", "a")
-    }
-
-    /// The object as the store has it, after a look at all files.
-    fn cached(&self) -> Arc<Object> {
-        let mut objects = self.store.inner.list(Kind::Cluster, "ns").unwrap();
-        assert_eq!(objects.len(), 1);
-        objects.remove(0)
     }
 
     /// Writes in place, and gives the file this time of change.
@@ -69,7 +47,7 @@ fn modified(path: &PathBuf) -> SystemTime {
 
 #[tokio::test]
 async fn an_own_write_is_what_another_reader_finds_and_is_not_read_again() {
-    let lab = Lab::new();
+    let lab = lab();
     let made = lab.store.create(sample("ns", "a")).await.unwrap();
     let cached = lab.cached();
     assert!(cached.body.is_shared_with(&made.body), "the object that was written is the one in the cache");
@@ -92,9 +70,9 @@ async fn an_own_write_is_what_another_reader_finds_and_is_not_read_again() {
 
 #[tokio::test]
 async fn a_foreign_write_of_the_same_length_in_the_same_second_is_seen_beside_an_own_one() {
-    let lab = Lab::new();
+    let lab = lab();
     let made = lab.store.create(sample("ns", "a")).await.unwrap();
-    let (text, time) = (fs::read_to_string(lab.path()).unwrap(), modified(&lab.path()));
+    let (text, time) = (lab.text(), modified(&lab.path()));
     // In place, and with the file's own times: of all that a stamp has, only the time of change tells them apart, if it does.
     lab.write(&text.replace("blue", "pink"), time);
     let foreign = lab.cached();
@@ -121,7 +99,7 @@ async fn a_foreign_write_of_the_same_length_in_the_same_second_is_seen_beside_an
 
 #[tokio::test]
 async fn bytes_that_have_not_changed_are_not_parsed_again_when_their_file_is_touched_or_replaced() {
-    let lab = Lab::new();
+    let lab = lab();
     lab.store.create(sample("ns", "a")).await.unwrap();
     let cached = lab.cached();
     let later = SystemTime::now() + Duration::from_secs(100);
@@ -135,7 +113,7 @@ async fn bytes_that_have_not_changed_are_not_parsed_again_when_their_file_is_tou
 
 #[test]
 fn an_object_without_a_time_of_creation_takes_that_of_its_file_as_it_is_at_present() {
-    let lab = Lab::new();
+    let lab = lab();
     let text = "apiVersion: submariner.io/v1\nkind: Cluster\nmetadata: {name: a}\nspec: {cluster_id: a, \
                 service_cidr: [], cluster_cidr: [], global_cidr: []}\n";
     let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
@@ -148,7 +126,7 @@ fn an_object_without_a_time_of_creation_takes_that_of_its_file_as_it_is_at_prese
 
 #[test]
 fn a_file_that_is_withheld_or_bad_is_parsed_whenever_it_is_read() {
-    let lab = Lab::new();
+    let lab = lab();
     let now = SystemTime::now();
     let good = "apiVersion: submariner.io/v1\nkind: Cluster\nmetadata: {name: a}\nspec: {cluster_id: a, \
                 service_cidr: [], cluster_cidr: [], global_cidr: [], note: NOTE}\n";
