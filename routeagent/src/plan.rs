@@ -77,9 +77,9 @@ pub(crate) fn plan_routes(
     for route in closing {
         ensure_route(route, index, &mut plan);
     }
-    // A node that stops being a gateway is closed in its main table before its gateway table is out of use.
-    remove_rules(desired, observed, &mut plan);
-    if desired.guard.is_none() {
+    let is_uninstalled = desired.guard.is_none();
+    if is_uninstalled {
+        remove_rules(desired, observed, &mut plan);
         // The table is where the former values are remembered.
         plan.changes.extend(settings::restore(observed));
     }
@@ -99,10 +99,11 @@ pub(crate) fn plan_routes(
         ensure_route(route, index, &mut plan);
     }
     add_rules(desired, observed, &mut plan);
-    match destinations {
-        Some(destinations) => remove_routes(&wanted, index.to(destinations).into_iter(), &mut plan),
-        None => remove_routes(&wanted, index.all(), &mut plan),
+    if !is_uninstalled {
+        // The main table of a node that stops being a gateway leads to the others before its gateway table is out of use.
+        remove_rules(desired, observed, &mut plan);
     }
+    remove_routes(&wanted, index, destinations, &mut plan);
     plan.changes.extend(nexthops.removing.into_iter().map(Change::Nexthops));
     plan.changes.extend(vxlan.removing.into_iter().map(Change::BetweenNodes));
     plan
@@ -189,8 +190,21 @@ fn ensure_route(route: &Route, index: &RouteIndex, plan: &mut Plan) {
     plan.changes.extend(doubles.map(Change::RemoveRoute));
 }
 
-/// Removes our routes that nobody wants, those that lead somewhere before those that refuse.
-fn remove_routes<'a>(wanted: &[&Route], routes: impl Iterator<Item = &'a ObservedRoute>, plan: &mut Plan) {
+/// Removes our routes that nobody wants, to some destinations or all of them.
+fn remove_routes(
+    wanted: &[&Route],
+    index: &RouteIndex,
+    destinations: Option<&BTreeSet<IpNet>>,
+    plan: &mut Plan,
+) {
+    match destinations {
+        Some(destinations) => remove_surplus(wanted, index.to(destinations).into_iter(), plan),
+        None => remove_surplus(wanted, index.all(), plan),
+    }
+}
+
+/// Removes those of our routes that nobody wants, those that lead somewhere before those that refuse.
+fn remove_surplus<'a>(wanted: &[&Route], routes: impl Iterator<Item = &'a ObservedRoute>, plan: &mut Plan) {
     let is_wanted = |there: &ObservedRoute| {
         let wanted_key = (there.table, there.destination, there.metric);
         there.tos == 0 && wanted.binary_search_by_key(&wanted_key, |route| key(route)).is_ok()

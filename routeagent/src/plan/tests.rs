@@ -74,6 +74,26 @@ fn a_node_that_stops_being_a_gateway_is_closed_before_its_rules_go() {
 }
 
 #[test]
+fn a_node_that_stops_being_a_gateway_is_led_to_the_others_before_its_rules_go() {
+    let network = net("10.2.0.0/16");
+    let observed = model::apply(live(), &plan(&desired(), &live()));
+    let routes =
+        [Route::leading(TABLE_MAIN, network, device("eth0")), Route::unreachable(TABLE_MAIN, network)].into();
+    let worker = HostNet { routes, guard: Some(Guard::default()), ..HostNet::default() };
+    let steps: Vec<String> = plan(&worker, &observed).changes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        steps,
+        [
+            "add 10.2.0.0/16 dev eth0 table main",
+            "remove IPv4 rule pref 150 lookup 150",
+            "remove IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "remove 10.2.0.0/16 table 150 dev submariner metric 0",
+            "remove 10.2.0.0/16 table 150 metric 4278198272",
+        ]
+    );
+}
+
+#[test]
 fn without_the_device_only_the_refusals_are_installed() {
     let plan = plan(&desired(), &Observed::default());
     assert!(!plan.changes.iter().any(|change| change.to_string().contains("submariner")));
