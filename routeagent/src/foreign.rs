@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::condition::Condition;
 use crate::family::Family;
 use crate::hostnet::Pass;
-use crate::nft::{self, BaseChain, GUARD_TABLE, Hook, TABLE_FAMILY, field, is, protocol};
+use crate::nft::{self, BaseChain, GUARD_TABLE, Hook, TABLE_FAMILY, Transaction, field, is, protocol};
 
 /// Marks rules as ours.
 const COMMENT: &str = "trieste";
@@ -144,7 +144,7 @@ impl fmt::Display for ForeignChange {
 
 /// Renders a change of firewalld's chains as the input of `nft -j -f -`; `None` for a change of iptables.
 #[must_use]
-pub fn render(change: &ForeignChange) -> Option<Value> {
+pub fn render(change: &ForeignChange) -> Option<Transaction> {
     let ForeignChange::Firewalld { hook, remove, insert } = change else { return None };
     let (family, table) = FIREWALLD;
     let chain = hook.firewalld();
@@ -157,7 +157,7 @@ pub fn render(change: &ForeignChange) -> Option<Value> {
             "family": family, "table": table, "chain": chain, "comment": COMMENT, "expr": expr,
         }}})
     });
-    Some(nft::transaction(removed.chain(inserted).collect()))
+    Some(removed.chain(inserted).collect())
 }
 
 /// Returns the changes to make, and the chains that stay in the way.

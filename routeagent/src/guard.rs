@@ -35,7 +35,9 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::hostnet::Guard;
-use crate::nft::{self, Element, Elements, GUARD_TABLE, TABLE_FAMILY, by_family, element_command, missing};
+use crate::nft::{
+    self, Element, Elements, GUARD_TABLE, TABLE_FAMILY, Transaction, by_family, element_command, missing,
+};
 
 /// The content of the table, in the order of creation, without handles, counts and comments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -205,10 +207,10 @@ fn elements(guard: &Guard) -> Elements {
 
 /// Renders a change as the input of `nft -j -f -`.
 #[must_use]
-pub fn render(change: &GuardChange) -> Value {
+pub fn render(change: &GuardChange) -> Transaction {
     let table = nft::table(GUARD_TABLE);
-    let commands = match change {
-        GuardChange::Remove => vec![json!({"delete": table})],
+    match change {
+        GuardChange::Remove => [json!({"delete": table})].into_iter().collect(),
         GuardChange::Build(guard) => nft::replace(&table).into_iter().chain(whole(guard)).collect(),
         GuardChange::Restore(guard) => [json!({"create": table})].into_iter().chain(whole(guard)).collect(),
         GuardChange::Update { add, remove } => {
@@ -216,8 +218,7 @@ pub fn render(change: &GuardChange) -> Value {
             let added = add.iter().map(|(set, all)| element_command("add", GUARD_TABLE, set, all));
             removed.chain(added).collect()
         }
-    };
-    nft::transaction(commands)
+    }
 }
 
 /// Returns the commands that fill an empty table.

@@ -2,6 +2,9 @@
 //!
 //! Forms are those in which `nft -j` reports them, so that what was written equals what is read.
 
+mod listing;
+mod transaction;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -11,6 +14,8 @@ use serde_json::{Map, Value, json};
 
 use crate::family::Family;
 use crate::vxlan::Mac;
+pub(crate) use listing::for_each_object;
+pub use transaction::Transaction;
 
 /// nftables family of our tables.
 pub const TABLE_FAMILY: &str = "inet";
@@ -163,13 +168,6 @@ pub(crate) fn missing(these: &Elements, those: &Elements) -> Elements {
 /// Returns the name of the set that holds a network, of the two sets with this name.
 pub(crate) fn by_family(set: &str, net: &IpNet) -> String {
     format!("{set}{}", Family::of_net(net).digit())
-}
-
-/// Returns the input of `nft -j -f -` that runs these commands as one transaction.
-pub(crate) fn transaction(commands: Vec<Value>) -> Value {
-    let version = json!({"metainfo": {"json_schema_version": 1}});
-    let commands: Vec<Value> = [version].into_iter().chain(commands).collect();
-    json!({"nftables": commands})
 }
 
 /// Returns commands that put a table in place of whatever is there.

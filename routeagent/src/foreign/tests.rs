@@ -105,7 +105,7 @@ fn firewalld_gets_its_rules_at_the_front_once() {
     let [ForeignChange::Firewalld { remove, insert, .. }] = &changes[..] else { panic!("{changes:?}") };
     assert!(remove.is_empty());
     assert_eq!(insert.len(), 2);
-    let rendered = render(&changes[0]).unwrap();
+    let rendered = render(&changes[0]).unwrap().to_tree();
     assert_eq!(rendered["nftables"][2]["insert"]["rule"]["expr"], insert[0]);
 
     assert!(foreign_changes(&pass(), &firewalld(insert)).0.is_empty());

@@ -61,7 +61,7 @@ fn a_new_network_touches_only_its_set() {
         change.to_string(),
         "update nftables table inet trieste: remote4-100.66.0.0/16 remote4+10.9.0.0/16"
     );
-    let commands = render(&change);
+    let commands = render(&change).to_tree();
     assert_eq!(
         commands["nftables"][2],
         json!({"add": {"element": {"family": "inet", "table": "trieste", "name": "remote4",
@@ -96,7 +96,7 @@ fn every_command_names_our_table() {
     for change in
         [GuardChange::Build(guard().into()), GuardChange::Restore(guard().into()), GuardChange::Remove]
     {
-        for command in &render(&change)["nftables"].as_array().unwrap()[1..] {
+        for command in &render(&change).to_tree()["nftables"].as_array().unwrap()[1..] {
             let text = command.to_string();
             assert!(text.contains(r#""inet""#) && text.contains(r#""trieste""#), "{text}");
         }

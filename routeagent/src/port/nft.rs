@@ -10,26 +10,26 @@ use tokio::process::Command;
 use super::PortError;
 use crate::foreign::{self, FIREWALLD, Foreign};
 use crate::guard::{self, GuardChange, ObservedGuard};
-use crate::nft::{BaseChain, GUARD_TABLE, Hook, SERVICES_TABLE, TABLE_FAMILY};
+use crate::nft::{BaseChain, GUARD_TABLE, Hook, SERVICES_TABLE, TABLE_FAMILY, Transaction};
 use crate::services::{self, ObservedServices};
 
 /// Reads the table.
 pub(super) async fn observe() -> Result<ObservedGuard, PortError> {
-    let listing = list(&["table", TABLE_FAMILY, GUARD_TABLE]).await?;
+    let listing = list_tree(&["table", TABLE_FAMILY, GUARD_TABLE]).await?;
     Ok(listing.map_or(ObservedGuard::Absent, |listing| ObservedGuard::Present(guard::read(&listing))))
 }
 
 /// Reads the table of services.
 pub(super) async fn services() -> Result<ObservedServices, PortError> {
-    let listing = list(&["table", TABLE_FAMILY, SERVICES_TABLE]).await?;
-    Ok(listing.map_or(ObservedServices::Absent, |listing| {
-        ObservedServices::Present(services::read::read(&listing))
-    }))
+    let Some(listing) = list(&["table", TABLE_FAMILY, SERVICES_TABLE]).await? else {
+        return Ok(ObservedServices::Absent);
+    };
+    services::read::read(&listing).map(ObservedServices::Present).map_err(|error| not_json(&error))
 }
 
 /// Reads what of other programs' tables can be in the way.
 pub(super) async fn foreign() -> Result<Foreign, PortError> {
-    let listing = list(&["chains"]).await?.unwrap_or_default();
+    let listing = list_tree(&["chains"]).await?.unwrap_or_default();
     let mut foreign = Foreign { base_chains: foreign::read_base_chains(&listing), ..Foreign::default() };
     let (family, table) = FIREWALLD;
     for hook in Hook::ALL {
@@ -37,7 +37,7 @@ pub(super) async fn foreign() -> Result<Foreign, PortError> {
         let is_there =
             |chain: &&BaseChain| (&*chain.family, &*chain.table, &*chain.name) == (family, table, name);
         if foreign.base_chains.iter().any(|chain| is_there(&chain))
-            && let Some(listing) = list(&["chain", family, table, name]).await?
+            && let Some(listing) = list_tree(&["chain", family, table, name]).await?
         {
             foreign.firewalld.insert(hook, foreign::read_rules(&listing));
         }
@@ -55,7 +55,7 @@ pub(super) async fn apply(change: &GuardChange) -> Result<(), PortError> {
 }
 
 /// Runs a transaction.
-pub(super) async fn transact(transaction: &Value) -> Result<(), PortError> {
+pub(super) async fn transact(transaction: &Transaction) -> Result<(), PortError> {
     let output = run(&["-j", "-f", "-"], Some(transaction.to_string())).await?;
     if output.status.success() {
         return Ok(());
@@ -63,8 +63,14 @@ pub(super) async fn transact(transaction: &Value) -> Result<(), PortError> {
     Err(PortError::Nft(first_line(&String::from_utf8_lossy(&output.stderr))))
 }
 
-/// Lists something; `None` if it does not exist.
-async fn list(what: &[&str]) -> Result<Option<Value>, PortError> {
+/// Lists something as a tree of values; `None` if it does not exist.
+async fn list_tree(what: &[&str]) -> Result<Option<Value>, PortError> {
+    let listing = list(what).await?;
+    listing.map(|listing| serde_json::from_slice(&listing).map_err(|error| not_json(&error))).transpose()
+}
+
+/// Lists something, as JSON; `None` if it does not exist.
+async fn list(what: &[&str]) -> Result<Option<Vec<u8>>, PortError> {
     let output = run(&[&["-a", "-j", "list"], what].concat(), None).await?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
@@ -74,9 +80,11 @@ async fn list(what: &[&str]) -> Result<Option<Value>, PortError> {
         }
         return Err(PortError::Nft(first_line(&error)));
     }
-    serde_json::from_slice(&output.stdout)
-        .map(Some)
-        .map_err(|error| PortError::Nft(format!("the listing is not JSON: {error}")))
+    Ok(Some(output.stdout))
+}
+
+fn not_json(error: &serde_json::Error) -> PortError {
+    PortError::Nft(format!("the listing is not JSON: {error}"))
 }
 
 async fn run(arguments: &[&str], input: Option<String>) -> Result<Output, PortError> {

@@ -14,21 +14,24 @@ const PREFIX: &str = "b-";
 const FRONTENDS: &str = "frontends";
 
 /// Reads the output of `nft -j list table inet trieste-services`.
-#[must_use]
-pub fn read(listing: &Value) -> Table {
+///
+/// # Errors
+/// If it is no listing.
+pub fn read(listing: &[u8]) -> serde_json::Result<Table> {
     let mut table = Table::default();
-    for object in nft::objects(listing) {
+    nft::for_each_object(listing, |object| {
         let structure = read_object(object, &mut table);
         table.structure.extend(structure);
-    }
+    })?;
     nft::sort(&mut table.structure);
-    table
+    Ok(table)
 }
 
 /// Reads an object; returns it, without fields that differ from one reading to the next, if it is part of the structure.
-fn read_object(object: &Value, table: &mut Table) -> Option<Value> {
-    let (kind, body) = object.as_object()?.iter().next()?;
-    let mut body = body.as_object()?.clone();
+fn read_object(object: Value, table: &mut Table) -> Option<Value> {
+    let Value::Object(object) = object else { return None };
+    let (kind, body) = object.into_iter().next()?;
+    let Value::Object(mut body) = body else { return None };
     nft::strip(&mut body);
     let name = text(&body, if kind == "rule" { "chain" } else { "name" }).to_owned();
     match kind.as_str() {
@@ -51,7 +54,7 @@ fn read_object(object: &Value, table: &mut Table) -> Option<Value> {
         "set" => nft::move_elements(&mut body, &mut table.sets),
         _ => {}
     }
-    Some(Value::Object(Map::from_iter([(kind.clone(), Value::Object(body))])))
+    Some(Value::Object(Map::from_iter([(kind, Value::Object(body))])))
 }
 
 fn frontend(element: &Value) -> Option<(Frontend, String)> {

@@ -6,18 +6,20 @@ use trieste_control::services::Frontend;
 use super::structure::{frontends, rule, structure};
 use super::{Pick, ServicesChange, Table};
 use crate::family::Family;
-use crate::nft::{self, SERVICES_TABLE, TABLE_FAMILY, element_command, field, is, missing, protocol};
+use crate::nft::{
+    self, SERVICES_TABLE, TABLE_FAMILY, Transaction, element_command, field, is, missing, protocol,
+};
 
 /// Ours: keys the hash by which back ends are drawn, the same on every node and after every restart.
 const SEED: u32 = 0x5452_5354;
 
 /// Renders a change as the input of `nft -j -f -`.
 #[must_use]
-pub fn render(change: &ServicesChange) -> Value {
+pub fn render(change: &ServicesChange) -> Transaction {
     let table = nft::table(SERVICES_TABLE);
-    let mut commands = Vec::new();
+    let mut commands = Transaction::new();
     match change {
-        ServicesChange::Remove => commands.push(json!({"delete": table})),
+        ServicesChange::Remove => commands.push(&json!({"delete": table})),
         ServicesChange::Build(wanted) => {
             commands.extend(nft::replace(&table));
             commands.extend(structure().into_iter().map(|object| json!({"add": object})));
@@ -25,25 +27,25 @@ pub fn render(change: &ServicesChange) -> Value {
         }
         ServicesChange::Update { from, to } => update(from, to, &mut commands),
     }
-    nft::transaction(commands)
+    commands
 }
 
 /// Adds what is missing and removes what is too much, in an order in which nothing leads nowhere.
-fn update(from: &Table, to: &Table, commands: &mut Vec<Value>) {
+fn update(from: &Table, to: &Table, commands: &mut Transaction) {
     for (verb, sets) in [("delete", missing(&from.sets, &to.sets)), ("add", missing(&to.sets, &from.sets))] {
         commands.extend(sets.iter().map(|(set, all)| element_command(verb, SERVICES_TABLE, set, all)));
     }
     for (frontend, chain) in from.frontends.iter().filter(|(at, chain)| to.frontends.get(at) != Some(chain)) {
-        commands.push(map_command("delete", frontend, chain));
+        commands.push(&map_command("delete", frontend, chain));
     }
     for (name, pick) in to.picks.iter().filter(|(name, pick)| from.picks.get(*name) != Some(pick)) {
         let chain = json!({"chain": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name}});
-        commands.push(json!({"add": chain}));
-        commands.push(json!({"flush": chain}));
+        commands.push(&json!({"add": chain}));
+        commands.push(&json!({"flush": chain}));
         commands.extend(pick.as_ref().map(|pick| json!({"add": rule(name, &picking(pick))})));
     }
     for (frontend, chain) in to.frontends.iter().filter(|(at, chain)| from.frontends.get(at) != Some(chain)) {
-        commands.push(map_command("add", frontend, chain));
+        commands.push(&map_command("add", frontend, chain));
     }
     for name in from.picks.keys().filter(|name| !to.picks.contains_key(*name)) {
         let chain = json!({"chain": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name}});

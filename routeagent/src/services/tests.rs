@@ -62,7 +62,7 @@ fn listed() -> Value {
 
 #[test]
 fn what_the_kernel_lists_is_read() {
-    let table = read(&listed());
+    let table = read(listed().to_string().as_bytes()).unwrap();
     let at = frontend("10.96.0.10", Protocol::Udp, 53);
     assert_eq!(table.frontends, BTreeMap::from([(at, "b-0124".to_owned())]));
     let places = |hosts: &[u8]| -> Vec<(IpAddr, u16)> {
