@@ -16,6 +16,11 @@ pub(crate) struct Deadlines {
 pub(crate) type Entry = Option<Instant>;
 
 impl Deadlines {
+    /// Returns how many lanes have something due at some time.
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
     /// Returns when the first lane is to be called.
     pub(crate) fn first(&self) -> Option<Instant> {
         self.order.first().map(|(due, _)| *due)
@@ -72,6 +77,6 @@ mod tests {
         deadlines.set(LaneId(2), &mut entries[2], Some(at(30)));
         deadlines.set(LaneId(0), &mut entries[0], None);
         assert_eq!((due(&deadlines, 30), deadlines.first()), (vec![1, 2], Some(at(11))));
-        assert_eq!((deadlines.order.len(), entries), (2, [None, Some(at(11)), Some(at(30))]));
+        assert_eq!((deadlines.len(), entries), (2, [None, Some(at(11)), Some(at(30))]));
     }
 }

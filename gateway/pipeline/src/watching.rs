@@ -14,7 +14,7 @@ use trieste_packet::{CableId, Checksum, DropReason, LaneId, LayoutKind, Packet, 
 use crate::board::{Board, PathState};
 use crate::deadlines::{Deadlines, Entry};
 use crate::health::awake::Awake;
-use crate::health::{Outgoing, Probe, Report, Watch, Watcher};
+use crate::health::{Outgoing, Probe, Report, Watch, Watcher, idle_interval};
 use crate::inside::{self, Kind};
 use crate::pipeline::Pipeline;
 
@@ -259,6 +259,7 @@ impl Pipeline {
         // What would be held until there are keys would push packets out of the lane's queue.
         let has_keys = slot.tunnel.stats(now).is_up;
         if watching.watcher.poll_timeout(time) <= time {
+            watching.watcher.set_idle_interval(idle_interval(self.schedule.deadlines.len()));
             watching.watcher.handle_timeout(time);
             watching.note_use(&self.config.board, time);
             while has_keys && let Some(outgoing) = watching.watcher.poll_transmit(time, now) {

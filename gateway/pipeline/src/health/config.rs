@@ -3,8 +3,20 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How often a path that carries no packets is probed, if that is longer than the interval of one that does.
+use super::probe::LONGEST_INTERVAL_MS;
+
+/// How often a path that carries no packets is probed, if that is longer than the interval of one that does and there are
+/// not many.
 pub const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+/// How much longer that becomes with each watched path of a worker, so that all its idle paths together are probed some
+/// 200 times a second, however many they are. Up to 40 paths it says nothing.
+const IDLE_PACE: Duration = Duration::from_millis(5);
+
+/// Returns how often a path that carries no packets is probed by a worker that watches so many.
+pub(crate) fn idle_interval(watched: usize) -> Duration {
+    let paced = IDLE_PACE.saturating_mul(u32::try_from(watched).unwrap_or(u32::MAX));
+    paced.clamp(IDLE_INTERVAL, Duration::from_millis(LONGEST_INTERVAL_MS.into()))
+}
 
 /// How paths are probed; the same for all paths of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,4 +47,16 @@ pub struct Watch {
     /// Whether it leads to a sibling. The cluster's nodes count on being told when one dies, so that its path is probed as
     /// quickly as the gateway's other paths whenever one of these carries packets.
     pub is_sibling: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_paths_are_probed_some_two_hundred_times_a_second_together() {
+        for (watched, ms) in [(0, 200), (40, 200), (100, 500), (300, 1500), (1000, 5000), (1 << 40, 10_000)] {
+            assert_eq!(idle_interval(watched), Duration::from_millis(ms), "{watched}");
+        }
+    }
 }

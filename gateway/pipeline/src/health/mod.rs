@@ -24,6 +24,7 @@ mod probe;
 mod report;
 mod watcher;
 
+pub(crate) use config::idle_interval;
 pub use config::{Config, IDLE_INTERVAL, Watch};
 pub use probe::{BODY_BYTES, Probe};
 pub use report::Report;

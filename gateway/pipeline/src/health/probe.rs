@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   0      1      2          4      8          12        16       20       24     26       28        30        32
-//!   │ flags│ zero │ interval │ boot │ sequence │ sent at │ echoed │ age of │ loss │ MTU    │ MTU     │ zero    │
-//!   │      │      │ in ms    │      │          │ in µs   │ sent at│ echo   │  ‰   │ probe  │ heard   │         │
+//!   │ flags│ zero │ interval │ boot │ sequence │ sent at │ echoed │ age of │ loss │ MTU    │ MTU     │ idle    │
+//!   │      │      │ in ms    │      │          │ in µs   │ sent at│ echo   │  ‰   │ probe  │ heard   │ in ms   │
 //! ```
 //!
 //! Numbers are in network order. What is longer comes from a newer gateway: the rest is not looked at.
@@ -15,7 +15,7 @@ use trieste_packet::wire::{be16, be32, put16, put32};
 /// Bytes of a probe's body.
 pub const BODY_BYTES: usize = 32;
 /// Longest interval that is believed: no sender waits longer, and a path's silence has to have an end.
-const LONGEST_INTERVAL_MS: u16 = 10_000;
+pub(super) const LONGEST_INTERVAL_MS: u16 = 10_000;
 /// An echo's age when there is none.
 const NO_ECHO: u32 = u32::MAX;
 
@@ -51,6 +51,9 @@ pub struct Probe {
     pub mtu_probe: u16,
     /// The number of the newest padded probe that it has heard; 0 before the first.
     pub mtu_heard: u16,
+    /// The shortest interval at which it would be probed while the path carries nothing (RFC 5880 section 6.8.1:
+    /// `RequiredMinRxInterval`), in whole milliseconds, at most 10 000. Zero from gateways that do not say.
+    pub idle_interval: Duration,
 }
 
 impl Probe {
@@ -73,6 +76,7 @@ impl Probe {
             loss_permille: be16(body, 24).min(1000),
             mtu_probe: be16(body, 26),
             mtu_heard: be16(body, 28),
+            idle_interval: Duration::from_millis(be16(body, 30).min(LONGEST_INTERVAL_MS).into()),
         })
     }
 
@@ -87,8 +91,7 @@ impl Probe {
             (self.is_fast, FAST),
         ];
         body[0] = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
-        let interval_ms = u16::try_from(self.interval.as_millis()).unwrap_or(u16::MAX);
-        put16(&mut body, 2, interval_ms.clamp(1, LONGEST_INTERVAL_MS));
+        put16(&mut body, 2, whole_ms(self.interval).max(1));
         put32(&mut body, 4, self.boot);
         put32(&mut body, 8, self.sequence);
         put32(&mut body, 12, self.sent_us);
@@ -98,8 +101,14 @@ impl Probe {
         put16(&mut body, 24, self.loss_permille);
         put16(&mut body, 26, self.mtu_probe);
         put16(&mut body, 28, self.mtu_heard);
+        put16(&mut body, 30, whole_ms(self.idle_interval));
         body
     }
+}
+
+/// Returns an interval in milliseconds, the longest one at most.
+fn whole_ms(interval: Duration) -> u16 {
+    u16::try_from(interval.as_millis()).unwrap_or(u16::MAX).min(LONGEST_INTERVAL_MS)
 }
 
 #[cfg(test)]
@@ -111,7 +120,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_probe_is_read_as_it_was_written(
-            flags in 0u8..16, interval in 1u64..=10_000, numbers: [u32; 5], loss in 0u16..=1000, mtu: (u16, u16),
+            flags in 0u8..16, intervals in (1u64..=10_000, 0u64..=10_000), numbers: [u32; 5], loss in 0u16..=1000,
+            mtu: (u16, u16),
         ) {
             let [boot, sequence, sent_us, echoed, age] = numbers;
             let probe = Probe {
@@ -119,7 +129,7 @@ mod tests {
                 is_draining: flags & 2 != 0,
                 is_active: flags & 4 != 0,
                 is_fast: flags & 8 != 0,
-                interval: Duration::from_millis(interval),
+                interval: Duration::from_millis(intervals.0),
                 boot,
                 sequence,
                 sent_us,
@@ -127,6 +137,7 @@ mod tests {
                 loss_permille: loss,
                 mtu_probe: mtu.0,
                 mtu_heard: mtu.1,
+                idle_interval: Duration::from_millis(intervals.1),
             };
             prop_assert_eq!(Probe::parse(&probe.emit()), Some(probe));
             let longer = [&probe.emit()[..], b"later"].concat();

@@ -63,6 +63,8 @@ pub struct Watcher {
     far: Option<(Probe, Instant)>,
     /// How often it sends when it is in a hurry.
     far_fast: Duration,
+    /// How often this end would probe, and be probed, while the path is idle.
+    idle: Duration,
     rtt: Option<Duration>,
 
     traffic: Option<Instant>,
@@ -97,6 +99,7 @@ impl Watcher {
             loss: Loss::default(),
             far: None,
             far_fast: config.interval,
+            idle: IDLE_INTERVAL,
             rtt: None,
             traffic: Some(now),
             asked: None,
@@ -155,6 +158,12 @@ impl Watcher {
             self.is_draining = is_draining;
             self.next = now;
         }
+    }
+
+    /// Sets how often this end would probe, and be probed, while the path carries nothing, from the next probe on; the
+    /// slower one of both ends' is taken.
+    pub fn set_idle_interval(&mut self, interval: Duration) {
+        self.idle = interval;
     }
 
     /// Packets were sealed for the path, or opened, that are no probes.
@@ -277,6 +286,7 @@ impl Watcher {
             loss_permille: self.loss.permille(),
             mtu_probe: padded.map_or(0, |(id, _)| id),
             mtu_heard: self.padded(),
+            idle_interval: self.idle,
         };
         Outgoing { probe, padded_to: padded.map(|(_, bytes)| bytes) }
     }
@@ -324,7 +334,11 @@ impl Watcher {
 
     fn interval(&self, now: Instant) -> Duration {
         let fast = self.config.interval;
-        if self.is_fast(now) { fast } else { fast.max(IDLE_INTERVAL) }
+        if self.is_fast(now) {
+            return fast;
+        }
+        let far = self.far.as_ref().map_or(Duration::ZERO, |(far, _)| far.idle_interval);
+        fast.max(self.idle).max(far)
     }
 
     fn timeout(&self, now: Instant) -> Duration {

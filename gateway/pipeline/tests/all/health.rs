@@ -236,24 +236,46 @@ fn a_lost_path_is_seen_by_both_ends_within_80_ms_whichever_way_is_cut() {
     }
 }
 
+/// Watches an idle path whose ends would have it probed so often, for ten seconds, and returns how many probes each sent;
+/// then sees that it is found lost soon after packets want it.
+fn idle_then_cut(seed: u64, intervals_ms: [u64; 2]) -> [u64; 2] {
+    let mut world = World::calm(seed);
+    for (end, interval) in world.ends.iter_mut().zip(intervals_ms) {
+        end.watcher.set_idle_interval(ms(interval));
+    }
+    world.run(ms(5000));
+    let sent = |world: &World| [0, 1].map(|end| world.ends[end].watcher.report(world.queue.now()).sent);
+    let before = sent(&world);
+    world.run(ms(10_000));
+    let after = sent(&world);
+    assert_eq!(world.failures(), 0, "seed {seed}");
+    world.cut([true, true]);
+    let since = world.now();
+    world.run_busy(ms(300));
+    for end in 0..2 {
+        let detected = world.detected(end, since).unwrap();
+        assert!(detected <= ms(90), "{detected:?}, seed {seed}");
+    }
+    [after[0] - before[0], after[1] - before[1]]
+}
+
 #[test]
 fn an_idle_path_is_probed_slowly_and_found_lost_soon_after_packets_want_it() {
     for seed in 0..100 {
-        let mut world = World::calm(seed);
-        world.run(ms(5000));
-        let before: Vec<u64> =
-            world.ends.iter().map(|end| end.watcher.report(world.queue.now()).sent).collect();
-        world.run(ms(10_000));
-        for (end, before) in world.ends.iter().zip(before) {
-            let sent = end.watcher.report(world.queue.now()).sent - before;
+        for sent in idle_then_cut(seed, [200, 200]) {
             assert!((50..70).contains(&sent), "{sent} probes in ten seconds, seed {seed}");
         }
-        world.cut([true, true]);
-        let since = world.now();
-        world.run_busy(ms(300));
-        for end in 0..2 {
-            let detected = world.detected(end, since).unwrap();
-            assert!(detected <= ms(90), "{detected:?}, seed {seed}");
+    }
+}
+
+#[test]
+fn an_end_with_many_paths_is_probed_as_rarely_as_it_probes() {
+    for seed in 0..50 {
+        for intervals_ms in [[200, 1500], [1500, 200], [1500, 1500]] {
+            for sent in idle_then_cut(seed, intervals_ms) {
+                // One or two more confirm the size.
+                assert!((6..=12).contains(&sent), "{sent} probes in ten seconds, seed {seed}");
+            }
         }
     }
 }
