@@ -15,6 +15,9 @@ use crate::deadlines::Deadlines;
 const MAX_PINGERS: usize = 1024;
 /// Ours: the first requests of many new peers are spread over this time (or the interval, if that is shorter).
 const SPREAD: Duration = Duration::from_secs(1);
+/// Ours: how much longer a peer that answers is left alone for each one that does. Up to 33 of them it says nothing; more
+/// share about 50 requests a second.
+const PACE: Duration = Duration::from_millis(20);
 
 /// Pings every remote endpoint that names a health-check address.
 ///
@@ -32,6 +35,8 @@ pub struct Checker {
     /// When each of them is due.
     deadlines: Deadlines,
     by_id: BTreeMap<u16, String>,
+    /// How many answer.
+    connected: u32,
     started: u16,
     left_out: usize,
     probes: VecDeque<Probe>,
@@ -79,6 +84,7 @@ impl Checker {
             pingers: BTreeMap::new(),
             deadlines: Deadlines::default(),
             by_id: BTreeMap::new(),
+            connected: 0,
             started: 0,
             left_out: 0,
             probes: VecDeque::new(),
@@ -121,9 +127,10 @@ impl Checker {
     /// Takes an echo reply in, whosever it is.
     pub fn handle_reply(&mut self, reply: &EchoReply, now: Instant) {
         let Some(name) = self.by_id.get(&reply.id) else { return };
-        if let Some(pinger) = self.pingers.get_mut(name)
-            && pinger.handle_reply(reply, now)
-        {
+        let Some(pinger) = self.pingers.get_mut(name) else { return };
+        let was = pinger.status();
+        if pinger.handle_reply(reply, now) {
+            count(&mut self.connected, was, pinger.status());
             self.changed.insert(name.clone());
         }
     }
@@ -139,7 +146,9 @@ impl Checker {
         self.mark(&probe.cable_name, fresh);
         if let Some(pinger) = self.pingers.get_mut(&probe.cable_name) {
             self.by_id.remove(&pinger.identity().id);
+            let was = pinger.status();
             pinger.handle_send_failure(reason, now, fresh);
+            count(&mut self.connected, was, pinger.status());
             self.deadlines.set(&probe.cable_name, Some(pinger.poll_timeout()));
         }
         self.changed.insert(probe.cable_name.clone());
@@ -148,10 +157,12 @@ impl Checker {
     /// Lets every pinger that is due ask.
     pub fn handle_timeout(&mut self, now: Instant) {
         for name in self.deadlines.take_due(now) {
+            let pace = self.draw_pace();
             let spare = self.draw_identity();
             let Some(pinger) = self.pingers.get_mut(&name) else { continue };
-            let (before, to) = (pinger.identity(), pinger.ip());
-            let asked = pinger.handle_timeout(now, || spare);
+            let (before, was, to) = (pinger.identity(), pinger.status(), pinger.ip());
+            let asked = pinger.handle_timeout(now, pace, || spare);
+            count(&mut self.connected, was, pinger.status());
             self.deadlines.set(&name, Some(pinger.poll_timeout()));
             let Some((identity, sequence)) = asked else { continue };
             if pinger.identity() != before {
@@ -232,12 +243,21 @@ impl Checker {
 
     fn remove(&mut self, name: &str) {
         if let Some(pinger) = self.pingers.remove(name) {
+            count(&mut self.connected, pinger.status(), PingerStatus::Unknown);
             self.by_id.remove(&pinger.identity().id);
             self.deadlines.set(name, None);
         }
         self.reported.remove(name);
         self.changed.remove(name);
         self.probes.retain(|probe| probe.cable_name != name);
+    }
+
+    /// Draws how long a peer that answers is left alone: between half of the mean and half as much again, so that those
+    /// who began together do not go on together.
+    fn draw_pace(&mut self) -> Duration {
+        let mean = PACE.saturating_mul(self.connected);
+        let [share, ..] = self.random.next_u64().to_le_bytes();
+        mean / 2 + mean * u32::from(share) / u32::from(u8::MAX)
     }
 
     fn mark(&mut self, name: &str, identity: Identity) {
@@ -263,6 +283,12 @@ impl Checker {
         let elapsed = now.saturating_duration_since(self.epoch.0).as_nanos();
         self.epoch.1.saturating_add(i64::try_from(elapsed).unwrap_or(i64::MAX))
     }
+}
+
+/// Counts those that are connected when a verdict may have changed.
+fn count(connected: &mut u32, was: PingerStatus, is: PingerStatus) {
+    *connected += u32::from(is == PingerStatus::Connected);
+    *connected -= u32::from(was == PingerStatus::Connected);
 }
 
 /// Parses the address of a host; `None` if the text is none: a peer must not make us ping a group or ourselves.

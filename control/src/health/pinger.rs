@@ -163,16 +163,18 @@ impl Pinger {
     }
 
     /// Returns identity and sequence number of the request to send, if one is due. When too many before it went
-    /// unanswered the peer is in error, and a new run marked by `fresh` is due at once.
+    /// unanswered the peer is in error, and a new run marked by `fresh` is due at once. While the peer answers, the next
+    /// one is due after `pace` at the earliest.
     pub fn handle_timeout(
         &mut self,
         now: Instant,
+        pace: Duration,
         fresh: impl FnOnce() -> Identity,
     ) -> Option<(Identity, u16)> {
         if now < self.next_at {
             return None;
         }
-        let sent = (self.identity, self.count_request(now));
+        let sent = (self.identity, self.count_request(now, pace));
         if self.unanswered > self.config.max_loss {
             self.status = PingerStatus::Error;
             self.message = format!("Failed to successfully ping the remote endpoint IP \"{}\"", self.ip);
@@ -215,7 +217,7 @@ impl Pinger {
         }
     }
 
-    fn count_request(&mut self, now: Instant) -> u16 {
+    fn count_request(&mut self, now: Instant, pace: Duration) -> u16 {
         self.last_sequence = self.last_sequence.checked_add(1).unwrap_or(1);
         self.unanswered = self.unanswered.saturating_add(1);
         self.sent += 1;
@@ -225,19 +227,23 @@ impl Pinger {
             self.outstanding.pop_first();
         }
         // In step, so that pingers stay as spread as they started; but requests missed in a stall are not caught up.
-        let interval = self.interval(now);
+        let interval = self.interval(now, pace);
         let in_step = self.next_at + interval;
         self.next_at = if in_step > now { in_step } else { now + interval };
         self.last_sequence
     }
 
-    /// Returns the time to the next request: the configured one as long as the peer answers.
-    fn interval(&self, now: Instant) -> Duration {
+    /// Returns the time to the next request: the configured one, or `pace`, as long as the peer answers.
+    fn interval(&self, now: Instant, pace: Duration) -> Duration {
         if now.saturating_duration_since(self.answered_at) >= SILENT_AFTER {
             return DOUBTFUL_INTERVAL;
         }
         let is_answering = self.status == PingerStatus::Connected && self.unanswered <= 1;
-        if is_answering { self.config.interval } else { self.config.interval.min(DOUBTFUL_INTERVAL) }
+        if is_answering {
+            self.config.interval.max(pace)
+        } else {
+            self.config.interval.min(DOUBTFUL_INTERVAL)
+        }
     }
 
     fn restart(&mut self, identity: Identity, at: Instant) {
@@ -256,6 +262,7 @@ mod tests {
     struct Peer {
         start: Instant,
         pinger: Pinger,
+        pace: Duration,
         runs: u16,
     }
 
@@ -264,7 +271,8 @@ mod tests {
             let start = Instant::now();
             let config = PingerConfig::new(Duration::ZERO, max_loss);
             let identity = Identity { id: 1, tracker: [1; 16] };
-            Self { start, pinger: Pinger::new("10.2.0.1".parse().unwrap(), config, identity, start), runs: 1 }
+            let pinger = Pinger::new("10.2.0.1".parse().unwrap(), config, identity, start);
+            Self { start, pinger, pace: Duration::ZERO, runs: 1 }
         }
 
         fn at(&self, ms: u64) -> Instant {
@@ -274,7 +282,7 @@ mod tests {
         fn tick(&mut self, ms: u64) -> Option<(Identity, u16)> {
             let runs = &mut self.runs;
             let now = self.start + Duration::from_millis(ms);
-            self.pinger.handle_timeout(now, || {
+            self.pinger.handle_timeout(now, self.pace, || {
                 *runs += 1;
                 Identity { id: *runs, tracker: [1; 16] }
             })
@@ -307,6 +315,25 @@ mod tests {
         assert_eq!(view.latency.unwrap().last.to_string(), "30ms");
         assert_eq!((view.sent, view.received), (1, 1));
         assert!(!peer.answer(first, 31), "a second answer to one request counted");
+    }
+
+    #[test]
+    fn a_peer_that_answers_is_asked_at_the_pace_and_one_that_does_not_as_configured() {
+        let mut peer = Peer::new(0);
+        peer.pace = Duration::from_secs(6);
+        let first = peer.tick(0).unwrap();
+        assert_eq!(peer.pinger.poll_timeout(), peer.at(1000), "nothing is known of it yet");
+        peer.answer(first, 10);
+        let second = peer.tick(1000).unwrap();
+        assert_eq!(peer.pinger.poll_timeout(), peer.at(7000));
+        peer.answer(second, 1010);
+        peer.tick(7000).unwrap();
+        assert_eq!(peer.pinger.poll_timeout(), peer.at(13_000));
+        for second in 13..=17 {
+            assert_eq!(peer.pinger.status(), PingerStatus::Connected, "after {second} s");
+            peer.tick(second * 1000).unwrap();
+        }
+        assert_eq!(peer.pinger.status(), PingerStatus::Error, "five seconds after the second one was lost");
     }
 
     #[test]
@@ -389,7 +416,7 @@ mod tests {
         let mut pinger = Pinger::new("10.2.0.1".parse().unwrap(), config, identity, start);
         let after = |pinger: &Pinger| pinger.poll_timeout().duration_since(start).as_secs();
         let ask = |pinger: &mut Pinger, second| {
-            pinger.handle_timeout(start + Duration::from_secs(second), || identity).unwrap().1
+            pinger.handle_timeout(start + Duration::from_secs(second), Duration::ZERO, || identity).unwrap().1
         };
         ask(&mut pinger, 0);
         assert_eq!(after(&pinger), 10, "never heard of yet");
@@ -419,7 +446,7 @@ mod tests {
         let (second, request) = *sent.last().unwrap();
         assert!(peer.answer(request, second * 1000 + 20));
         let next = peer.pinger.poll_timeout().max(peer.at(691_000));
-        peer.pinger.handle_timeout(next, || request.0).unwrap();
+        peer.pinger.handle_timeout(next, Duration::ZERO, || request.0).unwrap();
         assert_eq!(peer.pinger.poll_timeout() - next, Duration::from_secs(1), "as often as before");
     }
 

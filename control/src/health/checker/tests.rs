@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rand_core::{Error, RngCore};
+use trieste_simulator::Random;
 
 use super::*;
 
@@ -101,6 +102,31 @@ fn two_hundred_peers_are_not_pinged_in_one_burst_and_each_once_per_interval() {
 }
 
 #[test]
+fn many_that_answer_share_fifty_requests_a_second_and_few_are_asked_as_configured() {
+    for (count, seconds) in [(33u64, 1), (300, 6), (1000, 20)] {
+        let mut lab = Lab::new(Duration::ZERO);
+        let address = |n: u64| format!("10.2.{}.{}", n >> 8, n & 255);
+        let endpoints: Vec<_> = (0..count).map(|n| endpoint(&format!("c{n}"), &address(n + 1))).collect();
+        lab.checker.handle_endpoints(&endpoints, lab.start);
+        let mut sent = Vec::new();
+        for ms in (0..120_000).step_by(10) {
+            for probe in lab.tick(ms) {
+                lab.answer(&probe, ms);
+                sent.push(ms);
+            }
+        }
+        let settled: Vec<u64> = sent.into_iter().filter(|ms| *ms >= 60_000).collect();
+        let expected = count * 60 / seconds;
+        let asked = settled.len() as u64;
+        assert!(asked.abs_diff(expected) <= count, "{count} were asked {asked} times in a minute");
+        for second in 60..120 {
+            let within = settled.iter().filter(|ms| **ms / 1000 == second).count();
+            assert!(within <= 100, "{within} of {count} within a second");
+        }
+    }
+}
+
+#[test]
 fn endpoints_beyond_the_bound_are_counted_and_left_out() {
     let mut lab = Lab::new(Duration::ZERO);
     let address = |n: u32| format!("10.{}.{}.{}", n >> 16, n >> 8 & 255, n & 255);
@@ -143,6 +169,8 @@ proptest! {
             }
             while lab.checker.poll_event().is_some() {}
             prop_assert_eq!(lab.checker.by_id.len(), lab.checker.pingers.len());
+            let connected = lab.checker.pingers.values().filter(|one| one.status() == PingerStatus::Connected);
+            prop_assert_eq!(lab.checker.connected as usize, connected.count());
             prop_assert!(lab.checker.reported.len() <= lab.checker.pingers.len());
             for (id, name) in &lab.checker.by_id {
                 prop_assert_eq!(lab.checker.pingers[name].identity().id, *id);
@@ -161,7 +189,16 @@ impl Lab {
     fn new(interval: Duration) -> Self {
         let start = Instant::now();
         let config = PingerConfig::new(interval, 0);
-        Self { start, checker: Checker::new(config, "east", Counter(7), start, 1_700_000_000_000_000_000) }
+        Self {
+            start,
+            checker: Checker::new(
+                config,
+                "east",
+                Counter(7, Random::new(7)),
+                start,
+                1_700_000_000_000_000_000,
+            ),
+        }
     }
 
     fn at(&self, ms: u64) -> Instant {
@@ -189,7 +226,7 @@ fn endpoint(cable_name: &str, health_check_ip: &str) -> EndpointSpec {
 }
 
 /// Numbers that differ; ids collide on purpose.
-struct Counter(u64);
+struct Counter(u64, Random);
 
 impl RngCore for Counter {
     fn next_u32(&mut self) -> u32 {
@@ -198,8 +235,7 @@ impl RngCore for Counter {
     }
 
     fn next_u64(&mut self) -> u64 {
-        self.0 += 1;
-        self.0
+        self.1.draw()
     }
 
     fn fill_bytes(&mut self, bytes: &mut [u8]) {
