@@ -9,8 +9,8 @@ use super::probe::LONGEST_INTERVAL_MS;
 /// not many.
 pub const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 /// How much longer that becomes with each watched path of a worker, so that all its idle paths together are probed some
-/// 200 times a second, however many they are. Up to 40 paths it says nothing.
-const IDLE_PACE: Duration = Duration::from_millis(5);
+/// 100 times a second, however many they are. Up to 20 paths it says nothing.
+const IDLE_PACE: Duration = Duration::from_millis(10);
 
 /// Returns how often a path that carries no packets is probed by a worker that watches so many.
 pub(crate) fn idle_interval(watched: usize) -> Duration {
@@ -54,8 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_paths_are_probed_some_two_hundred_times_a_second_together() {
-        for (watched, ms) in [(0, 200), (40, 200), (100, 500), (300, 1500), (1000, 5000), (1 << 40, 10_000)] {
+    fn idle_paths_are_probed_some_hundred_times_a_second_together() {
+        for (watched, ms) in
+            [(0, 200), (20, 200), (100, 1000), (300, 3000), (1000, 10_000), (1 << 40, 10_000)]
+        {
             assert_eq!(idle_interval(watched), Duration::from_millis(ms), "{watched}");
         }
     }
