@@ -50,6 +50,10 @@ pub enum Kind {
     ServiceExport,
     /// Kubernetes: some of the addresses behind a service.
     EndpointSlice,
+    /// Kubernetes: a namespace.
+    Namespace,
+    /// Multi-cluster services: a service that clusters of the set export.
+    ServiceImport,
 }
 
 /// The names and properties by which the API server serves a kind.
@@ -85,8 +89,16 @@ const fn kubernetes(kind: Kind, name: &'static str, plural: &'static str) -> Fac
     Facts { api_version: "v1", has_status_subresource: false, ..ours(kind, name, plural) }
 }
 
+const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
+    Facts {
+        api_version: "multicluster.x-k8s.io/v1alpha1",
+        has_status_subresource: true,
+        ..ours(kind, name, plural)
+    }
+}
+
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 19] = [
+const FACTS: [Facts; 21] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -117,21 +129,23 @@ const FACTS: [Facts; 19] = [
     Facts { has_status_subresource: true, ..kubernetes(Kind::Service, "Service", "services") },
     kubernetes(Kind::Event, "Event", "events"),
     kubernetes(Kind::CoreEndpoints, "Endpoints", "endpoints"),
-    Facts {
-        api_version: "multicluster.x-k8s.io/v1alpha1",
-        has_status_subresource: true,
-        ..ours(Kind::ServiceExport, "ServiceExport", "serviceexports")
-    },
+    multicluster(Kind::ServiceExport, "ServiceExport", "serviceexports"),
     Facts {
         api_version: "discovery.k8s.io/v1",
         ..ours(Kind::EndpointSlice, "EndpointSlice", "endpointslices")
     },
+    Facts {
+        is_namespaced: false,
+        has_status_subresource: true,
+        ..kubernetes(Kind::Namespace, "Namespace", "namespaces")
+    },
+    multicluster(Kind::ServiceImport, "ServiceImport", "serviceimports"),
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 19] = {
-        let mut all = [Self::Cluster; 19];
+    pub const ALL: [Self; 21] = {
+        let mut all = [Self::Cluster; 21];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;
@@ -246,6 +260,11 @@ mod tests {
         assert_eq!((Kind::Cluster.version(), Kind::Broker.version()), ("v1", "v1alpha1"));
         assert_eq!((Kind::Lease.group(), Kind::Lease.version()), ("coordination.k8s.io", "v1"));
         assert_eq!((Kind::Node.group(), Kind::Node.version()), ("", "v1"));
+        for kind in [Kind::ServiceExport, Kind::ServiceImport] {
+            assert_eq!((kind.group(), kind.version()), ("multicluster.x-k8s.io", "v1alpha1"));
+            assert!(kind.is_namespaced() && kind.has_status_subresource());
+        }
+        assert!(!Kind::Namespace.is_namespaced());
         let mut directories: Vec<_> = Kind::ALL.into_iter().map(Kind::directory).collect();
         directories.sort_unstable();
         directories.dedup();

@@ -26,6 +26,15 @@ pub const MAX_BACKEND_VALUE_LEN: usize = 4096;
 /// Longest cable name, host name or driver name, in bytes: as long as a DNS name.
 pub const MAX_TEXT_LEN: usize = 253;
 
+/// Most ports of an imported service. Kubernetes allows as many in an EndpointSlice.
+pub const MAX_SERVICE_PORTS: usize = 100;
+
+/// Most addresses that an imported service has for the whole set: one per family.
+pub const MAX_SERVICE_IPS: usize = 2;
+
+/// Most clusters that export one service.
+pub const MAX_EXPORTING_CLUSTERS: usize = 4096;
+
 /// Checks the length of a list.
 pub(super) fn check_list(field: &str, length: usize, most: usize) -> Result<(), ApiError> {
     if length > most {

@@ -23,6 +23,20 @@ pub mod label {
     pub const EXPORTED_SERVICE_REF: &str = "submariner.io/exportedServiceRef";
     /// The Endpoints object that this one, of an internal service, is a copy of.
     pub const CLONED_FROM: &str = "endpoints.submariner.io/cloned-from";
+    /// Service discovery: the exported service that an import or a slice stands for.
+    pub const SERVICE_NAME: &str = "multicluster.kubernetes.io/service-name";
+    /// Service discovery: which cluster's part of an exported service an import or a slice is.
+    pub const SOURCE_CLUSTER: &str = "multicluster.kubernetes.io/source-cluster";
+    /// Service discovery: the exported service's namespace.
+    pub const SOURCE_NAMESPACE: &str = "lighthouse.submariner.io/sourceNamespace";
+    /// Service discovery, on slices: `true` if they are of a headless service.
+    pub const IS_HEADLESS: &str = "lighthouse.submariner.io/is-headless";
+    /// Service discovery, on slices of a headless service: the name of the slice that they are made of.
+    pub const SOURCE_NAME: &str = "lighthouse.submariner.io/source-name";
+    /// Kubernetes, on slices: who writes them.
+    pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+    /// [`MANAGED_BY`] of the slices of exported services.
+    pub const LIGHTHOUSE_AGENT: &str = "lighthouse-agent.submariner.io";
 }
 
 /// Finalizers.
@@ -54,6 +68,17 @@ pub mod annotation {
     pub const HEADLESS_POD_IP: &str = "submariner.io/headless-svc-pod-ip";
     /// The endpoint's own address, on the GlobalIngressIP of a headless service without selector.
     pub const HEADLESS_ENDPOINTS_IP: &str = "submariner.io/headless-svc-endpoints-ip";
+    /// Service discovery: that addresses count which are not ready.
+    pub const PUBLISH_NOT_READY: &str = "lighthouse.submariner.io/publish-not-ready-addresses";
+    /// Service discovery, on slices: whether their cluster's addresses are global ones.
+    pub const GLOBALNET_ENABLED: &str = "lighthouse.submariner.io/globalnet-enabled";
+    /// Service discovery: that one address for the whole set is wanted, or is not.
+    pub const USE_CLUSTERSET_IP: &str = "lighthouse.submariner.io/use-clusterset-ip";
+    /// Service discovery, on imports: which cluster has given the address for the whole set.
+    pub const CLUSTERSET_IP_ALLOCATED_BY: &str = "lighthouse.submariner.io/clusterset-ip-allocated-by";
+    /// Service discovery, on imports: with a cluster's ID behind it, when that cluster began to export the service, in Unix
+    /// nanoseconds.
+    pub const TIMESTAMP_PREFIX: &str = "timestamp.submariner.io/";
     /// Ours, on GlobalEgressIP objects: the pod selector that they had first, which stays theirs; as JSON, `null` for none.
     pub const POD_SELECTOR: &str = "trieste.io/pod-selector";
 }

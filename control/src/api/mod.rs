@@ -1,5 +1,6 @@
 //! The objects of `submariner.io/v1`: those that clusters exchange, those that components publish, and globalnet's;
-//! and the two of `submariner.io/v1alpha1` that say what was chosen when a broker was deployed and a cluster joined.
+//! the two of `submariner.io/v1alpha1` that say what was chosen when a broker was deployed and a cluster joined; and what
+//! clusters import of each other's services.
 //!
 //! These are wire types: field names, optionality and equality are those of upstream Submariner, addresses and CIDRs
 //! stay the text they were, and fields that we do not know survive reading and writing at every level. Fields that must
@@ -31,6 +32,7 @@ mod paths;
 mod route_agent;
 mod routes;
 mod selector;
+mod service_import;
 mod submariner;
 mod subnets;
 mod typed;
@@ -59,6 +61,10 @@ pub use paths::{DEFAULT_WEIGHT, MAX_WEIGHT, NAT_SLOTS, NoticeKey};
 pub use route_agent::{NodeCondition, RemoteEndpoint, RouteAgent, RouteAgentStatus};
 pub use routes::{GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec};
 pub use selector::{LabelRequirement, LabelSelector, LocalReference, SelectorError};
+pub use service_import::{
+    ExportingCluster, ImportFacts, ImportPort, ServiceImport, ServiceImportSpec, ServiceImportStatus,
+    ServiceImportType,
+};
 pub use submariner::{HealthCheckSpec, Hidden, Submariner, SubmarinerSpec, SubmarinerStatus};
 use subnets::parse_ip;
 pub use subnets::{overlap, parse_cidrs};

@@ -3,7 +3,8 @@
 
 use super::{
     ApiError, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
-    GlobalIngressIp, Kind, NonGatewayRoute, Object, ObjectMeta, Resource, RouteAgent, Submariner,
+    GlobalIngressIp, Kind, NonGatewayRoute, Object, ObjectMeta, Resource, RouteAgent, ServiceImport,
+    Submariner,
 };
 
 macro_rules! resources {
@@ -20,7 +21,7 @@ macro_rules! resources {
 
 resources! {
     Broker Cluster ClusterGlobalEgressIp Endpoint Gateway GatewayRoute GlobalEgressIp GlobalIngressIp NonGatewayRoute
-    RouteAgent Submariner
+    RouteAgent ServiceImport Submariner
 }
 
 impl Object {
@@ -61,6 +62,7 @@ impl Object {
             Kind::GlobalIngressIp => GlobalIngressIp::from_object(self).map(drop),
             Kind::Submariner => Submariner::from_object(self).map(drop),
             Kind::Broker => Broker::from_object(self).map(drop),
+            Kind::ServiceImport => ServiceImport::from_object(self).map(drop),
             // These are what Kubernetes makes them.
             Kind::Lease
             | Kind::Node
@@ -69,7 +71,8 @@ impl Object {
             | Kind::Event
             | Kind::CoreEndpoints
             | Kind::ServiceExport
-            | Kind::EndpointSlice => Ok(()),
+            | Kind::EndpointSlice
+            | Kind::Namespace => Ok(()),
         }
     }
 }
