@@ -104,6 +104,14 @@ impl KubeArgs {
         }
     }
 
+    /// The namespace that the context asked for, or else the current one, stands for; none if it names none or there is no
+    /// kubeconfig.
+    pub(super) fn context_namespace(&self) -> Option<String> {
+        let kubeconfig = self.read().ok()?;
+        let name = self.context.as_ref().or(kubeconfig.current_context.as_ref())?;
+        context(&kubeconfig, name)?.namespace.clone().filter(|namespace| !namespace.is_empty())
+    }
+
     /// The cluster of a context of the same kubeconfig, for commands that look at a second one.
     ///
     /// # Errors

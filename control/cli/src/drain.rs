@@ -28,19 +28,22 @@ pub(super) struct DrainArgs {
 /// # Errors
 /// Says what went wrong and what to do next.
 pub(super) async fn run(args: &DrainArgs) -> anyhow::Result<()> {
-    drain(&AnyStore::attach(&location(args)?), &args.kube.namespace, args).await
+    drain(&AnyStore::attach(&location(args.store.as_ref(), &args.kube)?), &args.kube.namespace, args).await
 }
 
-/// The store of the cluster that is meant.
-fn location(args: &DrainArgs) -> anyhow::Result<Location> {
-    if let Some(location) = &args.store {
+/// The store of the one cluster that is meant.
+///
+/// # Errors
+/// If several are.
+pub(super) fn location(store: Option<&Location>, kube: &KubeArgs) -> anyhow::Result<Location> {
+    if let Some(location) = store {
         return Ok(location.clone());
     }
-    let KubeArgs { kubeconfig, context, contexts, .. } = &args.kube;
+    let KubeArgs { kubeconfig, context, contexts, .. } = kube;
     let mut paths = kubeconfig.iter().flat_map(|paths| std::env::split_paths(paths));
     let path = paths.next();
     if paths.next().is_some() || !contexts.is_empty() {
-        bail!("a gateway is of one cluster: name one kubeconfig and one --context");
+        bail!("this command works on one cluster: name one kubeconfig and one --context");
     }
     Ok(Location::Kube { path, context: context.clone() })
 }
@@ -102,10 +105,11 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_is_of_one_cluster() {
+    fn one_cluster_is_meant() {
         let said = |words: &[&str]| {
             let words = ["drain", "gw1"].iter().chain(words);
-            location(&Words::parse_from(words).args).map(|location| location.to_string())
+            let args = Words::parse_from(words).args;
+            location(args.store.as_ref(), &args.kube).map(|location| location.to_string())
         };
         assert_eq!(said(&["--store", "dir:/x"]).unwrap(), "dir:/x");
         assert_eq!(said(&["--kubeconfig", "/k", "--context", "east"]).unwrap(), "kube:/k#east");

@@ -12,6 +12,8 @@
 //!   trieste drain         a gateway hands its flows over to the others
 //!   trieste show globalnet
 //!                         what one gateway translates, and how
+//!   trieste export, unexport
+//!                         whether other clusters may reach a service
 //!   trieste trace         what becomes of a packet in a gateway, and why
 //!   trieste capture       packets, as pcapng
 //!   trieste diagnose      what is wrong, in a cluster or on the way between two pods
@@ -35,6 +37,7 @@ mod deploying;
 mod diagnose;
 mod drain;
 mod exec;
+mod export;
 mod gateway;
 mod gather;
 mod installation;
@@ -104,6 +107,10 @@ enum Command {
     ///
     /// `trieste show gateways` says how far it is: draining, then drained. It stays so until --undo, restarts included.
     Drain(Box<drain::DrainArgs>),
+    /// Let other clusters reach something of this one
+    Export(export::ExportArgs),
+    /// Let other clusters not reach something any more
+    Unexport(export::UnexportArgs),
     /// Say what becomes of a packet in a gateway, and why
     ///
     /// Prints what each stage decides: which cluster, which translation, which path. Where there is a session or a
@@ -200,6 +207,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),
         Command::Drain(args) => in_runtime(drain::run(&args)).map(done),
+        Command::Export(args) => in_runtime(export::export(&args)).map(done),
+        Command::Unexport(args) => in_runtime(export::unexport(&args)).map(done),
         Command::Trace(args) => in_runtime(trace::run(&args, &mut output)).map(done),
         Command::Capture(args) => in_runtime(capture::run(&args)).map(done),
         Command::Diagnose(args) => in_runtime(diagnose::run(&args, &mut output)),
