@@ -1,17 +1,21 @@
 //! The topology, the store, and the processes of a test. Everything is removed when the [`Lab`] is dropped.
 
+mod processes;
+mod store;
+
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sched::{CloneFlags, setns};
-use serde_json::{Value, json};
+use serde_json::Value;
+
+pub(crate) use processes::{Process, finish};
 
 pub(crate) const NAMESPACE: &str = "submariner-operator";
-const AGENT: &str = env!("CARGO_BIN_EXE_trieste-routeagent");
 /// Longer than the agent's resync period of 10 s.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -206,244 +210,6 @@ impl Lab {
         self.directory.path().join(format!("state-{place}"))
     }
 
-    // --- the store ------------------------------------------------------------------------------------------
-
-    pub(crate) fn store(&self) -> PathBuf {
-        self.directory.path().join("store")
-    }
-
-    /// The usual two clusters.
-    pub(crate) fn join(&self) {
-        self.put_endpoint(
-            "a",
-            "a-gw1",
-            &["100.65.0.0/16", "10.1.0.0/16", "fd00:1::/48"],
-            "172.31.1.11",
-            "10.1.1.1",
-        );
-        self.put_endpoint("b", "b-gw1", &["100.66.0.0/16", "10.2.0.0/16", "fd00:2::/48"], "203.0.113.21", "");
-    }
-
-    pub(crate) fn put_endpoint(
-        &self,
-        cluster: &str,
-        hostname: &str,
-        subnets: &[&str],
-        private_ip: &str,
-        health: &str,
-    ) {
-        let spec = json!({
-            "cluster_id": cluster, "cable_name": format!("submariner-cable-{cluster}"), "hostname": hostname,
-            "subnets": subnets, "private_ip": private_ip, "public_ip": "", "nat_enabled": false,
-            "backend": "wireguard", "healthCheckIP": health,
-            "backend_config": {"interface-name": "submariner", "udp-port": "4500"},
-        });
-        self.put("Endpoint", "endpoints", cluster, &spec);
-    }
-
-    pub(crate) fn put_cluster(&self, cluster: &str, networks: &[&str]) {
-        let spec =
-            json!({"cluster_id": cluster, "service_cidr": [], "cluster_cidr": networks, "global_cidr": []});
-        self.put("Cluster", "clusters", cluster, &spec);
-    }
-
-    pub(crate) fn put_global_cluster(
-        &self,
-        cluster: &str,
-        pods: &[&str],
-        services: &[&str],
-        global: &[&str],
-    ) {
-        let spec = json!({"cluster_id": cluster, "service_cidr": services, "cluster_cidr": pods, "global_cidr": global});
-        self.put("Cluster", "clusters", cluster, &spec);
-    }
-
-    /// A Node object, as the API server has it.
-    pub(crate) fn put_node(&self, name: &str, address: &str, pod_networks: &[String]) {
-        let object = json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-            "spec": {"podCIDR": pod_networks[0], "podCIDRs": pod_networks},
-            "status": {"addresses": [{"type": "InternalIP", "address": address}]},
-        });
-        let directory = self.store().join("_cluster").join("nodes");
-        std::fs::create_dir_all(&directory).unwrap();
-        self.put_object(&object, &directory.join(format!("{name}.yaml")));
-    }
-
-    /// Says that a cluster knows of several gateways at once.
-    pub(crate) fn tell_paths(&self, cluster: &str) {
-        let path = self.object("endpoints", cluster);
-        let mut object: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        object["spec"]["backend_config"]["trieste.paths"] = "1".into();
-        self.put_object(&object, &path);
-    }
-
-    /// A gateway of cluster `a` among its siblings, with the key of its notices in base64 if it sends some.
-    pub(crate) fn put_member(
-        &self,
-        cable: &str,
-        hostname: &str,
-        address: &str,
-        health: &str,
-        key: Option<&str>,
-    ) {
-        let mut settings = json!({"interface-name": "submariner", "udp-port": "4500", "trieste.paths": "1"});
-        if let Some(key) = key {
-            settings["trieste.notice-key"] = key.into();
-        }
-        let name = format!("trieste-{cable}");
-        let object = json!({
-            "apiVersion": "submariner.io/v1", "kind": "Endpoint",
-            "metadata": {
-                "name": name, "namespace": format!("{NAMESPACE}-paths"), "labels": {"trieste.io/clusterID": "a"},
-            },
-            "spec": {
-                "cluster_id": "a", "cable_name": cable, "hostname": hostname,
-                "subnets": ["100.65.0.0/16", "10.1.0.0/16", "fd00:1::/48"], "private_ip": address, "public_ip": "",
-                "nat_enabled": false, "backend": "wireguard", "healthCheckIP": health, "backend_config": settings,
-            },
-        });
-        let directory = self.store().join(format!("{NAMESPACE}-paths")).join("endpoints");
-        std::fs::create_dir_all(&directory).unwrap();
-        self.put_object(&object, &directory.join(format!("{name}.yaml")));
-    }
-
-    /// What upstream's agent says of a node.
-    pub(crate) fn put_upstreams_agent(&self, node: &str) {
-        let object = json!({
-            "apiVersion": "submariner.io/v1", "kind": "RouteAgent",
-            "metadata": {"name": node, "namespace": NAMESPACE},
-            "status": {"version": "release-0.23-0a1b2c3d", "statusFailure": "", "remoteEndpoints": []},
-        });
-        let path = self.object("routeagents", node);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        self.put_object(&object, &path);
-    }
-
-    fn put(&self, kind: &str, plural: &str, name: &str, spec: &Value) {
-        let object = json!({
-            "apiVersion": "submariner.io/v1", "kind": kind, "spec": spec,
-            "metadata": {"name": name, "namespace": NAMESPACE, "creationTimestamp": "2026-01-01T00:00:00Z"},
-        });
-        self.put_object(&object, &self.object(plural, name));
-    }
-
-    fn put_object(&self, object: &Value, path: &Path) {
-        let draft = self.directory.path().join("draft");
-        std::fs::write(&draft, object.to_string()).unwrap();
-        std::fs::rename(draft, path).unwrap();
-    }
-
-    pub(crate) fn delete_endpoint(&self, cluster: &str) {
-        std::fs::remove_file(self.object("endpoints", cluster)).unwrap();
-    }
-
-    pub(crate) fn delete_agent(&self, node: &str) {
-        std::fs::remove_file(self.object("routeagents", node)).unwrap();
-    }
-
-    fn object(&self, plural: &str, name: &str) -> PathBuf {
-        self.store().join(NAMESPACE).join(plural).join(format!("{name}.yaml"))
-    }
-
-    // --- processes ------------------------------------------------------------------------------------------
-
-    /// The agent's command line on the node.
-    pub(crate) fn agent(&self, extra: &[&str]) -> Command {
-        self.agent_as("a-gw1", extra)
-    }
-
-    pub(crate) fn agent_as(&self, hostname: &str, extra: &[&str]) -> Command {
-        self.agent_on("node", hostname, extra)
-    }
-
-    pub(crate) fn agent_on(&self, place: &str, hostname: &str, extra: &[&str]) -> Command {
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", &self.name(place), AGENT])
-            .args(["--store", &format!("dir:{}", self.store().display()), "--namespace", NAMESPACE])
-            .args([
-                "--cluster-id=a",
-                "--cluster-cidrs=10.1.0.0/16,fd00:1::/48",
-                "--service-cidrs=100.65.0.0/16",
-            ])
-            .args(["--hostname", hostname])
-            .env("TRIESTE_CLOSE_GRACE", "0")
-            .env("TRIESTE_STATE_DIR", self.state(place))
-            .env("TRIESTE_PASS_FILE", self.directory.path().join("pass.json"))
-            .args(extra);
-        command
-    }
-
-    /// Runs the agent once; returns what it printed and logged.
-    pub(crate) fn agent_once(&self, extra: &[&str]) -> String {
-        finish(&mut self.agent(extra))
-    }
-
-    pub(crate) fn uninstall(&self) -> String {
-        self.uninstall_on("node")
-    }
-
-    pub(crate) fn uninstall_on(&self, place: &str) -> String {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name(place), AGENT, "--uninstall"]);
-        finish(command.env("TRIESTE_STATE_DIR", self.state(place)))
-    }
-
-    /// What a pass would do at present.
-    pub(crate) fn plan(&self) -> String {
-        let output = self.agent(&["--dry-run"]).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    pub(crate) fn start_agent(&self) -> Process {
-        self.start_agent_on("node", "a-gw1")
-    }
-
-    pub(crate) fn start_agent_on(&self, place: &str, hostname: &str) -> Process {
-        self.start_agent_with(place, hostname, &[])
-    }
-
-    /// The same with more in its environment.
-    pub(crate) fn start_agent_with(&self, place: &str, hostname: &str, more: &[(&str, &str)]) -> Process {
-        let log = File::create(self.directory.path().join(format!("{place}.log"))).unwrap();
-        Process(self.agent_on(place, hostname, &[]).envs(more.iter().copied()).stderr(log).spawn().unwrap())
-    }
-
-    pub(crate) fn agent_log(&self) -> String {
-        self.agent_log_on("node")
-    }
-
-    pub(crate) fn agent_log_on(&self, place: &str) -> String {
-        std::fs::read_to_string(self.directory.path().join(format!("{place}.log"))).unwrap()
-    }
-
-    /// Holds the TUN open as a living gateway does, and prints every packet in hexadecimal. Perl, because it is part
-    /// of every Debian and can call ioctl(2) without unsafe code here.
-    pub(crate) fn hold_tun(&self) -> Tun {
-        // IFF_TUN | IFF_NO_PI | IFF_MULTI_QUEUE, TUNSETIFF.
-        let script = r#"
-            $| = 1;
-            open(my $tun, "+<", "/dev/net/tun") or die "open: $!";
-            my $request = pack("a16Sx22", "submariner", 0x1101);
-            ioctl($tun, 0x400454ca, $request) or die "TUNSETIFF: $!";
-            print "ready\n";
-            while (sysread($tun, my $packet, 65535)) { print unpack("H*", $packet), "\n" }
-        "#;
-        let mut child = Command::new("ip")
-            .args(["netns", "exec", &self.name("node"), "perl", "-e", script])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut ready = String::new();
-        lines.read_line(&mut ready).unwrap();
-        assert_eq!(ready, "ready\n");
-        Tun { lines, process: Process(child) }
-    }
-
     /// Everything about routing and filtering on the node, as text.
     pub(crate) fn everything(&self) -> String {
         let rules = [self.ip("node", &["rule"]), self.ip("node", &["-6", "rule"])];
@@ -467,57 +233,6 @@ impl Drop for Lab {
     }
 }
 
-/// A process that ends with the test.
-pub(crate) struct Process(Child);
-
-impl Process {
-    pub(crate) fn signal(&self, name: &str) {
-        run("kill", &["-s", name, &self.0.id().to_string()]);
-    }
-
-    /// Waits for the end; returns the exit code.
-    pub(crate) fn wait(&mut self) -> Option<i32> {
-        eventually("the process ends", || self.0.try_wait().unwrap().is_some());
-        self.0.wait().unwrap().code()
-    }
-
-    pub(crate) fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// A living gateway's hold on the TUN.
-pub(crate) struct Tun {
-    lines: BufReader<std::process::ChildStdout>,
-    process: Process,
-}
-
-impl Tun {
-    /// Waits for a packet that contains some text, as a gateway would read it, and returns it in hexadecimal. Packets of the
-    /// kernel's own, such as router solicitations, are passed over.
-    pub(crate) fn expect(&mut self, payload: &str) -> String {
-        let wanted: String = payload.bytes().map(|byte| format!("{byte:02x}")).collect();
-        let mut line = String::new();
-        while !line.contains(&wanted) {
-            line.clear();
-            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the TUN's reader ended");
-        }
-        line
-    }
-
-    /// Ends as `kill -9` does.
-    pub(crate) fn kill(mut self) {
-        self.process.kill();
-    }
-}
-
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -533,14 +248,6 @@ fn run(program: &str, arguments: &[&str]) -> String {
     let Output { status, stdout, stderr } = command.args(arguments).output().unwrap();
     assert!(status.success(), "{command:?}: {status}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).unwrap()
-}
-
-/// Runs a command to its end; returns what it wrote to both outputs.
-pub(crate) fn finish(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let text = String::from_utf8([stdout, stderr].concat()).unwrap();
-    assert!(status.success(), "{command:?}: {status}: {text}");
-    text
 }
 
 fn skip() {
