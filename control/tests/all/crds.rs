@@ -144,13 +144,18 @@ fn required_fields_are_upstreams() {
         (Kind::Broker, "spec", Value::Null),
     ];
     for (kind, path, required) in expected {
-        let mut node = schema(kind);
-        for step in path.split('.').filter(|step| !step.is_empty()) {
-            node = if step == "[]" { node["items"].clone() } else { node["properties"][step].clone() };
-            assert!(node.is_object(), "{kind} {path}");
-        }
-        assert_eq!(node["required"], required, "{kind} {path}");
+        assert_eq!(schema_at(kind, path)["required"], required, "{kind} {path}");
     }
+}
+
+/// Returns the schema at a path of fields, where `[]` are the items of a list.
+fn schema_at(kind: Kind, path: &str) -> Value {
+    let mut node = schema(kind);
+    for step in path.split('.').filter(|step| !step.is_empty()) {
+        node = if step == "[]" { node["items"].clone() } else { node["properties"][step].clone() };
+        assert!(node.is_object(), "{kind} {path}");
+    }
+    node
 }
 
 #[test]

@@ -140,20 +140,7 @@ impl World {
             known.clone()
         };
         match write {
-            Write::Create(mut object) => {
-                assert!(!self.objects.contains_key(&key), "{key} is there already");
-                if object.kind.has_status_subresource() {
-                    object.body.remove("status");
-                }
-                if object.kind == Kind::Service {
-                    let ip = format!("100.1.200.{}", self.version % 250 + 1);
-                    object.body["spec"]["clusterIP"] = json!(ip);
-                    object.body["spec"]["type"] = json!("ClusterIP");
-                }
-                object.metadata.creation_timestamp = Some(self.now);
-                self.stamp(&mut object);
-                self.objects.insert(key, object);
-            }
+            Write::Create(object) => self.create(key, object),
             Write::Update(mut object) => {
                 let known = is_newest(&object);
                 if object.kind.has_status_subresource() {
@@ -192,6 +179,21 @@ impl World {
                 };
             }),
         }
+    }
+
+    fn create(&mut self, key: ObjectKey, mut object: Object) {
+        assert!(!self.objects.contains_key(&key), "{key} is there already");
+        if object.kind.has_status_subresource() {
+            object.body.remove("status");
+        }
+        if object.kind == Kind::Service {
+            let ip = format!("100.1.200.{}", self.version % 250 + 1);
+            object.body["spec"]["clusterIP"] = json!(ip);
+            object.body["spec"]["type"] = json!("ClusterIP");
+        }
+        object.metadata.creation_timestamp = Some(self.now);
+        self.stamp(&mut object);
+        self.objects.insert(key, object);
     }
 
     fn stamp(&mut self, object: &mut Object) {

@@ -5,19 +5,22 @@
 //!                                    └──watch (late, reordered, dropped and re-listed)──▶ every node
 //! ```
 
+mod faults;
+mod messages;
+mod watches;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use trieste_control::api::{ClusterSpec, Kind, Object};
-use trieste_control::election::{Failure, Timings};
+use trieste_control::api::ClusterSpec;
 use trieste_control::store::{StoreError, StoreEvent};
-use trieste_control::sync::Side;
 use trieste_simulator::{Queue, Random};
 
 use super::hostile::Hostile;
-use super::node::{Answer, Call, Member, Node, Purpose, STREAMS};
-use super::store::{Change, Op, SimStore};
+use super::node::{Answer, Call, Member, Node, Purpose};
+use super::store::{Change, SimStore};
+use messages::no_answer;
 
 /// Until when things go wrong, in milliseconds.
 const FAULTS_END: u64 = 25_000;
@@ -178,15 +181,7 @@ impl World {
     /// Lets an event happen; gives the node that it concerns.
     fn handle(&mut self, event: Event) -> Option<usize> {
         match event {
-            Event::Wake(node) => {
-                self.places[node].wake = u64::MAX;
-                let paused = self.places[node].paused_until;
-                if self.is_up(node) && paused > self.queue.millis() {
-                    self.wake_at(node, paused);
-                    return None;
-                }
-                self.is_up(node).then_some(node)
-            }
+            Event::Wake(node) => self.wake(node),
             Event::Arrive { from, purpose, call, id } => {
                 self.arrive(from, purpose, *call, id);
                 None
@@ -244,28 +239,6 @@ impl World {
         }
     }
 
-    /// Hands an event to a process if that lives; to one that is stopped, when it goes on.
-    fn deliver(&mut self, to: Sender, event: Event) -> Option<(usize, Event)> {
-        if !self.is_current(to) {
-            return None;
-        }
-        let paused = self.places[to.node].paused_until;
-        if paused > self.queue.millis() {
-            self.at(paused, event);
-            return None;
-        }
-        Some((to.node, event))
-    }
-
-    fn is_current(&self, sender: Sender) -> bool {
-        let place = &self.places[sender.node];
-        !place.is_down && place.process == sender.process
-    }
-
-    fn sender(&self, node: usize) -> Sender {
-        Sender { node, process: self.places[node].process }
-    }
-
     /// Lets a node ask for what it wants, and be woken when it wants.
     fn act(&mut self, node: usize) {
         if self.places[node].is_down {
@@ -278,335 +251,22 @@ impl World {
         self.wake_at(node, self.nodes[node].next_wake(self.queue.millis()));
     }
 
+    /// Wakes a node, unless it is down or stopped; gives it then.
+    fn wake(&mut self, node: usize) -> Option<usize> {
+        self.places[node].wake = u64::MAX;
+        let paused = self.places[node].paused_until;
+        if self.is_up(node) && paused > self.queue.millis() {
+            self.wake_at(node, paused);
+            return None;
+        }
+        self.is_up(node).then_some(node)
+    }
+
     fn wake_at(&mut self, node: usize, when: u64) {
         let when = when.max(self.queue.millis() + 1);
         if when < self.places[node].wake {
             self.places[node].wake = when;
             self.at(when, Event::Wake(node));
-        }
-    }
-
-    fn send(&mut self, node: usize, purpose: Purpose, call: Call) {
-        let from = self.sender(node);
-        let place = &mut self.places[node];
-        place.next_id += 1;
-        let id = place.next_id;
-        place.pending.insert(id, purpose.clone());
-        let patience = match &purpose {
-            Purpose::ReadLease | Purpose::WriteLease => Timings::default().request_timeout().as_millis(),
-            _ => 10_000,
-        };
-        let patience = u64::try_from(patience).expect("small");
-        self.at(self.queue.millis() + patience, Event::Timeout { to: from, id });
-        if let Some(delay) = self.delay(node, side_of(&call)) {
-            self.at(self.queue.millis() + delay, Event::Arrive { from, purpose, call: Box::new(call), id });
-        }
-    }
-
-    /// How long a message takes; `None` for one that is lost.
-    fn delay(&mut self, node: usize, side: Side) -> Option<u64> {
-        if self.is_cut(node, side) {
-            return None;
-        }
-        if !self.is_calm {
-            match self.random.below(200) {
-                0 | 1 => return None,
-                2..=5 => return Some(self.random.between(500, 9_000)),
-                _ => {}
-            }
-        }
-        Some(self.random.between(1, 20))
-    }
-
-    fn is_cut(&self, node: usize, side: Side) -> bool {
-        self.places[node].cut_until[side as usize] > self.queue.millis()
-    }
-
-    fn arrive(&mut self, from: Sender, purpose: Purpose, call: Call, id: u64) {
-        let side = side_of(&call);
-        let store = self.store_of(from.node, side);
-        // What a process that is gone has sent is applied all the same.
-        let answer = match call {
-            Call::ReadLease => Answer::LeaseRead(Ok(self.stores[store].lease.clone())),
-            Call::WriteLease(lease, is_create) => {
-                let written = self.stores[store].write_lease(lease, is_create);
-                if written.is_ok() {
-                    self.tell_lease(store);
-                }
-                Answer::LeaseWritten(written.map_err(|()| Failure::Race))
-            }
-            Call::Object(_, op) => {
-                let (answer, change) = self.stores[store].apply(op, self.queue.millis());
-                if let Some(change) = change {
-                    if self.is_current(from) && answer.is_ok() {
-                        self.note(from.node, side, &change);
-                    }
-                    self.tell(store, &change);
-                }
-                Answer::Object(answer)
-            }
-        };
-        if let Some(delay) = self.delay(from.node, side) {
-            let answer = Box::new(answer);
-            self.at(self.queue.millis() + delay, Event::Answer { to: from, id, purpose, answer });
-        }
-    }
-
-    /// A node mostly knows of its own write with the answer; here a little sooner, which changes nothing.
-    fn note(&mut self, node: usize, side: Side, change: &Change) {
-        if self.places[node].paused_until <= self.queue.millis() && self.random.percent(50) {
-            self.nodes[node].note(side, &event_of(change));
-        }
-    }
-
-    fn store_of(&self, node: usize, side: Side) -> usize {
-        match side {
-            Side::Local => self.nodes[node].cluster,
-            Side::Broker => self.members.len(),
-        }
-    }
-
-    fn followers(&self, store: usize) -> Vec<(usize, Side)> {
-        let side = if store == self.members.len() { Side::Broker } else { Side::Local };
-        let follows = |node: &usize| side == Side::Broker || self.nodes[*node].cluster == store;
-        (0..self.nodes.len()).filter(follows).map(|node| (node, side)).collect()
-    }
-
-    fn tell_lease(&mut self, store: usize) {
-        for (node, _) in self.followers(store) {
-            let lease = self.stores[store].lease.clone();
-            self.watch(node, 0, Seen::Lease(lease));
-        }
-    }
-
-    fn tell(&mut self, store: usize, change: &Change) {
-        let (Change::Applied(object) | Change::Deleted(object)) = change;
-        let kind = object.kind;
-        for (node, side) in self.followers(store) {
-            let stream = STREAMS.iter().position(|stream| *stream == (side, kind));
-            if let Some(stream) = stream {
-                self.watch(node, stream, Seen::Objects(event_of(change)));
-            }
-        }
-    }
-
-    /// Sends an event of a watch on its way: in order, unless something goes wrong, and then the watch starts anew.
-    fn watch(&mut self, node: usize, stream: usize, seen: Seen) {
-        if self.places[node].is_down {
-            return;
-        }
-        let to = self.sender(node);
-        let mut when = self.queue.millis() + self.random.between(1, 20);
-        let goes_wrong = !self.is_calm && self.random.percent(6);
-        if goes_wrong {
-            let relist = self.queue.millis() + self.random.between(1_000, 6_000);
-            self.at(relist, Event::Relist { to, stream });
-            if self.random.percent(40) {
-                return;
-            }
-            // Late, and overtaken by others.
-            when += self.random.between(0, 4_000);
-        } else if self.is_cut(node, STREAMS[stream].0) {
-            return;
-        } else {
-            if !self.is_calm && self.random.percent(3) {
-                when += self.random.between(0, 5_000);
-            }
-            when = when.max(self.places[node].last_seen[stream]);
-            self.places[node].last_seen[stream] = when;
-        }
-        let epoch = self.places[node].epochs[stream];
-        self.at(when, Event::Watch { to, stream, epoch, seen: Box::new(seen) });
-    }
-
-    /// Starts a watch anew: with everything that there is.
-    fn relist(&mut self, node: usize, stream: usize) {
-        let (side, kind) = STREAMS[stream];
-        if self.places[node].is_down || self.is_cut(node, side) {
-            return;
-        }
-        let store = &self.stores[self.store_of(node, side)];
-        let seen = if kind == Kind::Lease {
-            Seen::Lease(store.lease.clone())
-        } else {
-            let objects = store.objects.values().filter(|object| object.kind == kind);
-            Seen::Objects(StoreEvent::Listed(objects.cloned().collect()))
-        };
-        let to = self.sender(node);
-        let when = self.queue.millis() + self.random.between(1, 20);
-        let place = &mut self.places[node];
-        place.epochs[stream] += 1;
-        place.last_seen[stream] = when;
-        let epoch = place.epochs[stream];
-        self.at(when, Event::Watch { to, stream, epoch, seen: Box::new(seen) });
-    }
-
-    fn restart(&mut self, node: usize) {
-        let (cluster, number) = (self.nodes[node].cluster, self.number_of(node));
-        let member = self.members[cluster].clone();
-        self.nodes[node] =
-            Node::new(cluster, number, &member, self.queue.start(), &mut self.random, self.queue.millis());
-        let place = &mut self.places[node];
-        place.process += 1;
-        place.is_down = false;
-        place.pending.clear();
-        place.wake = u64::MAX;
-        for stream in 0..STREAMS.len() {
-            self.relist(node, stream);
-        }
-    }
-
-    fn number_of(&self, node: usize) -> usize {
-        let cluster = self.nodes[node].cluster;
-        self.nodes[..node].iter().filter(|other| other.cluster == cluster).count()
-    }
-
-    fn kill(&mut self, node: usize) {
-        let member = self.members[self.nodes[node].cluster].clone();
-        // What it believed is gone with it.
-        let number = self.number_of(node);
-        self.nodes[node] = Node::new(
-            self.nodes[node].cluster,
-            number,
-            &member,
-            self.queue.start(),
-            &mut self.random,
-            u64::MAX,
-        );
-        let place = &mut self.places[node];
-        place.is_down = true;
-        place.process += 1;
-    }
-
-    /// One thing goes wrong, somewhere.
-    fn mischief(&mut self) {
-        let node = self.random.below(self.nodes.len());
-        let cluster = self.nodes[node].cluster;
-        let until = self.queue.millis() + self.random.between(500, 20_000);
-        match self.random.below(12) {
-            0..=2 => {
-                let sides: &[Side] = if self.random.percent(50) { &Side::ALL } else { &[Side::Local] };
-                sides.iter().for_each(|side| self.cut(node, *side, until));
-            }
-            3 => self.cut(node, Side::Broker, until),
-            4 => {
-                for node in 0..self.nodes.len() {
-                    if self.nodes[node].cluster == cluster {
-                        self.cut(node, Side::Local, until);
-                    }
-                }
-            }
-            5 | 6 => self.places[node].paused_until = until,
-            7 | 8 if self.is_up(node) => {
-                self.kill(node);
-                if self.random.percent(80) {
-                    self.at(until, Event::Restart(node));
-                }
-            }
-            9 if self.is_up(node) => {
-                let now = self.nodes[node].now(self.queue.millis());
-                self.nodes[node].elector.set_eligible(false, now);
-                self.wake_at(node, self.queue.millis() + 1);
-            }
-            10 if self.random.percent(70) => self.edit_lease(cluster),
-            10 => self.lose_the_count(cluster, until),
-            _ => self.edit_object(cluster),
-        }
-    }
-
-    /// The hostile member writes on the broker, from where nothing is lost.
-    fn be_hostile(&mut self) {
-        let broker = self.members.len();
-        let seen: Vec<Object> = self.stores[broker].objects.values().cloned().collect();
-        for op in self.hostile.act(&self.members, &seen) {
-            if let (_, Some(change)) = self.stores[broker].apply(op, self.queue.millis()) {
-                self.tell(broker, &change);
-            }
-        }
-    }
-
-    fn cut(&mut self, node: usize, side: Side, until: u64) {
-        self.places[node].cut_until[side as usize] = until;
-        for (stream, (of, kind)) in STREAMS.into_iter().enumerate() {
-            if of == side {
-                if kind != Kind::Lease && self.random.percent(50) && self.is_up(node) {
-                    self.nodes[node].observe(stream, &StoreEvent::Unavailable(away()), self.queue.millis());
-                }
-                self.at(until, Event::Relist { to: self.sender(node), stream });
-            }
-        }
-    }
-
-    /// Somebody's hand on the Lease.
-    fn edit_lease(&mut self, cluster: usize) {
-        self.lease_edited[cluster] = Some(self.queue.millis());
-        self.terms[cluster].clear();
-        let hosts: Vec<String> =
-            self.nodes.iter().filter(|node| node.cluster == cluster).map(|node| node.host.clone()).collect();
-        let host = self.random.choose(&hosts).clone();
-        let transitions = self.random.below(3);
-        match self.random.below(5) {
-            0 => self.stores[cluster].lease = None,
-            1 => self.stores[cluster].edit_lease(|lease| lease.spec.holder_identity.clear()),
-            2 => self.stores[cluster].edit_lease(|lease| lease.spec.holder_identity = "somebody".to_owned()),
-            3 => self.stores[cluster].edit_lease(|lease| lease.spec.lease_transitions = Some(transitions)),
-            _ => self.stores[cluster]
-                .edit_lease(|lease| lease.spec.holder_identity = format!("{host}-submariner-gateway")),
-        }
-        self.tell_lease(cluster);
-    }
-
-    /// Somebody deletes the Lease while nobody lives who knows its count.
-    fn lose_the_count(&mut self, cluster: usize, until: u64) {
-        self.lease_edited[cluster] = Some(self.queue.millis());
-        self.terms[cluster].clear();
-        self.stores[cluster].lease = None;
-        for node in 0..self.nodes.len() {
-            if self.nodes[node].cluster == cluster {
-                self.kill(node);
-                self.at(until, Event::Restart(node));
-            }
-        }
-    }
-
-    /// Somebody's hand on an object of a cluster: deleted, or put back as it was for another gateway.
-    fn edit_object(&mut self, cluster: usize) {
-        let objects: Vec<Object> = self.stores[cluster].objects.values().cloned().collect();
-        if objects.is_empty() {
-            return;
-        }
-        let mut object = self.random.choose(&objects).clone();
-        let change = if self.random.percent(60) || object.kind != Kind::Endpoint {
-            self.stores[cluster].remove(&object.key()).1
-        } else {
-            object.metadata.name.push_str("-old");
-            self.stores[cluster].apply(Op::Create(object), self.queue.millis()).1
-        };
-        if let Some(change) = change {
-            self.tell(cluster, &change);
-        }
-    }
-
-    /// Nothing goes wrong any more; every watch starts anew. Some of the dead stay dead.
-    fn calm(&mut self) {
-        self.is_calm = true;
-        for node in 0..self.nodes.len() {
-            let cluster = self.nodes[node].cluster;
-            let others = (0..self.nodes.len()).filter(|other| self.nodes[*other].cluster == cluster);
-            let is_last = others.filter(|other| self.is_up(*other)).count() == 0;
-            self.places[node].cut_until = [0; 2];
-            self.places[node].paused_until = self.places[node].paused_until.min(self.queue.millis());
-            if self.is_up(node) {
-                let now = self.nodes[node].now(self.queue.millis());
-                self.nodes[node].elector.set_eligible(true, now);
-                self.wake_at(node, self.queue.millis() + 1);
-                for stream in 0..STREAMS.len() {
-                    self.relist(node, stream);
-                }
-            } else if is_last {
-                self.restart(node);
-                self.wake_at(node, self.queue.millis() + 1);
-            }
         }
     }
 
@@ -624,25 +284,10 @@ fn member(cluster: usize, overlapping: bool) -> Member {
     Member { id, spec, subnets }
 }
 
-fn side_of(call: &Call) -> Side {
-    match call {
-        Call::ReadLease | Call::WriteLease(..) => Side::Local,
-        Call::Object(side, _) => *side,
-    }
-}
-
 fn event_of(change: &Change) -> StoreEvent {
     match change {
         Change::Applied(object) => StoreEvent::Applied(object.clone()),
         Change::Deleted(object) => StoreEvent::Deleted(object.clone()),
-    }
-}
-
-fn no_answer(purpose: &Purpose) -> Answer {
-    match purpose {
-        Purpose::ReadLease => Answer::LeaseRead(Err(Failure::Store("no answer".to_owned()))),
-        Purpose::WriteLease => Answer::LeaseWritten(Err(Failure::Store("no answer".to_owned()))),
-        _ => Answer::Object(Err(away())),
     }
 }
 
