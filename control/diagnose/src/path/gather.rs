@@ -48,13 +48,8 @@ pub async fn gather(request: &PathRequest, steps: &mut dyn Steps) -> Result<Evid
     let run = request.run;
     let watch = from_to.map(|_| WatchRequest { run, seconds: WATCH_SECONDS, ports: ports(&evidence) });
     let (near, far, pods) = futures::join!(
-        before(&source, &evidence.source, watch.as_ref()),
-        async {
-            match &destination {
-                Some(agents) => before(agents, &evidence.destination, watch.as_ref()).await,
-                None => Vec::new(),
-            }
-        },
+        before(Some(&source), &evidence.source, watch.as_ref()),
+        before(destination.as_ref(), &evidence.destination, watch.as_ref()),
         async {
             match from_to {
                 Some(_) if request.with_pods && !evidence.source.pod.host_network => {
@@ -76,13 +71,8 @@ pub async fn gather(request: &PathRequest, steps: &mut dyn Steps) -> Result<Evid
         .keep(&mut evidence);
     // What went by last is on its way here meanwhile.
     let (near_after, far_after, ()) = futures::join!(
-        report(&source, &evidence.source),
-        async {
-            match &destination {
-                Some(agents) => report(agents, &evidence.destination).await,
-                None => Vec::new(),
-            }
-        },
+        report(Some(&source), &evidence.source),
+        report(destination.as_ref(), &evidence.destination),
         tokio::time::sleep(SETTLE),
     );
     for (cluster, reports, watches) in
@@ -129,18 +119,21 @@ fn on_the_way(cluster: &Cluster) -> Vec<String> {
 type Reported = Result<NodeReport, AgentError>;
 type Watched = Result<Watching, AgentError>;
 
-async fn report<A: Agents>(agents: &A, cluster: &Cluster) -> Vec<(String, Reported)> {
+/// Asks the nodes; none of a cluster without agents.
+async fn report<A: Agents>(agents: Option<&A>, cluster: &Cluster) -> Vec<(String, Reported)> {
+    let Some(agents) = agents else { return Vec::new() };
     let names = on_the_way(cluster);
     let reports = join_all(names.iter().map(|name| agents.report(name))).await;
     names.into_iter().zip(reports).collect()
 }
 
-/// Asks the nodes, and has them watch from then on.
+/// Asks the nodes, and has them watch from then on; none of a cluster without agents.
 async fn before<A: Agents>(
-    agents: &A,
+    agents: Option<&A>,
     cluster: &Cluster,
     watch: Option<&WatchRequest>,
 ) -> Vec<(String, Reported, Option<Watched>)> {
+    let Some(agents) = agents else { return Vec::new() };
     let asked = on_the_way(cluster).into_iter().map(async |name| {
         let watching = async {
             match watch {

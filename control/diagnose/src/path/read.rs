@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint as KubeEndpoint, EndpointSlice};
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, Client};
 use trieste_control::api::GlobalIngressIp;
 
 use super::evidence::{Cluster, Evidence, PodFacts, ServiceFacts};
@@ -158,6 +158,28 @@ fn name_of(pod: &Pod) -> PodRef {
     }
 }
 
+/// Lists the endpoint slices of a service.
+async fn slices_of(client: Client, service: &PodRef) -> Result<Vec<EndpointSlice>, FactError> {
+    let slices = Api::<EndpointSlice>::namespaced(client, &service.namespace);
+    let params = ListParams::default().labels(&format!("kubernetes.io/service-name={}", service.name));
+    Ok(match within("endpoint slices", slices.list(&params)).await? {
+        Found::There(list) => list.items,
+        Found::Missing => Vec::new(),
+    })
+}
+
+fn is_ready(endpoint: &KubeEndpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+}
+
+/// Returns the addresses of a service, of one family or of two.
+fn addresses_of(spec: &ServiceSpec) -> Vec<IpAddr> {
+    match &spec.cluster_ips {
+        Some(all) if !all.is_empty() => all.iter().filter_map(|address| address.parse().ok()).collect(),
+        _ => spec.cluster_ip.iter().filter_map(|address| address.parse().ok()).collect(),
+    }
+}
+
 async fn find_service(
     far: &SideRequest,
     asked: &PodRef,
@@ -173,25 +195,14 @@ async fn find_service(
         evidence.destination.pod = PodFacts { name, ..PodFacts::default() };
         return Ok(());
     };
-    let slices = Api::<EndpointSlice>::namespaced(client, &asked.namespace);
-    let params = ListParams::default().labels(&format!("kubernetes.io/service-name={}", asked.name));
-    let slices = match within("endpoint slices", slices.list(&params)).await? {
-        Found::There(list) => list.items,
-        Found::Missing => Vec::new(),
-    };
+    let slices = slices_of(client, asked).await?;
     let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter());
-    let is_ready = |endpoint: &KubeEndpoint| {
-        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
-    };
     let (ready, not_ready): (Vec<_>, Vec<_>) = endpoints.partition(|endpoint| is_ready(endpoint));
     let spec = service.spec.unwrap_or_default();
     let is_tcp = |port: &&k8s_openapi::api::core::v1::ServicePort| {
         port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP")
     };
-    let addresses: Vec<IpAddr> = match spec.cluster_ips {
-        Some(all) if !all.is_empty() => all.iter().filter_map(|address| address.parse().ok()).collect(),
-        _ => spec.cluster_ip.and_then(|address| address.parse().ok()).into_iter().collect(),
-    };
+    let addresses = addresses_of(&spec);
     let port = spec.ports.iter().flatten().find(is_tcp).and_then(|port| u16::try_from(port.port).ok());
     evidence.service = Some(ServiceFacts {
         name: name.clone(),

@@ -93,8 +93,8 @@ pub(super) fn unanswered() -> SendReport {
     SendReport { source: None, sent: (1..=3).map(|number| sent(number, 100)).collect() }
 }
 
-fn cluster(id: &str, net: &str, pod: &str, own: &str, remote: &str) -> Cluster {
-    let endpoint = EndpointSpec {
+fn endpoint(id: &str, net: &str, own: &str) -> EndpointSpec {
+    EndpointSpec {
         cluster_id: id.to_owned(),
         cable_name: format!("submariner-cable-{id}"),
         hostname: format!("{id}-gw1"),
@@ -109,7 +109,11 @@ fn cluster(id: &str, net: &str, pod: &str, own: &str, remote: &str) -> Cluster {
             ("interface-name".to_owned(), TUN.to_owned()),
         ]),
         ..EndpointSpec::default()
-    };
+    }
+}
+
+fn cluster(id: &str, net: &str, pod: &str, own: &str, remote: &str) -> Cluster {
+    let endpoint = endpoint(id, net, own);
     let (worker, gateway) = (format!("{id}-w1"), format!("{id}-gw1"));
     let addresses = [format!("{net}.21"), format!("{net}.11")];
     let node = |address: &str, report: NodeReport| Node {
