@@ -145,21 +145,25 @@ pub async fn prepare(
     let nodes = preflight::gateway_nodes(&here.nodes);
     let label = choose_gateway(&nodes, options.label_gateway, ask, steps);
     let has_gateway = label.is_some() || matches!(nodes, GatewayNodes::Labelled(_));
-    // No cable to the others comes, whatever is waited for.
-    let ours = offer(&member);
-    let mut peers: Vec<String> =
-        there.drivers.into_iter().filter(|theirs| ours.suits(theirs)).map(|theirs| theirs.cluster).collect();
-    peers.dedup();
     Ok(Plan {
+        peers: peers(&member, there.drivers),
         member,
         broker: plan_broker,
         local: plan_local,
         label,
         has_gateway,
-        peers,
         share: (options.globalnet && there.globalnet.is_some()).then_some((options.share, foreign)),
         patience: options.patience,
     })
+}
+
+/// Returns the clusters whose cable driver suits the member's. No cable to the others comes, whatever is waited for.
+fn peers(member: &MemberOptions, drivers: Vec<preflight::Offer>) -> Vec<String> {
+    let ours = offer(member);
+    let suitable = drivers.into_iter().filter(|theirs| ours.suits(theirs));
+    let mut peers: Vec<String> = suitable.map(|theirs| theirs.cluster).collect();
+    peers.dedup();
+    peers
 }
 
 /// Does what was planned.

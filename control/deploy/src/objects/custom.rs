@@ -62,8 +62,14 @@ pub fn submariner_resource(options: &MemberOptions) -> Manifest {
     if !options.tolerations.is_empty() {
         spec["tolerations"] = json!(options.tolerations);
     }
-    let resource =
-        Manifest::make(API_VERSION, "Submariner", &options.namespace, SUBMARINER).with("spec", spec);
+    annotated(
+        Manifest::make(API_VERSION, "Submariner", &options.namespace, SUBMARINER).with("spec", spec),
+        options,
+    )
+}
+
+/// Annotates a member's object with the choices that upstream's form has no field for.
+fn annotated(resource: Manifest, options: &MemberOptions) -> Manifest {
     let switches = [(MULTI_ACTIVE_GATEWAY, options.multi_active_gateway), (NODE_TAINT, options.node_taint)];
     let on = switches.into_iter().filter(|(_, is_on)| *is_on);
     let resource = on.fold(resource, |resource, (name, _)| resource.annotated(name, "true"));

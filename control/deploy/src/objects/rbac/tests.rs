@@ -1,0 +1,96 @@
+use super::*;
+
+fn every_right() -> Vec<Right> {
+    let of_accounts = ACCOUNTS
+        .iter()
+        .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
+    let of_globalnet = GLOBALNET_HERE.iter().chain(GLOBALNET_EVERYWHERE);
+    let of_broker = MEMBER.iter().chain(UPSTREAM_MEMBER).chain(BROKER_ADMINISTRATOR);
+    of_accounts.chain(NODE_TAINT).chain(of_globalnet).chain(of_broker).copied().collect()
+}
+
+#[test]
+fn every_right_has_a_reason_and_names_what_it_is_about() {
+    for right in every_right() {
+        assert!(right.reason.split(' ').count() >= 4, "{right:?}");
+        assert!(!right.resources.is_empty() && !right.verbs.is_empty(), "{right:?}");
+        let words = right.resources.iter().chain(right.verbs).chain(right.names);
+        assert!(words.chain([&right.group]).all(|word| !word.contains('*')), "{right:?}");
+        assert!(!right.verbs.contains(&"escalate") && !right.verbs.contains(&"impersonate"), "{right:?}");
+        // Names restrict neither of these.
+        let is_named = !right.names.is_empty();
+        assert!(!is_named || !right.verbs.iter().any(|verb| matches!(*verb, "create" | "deletecollection")));
+    }
+}
+
+#[test]
+fn in_a_members_cluster_nobody_reads_secrets_and_only_nodes_and_services_are_read_outside_of_the_namespace() {
+    for account in ACCOUNTS {
+        for right in account.here.iter().chain(account.beside).chain(account.everywhere) {
+            assert!(!right.resources.contains(&"secrets"), "{right:?}");
+        }
+        for right in account.everywhere {
+            let is_public = matches!(right.resources, ["nodes"] | ["services"] | ["endpointslices"]);
+            let only_reads = right.verbs.iter().all(|verb| matches!(*verb, "get" | "list" | "watch"));
+            assert!(is_public && only_reads, "{right:?}");
+        }
+    }
+    assert!(GLOBALNET_EVERYWHERE.iter().all(|right| !right.resources.contains(&"secrets")));
+}
+
+#[test]
+fn globalnets_rights_are_given_where_there_is_globalnet_and_to_the_gateway_alone() {
+    let named = |has_globalnet| -> Vec<String> {
+        let manifests = member("ns", has_globalnet, false);
+        let named = manifests.iter().filter(|manifest| manifest.name() == GLOBALNET);
+        named.map(|manifest| manifest.to_yaml()).collect()
+    };
+    assert!(named(false).is_empty());
+    let named = named(true);
+    assert_eq!(named.len(), 4);
+    let bindings: Vec<&String> = named.iter().filter(|manifest| manifest.contains("subjects")).collect();
+    assert!(bindings.len() == 2 && bindings.iter().all(|binding| binding.contains(GATEWAY)));
+}
+
+/// Every right as a line of the documentation.
+fn lines() -> Vec<String> {
+    let line = |who: &str, place: &str, right: &Right| {
+        let code =
+            |words: &[&str]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+        let group = if right.group.is_empty() { "" } else { &format!(" of `{}`", right.group) };
+        let names = if right.names.is_empty() { "" } else { &format!(" called {}", code(right.names)) };
+        let (what, verbs) = (code(right.resources), right.verbs.join(", "));
+        format!("| `{who}` | {place} | {what}{group}{names} | {verbs} | {} |", right.reason)
+    };
+    let mut lines = Vec::new();
+    for Account { name, here, beside, everywhere } in &ACCOUNTS {
+        lines.extend(here.iter().map(|right| line(name, "namespace", right)));
+        lines.extend(beside.iter().map(|right| line(name, "paths' namespace", right)));
+        lines.extend(everywhere.iter().map(|right| line(name, "cluster", right)));
+    }
+    lines.extend(NODE_TAINT.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
+    lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
+    lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));
+    let roles = [
+        (MEMBER_ROLE, MEMBER),
+        (UPSTREAM_MEMBER_ROLE, UPSTREAM_MEMBER),
+        (BROKER_ADMIN, BROKER_ADMINISTRATOR),
+    ];
+    for (role, rights) in roles {
+        lines.extend(rights.iter().map(|right| line(role, "broker's namespace", right)));
+    }
+    lines
+}
+
+#[test]
+fn the_documentation_has_every_right_with_its_reason_and_no_other() {
+    let page = include_str!("../../../../../docs/operations/deployment.md");
+    let is_right = |line: &&str| {
+        [" | namespace | ", " | paths' namespace | ", " | cluster | ", " | broker's namespace | "]
+            .iter()
+            .any(|place| line.contains(place))
+    };
+    let found: Vec<&str> = page.lines().filter(is_right).collect();
+    let wanted = lines();
+    assert_eq!(found, wanted, "docs/operations/deployment.md is to have these lines:\n{}", wanted.join("\n"));
+}
