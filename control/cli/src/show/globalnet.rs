@@ -263,14 +263,30 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn status() -> GlobalnetStatus {
-        let egress = |class: &str, name: &str, addresses: &[&str], members: &[&str], sessions| EgressStatus {
+    fn egress(class: &str, name: &str, addresses: &[&str], members: &[&str], sessions: u64) -> EgressStatus {
+        EgressStatus {
             class: class.to_owned(),
             name: name.to_owned(),
             addresses: addresses.iter().map(|text| address(text)).collect(),
             members: members.iter().map(|text| (*text).to_owned()).collect(),
             sessions,
-        };
+        }
+    }
+
+    fn pool() -> PoolStatus {
+        PoolStatus {
+            cidr: "242.1.0.0/16".to_owned(),
+            size: 65534,
+            allocated: 14,
+            available: 65520,
+            cluster_egress: 8,
+            egress: 3,
+            ingress: 2,
+            gateways: 1,
+        }
+    }
+
+    fn status() -> GlobalnetStatus {
         GlobalnetStatus {
             is_enabled: true,
             controllers: ControllersStatus {
@@ -279,16 +295,7 @@ mod tests {
                 holder: "gw1-submariner-gateway".to_owned(),
                 ..ControllersStatus::default()
             },
-            pools: vec![PoolStatus {
-                cidr: "242.1.0.0/16".to_owned(),
-                size: 65534,
-                allocated: 14,
-                available: 65520,
-                cluster_egress: 8,
-                egress: 3,
-                ingress: 2,
-                gateways: 1,
-            }],
+            pools: vec![pool()],
             allocations: vec![AllocationStatus {
                 kind: "GlobalEgressIP".to_owned(),
                 namespace: "web".to_owned(),
