@@ -227,32 +227,12 @@ fn samples(text: &str) -> BTreeMap<&str, f64> {
 
 /// The gateway of upstream's page, and something of everything.
 fn status() -> GatewayStatus {
-    let endpoint = |cluster: &str, host: &str, address: &str| EndpointSpec {
-        cluster_id: cluster.to_owned(),
-        cable_name: format!("submariner-cable-{cluster}-{}", address.replace('.', "-")),
-        hostname: host.to_owned(),
-        private_ip: address.to_owned(),
-        public_ip: address.to_owned(),
-        backend: "wireguard".to_owned(),
-        ..EndpointSpec::default()
-    };
     let remote = endpoint("cluster-b", "b-gw1", "172.31.2.11");
     let drop = |reason: &str, cable: Option<&str>, worker, packets| DropCount {
         reason: reason.to_owned(),
         cable: cable.map(str::to_owned),
         worker,
         packets,
-    };
-    let worker = |id, state, packets, restarts| WorkerStatus {
-        id,
-        cpu: Some(id),
-        state,
-        packets,
-        restarts,
-        stalls: 3,
-        stalled_s: 0.25,
-        silent_s: 0.1,
-        last_error: None,
     };
     GatewayStatus {
         version: "0.1.0".to_owned(),
@@ -291,38 +271,68 @@ fn status() -> GatewayStatus {
         conditions: ["gw1 a", "gw1 b"].map(unknown_setting).to_vec(),
         events: vec![],
         siblings: vec![sibling(endpoint("cluster-a", "a-gw2", "172.31.1.12"))],
-        connections: vec![CableStatus {
-            connection: Connection {
-                status: ConnectionStatus::Connected,
-                endpoint: remote,
-                latency_rtt: Some(LatencyRtt { last: "849.464µs".to_owned(), ..LatencyRtt::default() }),
-                ..Connection::default()
-            },
-            discovery: Some(DiscoveryStatus { state: "private".to_owned(), message: String::new() }),
-            health: Some(HealthStatus {
-                status: "connected".to_owned(),
-                address: "10.2.0.1".to_owned(),
-                sent: 41,
-                received: 30,
-                ..HealthStatus::default()
-            }),
-            lane: LaneStatus {
-                rx_bytes: 15144,
-                tx_bytes: 15148,
-                last_handshake_age_s: Some(12.5),
-                path_mtu_bytes: Some(1420),
-                ..LaneStatus::default()
-            },
-            ipsec: Some(trieste_control::admin::IpsecStatus {
-                child_sas: ["installed", "failed", "installed"].map(child_sa).to_vec(),
-                ..Default::default()
-            }),
-            path: Some(trieste_control::admin::PathHealth {
-                state: "up".to_owned(),
-                rtt_ms: Some(0.8),
-                ..Default::default()
-            }),
-        }],
+        connections: vec![connection(remote)],
+    }
+}
+
+fn endpoint(cluster: &str, host: &str, address: &str) -> EndpointSpec {
+    EndpointSpec {
+        cluster_id: cluster.to_owned(),
+        cable_name: format!("submariner-cable-{cluster}-{}", address.replace('.', "-")),
+        hostname: host.to_owned(),
+        private_ip: address.to_owned(),
+        public_ip: address.to_owned(),
+        backend: "wireguard".to_owned(),
+        ..EndpointSpec::default()
+    }
+}
+
+fn worker(id: u32, state: WorkerState, packets: u64, restarts: u64) -> WorkerStatus {
+    WorkerStatus {
+        id,
+        cpu: Some(id),
+        state,
+        packets,
+        restarts,
+        stalls: 3,
+        stalled_s: 0.25,
+        silent_s: 0.1,
+        last_error: None,
+    }
+}
+
+fn connection(endpoint: EndpointSpec) -> CableStatus {
+    CableStatus {
+        connection: Connection {
+            status: ConnectionStatus::Connected,
+            endpoint,
+            latency_rtt: Some(LatencyRtt { last: "849.464µs".to_owned(), ..LatencyRtt::default() }),
+            ..Connection::default()
+        },
+        discovery: Some(DiscoveryStatus { state: "private".to_owned(), message: String::new() }),
+        health: Some(HealthStatus {
+            status: "connected".to_owned(),
+            address: "10.2.0.1".to_owned(),
+            sent: 41,
+            received: 30,
+            ..HealthStatus::default()
+        }),
+        lane: LaneStatus {
+            rx_bytes: 15144,
+            tx_bytes: 15148,
+            last_handshake_age_s: Some(12.5),
+            path_mtu_bytes: Some(1420),
+            ..LaneStatus::default()
+        },
+        ipsec: Some(trieste_control::admin::IpsecStatus {
+            child_sas: ["installed", "failed", "installed"].map(child_sa).to_vec(),
+            ..Default::default()
+        }),
+        path: Some(trieste_control::admin::PathHealth {
+            state: "up".to_owned(),
+            rtt_ms: Some(0.8),
+            ..Default::default()
+        }),
     }
 }
 
