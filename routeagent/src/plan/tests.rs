@@ -16,10 +16,8 @@ use crate::vxlan::Vxlan;
 
 #[test]
 fn an_empty_node_is_closed_before_it_is_opened() {
-    let plan = plan(&desired(), &live());
-    let steps: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
     assert_eq!(
-        steps,
+        steps(&desired(), &live()),
         [
             "add unreachable 10.2.0.0/16 table 150 metric 4278198272",
             "add unreachable 10.2.0.0/16 table main metric 4278198272",
@@ -34,10 +32,8 @@ fn an_empty_node_is_closed_before_it_is_opened() {
 #[test]
 fn uninstalling_removes_what_leads_somewhere_before_what_refuses() {
     let observed = model::apply(live(), &plan(&desired(), &live()));
-    let steps: Vec<String> =
-        plan(&HostNet::default(), &observed).changes.iter().map(ToString::to_string).collect();
     assert_eq!(
-        steps,
+        steps(&HostNet::default(), &observed),
         [
             "remove IPv4 rule pref 150 lookup 150",
             "remove IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
@@ -58,9 +54,8 @@ fn a_node_that_stops_being_a_gateway_is_closed_before_its_rules_go() {
     let observed = model::apply(live(), &plan(&gateway, &live()));
     let routes = [Route::unreachable(TABLE_MAIN, network)].into();
     let other = HostNet { routes, guard: Some(Guard::default()), ..HostNet::default() };
-    let steps: Vec<String> = plan(&other, &observed).changes.iter().map(ToString::to_string).collect();
     assert_eq!(
-        steps,
+        steps(&other, &observed),
         [
             "add unreachable 10.2.0.0/16 table main metric 4278198272",
             "remove IPv4 rule pref 150 lookup 150",
@@ -78,9 +73,8 @@ fn a_node_that_stops_being_a_gateway_is_led_to_the_others_before_its_rules_go() 
     let routes =
         [Route::leading(TABLE_MAIN, network, device("eth0")), Route::unreachable(TABLE_MAIN, network)].into();
     let worker = HostNet { routes, guard: Some(Guard::default()), ..HostNet::default() };
-    let steps: Vec<String> = plan(&worker, &observed).changes.iter().map(ToString::to_string).collect();
     assert_eq!(
-        steps,
+        steps(&worker, &observed),
         [
             "add 10.2.0.0/16 dev eth0 table main",
             "remove IPv4 rule pref 150 lookup 150",
@@ -172,6 +166,11 @@ fn a_node_that_does_not_forward_is_told_so() {
         [Condition::ForwardingOff(Family::V4), Condition::StrictReversePath].into()
     );
     assert!(host_conditions(&HostNet::default(), &observed).is_empty());
+}
+
+/// Returns the changes of a plan, in their order, as people read them.
+fn steps(desired: &HostNet, observed: &Observed) -> Vec<String> {
+    plan(desired, observed).changes.iter().map(ToString::to_string).collect()
 }
 
 fn net(text: &str) -> IpNet {

@@ -21,8 +21,6 @@ pub(super) fn gateway(remote: &[&str]) -> ClusterState {
     own.health_check = Some("10.1.1.1".parse().unwrap());
     let mut other = Endpoint::new("b-cable", "b", "b-gw1");
     other.subnets = remote.iter().map(|text| text.parse().unwrap()).collect();
-    let address =
-        |device: &str, net: &str| DeviceAddress { device: device.into(), network: net.parse().unwrap() };
     ClusterState {
         node: Node {
             cluster: "a".into(),
@@ -63,12 +61,14 @@ pub(super) fn cluster(seen_from: &str, remote: &[&str]) -> ClusterState {
         .collect();
     if seen_from != "a-gw1" {
         state.node.hostname = seen_from.into();
-        let address =
-            |device: &str, net: &str| DeviceAddress { device: device.into(), network: net.parse().unwrap() };
         state.addresses = [address("eth0", "172.31.1.21/24"), address("cni0", "10.1.3.1/24")].into();
     }
     state.mtus = [("eth0".to_owned(), 9000)].into();
     state
+}
+
+fn address(device: &str, network: &str) -> DeviceAddress {
+    DeviceAddress { device: device.into(), network: network.parse().unwrap() }
 }
 
 /// Returns the routes but those that close this node's own pods' networks.

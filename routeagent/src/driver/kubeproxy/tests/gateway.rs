@@ -63,7 +63,7 @@ fn ipv6_networks_are_routed_with_an_ipv6_source_from_the_pod_network() {
     assert_eq!(routes(&KubeProxy.desired(&state))[0], "fd00:2::/48 dev submariner table 150 mtu 1420");
     state.node.pod_networks.push("fd00:1::/48".parse().unwrap());
     for (device, network) in [("cni0", "fd00:1::1/64"), ("eth0", "fd31::11/64")] {
-        state.addresses.insert(DeviceAddress { device: device.into(), network: network.parse().unwrap() });
+        state.addresses.insert(address(device, network));
     }
     let desired = KubeProxy.desired(&state);
     assert_eq!(routes(&desired)[0], "fd00:2::/48 dev submariner src fd00:1::1 table 150 mtu 1420");
@@ -73,10 +73,7 @@ fn ipv6_networks_are_routed_with_an_ipv6_source_from_the_pod_network() {
 #[test]
 fn the_newest_endpoint_of_the_own_cluster_is_the_active_gateway() {
     let mut state = cluster("a-gw1", &["10.2.0.0/16"]);
-    let mut newer = Endpoint::new("a-other", "a", "a-w2");
-    newer.addresses = vec!["172.31.1.22".parse().unwrap()];
-    newer.created = 5;
-    state.endpoints.push(newer);
+    state.endpoints.push(newer());
     let desired = KubeProxy.desired(&state);
     assert!(desired.hostnet.rules.is_empty());
     assert!(routes(&desired)[0].contains("via 240.31.1.22"), "{:?}", routes(&desired));
@@ -112,11 +109,16 @@ fn the_nodes_own_network_inside_a_remote_one_is_thrown_back_to_the_main_table() 
 fn the_older_endpoint_of_the_own_cluster_counts_again_when_the_newest_goes() {
     let before = cluster("a-w1", &["10.2.0.0/16"]);
     let mut state = before.clone();
-    let mut newer = Endpoint::new("a-other", "a", "a-w2");
-    newer.addresses = vec!["172.31.1.22".parse().unwrap()];
-    newer.created = 5;
-    state.endpoints.push(newer);
+    state.endpoints.push(newer());
     assert_ne!(KubeProxy.desired(&state), KubeProxy.desired(&before));
     state.endpoints.pop();
     assert_eq!(KubeProxy.desired(&state), KubeProxy.desired(&before));
+}
+
+/// An Endpoint of the own cluster that is newer than the other, of another node.
+fn newer() -> Endpoint {
+    let mut newer = Endpoint::new("a-other", "a", "a-w2");
+    newer.addresses = vec!["172.31.1.22".parse().unwrap()];
+    newer.created = 5;
+    newer
 }

@@ -44,8 +44,7 @@ fn while_anything_is_closed_a_pods_own_network_never_follows_the_default_route()
         ("docker0", "172.17.0.1/16"),
     ] {
         let mut other = state.clone();
-        let address = DeviceAddress { device: device.into(), network: network.parse().unwrap() };
-        other.addresses.insert(address);
+        other.addresses.insert(address(device, network));
         let way = ResolvedRoute { device: "eth0".into(), ..ResolvedRoute::default() };
         other.resolved_routes.insert("8.8.8.8".parse().unwrap(), way);
         assert_eq!(closed(&other), Vec::<String>::new(), "{device}");
