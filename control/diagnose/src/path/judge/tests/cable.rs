@@ -4,14 +4,17 @@ use trieste_control::admin::DropCount;
 
 use super::*;
 
+/// The cable is down, and datagrams to its port get lost both ways.
+fn cable_silent(e: &mut Evidence) {
+    cable_down(e);
+    for number in [probe::CABLE_THERE, probe::CABLE_BACK] {
+        lose_datagrams(e, number);
+    }
+}
+
 #[test]
 fn port_4500_is_blocked_by_the_network_or_by_a_node() {
-    let network = |e: &mut Evidence| {
-        cable_down(e);
-        lose_datagrams(e, probe::CABLE_THERE);
-        lose_datagrams(e, probe::CABLE_BACK);
-    };
-    broken(network, Cause::CablePortBlocked, Hop::Cable);
+    broken(cable_silent, Cause::CablePortBlocked, Hop::Cable);
     let node = |e: &mut Evidence| {
         cable_down(e);
         reports(&mut e.destination, "b-gw1", |report| report.filters.drops.push(drops_port("input", 4500)));
@@ -22,10 +25,7 @@ fn port_4500_is_blocked_by_the_network_or_by_a_node() {
 #[test]
 fn gateways_do_not_reach_each_other() {
     let change = |e: &mut Evidence| {
-        cable_down(e);
-        for number in [probe::CABLE_THERE, probe::CABLE_BACK] {
-            lose_datagrams(e, number);
-        }
+        cable_silent(e);
         for number in [probe::UNDERLAY_THERE, probe::UNDERLAY_BACK] {
             e.probes.insert(number, Ok(unanswered()));
         }
@@ -36,18 +36,14 @@ fn gateways_do_not_reach_each_other() {
 #[test]
 fn nat_does_not_pass_the_port_on() {
     let change = |e: &mut Evidence| {
-        cable_down(e);
-        lose_datagrams(e, probe::CABLE_THERE);
-        lose_datagrams(e, probe::CABLE_BACK);
+        cable_silent(e);
         statuses(&mut e.source, |status| {
             status.connections[0].connection.using_ip = "203.0.113.5".to_owned()
         });
     };
     broken(change, Cause::NatWithoutPortForward, Hop::Cable);
     let remembered = |e: &mut Evidence| {
-        cable_down(e);
-        lose_datagrams(e, probe::CABLE_THERE);
-        lose_datagrams(e, probe::CABLE_BACK);
+        cable_silent(e);
         e.probes.insert(probe::UNDERLAY_THERE, Ok(unanswered()));
         for endpoint in e.destination.endpoints.iter_mut().filter(|endpoint| endpoint.cluster_id == "b") {
             endpoint.public_ip = "203.0.113.5".to_owned();

@@ -9,10 +9,7 @@ use crate::node::ClosedChain;
 #[test]
 fn filter_drops_forwarded_packets() {
     let rule = |e: &mut Evidence| {
-        let mut rule = drops_port("forward", 0);
-        rule.matches[0].values = vec!["icmp".to_owned()];
-        rule.matches.pop();
-        reports(&mut e.source, "a-gw1", |report| report.filters.drops.push(rule.clone()));
+        reports(&mut e.source, "a-gw1", |report| report.filters.drops.push(drops_pings("forward")));
         lost_before(e, Way::There, Stop::EntersTunnel);
     };
     broken(rule, Cause::FilterDrop, Hop::SourceGateway);

@@ -154,10 +154,7 @@ fn a_pod_beside_the_source_is_cut_off() {
     broken(change, Cause::PodCutOff, Hop::SourceNode);
     let forwarding = |e: &mut Evidence| {
         change(e);
-        let mut rule = drops_port("forward", 0);
-        rule.matches[0].values = vec!["icmp".to_owned()];
-        rule.matches.pop();
-        reports(&mut e.source, "a-w1", |report| report.filters.drops.push(rule.clone()));
+        reports(&mut e.source, "a-w1", |report| report.filters.drops.push(drops_pings("forward")));
     };
     broken(forwarding, Cause::FilterDrop, Hop::SourceNode);
 }

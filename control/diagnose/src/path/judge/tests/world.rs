@@ -266,6 +266,14 @@ pub(super) fn drops_port(hook: &str, port: u16) -> DropRule {
     }
 }
 
+/// A rule that drops ICMP at a hook.
+pub(super) fn drops_pings(hook: &str) -> DropRule {
+    let mut rule = drops_port(hook, 0);
+    rule.matches[0].values = vec!["icmp".to_owned()];
+    rule.matches.pop();
+    rule
+}
+
 fn see_all(evidence: &mut Evidence) {
     for way in [Way::There, Way::Back] {
         for place in PLACES {
