@@ -1,7 +1,8 @@
 //! A cluster of the set, as the gateways see it: whether it can be reached, and how far it is.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::label::Label;
@@ -18,25 +19,26 @@ pub struct ClusterState {
     pub rtt: Option<Duration>,
 }
 
-impl Default for ClusterState {
-    /// Returns the state of a cluster that no gateway has a record of: it counts as connected, as upstream has it.
-    fn default() -> Self {
-        Self { is_up: true, rtt: None }
-    }
-}
+/// Values of [`Cluster::reach`].
+const UNKNOWN: u8 = 0;
+const UP: u8 = 1;
+const DOWN: u8 = 2;
 
 /// A cluster; every record of it refers to this one, so that a change of its state is one store for all services.
 pub(crate) struct Cluster {
     id: Label,
     is_local: bool,
-    is_up: AtomicBool,
+    reach: AtomicU8,
+    /// Whether clusters count as connected that no gateway has a record of.
+    are_unknown_up: Arc<AtomicBool>,
     rtt_micros: AtomicU32,
 }
 
 impl Cluster {
-    /// Creates a cluster that counts as connected.
-    pub(crate) fn new(id: Label, is_local: bool) -> Self {
-        Self { id, is_local, is_up: AtomicBool::new(true), rtt_micros: AtomicU32::new(UNMEASURED) }
+    /// Creates a cluster that no gateway has a record of.
+    pub(crate) fn new(id: Label, is_local: bool, are_unknown_up: Arc<AtomicBool>) -> Self {
+        let (reach, rtt_micros) = (AtomicU8::new(UNKNOWN), AtomicU32::new(UNMEASURED));
+        Self { id, is_local, reach, are_unknown_up, rtt_micros }
     }
 
     /// Returns its id.
@@ -51,7 +53,17 @@ impl Cluster {
 
     /// Returns whether it can be reached; the local one always can.
     pub(crate) fn is_up(&self) -> bool {
-        self.is_local || self.is_up.load(Ordering::Relaxed)
+        self.is_local
+            || match self.reach.load(Ordering::Relaxed) {
+                UP => true,
+                UNKNOWN => self.are_unknown_up.load(Ordering::Relaxed),
+                _ => false,
+            }
+    }
+
+    /// Returns whether the gateways have a record of it.
+    pub(crate) fn is_known(&self) -> bool {
+        self.reach.load(Ordering::Relaxed) != UNKNOWN
     }
 
     /// Returns what to compare distances by, in microseconds: nothing for the local one, most for an unmeasured one.
@@ -59,12 +71,17 @@ impl Cluster {
         if self.is_local { 0 } else { self.rtt_micros.load(Ordering::Relaxed) }
     }
 
-    /// Stores what the gateways have found.
-    pub(crate) fn set(&self, state: ClusterState) {
-        let micros =
-            state.rtt.map_or(UNMEASURED, |rtt| u32::try_from(rtt.as_micros()).unwrap_or(UNMEASURED - 1));
+    /// Stores what the gateways have found; `None` if they have no record of it.
+    pub(crate) fn set(&self, state: Option<ClusterState>) {
+        let rtt = state.and_then(|state| state.rtt);
+        let micros = rtt.map_or(UNMEASURED, |rtt| u32::try_from(rtt.as_micros()).unwrap_or(UNMEASURED - 1));
+        let reach = match state.map(|state| state.is_up) {
+            None => UNKNOWN,
+            Some(true) => UP,
+            Some(false) => DOWN,
+        };
         self.rtt_micros.store(micros, Ordering::Relaxed);
-        self.is_up.store(state.is_up, Ordering::Relaxed);
+        self.reach.store(reach, Ordering::Relaxed);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cluster::Cluster;
 use crate::label::Label;
@@ -37,16 +38,29 @@ pub(crate) struct Export {
     pub(crate) v6: Box<[Address<Ipv6Addr>]>,
     /// Whether something serves.
     pub(crate) is_ready: bool,
+    /// Number of answers with addresses of it; kept when it changes.
+    pub(crate) answered: Arc<AtomicU64>,
+}
+
+/// What is said of a cluster's part of a service beside its slices.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    /// Its weight in the round robin.
+    pub(crate) weight: u32,
+    /// Whether its addresses are those of pods.
+    pub(crate) is_headless: bool,
+    /// Number of answers with addresses of it so far.
+    pub(crate) answered: Arc<AtomicU64>,
 }
 
 impl Export {
     /// Arranges what the slices of a service in a cluster say.
     pub(crate) fn new<'s>(
         cluster: Arc<Cluster>,
-        weight: u32,
         slices: impl Iterator<Item = &'s Slice> + Clone,
-        is_headless: bool,
+        shape: Shape,
     ) -> Self {
+        let Shape { weight, is_headless, answered } = shape;
         let counting = |slice: &'s Slice| {
             let endpoints = slice.endpoints.iter().take(MAX_ENDPOINTS);
             endpoints.map(|endpoint| (endpoint, endpoint.is_ready || slice.publishes_not_ready))
@@ -54,13 +68,13 @@ impl Export {
         let endpoints = slices.clone().flat_map(counting);
         let is_ready =
             endpoints.clone().any(|(endpoint, is_ready)| is_ready && !endpoint.addresses.is_empty());
-        let answered =
+        let published =
             endpoints.filter(|(_, is_ready)| *is_ready || !is_headless).map(|(endpoint, _)| endpoint);
-        let mut hosts: Vec<Label> = answered.clone().filter_map(|endpoint| endpoint.host.clone()).collect();
+        let mut hosts: Vec<Label> = published.clone().filter_map(|endpoint| endpoint.host.clone()).collect();
         hosts.sort_unstable();
         hosts.dedup();
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for endpoint in answered {
+        for endpoint in published {
             let found = endpoint.host.as_ref().and_then(|host| hosts.binary_search(host).ok());
             let host = found.and_then(|index| u32::try_from(index).ok()).unwrap_or(NO_HOST);
             for address in &endpoint.addresses {
@@ -83,7 +97,13 @@ impl Export {
             v4: in_order(v4),
             v6: in_order(v6),
             is_ready,
+            answered,
         }
+    }
+
+    /// Counts an answer with addresses of it.
+    pub(crate) fn count(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns whether new clients may be sent to it.
@@ -125,8 +145,8 @@ mod tests {
     }
 
     fn export(slices: &[Slice], is_headless: bool) -> Export {
-        let cluster = Arc::new(Cluster::new(Label::new("east").unwrap(), false));
-        Export::new(cluster, 1, slices.iter(), is_headless)
+        let cluster = Arc::new(Cluster::new(Label::new("east").unwrap(), false, Arc::default()));
+        Export::new(cluster, slices.iter(), Shape { weight: 1, is_headless, answered: Arc::default() })
     }
 
     #[test]

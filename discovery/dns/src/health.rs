@@ -36,7 +36,7 @@ impl Default for HealthConfig {
 pub struct Health {
     config: HealthConfig,
     clusters: BTreeMap<Label, Tracked>,
-    events: VecDeque<(Label, ClusterState)>,
+    events: VecDeque<(Label, Option<ClusterState>)>,
 }
 
 /// A cluster that the gateways have a record of.
@@ -47,11 +47,13 @@ struct Tracked {
     /// Smoothed as TCP does it (RFC 6298): an eighth of each new one.
     rtt: Option<Duration>,
     /// What was emitted last.
-    emitted: ClusterState,
+    emitted: Option<ClusterState>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// It has not been up yet: no outage, and so nothing to wait for afterwards.
+    New,
     Up {
         since: Instant,
     },
@@ -63,7 +65,7 @@ enum Phase {
 }
 
 impl Health {
-    /// Creates a machine to which all clusters are connected.
+    /// Creates a machine that knows of no cluster.
     pub fn new(config: HealthConfig) -> Self {
         Self { config, clusters: BTreeMap::new(), events: VecDeque::new() }
     }
@@ -75,12 +77,14 @@ impl Health {
             if self.clusters.len() >= MAX_CLUSTERS {
                 return;
             }
-            let phase = if is_up { Phase::Up { since: now } } else { Phase::Down };
-            let tracked = Tracked { phase, hold, rtt: None, emitted: ClusterState::default() };
+            let phase = if is_up { Phase::Up { since: now } } else { Phase::New };
+            let tracked = Tracked { phase, hold, rtt: None, emitted: None };
             self.clusters.insert(cluster.clone(), tracked);
         }
         let Some(tracked) = self.clusters.get_mut(cluster) else { return };
         tracked.phase = match (tracked.phase, is_up) {
+            (Phase::New, true) => Phase::Up { since: now },
+            (Phase::New, false) => Phase::New,
             (Phase::Up { since }, true) => Phase::Up { since },
             (Phase::Up { since }, false) => {
                 let is_calm = now.saturating_duration_since(since) >= self.config.calm;
@@ -96,12 +100,10 @@ impl Health {
         self.emit(cluster);
     }
 
-    /// Handles that no gateway has a record of a cluster any more: it counts as connected, as upstream has it.
+    /// Handles that the gateways have no record of a cluster any more.
     pub fn handle_removed(&mut self, cluster: &Label) {
-        if let Some(tracked) = self.clusters.remove(cluster)
-            && tracked.emitted != ClusterState::default()
-        {
-            self.events.push_back((cluster.clone(), ClusterState::default()));
+        if self.clusters.remove(cluster).is_some() {
+            self.events.push_back((cluster.clone(), None));
         }
     }
 
@@ -119,13 +121,13 @@ impl Health {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let until = |tracked: &Tracked| match tracked.phase {
             Phase::Held { until } => Some(until),
-            Phase::Up { .. } | Phase::Down => None,
+            Phase::New | Phase::Up { .. } | Phase::Down => None,
         };
         self.clusters.values().filter_map(until).min()
     }
 
     /// Returns the next cluster whose state has changed, for [`Change::Cluster`](crate::Change::Cluster).
-    pub fn poll_event(&mut self) -> Option<(Label, ClusterState)> {
+    pub fn poll_event(&mut self) -> Option<(Label, Option<ClusterState>)> {
         self.events.pop_front()
     }
 
@@ -142,12 +144,9 @@ impl Health {
     fn emit(&mut self, cluster: &Label) {
         let Some(tracked) = self.clusters.get_mut(cluster) else { return };
         let is_up = matches!(tracked.phase, Phase::Up { .. });
-        let rtt = if is_other_distance(tracked.emitted.rtt, tracked.rtt) {
-            tracked.rtt
-        } else {
-            tracked.emitted.rtt
-        };
-        let state = ClusterState { is_up, rtt };
+        let emitted = tracked.emitted.and_then(|state| state.rtt);
+        let rtt = if is_other_distance(emitted, tracked.rtt) { tracked.rtt } else { emitted };
+        let state = Some(ClusterState { is_up, rtt });
         if state != tracked.emitted {
             tracked.emitted = state;
             self.events.push_back((cluster.clone(), state));

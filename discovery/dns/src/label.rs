@@ -1,5 +1,6 @@
 //! One label of a name, and the two labels of a service.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Longest label, in bytes.
@@ -91,6 +92,16 @@ impl ServiceName {
         Ok(Self::new(&Label::new(namespace)?, &Label::new(service)?))
     }
 
+    /// Returns the service's name.
+    pub fn service(&self) -> Cow<'_, str> {
+        text(&self.wire[..self.namespace_at])
+    }
+
+    /// Returns the namespace's name.
+    pub fn namespace(&self) -> Cow<'_, str> {
+        text(&self.wire[self.namespace_at..])
+    }
+
     /// Returns both labels in wire form, the service's first.
     pub(crate) fn wire(&self) -> &[u8] {
         &self.wire
@@ -104,10 +115,13 @@ impl ServiceName {
 
 impl fmt::Display for ServiceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (service, namespace) = self.wire.split_at(self.namespace_at);
-        let text = |label: &[u8]| String::from_utf8_lossy(label.get(1..).unwrap_or_default()).into_owned();
-        write!(f, "{}/{}", text(namespace), text(service))
+        write!(f, "{}/{}", self.namespace(), self.service())
     }
+}
+
+/// Returns a label of the wire as text.
+fn text(label: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(label.get(1..).unwrap_or_default())
 }
 
 impl fmt::Debug for ServiceName {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use arc_swap::Guard;
 
-use crate::label::ServiceName;
+use crate::label::{Label, ServiceName};
 use crate::service::Service;
 use crate::sharded::{Shard, Sharded};
 
@@ -22,6 +22,21 @@ struct Maps {
     owners: Sharded<ServiceName>,
     serial: AtomicU32,
     is_synced: AtomicBool,
+}
+
+/// How many answers have named a cluster for a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answered<'r> {
+    /// The service's namespace.
+    pub namespace: &'r str,
+    /// The service's name.
+    pub service: &'r str,
+    /// The cluster; `None` for clusterset IPs.
+    pub cluster: Option<&'r Label>,
+    /// The addresses that it has.
+    pub ips: &'r [IpAddr],
+    /// The number of answers.
+    pub count: u64,
 }
 
 /// A namespace.
@@ -53,6 +68,39 @@ impl Records {
     /// Returns the serial number of the zones: one more with every change.
     pub fn serial(&self) -> u32 {
         self.0.serial.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of services.
+    pub fn services(&self) -> usize {
+        self.0.services.len()
+    }
+
+    /// Calls a function with the number of answers that named each cluster, and each clusterset IP, for each service; with
+    /// none of them that no answer has named.
+    pub fn each_answered(&self, mut call: impl FnMut(Answered<'_>)) {
+        self.0.services.each(|service| {
+            let (namespace, name) = (service.name.namespace(), service.name.service());
+            let count = service.turns.answered.load(Ordering::Relaxed);
+            if count > 0 {
+                call(Answered {
+                    namespace: &namespace,
+                    service: &name,
+                    cluster: None,
+                    ips: &service.ips,
+                    count,
+                });
+            }
+            for export in &service.exports {
+                let count = export.answered.load(Ordering::Relaxed);
+                if count > 0 {
+                    let v4 = export.v4.iter().map(|address| IpAddr::V4(address.ip));
+                    let v6 = export.v6.iter().map(|address| IpAddr::V6(address.ip));
+                    let ips: Vec<IpAddr> = v4.chain(v6).collect();
+                    let cluster = Some(export.cluster.id());
+                    call(Answered { namespace: &namespace, service: &name, cluster, ips: &ips, count });
+                }
+            }
+        });
     }
 
     /// Returns the shard with a service.

@@ -64,6 +64,24 @@ pub(crate) enum Content<'s> {
     Anything,
 }
 
+impl Content<'_> {
+    /// Counts an answer for the clusters that it names.
+    fn count(self) {
+        match self {
+            Self::V4(source) | Self::V6(source) => source.count(),
+            Self::Srv(targets) => targets.count(),
+            Self::NoName
+            | Self::NoData
+            | Self::Failed
+            | Self::Owner(_)
+            | Self::Soa
+            | Self::Ns
+            | Self::SchemaVersion
+            | Self::Anything => {}
+        }
+    }
+}
+
 /// What all responses to a request have in common.
 pub(crate) struct Response<'s> {
     pub(crate) request: &'s Request<'s>,
@@ -99,6 +117,9 @@ impl Response<'_> {
         } else {
             Answer::Records
         };
+        if count > 0 {
+            content.count();
+        }
         let header = answers.header_mut();
         header.set_tc(!is_whole && self.transport == Transport::Udp);
         if result == Answer::NoName {

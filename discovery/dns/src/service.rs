@@ -29,6 +29,8 @@ pub(crate) struct Turns {
     v4: Turn,
     v6: Turn,
     any: Turn,
+    /// Number of answers with clusterset IPs.
+    pub(crate) answered: AtomicU64,
 }
 
 /// A count of turns. It is all that threads share, so that the distribution is exact over all of them.

@@ -33,6 +33,18 @@ impl<V: Clone> Sharded<V> {
         self.at(key).load()
     }
 
+    /// Returns the number of values.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.load().len()).sum()
+    }
+
+    /// Calls a function with each value, shard by shard, in no order.
+    pub(crate) fn each(&self, mut call: impl FnMut(&V)) {
+        for shard in &self.shards {
+            shard.load().values().for_each(&mut call);
+        }
+    }
+
     /// Sets or removes a value. Returns the number of entries that were copied for it. Of two writers at a time one would
     /// be ignored: there is one.
     pub(crate) fn set(&self, key: &[u8], value: Option<V>) -> usize {

@@ -1,6 +1,7 @@
 //! Where the addresses of an answer come from.
 
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use crate::export::{Export, of_host};
 use crate::family::Family;
@@ -15,6 +16,8 @@ pub(crate) enum Source<'s> {
     Nothing,
     /// These.
     Ips(&'s [IpAddr]),
+    /// The clusterset IPs of a service.
+    Virtual(&'s Service),
     /// All of a cluster's.
     Export(&'s Export),
     /// Those of one host.
@@ -40,8 +43,18 @@ impl<'s> Source<'s> {
     pub(crate) fn of_service(service: &'s Service, need: Need) -> Self {
         match service.kind {
             ServiceKind::Headless => Self::All(service),
-            ServiceKind::ClusterSetIp if service.has_ips() => Self::Ips(&service.ips),
+            ServiceKind::ClusterSetIp if service.has_ips() => Self::Virtual(service),
             ServiceKind::ClusterSetIp => pick::pick(service, need).map_or(Self::Nothing, Self::Export),
+        }
+    }
+
+    /// Counts an answer with these addresses, for whose they are.
+    pub(crate) fn count(self) {
+        match self {
+            Self::Nothing | Self::Ips(_) => {}
+            Self::Virtual(service) => drop(service.turns.answered.fetch_add(1, Ordering::Relaxed)),
+            Self::Export(export) | Self::Host(export, _) => export.count(),
+            Self::All(service) => pick::all(service).for_each(|export| export.count()),
         }
     }
 
@@ -50,6 +63,7 @@ impl<'s> Source<'s> {
         match self {
             Self::Nothing => true,
             Self::Ips(ips) => ips.iter().copied().filter_map(F::of).all(call),
+            Self::Virtual(service) => service.ips.iter().copied().filter_map(F::of).all(call),
             Self::Export(export) => F::addresses(export).iter().all(|address| call(address.ip)),
             Self::Host(export, host) => {
                 of_host(F::addresses(export), host).iter().all(|address| call(address.ip))

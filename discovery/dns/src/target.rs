@@ -58,9 +58,11 @@ impl<'s> Targets<'s> {
             (None, ServiceKind::Headless) => Of::All,
             (None, ServiceKind::ClusterSetIp) => match Source::of_service(service, Need::Any) {
                 Source::Nothing => return None,
-                source @ (Source::Ips(_) | Source::Export(_) | Source::Host(..) | Source::All(_)) => {
-                    Of::Service(source)
-                }
+                source @ (Source::Ips(_)
+                | Source::Virtual(_)
+                | Source::Export(_)
+                | Source::Host(..)
+                | Source::All(_)) => Of::Service(source),
             },
         };
         Some(Self { service, of, port })
@@ -88,6 +90,15 @@ impl<'s> Targets<'s> {
             Of::Export(export) => of_hosts(export),
             Of::Host(export, host) => call(of_export(export, Some(host))),
             Of::All => pick::all(service).all(|export| of_hosts(export)),
+        }
+    }
+
+    /// Counts an answer with these targets, for whose they are.
+    pub(crate) fn count(self) {
+        match self.of {
+            Of::Service(source) => source.count(),
+            Of::Export(export) | Of::Host(export, _) => export.count(),
+            Of::All => Source::All(self.service).count(),
         }
     }
 

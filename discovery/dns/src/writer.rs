@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::cluster::{Cluster, ClusterState};
-use crate::export::Export;
+use crate::export::{Export, Shape};
 use crate::label::{Label, ServiceName};
 use crate::records::{Namespace, Records, with_octets};
 use crate::routing::Routing;
@@ -51,8 +52,13 @@ pub enum Change {
     Namespace(Label),
     /// The own cluster has a namespace no more.
     NamespaceRemoved(Label),
-    /// The gateways have found how a cluster can be reached.
-    Cluster(Label, ClusterState),
+    /// The gateways have found how a cluster can be reached; `None` if they have no record of it any more.
+    Cluster(Label, Option<ClusterState>),
+    /// Whether clusters count as connected that no gateway has a record of: as long as there is no gateway.
+    UnknownClusters {
+        /// Whether they do.
+        are_up: bool,
+    },
     /// All has been read that was there at the start.
     Synced,
 }
@@ -74,6 +80,7 @@ pub struct Writer {
     local: Label,
     records: Records,
     clusters: BTreeMap<Label, Arc<Cluster>>,
+    are_unknown_up: Arc<AtomicBool>,
     drafts: BTreeMap<ServiceName, Draft>,
     copied: u64,
 }
@@ -86,6 +93,8 @@ struct Draft {
     /// What the slices come to, for the import's kind.
     exports: BTreeMap<Label, Arc<Export>>,
     turns: Arc<Turns>,
+    /// Numbers of answers by cluster; they outlive changes of what the clusters serve.
+    answered: BTreeMap<Label, Arc<AtomicU64>>,
 }
 
 impl Writer {
@@ -93,7 +102,9 @@ impl Writer {
     pub fn new(local: Label) -> (Self, Records) {
         let records = Records::new();
         let shared = records.clone();
-        (Self { local, records, clusters: BTreeMap::new(), drafts: BTreeMap::new(), copied: 0 }, shared)
+        let are_unknown_up = Arc::new(AtomicBool::new(true));
+        let (clusters, drafts) = (BTreeMap::new(), BTreeMap::new());
+        (Self { local, records, clusters, are_unknown_up, drafts, copied: 0 }, shared)
     }
 
     /// Applies a change. Answers that begin afterwards are about it.
@@ -111,6 +122,11 @@ impl Writer {
             Change::Namespace(label) => self.set_namespace(&label, true),
             Change::NamespaceRemoved(label) => self.set_namespace(&label, false),
             Change::Cluster(id, state) => return self.set_cluster(&id, state),
+            Change::UnknownClusters { are_up } => {
+                if self.are_unknown_up.swap(are_up, Ordering::Relaxed) != are_up {
+                    self.records.set_changed();
+                }
+            }
             Change::Synced => self.records.set_synced(),
         }
         Ok(())
@@ -132,15 +148,10 @@ impl Writer {
             _ => false,
         };
         if !is_same_shape {
-            let Draft { import, slices, exports, .. } = draft;
-            exports.clear();
-            let import = import.as_ref();
-            for (id, slices) in import.map(|_| slices.iter()).into_iter().flatten() {
-                let Some(cluster) = self.clusters.get(id) else { continue };
-                if let Some(export) = export_of(cluster, slices, import) {
-                    self.copied += count(slices.len());
-                    exports.insert(id.clone(), export);
-                }
+            draft.exports.clear();
+            let ids: Vec<Label> = draft.slices.keys().cloned().collect();
+            for cluster in ids.iter().filter_map(|id| self.clusters.get(id)) {
+                self.copied += draft.arrange(cluster);
             }
         }
         let ips = |import: &Option<Import>| {
@@ -168,9 +179,8 @@ impl Writer {
             return Err(ChangeError::TooManySlices(name.clone(), id.clone()));
         }
         slices.insert(slice, content);
-        if let Some(export) = export_of(&cluster, slices, draft.import.as_ref()) {
-            self.copied += count(slices.len());
-            draft.exports.insert(id.clone(), export);
+        if draft.import.is_some() {
+            self.copied += draft.arrange(&cluster);
             self.publish(name);
         }
         Ok(())
@@ -185,8 +195,9 @@ impl Writer {
         if slices.is_empty() {
             draft.slices.remove(id);
             draft.exports.remove(id);
-        } else if let Some(export) = export_of(cluster, slices, draft.import.as_ref()) {
-            draft.exports.insert(id.clone(), export);
+            draft.answered.remove(id);
+        } else {
+            self.copied += draft.arrange(cluster);
         }
         self.publish(name);
         self.remove_empty_draft(name);
@@ -204,13 +215,13 @@ impl Writer {
         }
     }
 
-    fn set_cluster(&mut self, id: &Label, state: ClusterState) -> Result<(), ChangeError> {
+    fn set_cluster(&mut self, id: &Label, state: Option<ClusterState>) -> Result<(), ChangeError> {
+        if state.is_none() && !self.clusters.contains_key(id) {
+            return Ok(());
+        }
         self.cluster(id)?.set(state);
         self.records.set_changed();
-        // What is back at its default may go with the last record of it.
-        if state == ClusterState::default() {
-            self.remove_unused_cluster(id);
-        }
+        self.remove_unused_cluster(id);
         Ok(())
     }
 
@@ -222,18 +233,18 @@ impl Writer {
         if self.clusters.len() >= MAX_CLUSTERS {
             return Err(ChangeError::TooManyClusters(id.clone()));
         }
-        let cluster = Arc::new(Cluster::new(id.clone(), *id == self.local));
+        let cluster = Arc::new(Cluster::new(id.clone(), *id == self.local, Arc::clone(&self.are_unknown_up)));
         self.clusters.insert(id.clone(), Arc::clone(&cluster));
         Ok(cluster)
     }
 
-    /// Removes a cluster that no record refers to and whose state is nobody's finding.
+    /// Removes a cluster that no record refers to and no gateway has a record of.
     fn remove_unused_cluster(&mut self, id: &Label) {
-        let is_unused = self.clusters.get(id).is_some_and(|cluster| {
-            let is_default = cluster.is_up() && (cluster.is_local() || cluster.distance() == u32::MAX);
-            // Drafts without an import have no export that refers to it.
-            Arc::strong_count(cluster) == 1 && is_default
-        });
+        // Drafts without an import have no export that refers to it.
+        let is_unused = self
+            .clusters
+            .get(id)
+            .is_some_and(|cluster| Arc::strong_count(cluster) == 1 && !cluster.is_known());
         if is_unused && !self.drafts.values().any(|draft| draft.slices.contains_key(id)) {
             self.clusters.remove(id);
         }
@@ -294,16 +305,20 @@ impl Writer {
     }
 }
 
-/// Arranges a cluster's slices; none without an import.
-fn export_of(
-    cluster: &Arc<Cluster>,
-    slices: &BTreeMap<Box<str>, Slice>,
-    import: Option<&Import>,
-) -> Option<Arc<Export>> {
-    let import = import?;
-    let weight = import.weights.get(cluster.id()).copied().unwrap_or(DEFAULT_WEIGHT);
-    let is_headless = import.kind == ServiceKind::Headless;
-    Some(Arc::new(Export::new(Arc::clone(cluster), weight, slices.values(), is_headless)))
+impl Draft {
+    /// Arranges a cluster's slices, if there is an import. Returns the number of those read.
+    fn arrange(&mut self, cluster: &Arc<Cluster>) -> u64 {
+        let id = cluster.id();
+        let (Some(import), Some(slices)) = (&self.import, self.slices.get(id)) else { return 0 };
+        let shape = Shape {
+            weight: import.weights.get(id).copied().unwrap_or(DEFAULT_WEIGHT),
+            is_headless: import.kind == ServiceKind::Headless,
+            answered: Arc::clone(self.answered.entry(id.clone()).or_default()),
+        };
+        let export = Export::new(Arc::clone(cluster), slices.values(), shape);
+        self.exports.insert(id.clone(), Arc::new(export));
+        count(slices.len())
+    }
 }
 
 /// Returns the ports that all clusters have; all that any has of a headless service, whose names differ by cluster.

@@ -43,7 +43,7 @@ fn a_cluster_that_goes_down_changes_no_service() {
     let (mut writer, _) = large_set();
     let before = writer.copied();
     let state = trieste_dns::ClusterState { is_up: false, rtt: None };
-    writer.apply(Change::Cluster(cluster_id(7), state)).unwrap();
+    writer.apply(Change::Cluster(cluster_id(7), Some(state))).unwrap();
     assert_eq!(writer.copied(), before);
 }
 

@@ -84,7 +84,7 @@ impl Server {
     /// Says whether a cluster can be reached, and how far it is.
     pub(crate) fn cluster(&mut self, id: &str, is_up: bool, millis: Option<u64>) {
         let state = ClusterState { is_up, rtt: millis.map(Duration::from_millis) };
-        self.apply(Change::Cluster(label(id), state));
+        self.apply(Change::Cluster(label(id), Some(state)));
     }
 
     /// Asks over TCP, so that nothing is truncated.

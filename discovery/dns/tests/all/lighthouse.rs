@@ -93,6 +93,20 @@ fn a_cluster_that_cannot_be_reached_is_left_out() {
 }
 
 #[test]
+fn clusters_that_no_gateway_knows_count_as_connected_only_without_gateways() {
+    let mut server = remote();
+    server.cluster("east", true, None);
+    server.apply(Change::UnknownClusters { are_up: false });
+    for _ in 0..3 {
+        assert_eq!(server.data(WEB, Rtype::A), ["10.2.0.1"]);
+    }
+    server.apply(Change::Cluster(label("east"), None));
+    assert_eq!(server.data(WEB, Rtype::A), NOTHING);
+    server.apply(Change::UnknownClusters { are_up: true });
+    assert_eq!(server.data(WEB, Rtype::A).len(), 1);
+}
+
+#[test]
 fn clusters_without_active_pods_are_left_out() {
     let mut server = remote();
     server.export("web", "east", &["10.2.0.1"], false);
@@ -262,4 +276,27 @@ fn two_clusters_whose_ids_differ_by_case_are_one() {
     server.apply(Change::Import(name("db"), Import { kind: ServiceKind::Headless, ..Import::default() }));
     server.export_hosts("db", "EAST", &[("DB-0", "10.2.1.1")]);
     assert_eq!(server.data(&format!("db-0.east.{DB}"), Rtype::A), ["10.2.1.1"]);
+}
+
+#[test]
+fn answers_are_counted_for_the_clusters_that_they_name() {
+    let mut server = remote();
+    server.import_headless("db");
+    server.export_hosts("db", "east", &[("db-0", "10.2.1.1"), ("db-1", "10.2.1.2")]);
+    for _ in 0..3 {
+        server.ask(WEB, Rtype::A);
+    }
+    server.ask(DB, Rtype::A);
+    server.ask(&format!("db-0.east.{DB}"), Rtype::SRV);
+    server.ask(DB, Rtype::AAAA);
+    server.ask(&format!("x.{DB}"), Rtype::A);
+    server.export("web", "east", &["10.2.0.9"], true);
+    let mut found = Vec::new();
+    server.records.each_answered(|answered| {
+        let cluster = answered.cluster.map(ToString::to_string).unwrap_or_default();
+        let ips: Vec<_> = answered.ips.iter().map(ToString::to_string).collect();
+        found.push(format!("{} {cluster} {} {}", answered.service, ips.join(","), answered.count));
+    });
+    found.sort();
+    assert_eq!(found, ["db east 10.2.1.1,10.2.1.2 2", "web east 10.2.0.9 2", "web south 10.3.0.1 1"]);
 }
