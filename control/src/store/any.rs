@@ -113,6 +113,19 @@ impl Store for AnyStore {
         events
     }
 
+    fn list_watch_labelled(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        label: (&str, &str),
+    ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
+        let events: BoxStream<'static, StoreEvent> = match self {
+            Self::Dir(store) => store.list_watch_labelled(kind, namespace, label).boxed(),
+            Self::Kube(store) => store.list_watch_labelled(kind, namespace, label).boxed(),
+        };
+        events
+    }
+
     fn watch_one(&self, key: &ObjectKey) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
         let events: BoxStream<'static, StoreEvent> = match self {
             Self::Dir(store) => store.watch_one(key).boxed(),

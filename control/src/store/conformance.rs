@@ -36,6 +36,7 @@ pub async fn run<S: Store>(store: &S, namespace: &str, other: &str) {
     annotations_set_at_once_all_stay(store, namespace).await;
     a_watcher_observes_every_change(store, namespace).await;
     a_watcher_of_one_observes_only_that_one(store, namespace).await;
+    a_watcher_of_a_label_observes_only_what_has_it(store, namespace).await;
     concurrent_writes_are_all_kept(store, namespace).await;
     a_new_namespace_is_empty(store, namespace).await;
     a_new_namespace_is_empty(store, other).await;
@@ -160,6 +161,34 @@ async fn a_watcher_of_one_observes_only_that_one<S: Store>(store: &S, namespace:
     store.delete(&key).await.expect("deleted");
     follow(&mut events, &mut cache, |cache| cache.get("one").is_none()).await;
     assert_eq!(cache.objects().count(), 0, "another object was seen");
+}
+
+async fn a_watcher_of_a_label_observes_only_what_has_it<S: Store>(store: &S, namespace: &str) {
+    let (label, color) = ("trieste.io/color", |value: &str| Some(value.to_owned()));
+    let painted = |name: &str, value: Option<String>| {
+        let mut object = sample(namespace, name);
+        object.metadata.labels.extend(value.map(|value| (label.to_owned(), value)));
+        object
+    };
+    let first = store.create(painted("first", color("red"))).await.expect("created");
+    let plain = store.create(painted("plain", None)).await.expect("created");
+    let mut events = store.list_watch_labelled(Kind::Cluster, namespace, (label, "red"));
+    let listed = next(&mut events).await;
+    assert!(matches!(&listed, StoreEvent::Listed(objects) if *objects == [first.clone()]), "{listed:?}");
+    let mut cache = Cache::new();
+    cache.apply(&listed);
+    let other = store.create(painted("other", color("blue"))).await.expect("created");
+    let second = store.create(painted("second", color("red"))).await.expect("created");
+    follow(&mut events, &mut cache, |cache| cache.get("second") == Some(&second)).await;
+    let mut faded = first.clone();
+    faded.metadata.labels.clear();
+    store.update(faded).await.expect("updated");
+    follow(&mut events, &mut cache, |cache| cache.get("first").is_none()).await;
+    assert_eq!(cache.objects().collect::<Vec<_>>(), [&second], "another object was seen");
+    for object in [&first, &plain, &other, &second] {
+        store.delete(&object.key()).await.expect("deleted");
+    }
+    follow(&mut events, &mut cache, |cache| cache.get("second").is_none()).await;
 }
 
 async fn impossible_objects_are_refused<S: Store>(store: &S, namespace: &str) {

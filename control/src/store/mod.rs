@@ -55,6 +55,19 @@ pub trait Store: Send + Sync + 'static {
         namespace: &str,
     ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<Self>;
 
+    /// Follows as [`Store::list_watch`] does those objects that have a label of this name with this value; one that has it no
+    /// more is gone. An API server sends no others.
+    fn list_watch_labelled(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        (name, value): (&str, &str),
+    ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<Self> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        let has_label = move |object: &Object| object.metadata.labels.get(&name) == Some(&value);
+        self.list_watch(kind, namespace).map(move |event| event.retain(&has_label))
+    }
+
     /// Follows one object, for ever: as [`Store::list_watch`], with lists of at most one object. Costs an API server no
     /// more than that object.
     fn watch_one(&self, key: &ObjectKey) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<Self> {
@@ -184,6 +197,15 @@ impl<S: Store> Store for Arc<S> {
         namespace: &str,
     ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<S> {
         S::list_watch(self, kind, namespace)
+    }
+
+    fn list_watch_labelled(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        label: (&str, &str),
+    ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<S> {
+        S::list_watch_labelled(self, kind, namespace, label)
     }
 
     fn watch_one(&self, key: &ObjectKey) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<S> {

@@ -21,6 +21,7 @@ use super::bounds::{MEMBER_PAGE_BYTES, OBJECT_BYTES as ONE_OBJECT_BYTES, PAGE_BY
 use super::failure::Operation;
 use super::raw::{Raw, collection};
 use super::requests::Verb;
+use super::scope::{Selection, escaped};
 use super::transport::Transport;
 use crate::api::{Kind, Object, ObjectKey};
 use crate::store::StoreError;
@@ -40,17 +41,18 @@ const MAX_RESTARTS: usize = 3;
 /// Ours: longest token that says where a page begins, in bytes. Kubernetes' hold a version and a key.
 const MAX_TOKEN_BYTES: usize = 8 << 10;
 
-/// Reads all objects of a kind and namespace; of one name if there is one in `key`. Each page has begun within `limit`.
+/// Reads all objects of a selection. Each page has begun within `limit`.
 ///
 /// # Errors
 /// That the server refused or did not answer, or that the list exceeds a bound.
 pub(super) async fn read(
     transport: &Arc<Transport>,
     limit: Duration,
-    key: &ObjectKey,
+    selection: &Selection,
 ) -> Result<List, StoreError> {
+    let key = &selection.key;
     let operation = Operation::new(Verb::List, key.clone(), &transport.access);
-    let path = format!("{}?{}", collection(key.kind, &key.namespace), selector(key));
+    let path = format!("{}?{}", collection(key.kind, &key.namespace), selection.query());
     let mut list = List::new(key.kind);
     let mut pages = Pages::new(key.kind);
     loop {
@@ -241,27 +243,6 @@ impl Pages {
 /// Returns how many objects the first page of a list is asked for.
 fn first_size(kind: Kind) -> usize {
     if has_quota(kind) { MEMBER_PAGE } else { PAGE }
-}
-
-/// Returns the part of a query that selects one object, if `key` names one; it ends with `&` then.
-pub(super) fn selector(key: &ObjectKey) -> String {
-    match key.name.as_str() {
-        "" => String::new(),
-        name => format!("fieldSelector=metadata.name%3D{}&", escaped(name)),
-    }
-}
-
-/// Returns a text as a part of a query: everything but letters, digits and `-._~` as `%XX`.
-pub(super) fn escaped(text: &str) -> String {
-    use std::fmt::Write as _;
-    text.bytes().fold(String::with_capacity(text.len()), |mut escaped, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            write!(escaped, "%{byte:02X}").expect("a String takes everything");
-        }
-        escaped
-    })
 }
 
 /// A page of a list, whose objects go into the list as they are decoded.

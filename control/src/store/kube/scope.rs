@@ -1,7 +1,47 @@
-//! Which keys can be a part of a path.
+//! Which keys can be a part of a path, and which objects of a path a request is about.
 
 use crate::api::{ObjectKey, check_namespace, check_object_name};
 use crate::store::StoreError;
+
+/// The objects that a list or a watch is about.
+pub(super) struct Selection {
+    /// Their kind and namespace; the one object, if there is a name.
+    pub(super) key: ObjectKey,
+    /// The name and the value of a label that they have.
+    pub(super) label: Option<(String, String)>,
+}
+
+impl Selection {
+    /// Selects whatever a key says.
+    pub(super) fn of(key: ObjectKey) -> Self {
+        Self { key, label: None }
+    }
+
+    /// Returns the parameters of a request that select them, each with an `&` behind it.
+    pub(super) fn query(&self) -> String {
+        let mut query = String::new();
+        if !self.key.name.is_empty() {
+            query += &format!("fieldSelector=metadata.name%3D{}&", escaped(&self.key.name));
+        }
+        if let Some((name, value)) = &self.label {
+            query += &format!("labelSelector={}%3D{}&", escaped(name), escaped(value));
+        }
+        query
+    }
+}
+
+/// Returns a text as a part of a query: everything but letters, digits and `-._~` as `%XX`.
+pub(super) fn escaped(text: &str) -> String {
+    use std::fmt::Write as _;
+    text.bytes().fold(String::with_capacity(text.len()), |mut escaped, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            write!(escaped, "%{byte:02X}").expect("a String takes everything");
+        }
+        escaped
+    })
+}
 
 /// Checks kind and namespace against each other, and the namespace's (and, if there is one, the object's) name. Only
 /// who means no single object may mean all namespaces.

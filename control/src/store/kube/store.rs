@@ -16,7 +16,7 @@ use super::failure::Operation;
 use super::patch;
 use super::raw::{Raw, collection, outgoing};
 use super::requests::{Requests, Verb};
-use super::scope::{check_name, check_scope};
+use super::scope::{Selection, check_name, check_scope};
 use super::transport::Transport;
 use super::{bounds, list, watch};
 use crate::api::{Kind, Object, ObjectKey, ObjectMeta, cut};
@@ -140,7 +140,19 @@ impl Store for KubeStore {
         kind: Kind,
         namespace: &str,
     ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
-        watch::stream(Arc::clone(&self.transport), self.timeout, ObjectKey::new(kind, namespace, ""))
+        let selection = Selection::of(ObjectKey::new(kind, namespace, ""));
+        watch::stream(Arc::clone(&self.transport), self.timeout, selection)
+    }
+
+    fn list_watch_labelled(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        (name, value): (&str, &str),
+    ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
+        let label = Some((name.to_owned(), value.to_owned()));
+        let selection = Selection { label, key: ObjectKey::new(kind, namespace, "") };
+        watch::stream(Arc::clone(&self.transport), self.timeout, selection)
     }
 
     fn watch_one(&self, key: &ObjectKey) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
@@ -211,7 +223,7 @@ impl Store for KubeStore {
     async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, StoreError> {
         let key = ObjectKey::new(kind, namespace, "");
         check_scope(&key)?;
-        let list = list::read(&self.transport, self.timeout, &key).await?;
+        let list = list::read(&self.transport, self.timeout, &Selection::of(key)).await?;
         Ok(list.objects.into_values().collect())
     }
 }

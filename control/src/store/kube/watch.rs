@@ -32,7 +32,7 @@ use super::failure::Operation;
 use super::list;
 use super::raw::collection;
 use super::requests::Verb;
-use super::scope::check_scope;
+use super::scope::{Selection, check_scope, escaped};
 use super::transport::Transport;
 use crate::api::{Object, ObjectKey};
 use crate::backoff::Backoff;
@@ -62,18 +62,25 @@ pub(super) fn stream_one(
             .chain(forever)
             .boxed();
     }
-    stream(transport, limit, key)
+    stream(transport, limit, Selection::of(key))
 }
 
-/// Follows the objects of a kind and namespace; of one name if there is one in `key`.
+/// Follows the objects of a selection.
 pub(super) fn stream(
     transport: Arc<Transport>,
     limit: Duration,
-    key: ObjectKey,
+    selection: Selection,
 ) -> BoxStream<'static, StoreEvent> {
     let rate_limit = RateLimit::new(limit + CALM_MARGIN);
-    let watcher =
-        Watcher { transport, limit, key, rate_limit, state: State::Unlisted, quota: None, reported: None };
+    let watcher = Watcher {
+        transport,
+        limit,
+        selection,
+        rate_limit,
+        state: State::Unlisted,
+        quota: None,
+        reported: None,
+    };
     futures::stream::unfold(watcher, |mut watcher| async {
         let event = watcher.next().await;
         Some((event, watcher))
@@ -85,7 +92,7 @@ struct Watcher {
     transport: Arc<Transport>,
     /// How long a request may stay without answer.
     limit: Duration,
-    key: ObjectKey,
+    selection: Selection,
     rate_limit: RateLimit,
     state: State,
     /// How much of what members write is kept; from the first list on.
@@ -115,7 +122,7 @@ enum Stop {
 
 impl Watcher {
     async fn next(&mut self) -> StoreEvent {
-        if let Err(error) = check_scope(&self.key) {
+        if let Err(error) = check_scope(&self.selection.key) {
             return self.refuse(error).await;
         }
         // Objects have gone, so that others may be kept: a new list says which.
@@ -152,9 +159,9 @@ impl Watcher {
     /// Lists all objects, and notes from which version a watch goes on.
     async fn list(&mut self) -> Result<Vec<Object>, StoreError> {
         self.rate_limit.wait(Verb::List, &self.transport).await;
-        let list = list::read(&self.transport, self.limit, &self.key).await?;
+        let list = list::read(&self.transport, self.limit, &self.selection).await?;
         if list.version.is_empty() {
-            let operation = Operation::new(Verb::List, self.key.clone(), &self.transport.access);
+            let operation = Operation::new(Verb::List, self.selection.key.clone(), &self.transport.access);
             return Err(operation.invalid_response("it has no resourceVersion"));
         }
         self.state = State::Listed(list.version);
@@ -165,20 +172,20 @@ impl Watcher {
     /// Opens a watch of what changes from a version on.
     async fn open(&mut self, version: &str) -> Result<Changes, Stop> {
         self.rate_limit.wait(Verb::Watch, &self.transport).await;
-        let operation = Operation::new(Verb::Watch, self.key.clone(), &self.transport.access);
+        let operation = Operation::new(Verb::Watch, self.selection.key.clone(), &self.transport.access);
         let lost = |error| Stop::Unreadable(operation.lost(error));
         let path = format!(
             "{}?{}watch=true&timeoutSeconds={WATCH_SECONDS}&allowWatchBookmarks=true&resourceVersion={}",
-            collection(self.key.kind, &self.key.namespace),
-            list::selector(&self.key),
-            list::escaped(version)
+            collection(self.selection.key.kind, &self.selection.key.namespace),
+            self.selection.query(),
+            escaped(version)
         );
         let request =
             Request::get(path).body(Body::empty()).map_err(|error| lost(io::Error::other(error)))?;
         let limit = self.limit;
         let response = self.transport.send(Verb::Watch, request, limit, EVENT_BYTES).await.map_err(lost)?;
         match response.status() {
-            code if code.is_success() => Ok(Changes::new(self.key.kind, response)),
+            code if code.is_success() => Ok(Changes::new(self.selection.key.kind, response)),
             StatusCode::GONE => Err(Stop::Gone),
             code => {
                 let body = response.into_body().collect().await.map_err(lost)?;
@@ -192,7 +199,7 @@ impl Watcher {
         let longest = Duration::from_secs(WATCH_SECONDS) + WATCH_MARGIN;
         // A server that lives and does not end what it was asked to end has forgotten the watch.
         let Ok(change) = timeout(longest, changes.next()).await else { return Err(Stop::Cut) };
-        let operation = || Operation::new(Verb::Watch, self.key.clone(), &self.transport.access);
+        let operation = || Operation::new(Verb::Watch, self.selection.key.clone(), &self.transport.access);
         change.map_err(|failure| match failure {
             Failure::Over => Stop::Cut,
             Failure::Broken(error) => {

@@ -285,6 +285,21 @@ async fn a_watch_of_one_asks_for_one() {
     assert_eq!(log.all().len(), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_label_asks_for_what_has_it() {
+    let (store, log) = store(|asked| match asked.is_watch {
+        false => list("10", &[("a", "9")]),
+        true => Reply::Watch(vec![Step::Silence]),
+    });
+    let mut events = store.list_watch_labelled(Kind::Cluster, "ns", ("example.org/managed-by", "a&b"));
+
+    assert_eq!(listed(&mut events).await, ["a"]);
+    let _ = timeout(Duration::from_secs(1), events.next()).await;
+    let asked = log.all();
+    let selector = "labelSelector=example.org%2Fmanaged-by%3Da%26b&";
+    assert!(asked.len() == 2 && asked.iter().all(|asked| asked.query.contains(selector)), "{asked:?}");
+}
+
 #[test]
 fn a_runtime_that_ends_is_not_held_up() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
