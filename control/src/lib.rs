@@ -33,6 +33,7 @@
 //! * [`steps`] — progress reports of long work.
 //! * [`udp`] — sockets for datagrams outside of cables.
 //! * [`version`], [`logging`] — a program's version, and its log.
+//! * [`exposition`], [`process`], [`slots`] — Prometheus' text format, the metrics of a process, and limits of connections.
 //! * [`parse`] — the forms of values in the environment.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
 //!
@@ -51,6 +52,7 @@ pub mod connection_status;
 mod deadlines;
 pub mod devices;
 pub mod election;
+pub mod exposition;
 pub mod globalnet;
 pub mod hash;
 pub mod health;
@@ -61,6 +63,7 @@ pub mod natdiscovery;
 pub mod notice;
 pub mod parse;
 pub mod privileges;
+pub mod process;
 pub mod publicip;
 pub mod publish;
 pub mod recorder;
@@ -68,6 +71,7 @@ pub mod requirements;
 pub mod runner;
 pub mod services;
 mod sets;
+pub mod slots;
 pub mod steps;
 pub mod store;
 pub mod sync;

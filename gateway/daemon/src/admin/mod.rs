@@ -3,7 +3,7 @@
 //!
 //! * [`health`] — whether the process works, and whether it can carry traffic.
 //! * [`listen`] — binding, with errors that say what to do.
-//! * [`slots`] — who may have how many connections to the metrics port.
+//! * [`trieste_control::slots`] — who may have how many connections to the metrics port.
 //! * [`routes`] — what is answered. * `state` — from what.
 //! * [`secrets`] — the answer that holds keys.
 //! * `translation` — what is answered about Globalnet.
@@ -14,15 +14,14 @@ pub mod listen;
 pub mod routes;
 pub mod secrets;
 pub mod serve;
-pub mod slots;
 mod state;
 mod translation;
 
 pub use health::Health;
 pub use listen::{AdminSocket, ListenError, bind_admin, bind_metrics};
 pub use serve::{serve_admin, serve_metrics};
-pub use slots::Slots;
 pub use state::AdminState;
+pub use trieste_control::slots::Slots;
 
 #[cfg(test)]
 mod tests;

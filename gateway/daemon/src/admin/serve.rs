@@ -15,10 +15,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use trieste_control::slots::{Slot, Slots};
 
 use super::listen::AdminSocket;
 use super::routes::{admin_router, metrics_router};
-use super::slots::{Slot, Slots};
 use super::state::AdminState;
 
 /// Most connections to the admin socket at a time, all of them root's; the next wait in the kernel.

@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use trieste_control::admin::{BrokerLink, BrokerStatus, GatewayStatus};
 use trieste_control::api::GoDuration;
+use trieste_control::exposition::{Family, Page};
 use trieste_control::natdiscovery::{Counters, Outcome};
 use trieste_control::sync::SyncStats;
 
 use crate::notice::NoticeNumbers;
 
-use super::exposition::{Family, Page};
 use super::extra::MetricsExtra;
 use super::ours::{counter, gauge};
 

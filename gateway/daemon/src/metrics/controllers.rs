@@ -1,8 +1,8 @@
 //! The controllers of this process, by the names of controller-runtime where the meaning is the same.
 
+use trieste_control::exposition::{Family, Kind, Page, Value};
 use trieste_control::runner::{Histogram, MetricsSnapshot, RECONCILE_BUCKETS};
 
-use super::exposition::{Family, Kind, Page, Value};
 use super::ours::{counter, gauge};
 
 /// Writes the numbers of each controller.

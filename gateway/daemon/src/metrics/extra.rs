@@ -5,13 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use trieste_control::admin::GlobalnetStatus;
 use trieste_control::natdiscovery;
+use trieste_control::process::ProcessStats;
 use trieste_control::recorder::EventCounts;
 use trieste_control::runner::MetricsSnapshot;
 use trieste_control::store::kube::Requests;
 use trieste_control::sync::SyncStats;
 use trieste_pipeline::Counters;
 
-use super::process::ProcessStats;
 use crate::ike::IkeNumbers;
 use crate::notice::NoticeNumbers;
 

@@ -1,8 +1,8 @@
 //! Globalnet: upstream's counts of addresses, and what is translated.
 
 use trieste_control::admin::{GlobalnetStatus, PoolStatus};
+use trieste_control::exposition::{Family, Kind, Page};
 
-use super::exposition::{Family, Kind, Page};
 use super::ours::{counter, gauge};
 
 /// Upstream's names and help texts, which are API, with what each counts.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use trieste_control::admin::{ChildSaStatus, GatewayStatus, IpsecStatus};
+use trieste_control::exposition::Page;
 
-use super::exposition::Page;
 use super::ours::{counter, gauge};
 use crate::ike::IkeNumbers;
 

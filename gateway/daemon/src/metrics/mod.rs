@@ -3,11 +3,8 @@
 //! A pure function of the status document and a few numbers beside it; the counters themselves belong to the
 //! workers. `docs/operations/metrics.md` describes every metric, and a test compares it with what is rendered.
 //!
-//! * [`exposition`] — the text format. * `upstream` — names that are API. * `cluster` — stores, election, discovery,
+//! * [`trieste_control::exposition`] — the text format. * `upstream` — names that are API. * `cluster` — stores, election, discovery,
 //!   health, conditions. * `controllers` — the runner's queues and reconciliations. * `globalnet` — addresses and translation. * `ipsec` — IKE and SAs. * `ours` — the packet path and the rest.
-
-pub mod exposition;
-pub mod process;
 
 mod cluster;
 mod controllers;
@@ -19,12 +16,13 @@ mod paths;
 mod upstream;
 
 use trieste_control::admin::GatewayStatus;
+use trieste_control::exposition::Page;
+use trieste_control::process;
 
 use crate::capture::CaptureCounters;
-pub use exposition::CONTENT_TYPE;
-use exposition::Page;
 pub use extra::MetricsExtra;
-pub use process::ProcessStats;
+pub use trieste_control::exposition::CONTENT_TYPE;
+pub use trieste_control::process::ProcessStats;
 
 /// Renders the page. `refused` are connections to the metrics port that found no slot.
 #[must_use]

@@ -2,9 +2,9 @@
 
 use trieste_control::admin::{FeatureState, GatewayStatus, WorkerState};
 use trieste_control::api::HaStatus;
+use trieste_control::exposition::{Family, Kind, Page};
 use trieste_pipeline::Counters;
 
-use super::exposition::{Family, Kind, Page};
 use super::extra::MetricsExtra;
 use crate::capture::CaptureCounters;
 

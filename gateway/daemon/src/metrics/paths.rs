@@ -1,9 +1,9 @@
 //! Health of paths to other Trieste gateways, one series for each cable.
 
 use trieste_control::admin::GatewayStatus;
+use trieste_control::exposition::Page;
 use trieste_pipeline::PathState;
 
-use super::exposition::Page;
 use super::ours::{counter, gauge};
 
 /// Adds all paths, including those to siblings, except for cables whose far end does not support probes.

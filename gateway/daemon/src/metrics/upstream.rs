@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use trieste_control::admin::{CableStatus, GatewayStatus};
 use trieste_control::api::{ConnectionStatus, GoDuration};
+use trieste_control::exposition::{Family, Kind, Page};
 
-use super::exposition::{Family, Kind, Page};
 use super::extra::MetricsExtra;
 
 pub(super) fn render(page: &mut Page, status: &GatewayStatus, extra: &MetricsExtra) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::exposition::{Family, Kind, Page};
+use crate::exposition::{Family, Kind, Page};
 
 /// The process at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,7 +83,8 @@ fn limit(limits: &str, name: &str) -> Option<u64> {
     if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
 }
 
-pub(super) fn render(page: &mut Page, process: &ProcessStats, started: Timestamp) {
+/// Writes them, with when the process started.
+pub fn render(page: &mut Page, process: &ProcessStats, started: Timestamp) {
     let gauge = |name, help| Family::new(Kind::Gauge, name, help);
     let cpu = Family::new(
         Kind::Counter,

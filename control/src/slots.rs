@@ -1,6 +1,6 @@
-//! Limits of connections to the metrics port.
+//! Limits of connections to the ports where metrics and health are asked for.
 //!
-//! Everybody on the network reaches it, and a kubelet judges the gateway by what it answers. So a source has a few
+//! Everybody on the network reaches them, and a kubelet judges the program by what it answers. So a source has a few
 //! slots, all strangers together have some more, and this host, whose kubelet asks, has its own, which nobody else
 //! can take. Who finds none is closed at once: nobody waits in the kernel's queue, where strangers would keep the kubelet.
 
