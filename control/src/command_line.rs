@@ -25,12 +25,21 @@ pub fn matches(
         Some(component) => command.name(component),
         None => command,
     };
+    without_empty(command, &variable, empty_texts).try_get_matches_from(arguments)
+}
+
+/// Keeps a command and its subcommands from reading variables that are empty.
+fn without_empty(
+    command: Command,
+    variable: &impl Fn(&OsStr) -> Option<OsString>,
+    empty_texts: &[&str],
+) -> Command {
     let command = command.mut_args(|argument| {
-        let is_empty = argument.get_env().and_then(&variable).is_some_and(|value| value.is_empty());
+        let is_empty = argument.get_env().and_then(variable).is_some_and(|value| value.is_empty());
         let is_unset = is_empty && !empty_texts.contains(&argument.get_id().as_str());
         if is_unset { argument.env(None::<&'static str>) } else { argument }
     });
-    command.try_get_matches_from(arguments)
+    command.mut_subcommands(|command| without_empty(command, variable, empty_texts))
 }
 
 /// Prints what clap says and ends the process. Under one of upstream's names the version is printed on standard error
