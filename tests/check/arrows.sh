@@ -53,11 +53,14 @@ allowed trieste-packaging
 allowed trieste-simulator
 allowed trieste-cli trieste-control trieste-deploy trieste-diagnose
 allowed trieste-routeagent trieste-control
+allowed trieste-dns
+allowed trieste-discovery trieste-dns trieste-control
 allowed trieste-gateway trieste-packet trieste-nat trieste-cables trieste-pipeline trieste-io trieste-control
 pure trieste-packet
 pure trieste-nat
 # boringtun has a device of its own; it stands behind the boundary of trieste-cables and none of that is called.
 pure trieste-cables boringtun
 pure trieste-pipeline boringtun
+pure trieste-dns
 [ "$status" -ne 0 ] || echo "every arrow is an allowed one"
 exit "$status"

@@ -98,6 +98,11 @@ impl Stream {
         has_space && !self.has_ended && self.end.is_none()
     }
 
+    /// Returns whether nothing has been begun: neither a message nor the sending of an answer.
+    pub fn is_idle(&self) -> bool {
+        self.waits_for == WaitsFor::Message
+    }
+
     /// Handles bytes that were read.
     pub fn handle_input(&mut self, bytes: &[u8], now: Instant) {
         self.input.extend_from_slice(bytes);
