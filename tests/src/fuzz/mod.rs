@@ -4,6 +4,7 @@
 //! tests (`tests/lab/fuzz_corpus.rs`), and under libFuzzer with coverage (`tests/fuzz/`, not part of the workspace).
 //! A crash that a fuzzer finds becomes a file of the corpus.
 
+mod dns;
 mod esp;
 mod ike_message;
 mod inner;
@@ -39,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     ("objects", objects::target),
     ("natdiscovery", natdiscovery::target),
     ("notice", notice::target),
+    ("dns", dns::target),
 ];
 
 /// Takes bytes off the front, zeros once they are used up: a target's way to read its parameters.

@@ -3,6 +3,7 @@
 
 mod claimed_broker;
 mod config;
+mod dns;
 mod endpoint;
 mod fail_closed;
 mod globalnet;
