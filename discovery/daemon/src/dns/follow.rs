@@ -54,7 +54,7 @@ impl Topic {
 type Events = SelectAll<BoxStream<'static, (Topic, StoreEvent)>>;
 
 /// What follows a store.
-struct Follower<'s, S> {
+struct Watcher<'s, S> {
     store: &'s S,
     index: Index,
     reach: Reach,
@@ -80,7 +80,7 @@ pub async fn follow<S: Store>(
         named(Topic::Objects(Source::Exported), store.list_watch_labelled(Kind::EndpointSlice, "", managed)),
         named(Topic::Gateways, store.list_watch(Kind::Gateway, namespace)),
     ]);
-    let mut follower = Follower {
+    let mut watcher = Watcher {
         store,
         index: Index::new(local),
         reach: Reach::new(HealthConfig::default()),
@@ -91,16 +91,16 @@ pub async fn follow<S: Store>(
         is_synced: false,
     };
     loop {
-        follower.publish(progress);
-        let timeout = follower.reach.poll_timeout();
+        watcher.publish(progress);
+        let timeout = watcher.reach.poll_timeout();
         tokio::select! {
-            event = follower.events.next() => match event {
-                Some((topic, event)) => follower.handle(&topic, event),
+            event = watcher.events.next() => match event {
+                Some((topic, event)) => watcher.handle(&topic, event),
                 None => return,
             },
             () = sleep_until(timeout) => {
-                let changes = follower.reach.handle_timeout(Instant::now());
-                follower.apply(changes);
+                let changes = watcher.reach.handle_timeout(Instant::now());
+                watcher.apply(changes);
             }
         }
     }
@@ -118,7 +118,7 @@ fn is_absent(event: &StoreEvent) -> bool {
     matches!(event, StoreEvent::Unavailable(StoreError::Forbidden { .. } | StoreError::NotFound(_)))
 }
 
-impl<S: Store> Follower<'_, S> {
+impl<S: Store> Watcher<'_, S> {
     fn handle(&mut self, topic: &Topic, event: StoreEvent) {
         self.note(topic.kind(), &event);
         let changes = match topic {
@@ -174,7 +174,7 @@ impl<S: Store> Follower<'_, S> {
             if let Some(watch) = self.own.remove(&service) {
                 watch.abort();
             }
-            let changes = self.index.forget(&service);
+            let changes = self.index.remove_own(&service);
             self.apply(changes);
         }
         for service in wanted {

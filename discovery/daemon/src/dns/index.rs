@@ -8,7 +8,7 @@ use trieste_dns::{Change, Label, ServiceName};
 
 use super::objects::{self, Unusable};
 
-/// Most services of this cluster whose pods' own addresses are answered in place of global ones.
+/// Most services of this cluster whose pods' own addresses are answered instead of global ones.
 pub const MAX_LOCAL: usize = 1_000;
 
 /// What an event is about.
@@ -32,7 +32,7 @@ type Key = (String, String);
 #[derive(Debug)]
 pub struct Index {
     local: Label,
-    known: BTreeMap<Source, BTreeMap<Key, Known>>,
+    known: BTreeMap<Source, BTreeMap<Key, Entry>>,
     /// Slices of services of this cluster whose own addresses are to be answered; by their names.
     global: BTreeMap<LocalService, BTreeSet<Key>>,
     has_other_global: bool,
@@ -42,15 +42,15 @@ pub struct Index {
 
 /// An object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+struct Entry {
     /// Its version and incarnation; one that is the same says nothing new.
     version: (Option<String>, Option<String>),
-    place: Place,
+    content: Content,
 }
 
 /// What has come of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum Content {
     /// Nothing: it is not the set's.
     Nowhere,
     /// It cannot be used.
@@ -105,8 +105,8 @@ impl Index {
         has_other.then(|| self.global.keys().take(MAX_LOCAL).cloned().collect())
     }
 
-    /// Forgets the own slices of a service that are not wanted any more. Returns the changes that follow.
-    pub fn forget(&mut self, service: &LocalService) -> Vec<Change> {
+    /// Removes the own slices of a service that are not wanted any more. Returns the changes that follow.
+    pub fn remove_own(&mut self, service: &LocalService) -> Vec<Change> {
         let source = Source::Own(service.clone());
         let mut changes = Vec::new();
         let known: Vec<Key> = self.known.get(&source).into_iter().flat_map(BTreeMap::keys).cloned().collect();
@@ -131,68 +131,68 @@ impl Index {
         if old.is_some_and(|old| old.version == version && version.0.is_some()) {
             return;
         }
-        let (place, change) = self.read(source, object).unwrap_or_else(|reason| {
+        let (content, change) = self.read(source, object).unwrap_or_else(|reason| {
             out.1.push((object.key().to_string(), reason));
-            (Place::Unusable, None)
+            (Content::Unusable, None)
         });
-        if old.is_some_and(|old| old.place != place) {
+        if old.is_some_and(|old| old.content != content) {
             self.remove(source, &key, &mut out.0);
         }
-        match &place {
-            Place::Global(service) => {
+        match &content {
+            Content::Global(service) => {
                 self.has_other_global |= !self.global.contains_key(service);
                 self.global.entry(service.clone()).or_default().insert(key.clone());
             }
-            Place::Unusable if !self.is_unusable(source, &key) => self.unusable += 1,
-            Place::Nowhere | Place::Unusable | Place::Import(_) | Place::Slice(..) => {}
+            Content::Unusable if !self.is_unusable(source, &key) => self.unusable += 1,
+            Content::Nowhere | Content::Unusable | Content::Import(_) | Content::Slice(..) => {}
         }
         out.0.extend(change);
-        self.known.entry(source.clone()).or_default().insert(key, Known { version, place });
+        self.known.entry(source.clone()).or_default().insert(key, Entry { version, content });
     }
 
     fn is_unusable(&self, source: &Source, key: &Key) -> bool {
         let known = self.known.get(source).and_then(|known| known.get(key));
-        known.is_some_and(|known| known.place == Place::Unusable)
+        known.is_some_and(|known| known.content == Content::Unusable)
     }
 
     /// Reads an object.
-    fn read(&self, source: &Source, object: &Object) -> Result<(Place, Option<Change>), Unusable> {
+    fn read(&self, source: &Source, object: &Object) -> Result<(Content, Option<Change>), Unusable> {
         let slice = object.metadata.name.as_str();
         match source {
             Source::Imports => Ok(match objects::import(object)? {
-                Some((name, import)) => (Place::Import(name.clone()), Some(Change::Import(name, import))),
-                None => (Place::Nowhere, None),
+                Some((name, import)) => (Content::Import(name.clone()), Some(Change::Import(name, import))),
+                None => (Content::Nowhere, None),
             }),
             Source::Exported => {
-                let Some(exported) = objects::exported(object)? else { return Ok((Place::Nowhere, None)) };
+                let Some(exported) = objects::exported(object)? else { return Ok((Content::Nowhere, None)) };
                 if exported.is_global && exported.cluster == self.local {
                     let namespace = object.metadata.namespace.clone();
-                    return Ok((Place::Global((namespace, exported.service.service().into_owned())), None));
+                    return Ok((Content::Global((namespace, exported.service.service().into_owned())), None));
                 }
-                let place = Place::Slice(exported.service.clone(), exported.cluster.clone());
+                let content = Content::Slice(exported.service.clone(), exported.cluster.clone());
                 let change = Change::Slice(exported.service, exported.cluster, slice.into(), exported.slice);
-                Ok((place, Some(change)))
+                Ok((content, Some(change)))
             }
             Source::Own((namespace, service)) => {
                 let name =
                     ServiceName::parse(namespace, service).map_err(|error| Unusable(error.to_string()))?;
-                let place = Place::Slice(name.clone(), self.local.clone());
-                let content = objects::slice(object)?;
-                Ok((place, Some(Change::Slice(name, self.local.clone(), slice.into(), content))))
+                let content = Content::Slice(name.clone(), self.local.clone());
+                let change = Change::Slice(name, self.local.clone(), slice.into(), objects::slice(object)?);
+                Ok((content, Some(change)))
             }
         }
     }
 
     fn remove(&mut self, source: &Source, key: &Key, changes: &mut Vec<Change>) {
         let Some(known) = self.known.get_mut(source).and_then(|known| known.remove(key)) else { return };
-        match known.place {
-            Place::Nowhere => {}
-            Place::Unusable => self.unusable -= 1,
-            Place::Import(name) => changes.push(Change::ImportRemoved(name)),
-            Place::Slice(name, cluster) => {
+        match known.content {
+            Content::Nowhere => {}
+            Content::Unusable => self.unusable -= 1,
+            Content::Import(name) => changes.push(Change::ImportRemoved(name)),
+            Content::Slice(name, cluster) => {
                 changes.push(Change::SliceRemoved(name, cluster, key.1.as_str().into()));
             }
-            Place::Global(service) => {
+            Content::Global(service) => {
                 let slices = self.global.get_mut(&service);
                 let is_last = slices.is_some_and(|slices| slices.remove(key) && slices.is_empty());
                 if is_last {
@@ -301,6 +301,6 @@ mod tests {
         assert_eq!(listed(&mut index, &source, &[pods]), ["+shop/web west web-x"]);
         index.handle(&Source::Exported, StoreEvent::Deleted(own));
         assert_eq!(index.take_wanted(), Some([].into()));
-        assert_eq!(shown(&index.forget(&service)), ["-shop/web west web-x"]);
+        assert_eq!(shown(&index.remove_own(&service)), ["-shop/web west web-x"]);
     }
 }

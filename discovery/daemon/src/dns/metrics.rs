@@ -189,7 +189,7 @@ mod tests {
 
     const DOCUMENTATION: &str = include_str!("../../../../docs/operations/dns.md");
 
-    /// The page of a server that has answered something.
+    /// Renders the page of a server that has answered something.
     fn page() -> String {
         let (mut writer, records) = Writer::new(Label::new("west").unwrap());
         let name = ServiceName::parse("shop", "web").unwrap();

@@ -56,12 +56,12 @@ impl Server {
 }
 
 /// A place among the connections, until it is dropped.
-struct Place {
+struct Permit {
     server: Arc<Server>,
     client: IpAddr,
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.server.lock().release(self.client);
     }
@@ -106,8 +106,8 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: watch::
         let admitted = server.lock().admit(peer.ip());
         match admitted {
             Ok(()) => {
-                let place = Place { server: Arc::clone(&server), client: peer.ip() };
-                tokio::spawn(connection(stream, place, stop.clone()));
+                let permit = Permit { server: Arc::clone(&server), client: peer.ip() };
+                tokio::spawn(connection(stream, permit, stop.clone()));
             }
             Err(reason) => server.counters.count_drop(reason),
         }
@@ -115,8 +115,8 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: watch::
 }
 
 /// Answers the messages of a connection until it ends.
-async fn connection(mut socket: TcpStream, place: Place, mut stop: watch::Receiver<bool>) {
-    let server = &place.server;
+async fn connection(mut socket: TcpStream, permit: Permit, mut stop: watch::Receiver<bool>) {
+    let server = &permit.server;
     // Answers are written whole.
     let _ = socket.set_nodelay(true);
     let mut stream = Stream::new(server.times, Instant::now());
