@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trieste_dns::{Answer, DropReason, Outcome, QueryType, Transport};
 
-/// Bounds of the times between the reading of a query and the sending of its answer, in microseconds.
+/// Bounds of the times between the reading of a query and its answer, in microseconds.
 pub const LATENCY_BOUNDS: [u64; 10] = [10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000];
 
 /// Counters of one transport. Threads for datagrams have their own, and what is said is the sum.

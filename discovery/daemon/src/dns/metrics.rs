@@ -126,7 +126,7 @@ fn queries(page: &mut Page, counters: &[&Counters]) {
 }
 
 fn latency(counters: &[&Counters]) -> Family {
-    let help = "Time from the reading of a query to the sending of its answer.";
+    let help = "Time from the reading of a query to its answer.";
     let mut family = Family::new(Kind::Histogram, "trieste_dns_latency_seconds", help);
     for transport in [Transport::Udp, Transport::Tcp] {
         let (mut all, mut seconds) = ([0; LATENCY_BOUNDS.len() + 1], 0.0);

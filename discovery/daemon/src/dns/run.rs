@@ -112,7 +112,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let pages = Arc::new(State {
         cluster: config.cluster.to_string(),
         records,
-        udp: udp.iter().map(|worker| Arc::clone(&worker.counters)).collect(),
+        udp: udp.iter().map(|worker| Arc::clone(&worker.state)).collect(),
         server: Arc::clone(&server),
         store: store.clone(),
         progress: read,
@@ -156,7 +156,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
 struct State {
     cluster: String,
     records: Records,
-    udp: Vec<Arc<Counters>>,
+    udp: Vec<Arc<udp::State>>,
     server: Arc<tcp::Server>,
     store: AnyStore,
     progress: watch::Receiver<Progress>,
@@ -167,6 +167,11 @@ struct State {
 
 impl Pages for State {
     fn health(&self) -> Result<String, String> {
+        let is_ending = self.is_ending.get().is_some();
+        let ended = self.udp.iter().filter(|state| state.has_ended()).count();
+        if ended > 0 && !is_ending {
+            return Err(format!("{ended} of {} threads for datagrams have ended", self.udp.len()));
+        }
         Ok("OK".to_owned())
     }
 
@@ -192,7 +197,7 @@ impl Pages for State {
     fn metrics(&self) -> String {
         let progress = self.progress.borrow().clone();
         let counters: Vec<&Counters> =
-            self.udp.iter().map(AsRef::as_ref).chain([&self.server.counters]).collect();
+            self.udp.iter().map(|state| &state.counters).chain([&self.server.counters]).collect();
         metrics::render(&Snapshot {
             cluster: &self.cluster,
             records: &self.records,

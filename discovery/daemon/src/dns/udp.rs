@@ -38,8 +38,23 @@ pub struct Worker {
     socket: Arc<Socket>,
     is_stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
+    /// What it has counted, and whether it goes on.
+    pub state: Arc<State>,
+}
+
+/// What is said of a thread.
+#[derive(Debug)]
+pub struct State {
     /// What it has counted.
-    pub counters: Arc<Counters>,
+    pub counters: Counters,
+    has_ended: AtomicBool,
+}
+
+impl State {
+    /// Returns whether it has ended: after a panic, what the kernel gives its socket is lost.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
 }
 
 impl Worker {
@@ -104,18 +119,19 @@ fn spawn(
     settings: &Arc<Settings>,
 ) -> io::Result<Worker> {
     let (socket, is_stopping) = (Arc::new(socket), Arc::<AtomicBool>::default());
-    let counters = Arc::new(Counters::new(Transport::Udp));
+    let state = State { counters: Counters::new(Transport::Udp), has_ended: AtomicBool::new(false) };
+    let state = Arc::new(state);
     let line = Line {
         socket: Arc::clone(&socket),
         is_stopping: Arc::clone(&is_stopping),
         records: records.clone(),
         settings: Arc::clone(settings),
-        counters: Arc::clone(&counters),
+        state: Arc::clone(&state),
     };
     let builder = std::thread::Builder::new().name("dns-udp".to_owned());
     let thread =
         builder.spawn(move || if address.is_ipv6() { line.run::<V6>() } else { line.run::<V4>() })?;
-    Ok(Worker { address, socket, is_stopping, thread, counters })
+    Ok(Worker { address, socket, is_stopping, thread, state })
 }
 
 /// A family of sockets. One of IPv6 has datagrams of both.
@@ -181,7 +197,13 @@ struct Line {
     is_stopping: Arc<AtomicBool>,
     records: Records,
     settings: Arc<Settings>,
-    counters: Arc<Counters>,
+    state: Arc<State>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.state.has_ended.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What was read of a datagram.
@@ -273,13 +295,13 @@ impl Line {
                 }
                 _ => Outcome::Drop(DropReason::TooLong),
             };
-            self.counters.count(outcome);
+            self.state.counters.count(outcome);
             if let Outcome::Reply(_) = outcome {
                 answered.push(Answered { index, to, own });
             }
         }
         let count = u64::try_from(count).unwrap_or(0);
-        self.counters.observe(count, begun.elapsed());
+        self.state.counters.observe(count, begun.elapsed());
         Ok(Read::Some)
     }
 
@@ -303,7 +325,7 @@ impl Line {
                 Err(Errno::EINTR) => {}
                 // The first one cannot be sent; the others may.
                 Ok(_) | Err(_) => {
-                    self.counters.count_drop(DropReason::NotSent);
+                    self.state.counters.count_drop(DropReason::NotSent);
                     rest = &rest[1..];
                 }
             }

@@ -50,12 +50,12 @@ fn threads_answer_datagrams_of_both_families_and_end_with_what_has_arrived_answe
         for _ in 0..50 {
             client.send(&query).unwrap();
         }
-        let counters: Vec<_> = workers.iter().map(|worker| Arc::clone(&worker.counters)).collect();
+        let states: Vec<_> = workers.iter().map(|worker| Arc::clone(&worker.state)).collect();
+        assert!(!states.iter().any(|state| state.has_ended()));
         workers.into_iter().for_each(udp::Worker::stop);
-        let counted = |counters: &Arc<_>| {
-            trieste_discovery::dns::counters::Counters::answers(counters, QueryType::A, Answer::Records)
-        };
-        assert_eq!(counters.iter().map(counted).sum::<u64>(), 51, "{any} from {from}");
+        assert!(states.iter().all(|state| state.has_ended()));
+        let counted = states.iter().map(|state| state.counters.answers(QueryType::A, Answer::Records));
+        assert_eq!(counted.sum::<u64>(), 51, "{any} from {from}");
         answered(50);
     }
 }
