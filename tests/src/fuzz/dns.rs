@@ -109,8 +109,8 @@ fn slice(bits: u8) -> Slice {
     let pods = if bits & 8 == 0 { 2 } else { 120 };
     let endpoint = |pod: u8| Endpoint {
         addresses: vec![[10, 2, 0, pod].into(), [0xfd02, 0, 0, 0, 0, 0, 0, pod.into()].into()],
-        host: (pod % 3 > 0).then(|| label(&format!("db-{pod}"))),
-        is_ready: pod % 5 > 0 || bits & 16 == 0,
+        host: (!pod.is_multiple_of(3)).then(|| label(&format!("db-{pod}"))),
+        is_ready: !pod.is_multiple_of(5) || bits & 16 == 0,
     };
     let port = |name, number, protocol| Port { name: Some(label(name)), protocol, number };
     Slice {
