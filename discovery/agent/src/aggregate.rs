@@ -1,0 +1,219 @@
+//! The import of all clusters on the broker: whose word counts, and this cluster's part of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+use trieste_control::api::limits::MAX_SERVICE_PORTS;
+use trieste_control::api::{ImportPort, Kind, Object, ObjectMeta, ServiceImportType, annotation, label};
+
+use crate::config::AgentConfig;
+use crate::name::{self, ServiceName, timestamp_key};
+use crate::service::{Exported, ports, text};
+
+/// Ours: prefix of the annotation in which a cluster says, by its ID, in what its export differs from the oldest. The others
+/// learn of it by that; upstream's agents keep it.
+pub(crate) const CONFLICT_PREFIX: &str = "conflict.trieste.io/";
+
+/// The import as far as it is read.
+#[derive(Debug, Default)]
+pub(crate) struct Aggregate {
+    /// What addresses the service has.
+    pub(crate) kind: Option<ServiceImportType>,
+    /// The clusters in its status.
+    pub(crate) clusters: Vec<String>,
+    /// Since when clusters export it.
+    pub(crate) since: BTreeMap<String, i64>,
+    /// In what clusters differ from the oldest.
+    pub(crate) conflicts: BTreeMap<String, String>,
+    /// Whether clients stay with a back end, and for how long.
+    pub(crate) affinity: (Option<String>, Option<Value>),
+    /// The ports.
+    pub(crate) ports: Vec<ImportPort>,
+}
+
+impl Aggregate {
+    /// Reads an import; nothing of what makes no sense.
+    pub(crate) fn read(import: &Object) -> Self {
+        let spec = import.body.get("spec").and_then(Value::as_object);
+        let field = |field: &str| spec.and_then(|spec| text(spec, field));
+        let kind = match field("type") {
+            Some("ClusterSetIP") => Some(ServiceImportType::ClusterSetIp),
+            Some("Headless") => Some(ServiceImportType::Headless),
+            _ => None,
+        };
+        let of_prefix = |prefix: &'static str| {
+            let annotations = import.metadata.annotations.iter();
+            annotations.filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?.to_owned(), value)))
+        };
+        let since = of_prefix(annotation::TIMESTAMP_PREFIX);
+        let config =
+            spec.and_then(|spec| spec.get("sessionAffinityConfig")).filter(|config| !config.is_null());
+        Self {
+            kind,
+            clusters: clusters(import).into_iter().map(str::to_owned).collect(),
+            since: since.map(|(cluster, time)| (cluster, time.parse().unwrap_or(i64::MAX))).collect(),
+            conflicts: of_prefix(CONFLICT_PREFIX).map(|(cluster, why)| (cluster, why.clone())).collect(),
+            affinity: (field("sessionAffinity").map(str::to_owned), config.cloned()),
+            ports: ports(spec.and_then(|spec| spec.get("ports"))),
+        }
+    }
+
+    /// Returns the clusters that export the service, or are about to, but for one.
+    pub(crate) fn others(&self, own: &str) -> BTreeSet<&str> {
+        let all = self.clusters.iter().chain(self.since.keys()).map(String::as_str);
+        all.filter(|cluster| *cluster != own).collect()
+    }
+
+    /// Returns the clusters by the age of their exports, this one included: the first decides. One that does not say since when,
+    /// as former releases, was there first.
+    pub(crate) fn by_age<'a>(&'a self, own: (&'a str, i64)) -> Vec<&'a str> {
+        let age = |cluster: &str| self.since.get(cluster).copied().unwrap_or(i64::MIN);
+        let others = self.others(own.0).into_iter().map(|cluster| (age(cluster), cluster));
+        let mut clusters: Vec<_> = others.chain([(own.1, own.0)]).collect();
+        clusters.sort_unstable();
+        clusters.into_iter().map(|(_, cluster)| cluster).collect()
+    }
+
+    /// Returns whether a cluster has a part of it.
+    pub(crate) fn has_part(&self, cluster: &str) -> bool {
+        self.clusters.iter().any(|known| known == cluster)
+            || self.since.contains_key(cluster)
+            || self.conflicts.contains_key(cluster)
+    }
+}
+
+/// Returns the clusters in an import's status.
+pub(crate) fn clusters(import: &Object) -> Vec<&str> {
+    let list = import.body.get("status").and_then(|status| status.get("clusters")).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(|entry| entry.get("cluster")?.as_str()).collect()
+}
+
+/// Returns the ports of a service: of all clusters', the oldest first, each name once.
+pub(crate) fn union<'a>(
+    by_age: &[&str],
+    slices: &(impl Iterator<Item = &'a Object> + Clone),
+) -> Vec<ImportPort> {
+    let mut union: Vec<ImportPort> = Vec::new();
+    for cluster in by_age {
+        for slice in slices.clone().filter(|slice| name::source_cluster(slice) == Some(*cluster)) {
+            for port in ports(slice.body.get("ports")) {
+                if union.len() < MAX_SERVICE_PORTS && union.iter().all(|known| known.name != port.name) {
+                    union.push(port);
+                }
+            }
+        }
+    }
+    union
+}
+
+/// What this cluster wants its part to say.
+#[derive(Debug)]
+pub(crate) struct Part<'a> {
+    pub(crate) exported: &'a Exported,
+    /// Whether its word counts: it is the oldest.
+    pub(crate) decides: bool,
+    /// In what it differs from the oldest, if it does.
+    pub(crate) conflicts: String,
+    /// Whether it is left out altogether, as it is of another type.
+    pub(crate) is_excluded: bool,
+    /// The ports, if they are to be as said.
+    pub(crate) ports: Option<Vec<ImportPort>>,
+}
+
+/// Returns the import with this cluster's part, and all else as it was.
+pub(crate) fn with_part(
+    existing: Option<&Object>,
+    name: &ServiceName,
+    config: &AgentConfig,
+    part: &Part<'_>,
+) -> Object {
+    let own = config.cluster_id.as_str();
+    let mut import = existing.cloned().unwrap_or_else(|| new(name, config, part.exported));
+    let annotations = &mut import.metadata.annotations;
+    let conflict = format!("{CONFLICT_PREFIX}{own}");
+    match part.conflicts.as_str() {
+        "" => drop(annotations.remove(&conflict)),
+        conflicts => drop(annotations.insert(conflict, conflicts.to_owned())),
+    }
+    if part.is_excluded {
+        annotations.remove(&timestamp_key(own));
+        set_cluster(&mut import, own, false);
+        return import;
+    }
+    annotations.insert(timestamp_key(own), part.exported.since.to_string());
+    set_cluster(&mut import, own, true);
+    let mut spec = import.body.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    if part.decides {
+        spec.insert("type".to_owned(), Value::from(part.exported.kind.as_str()));
+        spec.insert("sessionAffinity".to_owned(), Value::from(part.exported.session_affinity.as_str()));
+        match &part.exported.session_affinity_config {
+            Some(config) => drop(spec.insert("sessionAffinityConfig".to_owned(), config.clone())),
+            None => drop(spec.remove("sessionAffinityConfig")),
+        }
+    }
+    set_ports(&mut spec, part.ports.as_deref());
+    if import.body.get("spec").and_then(Value::as_object) != Some(&spec) {
+        import.body.insert("spec".to_owned(), Value::Object(spec));
+    }
+    import
+}
+
+/// Returns the import without this cluster's part, with these ports; `None` if nobody else has any.
+pub(crate) fn without_part(existing: &Object, own: &str, ports: Option<&[ImportPort]>) -> Option<Object> {
+    if Aggregate::read(existing).others(own).is_empty() {
+        return None;
+    }
+    let mut import = existing.clone();
+    import.metadata.annotations.remove(&timestamp_key(own));
+    import.metadata.annotations.remove(&format!("{CONFLICT_PREFIX}{own}"));
+    set_cluster(&mut import, own, false);
+    let mut spec = import.body.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    set_ports(&mut spec, ports);
+    if import.body.get("spec").and_then(Value::as_object) != Some(&spec) {
+        import.body.insert("spec".to_owned(), Value::Object(spec));
+    }
+    Some(import)
+}
+
+fn new(name: &ServiceName, config: &AgentConfig, exported: &Exported) -> Object {
+    let mut metadata = ObjectMeta::new(&config.broker_namespace, name.aggregate());
+    let annotations = [
+        (label::SERVICE_NAME, name.name.as_str()),
+        (label::SOURCE_NAMESPACE, &name.namespace),
+        (annotation::USE_CLUSTERSET_IP, "false"),
+    ];
+    metadata.annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let mut import = Object::new(Kind::ServiceImport, metadata);
+    import.body.insert("spec".to_owned(), json!({"type": exported.kind.as_str(), "ports": []}));
+    import
+}
+
+fn set_ports(spec: &mut Map<String, Value>, ports: Option<&[ImportPort]>) {
+    let Some(wanted) = ports else { return };
+    if !is_same(&self::ports(spec.get("ports")), wanted) {
+        let ports = serde_json::to_value(wanted).expect("ports are JSON");
+        spec.insert("ports".to_owned(), ports);
+    }
+}
+
+/// Returns whether two lists have the same ports, in whatever order.
+pub(crate) fn is_same(ports: &[ImportPort], others: &[ImportPort]) -> bool {
+    ports.len() == others.len() && ports.iter().all(|port| others.contains(port))
+}
+
+fn set_cluster(import: &mut Object, own: &str, is_wanted: bool) {
+    if clusters(import).contains(&own) == is_wanted {
+        return;
+    }
+    let mut status = import.body.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut clusters = match status.remove("clusters") {
+        Some(Value::Array(clusters)) => clusters,
+        _ => Vec::new(),
+    };
+    clusters.retain(|entry| entry.get("cluster").and_then(Value::as_str) != Some(own));
+    if is_wanted {
+        clusters.push(json!({"cluster": own}));
+    }
+    status.insert("clusters".to_owned(), Value::from(clusters));
+    import.body.insert("status".to_owned(), Value::Object(status));
+}

@@ -1,0 +1,131 @@
+//! The conditions of a ServiceExport: `Valid`, `Ready` and `Conflict`.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use trieste_control::api::Object;
+
+use crate::facts::{Conflict, Facts};
+
+/// How far an export is on the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress<'a> {
+    /// All of it is there.
+    Published,
+    /// It is not all there yet.
+    Awaiting,
+    /// The broker does not take it.
+    Failed(&'a str),
+}
+
+/// The status of a condition, its reason and message.
+type Said = (bool, String, String);
+
+/// Returns the export with the conditions that it should have; `None` if it has them.
+pub(crate) fn with_conditions(
+    export: &Object,
+    facts: &Facts,
+    progress: Progress<'_>,
+    wall: Timestamp,
+) -> Option<Object> {
+    let status = export.body.get("status").and_then(Value::as_object);
+    let list = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    let existing: Vec<Value> = list.cloned().unwrap_or_default();
+    let find =
+        |kind: &str| existing.iter().find(|condition| condition.get("type") == Some(&Value::from(kind)));
+    let is_true = |kind: &str| {
+        find(kind).is_some_and(|condition| condition.get("status") == Some(&Value::from("True")))
+    };
+    let mut wanted = existing.clone();
+    // Former releases called it so.
+    wanted.retain(|condition| condition.get("type") != Some(&Value::from("Synced")));
+    let (valid, ready) = said(facts, progress, (find("Ready").is_some(), is_true("Ready")));
+    set(&mut wanted, "Valid", Some(valid), wall);
+    set(&mut wanted, "Ready", ready, wall);
+    set(&mut wanted, "Conflict", conflict(&facts.conflicts, find("Conflict").is_some()), wall);
+    if wanted == existing {
+        return None;
+    }
+    let mut status = status.cloned().unwrap_or_default();
+    status.insert("conditions".to_owned(), Value::from(wanted));
+    let mut export = export.clone();
+    export.body.insert("status".to_owned(), Value::Object(status));
+    Some(export)
+}
+
+fn said(facts: &Facts, progress: Progress<'_>, (has_ready, is_ready): (bool, bool)) -> (Said, Option<Said>) {
+    let text = |text: &str| text.to_owned();
+    let exported = match &facts.verdict {
+        Some(Ok(exported)) => exported,
+        Some(Err(invalid)) => {
+            let valid = (false, invalid.reason.clone(), invalid.message.clone());
+            let gone = (false, text("NoServiceImport"), text("ServiceImport was deleted"));
+            return (valid, has_ready.then_some(gone));
+        }
+        None => return ((true, text("Valid"), String::new()), None),
+    };
+    let valid = (true, text("Valid"), String::new());
+    let ready = match progress {
+        _ if facts.is_excluded => {
+            (false, text("ExportFailed"), text("Unable to export due to an irresolvable conflict"))
+        }
+        Progress::Failed(error) => (false, text("ExportFailed"), format!("Unable to export: {error}")),
+        Progress::Published if exported.asks_for_clusterset_ip => {
+            let message = "Service was exported to the broker without the clusterset IP that it asks for: each \
+                           cluster's own address is used";
+            (true, text("ExportedWithoutClustersetIP"), text(message))
+        }
+        Progress::Published => {
+            (true, text("Exported"), text("Service was successfully exported to the broker"))
+        }
+        // What was there is there still, and only changes.
+        Progress::Awaiting if is_ready => return (valid, None),
+        Progress::Awaiting => (
+            false,
+            text("AwaitingExport"),
+            text("ServiceImport created - awaiting aggregation on the broker"),
+        ),
+    };
+    (valid, Some(ready))
+}
+
+/// Returns what is said of conflicts: nothing of those that never were.
+fn conflict(conflicts: &[Conflict], is_known: bool) -> Option<Said> {
+    let join = |texts: Vec<&str>, by: &str| texts.join(by);
+    if conflicts.is_empty() {
+        return is_known.then(|| (false, "NoConflicts".to_owned(), String::new()));
+    }
+    let reasons = join(conflicts.iter().map(|conflict| conflict.reason).collect(), ",");
+    let messages = join(conflicts.iter().map(|conflict| conflict.message.as_str()).collect(), "\n");
+    Some((true, reasons, messages))
+}
+
+/// Sets a condition, if there is anything to say; its time is that of the change of its status.
+fn set(conditions: &mut Vec<Value>, kind: &str, said: Option<Said>, wall: Timestamp) {
+    let Some((is_so, reason, message)) = said else { return };
+    let status = if is_so { "True" } else { "False" };
+    let known = conditions.iter_mut().find(|condition| condition.get("type") == Some(&Value::from(kind)));
+    let text = |condition: &Value, field: &str| {
+        condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let mut time = Value::from(second(wall));
+    if let Some(known) = &known {
+        let has_status = text(known, "status") == status;
+        if has_status && text(known, "reason") == reason && text(known, "message") == message {
+            return;
+        }
+        if has_status && let Some(since) = known.get("lastTransitionTime").filter(|since| since.is_string()) {
+            time = since.clone();
+        }
+    }
+    let condition = json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": time});
+    match known {
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// Returns the time as Kubernetes writes it.
+fn second(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,215 @@
+//! The controller: what it watches, and which service is planned when.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use trieste_control::api::{Kind, ObjectKey};
+use trieste_control::election::Leadership;
+use trieste_control::runner::{
+    Context, Controller, Failure, Limits, Order, QueueView, Rank, Reconciled, Watch, Write,
+};
+use trieste_control::store::{StoreError, StoreEvent};
+
+use crate::config::AgentConfig;
+use crate::name::{BROKER, Key, LOCAL, ServiceName};
+use crate::pace::Pace;
+use crate::plan::{self, View};
+use crate::row::{Row, Slot};
+use crate::state::State;
+use crate::status::{AgentStatus, RefusedObject};
+
+/// Ours: how long copies stay when the broker has nothing of anybody else any more: it may have lost its objects.
+pub const EMPTY_GRACE: Duration = Duration::from_secs(60);
+
+/// The limits of an agent. What a store does not take depends on the object in most cases; and one slice may change with every
+/// pod, so that it is the service that has a [`Pace`], not the object.
+pub(crate) const LIMITS: Limits = Limits {
+    refusal_wait: Some(Duration::from_secs(60)),
+    max_writes: 4096,
+    limits_objects: false,
+    ..Limits::DEFAULT
+};
+
+/// Exports this cluster's services, and imports those of others.
+#[derive(Debug)]
+pub struct AgentController {
+    state: State,
+    /// Since when the broker has had nothing of anybody else, while there are copies here; and whether that was so in a list.
+    emptied_since: Option<Instant>,
+    /// Services of which a copy is kept for that reason.
+    kept: BTreeSet<ServiceName>,
+    /// Why the broker does not take what is written for a service.
+    failures: BTreeMap<ServiceName, String>,
+    /// Services whose failure has changed since the last plan.
+    changed: BTreeSet<ServiceName>,
+    pace: Pace,
+    /// What is planned for a service that nothing is known of any more.
+    nothing: Row,
+}
+
+impl AgentController {
+    /// Returns a controller that has observed nothing.
+    pub fn new(config: AgentConfig) -> Self {
+        Self {
+            state: State::new(config),
+            emptied_since: None,
+            kept: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            pace: Pace::default(),
+            nothing: Row::default(),
+        }
+    }
+
+    fn view<'a>(&'a self, name: &'a ServiceName) -> View<'a> {
+        let (state, config) = (&self.state, &self.state.config);
+        let aggregate = ObjectKey::new(Kind::ServiceImport, &config.broker_namespace, name.aggregate());
+        let local = name.local_import(&config.cluster_id);
+        View {
+            name,
+            config,
+            row: state.row(name).unwrap_or(&self.nothing),
+            has_namespace: state.has_namespace(&name.namespace),
+            knows_broker: state.knows_broker,
+            keeps_copies: self.emptied_since.is_some() && !config.withdraws,
+            rival: state.rival(BROKER, aggregate, name),
+            local_rival: state.rival(
+                LOCAL,
+                ObjectKey::new(Kind::ServiceImport, &config.namespace, local),
+                name,
+            ),
+            failure: self.failures.get(name).map(String::as_str),
+        }
+    }
+
+    /// Notes whether the broker has lost what others had there. One that loses it one by one is believed: that is what clusters
+    /// do that export nothing any more.
+    fn note_emptied(&mut self, is_list: bool, now: Instant) {
+        if !self.state.is_emptied() {
+            if self.emptied_since.take().is_some() {
+                self.changed.append(&mut self.kept);
+            }
+        } else if is_list && self.emptied_since.is_none() && self.state.knows_broker {
+            tracing::warn!(
+                "the broker has lost all other clusters' services; the copies are kept for a while"
+            );
+            self.emptied_since = Some(now);
+        }
+    }
+
+    fn plan_local(&mut self, name: &ServiceName, context: &Context) -> Reconciled {
+        let left =
+            self.emptied_since.map(|since| (since + EMPTY_GRACE).saturating_duration_since(context.now));
+        if left == Some(Duration::ZERO) {
+            self.emptied_since = None;
+            self.changed.append(&mut self.kept);
+        }
+        let (writes, is_keeping) = plan::local(&self.view(name), context.wall);
+        if is_keeping {
+            self.kept.insert(name.clone());
+        } else {
+            self.kept.remove(name);
+        }
+        let requeue_after = left.filter(|_| is_keeping);
+        Reconciled { writes, order: Order::Independent, requeue_after, ..Reconciled::default() }
+    }
+}
+
+impl Controller for AgentController {
+    type Key = Key;
+    type Status = AgentStatus;
+    type Input = Infallible;
+
+    fn name(&self) -> &'static str {
+        "service-discovery"
+    }
+
+    fn watches(&self) -> BTreeSet<Watch> {
+        let of_store = |(store, namespace): (usize, &str)| {
+            let namespace = namespace.to_owned();
+            self.state.kinds(store).iter().map(move |kind| Watch::new(store, *kind, namespace.clone()))
+        };
+        let broker = (BROKER, self.state.config.broker_namespace.as_str());
+        [(LOCAL, ""), broker].into_iter().flat_map(of_store).collect()
+    }
+
+    fn observe(&mut self, watch: &Watch, event: StoreEvent, now: Instant) -> Vec<Key> {
+        let is_list = matches!(event, StoreEvent::Listed(_)) && watch.store == BROKER;
+        let touched = self.state.observe(watch.store, watch.kind, event);
+        self.note_emptied(is_list, now);
+        touched.iter().flat_map(Key::both).collect()
+    }
+
+    fn handle_leadership(&mut self, held: Option<&Leadership>, _: Instant) -> Vec<Key> {
+        // What was planned without the right to write was not written.
+        held.map_or_else(Vec::new, |_| self.state.names().flat_map(Key::both).collect())
+    }
+
+    fn drain_changed(&mut self, _: Instant) -> Vec<Key> {
+        std::mem::take(&mut self.changed).into_iter().map(Key::Local).collect()
+    }
+
+    fn queue(&self, key: &Key) -> Option<(usize, Rank)> {
+        Some(match key {
+            Key::Local(_) => (LOCAL, 0),
+            Key::Broker(_) => (BROKER, 0),
+        })
+    }
+
+    fn is_ready(&self, store: usize) -> bool {
+        self.state.is_complete(LOCAL) && (store == LOCAL || self.state.is_complete(BROKER))
+    }
+
+    fn reconcile(&mut self, key: &Key, context: &Context) -> Reconciled {
+        let planned = match key {
+            Key::Local(name) => self.plan_local(name, context),
+            Key::Broker(name) => {
+                let writes = plan::broker(&self.view(name));
+                if writes.is_empty() && self.failures.remove(name).is_some() {
+                    self.changed.insert(name.clone());
+                }
+                Reconciled::write(writes)
+            }
+        };
+        if planned.writes.is_empty() {
+            return planned;
+        }
+        match self.pace.take(key, context.now) {
+            Some(wait) => Reconciled::hold("it changes all the time".to_owned(), wait),
+            None => planned,
+        }
+    }
+
+    fn written(&mut self, key: &Key, write: &Write, outcome: Result<&StoreEvent, &StoreError>, _: Instant) {
+        let Key::Broker(name) = key else { return };
+        let failure = match outcome {
+            Err(error) if self.classify(write, error) == Failure::Refused => Some(error.to_string()),
+            Err(_) => return,
+            Ok(_) => None,
+        };
+        let has_changed = match failure {
+            Some(reason) => self.failures.insert(name.clone(), reason.clone()) != Some(reason),
+            None => self.failures.remove(name).is_some(),
+        };
+        if has_changed {
+            self.changed.insert(name.clone());
+        }
+    }
+
+    fn status(&self, view: &QueueView<'_>) -> AgentStatus {
+        let refused = self
+            .state
+            .refused()
+            .map(|(object, reason)| RefusedObject { object: object.to_string(), reason: reason.to_owned() });
+        let is_complete = self.state.is_complete(LOCAL) && self.state.is_complete(BROKER);
+        AgentStatus {
+            is_complete,
+            is_settled: is_complete && view.is_idle,
+            exports: self.state.count(Slot::LocalImport),
+            imports: self.state.count(Slot::Import),
+            problem: view.problem().map(str::to_owned),
+            refused: refused.collect(),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The agent of service discovery: it exports this cluster's services through the broker, and imports those of the others.
+//!
+//! ```text
+//!      this cluster                                         broker                          every other cluster
+//!   ServiceExport, Service, ──▶ own slices, own import ──▶ slices with the cluster's label ──▶ copies in the namespace
+//!   its EndpointSlices           (what DNS here answers)   one import of all, each cluster's part ──▶ its copy
+//! ```
+//!
+//! * Objects, names of labels, annotations and conditions are those of upstream's Lighthouse agent; either may run in any
+//!   cluster of a set.
+//! * A service is the unit: everything that is known of one stands in a [row](row::Row), and a plan looks at nothing else.
+//! * The import on the broker has several authors. A cluster writes its own timestamp, its own entry in the status, and the
+//!   ports where its own count; the one that exported first decides type and session affinity. What somebody
+//!   deletes is made again by those whose part it is.
+//! * What the others say is checked before it is [taken in](admit); a copy never takes the place of an object that is none.
+//! * While the broker is away nothing is removed here; one that has lost everybody's services is not believed for
+//!   [`EMPTY_GRACE`].
+
+mod admit;
+mod aggregate;
+mod conditions;
+mod config;
+mod controller;
+mod facts;
+mod handle;
+mod ingress;
+mod name;
+mod pace;
+mod place;
+mod plan;
+mod row;
+mod service;
+mod slices;
+mod state;
+mod status;
+
+pub use config::AgentConfig;
+pub use controller::{AgentController, EMPTY_GRACE};
+pub use handle::{AgentHandle, spawn};
+pub use name::{Key, ServiceName};
+pub use status::{AgentStatus, RefusedObject};

@@ -1,0 +1,274 @@
+//! What is to be written to each store because of the objects of one service.
+//!
+//! ```text
+//!   ServiceExport, Service, EndpointSlices, GlobalIngressIPs ─▶ Facts ─▶ here:   own import, own slices, conditions
+//!                                                                └─────▶ broker: own slices, own part of the import
+//!   the broker's import and others' slices ───────────────────────────▶ here:   copies in the service's namespace
+//! ```
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use trieste_control::api::{ImportPort, Kind, Object, ObjectMeta, ServiceImportType, annotation, label};
+use trieste_control::runner::Write;
+
+use crate::aggregate::{self, Part, is_same};
+use crate::conditions::{self, Progress};
+use crate::config::AgentConfig;
+use crate::facts::Facts;
+use crate::name::ServiceName;
+use crate::row::Row;
+use crate::service::Exported;
+use crate::slices;
+
+/// A service, and what else its plan depends on.
+pub(crate) struct View<'a> {
+    pub(crate) name: &'a ServiceName,
+    pub(crate) config: &'a AgentConfig,
+    pub(crate) row: &'a Row,
+    /// Whether this cluster has the namespace.
+    pub(crate) has_namespace: bool,
+    /// Whether it is known what the broker has.
+    pub(crate) knows_broker: bool,
+    /// Whether copies stay that the broker does not have any more.
+    pub(crate) keeps_copies: bool,
+    /// Another service whose import has the name on the broker that this one's would have.
+    pub(crate) rival: Option<&'a ServiceName>,
+    /// Another service whose own import has the name that this one's would have here.
+    pub(crate) local_rival: Option<&'a ServiceName>,
+    /// Why the broker did not take the last write.
+    pub(crate) failure: Option<&'a str>,
+}
+
+/// Returns what is to be written here, and whether a copy is kept for the time being.
+pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> (Vec<Write>, bool) {
+    let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row));
+    let mut writes = Vec::new();
+    let mut is_keeping = false;
+    if view.knows_broker || view.config.withdraws {
+        is_keeping = copies(view, &mut writes);
+    }
+    let own: BTreeMap<&str, &Object> =
+        facts.slices.iter().map(|slice| (slice.metadata.name.as_str(), slice)).collect();
+    replace(&mut writes, &row.own, &own);
+    local_import(view, &facts, &mut writes);
+    if let Some(export) = row.export.as_ref().filter(|_| facts.verdict.is_some()) {
+        let taken = view
+            .rival
+            .or(view.local_rival)
+            .map(|rival| format!("the import of service {rival} has its name"));
+        let progress = match taken.as_deref().or(view.failure) {
+            Some(reason) => Progress::Failed(reason),
+            None if is_published(view, &facts) => Progress::Published,
+            None => Progress::Awaiting,
+        };
+        writes.extend(conditions::with_conditions(export, &facts, progress, wall).map(Write::UpdateStatus));
+    }
+    (writes, is_keeping)
+}
+
+/// Brings slices to what is wanted, by name: first those that are missing or differ, then those that are too many.
+fn replace(writes: &mut Vec<Write>, existing: &BTreeMap<String, Object>, wanted: &BTreeMap<&str, &Object>) {
+    for (name, wanted) in wanted {
+        match existing.get(*name) {
+            None => writes.push(Write::Create((*wanted).clone())),
+            Some(found) if slices::agree(found, wanted) => {}
+            Some(found) => writes.push(Write::Update(slices::amend(found, wanted))),
+        }
+    }
+    let extra = existing.iter().filter(|(name, _)| !wanted.contains_key(name.as_str()));
+    writes.extend(extra.map(|(_, slice)| Write::Delete(slice.stub())));
+}
+
+/// Plans the copies of what the broker has. Returns `true` if one is kept that would have to go.
+fn copies(view: &View<'_>, writes: &mut Vec<Write>) -> bool {
+    let (row, is_wanted) = (view.row, view.has_namespace && !view.config.withdraws);
+    let foreign = row
+        .foreign
+        .iter()
+        .filter(|(name, _)| is_wanted && !row.sources.contains_key(*name) && !row.own.contains_key(*name));
+    let foreign: Vec<Object> =
+        foreign.map(|(_, slice)| slices::for_here(slice, &view.name.namespace)).collect();
+    let wanted = foreign.iter().map(|slice| (slice.metadata.name.as_str(), slice)).collect();
+    let mut planned = Vec::new();
+    replace(&mut planned, &row.copies, &wanted);
+    let aggregate = row.aggregate.as_ref().filter(|_| is_wanted);
+    match (&row.import, aggregate.map(|aggregate| copy_of(aggregate, view.name))) {
+        (None, Some(wanted)) => planned.push(Write::Create(wanted)),
+        (Some(found), Some(wanted)) => planned.extend(update(found, &amended(found, &wanted))),
+        (Some(found), None) => planned.push(Write::Delete(found.stub())),
+        (None, None) => {}
+    }
+    let before = planned.len();
+    planned.retain(|write| !(view.keeps_copies && matches!(write, Write::Delete(_))));
+    let is_keeping = planned.len() < before;
+    writes.append(&mut planned);
+    is_keeping
+}
+
+/// Returns the broker's import as it is in the service's namespace.
+fn copy_of(aggregate: &Object, name: &ServiceName) -> Object {
+    let mut metadata = ObjectMeta::new(&name.namespace, &name.name);
+    metadata.labels.clone_from(&aggregate.metadata.labels);
+    metadata.annotations.clone_from(&aggregate.metadata.annotations);
+    for key in [label::SERVICE_NAME, label::SOURCE_NAMESPACE] {
+        metadata.annotations.remove(key);
+    }
+    Object { body: aggregate.body.clone(), ..Object::new(Kind::ServiceImport, metadata) }
+}
+
+fn amended(existing: &Object, wanted: &Object) -> Object {
+    let mut amended = existing.clone();
+    amended.metadata.labels.clone_from(&wanted.metadata.labels);
+    amended.metadata.annotations.clone_from(&wanted.metadata.annotations);
+    amended.body.clone_from(&wanted.body);
+    amended
+}
+
+/// Returns the write that makes one import of another: of its status alone if nothing else differs.
+fn update(existing: &Object, wanted: &Object) -> Option<Write> {
+    let field = |object: &Object, field: &str| object.body.get(field).cloned().unwrap_or(Value::Null);
+    let same_meta = existing.metadata.labels == wanted.metadata.labels
+        && existing.metadata.annotations == wanted.metadata.annotations;
+    if !same_meta || field(existing, "spec") != field(wanted, "spec") {
+        return Some(Write::Update(wanted.clone()));
+    }
+    let same_status = aggregate::clusters(existing) == aggregate::clusters(wanted)
+        && field(&nothing_else(existing), "status") == field(&nothing_else(wanted), "status");
+    (!same_status).then(|| Write::UpdateStatus(wanted.clone()))
+}
+
+/// Returns an import whose status, if there is nothing in it, is none: stores differ in what they make of an empty one.
+fn nothing_else(import: &Object) -> Object {
+    let mut import = import.clone();
+    let is_empty = |status: &Value| status.as_object().is_none_or(|status| status.values().all(is_nothing));
+    if import.body.get("status").is_some_and(is_empty) {
+        import.body.remove("status");
+    }
+    import
+}
+
+fn is_nothing(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
+}
+
+/// Plans this cluster's own import.
+fn local_import(view: &View<'_>, facts: &Facts, writes: &mut Vec<Write>) {
+    let exported = facts.exported().filter(|_| view.local_rival.is_none());
+    let write = match (&view.row.local_import, exported) {
+        (None, None) => None,
+        (Some(found), None) => Some(Write::Delete(found.stub())),
+        (None, Some(exported)) => Some(Write::Create(own_import(None, view, exported))),
+        (Some(found), Some(exported)) => update(found, &own_import(Some(found), view, exported)),
+    };
+    writes.extend(write);
+}
+
+fn own_import(existing: Option<&Object>, view: &View<'_>, exported: &Exported) -> Object {
+    let (name, config) = (view.name, view.config);
+    let metadata = ObjectMeta::new(&config.namespace, name.local_import(&config.cluster_id));
+    let new = || Object::new(Kind::ServiceImport, metadata);
+    let mut import = existing.cloned().unwrap_or_else(new);
+    let labels = [
+        (label::SERVICE_NAME, name.name.clone()),
+        (label::SOURCE_NAMESPACE, name.namespace.clone()),
+        (label::SOURCE_CLUSTER, config.cluster_id.clone()),
+    ];
+    import.metadata.labels.extend(labels.map(|(key, value)| (key.to_owned(), value)));
+    let annotations = [
+        (annotation::PUBLISH_NOT_READY, exported.publishes_not_ready.to_string()),
+        (annotation::USE_CLUSTERSET_IP, "false".to_owned()),
+    ];
+    import.metadata.annotations.extend(annotations.map(|(key, value)| (key.to_owned(), value)));
+    let is_headless = exported.kind == ServiceImportType::Headless;
+    let ports: &[ImportPort] = if is_headless { &[] } else { &exported.ports };
+    let mut spec = import.body.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    spec.insert("type".to_owned(), Value::from(exported.kind.as_str()));
+    spec.insert("ports".to_owned(), serde_json::to_value(ports).expect("ports are JSON"));
+    spec.insert("sessionAffinity".to_owned(), Value::from(exported.session_affinity.as_str()));
+    // Definitions of the kind allow one.
+    match exported.ips.first() {
+        Some(ip) => drop(spec.insert("ips".to_owned(), json!([ip.to_string()]))),
+        None => drop(spec.remove("ips")),
+    }
+    match &exported.session_affinity_config {
+        Some(config) => drop(spec.insert("sessionAffinityConfig".to_owned(), config.clone())),
+        None => drop(spec.remove("sessionAffinityConfig")),
+    }
+    import.body.insert("spec".to_owned(), Value::Object(spec));
+    import.body.insert("status".to_owned(), json!({"clusters": [{"cluster": config.cluster_id}]}));
+    import
+}
+
+/// Returns whether the broker has all of an export.
+fn is_published(view: &View<'_>, facts: &Facts) -> bool {
+    let (own, published) = (&view.config.cluster_id, &view.row.published);
+    let has_part = facts.aggregate.clusters.contains(own) && facts.aggregate.since.contains_key(own);
+    let is_there = |slice: &Object| {
+        let found = published.get(&slice.metadata.name);
+        found.is_some_and(|found| slices::agree(found, &slices::for_broker(slice, view.config)))
+    };
+    has_part && facts.slices.len() == published.len() && facts.slices.iter().all(is_there)
+}
+
+/// Returns what is to be written to the broker.
+pub(crate) fn broker(view: &View<'_>) -> Vec<Write> {
+    let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row));
+    let published: Vec<Object> = match view.rival {
+        None => facts.slices.iter().map(|slice| slices::for_broker(slice, view.config)).collect(),
+        Some(_) => Vec::new(),
+    };
+    let wanted = published.iter().map(|slice| (slice.metadata.name.as_str(), slice)).collect();
+    let mut changes = Vec::new();
+    replace(&mut changes, &row.published, &wanted);
+    if view.rival.is_some() {
+        return changes;
+    }
+    let import = aggregate(view, &facts, &published, !changes.is_empty());
+    // Who makes the import finds out whether another one was faster, before anything of it is seen.
+    let is_first = matches!(import, Some(Write::Create(_)));
+    if is_first {
+        changes.splice(0..0, import);
+    } else {
+        changes.extend(import);
+    }
+    changes
+}
+
+/// Returns the write of this cluster's part of the import.
+fn aggregate(view: &View<'_>, facts: &Facts, published: &[Object], has_changed: bool) -> Option<Write> {
+    let (row, own) = (view.row, view.config.cluster_id.as_str());
+    let existing = row.aggregate.as_ref();
+    let by_age: Vec<&str> = facts.by_age.iter().map(String::as_str).collect();
+    let union = || aggregate::union(&by_age, &row.foreign.values().chain(published));
+    let Some(exported) = facts.exported() else {
+        let existing = existing.filter(|_| facts.aggregate.has_part(own))?;
+        let is_listed = facts.aggregate.kind == Some(ServiceImportType::ClusterSetIp);
+        let ports = is_listed.then(union);
+        return match aggregate::without_part(existing, own, ports.as_deref()) {
+            Some(wanted) => update(existing, &wanted),
+            None => Some(Write::Delete(existing.stub())),
+        };
+    };
+    let is_listed = exported.kind == ServiceImportType::ClusterSetIp && !facts.is_excluded;
+    let ports = is_listed.then(union);
+    let known = &facts.aggregate.ports;
+    // One of the clusters keeps the list exact, so that a change costs the same however many there are.
+    let is_due = |union: &Vec<ImportPort>| {
+        let is_missing = |port: &ImportPort| known.iter().all(|known| known.name != port.name);
+        has_changed || facts.decides && !is_same(known, union) || exported.ports.iter().any(is_missing)
+    };
+    let part = Part {
+        exported,
+        decides: facts.decides,
+        conflicts: facts.differs.join(","),
+        is_excluded: facts.is_excluded,
+        ports: ports.filter(is_due),
+    };
+    let wanted = aggregate::with_part(existing, view.name, view.config, &part);
+    match existing {
+        None => Some(Write::Create(wanted)),
+        Some(existing) => update(existing, &wanted),
+    }
+}

@@ -1,0 +1,112 @@
+//! All objects of one service, of both stores.
+
+use std::collections::BTreeMap;
+
+use trieste_control::api::Object;
+
+/// The part that an object has in a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Slot {
+    /// The wish that it be exported.
+    Export,
+    /// The service itself.
+    Service,
+    /// A slice of the service, as Kubernetes makes it.
+    Source,
+    /// A global address.
+    Ingress,
+    /// This cluster's own import.
+    LocalImport,
+    /// A slice by which this cluster exports it.
+    Own,
+    /// The copy of the broker's import.
+    Import,
+    /// The copy of another cluster's slice.
+    Copy,
+    /// The broker's import.
+    Aggregate,
+    /// This cluster's slice on the broker.
+    Published,
+    /// Another cluster's slice on the broker.
+    Foreign,
+}
+
+/// The objects of one service; by name where there are several.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) export: Option<Object>,
+    pub(crate) service: Option<Object>,
+    pub(crate) sources: BTreeMap<String, Object>,
+    pub(crate) ingress: BTreeMap<String, Object>,
+    pub(crate) local_import: Option<Object>,
+    pub(crate) own: BTreeMap<String, Object>,
+    pub(crate) import: Option<Object>,
+    pub(crate) copies: BTreeMap<String, Object>,
+    pub(crate) aggregate: Option<Object>,
+    pub(crate) published: BTreeMap<String, Object>,
+    pub(crate) foreign: BTreeMap<String, Object>,
+}
+
+/// Where the objects of a part are kept.
+enum Place<'a> {
+    One(&'a mut Option<Object>),
+    Many(&'a mut BTreeMap<String, Object>),
+}
+
+impl Row {
+    fn place(&mut self, slot: Slot) -> Place<'_> {
+        match slot {
+            Slot::Export => Place::One(&mut self.export),
+            Slot::Service => Place::One(&mut self.service),
+            Slot::Source => Place::Many(&mut self.sources),
+            Slot::Ingress => Place::Many(&mut self.ingress),
+            Slot::LocalImport => Place::One(&mut self.local_import),
+            Slot::Own => Place::Many(&mut self.own),
+            Slot::Import => Place::One(&mut self.import),
+            Slot::Copy => Place::Many(&mut self.copies),
+            Slot::Aggregate => Place::One(&mut self.aggregate),
+            Slot::Published => Place::Many(&mut self.published),
+            Slot::Foreign => Place::Many(&mut self.foreign),
+        }
+    }
+
+    /// Takes in an object as it is now.
+    pub(crate) fn put(&mut self, slot: Slot, object: Object) {
+        match self.place(slot) {
+            Place::One(place) => *place = Some(object),
+            Place::Many(places) => drop(places.insert(object.metadata.name.clone(), object)),
+        }
+    }
+
+    /// Removes the object of this name.
+    pub(crate) fn take(&mut self, slot: Slot, name: &str) {
+        match self.place(slot) {
+            Place::One(place) => *place = None,
+            Place::Many(places) => drop(places.remove(name)),
+        }
+    }
+
+    /// Returns the object of this name.
+    pub(crate) fn get(&self, slot: Slot, name: &str) -> Option<&Object> {
+        match slot {
+            Slot::Export => self.export.as_ref(),
+            Slot::Service => self.service.as_ref(),
+            Slot::Source => self.sources.get(name),
+            Slot::Ingress => self.ingress.get(name),
+            Slot::LocalImport => self.local_import.as_ref(),
+            Slot::Own => self.own.get(name),
+            Slot::Import => self.import.as_ref(),
+            Slot::Copy => self.copies.get(name),
+            Slot::Aggregate => self.aggregate.as_ref(),
+            Slot::Published => self.published.get(name),
+            Slot::Foreign => self.foreign.get(name),
+        }
+    }
+
+    /// Returns `true` if nothing is known of the service.
+    pub(crate) fn is_empty(&self) -> bool {
+        let one = [&self.export, &self.service, &self.local_import, &self.import, &self.aggregate];
+        let many = [&self.sources, &self.ingress, &self.own, &self.copies, &self.published, &self.foreign];
+        one.into_iter().all(Option::is_none) && many.into_iter().all(BTreeMap::is_empty)
+    }
+}

@@ -1,0 +1,120 @@
+//! What is read of a Service and its export.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use trieste_control::api::limits::MAX_SERVICE_PORTS;
+use trieste_control::api::{ImportPort, Object, ServiceImportType, annotation, label};
+
+/// A service as it is exported.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Exported {
+    /// What addresses it has.
+    pub(crate) kind: ServiceImportType,
+    /// Its virtual addresses, as others reach them; none of a headless one.
+    pub(crate) ips: Vec<IpAddr>,
+    /// Its ports.
+    pub(crate) ports: Vec<ImportPort>,
+    /// Whether clients stay with a back end, as the Service says it.
+    pub(crate) session_affinity: String,
+    /// For how long.
+    pub(crate) session_affinity_config: Option<Value>,
+    /// Whether addresses count that are not ready.
+    pub(crate) publishes_not_ready: bool,
+    /// Whether one address for the whole set was asked for.
+    pub(crate) asks_for_clusterset_ip: bool,
+    /// The Service's labels that go with its slices.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// When it was exported first, in Unix nanoseconds.
+    pub(crate) since: i64,
+}
+
+/// Why a service is not exported: reason and message of a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Invalid {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+impl Invalid {
+    pub(crate) fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+/// Labels of a Service that do not go with its slices: they would say that a slice is another cluster's, or that it is a local
+/// service's, to which the cluster's own proxies would then send.
+const NOT_EXPORTED: [&str; 5] = [
+    crate::admit::LOCAL_SERVICE,
+    "service.kubernetes.io/headless",
+    label::CLUSTER_ID,
+    label::PATHS_CLUSTER_ID,
+    label::ORIGINATING_NAMESPACE,
+];
+
+/// Reads a service that is exported; its addresses are those that it has in its own cluster.
+pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported, Invalid> {
+    let spec = service.and_then(|service| service.body.get("spec")).and_then(Value::as_object);
+    let (Some(service), Some(spec)) = (service, spec) else {
+        return Err(Invalid::new("ServiceUnavailable", "Service to be exported doesn't exist"));
+    };
+    let kind = text(spec, "type").unwrap_or_default();
+    if !matches!(kind, "" | "ClusterIP") {
+        return Err(Invalid::new("UnsupportedServiceType", format!("Service of type {kind} not supported")));
+    }
+    let is_headless = text(spec, "clusterIP") == Some("None");
+    let kind = if is_headless { ServiceImportType::Headless } else { ServiceImportType::ClusterSetIp };
+    let config = spec.get("sessionAffinityConfig").filter(|config| !config.is_null());
+    let mut labels = service.metadata.labels.clone();
+    labels.retain(|key, _| !NOT_EXPORTED.contains(&key.as_str()));
+    let asked = export.metadata.annotations.get(annotation::USE_CLUSTERSET_IP);
+    Ok(Exported {
+        kind,
+        ips: if is_headless { Vec::new() } else { ips(spec) },
+        ports: ports(spec.get("ports")),
+        session_affinity: text(spec, "sessionAffinity").unwrap_or("None").to_owned(),
+        session_affinity_config: config.cloned(),
+        publishes_not_ready: spec.get("publishNotReadyAddresses").and_then(Value::as_bool) == Some(true),
+        asks_for_clusterset_ip: asked.is_some_and(|asked| asked == "true"),
+        labels,
+        since: export.metadata.creation_timestamp.map_or(i64::MAX, nanoseconds),
+    })
+}
+
+/// Reads the ports of a Service, or of a slice; those that have no number are left out.
+pub(crate) fn ports(list: Option<&Value>) -> Vec<ImportPort> {
+    let list = list.and_then(Value::as_array).into_iter().flatten().take(MAX_SERVICE_PORTS);
+    list.filter_map(|port| {
+        let port = port.as_object()?;
+        Some(ImportPort {
+            name: text(port, "name").unwrap_or_default().to_owned(),
+            protocol: text(port, "protocol").unwrap_or("TCP").to_owned(),
+            app_protocol: text(port, "appProtocol").map(str::to_owned),
+            port: port.get("port")?.as_u64().and_then(|number| u16::try_from(number).ok())?,
+            extra: Map::new(),
+        })
+    })
+    .collect()
+}
+
+/// Reads the addresses of a Service, each once, in the Service's order.
+fn ips(spec: &Map<String, Value>) -> Vec<IpAddr> {
+    let many = spec.get("clusterIPs").and_then(Value::as_array).into_iter().flatten().take(2);
+    let mut ips: Vec<IpAddr> = Vec::new();
+    for ip in many.chain(spec.get("clusterIP")).filter_map(|ip| ip.as_str()?.parse().ok()) {
+        if !ips.contains(&ip) {
+            ips.push(ip);
+        }
+    }
+    ips
+}
+
+pub(crate) fn text<'a>(object: &'a Map<String, Value>, field: &str) -> Option<&'a str> {
+    object.get(field).and_then(Value::as_str)
+}
+
+fn nanoseconds(time: Timestamp) -> i64 {
+    i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,280 @@
+//! All that is known of both stores, by service.
+//!
+//! An event costs what it concerns: the object's own service, or the services of a namespace that came or went. Which service an
+//! object is of, and in what part, is said by its kind, its labels and where it is; what is of none is not kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trieste_control::api::{Kind, Object, ObjectKey};
+use trieste_control::store::StoreEvent;
+
+use crate::admit;
+use crate::aggregate;
+use crate::config::AgentConfig;
+use crate::name::{BROKER, ServiceName};
+use crate::place;
+use crate::row::{Row, Slot};
+
+/// Ours: most slices of one other cluster. Beyond them, none of its is taken in.
+pub(crate) const MAX_SLICES_OF_ONE: usize = 20_000;
+/// Ours: most objects that are remembered as refused; the rest is refused all the same.
+const MAX_REFUSED: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) config: AgentConfig,
+    rows: BTreeMap<ServiceName, Row>,
+    places: BTreeMap<(usize, ObjectKey), (ServiceName, Slot)>,
+    namespaces: BTreeSet<String>,
+    /// The kinds of each store that were listed since they could not be read.
+    listed: BTreeSet<(usize, Kind)>,
+    /// Whether everything of the broker has been listed at some time.
+    pub(crate) knows_broker: bool,
+    /// How many slices each other cluster has on the broker.
+    foreign: BTreeMap<String, usize>,
+    /// How many imports on the broker are another cluster's too.
+    shared_imports: usize,
+    counts: BTreeMap<Slot, usize>,
+    /// Objects of other clusters that are left alone, and why.
+    refused: BTreeMap<ObjectKey, String>,
+}
+
+impl State {
+    pub(crate) fn new(config: AgentConfig) -> Self {
+        Self {
+            config,
+            rows: BTreeMap::new(),
+            places: BTreeMap::new(),
+            namespaces: BTreeSet::new(),
+            listed: BTreeSet::new(),
+            knows_broker: false,
+            foreign: BTreeMap::new(),
+            shared_imports: 0,
+            counts: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the kinds that are watched in a store.
+    pub(crate) fn kinds(&self, store: usize) -> &'static [Kind] {
+        const LOCAL_KINDS: [Kind; 6] = [
+            Kind::Namespace,
+            Kind::Service,
+            Kind::ServiceExport,
+            Kind::EndpointSlice,
+            Kind::ServiceImport,
+            Kind::GlobalIngressIp,
+        ];
+        const BROKER_KINDS: [Kind; 2] = [Kind::EndpointSlice, Kind::ServiceImport];
+        match (store, self.config.has_globalnet) {
+            (BROKER, _) => &BROKER_KINDS,
+            (_, true) => &LOCAL_KINDS,
+            (_, false) => &LOCAL_KINDS[..5],
+        }
+    }
+
+    /// Returns `true` if all of a store is known.
+    pub(crate) fn is_complete(&self, store: usize) -> bool {
+        self.kinds(store).iter().all(|kind| self.listed.contains(&(store, *kind)))
+    }
+
+    pub(crate) fn row(&self, name: &ServiceName) -> Option<&Row> {
+        self.rows.get(name)
+    }
+
+    /// Returns every service of which anything is known.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ServiceName> {
+        self.rows.keys()
+    }
+
+    pub(crate) fn has_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.contains(namespace)
+    }
+
+    /// Returns the service that has an object of this name, if it is another one.
+    pub(crate) fn rival(&self, store: usize, key: ObjectKey, name: &ServiceName) -> Option<&ServiceName> {
+        self.places.get(&(store, key)).map(|(holder, _)| holder).filter(|holder| *holder != name)
+    }
+
+    /// Returns how many objects are in this part of a service.
+    pub(crate) fn count(&self, slot: Slot) -> usize {
+        self.counts.get(&slot).copied().unwrap_or_default()
+    }
+
+    /// Returns objects of other clusters that are left alone, and why; at most [`MAX_REFUSED`].
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
+        self.refused.iter().map(|(key, reason)| (key, reason.as_str()))
+    }
+
+    /// Returns `true` if the broker has nothing of any other cluster, while there are copies here.
+    pub(crate) fn is_emptied(&self) -> bool {
+        self.foreign.is_empty()
+            && self.shared_imports == 0
+            && self.count(Slot::Copy) + self.count(Slot::Import) > 0
+    }
+
+    /// Returns the services of which there are copies here.
+    pub(crate) fn copied(&self) -> BTreeSet<ServiceName> {
+        let is_copied = |row: &Row| row.import.is_some() || !row.copies.is_empty();
+        let copied = self.rows.iter().filter(|(_, row)| is_copied(row));
+        copied.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes in an event. Returns the services that it concerns.
+    pub(crate) fn observe(&mut self, store: usize, kind: Kind, event: StoreEvent) -> BTreeSet<ServiceName> {
+        let mut touched = BTreeSet::new();
+        match event {
+            StoreEvent::Unavailable(_) => drop(self.listed.remove(&(store, kind))),
+            StoreEvent::Listed(objects) => self.list(store, kind, objects, &mut touched),
+            StoreEvent::Applied(object) if kind == Kind::Namespace => {
+                self.set_namespace(&object.metadata.name, !object.metadata.is_terminating(), &mut touched);
+            }
+            StoreEvent::Deleted(object) if kind == Kind::Namespace => {
+                self.set_namespace(&object.metadata.name, false, &mut touched);
+            }
+            StoreEvent::Applied(object) => self.put(store, object, &mut touched),
+            StoreEvent::Deleted(object) => {
+                let known = self.known(store, &object.key()).and_then(|known| known.metadata.uid.as_ref());
+                let uid = object.metadata.uid.as_ref();
+                // Late news of an earlier incarnation must not remove the present one.
+                if known.is_none() || uid.is_none() || known == uid {
+                    self.remove(store, &object.key(), &mut touched);
+                }
+            }
+            _ => {}
+        }
+        touched
+    }
+
+    fn list(&mut self, store: usize, kind: Kind, objects: Vec<Object>, touched: &mut BTreeSet<ServiceName>) {
+        self.listed.insert((store, kind));
+        if store == BROKER && !self.knows_broker && self.is_complete(BROKER) {
+            self.knows_broker = true;
+            // Of copies nothing could be said before.
+            touched.append(&mut self.copied());
+        }
+        if kind == Kind::Namespace {
+            let present = objects.iter().filter(|object| !object.metadata.is_terminating());
+            let present: BTreeSet<String> = present.map(|object| object.metadata.name.clone()).collect();
+            for namespace in self.namespaces.symmetric_difference(&present).cloned().collect::<Vec<_>>() {
+                self.set_namespace(&namespace, present.contains(&namespace), touched);
+            }
+            return;
+        }
+        let listed: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
+        let first = (store, ObjectKey::new(kind, "", ""));
+        let known = self.places.range(first..).map(|(place, _)| place);
+        let known = known.take_while(|(of, key)| *of == store && key.kind == kind);
+        let gone: Vec<ObjectKey> =
+            known.map(|(_, key)| key).filter(|key| !listed.contains(key)).cloned().collect();
+        gone.iter().for_each(|key| self.remove(store, key, touched));
+        self.refused.retain(|key, _| store != BROKER || key.kind != kind || listed.contains(key));
+        objects.into_iter().for_each(|object| self.put(store, object, touched));
+    }
+
+    fn set_namespace(&mut self, namespace: &str, is_there: bool, touched: &mut BTreeSet<ServiceName>) {
+        let has_changed = match is_there {
+            true => self.namespaces.insert(namespace.to_owned()),
+            false => self.namespaces.remove(namespace),
+        };
+        if has_changed {
+            let of_namespace = self.rows.range(ServiceName::new(namespace, "")..).map(|(name, _)| name);
+            touched.extend(of_namespace.take_while(|name| name.namespace == namespace).cloned());
+        }
+    }
+
+    fn known(&self, store: usize, key: &ObjectKey) -> Option<&Object> {
+        let (name, slot) = self.places.get(&(store, key.clone()))?;
+        self.rows.get(name)?.get(*slot, &key.name)
+    }
+
+    fn put(&mut self, store: usize, object: Object, touched: &mut BTreeSet<ServiceName>) {
+        let key = object.key();
+        let is_known = |known: &Object| {
+            known.metadata.resource_version.is_some() && known.metadata.is_version_of(&object.metadata)
+        };
+        if self.known(store, &key).is_some_and(is_known) {
+            return;
+        }
+        self.remove(store, &key, touched);
+        let placed = match store {
+            BROKER => place::on_broker(&self.config, &object),
+            _ => place::here(&self.config, &object),
+        };
+        let Some((name, slot)) = placed else { return };
+        if store == BROKER && !self.admit(slot, &key, &object) {
+            return;
+        }
+        touched.insert(name.clone());
+        *self.counts.entry(slot).or_default() += 1;
+        self.rows.entry(name.clone()).or_default().put(slot, object);
+        self.places.insert((store, key), (name, slot));
+    }
+
+    fn remove(&mut self, store: usize, key: &ObjectKey, touched: &mut BTreeSet<ServiceName>) {
+        if store == BROKER {
+            self.refused.remove(key);
+        }
+        if let Some(known) = self.known(store, key) {
+            let origin = known.metadata.origin().unwrap_or_default().to_owned();
+            let is_shared = self.is_shared(known);
+            let slot = self.places.get(&(store, key.clone())).map(|(_, slot)| *slot);
+            if slot == Some(Slot::Foreign) {
+                match self.foreign.get(&origin).map_or(0, |count| count - 1) {
+                    0 => drop(self.foreign.remove(&origin)),
+                    left => drop(self.foreign.insert(origin, left)),
+                }
+            } else if slot == Some(Slot::Aggregate) && is_shared {
+                self.shared_imports -= 1;
+            }
+        }
+        let Some((name, slot)) = self.places.remove(&(store, key.clone())) else { return };
+        if let Some(count) = self.counts.get_mut(&slot) {
+            *count -= 1;
+        }
+        if let Some(row) = self.rows.get_mut(&name) {
+            row.take(slot, &key.name);
+            if row.is_empty() {
+                self.rows.remove(&name);
+            }
+        }
+        touched.insert(name);
+    }
+
+    fn is_shared(&self, import: &Object) -> bool {
+        aggregate::clusters(import).iter().any(|cluster| *cluster != self.config.cluster_id)
+    }
+
+    /// Checks an object of the broker before it is taken in, and counts it.
+    fn admit(&mut self, slot: Slot, key: &ObjectKey, object: &Object) -> bool {
+        let verdict = if slot == Slot::Foreign {
+            admit::check_slice(object, &self.config.cluster_id)
+        } else if slot == Slot::Aggregate {
+            admit::check_aggregate(object)
+        } else {
+            Ok(())
+        };
+        let origin = object.metadata.origin().unwrap_or_default();
+        let count = self.foreign.get(origin).copied().unwrap_or_default();
+        let verdict = match verdict {
+            Ok(()) if slot == Slot::Foreign && count >= MAX_SLICES_OF_ONE => {
+                Err(format!("cluster {origin} has more than {MAX_SLICES_OF_ONE} slices"))
+            }
+            verdict => verdict,
+        };
+        if let Err(reason) = verdict {
+            if self.refused.len() < MAX_REFUSED {
+                tracing::warn!(object = %key, reason = %reason, "object of another cluster refused");
+                self.refused.insert(key.clone(), reason);
+            }
+            return false;
+        }
+        if slot == Slot::Foreign {
+            self.foreign.insert(origin.to_owned(), count + 1);
+        } else if slot == Slot::Aggregate && self.is_shared(object) {
+            self.shared_imports += 1;
+        }
+        true
+    }
+}

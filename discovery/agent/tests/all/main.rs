@@ -1,0 +1,11 @@
+//! Tests of the agent of service discovery: objects of one cluster and of several, on stores in memory and in a time of their own.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod api_store;
+mod export;
+mod faults;
+mod lab;
+#[path = "../../../../control/tests/all/memory_store.rs"]
+mod memory_store;
+mod set;
