@@ -15,6 +15,10 @@ impl ApiStore {
     /// Returns an object, past all faults.
     pub(crate) fn find(&self, kind: Kind, namespace: &str, name: &str) -> Option<Object> {
         let key = ObjectKey::new(kind, namespace, name);
+        // The first of this name is the one in most cases.
+        if let Some(first) = self.0.peek(kind, name).filter(|first| first.metadata.namespace == namespace) {
+            return Some(first);
+        }
         self.0.snapshot().into_iter().find(|object| object.key() == key)
     }
 

@@ -3,9 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod api_store;
+mod cost;
 mod export;
 mod faults;
+mod globalnet;
+mod hostile;
 mod lab;
 #[path = "../../../../control/tests/all/memory_store.rs"]
 mod memory_store;
 mod set;
+mod simulation;

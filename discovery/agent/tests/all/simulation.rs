@@ -1,0 +1,201 @@
+//! Three clusters in which things come and go, agents die, and stores fail, by a seed. In the end every store says what follows
+//! from the exports that are left, and nothing else.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::time::sleep;
+use trieste_control::api::Kind;
+
+use crate::api_store::ApiStore;
+use crate::lab::{BROKER, Cluster, OPERATOR, aggregate, clusters, slices_of};
+use crate::memory_store::Fault;
+
+const IDS: [&str; 3] = ["east", "north", "west"];
+const SERVICES: [&str; 3] = ["api", "db", "web"];
+
+/// Something that happens to a cluster.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// A service gets this address; `None` if it is headless.
+    Service(usize, Option<u8>),
+    RemoveService(usize),
+    Export(usize, u8),
+    Unexport(usize),
+    Kill,
+    Start,
+    Namespace(bool),
+    Fault(bool, Fault),
+    DeleteOnBroker(usize),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let service = 0..SERVICES.len();
+    let fault = prop_oneof![
+        Just(Fault::Fails),
+        Just(Fault::LosesReplies),
+        Just(Fault::Slow(Duration::from_millis(300))),
+        Just(Fault::None)
+    ];
+    prop_oneof![
+        3 => (service.clone(), proptest::option::weighted(0.8, 1..250_u8)).prop_map(|(name, ip)| Event::Service(name, ip)),
+        1 => service.clone().prop_map(Event::RemoveService),
+        4 => (service.clone(), 1..9_u8).prop_map(|(name, since)| Event::Export(name, since)),
+        2 => service.clone().prop_map(Event::Unexport),
+        1 => Just(Event::Kill),
+        1 => Just(Event::Start),
+        1 => any::<bool>().prop_map(Event::Namespace),
+        1 => (any::<bool>(), fault).prop_map(|(of_broker, fault)| Event::Fault(of_broker, fault)),
+        1 => service.prop_map(Event::DeleteOnBroker),
+    ]
+}
+
+fn happen(cluster: &mut Cluster, event: Event) {
+    let gone = |store: &ApiStore, kind: Kind, namespace: &str, name: &str| {
+        if store.find(kind, namespace, name).is_some() {
+            store.0.remove(kind, name);
+        }
+    };
+    match event {
+        Event::Service(name, ip) => {
+            cluster
+                .service(SERVICES[name], &ip.map_or_else(|| "None".to_owned(), |ip| format!("10.96.0.{ip}")));
+        }
+        Event::RemoveService(name) => gone(&cluster.store, Kind::Service, "shop", SERVICES[name]),
+        Event::Export(name, since) => cluster.export(SERVICES[name], i64::from(since) * 100),
+        Event::Unexport(name) => gone(&cluster.store, Kind::ServiceExport, "shop", SERVICES[name]),
+        Event::Kill => cluster.agent = None,
+        Event::Start => cluster.run(),
+        Event::Namespace(true) => {
+            cluster.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+        }
+        Event::Namespace(false) => gone(&cluster.store, Kind::Namespace, "", "shop"),
+        Event::Fault(of_broker, fault) => {
+            let store = if of_broker { &cluster.broker } else { &cluster.store };
+            store.0.set_fault(fault);
+            store.0.break_watches();
+        }
+        Event::DeleteOnBroker(name) => {
+            gone(&cluster.broker, Kind::ServiceImport, BROKER, &format!("{}-shop", SERVICES[name]));
+        }
+    }
+}
+
+/// Returns the type of a service that a cluster exports and when it began to, if it does.
+fn exported(cluster: &Cluster, name: &str) -> Option<(i64, bool)> {
+    let export = cluster.store.find(Kind::ServiceExport, "shop", name)?;
+    let service = cluster.store.find(Kind::Service, "shop", name)?;
+    let since = export.metadata.creation_timestamp.unwrap().as_second();
+    Some((since, service.body["spec"]["clusterIP"] == "None"))
+}
+
+/// Checks that every store says what follows from what is exported.
+fn check(broker: &ApiStore, all: &[Cluster]) {
+    for name in SERVICES {
+        let parts = all.iter().filter_map(|cluster| Some((exported(cluster, name)?, cluster)));
+        let mut parts: Vec<_> = parts.collect();
+        parts.sort_by_key(|((since, _), cluster)| (*since, cluster.config.cluster_id.clone()));
+        let kind = parts.first().map(|((_, is_headless), _)| *is_headless);
+        let winners: BTreeSet<&str> = parts
+            .iter()
+            .filter(|((_, is_headless), _)| Some(*is_headless) == kind)
+            .map(|(_, cluster)| cluster.config.cluster_id.as_str())
+            .collect();
+        let import = aggregate(broker, name);
+        let found = import.as_ref().map(clusters).unwrap_or_default();
+        assert_eq!(
+            found.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+            winners,
+            "{name} on the broker"
+        );
+        assert_eq!(import.is_some(), !winners.is_empty(), "{name}");
+        if let Some(import) = &import {
+            let expected = if kind == Some(true) { "Headless" } else { "ClusterSetIP" };
+            assert_eq!(import.body["spec"]["type"], expected, "{name}");
+        }
+        for cluster in all {
+            let has_namespace = cluster.store.find(Kind::Namespace, "", "shop").is_some();
+            let copy = cluster.import(name);
+            assert_eq!(
+                copy.is_some(),
+                has_namespace && import.is_some(),
+                "{name} in {}",
+                cluster.config.cluster_id
+            );
+            if let (Some(copy), Some(import)) = (&copy, &import) {
+                assert_eq!(
+                    (copy.body.get("spec"), clusters(copy)),
+                    (import.body.get("spec"), clusters(import))
+                );
+            }
+            for id in IDS {
+                let of_service = |slices: Vec<trieste_control::api::Object>| {
+                    let mut names: Vec<_> = slices
+                        .into_iter()
+                        .filter(|slice| slice.metadata.name.starts_with(&format!("{name}-")))
+                        .map(|slice| (slice.metadata.name, slice.body["endpoints"].clone()))
+                        .collect();
+                    names.sort_by(|one, other| one.0.cmp(&other.0));
+                    names
+                };
+                let published = of_service(slices_of(broker, BROKER, id));
+                assert_eq!(!published.is_empty(), winners.contains(id), "{name} of {id} on the broker");
+                if has_namespace || id == cluster.config.cluster_id {
+                    assert_eq!(of_service(cluster.slices_of(id)), published, "{name} of {id}");
+                }
+            }
+            let ready = cluster.said(name, "Ready");
+            if exported(cluster, name).is_some() {
+                let is_winner = winners.contains(cluster.config.cluster_id.as_str());
+                assert_eq!(ready, if is_winner { "True/Exported" } else { "False/ExportFailed" }, "{name}");
+            }
+            let own = cluster.store.find(
+                Kind::ServiceImport,
+                OPERATOR,
+                &format!("{name}-shop-{}", cluster.config.cluster_id),
+            );
+            assert_eq!(own.is_some(), exported(cluster, name).is_some());
+        }
+    }
+}
+
+async fn run(events: Vec<(usize, Event, u16)>) {
+    let broker = ApiStore::default();
+    let mut all: Vec<Cluster> = IDS.iter().map(|id| Cluster::start(id, &broker)).collect();
+    for (cluster, event, wait) in events {
+        happen(&mut all[cluster], event);
+        sleep(Duration::from_millis(u64::from(wait))).await;
+    }
+    let stores: Vec<ApiStore> =
+        all.iter().map(|cluster| cluster.store.clone()).chain([broker.clone()]).collect();
+    for store in &stores {
+        store.0.set_fault(Fault::None);
+        store.0.break_watches();
+    }
+    for cluster in &mut all {
+        if cluster.agent.is_none() {
+            cluster.run();
+        }
+    }
+    // Longer than any wait of the runner, and than a broker is not believed that has lost everybody.
+    sleep(Duration::from_secs(300)).await;
+    check(&broker, &all);
+    stores.iter().for_each(|store| drop(store.writes()));
+    sleep(Duration::from_secs(600)).await;
+    let writes: Vec<_> = stores.iter().flat_map(ApiStore::writes).collect();
+    assert_eq!(writes, Vec::<String>::new(), "at rest");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_the_stores_say_in_the_end_what_is_exported(
+        events in proptest::collection::vec((0..IDS.len(), event(), 0..3000_u16), 1..40)
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(run(events));
+    }
+}
