@@ -3,11 +3,10 @@
 //! A pure function of the status document and a few numbers beside it; the counters themselves belong to the
 //! workers. `docs/operations/metrics.md` describes every metric, and a test compares it with what is rendered.
 //!
-//! * [`trieste_control::exposition`] — the text format. * `upstream` — names that are API. * `cluster` — stores, election, discovery,
-//!   health, conditions. * `controllers` — the runner's queues and reconciliations. * `globalnet` — addresses and translation. * `ipsec` — IKE and SAs. * `ours` — the packet path and the rest.
+//! * [`trieste_control::exposition`] — the text format. * [`trieste_control::runner::render`] — the controllers. * `upstream` — names that are API. * `cluster` — stores, election, discovery,
+//!   health, conditions. * * `globalnet` — addresses and translation. * `ipsec` — IKE and SAs. * `ours` — the packet path and the rest.
 
 mod cluster;
-mod controllers;
 mod extra;
 mod globalnet;
 mod ipsec;
@@ -38,7 +37,7 @@ pub fn render(
     cluster::stores(&mut page, status, extra);
     cluster::election(&mut page, status, extra);
     cluster::sync(&mut page, &extra.sync);
-    controllers::render(&mut page, &extra.controllers);
+    trieste_control::runner::render(&mut page, &extra.controllers);
     cluster::discovery(&mut page, status, &extra.discovery);
     cluster::notices(&mut page, extra.notices);
     cluster::health(&mut page, status);

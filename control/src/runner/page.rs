@@ -1,12 +1,12 @@
 //! The controllers of this process, by the names of controller-runtime where the meaning is the same.
 
-use trieste_control::exposition::{Family, Kind, Page, Value};
-use trieste_control::runner::{Histogram, MetricsSnapshot, RECONCILE_BUCKETS};
+use super::{Histogram, MetricsSnapshot, RECONCILE_BUCKETS};
+use crate::exposition::{Family, Kind, Page, Value};
 
-use super::ours::{counter, gauge};
-
-/// Writes the numbers of each controller.
-pub(super) fn render(page: &mut Page, controllers: &[(&'static str, MetricsSnapshot)]) {
+/// Writes the numbers of each controller on a page for Prometheus.
+pub fn render(page: &mut Page, controllers: &[(&'static str, MetricsSnapshot)]) {
+    let gauge = |name, help| Family::new(Kind::Gauge, name, help);
+    let counter = |name, help| Family::new(Kind::Counter, name, help);
     let mut depth = gauge("workqueue_depth", "Keys that wait to be reconciled");
     let mut oldest = gauge(
         "trieste_controller_oldest_key_seconds",
