@@ -8,11 +8,14 @@ use trieste_control::api::{ImportPort, Kind, Object, ObjectMeta, ServiceImportTy
 
 use crate::config::AgentConfig;
 use crate::name::{self, ServiceName, timestamp_key};
-use crate::service::{Exported, ports, text};
+use crate::service::{Exported, ROUTING, ports, text};
 
 /// Ours: prefix of the annotation in which a cluster says, by its ID, in what its export differs from the oldest. The others
 /// learn of it by that; upstream's agents keep it.
 pub(crate) const CONFLICT_PREFIX: &str = "conflict.trieste.io/";
+
+/// Ours: prefix of the annotation with the share of a cluster, by its ID.
+const WEIGHT_PREFIX: &str = "weight.trieste.io/";
 
 /// The import as far as it is read.
 #[derive(Debug, Default)]
@@ -130,10 +133,12 @@ pub(crate) fn with_part(
     let own = config.cluster_id.as_str();
     let mut import = existing.cloned().unwrap_or_else(|| new(name, config, part.exported));
     let annotations = &mut import.metadata.annotations;
-    let conflict = format!("{CONFLICT_PREFIX}{own}");
-    match part.conflicts.as_str() {
-        "" => drop(annotations.remove(&conflict)),
-        conflicts => drop(annotations.insert(conflict, conflicts.to_owned())),
+    let conflicts = Some(&part.conflicts).filter(|conflicts| !conflicts.is_empty());
+    say(annotations, format!("{CONFLICT_PREFIX}{own}"), conflicts);
+    let weight = part.exported.weight.as_ref().filter(|_| !part.is_excluded);
+    say(annotations, format!("{WEIGHT_PREFIX}{own}"), weight);
+    if part.decides {
+        say(annotations, ROUTING.to_owned(), part.exported.routing.as_ref());
     }
     if part.is_excluded {
         annotations.remove(&timestamp_key(own));
@@ -165,7 +170,9 @@ pub(crate) fn without_part(existing: &Object, own: &str, ports: Option<&[ImportP
     }
     let mut import = existing.clone();
     import.metadata.annotations.remove(&timestamp_key(own));
-    import.metadata.annotations.remove(&format!("{CONFLICT_PREFIX}{own}"));
+    for prefix in [CONFLICT_PREFIX, WEIGHT_PREFIX] {
+        import.metadata.annotations.remove(&format!("{prefix}{own}"));
+    }
     set_cluster(&mut import, own, false);
     let mut spec = import.body.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
     set_ports(&mut spec, ports);
@@ -173,6 +180,14 @@ pub(crate) fn without_part(existing: &Object, own: &str, ports: Option<&[ImportP
         import.body.insert("spec".to_owned(), Value::Object(spec));
     }
     Some(import)
+}
+
+/// Sets an annotation, or removes it.
+fn say(annotations: &mut BTreeMap<String, String>, key: String, value: Option<&String>) {
+    match value {
+        Some(value) => drop(annotations.insert(key, value.clone())),
+        None => drop(annotations.remove(&key)),
+    }
 }
 
 fn new(name: &ServiceName, config: &AgentConfig, exported: &Exported) -> Object {

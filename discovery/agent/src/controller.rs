@@ -12,6 +12,7 @@ use trieste_control::runner::{
 use trieste_control::store::{StoreError, StoreEvent};
 
 use crate::config::AgentConfig;
+use crate::holds::Holds;
 use crate::name::{BROKER, Key, LOCAL, ServiceName};
 use crate::pace::Pace;
 use crate::plan::{self, View};
@@ -44,6 +45,9 @@ pub struct AgentController {
     /// Services whose failure has changed since the last plan.
     changed: BTreeSet<ServiceName>,
     pace: Pace,
+    holds: Holds,
+    /// Services of which something is not written for that reason.
+    held: BTreeSet<ServiceName>,
     /// What is planned for a service that nothing is known of any more.
     nothing: Row,
 }
@@ -58,6 +62,8 @@ impl AgentController {
             failures: BTreeMap::new(),
             changed: BTreeSet::new(),
             pace: Pace::default(),
+            holds: Holds::default(),
+            held: BTreeSet::new(),
             nothing: Row::default(),
         }
     }
@@ -111,7 +117,21 @@ impl AgentController {
         } else {
             self.kept.remove(name);
         }
-        let requeue_after = left.filter(|_| is_keeping);
+        let mut requeue_after = left.filter(|_| is_keeping);
+        let (mut writes, mut is_held) = (writes, false);
+        writes.retain(|write| match self.holds.wait(&write.key(), context.now) {
+            None => true,
+            Some(wait) => {
+                is_held = true;
+                requeue_after = Some(requeue_after.map_or(wait, |after| after.min(wait)));
+                false
+            }
+        });
+        if is_held {
+            self.held.insert(name.clone());
+        } else {
+            self.held.remove(name);
+        }
         Reconciled { writes, order: Order::Independent, requeue_after, ..Reconciled::default() }
     }
 }
@@ -181,8 +201,13 @@ impl Controller for AgentController {
         }
     }
 
-    fn written(&mut self, key: &Key, write: &Write, outcome: Result<&StoreEvent, &StoreError>, _: Instant) {
-        let Key::Broker(name) = key else { return };
+    fn written(&mut self, key: &Key, write: &Write, outcome: Result<&StoreEvent, &StoreError>, now: Instant) {
+        let Key::Broker(name) = key else {
+            return match outcome {
+                Ok(_) => self.holds.end(&write.key()),
+                Err(error) => self.holds.begin(&write.key(), self.classify(write, error), now),
+            };
+        };
         let failure = match outcome {
             Err(error) if self.classify(write, error) == Failure::Refused => Some(error.to_string()),
             Err(_) => return,
@@ -205,7 +230,7 @@ impl Controller for AgentController {
         let is_complete = self.state.is_complete(LOCAL) && self.state.is_complete(BROKER);
         AgentStatus {
             is_complete,
-            is_settled: is_complete && view.is_idle,
+            is_settled: is_complete && view.is_idle && self.held.is_empty(),
             exports: self.state.count(Slot::LocalImport),
             imports: self.state.count(Slot::Import),
             problem: view.problem().map(str::to_owned),

@@ -23,6 +23,7 @@ mod config;
 mod controller;
 mod facts;
 mod handle;
+mod holds;
 mod ingress;
 mod name;
 mod pace;

@@ -9,7 +9,7 @@ use crate::name::Key;
 /// Ours: the time between the writes of one service to one store, if they go on.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Ours: so many go out at once after a rest.
-const BURST: u32 = 10;
+const BURST: u32 = 30;
 
 /// When each service may be written about again.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use trieste_control::api::limits::MAX_SERVICE_PORTS;
+use trieste_control::api::limits::{MAX_SERVICE_PORTS, MAX_TEXT_LEN};
 use trieste_control::api::{ImportPort, Object, ServiceImportType, annotation, label};
 
 /// A service as it is exported.
@@ -23,6 +23,10 @@ pub(crate) struct Exported {
     pub(crate) session_affinity_config: Option<Value>,
     /// Whether addresses count that are not ready.
     pub(crate) publishes_not_ready: bool,
+    /// Ours: how clusters are chosen, as the export says it.
+    pub(crate) routing: Option<String>,
+    /// Ours: this cluster's share of those who are sent to some cluster in turn, as the export says it.
+    pub(crate) weight: Option<String>,
     /// Whether one address for the whole set was asked for.
     pub(crate) asks_for_clusterset_ip: bool,
     /// The Service's labels that go with its slices.
@@ -54,6 +58,11 @@ const NOT_EXPORTED: [&str; 5] = [
     label::ORIGINATING_NAMESPACE,
 ];
 
+/// Ours, on exports, and on imports by the oldest: how clusters are chosen.
+pub(crate) const ROUTING: &str = "trieste.io/routing";
+/// Ours, on exports: the cluster's share.
+const WEIGHT: &str = "trieste.io/weight";
+
 /// Reads a service that is exported; its addresses are those that it has in its own cluster.
 pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported, Invalid> {
     let spec = service.and_then(|service| service.body.get("spec")).and_then(Value::as_object);
@@ -69,6 +78,10 @@ pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported
     let config = spec.get("sessionAffinityConfig").filter(|config| !config.is_null());
     let mut labels = service.metadata.labels.clone();
     labels.retain(|key, _| !NOT_EXPORTED.contains(&key.as_str()));
+    let said = |key: &str| {
+        let value = export.metadata.annotations.get(key);
+        value.filter(|value| value.len() <= MAX_TEXT_LEN).cloned()
+    };
     let asked = export.metadata.annotations.get(annotation::USE_CLUSTERSET_IP);
     Ok(Exported {
         kind,
@@ -77,6 +90,8 @@ pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported
         session_affinity: text(spec, "sessionAffinity").unwrap_or("None").to_owned(),
         session_affinity_config: config.cloned(),
         publishes_not_ready: spec.get("publishNotReadyAddresses").and_then(Value::as_bool) == Some(true),
+        routing: said(ROUTING),
+        weight: said(WEIGHT),
         asks_for_clusterset_ip: asked.is_some_and(|asked| asked == "true"),
         labels,
         since: export.metadata.creation_timestamp.map_or(i64::MAX, nanoseconds),

@@ -106,7 +106,7 @@ async fn a_slice_with_the_name_of_another_object_takes_nothings_place() {
         .collect();
     assert_eq!(before, after);
     let tries = east.store.writes().len();
-    assert!(tries <= 610, "{tries} tries in ten minutes");
+    assert!(tries <= 30, "{tries} tries in ten minutes");
     assert_eq!(east.said("web", "Ready"), "True/Exported");
 }
 
@@ -155,7 +155,7 @@ async fn an_import_that_makes_no_sense_is_not_copied_and_one_with_forged_parts_s
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     let writes = broker.writes().len();
-    assert!(writes < 90, "{writes} writes in a minute");
+    assert!(writes < 200, "{writes} writes in a minute of 600 forgeries");
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
     assert_eq!(clusters(&aggregate(&broker, "web").unwrap()), ["east"]);
     assert_eq!(addresses(&east.slices_of("east")[0])[0].0, "10.96.0.7");

@@ -183,6 +183,41 @@ async fn affinity_is_the_oldest_ones_and_the_younger_takes_over_when_that_one_go
 }
 
 #[tokio::test(start_paused = true)]
+async fn routing_is_the_oldest_exports_and_each_cluster_says_its_own_weight() {
+    let (broker, [east, west]) = start(["east", "west"]);
+    exported(&east, "10.96.0.7", 1_000);
+    exported(&west, "10.97.0.7", 2_000);
+    let say = |cluster: &Cluster, key: &str, value: &str| {
+        cluster.edit(Kind::ServiceExport, "shop", "web", |export| {
+            export.metadata.annotations.insert(key.to_owned(), value.to_owned());
+        });
+    };
+    say(&east, "trieste.io/routing", "nearest");
+    say(&west, "trieste.io/routing", "local-only");
+    say(&west, "trieste.io/weight", "3");
+    settle().await;
+    let said = |key: &str| aggregate(&broker, "web").unwrap().metadata.annotations.get(key).cloned();
+    assert_eq!(
+        (said("trieste.io/routing").as_deref(), said("weight.trieste.io/west").as_deref()),
+        (Some("nearest"), Some("3"))
+    );
+    assert_eq!(
+        (
+            said("weight.trieste.io/east"),
+            east.import("web").unwrap().metadata.annotations["weight.trieste.io/west"].as_str()
+        ),
+        (None, "3")
+    );
+    east.unexport("web");
+    settle().await;
+    assert_eq!(said("trieste.io/routing").as_deref(), Some("local-only"));
+    exported(&east, "10.96.0.7", 3_000);
+    west.unexport("web");
+    settle().await;
+    assert_eq!((said("trieste.io/routing"), said("weight.trieste.io/west")), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_two_types_the_oldest_is_exported_and_both_are_told() {
     let (broker, [east, west, north]) = start(["east", "west", "north"]);
     exported(&east, "10.96.0.7", 1_000);
@@ -387,6 +422,23 @@ async fn a_broker_that_does_not_take_an_export_is_told_on_it_until_it_does() {
     broker.0.set_fault(crate::memory_store::Fault::None);
     sleep(Duration::from_secs(90)).await;
     assert_eq!(east.said("web", "Ready"), "True/Exported");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_this_clusters_store_does_not_take_is_tried_ever_more_seldom() {
+    let (_broker, [east, west]) = start(["east", "west"]);
+    exported(&east, "10.96.0.7", 1_000);
+    settle().await;
+    west.store.0.set_fault(crate::memory_store::Fault::Forbids);
+    east.service("api", "10.96.0.8");
+    east.export("api", 1_000);
+    drop(west.store.writes());
+    sleep(Duration::from_secs(600)).await;
+    let tries = west.store.writes().len();
+    assert!((10..40).contains(&tries), "{tries} tries of two objects in ten minutes");
+    west.store.0.set_fault(crate::memory_store::Fault::None);
+    sleep(Duration::from_secs(61)).await;
+    assert!(west.import("api").is_some());
 }
 
 #[tokio::test(start_paused = true)]
