@@ -54,7 +54,8 @@ allowed trieste-simulator
 allowed trieste-cli trieste-control trieste-deploy trieste-diagnose
 allowed trieste-routeagent trieste-control
 allowed trieste-dns
-allowed trieste-discovery trieste-dns trieste-control
+allowed trieste-discovery-agent trieste-control
+allowed trieste-discovery trieste-dns trieste-discovery-agent trieste-control
 allowed trieste-gateway trieste-packet trieste-nat trieste-cables trieste-pipeline trieste-io trieste-control
 pure trieste-packet
 pure trieste-nat

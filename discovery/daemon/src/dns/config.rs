@@ -198,14 +198,8 @@ impl Options {
 
     /// Returns what is logged unless `RUST_LOG` says otherwise.
     #[must_use]
-    pub fn log_filter(&self) -> &'static str {
-        match (self.debug, self.verbosity) {
-            (_, 4..) => "trace,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info",
-            (true, _) | (_, 3) => {
-                "debug,kube_client=info,kube_runtime=off,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info"
-            }
-            (false, _) => "info,kube_runtime=off",
-        }
+    pub const fn log_filter(&self) -> &'static str {
+        crate::logs::filter(self.debug, self.verbosity)
     }
 
     fn store(&self) -> Location {
@@ -225,7 +219,7 @@ pub(super) fn addresses(listen: &[IpAddr], port: u16) -> Vec<SocketAddr> {
 }
 
 /// Returns each of some addresses once, in their order.
-pub(super) fn distinct(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+pub(crate) fn distinct(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let mut found = Vec::new();
     for address in addresses {
         if !found.contains(&address) {
@@ -236,7 +230,7 @@ pub(super) fn distinct(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<S
 }
 
 /// Parses where something is answered over HTTP: `off`, or an address and a port, without the former for all addresses.
-pub(super) fn parse_http(text: &str) -> Result<Http, String> {
+pub(crate) fn parse_http(text: &str) -> Result<Http, String> {
     if text == "off" {
         return Ok(None);
     }

@@ -1,6 +1,8 @@
-//! The DNS server's halves: objects of a directory become answers, and sockets give them.
+//! The programs: agents on directories; and the DNS server's halves, objects that become answers and sockets that give them.
+#![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
+mod agent;
 mod fixture;
 mod follow;
 mod sockets;

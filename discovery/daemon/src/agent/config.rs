@@ -1,0 +1,242 @@
+//! Flags and environment. A flag wins over the environment; an empty variable says nothing.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::{CommandFactory as _, Parser};
+use trieste_control::api::{check_cluster_id, check_namespace};
+use trieste_control::parse::parse_bool;
+use trieste_control::store::Location;
+use trieste_control::store::kube::ServerSettings;
+use trieste_discovery_agent::AgentConfig;
+
+use crate::dns::config::{Http, distinct, parse_http};
+
+/// The subcommand's name.
+pub const NAME: &str = "agent";
+/// Where the broker's Secret is mounted, as upstream mounts it.
+const BROKER_SECRETS: &str = "/run/secrets/submariner.io";
+
+/// Exports this cluster's services to the others, and imports theirs.
+///
+/// Follows ServiceExports, and the imports and slices on the broker. One agent of a cluster writes at a time. Ends on SIGTERM or
+/// SIGINT.
+#[derive(Debug, Clone, Parser)]
+#[command(name = NAME, version = concat!("version: v", env!("CARGO_PKG_VERSION")))]
+pub struct Options {
+    /// This cluster's store: `dir:PATH`, `kube:` or `kube:KUBECONFIG` [default: `kube:` in a pod, else dir:STATE_DIR/store].
+    #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
+    pub store: Option<Location>,
+
+    /// The gateway's directory, whose store is used outside of a pod.
+    #[arg(long, env = "TRIESTE_STATE_DIR", value_name = "PATH", default_value = "/var/lib/trieste")]
+    pub state_dir: PathBuf,
+
+    /// Namespace of this cluster's own imports, and of the election's Lease.
+    #[arg(long, env = "SUBMARINER_NAMESPACE", default_value = "submariner-operator")]
+    pub namespace: String,
+
+    /// Id of this cluster. Required.
+    #[arg(long, env = "SUBMARINER_CLUSTERID")]
+    pub cluster_id: Option<String>,
+
+    /// The broker: `dir:PATH` or `kube:KUBECONFIG`; by default the API server of --broker-server.
+    #[arg(long, env = "TRIESTE_BROKER", value_name = "LOCATION")]
+    pub broker: Option<Location>,
+
+    /// The broker's API server, `host:port`.
+    #[arg(long, env = "BROKER_K8S_APISERVER", value_name = "HOST:PORT")]
+    pub broker_server: Option<String>,
+
+    /// Token for the broker's API server.
+    #[arg(long, env = "BROKER_K8S_APISERVERTOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub broker_token: Option<String>,
+
+    /// Certificate authority of the broker's API server, PEM in base64.
+    #[arg(long, env = "BROKER_K8S_CA", value_name = "BASE64")]
+    pub broker_ca: Option<String>,
+
+    /// Secret with `token` and `ca.crt` of the broker, read again when they change: a name below /run/secrets/submariner.io,
+    /// or a directory's path.
+    #[arg(long, env = "BROKER_K8S_SECRET", value_name = "NAME")]
+    pub broker_secret: Option<String>,
+
+    /// Do not check the certificate of the broker's API server.
+    #[arg(long, env = "BROKER_K8S_INSECURE", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub broker_insecure: bool,
+
+    /// Namespace of the objects on the broker.
+    #[arg(long, env = "BROKER_K8S_REMOTENAMESPACE", default_value = "submariner-k8s-broker")]
+    pub broker_namespace: String,
+
+    /// Whether others reach this cluster's services by global addresses.
+    #[arg(long, env = "SUBMARINER_GLOBALNET_ENABLED", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub globalnet: bool,
+
+    /// Whether one of several agents is elected to write, by a Lease; under upstream's name there is no election.
+    #[arg(long, env = "TRIESTE_LEADER_ELECTION", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]
+    pub leader_election: bool,
+
+    /// Name of this candidate [default: the host's].
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub identity: Option<String>,
+
+    /// Remove everything that agents of this cluster have written, here and on the broker, and end.
+    #[arg(long, env = "SUBMARINER_UNINSTALL", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub uninstall: bool,
+
+    /// Where /health, /ready and /metrics are answered; `off` for nowhere.
+    #[arg(long, env = "TRIESTE_AGENT_METRICS", value_name = "ADDRESS:PORT", default_value = "[::]:8082", value_parser = parse_http)]
+    pub metrics: Http,
+
+    /// Log more.
+    #[arg(long, env = "SUBMARINER_DEBUG", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub debug: bool,
+
+    /// How much to log, in upstream's numbers: 3 is as --debug, 4 and more is everything.
+    #[arg(long, env = "SUBMARINER_VERBOSITY", value_name = "LEVEL", default_value_t = 2)]
+    pub verbosity: u8,
+
+    /// Set by Kubernetes in every pod: the cluster's own API server.
+    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
+    pub kubernetes_service_host: Option<String>,
+}
+
+/// Where the broker is.
+#[derive(Clone)]
+pub enum Broker {
+    /// At a location.
+    At(Location),
+    /// At an API server that is named by single settings.
+    Server(ServerSettings),
+}
+
+/// What the program does.
+#[derive(Clone)]
+pub struct Config {
+    /// The agent's own settings.
+    pub agent: AgentConfig,
+    /// This cluster's store.
+    pub store: Location,
+    /// The broker's.
+    pub broker: Broker,
+    /// The name of this candidate; `None` without an election.
+    pub candidate: Option<String>,
+    /// Where the pages are answered.
+    pub http: Vec<SocketAddr>,
+}
+
+impl Options {
+    /// Returns the subcommand.
+    #[must_use]
+    pub fn subcommand() -> clap::Command {
+        Self::command()
+    }
+
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// What is missing or cannot be, with its flag and variable.
+    pub fn config(&self) -> anyhow::Result<Config> {
+        let cluster = self.cluster_id.clone().unwrap_or_default();
+        if cluster.is_empty() {
+            bail!("the id of this cluster is missing: pass --cluster-id or set SUBMARINER_CLUSTERID");
+        }
+        check_cluster_id(&cluster).context("--cluster-id (SUBMARINER_CLUSTERID)")?;
+        check_namespace(&self.namespace).context("--namespace (SUBMARINER_NAMESPACE)")?;
+        check_namespace(&self.broker_namespace).context("--broker-namespace (BROKER_K8S_REMOTENAMESPACE)")?;
+        let is_elected = self.leader_election && !self.uninstall;
+        Ok(Config {
+            agent: AgentConfig {
+                namespace: self.namespace.clone(),
+                broker_namespace: self.broker_namespace.clone(),
+                has_globalnet: self.globalnet,
+                withdraws: self.uninstall,
+                ..AgentConfig::new(cluster)
+            },
+            store: self.store(),
+            broker: self.broker()?,
+            candidate: if is_elected { Some(self.identity()?) } else { None },
+            http: distinct(self.metrics),
+        })
+    }
+
+    fn broker(&self) -> anyhow::Result<Broker> {
+        if let Some(location) = &self.broker {
+            return Ok(Broker::At(location.clone()));
+        }
+        let Some(server) = self.broker_server.clone().filter(|server| !server.is_empty()) else {
+            bail!("the broker is missing: pass --broker or set BROKER_K8S_APISERVER");
+        };
+        let settings = ServerSettings {
+            server,
+            token: self.broker_token.clone(),
+            ca: self.broker_ca.clone(),
+            insecure: self.broker_insecure,
+            // Upstream tries the system's authorities first.
+            system_roots: true,
+            ..ServerSettings::default()
+        };
+        Ok(Broker::Server(match &self.broker_secret {
+            Some(name) => settings.with_secret_dir(Path::new(BROKER_SECRETS).join(name)),
+            None => settings,
+        }))
+    }
+
+    fn identity(&self) -> anyhow::Result<String> {
+        if let Some(name) = self.identity.clone().filter(|name| !name.is_empty()) {
+            return Ok(name);
+        }
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("reading the host's name")?;
+        Ok(name.trim().to_owned())
+    }
+
+    fn store(&self) -> Location {
+        let is_pod = self.kubernetes_service_host.as_ref().is_some_and(|host| !host.is_empty());
+        self.store.clone().unwrap_or_else(|| match is_pod {
+            true => Location::Kube { path: None, context: None },
+            false => Location::Dir(self.state_dir.join("store")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(arguments: &[&str]) -> Options {
+        Options::parse_from([NAME].iter().chain(arguments))
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = |arguments: &[&str]| format!("{:#}", options(arguments).config().err().unwrap());
+        assert!(error(&["--cluster-id="]).contains("SUBMARINER_CLUSTERID"));
+        assert!(error(&["--cluster-id=A_b"]).contains("--cluster-id"));
+        assert!(error(&["--cluster-id=east"]).contains("BROKER_K8S_APISERVER"));
+        assert!(error(&["--cluster-id=east", "--namespace=A_b"]).contains("--namespace"));
+    }
+
+    #[test]
+    fn upstreams_settings_of_the_broker_are_taken() {
+        let options = options(&[
+            "--cluster-id=east",
+            "--broker-server=broker:6443",
+            "--broker-secret=s",
+            "--identity=x",
+        ]);
+        let config = options.config().unwrap();
+        let Broker::Server(settings) = config.broker else { panic!("a server") };
+        assert_eq!(settings.token_file.unwrap(), Path::new("/run/secrets/submariner.io/s/token"));
+        assert_eq!((config.candidate.as_deref(), config.agent.withdraws), (Some("x"), false));
+        assert_eq!(config.http, ["[::]:8082".parse().unwrap()]);
+    }
+
+    #[test]
+    fn who_uninstalls_needs_no_election() {
+        let options = options(&["--cluster-id=east", "--broker=dir:/x", "--uninstall"]);
+        let config = options.config().unwrap();
+        assert!(config.agent.withdraws && config.candidate.is_none());
+    }
+}

@@ -1,0 +1,157 @@
+//! Start, work and stop of the agent.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::info;
+use trieste_control::election::{self, ElectionConfig, Timings};
+use trieste_control::logging;
+use trieste_control::privileges::Needs;
+use trieste_control::process::ProcessStats;
+use trieste_control::runner::{ControllerMetrics, Fence};
+use trieste_control::slots::Slots;
+use trieste_discovery_agent::{AgentHandle, AgentStatus, spawn};
+
+use super::config::{Config, Options};
+use super::metrics::{self, Snapshot};
+use super::stores;
+use crate::dns::http::{self, Pages};
+use crate::logs;
+
+/// The Lease of the election.
+pub const LEASE: &str = "trieste-discovery-agent-lock";
+/// How long a new leader observes before it writes: what its predecessor wrote last may still be on its way here.
+const TAKE_OVER: Duration = Duration::from_millis(500);
+/// How long writes that are under way may take when the program ends.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+/// How long an uninstall may take.
+const UNINSTALL_WITHIN: Duration = Duration::from_secs(90);
+/// The controller's name in metrics.
+const CONTROLLER: &str = "service-discovery";
+
+/// Runs the program: logs, settings, signals.
+#[must_use]
+pub fn main_with(options: &Options) -> ExitCode {
+    logging::to_stderr(logs::filter(options.debug, options.verbosity));
+    match options.config().and_then(|config| run(&config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("trieste-discovery agent: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Exports and imports until a signal asks to stop; or, at an uninstall, until nothing is left.
+///
+/// # Errors
+/// An address cannot be used, settings make no sense, or something was left at an uninstall.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    let needs = Needs::default().store(&config.store);
+    needs.check()?;
+    needs.limit();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .thread_name("agent")
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: &Config) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("watching for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("watching for SIGINT")?;
+    let local = stores::local(&config.store)?;
+    let broker = stores::broker(&config.broker)?;
+    let fence = config.candidate.as_ref().map_or(Fence::Open, |identity| {
+        let election = ElectionConfig {
+            namespace: config.agent.namespace.clone(),
+            lease: LEASE.to_owned(),
+            identity: identity.clone(),
+            timings: Timings::globalnet(),
+        };
+        Fence::Term { candidate: election::spawn(local.clone(), election), settle: TAKE_OVER }
+    });
+    let election = match &fence {
+        Fence::Term { candidate, .. } => Some(candidate.clone()),
+        Fence::Open | Fence::Guard(_) => None,
+    };
+    let agent = spawn(local, broker, config.agent.clone(), fence);
+    let pages = Arc::new(State {
+        status: agent.status.clone(),
+        metrics: agent.runner.metrics.clone(),
+        started: Timestamp::now(),
+    });
+    let slots = Arc::new(Slots::default());
+    for address in &config.http {
+        let listener = http::bind(*address).with_context(|| format!("cannot listen at {address} (TCP)"))?;
+        tokio::spawn(http::serve(listener, Arc::clone(&slots), Arc::clone(&pages)));
+    }
+    info!(
+        version = env!("CARGO_PKG_VERSION"), cluster = %config.agent.cluster_id, store = %config.store,
+        withdraws = config.agent.withdraws, "service discovery agent started"
+    );
+    let work =
+        async { if config.agent.withdraws { withdrawn(&agent).await } else { std::future::pending().await } };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    };
+    agent.runner.stop(LAST_WRITES).await;
+    if let Some(candidate) = election {
+        candidate.release(election::DEFAULT_RELEASE_TIMEOUT).await;
+    }
+    info!("service discovery agent stopped");
+    outcome
+}
+
+/// Waits until nothing is left of what an agent has written.
+async fn withdrawn(agent: &AgentHandle) -> anyhow::Result<()> {
+    let mut status = agent.status.clone();
+    let done = status.wait_for(|status| status.is_settled && status.exports == 0 && status.imports == 0);
+    let outcome = tokio::time::timeout(UNINSTALL_WITHIN, done).await.map(|done| done.map(|_| ()));
+    match outcome {
+        Ok(done) => done.context("the agent ended"),
+        Err(_) => {
+            let problem = agent.status.borrow().problem.clone();
+            bail!("not all could be removed: {}", problem.as_deref().unwrap_or("a store does not answer"))
+        }
+    }
+}
+
+/// What the pages are about.
+struct State {
+    status: watch::Receiver<AgentStatus>,
+    metrics: ControllerMetrics,
+    started: Timestamp,
+}
+
+impl Pages for State {
+    fn health(&self) -> Result<String, String> {
+        Ok("OK".to_owned())
+    }
+
+    fn ready(&self) -> Result<String, String> {
+        let status = self.status.borrow();
+        if status.is_complete {
+            return Ok("OK".to_owned());
+        }
+        Err(status.problem.clone().unwrap_or_else(|| "the stores are not read yet".to_owned()))
+    }
+
+    fn metrics(&self) -> String {
+        let status = self.status.borrow().clone();
+        metrics::render(Snapshot {
+            status: &status,
+            controller: (CONTROLLER, self.metrics.snapshot(Instant::now())),
+            process: ProcessStats::read(),
+            started: self.started,
+        })
+    }
+}
