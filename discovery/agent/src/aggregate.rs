@@ -134,11 +134,11 @@ pub(crate) fn with_part(
     let mut import = existing.cloned().unwrap_or_else(|| new(name, config, part.exported));
     let annotations = &mut import.metadata.annotations;
     let conflicts = Some(&part.conflicts).filter(|conflicts| !conflicts.is_empty());
-    say(annotations, format!("{CONFLICT_PREFIX}{own}"), conflicts);
+    annotate(annotations, format!("{CONFLICT_PREFIX}{own}"), conflicts);
     let weight = part.exported.weight.as_ref().filter(|_| !part.is_excluded);
-    say(annotations, format!("{WEIGHT_PREFIX}{own}"), weight);
+    annotate(annotations, format!("{WEIGHT_PREFIX}{own}"), weight);
     if part.decides {
-        say(annotations, ROUTING.to_owned(), part.exported.routing.as_ref());
+        annotate(annotations, ROUTING.to_owned(), part.exported.routing.as_ref());
     }
     if part.is_excluded {
         annotations.remove(&timestamp_key(own));
@@ -183,7 +183,7 @@ pub(crate) fn without_part(existing: &Object, own: &str, ports: Option<&[ImportP
 }
 
 /// Sets an annotation, or removes it.
-fn say(annotations: &mut BTreeMap<String, String>, key: String, value: Option<&String>) {
+fn annotate(annotations: &mut BTreeMap<String, String>, key: String, value: Option<&String>) {
     match value {
         Some(value) => drop(annotations.insert(key, value.clone())),
         None => drop(annotations.remove(&key)),

@@ -18,7 +18,7 @@ pub(crate) enum Progress<'a> {
 }
 
 /// The status of a condition, its reason and message.
-type Said = (bool, String, String);
+type Wanted = (bool, String, String);
 
 /// Returns the export with the conditions that it should have; `None` if it has them.
 pub(crate) fn with_conditions(
@@ -38,7 +38,7 @@ pub(crate) fn with_conditions(
     let mut wanted = existing.clone();
     // Former releases called it so.
     wanted.retain(|condition| condition.get("type") != Some(&Value::from("Synced")));
-    let (valid, ready) = said(facts, progress, (find("Ready").is_some(), is_true("Ready")));
+    let (valid, ready) = wanted_of(facts, progress, (find("Ready").is_some(), is_true("Ready")));
     set(&mut wanted, "Valid", Some(valid), wall);
     set(&mut wanted, "Ready", ready, wall);
     set(&mut wanted, "Conflict", conflict(&facts.conflicts, find("Conflict").is_some()), wall);
@@ -52,7 +52,11 @@ pub(crate) fn with_conditions(
     Some(export)
 }
 
-fn said(facts: &Facts, progress: Progress<'_>, (has_ready, is_ready): (bool, bool)) -> (Said, Option<Said>) {
+fn wanted_of(
+    facts: &Facts,
+    progress: Progress<'_>,
+    (has_ready, is_ready): (bool, bool),
+) -> (Wanted, Option<Wanted>) {
     let text = |text: &str| text.to_owned();
     let exported = match &facts.verdict {
         Some(Ok(exported)) => exported,
@@ -88,8 +92,8 @@ fn said(facts: &Facts, progress: Progress<'_>, (has_ready, is_ready): (bool, boo
     (valid, Some(ready))
 }
 
-/// Returns what is said of conflicts: nothing of those that never were.
-fn conflict(conflicts: &[Conflict], is_known: bool) -> Option<Said> {
+/// Returns what there is to tell of conflicts: nothing of those that never were.
+fn conflict(conflicts: &[Conflict], is_known: bool) -> Option<Wanted> {
     let join = |texts: Vec<&str>, by: &str| texts.join(by);
     if conflicts.is_empty() {
         return is_known.then(|| (false, "NoConflicts".to_owned(), String::new()));
@@ -100,8 +104,8 @@ fn conflict(conflicts: &[Conflict], is_known: bool) -> Option<Said> {
 }
 
 /// Sets a condition, if there is anything to say; its time is that of the change of its status.
-fn set(conditions: &mut Vec<Value>, kind: &str, said: Option<Said>, wall: Timestamp) {
-    let Some((is_so, reason, message)) = said else { return };
+fn set(conditions: &mut Vec<Value>, kind: &str, wanted: Option<Wanted>, wall: Timestamp) {
+    let Some((is_so, reason, message)) = wanted else { return };
     let status = if is_so { "True" } else { "False" };
     let known = conditions.iter_mut().find(|condition| condition.get("type") == Some(&Value::from(kind)));
     let text = |condition: &Value, field: &str| {

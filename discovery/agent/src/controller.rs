@@ -11,11 +11,12 @@ use trieste_control::runner::{
 };
 use trieste_control::store::{StoreError, StoreEvent};
 
+use crate::accepted::Accepted;
 use crate::config::AgentConfig;
 use crate::holds::Holds;
 use crate::name::{BROKER, Key, LOCAL, ServiceName};
-use crate::pace::Pace;
 use crate::plan::{self, View};
+use crate::rate_limit::RateLimit;
 use crate::row::{Row, Slot};
 use crate::state::State;
 use crate::status::{AgentStatus, RefusedObject};
@@ -24,7 +25,7 @@ use crate::status::{AgentStatus, RefusedObject};
 pub const EMPTY_GRACE: Duration = Duration::from_secs(60);
 
 /// The limits of an agent. What a store does not take depends on the object in most cases; and one slice may change with every
-/// pod, so that it is the service that has a [`Pace`], not the object.
+/// pod, so that it is the service that has a [`RateLimit`], not the object.
 pub(crate) const LIMITS: Limits = Limits {
     refusal_wait: Some(Duration::from_secs(60)),
     max_writes: 4096,
@@ -44,7 +45,8 @@ pub struct AgentController {
     failures: BTreeMap<ServiceName, String>,
     /// Services whose failure has changed since the last plan.
     changed: BTreeSet<ServiceName>,
-    pace: Pace,
+    rate_limit: RateLimit,
+    accepted: Accepted,
     holds: Holds,
     /// Services of which something is not written for that reason.
     held: BTreeSet<ServiceName>,
@@ -61,7 +63,8 @@ impl AgentController {
             kept: BTreeSet::new(),
             failures: BTreeMap::new(),
             changed: BTreeSet::new(),
-            pace: Pace::default(),
+            rate_limit: RateLimit::default(),
+            accepted: Accepted::default(),
             holds: Holds::default(),
             held: BTreeSet::new(),
             nothing: Row::default(),
@@ -77,10 +80,10 @@ impl AgentController {
             config,
             row: state.row(name).unwrap_or(&self.nothing),
             has_namespace: state.has_namespace(&name.namespace),
-            knows_broker: state.knows_broker,
+            has_read_broker: state.has_read_broker,
             keeps_copies: self.emptied_since.is_some() && !config.withdraws,
-            rival: state.rival(BROKER, aggregate, name),
-            local_rival: state.rival(
+            other_aggregate: state.other_holder(BROKER, aggregate, name),
+            other_import: state.other_holder(
                 LOCAL,
                 ObjectKey::new(Kind::ServiceImport, &config.namespace, local),
                 name,
@@ -96,7 +99,7 @@ impl AgentController {
             if self.emptied_since.take().is_some() {
                 self.changed.append(&mut self.kept);
             }
-        } else if is_list && self.emptied_since.is_none() && self.state.knows_broker {
+        } else if is_list && self.emptied_since.is_none() && self.state.has_read_broker {
             tracing::warn!(
                 "the broker has lost all other clusters' services; the copies are kept for a while"
             );
@@ -171,10 +174,7 @@ impl Controller for AgentController {
     }
 
     fn queue(&self, key: &Key) -> Option<(usize, Rank)> {
-        Some(match key {
-            Key::Local(_) => (LOCAL, 0),
-            Key::Broker(_) => (BROKER, 0),
-        })
+        Some((key.store(), 0))
     }
 
     fn is_ready(&self, store: usize) -> bool {
@@ -182,7 +182,7 @@ impl Controller for AgentController {
     }
 
     fn reconcile(&mut self, key: &Key, context: &Context) -> Reconciled {
-        let planned = match key {
+        let mut planned = match key {
             Key::Local(name) => self.plan_local(name, context),
             Key::Broker(name) => {
                 let writes = plan::broker(&self.view(name));
@@ -192,16 +192,21 @@ impl Controller for AgentController {
                 Reconciled::write(writes)
             }
         };
+        let store = key.store();
+        planned.writes.retain(|write| !self.accepted.is_known(store, write));
         if planned.writes.is_empty() {
             return planned;
         }
-        match self.pace.take(key, context.now) {
+        match self.rate_limit.take(key, context.now) {
             Some(wait) => Reconciled::hold("it changes all the time".to_owned(), wait),
             None => planned,
         }
     }
 
     fn written(&mut self, key: &Key, write: &Write, outcome: Result<&StoreEvent, &StoreError>, now: Instant) {
+        if let Ok(result) = outcome {
+            self.accepted.note(key.store(), write, result);
+        }
         let Key::Broker(name) = key else {
             return match outcome {
                 Ok(_) => self.holds.end(&write.key()),

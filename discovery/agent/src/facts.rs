@@ -144,8 +144,8 @@ fn conflicts(facts: &Facts, own: &str, exported: &Exported, aggregate: &Aggregat
     ];
     let mut conflicts = Vec::new();
     for (reason, what, value) in used {
-        let says = |why: &str| why.split(',').any(|known| known == reason);
-        let others = aggregate.conflicts.iter().filter(|(cluster, why)| *cluster != own && says(why));
+        let has_reason = |why: &str| why.split(',').any(|known| known == reason);
+        let others = aggregate.conflicts.iter().filter(|(cluster, why)| *cluster != own && has_reason(why));
         let mut disagree: BTreeSet<&str> = others.map(|(cluster, _)| cluster.as_str()).collect();
         if facts.differs.contains(&reason) {
             disagree.insert(own);

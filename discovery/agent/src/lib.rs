@@ -8,14 +8,17 @@
 //!
 //! * Objects, names of labels, annotations and conditions are those of upstream's Lighthouse agent; either may run in any
 //!   cluster of a set.
-//! * A service is the unit: everything that is known of one stands in a [row](row::Row), and a plan looks at nothing else.
+//! * A service is the unit: everything that is known of one stands in a row, and a plan looks at nothing else.
 //! * The import on the broker has several authors. A cluster writes its own timestamp, its own entry in the status, and the
 //!   ports where its own count; the one that exported first decides type and session affinity. What somebody
 //!   deletes is made again by those whose part it is.
-//! * What the others say is checked before it is [taken in](admit); a copy never takes the place of an object that is none.
+//! * What the others say is checked before it is taken in; a copy never takes the place of an object that is none.
 //! * While the broker is away nothing is removed here; one that has lost everybody's services is not believed for
 //!   [`EMPTY_GRACE`].
 
+#![forbid(unsafe_code)]
+
+mod accepted;
 mod admit;
 mod aggregate;
 mod conditions;
@@ -26,9 +29,10 @@ mod handle;
 mod holds;
 mod ingress;
 mod name;
-mod pace;
+
 mod place;
 mod plan;
+mod rate_limit;
 mod row;
 mod service;
 mod slices;

@@ -81,6 +81,14 @@ pub enum Key {
 }
 
 impl Key {
+    /// Returns the number of the store.
+    pub(crate) const fn store(&self) -> usize {
+        match self {
+            Self::Local(_) => LOCAL,
+            Self::Broker(_) => BROKER,
+        }
+    }
+
     /// Returns the keys of a service.
     pub(crate) fn both(name: &ServiceName) -> [Self; 2] {
         [Self::Local(name.clone()), Self::Broker(name.clone())]

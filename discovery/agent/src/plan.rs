@@ -30,13 +30,13 @@ pub(crate) struct View<'a> {
     /// Whether this cluster has the namespace.
     pub(crate) has_namespace: bool,
     /// Whether it is known what the broker has.
-    pub(crate) knows_broker: bool,
+    pub(crate) has_read_broker: bool,
     /// Whether copies stay that the broker does not have any more.
     pub(crate) keeps_copies: bool,
     /// Another service whose import has the name on the broker that this one's would have.
-    pub(crate) rival: Option<&'a ServiceName>,
+    pub(crate) other_aggregate: Option<&'a ServiceName>,
     /// Another service whose own import has the name that this one's would have here.
-    pub(crate) local_rival: Option<&'a ServiceName>,
+    pub(crate) other_import: Option<&'a ServiceName>,
     /// Why the broker did not take the last write.
     pub(crate) failure: Option<&'a str>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> (Vec<Write>, bool) {
     let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row));
     let mut writes = Vec::new();
     let mut is_keeping = false;
-    if view.knows_broker || view.config.withdraws {
+    if view.has_read_broker || view.config.withdraws {
         is_keeping = copies(view, &mut writes);
     }
     let own: BTreeMap<&str, &Object> =
@@ -55,9 +55,9 @@ pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> (Vec<Write>, bool) {
     local_import(view, &facts, &mut writes);
     if let Some(export) = row.export.as_ref().filter(|_| facts.verdict.is_some()) {
         let taken = view
-            .rival
-            .or(view.local_rival)
-            .map(|rival| format!("the import of service {rival} has its name"));
+            .other_aggregate
+            .or(view.other_import)
+            .map(|holder| format!("the import of service {holder} has its name"));
         let progress = match taken.as_deref().or(view.failure) {
             Some(reason) => Progress::Failed(reason),
             None if is_published(view, &facts) => Progress::Published,
@@ -155,7 +155,7 @@ fn is_nothing(value: &Value) -> bool {
 
 /// Plans this cluster's own import.
 fn local_import(view: &View<'_>, facts: &Facts, writes: &mut Vec<Write>) {
-    let exported = facts.exported().filter(|_| view.local_rival.is_none());
+    let exported = facts.exported().filter(|_| view.other_import.is_none());
     let write = match (&view.row.local_import, exported) {
         (None, None) => None,
         (Some(found), None) => Some(Write::Delete(found.stub())),
@@ -215,14 +215,14 @@ fn is_published(view: &View<'_>, facts: &Facts) -> bool {
 /// Returns what is to be written to the broker.
 pub(crate) fn broker(view: &View<'_>) -> Vec<Write> {
     let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row));
-    let published: Vec<Object> = match view.rival {
+    let published: Vec<Object> = match view.other_aggregate {
         None => facts.slices.iter().map(|slice| slices::for_broker(slice, view.config)).collect(),
         Some(_) => Vec::new(),
     };
     let wanted = published.iter().map(|slice| (slice.metadata.name.as_str(), slice)).collect();
     let mut changes = Vec::new();
     replace(&mut changes, &row.published, &wanted);
-    if view.rival.is_some() {
+    if view.other_aggregate.is_some() {
         return changes;
     }
     let import = aggregate(view, &facts, &published, !changes.is_empty());

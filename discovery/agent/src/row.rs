@@ -48,41 +48,41 @@ pub(crate) struct Row {
 }
 
 /// Where the objects of a part are kept.
-enum Place<'a> {
+enum Entry<'a> {
     One(&'a mut Option<Object>),
     Many(&'a mut BTreeMap<String, Object>),
 }
 
 impl Row {
-    fn place(&mut self, slot: Slot) -> Place<'_> {
+    fn entry(&mut self, slot: Slot) -> Entry<'_> {
         match slot {
-            Slot::Export => Place::One(&mut self.export),
-            Slot::Service => Place::One(&mut self.service),
-            Slot::Source => Place::Many(&mut self.sources),
-            Slot::Ingress => Place::Many(&mut self.ingress),
-            Slot::LocalImport => Place::One(&mut self.local_import),
-            Slot::Own => Place::Many(&mut self.own),
-            Slot::Import => Place::One(&mut self.import),
-            Slot::Copy => Place::Many(&mut self.copies),
-            Slot::Aggregate => Place::One(&mut self.aggregate),
-            Slot::Published => Place::Many(&mut self.published),
-            Slot::Foreign => Place::Many(&mut self.foreign),
+            Slot::Export => Entry::One(&mut self.export),
+            Slot::Service => Entry::One(&mut self.service),
+            Slot::Source => Entry::Many(&mut self.sources),
+            Slot::Ingress => Entry::Many(&mut self.ingress),
+            Slot::LocalImport => Entry::One(&mut self.local_import),
+            Slot::Own => Entry::Many(&mut self.own),
+            Slot::Import => Entry::One(&mut self.import),
+            Slot::Copy => Entry::Many(&mut self.copies),
+            Slot::Aggregate => Entry::One(&mut self.aggregate),
+            Slot::Published => Entry::Many(&mut self.published),
+            Slot::Foreign => Entry::Many(&mut self.foreign),
         }
     }
 
     /// Takes in an object as it is now.
     pub(crate) fn put(&mut self, slot: Slot, object: Object) {
-        match self.place(slot) {
-            Place::One(place) => *place = Some(object),
-            Place::Many(places) => drop(places.insert(object.metadata.name.clone(), object)),
+        match self.entry(slot) {
+            Entry::One(entry) => *entry = Some(object),
+            Entry::Many(entries) => drop(entries.insert(object.metadata.name.clone(), object)),
         }
     }
 
     /// Removes the object of this name.
     pub(crate) fn take(&mut self, slot: Slot, name: &str) {
-        match self.place(slot) {
-            Place::One(place) => *place = None,
-            Place::Many(places) => drop(places.remove(name)),
+        match self.entry(slot) {
+            Entry::One(entry) => *entry = None,
+            Entry::Many(entries) => drop(entries.remove(name)),
         }
     }
 

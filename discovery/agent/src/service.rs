@@ -78,7 +78,7 @@ pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported
     let config = spec.get("sessionAffinityConfig").filter(|config| !config.is_null());
     let mut labels = service.metadata.labels.clone();
     labels.retain(|key, _| !NOT_EXPORTED.contains(&key.as_str()));
-    let said = |key: &str| {
+    let annotated = |key: &str| {
         let value = export.metadata.annotations.get(key);
         value.filter(|value| value.len() <= MAX_TEXT_LEN).cloned()
     };
@@ -90,8 +90,8 @@ pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported
         session_affinity: text(spec, "sessionAffinity").unwrap_or("None").to_owned(),
         session_affinity_config: config.cloned(),
         publishes_not_ready: spec.get("publishNotReadyAddresses").and_then(Value::as_bool) == Some(true),
-        routing: said(ROUTING),
-        weight: said(WEIGHT),
+        routing: annotated(ROUTING),
+        weight: annotated(WEIGHT),
         asks_for_clusterset_ip: asked.is_some_and(|asked| asked == "true"),
         labels,
         since: export.metadata.creation_timestamp.map_or(i64::MAX, nanoseconds),

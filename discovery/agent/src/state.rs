@@ -30,7 +30,7 @@ pub(crate) struct State {
     /// The kinds of each store that were listed since they could not be read.
     listed: BTreeSet<(usize, Kind)>,
     /// Whether everything of the broker has been listed at some time.
-    pub(crate) knows_broker: bool,
+    pub(crate) has_read_broker: bool,
     /// How many slices each other cluster has on the broker.
     foreign: BTreeMap<String, usize>,
     /// How many imports on the broker are another cluster's too.
@@ -48,7 +48,7 @@ impl State {
             places: BTreeMap::new(),
             namespaces: BTreeSet::new(),
             listed: BTreeSet::new(),
-            knows_broker: false,
+            has_read_broker: false,
             foreign: BTreeMap::new(),
             shared_imports: 0,
             counts: BTreeMap::new(),
@@ -93,7 +93,12 @@ impl State {
     }
 
     /// Returns the service that has an object of this name, if it is another one.
-    pub(crate) fn rival(&self, store: usize, key: ObjectKey, name: &ServiceName) -> Option<&ServiceName> {
+    pub(crate) fn other_holder(
+        &self,
+        store: usize,
+        key: ObjectKey,
+        name: &ServiceName,
+    ) -> Option<&ServiceName> {
         self.places.get(&(store, key)).map(|(holder, _)| holder).filter(|holder| *holder != name)
     }
 
@@ -149,8 +154,8 @@ impl State {
 
     fn list(&mut self, store: usize, kind: Kind, objects: Vec<Object>, touched: &mut BTreeSet<ServiceName>) {
         self.listed.insert((store, kind));
-        if store == BROKER && !self.knows_broker && self.is_complete(BROKER) {
-            self.knows_broker = true;
+        if store == BROKER && !self.has_read_broker && self.is_complete(BROKER) {
+            self.has_read_broker = true;
             // Of copies nothing could be said before.
             touched.append(&mut self.copied());
         }

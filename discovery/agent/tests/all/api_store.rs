@@ -7,9 +7,9 @@ use trieste_control::store::{Store, StoreError, StoreEvent};
 
 use crate::memory_store::MemoryStore;
 
-/// A store in memory; clones share it.
+/// A store in memory; clones share it. The second part is a field of imports' specs that its definition does not know.
 #[derive(Clone, Default)]
-pub(crate) struct ApiStore(pub(crate) MemoryStore);
+pub(crate) struct ApiStore(pub(crate) MemoryStore, pub(crate) Option<&'static str>);
 
 impl ApiStore {
     /// Returns an object, past all faults.
@@ -38,6 +38,15 @@ impl ApiStore {
     }
 }
 
+fn prune(object: &mut Object, field: Option<&str>) {
+    let is_known = object.kind != Kind::ServiceImport;
+    if let Some(field) = field.filter(|_| !is_known)
+        && let Some(spec) = object.body.get_mut("spec").and_then(|spec| spec.as_object_mut())
+    {
+        spec.remove(field);
+    }
+}
+
 fn apart(object: &Object) -> bool {
     object.kind.has_status_subresource()
 }
@@ -52,6 +61,7 @@ impl Store for ApiStore {
     }
 
     async fn create(&self, mut object: Object) -> Result<Object, StoreError> {
+        prune(&mut object, self.1);
         if apart(&object) {
             object.body.remove("status");
         }
@@ -60,6 +70,7 @@ impl Store for ApiStore {
     }
 
     async fn update(&self, mut object: Object) -> Result<Object, StoreError> {
+        prune(&mut object, self.1);
         let key = object.key();
         let found = self.find(key.kind, &key.namespace, &key.name);
         if apart(&object) {

@@ -1,12 +1,13 @@
 //! What a change costs in a large set: the same, however many services and clusters there are.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use trieste_control::api::{Kind, Object, annotation, label};
 
 use crate::api_store::ApiStore;
-use crate::lab::{BROKER, Cluster, endpoint, settle, slice, slices_of};
+use crate::lab::{BROKER, Cluster, clusters, endpoint, settle, slice, slices_of};
+use crate::memory_store::Fault;
 
 /// Puts a service of many clusters on the broker.
 fn put_foreign(broker: &ApiStore, name: &str, clusters: usize) {
@@ -34,13 +35,13 @@ async fn a_change_costs_the_same_writes_however_many_clusters_export_the_service
     for count in [1, 200] {
         let broker = ApiStore::default();
         put_foreign(&broker, "web", count);
-        let clusters = ["east", "west"].map(|id| Cluster::start(id, &broker));
-        for cluster in &clusters {
+        let both = ["east", "west"].map(|id| Cluster::start(id, &broker));
+        for cluster in &both {
             cluster.service("web", "10.96.0.7");
             cluster.export("web", 1_000);
         }
         settle().await;
-        let [east, west] = &clusters;
+        let [east, west] = &both;
         drop((broker.writes(), west.store.writes()));
         east.put(slice("web", "web-abcde", "IPv4", &json!([endpoint("10.1.0.1", false)])));
         settle().await;
@@ -86,4 +87,35 @@ async fn a_change_among_hundreds_of_services_is_planned_by_itself() {
     settle().await;
     let plans = reconciled() - before;
     assert!(plans <= 20, "{plans} plans for one change");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_exports_at_once_are_imported_within_five_seconds_of_slow_stores() {
+    let broker = ApiStore::default();
+    let [east, west] = ["east", "west"].map(|id| Cluster::start(id, &broker));
+    for number in 0..100 {
+        east.service(&format!("s{number}"), "10.96.0.7");
+    }
+    settle().await;
+    // Farther than most brokers are.
+    for store in [&broker, &east.store, &west.store] {
+        store.0.set_fault(Fault::Slow(Duration::from_millis(50)));
+    }
+    let started = tokio::time::Instant::now();
+    (0..100).for_each(|number| east.export(&format!("s{number}"), 1_000));
+    let is_imported = || {
+        let ready = west.store.all(Kind::ServiceImport, "shop");
+        ready.len() == 100
+            && ready.iter().all(|import| clusters(import) == ["east"])
+            && west.slices_of("east").len() == 100
+    };
+    while !is_imported() {
+        assert!(started.elapsed() < Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    settle().await;
+    // For each: the import, the slice, and the import's status, which is written apart.
+    let writes = broker.writes().len();
+    assert!(writes <= 330, "{writes} writes");
 }

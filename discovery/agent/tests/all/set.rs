@@ -442,6 +442,33 @@ async fn what_this_clusters_store_does_not_take_is_tried_ever_more_seldom() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_field_that_this_clusters_definition_does_not_know_is_no_reason_to_write_for_ever() {
+    let (broker, [east]) = start(["east"]);
+    let mut west = Cluster::new("west", &broker);
+    west.store.1 = Some("ipFamilies");
+    west.run();
+    exported(&east, "10.96.0.7", 1_000);
+    settle().await;
+    broker
+        .0
+        .edit(Kind::ServiceImport, "web-shop", |import| import.body["spec"]["ipFamilies"] = json!(["IPv4"]));
+    settle().await;
+    assert_eq!(east.import("web").unwrap().body["spec"]["ipFamilies"], json!(["IPv4"]));
+    drop((west.store.writes(), broker.writes()));
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!((west.store.writes(), broker.writes()), (Vec::new(), Vec::new()));
+    east.edit(Kind::Service, "shop", "web", |service| {
+        service.body["spec"]["sessionAffinity"] = json!("ClientIP")
+    });
+    settle().await;
+    assert_eq!(
+        west.import("web").unwrap().body["spec"]["sessionAffinity"],
+        "ClientIP",
+        "what changes is written"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_uninstall_leaves_nothing_here_or_on_the_broker_but_what_is_others() {
     let (broker, [mut east, west]) = start(["east", "west"]);
     exported(&east, "10.96.0.7", 1_000);

@@ -13,13 +13,13 @@ const BURST: u32 = 30;
 
 /// When each service may be written about again.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct RateLimit {
     /// When all that was written would have been written, one by one.
     until: BTreeMap<Key, Instant>,
     by_time: BTreeSet<(Instant, Key)>,
 }
 
-impl Pace {
+impl RateLimit {
     /// Takes a write of this key, or returns for how long it has to wait.
     pub(crate) fn take(&mut self, key: &Key, now: Instant) -> Option<Duration> {
         while let Some((_, rested)) = self.by_time.first().filter(|(until, _)| *until <= now) {
@@ -46,15 +46,15 @@ mod tests {
     #[test]
     fn a_burst_goes_at_once_and_what_goes_on_is_slowed_down_by_itself() {
         let key = |name| Key::Local(ServiceName::new("ns", name));
-        let (mut pace, start) = (Pace::default(), Instant::now());
+        let (mut limit, start) = (RateLimit::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
         let mut writes = 0;
         for tick in 0..600 {
-            writes += u32::from(pace.take(&key("a"), at(tick * 100)).is_none());
+            writes += u32::from(limit.take(&key("a"), at(tick * 100)).is_none());
         }
         assert!((BURST + 58..=BURST + 60).contains(&writes), "{writes} in a minute");
-        assert!(pace.take(&key("b"), at(60_000)).is_none(), "another service is not held up");
-        assert!(pace.take(&key("c"), at(200_000)).is_none());
-        assert_eq!((pace.until.len(), pace.by_time.len()), (1, 1), "those that rested are forgotten");
+        assert!(limit.take(&key("b"), at(60_000)).is_none(), "another service is not held up");
+        assert!(limit.take(&key("c"), at(200_000)).is_none());
+        assert_eq!((limit.until.len(), limit.by_time.len()), (1, 1), "those that rested are forgotten");
     }
 }
