@@ -91,6 +91,11 @@ pub(crate) fn clusters(import: &Object) -> Vec<&str> {
     list.into_iter().flatten().filter_map(|entry| entry.get("cluster")?.as_str()).collect()
 }
 
+/// Returns whether another cluster is in an import's status.
+pub(crate) fn is_shared(import: &Object, own: &str) -> bool {
+    clusters(import).iter().any(|cluster| *cluster != own)
+}
+
 /// Returns the ports of a service: of all clusters', the oldest first, each name once.
 pub(crate) fn union<'a>(
     by_age: &[&str],

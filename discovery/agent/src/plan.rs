@@ -101,7 +101,12 @@ fn copies(view: &View<'_>, writes: &mut Vec<Write>) -> bool {
         (None, None) => {}
     }
     let before = planned.len();
-    planned.retain(|write| !(view.keeps_copies && matches!(write, Write::Delete(_))));
+    let is_others = |object: &Object| {
+        let own = &view.config.cluster_id;
+        object.kind != Kind::ServiceImport
+            || row.import.as_ref().is_some_and(|import| aggregate::is_shared(import, own))
+    };
+    planned.retain(|write| !matches!(write, Write::Delete(object) if view.keeps_copies && is_others(object)));
     let is_keeping = planned.len() < before;
     writes.append(&mut planned);
     is_keeping

@@ -33,8 +33,9 @@ pub(crate) struct State {
     pub(crate) has_read_broker: bool,
     /// How many slices each other cluster has on the broker.
     foreign: BTreeMap<String, usize>,
-    /// How many imports on the broker are another cluster's too.
+    /// How many imports on the broker are another cluster's too, and how many copies of imports here.
     shared_imports: usize,
+    shared_copies: usize,
     counts: BTreeMap<Slot, usize>,
     /// Objects of other clusters that are left alone, and why.
     refused: BTreeMap<ObjectKey, String>,
@@ -51,6 +52,7 @@ impl State {
             has_read_broker: false,
             foreign: BTreeMap::new(),
             shared_imports: 0,
+            shared_copies: 0,
             counts: BTreeMap::new(),
             refused: BTreeMap::new(),
         }
@@ -112,11 +114,9 @@ impl State {
         self.refused.iter().map(|(key, reason)| (key, reason.as_str()))
     }
 
-    /// Returns `true` if the broker has nothing of any other cluster, while there are copies here.
+    /// Returns `true` if the broker has nothing of any other cluster, while there are copies of what others had.
     pub(crate) fn is_emptied(&self) -> bool {
-        self.foreign.is_empty()
-            && self.shared_imports == 0
-            && self.count(Slot::Copy) + self.count(Slot::Import) > 0
+        self.foreign.is_empty() && self.shared_imports == 0 && self.count(Slot::Copy) + self.shared_copies > 0
     }
 
     /// Returns the services of which there are copies here.
@@ -211,6 +211,9 @@ impl State {
         if store == BROKER && !self.admit(slot, &key, &object) {
             return;
         }
+        if slot == Slot::Import && self.is_shared(&object) {
+            self.shared_copies += 1;
+        }
         touched.insert(name.clone());
         *self.counts.entry(slot).or_default() += 1;
         self.rows.entry(name.clone()).or_default().put(slot, object);
@@ -232,6 +235,8 @@ impl State {
                 }
             } else if slot == Some(Slot::Aggregate) && is_shared {
                 self.shared_imports -= 1;
+            } else if slot == Some(Slot::Import) && is_shared {
+                self.shared_copies -= 1;
             }
         }
         let Some((name, slot)) = self.places.remove(&(store, key.clone())) else { return };
@@ -248,7 +253,7 @@ impl State {
     }
 
     fn is_shared(&self, import: &Object) -> bool {
-        aggregate::clusters(import).iter().any(|cluster| *cluster != self.config.cluster_id)
+        aggregate::is_shared(import, &self.config.cluster_id)
     }
 
     /// Checks an object of the broker before it is taken in, and counts it.

@@ -390,6 +390,27 @@ async fn a_broker_that_lost_everything_is_not_believed_at_once_and_gets_back_wha
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_alone_exports_is_not_taken_for_one_that_others_have_left() {
+    let (broker, [mut east]) = start(["east"]);
+    exported(&east, "10.96.0.7", 1_000);
+    settle().await;
+    east.run();
+    settle().await;
+    east.unexport("web");
+    settle().await;
+    assert!(east.import("web").is_none() && broker.0.snapshot().is_empty());
+    exported(&east, "10.96.0.7", 1_000);
+    settle().await;
+    // It was withdrawn on the broker, and that was not seen here.
+    east.agent = None;
+    east.unexport("web");
+    broker.0.remove(Kind::ServiceImport, "web-shop");
+    east.run();
+    settle().await;
+    assert!(east.import("web").is_none() && broker.0.snapshot().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_the_broker_is_away_nothing_goes_and_the_change_follows_when_it_is_back() {
     let (broker, [east, west]) = start(["east", "west"]);
     exported(&east, "10.96.0.7", 1_000);
