@@ -1,0 +1,210 @@
+//! Agents of service discovery on real API servers, with the rights that their page names and definitions that drop what they do
+//! not name: the broker is in one of the two clusters.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trieste_control::api::{Kind, Object, ObjectKey, label};
+use trieste_control::runner::Fence;
+use trieste_control::store::kube::{Access, Outcome, ServerSettings, Verb};
+use trieste_control::store::{KubeStore, Store as _};
+use trieste_discovery_agent::{AgentConfig, AgentHandle, spawn};
+use trieste_tests::cluster::NAMESPACE;
+use trieste_tests::guard::root_test;
+use trieste_tests::kubernetes::{ApiServer, Client, Faults};
+use trieste_tests::lab::Lab;
+
+const BROKER: &str = "submariner-k8s-broker";
+/// Longer than anything takes that works at all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_service_is_exported_imported_and_withdrawn_with_the_rights_of_upstreams_account() {
+    let name = "a_service_is_exported_imported_and_withdrawn_with_the_rights_of_upstreams_account";
+    let Some(_turn) = root_test(name) else { return };
+    let lab = Lab::new().unwrap();
+    let servers = ["east", "west"].map(|name| ApiServer::alone(&lab, name).unwrap());
+    let faults = servers.each_ref().map(|server| Faults::on_loopback(server).unwrap());
+    servers.iter().for_each(|server| install(server.client()));
+    let store = |of: usize| {
+        let settings = ServerSettings {
+            server: faults[of].server(),
+            token: Some(servers[of].token(NAMESPACE, "agent", None).unwrap()),
+            ca_file: Some(servers[of].ca_file()),
+            ..ServerSettings::default()
+        };
+        KubeStore::new(Access::server(settings).unwrap())
+    };
+    let admin = |of: usize| KubeStore::new(Access::kubeconfig(faults[of].admin().unwrap(), None));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (east, west) = (store(0), store(1));
+        let agents = [spawn_agent("east", &east, &east), spawn_agent("west", &west, &store(0))];
+        let (on_east, on_west) = (admin(0), admin(1));
+        export(&on_east).await;
+        let import = ObjectKey::new(Kind::ServiceImport, "shop", "web");
+        let is_imported = async || {
+            let status =
+                on_west.get(&import).await.unwrap().and_then(|import| import.body.get("status").cloned());
+            status == Some(json!({"clusters": [{"cluster": "east"}]}))
+                && slices(&on_west, "shop").await.len() == 2
+        };
+        until("the import", is_imported).await;
+        until("the conditions and copies", async || {
+            let exports = on_east.list(Kind::ServiceExport, "shop").await.unwrap();
+            let is_exported = |export: &Object| {
+                export.body.get("status").is_some_and(|status| status.to_string().contains("\"Exported\""))
+            };
+            let copies = on_west.list(Kind::ServiceImport, "shop").await.unwrap();
+            let is_whole =
+                |copy: &Object| copy.body.get("status").is_some_and(|status| status["clusters"] != json!([]));
+            exports.len() == 2
+                && exports.iter().all(is_exported)
+                && copies.len() == 2
+                && copies.iter().all(is_whole)
+                && agents.iter().all(|agent| agent.status.borrow().is_settled)
+        })
+        .await;
+        let writes = || {
+            [&east, &west].map(|store| {
+                let requests = store.requests();
+                [Verb::Create, Verb::Update, Verb::Delete].map(|verb| requests.of(verb))
+            })
+        };
+        let before = writes();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(writes(), before, "what servers add is no reason to write");
+        let denied = |store: &KubeStore| {
+            let requests = store.requests();
+            requests
+                .iter()
+                .filter(|(_, outcome, _)| *outcome == Outcome::Denied)
+                .map(|all| all.2)
+                .sum::<u64>()
+        };
+        assert_eq!((denied(&east), denied(&west)), (0, 0));
+
+        for name in ["web", "db"] {
+            on_east.delete(&ObjectKey::new(Kind::ServiceExport, "shop", name)).await.unwrap();
+        }
+        until("the unexport", async || {
+            on_west.get(&import).await.unwrap().is_none() && slices(&on_west, "shop").await.is_empty()
+        })
+        .await;
+        until("the broker", async || {
+            on_east.list(Kind::ServiceImport, "").await.unwrap().is_empty()
+                && slices(&on_east, "").await.is_empty()
+        })
+        .await;
+    });
+}
+
+fn spawn_agent(cluster: &str, local: &KubeStore, broker: &KubeStore) -> AgentHandle {
+    let config = AgentConfig { namespace: NAMESPACE.to_owned(), ..AgentConfig::new(cluster) };
+    spawn(local.clone(), broker.clone(), config, Fence::Open)
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{what} is not so"));
+}
+
+async fn slices(store: &KubeStore, namespace: &str) -> Vec<Object> {
+    let mut slices = store.list(Kind::EndpointSlice, namespace).await.unwrap();
+    slices.retain(|slice| slice.metadata.labels.contains_key(label::SOURCE_CLUSTER));
+    slices
+}
+
+/// Exports a service with virtual addresses, and a headless one.
+async fn export(store: &KubeStore) {
+    let create = async |value: Value| drop(store.create(Object::from_value(value).unwrap()).await.unwrap());
+    let slice = |service: &str, endpoint: Value| {
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "addressType": "IPv4", "endpoints": [endpoint], "ports": [{"name": "http", "port": 8080}],
+        "metadata": {"name": format!("{service}-1"), "namespace": "shop", "labels": {"kubernetes.io/service-name": service}}})
+    };
+    for (name, spec) in [
+        ("web", json!({"ports": [{"name": "http", "port": 80}], "sessionAffinity": "ClientIP"})),
+        ("db", json!({"clusterIP": "None", "ports": [{"name": "sql", "port": 5432}]})),
+    ] {
+        create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shop"}, "spec": spec})).await;
+        create(slice(name, json!({"addresses": ["10.1.0.1"], "hostname": format!("{name}-0"), "conditions": {"ready": true}}))).await;
+        create(json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
+            "metadata": {"name": name, "namespace": "shop"}}))
+        .await;
+    }
+}
+
+/// Installs namespaces, definitions and the agent's account.
+fn install(client: &Client) {
+    for namespace in [NAMESPACE, BROKER, "shop"] {
+        client.create_namespace(namespace).unwrap();
+    }
+    let text = || json!({"type": "string"});
+    let port = json!({"type": "object", "required": ["port"], "properties": {
+        "name": text(), "protocol": text(), "appProtocol": text(), "port": {"type": "integer", "format": "int32"}}});
+    let client_ip =
+        json!({"type": "object", "properties": {"timeoutSeconds": {"type": "integer", "format": "int32"}}});
+    let spec = json!({"type": "object", "required": ["ports", "type"], "properties": {
+        "type": {"type": "string", "enum": ["ClusterSetIP", "Headless"]},
+        "ips": {"type": "array", "maxItems": 1, "items": text()}, "ports": {"type": "array", "items": port},
+        "sessionAffinity": text(),
+        "sessionAffinityConfig": {"type": "object", "properties": {"clientIP": client_ip}}}});
+    let cluster = json!({"type": "object", "required": ["cluster"], "properties": {"cluster": text()}});
+    let status = json!({"type": "object", "properties": {"clusters": {"type": "array", "items": cluster,
+        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["cluster"]}}});
+    let reason =
+        json!({"type": "string", "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"});
+    let condition = json!({"type": "object", "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+        "properties": {"type": text(), "status": text(), "reason": reason, "message": text(),
+            "lastTransitionTime": {"type": "string", "format": "date-time"}}});
+    let conditions =
+        json!({"type": "object", "properties": {"conditions": {"type": "array", "items": condition}}});
+    let nothing = json!({"type": "object"});
+    for (kind, spec, status) in [("ServiceImport", spec, status), ("ServiceExport", nothing, conditions)] {
+        let plural = format!("{}s", kind.to_lowercase());
+        let schema = json!({"type": "object", "properties": {"apiVersion": text(), "kind": text(),
+            "metadata": {"type": "object"}, "spec": spec, "status": status}});
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.multicluster.x-k8s.io")},
+            "spec": {"group": "multicluster.x-k8s.io", "scope": "Namespaced",
+                "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()},
+                "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema}}]}});
+        client.apply(&definition).unwrap();
+    }
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let (read, write) = (["list", "watch"], ["list", "watch", "create", "update", "delete"]);
+    let rules = [
+        rule("", &["services", "namespaces"], &read),
+        rule("discovery.k8s.io", &["endpointslices", "endpointslices/restricted"], &write),
+        rule("multicluster.x-k8s.io", &["serviceexports"], &read),
+        rule("multicluster.x-k8s.io", &["serviceexports/status", "serviceimports/status"], &["update"]),
+        rule("multicluster.x-k8s.io", &["serviceimports"], &write),
+    ];
+    let rbac = "rbac.authorization.k8s.io";
+    for object in [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "agent", "namespace": NAMESPACE}}),
+        json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": "agent"}, "rules": rules}),
+        json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "agent"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "agent"},
+            "subjects": [{"kind": "ServiceAccount", "name": "agent", "namespace": NAMESPACE}]}),
+    ] {
+        client.apply(&object).unwrap();
+    }
+    for plural in ["serviceimports", "serviceexports"] {
+        let path =
+            format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.multicluster.x-k8s.io");
+        let is_served = |object: &Value| {
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions
+                .iter()
+                .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+        };
+        client.wait(&path, PATIENCE, is_served).unwrap();
+    }
+}
