@@ -5,6 +5,7 @@
 //! | `stages` | ns per packet of each stage and of the whole line in memory; what happens per packet besides; what watching paths costs | valgrind for the counts |
 //! | `cables` | sealing and opening against bare boringtun and bare ring, in the same loop | nothing |
 //! | `clusters` | pods on gateways and workers of two real clusters, and what each hop costs | root, iperf3, the components of `./dev deps` |
+//! | `dns` | queries per second of processor time and the slowest answers, against Knot's server | root, dnsperf, knotd |
 //! | `failover` | what the loss of one of several active gateways costs, flow by flow | root, iperf3, wireguard-go |
 //! | `lab` | whole gateways in network namespaces, ours and others' | root, iperf3, the peers' programs |
 //! | `scale` | what a set of very many clusters costs the two that talk | root, iperf3 |
@@ -14,6 +15,7 @@
 mod cables;
 mod census;
 mod clusters;
+mod dns;
 mod esp;
 mod failover;
 mod flood;
@@ -50,6 +52,8 @@ enum Command {
     Stages(stages::Options),
     /// Sealing and opening against bare boringtun and bare ring.
     Cables(cables::Options),
+    /// The DNS server of service discovery against Knot's on the same records (needs root).
+    Dns(dns::Options),
     /// Whole gateways in network namespaces against other people's (needs root).
     Lab(lab::Options),
     /// Pods on gateways and on workers of two real clusters: what each hop costs (needs root).
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Stages(options) => stages::run(&options),
         Command::Cables(options) => cables::run(&options),
+        Command::Dns(options) => dns::run(&options),
         Command::Lab(options) => lab::run(&options),
         Command::Clusters(options) => clusters::run(&options),
         Command::Failover(options) => failover::run(&options),

@@ -1,0 +1,350 @@
+//! The DNS server of service discovery against Knot's on the same records, asked by dnsperf: queries per second of processor
+//! time, and the slowest answers at a steady rate.
+//!
+//! ```text
+//!   client: dnsperf ── veth ── server: trieste-discovery dns, or knotd
+//! ```
+//!
+//! Knot's answers from a zone that does not change and chooses nothing: it is the ceiling.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use serde_json::json;
+use trieste_control::api::{Kind, Object, ObjectMeta, label};
+use trieste_control::store::{AnyStore, Location, Store as _};
+use trieste_tests::daemon::Daemon;
+use trieste_tests::lab::Lab;
+use trieste_tests::netns::Namespace;
+use trieste_tests::programs;
+use trieste_tests::wait::eventually;
+
+use crate::machine::Circumstances;
+use crate::report::{self, Table};
+
+/// Where the server answers.
+const ADDRESS: &str = "10.9.0.1";
+/// How long a server may take to know all records.
+const START: Duration = Duration::from_secs(60);
+/// Services in a namespace.
+const IN_NAMESPACE: u32 = 50;
+
+/// The settings of a measurement.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Services, each with an address.
+    #[arg(long, default_value_t = 1_000)]
+    services: u32,
+    /// Rounds, in each of which both servers have their turn.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Seconds of each turn.
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// Threads of each server.
+    #[arg(long, default_value_t = 2)]
+    threads: u32,
+    /// Queries per second at which the slowest answers are looked for.
+    #[arg(long, default_value_t = 10_000)]
+    rate: u32,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A server that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Candidate {
+    Trieste,
+    Knot,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Question {
+    /// Names that have an address.
+    Address,
+    /// Names that do not exist.
+    Absent,
+}
+
+/// What a server did in a turn.
+#[derive(Debug, Clone, Serialize)]
+struct Turn {
+    server: Candidate,
+    question: Question,
+    /// Answers a second, with as many queries at a time as dnsperf has.
+    per_second: f64,
+    /// Answers for a second of the server's processor time.
+    per_cpu_second: f64,
+    lost: f64,
+    /// Of a hundred answers at the steady rate, the slowest took as long, in microseconds.
+    p99_micros: f64,
+    /// Resident memory afterwards, in bytes.
+    resident: u64,
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+struct Results {
+    circumstances: Circumstances,
+    services: u32,
+    threads: u32,
+    rate: u32,
+    turns: Vec<Turn>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// If a program is missing or a server fails.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let bed = Bed::new(options)?;
+    let mut turns = Vec::new();
+    for _ in 0..options.rounds {
+        for server in [Candidate::Trieste, Candidate::Knot] {
+            for question in [Question::Address, Question::Absent] {
+                turns.push(bed.turn(options, server, question)?);
+            }
+        }
+    }
+    let &Options { services, threads, rate, .. } = options;
+    let results = Results { circumstances: Circumstances::read(), services, threads, rate, turns };
+    if options.json {
+        return report::print(&(serde_json::to_string_pretty(&results)? + "\n"));
+    }
+    report::print(&results.text())
+}
+
+/// Two namespaces, and what both servers answer from.
+struct Bed {
+    client: Namespace,
+    server: Namespace,
+    directory: PathBuf,
+    lab: Lab,
+}
+
+impl Bed {
+    fn new(options: &Options) -> anyhow::Result<Self> {
+        let lab = Lab::new()?;
+        let (client, server) = (lab.namespace("client")?, lab.namespace("server")?);
+        client.ip(&format!("link add eth0 type veth peer name eth0 netns {}", server.name()))?;
+        client.ip("link set eth0 up\naddr add 10.9.0.2/24 dev eth0")?;
+        server.ip(&format!("link set eth0 up\naddr add {ADDRESS}/24 dev eth0"))?;
+        let directory = lab.directory().to_owned();
+        let bed = Self { client, server, directory, lab };
+        bed.write(options)?;
+        Ok(bed)
+    }
+
+    /// Writes questions, a zone, and objects.
+    fn write(&self, options: &Options) -> anyhow::Result<()> {
+        let name = |number: u32| format!("s{number}.n{}", number / IN_NAMESPACE);
+        // An odd step takes every name once, in no order.
+        let numbers = (0..options.services).map(|number| number.wrapping_mul(7_919) % options.services);
+        let (mut asked, mut absent, mut zone) = (String::new(), String::new(), zone_head());
+        for number in numbers {
+            writeln!(asked, "{}.svc.clusterset.local A", name(number))?;
+            writeln!(absent, "x{}.svc.clusterset.local A", name(number))?;
+            writeln!(zone, "{}.svc 5 A {}", name(number), address(number))?;
+        }
+        std::fs::write(self.directory.join("address"), asked)?;
+        std::fs::write(self.directory.join("absent"), absent)?;
+        std::fs::write(self.directory.join("clusterset.local.zone"), zone)?;
+        let directory = self.directory.display();
+        let threads = options.threads;
+        let config = format!(
+            "server:\n  rundir: {directory}\n  listen: {ADDRESS}@53\n  udp-workers: {threads}\n  background-workers: 1\n\
+             database:\n  storage: {directory}/knot\n\
+             zone:\n  - domain: clusterset.local\n    storage: {directory}\n    file: clusterset.local.zone\n"
+        );
+        std::fs::write(self.directory.join("knot.conf"), config)?;
+        let store = AnyStore::open(&Location::Dir(self.directory.join("store")))?;
+        let runtime = tokio_runtime()?;
+        runtime.block_on(async {
+            for number in 0..options.services {
+                for object in objects(number) {
+                    store.create(object).await?;
+                }
+            }
+            anyhow::Ok(())
+        })
+    }
+
+    /// Starts a server and waits until it answers for the last service.
+    fn start(&self, options: &Options, server: Candidate) -> anyhow::Result<Daemon> {
+        let run = match server {
+            Candidate::Trieste => self
+                .server
+                .run("env")
+                .arg("SUBMARINER_CLUSTERID=west")
+                .arg(programs::path("trieste-discovery")?)
+                .args(["dns", "--drain=0", "--health=off", "--metrics=off"])
+                .arg(format!("--threads={}", options.threads))
+                .arg(format!("--listen={ADDRESS}"))
+                .arg(format!("--store=dir:{}", self.directory.join("store").display())),
+            Candidate::Knot => self.server.run("knotd").arg("-c").arg(self.directory.join("knot.conf")),
+        };
+        let daemon = Daemon::start(&self.lab, "server", &run)?;
+        let last = options.services - 1;
+        let name = format!("s{last}.n{}.svc.clusterset.local", last / IN_NAMESPACE);
+        let expected = address(last);
+        eventually("an answer", START, || {
+            daemon.check()?;
+            let at = format!("@{ADDRESS}");
+            let answer = self.client.run("dig").args(["+short", "+timeout=1", &at, &name]).stdout()?;
+            anyhow::ensure!(answer.trim() == expected, "{answer}");
+            Ok(())
+        })?;
+        Ok(daemon)
+    }
+
+    fn turn(&self, options: &Options, server: Candidate, question: Question) -> anyhow::Result<Turn> {
+        let daemon = self.start(options, server)?;
+        let file = match question {
+            Question::Address => "address",
+            Question::Absent => "absent",
+        };
+        let dnsperf = |arguments: &[&str]| {
+            let seconds = Duration::from_secs(u64::from(options.seconds) + 30);
+            let run = self.client.run("dnsperf").args(["-s", ADDRESS, "-d"]).arg(self.directory.join(file));
+            run.args(["-l", &options.seconds.to_string()]).args(arguments).timeout(seconds).stdout()
+        };
+        dnsperf(&["-n", "2"]).context("warming up")?;
+        let before = daemon.id().cpu_seconds()?;
+        let full = dnsperf(&["-c", "8", "-q", "200"])?;
+        let cpu = daemon.id().cpu_seconds()? - before;
+        let number =
+            |line: &str| field(&full, line).with_context(|| format!("dnsperf says no {line}\n{full}"));
+        let completed = number("Queries completed:")?;
+        let steady = dnsperf(&["-c", "8", "-v", "-Q", &options.rate.to_string()])?;
+        Ok(Turn {
+            server,
+            question,
+            per_second: number("Queries per second:")?,
+            per_cpu_second: completed / cpu,
+            lost: number("Queries sent:")? - completed,
+            p99_micros: percentile(&steady).context("dnsperf names no answers")?,
+            resident: daemon.id().resident_bytes()?,
+        })
+    }
+}
+
+fn tokio_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")
+}
+
+fn zone_head() -> String {
+    "$ORIGIN clusterset.local.\n@ 5 SOA ns.dns hostmaster 1 7200 1800 86400 5\n@ 5 NS ns.dns\nns.dns 5 A 10.9.0.1\n"
+        .to_owned()
+}
+
+fn address(number: u32) -> String {
+    let [_, _, high, low] = number.to_be_bytes();
+    format!("10.2.{high}.{low}")
+}
+
+/// Returns a service's import, and its slice from a cluster.
+fn objects(number: u32) -> [Object; 2] {
+    let (namespace, name) = (format!("n{}", number / IN_NAMESPACE), format!("s{number}"));
+    let mut import = Object::new(Kind::ServiceImport, ObjectMeta::new(namespace.as_str(), name.as_str()));
+    import.body.insert("spec".to_owned(), json!({"type": "ClusterSetIP", "ports": []}));
+    let mut slice =
+        Object::new(Kind::EndpointSlice, ObjectMeta::new(namespace.as_str(), format!("{name}-a")));
+    let labels = [
+        (label::MANAGED_BY, label::LIGHTHOUSE_AGENT),
+        (label::SERVICE_NAME, &name),
+        (label::SOURCE_NAMESPACE, &namespace),
+        (label::SOURCE_CLUSTER, "east"),
+        (label::IS_HEADLESS, "false"),
+    ];
+    slice.metadata.labels.extend(labels.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    slice.body.insert("addressType".to_owned(), json!("IPv4"));
+    slice.body.insert("endpoints".to_owned(), json!([{"addresses": [address(number)]}]));
+    slice.body.insert("ports".to_owned(), json!([{"name": "http", "protocol": "TCP", "port": 80}]));
+    [import, slice]
+}
+
+/// Returns the first number of a line of dnsperf's.
+fn field(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.trim().strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+}
+
+/// Returns the time, in microseconds, that one of a hundred answers exceeds; a line of dnsperf's for each ends with it.
+fn percentile(text: &str) -> Option<f64> {
+    let answers = text.lines().filter(|line| line.starts_with('>'));
+    let mut times: Vec<f64> =
+        answers.filter_map(|line| line.split_whitespace().last()?.parse().ok()).collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() * 99 / 100).map(|seconds| seconds * 1e6)
+}
+
+impl Results {
+    /// Returns a table of the medians of all rounds.
+    fn text(&self) -> String {
+        let mut table = Table::new(&[
+            "server",
+            "asked for",
+            "answers/s",
+            "per CPU second",
+            "of Knot's",
+            "p99 µs",
+            "lost",
+            "MiB",
+        ]);
+        for question in [Question::Address, Question::Absent] {
+            let of = |server, get: &dyn Fn(&Turn) -> f64| {
+                let turns =
+                    self.turns.iter().filter(|turn| turn.server == server && turn.question == question);
+                median(turns.map(get).collect())
+            };
+            let ceiling = of(Candidate::Knot, &|turn| turn.per_cpu_second);
+            for server in [Candidate::Trieste, Candidate::Knot] {
+                let per_cpu_second = of(server, &|turn| turn.per_cpu_second);
+                table.row(vec![
+                    format!("{server:?}").to_lowercase(),
+                    format!("{question:?}").to_lowercase(),
+                    format!("{:.0}", of(server, &|turn| turn.per_second)),
+                    format!("{per_cpu_second:.0}"),
+                    format!("{:.2}", per_cpu_second / ceiling),
+                    format!("{:.0}", of(server, &|turn| turn.p99_micros)),
+                    format!("{:.0}", of(server, &|turn| turn.lost)),
+                    format!("{:.1}", of(server, &|turn| turn.resident as f64 / 1_048_576.0)),
+                ]);
+            }
+        }
+        let Self { circumstances, services, threads, rate, .. } = self;
+        format!(
+            "{}\n{services} services, {threads} threads, p99 at {rate} queries a second\n\n{}",
+            circumstances.line(),
+            table.text()
+        )
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_dnsperf_says_is_read() {
+        let text = "[Status] x\nStatistics:\n\n  Queries sent:         120\n  Queries completed:    119 (99.17%)\n\n  \
+                    Queries per second:   23.5\n";
+        assert_eq!(field(text, "Queries completed:"), Some(119.0));
+        assert_eq!(field(text, "Queries per second:"), Some(23.5));
+        assert_eq!(field(text, "Latency:"), None);
+        let lines: String = (1..=100).map(|n| format!("> NOERROR s.n.svc A 0.{n:06}\n")).collect();
+        assert_eq!(percentile(&lines).map(f64::round), Some(100.0));
+        assert_eq!(percentile("x"), None);
+    }
+}
