@@ -104,7 +104,7 @@ impl KubeArgs {
         }
     }
 
-    /// The namespace that the context asked for, or else the current one, stands for; none if it names none or there is no
+    /// Returns the namespace of the context asked for, or else of the current one; none if it names none or there is no
     /// kubeconfig.
     pub(super) fn context_namespace(&self) -> Option<String> {
         let kubeconfig = self.read().ok()?;

@@ -31,7 +31,7 @@ pub(super) async fn run(args: &DrainArgs) -> anyhow::Result<()> {
     drain(&AnyStore::attach(&location(args.store.as_ref(), &args.kube)?), &args.kube.namespace, args).await
 }
 
-/// The store of the one cluster that is meant.
+/// Returns the store of the one cluster that is meant.
 ///
 /// # Errors
 /// If several are.

@@ -62,7 +62,7 @@ struct ServiceArgs {
 }
 
 impl ServiceArgs {
-    /// The store, and the export's key there.
+    /// Returns the store, and the key of the export there.
     fn place(&self) -> anyhow::Result<(AnyStore, ObjectKey)> {
         let kube = KubeArgs {
             kubeconfig: self.kubeconfig.clone(),

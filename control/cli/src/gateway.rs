@@ -11,7 +11,7 @@ use super::api::{Api, text};
 use super::contexts::KubeArgs;
 use super::exec::{self, Container};
 use super::output::printable;
-use super::{SocketArgs, socket};
+use super::socket::{self, SocketArgs};
 use trieste_control::admin::STATUS_PATH;
 use trieste_control::publish::STATUS_LABEL;
 use trieste_deploy::objects::names::GATEWAY;

@@ -58,10 +58,9 @@ mod table;
 mod trace;
 mod uninstall;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use output::{Output, is_reader_gone};
@@ -102,7 +101,7 @@ enum Command {
     /// Show one gateway in detail: stores, election, conditions, cables, health, drops, events
     ///
     /// What is as it should be is left out; --verbose shows all of it.
-    Status(StatusArgs),
+    Status(status::StatusArgs),
     /// Have a gateway hand its flows over to the others of its cluster, before it is stopped
     ///
     /// `trieste show gateways` says how far it is: draining, then drained. It stays so until --undo, restarts included.
@@ -142,36 +141,6 @@ enum Command {
     },
     /// Print the version
     Version,
-}
-
-#[derive(Debug, clap::Args)]
-struct StatusArgs {
-    #[command(flatten)]
-    gateway: gateway::GatewayArgs,
-    /// How to print it
-    #[arg(long, short, value_enum, default_value_t)]
-    output: Format,
-    /// Show also what is as it should be, and every event
-    #[arg(long, short)]
-    verbose: bool,
-}
-
-#[derive(Debug, Clone, clap::Args)]
-struct SocketArgs {
-    /// The gateway's admin socket [default: $TRIESTE_ADMIN_SOCKET, else /run/trieste/gateway.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    #[default]
-    Table,
-    /// For programs
-    Json,
-    /// For programs and people
-    Yaml,
 }
 
 /// Runs the command with the process's arguments.

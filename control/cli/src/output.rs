@@ -3,9 +3,20 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clap::ValueEnum;
 use serde::Serialize;
 
-use super::Format;
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+}
 
 /// Where answers go. Clones write to the same place.
 #[derive(Clone)]

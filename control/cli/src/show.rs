@@ -10,11 +10,12 @@ use anyhow::bail;
 use clap::ValueEnum;
 
 use super::contexts::KubeArgs;
+use super::output::Format;
 use super::output::Output;
 use super::progress::Printer;
 use super::rows::{Networks, connections, endpoints, gateways, remarks, route_agents};
+use super::socket::SocketArgs;
 use super::source::{self, Found, Wants};
-use super::{Format, SocketArgs};
 use trieste_control::api::{Endpoint, Gateway};
 use trieste_control::store::Location;
 use view::{Part, View};

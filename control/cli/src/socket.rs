@@ -1,7 +1,7 @@
 //! Asking a gateway: HTTP/1.1 over its admin socket.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -14,6 +14,14 @@ use tokio::time::timeout;
 
 use super::output::printable;
 use trieste_control::admin::ErrorBody;
+
+/// Which gateway.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct SocketArgs {
+    /// The gateway's admin socket [default: $TRIESTE_ADMIN_SOCKET, else /run/trieste/gateway.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(super) socket: Option<PathBuf>,
+}
 
 /// Ours: a gateway answers in milliseconds, so one that takes this long is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail};
 
-use super::SocketArgs;
 use super::output::remark;
 use super::show::SourceArgs;
-use super::socket;
+use super::socket::{self, SocketArgs};
 use trieste_control::admin::{DEFAULT_SOCKET, GATEWAY_PATH};
 use trieste_control::api::{Cluster, Gateway, Kind, Object, Resource, RouteAgent};
 use trieste_control::store::{AnyStore, Location, Store, StoreError};

@@ -9,10 +9,23 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::Timestamp;
 
-use super::output::{Output, printable};
-use super::{Format, StatusArgs, sections};
+use super::gateway::GatewayArgs;
+use super::output::{Format, Output, printable};
+use super::sections;
 use trieste_control::admin::{BrokerStatus, ElectionStatus, GatewayStatus, Severity};
 use trieste_control::api::GoDuration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    gateway: GatewayArgs,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Format,
+    /// Show also what is as it should be, and every event
+    #[arg(long, short)]
+    verbose: bool,
+}
 
 pub(super) async fn run(args: &StatusArgs, output: &mut Output) -> anyhow::Result<()> {
     let body = args.gateway.status().await?;

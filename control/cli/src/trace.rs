@@ -8,8 +8,8 @@ use trieste_control::admin::{
     TRACE_PATH, TraceAnswer, TraceDirection, TracePacket, TraceProtocol, TraceRequest,
 };
 
-use super::Format;
 use super::gateway::GatewayArgs;
+use super::output::Format;
 use super::output::{Output, printable};
 
 #[derive(Debug, clap::Args)]

@@ -14,8 +14,8 @@ use trieste_diagnose::path::verdict::{Diagnosis, Finding, Health, HopReport, Hop
 use trieste_diagnose::path::{Destination, PathRequest, PodRef, SideRequest, gather, give_up, judge};
 
 use super::{RemoteArgs, kubectl};
-use crate::Format;
 use crate::contexts::{KubeArgs, Target};
+use crate::output::Format;
 use crate::output::{Output, printable};
 use crate::progress::Printer;
 

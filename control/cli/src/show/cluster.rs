@@ -6,10 +6,10 @@ use kube::Client;
 
 use super::What;
 use super::view::{Part, View};
-use crate::Format;
 use crate::api::Api;
 use crate::contexts::{KubeArgs, Target, on_each};
 use crate::installation::Installation;
+use crate::output::Format;
 use crate::output::{Output, remark};
 use crate::rows::{Networks, brokers, connections, endpoints, gateways, route_agents, versions};
 use trieste_control::api::{Cluster, Endpoint, Gateway, Resource, RouteAgent};

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use trieste_control::admin::{GLOBALNET_PATH, GlobalnetStatus, PoolStatus, SharingStatus, SnapshotStatus};
 
 use super::SourceArgs;
-use crate::Format;
 use crate::gateway::GatewayArgs;
+use crate::output::Format;
 use crate::output::{Output, printable};
 use crate::status::age;
 use crate::table::{column, limited, render};

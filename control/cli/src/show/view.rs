@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::What;
-use crate::Format;
+use crate::output::Format;
 use crate::output::Output;
 use crate::progress::Printer;
 use crate::rows::{
