@@ -31,7 +31,8 @@
 //! * [`requirements`] — the Kubernetes and network plugins that this version supports.
 //! * [`services`] — the back ends of each cluster IP, and their nodes.
 //! * [`steps`] — progress reports of long work.
-//! * [`udp`] — sockets for datagrams outside of cables.
+//! * [`udp`], [`tcp`] — sockets for datagrams outside of cables, and sockets that listen.
+//! * [`signals`] — what asks a program to end.
 //! * [`version`], [`logging`] — a program's version, and its log.
 //! * [`exposition`], [`process`], [`slots`] — Prometheus' text format, the metrics of a process, and limits of connections.
 //! * [`parse`] — the forms of values in the environment.
@@ -71,10 +72,12 @@ pub mod requirements;
 pub mod runner;
 pub mod services;
 mod sets;
+pub mod signals;
 pub mod slots;
 pub mod steps;
 pub mod store;
 pub mod sync;
+pub mod tcp;
 pub mod timer;
 pub mod udp;
 pub mod version;

@@ -22,3 +22,16 @@ pub fn to_stderr(default: &str) {
         .with_writer(io::stderr)
         .init();
 }
+
+/// Returns what is logged by default, by upstream's numbers: 3 is as much as for debugging, 4 and more is everything. What the
+/// API server refuses is in our own words already.
+#[must_use]
+pub const fn filter(is_debug: bool, verbosity: u8) -> &'static str {
+    match (is_debug, verbosity) {
+        (_, 4..) => "trace,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info",
+        (true, _) | (_, 3) => {
+            "debug,kube_client=info,kube_runtime=off,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,netlink_proto=info"
+        }
+        (false, _) => "info,kube_runtime=off",
+    }
+}

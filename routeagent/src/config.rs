@@ -13,6 +13,7 @@ use trieste_control::claims::Allowed;
 use trieste_control::command_line;
 use trieste_control::devices;
 use trieste_control::health::PingerConfig;
+use trieste_control::logging;
 use trieste_control::notice;
 use trieste_control::parse::{Addresses, Cidrs, parse_bool};
 use trieste_control::store::Location;
@@ -255,26 +256,17 @@ impl Options {
         Duration::from_secs(self.close_grace)
     }
 
-    /// Returns what is logged unless `RUST_LOG` says otherwise. What the API server refuses is in our own words already.
+    /// Returns what is logged unless `RUST_LOG` says otherwise.
     #[must_use]
     pub fn log_filter(&self) -> &'static str {
-        match (self.debug, self.verbosity) {
-            (_, 4..) => "trace,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info",
-            (true, _) | (_, 3) => {
-                "debug,kube_client=info,kube_runtime=off,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,netlink_proto=info"
-            }
-            (false, _) => "info,kube_runtime=off",
-        }
+        logging::filter(self.debug, self.verbosity)
     }
 
     /// Returns where the store is.
     #[must_use]
     pub fn store(&self) -> Location {
-        let is_pod = self.kubernetes_service_host.as_ref().is_some_and(|host| !host.is_empty());
-        self.store.clone().unwrap_or_else(|| match is_pod {
-            true => Location::Kube { path: None, context: None },
-            false => Location::Dir(self.state_dir.join("store")),
-        })
+        let default = || Location::default_of(self.kubernetes_service_host.as_deref(), &self.state_dir);
+        self.store.clone().unwrap_or_else(default)
     }
 
     fn hostname(&self) -> anyhow::Result<String> {

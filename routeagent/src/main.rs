@@ -5,12 +5,12 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
 use trieste_control::command_line;
 use trieste_control::logging;
 use trieste_control::privileges::{Capability, Needs};
+use trieste_control::signals;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::{self, Report};
 use trieste_routeagent::config::Options;
@@ -160,7 +160,7 @@ async fn serve(
         Channels { views: views.0, remotes: remotes.0, store_error: store_error.0, reports: reported };
     let follower = tokio::spawn(async move { source::follow(&store, &reader, channels).await });
     tokio::select! {
-        () = agent::run(&mut reconciler, views.1, &reports, stop_signal()?) => {}
+        () = agent::run(&mut reconciler, views.1, &reports, signals::stop().context("watching for SIGTERM and SIGINT")?) => {}
         // Never ends by itself. Going on would mean to hold on to a state that grows old.
         ended = follower => bail!("the reader of the store ended: {ended:?}"),
     }
@@ -193,7 +193,7 @@ async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
     let store = AnyStore::attach_marked(&options.store(), MARK);
     tokio::select! {
         () = wait::node_ready(&store, name) => Ok(ExitCode::SUCCESS),
-        () = stop_signal()? => bail!("stopped while waiting for Node {name}"),
+        () = signals::stop().context("watching for SIGTERM and SIGINT")? => bail!("stopped while waiting for Node {name}"),
     }
 }
 
@@ -241,16 +241,4 @@ fn print_plan(plan: &trieste_routeagent::plan::Plan) {
     for condition in &plan.conditions {
         println!("note: {condition}");
     }
-}
-
-/// Resolves at the first SIGTERM or SIGINT.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("watching for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("watching for SIGINT")?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }

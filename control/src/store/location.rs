@@ -1,7 +1,7 @@
 //! The text form of where a store is: `dir:PATH`, `kube:`, or `kube:PATH#CONTEXT`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Where a store is.
@@ -18,6 +18,18 @@ pub enum Location {
         /// Which context of that file; without one its current one.
         context: Option<String>,
     },
+}
+
+impl Location {
+    /// Returns where a cluster's own store is by default: in a pod, where Kubernetes names its `api_server`, that, and else below
+    /// the state directory.
+    #[must_use]
+    pub fn default_of(api_server: Option<&str>, state_dir: &Path) -> Self {
+        match api_server {
+            Some(host) if !host.is_empty() => Self::Kube { path: None, context: None },
+            Some(_) | None => Self::Dir(state_dir.join("store")),
+        }
+    }
 }
 
 /// A text that is no store's location.

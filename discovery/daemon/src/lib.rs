@@ -2,7 +2,11 @@
 //! Service discovery: the programs that run in a cluster.
 //!
 //! * [`agent`] — exports and imports services. * [`dns`] — answers names of services of other clusters.
+//! * [`options`], [`http`] — settings and pages of both.
 
 pub mod agent;
 pub mod dns;
-mod logs;
+mod go_flags;
+pub mod http;
+pub mod options;
+mod sockets;

@@ -1,17 +1,17 @@
 //! Flags and environment. A flag wins over the environment; an empty variable says nothing.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use clap::{CommandFactory as _, Parser};
-use trieste_control::api::{check_cluster_id, check_namespace};
+use trieste_control::api::check_namespace;
 use trieste_control::parse::parse_bool;
 use trieste_control::store::Location;
 use trieste_control::store::kube::ServerSettings;
 use trieste_discovery_agent::AgentConfig;
 
-use crate::dns::config::{Http, distinct, parse_http};
+use crate::options::{Common, Http, distinct, parse_http};
 
 /// The subcommand's name.
 pub const NAME: &str = "agent";
@@ -25,21 +25,13 @@ const BROKER_SECRETS: &str = "/run/secrets/submariner.io";
 #[derive(Debug, Clone, Parser)]
 #[command(name = NAME, version = concat!("version: v", env!("CARGO_PKG_VERSION")))]
 pub struct Options {
-    /// This cluster's store: `dir:PATH`, `kube:` or `kube:KUBECONFIG` [default: `kube:` in a pod, else dir:STATE_DIR/store].
-    #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
-    pub store: Option<Location>,
-
-    /// The gateway's directory, whose store is used outside of a pod.
-    #[arg(long, env = "TRIESTE_STATE_DIR", value_name = "PATH", default_value = "/var/lib/trieste")]
-    pub state_dir: PathBuf,
+    /// What all programs have.
+    #[command(flatten)]
+    pub common: Common,
 
     /// Namespace of this cluster's own imports, and of the election's Lease.
     #[arg(long, env = "SUBMARINER_NAMESPACE", default_value = "submariner-operator")]
     pub namespace: String,
-
-    /// Id of this cluster. Required.
-    #[arg(long, env = "SUBMARINER_CLUSTERID")]
-    pub cluster_id: Option<String>,
 
     /// The broker: `dir:PATH` or `kube:KUBECONFIG`; by default the API server of --broker-server.
     #[arg(long, env = "TRIESTE_BROKER", value_name = "LOCATION")]
@@ -89,18 +81,6 @@ pub struct Options {
     /// Where /health, /ready and /metrics are answered; `off` for nowhere.
     #[arg(long, env = "TRIESTE_AGENT_METRICS", value_name = "ADDRESS:PORT", default_value = "[::]:8082", value_parser = parse_http)]
     pub metrics: Http,
-
-    /// Log more.
-    #[arg(long, env = "SUBMARINER_DEBUG", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
-    pub debug: bool,
-
-    /// How much to log, in upstream's numbers: 3 is as --debug, 4 and more is everything.
-    #[arg(long, env = "SUBMARINER_VERBOSITY", value_name = "LEVEL", default_value_t = 2)]
-    pub verbosity: u8,
-
-    /// Set by Kubernetes in every pod: the cluster's own API server.
-    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
-    pub kubernetes_service_host: Option<String>,
 }
 
 /// Where the broker is.
@@ -139,11 +119,7 @@ impl Options {
     /// # Errors
     /// What is missing or cannot be, with its flag and variable.
     pub fn config(&self) -> anyhow::Result<Config> {
-        let cluster = self.cluster_id.clone().unwrap_or_default();
-        if cluster.is_empty() {
-            bail!("the id of this cluster is missing: pass --cluster-id or set SUBMARINER_CLUSTERID");
-        }
-        check_cluster_id(&cluster).context("--cluster-id (SUBMARINER_CLUSTERID)")?;
+        let cluster = self.common.cluster()?;
         check_namespace(&self.namespace).context("--namespace (SUBMARINER_NAMESPACE)")?;
         check_namespace(&self.broker_namespace).context("--broker-namespace (BROKER_K8S_REMOTENAMESPACE)")?;
         let is_elected = self.leader_election && !self.uninstall;
@@ -155,7 +131,7 @@ impl Options {
                 withdraws: self.uninstall,
                 ..AgentConfig::new(cluster)
             },
-            store: self.store(),
+            store: self.common.store(),
             broker: self.broker()?,
             candidate: if is_elected { Some(self.identity()?) } else { None },
             http: distinct(self.metrics),
@@ -190,14 +166,6 @@ impl Options {
         }
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("reading the host's name")?;
         Ok(name.trim().to_owned())
-    }
-
-    fn store(&self) -> Location {
-        let is_pod = self.kubernetes_service_host.as_ref().is_some_and(|host| !host.is_empty());
-        self.store.clone().unwrap_or_else(|| match is_pod {
-            true => Location::Kube { path: None, context: None },
-            false => Location::Dir(self.state_dir.join("store")),
-        })
     }
 }
 

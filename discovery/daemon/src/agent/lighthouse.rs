@@ -4,13 +4,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use trieste_control::command_line;
 use trieste_control::store::Location;
 
 use super::config::Options;
 use super::run;
+use crate::go_flags;
 
 /// What Lighthouse's program calls itself, as its tool reads it.
 const COMPONENT: &str = "submariner-lighthouse-agent";
@@ -53,37 +54,27 @@ fn options(arguments: &Arguments) -> anyhow::Result<Options> {
     let mut options = Options::from_arg_matches(&matches)?;
     options.leader_election = false;
     if let Some(path) = &arguments.kubeconfig {
-        options.store = Some(Location::Kube { path: Some(path.clone()), context: None });
+        options.common.store = Some(Location::Kube { path: Some(path.clone()), context: None });
     }
     Ok(options)
 }
 
 impl Arguments {
-    /// Parses arguments in Go's form: one dash or two, a value behind `=` or in the next argument.
     fn parse(arguments: &[OsString]) -> anyhow::Result<Self> {
         let mut parsed = Self::default();
-        let mut rest = arguments.iter().map(|argument| argument.to_string_lossy());
-        while let Some(argument) = rest.next() {
-            let Some(flag) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
-                bail!("cannot use argument {argument}: flags begin with a dash");
-            };
-            let (name, value) = match flag.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_owned())),
-                None => (flag, None),
-            };
-            let mut text = || {
-                let value = value.clone().or_else(|| rest.next().map(|value| value.to_string()));
-                value.with_context(|| format!("-{name} needs a value"))
-            };
-            match name {
-                "kubeconfig" => parsed.kubeconfig = Some(text()?.into()).filter(|path| path != Path::new("")),
-                "version" => parsed.is_version = value.as_deref().is_none_or(|value| value == "true"),
+        go_flags::parse(arguments, |flag, given| {
+            match flag {
+                "kubeconfig" => {
+                    parsed.kubeconfig = Some(given.text()?.into()).filter(|path| path != Path::new(""))
+                }
+                "version" => parsed.is_version = given.is_on(),
                 "alsologtostderr" | "logtostderr" => {}
                 // How much is logged is said by the environment, too.
-                "master" | "v" => drop(text()?),
-                _ => bail!("cannot use flag -{name}: -kubeconfig and -version are known"),
+                "master" | "v" => drop(given.text()?),
+                _ => bail!("cannot use flag -{flag}: -kubeconfig and -version are known"),
             }
-        }
+            Ok(())
+        })?;
         Ok(parsed)
     }
 }

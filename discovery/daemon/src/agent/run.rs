@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
 use trieste_control::election::{self, ElectionConfig, Timings};
@@ -14,14 +13,14 @@ use trieste_control::logging;
 use trieste_control::privileges::Needs;
 use trieste_control::process::ProcessStats;
 use trieste_control::runner::{ControllerMetrics, Fence};
+use trieste_control::signals;
 use trieste_control::slots::Slots;
 use trieste_discovery_agent::{AgentHandle, AgentStatus, spawn};
 
 use super::config::{Config, Options};
 use super::metrics::{self, Snapshot};
 use super::stores;
-use crate::dns::http::{self, Pages};
-use crate::logs;
+use crate::http::{self, Pages};
 
 /// The Lease of the election.
 pub const LEASE: &str = "trieste-discovery-agent-lock";
@@ -37,7 +36,7 @@ const CONTROLLER: &str = "service-discovery";
 /// Runs the program: logs, settings, signals.
 #[must_use]
 pub fn main_with(options: &Options) -> ExitCode {
-    logging::to_stderr(logs::filter(options.debug, options.verbosity));
+    logging::to_stderr(options.common.log_filter());
     match options.config().and_then(|config| run(&config)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -64,8 +63,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("watching for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("watching for SIGINT")?;
+    let stop_signal = signals::stop().context("watching for SIGTERM and SIGINT")?;
     let local = stores::local(&config.store)?;
     let broker = stores::broker(&config.broker)?;
     let fence = config.candidate.as_ref().map_or(Fence::Open, |identity| {
@@ -100,8 +98,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         async { if config.agent.withdraws { withdrawn(&agent).await } else { std::future::pending().await } };
     let outcome = tokio::select! {
         outcome = work => outcome,
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+        () = stop_signal => Ok(()),
     };
     agent.runner.stop(LAST_WRITES).await;
     if let Some(candidate) = election {

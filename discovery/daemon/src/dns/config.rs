@@ -1,15 +1,15 @@
 //! Flags and environment. A flag wins over the environment; an empty variable says nothing.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use clap::{CommandFactory as _, Parser};
-use trieste_control::api::check_cluster_id;
 use trieste_control::parse::{Addresses, Cidrs, parse_bool};
 use trieste_control::store::Location;
 use trieste_dns::{Label, Settings, Zone};
+
+use crate::options::{Common, Http, distinct, parse_http};
 
 /// The subcommand's name.
 pub const NAME: &str = "dns";
@@ -27,22 +27,13 @@ const THREADS: usize = 256;
 #[derive(Debug, Clone, Parser)]
 #[command(name = NAME, version = concat!("version: v", env!("CARGO_PKG_VERSION")))]
 pub struct Options {
-    /// Where objects are read from: `dir:PATH`, `kube:` or `kube:KUBECONFIG` [default: `kube:` in a pod, else
-    /// dir:STATE_DIR/store].
-    #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
-    pub store: Option<Location>,
-
-    /// The gateway's directory, whose store is read outside of a pod.
-    #[arg(long, env = "TRIESTE_STATE_DIR", value_name = "PATH", default_value = "/var/lib/trieste")]
-    pub state_dir: PathBuf,
+    /// What all programs have.
+    #[command(flatten)]
+    pub common: Common,
 
     /// Namespace of the Gateways in the store; all, if it is missing.
     #[arg(long, env = "SUBMARINER_NAMESPACE", default_value = "", hide_default_value = true)]
     pub namespace: String,
-
-    /// Id of this cluster. Required.
-    #[arg(long, env = "SUBMARINER_CLUSTERID")]
-    pub cluster_id: Option<String>,
 
     /// Zones to answer for, separated by commas. Names of addresses are given in the first one.
     #[arg(
@@ -110,22 +101,7 @@ pub struct Options {
     /// Seconds for which queries are answered after SIGTERM, while clients learn from readiness that it ends.
     #[arg(long, env = "TRIESTE_DNS_DRAIN", value_name = "SECONDS", default_value_t = 5)]
     pub drain: u64,
-
-    /// Log more.
-    #[arg(long, env = "SUBMARINER_DEBUG", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
-    pub debug: bool,
-
-    /// How much to log, in upstream's numbers: 3 is as --debug, 4 and more is everything.
-    #[arg(long, env = "SUBMARINER_VERBOSITY", value_name = "LEVEL", default_value_t = 2)]
-    pub verbosity: u8,
-
-    /// Set by Kubernetes in every pod: the cluster's own API server.
-    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
-    pub kubernetes_service_host: Option<String>,
 }
-
-/// Where something is answered over HTTP; `None` for nowhere.
-pub type Http = Option<SocketAddr>;
 
 /// What the program does.
 #[derive(Debug, Clone)]
@@ -160,12 +136,7 @@ impl Options {
     /// # Errors
     /// What is missing or cannot be, with its flag and variable.
     pub fn config(&self) -> anyhow::Result<Config> {
-        let cluster = self.cluster_id.clone().unwrap_or_default();
-        if cluster.is_empty() {
-            bail!("the id of this cluster is missing: pass --cluster-id or set SUBMARINER_CLUSTERID");
-        }
-        check_cluster_id(&cluster).context("--cluster-id (SUBMARINER_CLUSTERID)")?;
-        let cluster = Label::new(&cluster).context("--cluster-id (SUBMARINER_CLUSTERID)")?;
+        let cluster = Label::new(self.common.cluster()?).context("--cluster-id (SUBMARINER_CLUSTERID)")?;
         let zones = self.zones.iter().filter(|zone| !zone.trim().is_empty());
         let zones: Vec<Zone> = zones
             .map(|zone| Zone::new(zone.trim()))
@@ -186,27 +157,13 @@ impl Options {
         };
         Ok(Config {
             cluster,
-            store: self.store(),
+            store: self.common.store(),
             namespace: self.namespace.clone(),
             settings,
             listen: addresses(&self.listen.0, self.port),
             threads,
             http: distinct([self.health, self.ready, self.metrics].into_iter().flatten()),
             drain: Duration::from_secs(self.drain),
-        })
-    }
-
-    /// Returns what is logged unless `RUST_LOG` says otherwise.
-    #[must_use]
-    pub const fn log_filter(&self) -> &'static str {
-        crate::logs::filter(self.debug, self.verbosity)
-    }
-
-    fn store(&self) -> Location {
-        let is_pod = self.kubernetes_service_host.as_ref().is_some_and(|host| !host.is_empty());
-        self.store.clone().unwrap_or_else(|| match is_pod {
-            true => Location::Kube { path: None, context: None },
-            false => Location::Dir(self.state_dir.join("store")),
         })
     }
 }
@@ -218,39 +175,13 @@ pub(super) fn addresses(listen: &[IpAddr], port: u16) -> Vec<SocketAddr> {
     distinct(listen.iter().map(|address| SocketAddr::new(*address, port)))
 }
 
-/// Returns each of some addresses once, in their order.
-pub(crate) fn distinct(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
-    let mut found = Vec::new();
-    for address in addresses {
-        if !found.contains(&address) {
-            found.push(address);
-        }
-    }
-    found
-}
-
-/// Parses where something is answered over HTTP: `off`, or an address and a port, without the former for all addresses.
-pub(crate) fn parse_http(text: &str) -> Result<Http, String> {
-    if text == "off" {
-        return Ok(None);
-    }
-    let expected = || format!("`{text}` is no address and port such as [::]:8080, and not `off`");
-    match text.strip_prefix(':') {
-        Some(port) => {
-            let port = port.parse().map_err(|_| expected())?;
-            Ok(Some(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)))
-        }
-        None => text.parse().map(Some).map_err(|_| expected()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn config(arguments: &[&str]) -> anyhow::Result<Config> {
         let mut options = Options::parse_from([NAME].iter().chain(arguments));
-        options.cluster_id.get_or_insert_with(|| "west".to_owned());
+        options.common.cluster_id.get_or_insert_with(|| "west".to_owned());
         options.config()
     }
 

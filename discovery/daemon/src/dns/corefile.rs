@@ -15,7 +15,7 @@
 
 use std::net::IpAddr;
 
-use super::config::{Http, parse_http};
+use crate::options::{Http, parse_http};
 
 /// Most blocks.
 const MAX_BLOCKS: usize = 64;

@@ -11,9 +11,11 @@ use trieste_control::command_line;
 use trieste_control::logging;
 use trieste_control::store::Location;
 
-use super::config::{Config, Options, addresses, distinct};
+use super::config::{Config, Options, addresses};
 use super::corefile::Corefile;
 use super::run;
+use crate::go_flags;
+use crate::options::distinct;
 
 /// What Lighthouse's program calls itself, as its tool reads it.
 const COMPONENT: &str = "submariner-lighthouse-coredns";
@@ -45,7 +47,7 @@ pub fn main_with(arguments: &[OsString]) -> ExitCode {
             return Ok(ExitCode::SUCCESS);
         }
         let (options, config) = config(&arguments)?;
-        logging::to_stderr(options.log_filter());
+        logging::to_stderr(options.common.log_filter());
         run::run(&config).map(|()| ExitCode::SUCCESS)
     });
     result.unwrap_or_else(|error| {
@@ -60,7 +62,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<(Options, Config)> {
         command_line::matches(Options::command(), [COMPONENT.into()], |name| std::env::var_os(name), &[])?;
     let mut options = Options::from_arg_matches(&matches)?;
     if let Some(path) = &arguments.kubeconfig {
-        options.store = Some(Location::Kube { path: Some(path.clone()), context: None });
+        options.common.store = Some(Location::Kube { path: Some(path.clone()), context: None });
     }
     options.port = arguments.port.unwrap_or(options.port);
     let path = arguments.corefile.as_deref().unwrap_or_else(|| Path::new("Corefile"));
@@ -92,38 +94,25 @@ fn with_corefile(options: &mut Options, corefile: &Corefile) -> anyhow::Result<C
 }
 
 impl Arguments {
-    /// Parses arguments in Go's form: one dash or two, a value behind `=` or in the next argument.
     fn parse(arguments: &[OsString]) -> anyhow::Result<Self> {
         let mut parsed = Self::default();
-        let mut rest = arguments.iter().map(|argument| argument.to_string_lossy());
-        while let Some(argument) = rest.next() {
-            let Some(flag) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
-                bail!("cannot use argument {argument}: flags begin with a dash");
-            };
-            let (name, value) = match flag.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_owned())),
-                None => (flag, None),
-            };
-            let is_on = || value.as_deref().is_none_or(|value| value == "true");
-            let mut value = || {
-                let value = value.clone().or_else(|| rest.next().map(|value| value.to_string()));
-                value.with_context(|| format!("-{name} needs a value"))
-            };
-            match name {
-                "conf" => parsed.corefile = Some(value()?.into()),
+        go_flags::parse(arguments, |flag, given| {
+            match flag {
+                "conf" => parsed.corefile = Some(given.text()?.into()),
                 "kubeconfig" => {
-                    parsed.kubeconfig = Some(value()?.into()).filter(|path| path != Path::new(""))
+                    parsed.kubeconfig = Some(given.text()?.into()).filter(|path| path != Path::new(""))
                 }
-                "dns.port" | "p" => parsed.port = Some(value()?.parse().context("-dns.port")?),
-                "subm-version" | "version" => parsed.is_version = is_on(),
-                "quiet" | "plugins" => drop(is_on()),
+                "dns.port" | "p" => parsed.port = Some(given.text()?.parse().context("-dns.port")?),
+                "subm-version" | "version" => parsed.is_version = given.is_on(),
+                "quiet" | "plugins" => {}
                 // Where the pid of one process among others was of use, and how much of the log went where.
-                "pidfile" | "master" | "v" | "logtostderr" => drop(value()?),
+                "pidfile" | "master" | "v" | "logtostderr" => drop(given.text()?),
                 _ => bail!(
-                    "cannot use flag -{name}: -conf, -dns.port, -kubeconfig and -subm-version are known"
+                    "cannot use flag -{flag}: -conf, -dns.port, -kubeconfig and -subm-version are known"
                 ),
             }
-        }
+            Ok(())
+        })?;
         Ok(parsed)
     }
 }

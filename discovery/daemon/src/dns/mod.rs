@@ -8,13 +8,12 @@
 //! * [`config`], [`corefile`], [`lighthouse`] — flags and environment; Lighthouse's arguments and its Corefile.
 //! * [`objects`] — one object as the responder needs it. * [`index`] — which changes follow from an event.
 //! * [`reach`] — which clusters the gateways reach. * [`follow`] — the store's events, one by one.
-//! * [`udp`], [`tcp`] — queries. * [`counters`], [`metrics`], [`http`] — what is said of it all. * [`run`] — start and stop.
+//! * [`udp`], [`tcp`] — queries. * [`counters`], [`metrics`], [`http`](crate::http) — what is said of it all. * [`run`] — start and stop.
 
 pub mod config;
 pub mod corefile;
 pub mod counters;
 pub mod follow;
-pub mod http;
 pub mod index;
 pub mod lighthouse;
 pub mod metrics;

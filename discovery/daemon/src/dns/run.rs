@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context as _;
 use jiff::Timestamp;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::info;
 use trieste_control::logging;
 use trieste_control::privileges::{Capability, Needs};
 use trieste_control::process::ProcessStats;
+use trieste_control::signals;
 use trieste_control::slots::Slots;
 use trieste_control::store::AnyStore;
 use trieste_dns::{Records, Writer};
@@ -20,9 +20,9 @@ use trieste_dns::{Records, Writer};
 use super::config::{Config, Options};
 use super::counters::Counters;
 use super::follow::{self, Progress};
-use super::http::{self, Pages};
 use super::metrics::{self, Snapshot};
 use super::{tcp, udp};
+use crate::http::{self, Pages};
 
 /// How long connections may take to end when the program does.
 const LAST_ANSWERS: std::time::Duration = std::time::Duration::from_millis(500);
@@ -32,7 +32,7 @@ const FIRST_FREE_PORT: u16 = 1_024;
 /// Runs the program: logs, settings, signals.
 #[must_use]
 pub fn main_with(options: &Options) -> ExitCode {
-    logging::to_stderr(options.log_filter());
+    logging::to_stderr(options.common.log_filter());
     match options.config().and_then(|config| run(&config)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -102,7 +102,7 @@ impl Sockets {
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    let stop_signal = stop_signal()?;
+    let stop_signal = signals::stop().context("watching for SIGTERM and SIGINT")?;
     let (writer, records) = Writer::new(config.cluster.clone());
     let store = AnyStore::attach(&config.store);
     let (progress, read) = watch::channel(Progress::default());
@@ -210,16 +210,4 @@ impl Pages for State {
             started: self.started,
         })
     }
-}
-
-/// Resolves at the first SIGTERM or SIGINT.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("watching for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("watching for SIGINT")?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }

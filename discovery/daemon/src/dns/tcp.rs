@@ -1,11 +1,10 @@
 //! Queries over TCP: a task for each connection around the responder's machine of a stream.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -16,7 +15,7 @@ use trieste_dns::{
 };
 
 use super::counters::Counters;
-use super::http::is_family_missing;
+use crate::sockets;
 
 /// Connections that wait in the kernel.
 const BACKLOG: i32 = 256;
@@ -72,24 +71,7 @@ impl Drop for Permit {
 /// # Errors
 /// The kernel's.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    match listen(address) {
-        Err(error) if address.ip().is_unspecified() && address.is_ipv6() && is_family_missing(&error) => {
-            listen(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()))
-        }
-        bound => bound,
-    }
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
+    sockets::or_ipv4(address, |address| trieste_control::tcp::listen(address, BACKLOG))
 }
 
 /// Takes connections until `stop` says so; those that there are go on until they are idle or `stop`'s sender is gone.

@@ -2,7 +2,7 @@
 //! and sent some at a time; an answer leaves from the address that was asked.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use socket2::{Domain, Socket, Type};
 use trieste_dns::{DropReason, Outcome, Records, Settings, Transport, answer};
 
 use super::counters::Counters;
-use super::http::is_family_missing;
+use crate::sockets;
 
 /// Datagrams that are read at a time.
 const BATCH: usize = 32;
@@ -84,12 +84,7 @@ pub fn begin(
     records: &Records,
     settings: &Arc<Settings>,
 ) -> io::Result<Vec<Worker>> {
-    let first = match bind(address) {
-        Err(error) if address.ip().is_unspecified() && address.is_ipv6() && is_family_missing(&error) => {
-            bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()))?
-        }
-        bound => bound?,
-    };
+    let first = sockets::or_ipv4(address, bind)?;
     let address = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let others = (1..count).map(|_| bind(address));
     let sockets = [Ok(first)].into_iter().chain(others).collect::<io::Result<Vec<Socket>>>()?;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
+use trieste_control::tcp;
 
 /// Connections that the kernel keeps for us to accept.
 const BACKLOG: i32 = 64;
@@ -140,10 +141,10 @@ fn clear(path: &Path, end: Instant) -> Result<(), ListenError> {
 /// # Errors
 /// [`ListenError::PortInUse`] and [`ListenError::Port`].
 pub fn bind_metrics(port: u16) -> Result<TcpListener, ListenError> {
-    let bound = match listen_tcp(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)) {
+    let bound = match tcp::listen(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), BACKLOG) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
         // No IPv6 in this kernel, or switched off.
-        Err(_) => listen_tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)),
+        Err(_) => tcp::listen(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), BACKLOG),
         bound => bound,
     };
     bound.map_err(|source| {
@@ -153,17 +154,4 @@ pub fn bind_metrics(port: u16) -> Result<TcpListener, ListenError> {
             ListenError::Port { port, source }
         }
     })
-}
-
-fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    // A gateway that restarts takes its port back while old connections are in TIME_WAIT.
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +12,13 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use trieste_control::exposition;
 use trieste_control::slots::{Slot, Slots};
+use trieste_control::tcp;
+
+use crate::sockets;
 
 /// How long a client may take to send its request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,30 +52,7 @@ pub trait Pages: Send + Sync + 'static {
 /// # Errors
 /// The kernel's.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    match listen(address) {
-        Err(error) if address.ip().is_unspecified() && address.is_ipv6() && is_family_missing(&error) => {
-            listen(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()))
-        }
-        bound => bound,
-    }
-}
-
-/// Returns whether an error says that the kernel has no IPv6.
-pub(super) fn is_family_missing(error: &io::Error) -> bool {
-    let code = error.raw_os_error().map(nix::errno::Errno::from_raw);
-    matches!(code, Some(nix::errno::Errno::EAFNOSUPPORT | nix::errno::Errno::EADDRNOTAVAIL))
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
+    sockets::or_ipv4(address, |address| tcp::listen(address, BACKLOG))
 }
 
 /// Serves the pages for ever.
