@@ -154,6 +154,23 @@ impl SyncController {
         self.circumstances = Some(circumstances);
     }
 
+    /// Decides anew about the names whose decision may be another one, and adds their keys to those that have changed.
+    fn decide_dirty(&mut self, changed: &mut Vec<Key>) {
+        for name in self.state.take_dirty() {
+            self.stats.decisions += 1;
+            self.refusals_changed |= self.state.refresh_refused(&name);
+            for side in Side::ALL {
+                let key = (side, name.clone());
+                self.refusals_changed |= self.rejected.remove(&key).is_some();
+                match self.state.decide(side, &name) {
+                    Some(write) => drop(self.wanted.insert(key.clone(), plan::rank(&write))),
+                    None => drop(self.wanted.remove(&key)),
+                }
+                changed.push(key);
+            }
+        }
+    }
+
     fn circumstances(&self) -> Circumstances {
         let of = |is_so: &dyn Fn(Kind) -> bool| KINDS.into_iter().filter(|kind| is_so(*kind)).collect();
         Circumstances {
@@ -267,22 +284,13 @@ impl Controller for SyncController {
 
     fn drain_changed(&mut self, now: Instant) -> Vec<Key> {
         self.conflicts.expire(now);
+        let mut changed = Vec::new();
+        self.decide_dirty(&mut changed);
+        // After the decisions: an export is done once nothing is left to be decided about it, and news of it and the answer to
+        // its write may have come together.
         if std::mem::take(&mut self.has_observed) {
             self.reconsider_removals();
-        }
-        let mut changed = Vec::new();
-        for name in self.state.take_dirty() {
-            self.stats.decisions += 1;
-            self.refusals_changed |= self.state.refresh_refused(&name);
-            for side in Side::ALL {
-                let key = (side, name.clone());
-                self.refusals_changed |= self.rejected.remove(&key).is_some();
-                match self.state.decide(side, &name) {
-                    Some(write) => drop(self.wanted.insert(key.clone(), plan::rank(&write))),
-                    None => drop(self.wanted.remove(&key)),
-                }
-                changed.push(key);
-            }
+            self.decide_dirty(&mut changed);
         }
         if self.wanted.is_empty() && self.in_flight.is_empty() && self.withheld.is_empty() {
             self.removal_grace.clear_departed();
@@ -397,3 +405,6 @@ fn conflict(side: Side, write: &Write) -> String {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,6 +58,12 @@ impl Withheld {
         std::mem::take(&mut self.owners).into_keys()
     }
 
+    /// Returns `true` if the removal of this copy waits.
+    #[cfg(test)]
+    pub(super) fn contains(&self, key: &Key) -> bool {
+        self.owners.contains_key(key)
+    }
+
     /// Returns `true` if no removal waits.
     pub(super) fn is_empty(&self) -> bool {
         self.owners.is_empty()

@@ -252,6 +252,28 @@ async fn an_emptied_broker_that_keeps_our_objects_is_believed_after_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_emptied_broker_that_answers_after_its_news_is_believed_after_a_minute() {
+    let (local, broker, _sync) = synced().await;
+    leave(&broker, "b");
+    leave(&broker, "c");
+    pass(70).await;
+    for time in [0, 1, 100, 3_000].map(Duration::from_millis) {
+        broker.set_mood(Mood::SlowToAnswer(time));
+        join(&broker, "b", "10.2.0.0/16");
+        pass(20).await;
+        assert_eq!(names(&local).len(), 4, "{time:?}");
+        // It has lost ours too, and has yet to show that it keeps what it is given.
+        for object in broker.objects() {
+            broker.take(&object.key());
+        }
+        pass(55).await;
+        assert_eq!(names(&local).len(), 4, "{time:?}");
+        pass(25).await;
+        assert_eq!(names(&local), ["a", "a-cable"], "{time:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gap_in_the_watch_hides_nothing() {
     let (local, broker, sync) = synced().await;
     broker.break_watches();

@@ -31,6 +31,8 @@ pub(crate) enum Mood {
     SilentToWrites,
     /// Every answer takes this long.
     Slow(Duration),
+    /// Writes are done at once, and answered after this long.
+    SlowToAnswer(Duration),
     /// Writes are not allowed.
     Forbidding,
     /// Writes of this name are not valid.
@@ -162,9 +164,17 @@ impl Fake {
                 let reason = format!("{name} is forbidden: a policy denied request");
                 return Err(StoreError::Denied { key: key.clone(), reason });
             }
-            Mood::Rejecting(_) | Mood::Denying(_) => {}
+            Mood::Rejecting(_) | Mood::Denying(_) | Mood::SlowToAnswer(_) => {}
         }
         Ok(())
+    }
+
+    /// Waits, as the mood has it, between a write and its answer.
+    async fn hold_answer(&self) {
+        let mood = self.lock().mood.clone();
+        if let Mood::SlowToAnswer(time) = mood {
+            tokio::time::sleep(time).await;
+        }
     }
 }
 
@@ -239,19 +249,24 @@ impl Store for Fake {
     async fn create(&self, object: Object) -> Result<Object, StoreError> {
         self.lock().counts.creates += 1;
         self.answer(&object.key()).await?;
-        let mut inner = self.lock();
-        if inner.objects.contains_key(&object.key()) {
+        if self.find(&object.key()).is_some() {
             return Err(StoreError::AlreadyExists(object.key()));
         }
-        Ok(inner.create(object))
+        let created = self.lock().create(object);
+        self.hold_answer().await;
+        Ok(created)
     }
 
     async fn update(&self, object: Object) -> Result<Object, StoreError> {
         self.lock().counts.updates += 1;
         self.answer(&object.key()).await?;
-        let mut inner = self.lock();
-        let found = inner.newest(&object)?;
-        Ok(inner.replace(&found, object))
+        let replaced = {
+            let mut inner = self.lock();
+            let found = inner.newest(&object)?;
+            inner.replace(&found, object)
+        };
+        self.hold_answer().await;
+        Ok(replaced)
     }
 
     async fn annotate(&self, _: &Object, _: &str, _: Option<&str>) -> Result<ObjectMeta, StoreError> {
@@ -265,9 +280,12 @@ impl Store for Fake {
     async fn delete_version(&self, object: &Object) -> Result<(), StoreError> {
         self.lock().counts.deletes += 1;
         self.answer(&object.key()).await?;
-        let mut inner = self.lock();
-        inner.newest(object)?;
-        inner.delete(&object.key());
+        {
+            let mut inner = self.lock();
+            inner.newest(object)?;
+            inner.delete(&object.key());
+        }
+        self.hold_answer().await;
         Ok(())
     }
 
