@@ -10,6 +10,7 @@ use crate::command::Run;
 use crate::daemon::Daemon;
 use crate::lab::Lab;
 use crate::netns::Namespace;
+use crate::wait::eventually;
 
 /// Selects, in tcpdump's words, what leaves a cluster: not the VXLAN between its nodes, and not the notices of its gateways.
 pub const LEAVES_A_CLUSTER: &str = "not port 4800 and not port 4801";
@@ -17,6 +18,9 @@ pub const LEAVES_A_CLUSTER: &str = "not port 4800 and not port 4801";
 /// Bytes kept of each frame. Offloads make frames of 64 KiB, and the capture's ring is cut into slots of this size: with
 /// small ones it holds a burst of 30,000 frames. What pods send repeats its marker in its first bytes.
 const SNAP_BYTES: &str = "4096";
+
+/// How long a program beside many others may need to read what was captured.
+const UNREAD: Duration = Duration::from_secs(10);
 
 static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
@@ -70,12 +74,22 @@ impl Capture {
         Ok(Self { tcpdump, file })
     }
 
-    /// Ends it and reads what it saw.
+    /// Returns the program that captures.
+    pub fn program(&self) -> &Daemon {
+        &self.tcpdump
+    }
+
+    /// Ends it and reads what it saw, with all that came before this call.
     ///
     /// # Errors
-    /// If tcpdump failed, or lost packets: then nothing could be concluded from a packet that is not there.
+    /// If tcpdump failed, had no time to read what came, or lost packets: then nothing could be concluded from a packet that is not there.
     pub fn finish(self) -> anyhow::Result<Frames> {
         let log = self.tcpdump.log().to_owned();
+        // What lies in the kernel's ring when it ends is not written and not counted as lost. It sleeps when that is empty.
+        eventually("tcpdump to read all that came", UNREAD, || {
+            anyhow::ensure!(self.tcpdump.id().is_asleep(), "it is busy");
+            Ok(())
+        })?;
         self.tcpdump.stop()?;
         let told = std::fs::read_to_string(&log)?;
         let lost = told.lines().find(|line| line.ends_with("dropped by kernel"));

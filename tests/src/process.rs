@@ -53,11 +53,20 @@ impl ProcessId {
 
     /// Whether every thread of it has been stopped, or it has ended.
     pub fn stands_still(self) -> bool {
+        self.is_every_thread(&['T', 't'])
+    }
+
+    /// Returns `true` if every thread of it sleeps until something happens, or it has ended.
+    pub fn is_asleep(self) -> bool {
+        self.is_every_thread(&['S'])
+    }
+
+    fn is_every_thread(self, states: &[char]) -> bool {
         let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.pid)) else { return true };
         let mut stats = threads.flatten().map(|thread| std::fs::read_to_string(thread.path().join("stat")));
         stats.all(|stat| {
             let stat = stat.ok().and_then(|text| Stat::parse(&text));
-            stat.is_none_or(|stat| stat.is_dead() || matches!(stat.state, 'T' | 't'))
+            stat.is_none_or(|stat| stat.is_dead() || states.contains(&stat.state))
         })
     }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use trieste_tests::capture::Capture;
 use trieste_tests::daemon::Daemon;
 use trieste_tests::fault::Fault;
 use trieste_tests::guard::root_test;
@@ -109,4 +110,20 @@ fn faults_break_the_underlay_and_end_when_dropped() {
     drop(fault);
 
     assert_eq!(large(), 2);
+}
+
+#[test]
+fn a_capture_holds_all_that_came_before_its_end() {
+    let Some(_turn) = root_test("a_capture_holds_all_that_came_before_its_end") else { return };
+    let lab = Lab::new().unwrap();
+    let plan = lab.build(&Topology::two_clusters()).unwrap();
+    let (east, west) = (plan.cluster("east").gateway(), plan.cluster("west").gateway());
+    let capture = Capture::start(&lab, &plan.wan, "br0", "icmp or icmp6").unwrap();
+    // As on a machine that has no time for it while the packets come.
+    capture.program().pause().unwrap();
+    let ping = traffic::ping(&east.namespace, west.underlay_address(), 20, &["-i", "0.002"]).unwrap();
+    assert_eq!(ping.received, 20);
+    capture.program().resume().unwrap();
+    let echoes = "icmp[icmptype] == icmp-echo or icmp6[icmp6type] == icmp6-echo";
+    assert_eq!(capture.finish().unwrap().count(echoes).unwrap(), 20);
 }
