@@ -10,10 +10,13 @@ use crate::tree::Tree;
 use crate::{Error, notices};
 
 /// Our programs.
-pub const PROGRAMS: [&str; 3] = ["trieste", "trieste-gateway", "trieste-routeagent"];
+pub const PROGRAMS: [&str; 4] = ["trieste", "trieste-discovery", "trieste-gateway", "trieste-routeagent"];
 
 /// The names that upstream's operator starts in an image, and those of upstream's programs; ours answer to them.
-pub const UPSTREAM_NAMES: [(&str, &str); 6] = [
+pub const UPSTREAM_NAMES: [(&str, &str); 9] = [
+    ("lighthouse-agent", "trieste-discovery"),
+    ("lighthouse-agent.sh", "trieste-discovery"),
+    ("lighthouse-coredns", "trieste-discovery"),
     ("submariner.sh", "trieste-gateway"),
     ("submariner-gateway", "trieste-gateway"),
     ("submariner-route-agent.sh", "trieste-routeagent"),

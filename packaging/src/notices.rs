@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::Error;
 
 /// Our crates that become programs.
-const ROOTS: [&str; 3] = ["trieste-cli", "trieste-gateway", "trieste-routeagent"];
+const ROOTS: [&str; 4] = ["trieste-cli", "trieste-discovery", "trieste-gateway", "trieste-routeagent"];
 
 #[derive(Deserialize)]
 struct Metadata {

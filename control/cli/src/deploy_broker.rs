@@ -196,9 +196,6 @@ impl DeployBrokerArgs {
             (self.image.is_said(), "an image", no_pods),
             (self.proxy.is_said(), "a proxy", no_pods),
         ]);
-        if self.components.contains(&Component::ServiceDiscovery) {
-            remark("note: trieste has no service discovery yet; clusters that join with subctl have");
-        }
     }
 }
 

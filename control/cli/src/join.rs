@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use ipnet::{IpNet, Ipv4Net};
 use trieste_control::steps::{Outcome, Record, Steps};
 use trieste_deploy::broker_info::{self, BrokerInfo};
@@ -42,6 +42,8 @@ pub(super) struct JoinArgs {
     servicecidr: Vec<IpNet>,
     #[command(flatten)]
     broker: BrokerArgs,
+    #[command(flatten)]
+    names: NameArgs,
     #[command(flatten)]
     cable: CableArgs,
     #[command(flatten)]
@@ -93,9 +95,22 @@ struct BrokerArgs {
     /// Check the broker's certificate [default: true]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     check_broker_certificate: Option<bool>,
+}
+
+/// Names of services.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Service discovery, if the broker has it")]
+struct NameArgs {
+    /// Export and import services, and answer their names [default: if the broker has service discovery]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    service_discovery: Option<bool>,
     /// Domains beside clusterset.local [default: the broker's]
     #[arg(long, value_name = "DOMAINS", value_delimiter = ',')]
     custom_domains: Vec<String>,
+    /// The ConfigMap from which the cluster's CoreDNS takes further servers, in kube-system if no namespace is said [default:
+    /// coredns-custom where its Corefile imports one; else the Corefile itself, OpenShift's DNS or kube-dns]
+    #[arg(long, value_name = "[NAMESPACE/]NAME")]
+    coredns_custom_configmap: Option<String>,
 }
 
 /// The gateway and its cables.
@@ -182,8 +197,6 @@ struct GlobalArgs {
 struct LaterArgs {
     #[arg(long, hide = true)]
     operator_debug: bool,
-    #[arg(long, hide = true)]
-    coredns_custom_configmap: Option<String>,
     #[arg(long, hide = true)]
     enable_clusterset_ip: bool,
     #[arg(long, hide = true)]
@@ -353,8 +366,13 @@ impl JoinArgs {
         if self.proxy.is_said() {
             member.proxy = self.proxy.proxy();
         }
-        if !self.broker.custom_domains.is_empty() {
-            member.custom_domains.clone_from(&self.broker.custom_domains);
+        let names = &self.names;
+        if let Some(wanted) = names.service_discovery {
+            member.declines_service_discovery = !wanted;
+        }
+        take(&mut member.coredns_custom_config, names.coredns_custom_configmap.as_ref());
+        if !names.custom_domains.is_empty() {
+            member.custom_domains.clone_from(&names.custom_domains);
         }
         Ok(())
     }
@@ -393,20 +411,22 @@ impl JoinArgs {
         let later = &self.later;
         let (_, unused) = self.image.image()?;
         unused.iter().for_each(|text| remark(&format!("warning: {text}")));
-        let no_discovery = "this version has no service discovery";
+        let no_ips = "this version has no addresses for services of the set";
         without_effect(&[
             (later.operator_debug, "--operator-debug", "there is no operator"),
-            (later.coredns_custom_configmap.is_some(), "--coredns-custom-configmap", no_discovery),
-            (later.enable_clusterset_ip, "--enable-clusterset-ip", no_discovery),
-            (later.clusterset_ip_cidr.is_some(), "--clusterset-ip-cidr", no_discovery),
+            (later.enable_clusterset_ip, "--enable-clusterset-ip", no_ips),
+            (later.clusterset_ip_cidr.is_some(), "--clusterset-ip-cidr", no_ips),
             (
                 self.cable.multi_active_gateway == Some(true),
                 "--multi-active-gateway",
                 "all gateways of a cluster are active, unless --active-gateways says something else",
             ),
         ]);
-        if info.service_discovery {
-            remark("note: the set has service discovery, which this cluster does not take part in");
+        if self.names.service_discovery == Some(true) && !info.service_discovery {
+            bail!(
+                "--service-discovery: the set has none; trieste deploy-broker --components \
+                 service-discovery,connectivity makes it have it"
+            );
         }
         Ok(())
     }

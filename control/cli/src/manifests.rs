@@ -41,6 +41,8 @@ pub(super) struct ManifestsArgs {
 enum What {
     /// The definitions of all kinds
     Crds,
+    /// The definitions of exported and imported services, where nobody else has made them
+    ServiceCrds,
     /// The broker
     Broker,
     /// What the broker keeps for a member
@@ -53,6 +55,7 @@ impl What {
     fn file(self) -> &'static str {
         match self {
             Self::Crds => "crds.yaml",
+            Self::ServiceCrds => "service-crds.yaml",
             Self::Broker => "broker.yaml",
             Self::BrokerMember => "broker-member.yaml",
             Self::Member => "member.yaml",

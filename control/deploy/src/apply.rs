@@ -137,7 +137,11 @@ async fn outlive(server: &Server, namespace: &Place) -> Result<(), DeployError> 
     }
 }
 
-async fn established(server: &Server, definition: &Place) -> Result<(), DeployError> {
+/// Waits until a definition is served.
+///
+/// # Errors
+/// [`DeployError::NotInTime`] if it is not; [`DeployError`] if the server refuses.
+pub(crate) async fn established(server: &Server, definition: &Place) -> Result<(), DeployError> {
     let is_true = |object: &Value, kind: &str| {
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
         conditions

@@ -13,6 +13,7 @@ use trieste_control::steps::{Outcome, Steps};
 use crate::apply::{apply_all, missing_rights};
 use crate::broker_info::{BrokerInfo, ClientToken, checked_url};
 use crate::error::DeployError;
+use crate::join::define;
 use crate::objects::names::{
     CLUSTERSET_IP_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, SUBMARINER, broker_admin_token,
 };
@@ -109,6 +110,9 @@ pub async fn deploy_broker(
 
     steps.begin("Deploying the broker");
     let mut tally = apply_all(server, &applicable(&manifests)).await?;
+    if options.broker.components.contains(&Component::ServiceDiscovery) {
+        define(server, &objects::service_import()).await?;
+    }
     for info in manifests.iter().filter(|manifest| is_allocation(manifest)) {
         tally.count(allocate(server, info).await?);
     }

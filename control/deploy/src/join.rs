@@ -10,6 +10,7 @@
 
 mod earlier;
 mod gather;
+mod names;
 mod register;
 mod wait;
 
@@ -24,7 +25,7 @@ use std::time::Duration;
 use serde_json::json;
 use trieste_control::steps::{Outcome, Steps};
 
-use crate::apply::{apply_all, remove};
+use crate::apply::{apply_all, established, remove};
 use crate::broker_info::BrokerInfo;
 use crate::discover::{Given, Network, Subnets, discover};
 use crate::error::DeployError;
@@ -34,6 +35,7 @@ use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
 use crate::place::Place;
 use crate::preflight::{self, GatewayNodes, conclude};
 use crate::server::Server;
+use crate::uninstall;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -135,7 +137,8 @@ pub async fn prepare(
     findings.extend(share.map(|share| share.map_or_else(|bad| bad, |share| share.finding(options.share))));
     findings.extend(preflight::rights(&gather::rights(local, &plan_local).await?));
     findings.extend(gather::broker_rights(broker, &plan_broker).await?);
-    findings.extend(gather::role(there.has_our_role));
+    let lacks_service_rights = member.has_service_discovery() && !there.has_service_rights;
+    findings.extend(gather::role(there.has_our_role, lacks_service_rights));
     let settings = objects::submariner_resource(&member);
     findings.extend(gather::kept(&options.kept));
     findings.extend(gather::key(local, &member, options.replace_psk).await?);
@@ -191,9 +194,17 @@ pub async fn carry_out(
     }
     steps.end(Outcome::Success);
 
+    let has_services = member.has_service_discovery();
+    if !has_services {
+        uninstall::leave_services(local, &member.namespace, plan.patience, steps).await?;
+        uninstall::remove_services(local, &member.namespace).await?;
+    }
     steps.begin("Deploying the gateway and the route agents");
-    if plan.share.is_some() {
-        define_exports(local).await?;
+    if plan.share.is_some() || has_services {
+        define(local, &objects::service_export()).await?;
+    }
+    if has_services {
+        define(local, &objects::service_import()).await?;
     }
     let tally = apply_all(local, &objects::member(&member)).await?;
     let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
@@ -202,6 +213,9 @@ pub async fn carry_out(
     steps.remark(Outcome::Success, &tally.to_string());
     steps.end(Outcome::Success);
 
+    if has_services {
+        names::forward(local, &member, steps).await?;
+    }
     if let Some(node) = &plan.label {
         steps.begin(&format!("Labelling node \"{node}\" as a gateway"));
         let place = Place::cluster_wide("v1", "Node", node);
@@ -326,16 +340,12 @@ fn choose_gateway(
     Some(only.clone())
 }
 
-/// Makes the kind by which users export services, unless whoever brings service discovery has.
-async fn define_exports(local: &Server) -> Result<(), DeployError> {
-    let definition = objects::service_export();
-    let place = Place::of(definition.as_value());
-    let is_there = match &place {
-        Some(place) => local.find(place).await?.is_some(),
-        None => true,
-    };
-    if !is_there {
-        local.create(definition.as_value()).await?;
+/// Makes a kind, unless somebody has: whoever brings service discovery, or another project.
+pub(crate) async fn define(server: &Server, definition: &Manifest) -> Result<(), DeployError> {
+    let Some(place) = Place::of(definition.as_value()) else { return Ok(()) };
+    if server.find(&place).await?.is_none() {
+        server.create(definition.as_value()).await?;
+        established(server, &place).await?;
     }
     Ok(())
 }
@@ -370,5 +380,6 @@ pub fn member_of(info: &BrokerInfo, cluster_id: &str, url: Option<&str>, is_inse
     access.insecure = is_insecure;
     let mut member = MemberOptions::new(cluster_id, access, info.psk.clone());
     member.custom_domains = info.custom_domains.clone().unwrap_or_default();
+    member.service_discovery = info.service_discovery;
     member
 }

@@ -6,6 +6,7 @@
 
 mod apply;
 pub mod broker_info;
+mod cluster_dns;
 pub mod cluster_id;
 mod connect;
 pub mod deploy_broker;

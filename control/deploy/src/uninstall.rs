@@ -1,7 +1,7 @@
 //! Taking a member out of its set, or a broker away, without a trace.
 //!
 //! ```text
-//!   gateways cleaned ──▶ left the broker ──▶ other nodes cleaned ──▶ objects ──▶ namespace, node labels, definitions
+//!   services withdrawn ──▶ gateways cleaned ──▶ left the broker ──▶ other nodes cleaned ──▶ objects ──▶ namespace, node labels, definitions
 //! ```
 //!
 //! Gateways go first: peers stop sending, and what is still sent here for a remote cluster ends in the guards of each
@@ -11,6 +11,7 @@
 mod clean;
 mod leave;
 mod look;
+mod services;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use trieste_control::steps::{Outcome, Steps};
 
 pub(crate) use leave::remove_from_broker;
 pub use look::{Elsewhere, Found, broker_namespace, look};
+pub(crate) use services::{leave as leave_services, remove_objects as remove_services};
 
 use crate::apply::{remove, remove_definition};
 use crate::error::DeployError;
@@ -57,6 +59,7 @@ pub async fn uninstall(
     if found.is_nothing() && found.member.is_none() && !found.elsewhere.is_nothing() {
         return Err(nothing_here(options, &found.elsewhere));
     }
+    leave_services(server, &options.namespace, options.patience, steps).await?;
     let mut left = clean::nodes(server, options, GATEWAY, "Cleaning the gateway nodes", steps).await?;
     if let Some(member) = &found.member {
         let local = found.is_broker_of(member).then_some(server);

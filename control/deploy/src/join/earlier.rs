@@ -7,7 +7,8 @@ use crate::discover::Given;
 use crate::error::DeployError;
 use crate::objects::names::{
     ACTIVE_GATEWAYS, ALLOW_REMOTE_CIDRS, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_MEMORY, MANAGED_BY_LABEL,
-    MULTI_ACTIVE_GATEWAY, NODE_TAINT, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
+    MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE,
+    VERSION_LABEL,
 };
 use crate::objects::{self, ActiveGateways, Image, MemberOptions};
 use crate::place::Place;
@@ -66,6 +67,13 @@ impl Earlier {
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
         member.active_gateways = annotations[ACTIVE_GATEWAYS].as_str().and_then(ActiveGateways::parse);
         member.node_taint = annotations[NODE_TAINT] == "true";
+        member.declines_service_discovery = annotations[NO_SERVICE_DISCOVERY] == "true";
+        let custom = self.spec("coreDNSCustomConfig");
+        if let (Some(namespace), Some(name)) =
+            (custom["namespace"].as_str(), custom["configMapName"].as_str())
+        {
+            member.coredns_custom_config = format!("{namespace}/{name}");
+        }
         let limit = |name: &str| annotations[name].as_str().and_then(|limit| limit.parse().ok());
         member.gateway_memory = limit(GATEWAY_MEMORY).unwrap_or(member.gateway_memory);
         member.route_agent_memory = limit(ROUTE_AGENT_MEMORY).unwrap_or(member.route_agent_memory);
@@ -169,6 +177,8 @@ mod tests {
         chosen.multi_active_gateway = true;
         chosen.active_gateways = Some(ActiveGateways::One);
         chosen.node_taint = true;
+        chosen.declines_service_discovery = true;
+        chosen.coredns_custom_config = "dns/more".to_owned();
         chosen.gateway_memory = "3Gi".parse().unwrap();
         chosen.route_agent_memory = MemoryLimit::NONE;
         chosen.natt_port = 4501;

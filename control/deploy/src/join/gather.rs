@@ -45,6 +45,8 @@ pub(super) struct There {
     pub(super) globalnet: Option<Book>,
     /// Whether members can get our Role: upstream's broker has only its own, and does not let anybody look.
     pub(super) has_our_role: bool,
+    /// Whether our Role lets agents export services: one that an older version has made does not.
+    pub(super) has_service_rights: bool,
 }
 
 pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Result<There, DeployError> {
@@ -68,27 +70,41 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
     let mut drivers: Vec<Offer> = offers.filter(|offer| offer.cluster != id).collect();
     drivers.sort();
     drivers.dedup();
+    let role = our_role(broker.find(&role).await)?;
     Ok(There {
         registration: registration(specs.iter().any(|spec| spec.cluster_id == id), account.as_ref()),
         others: Others(specs),
         drivers,
         globalnet,
-        has_our_role: has_role(broker.find(&role).await)?,
+        has_our_role: role.is_some(),
+        has_service_rights: role.is_none_or(|role| grants_services(&role)),
     })
 }
 
-/// Upstream's broker does not have the Role, and does not let anybody look. Any other refusal says nothing about it: a
-/// member must not get upstream's Role, which is wider, because a server was busy.
-fn has_role(answer: Result<Option<Value>, DeployError>) -> Result<bool, DeployError> {
+/// Returns the Role, if members can get it. Upstream's broker does not have it, and does not let anybody look. Any other refusal
+/// says nothing about it: a member must not get upstream's Role, which is wider, because a server was busy.
+fn our_role(answer: Result<Option<Value>, DeployError>) -> Result<Option<Value>, DeployError> {
     match answer {
-        Ok(found) => Ok(found.is_some()),
-        Err(DeployError::Api { code: Some(403), .. }) => Ok(false),
-        Err(error) => Err(error),
+        Err(DeployError::Api { code: Some(403), .. }) => Ok(None),
+        answer => answer,
     }
 }
 
-/// What binding a member to upstream's Role means.
-pub(super) fn role(has_our_role: bool) -> Vec<Finding> {
+/// Returns `true` if a Role lets agents export services.
+fn grants_services(role: &Value) -> bool {
+    let rules = role["rules"].as_array().into_iter().flatten();
+    let resources = rules.filter_map(|rule| rule["resources"].as_array()).flatten();
+    resources.into_iter().any(|resource| resource == "serviceimports")
+}
+
+/// What is wrong with the Role that a member gets: upstream's, or an old one of ours.
+pub(super) fn role(has_our_role: bool, lacks_service_rights: bool) -> Vec<Finding> {
+    if has_our_role && lacks_service_rights {
+        return vec![Finding::doubt(
+            "the broker was made by an older version: its Role does not let this cluster export services",
+            "run trieste deploy-broker there again",
+        )];
+    }
     if has_our_role {
         return Vec::new();
     }
@@ -291,13 +307,17 @@ mod tests {
 
     #[test]
     fn only_a_broker_that_says_no_is_upstreams() {
-        assert!(has_role(Ok(Some(json!({})))).unwrap());
-        assert!(!has_role(Ok(None)).unwrap() && !has_role(Err(failed(403))).unwrap());
+        assert!(our_role(Ok(Some(json!({})))).unwrap().is_some());
+        assert!(our_role(Ok(None)).unwrap().is_none() && our_role(Err(failed(403))).unwrap().is_none());
         for code in [401, 429, 500, 503] {
-            assert!(has_role(Err(failed(code))).is_err(), "{code}");
+            assert!(our_role(Err(failed(code))).is_err(), "{code}");
         }
-        assert!(role(true).is_empty());
-        assert_eq!(role(false)[0].outcome, Outcome::Warning);
+        assert!(role(true, false).is_empty());
+        assert_eq!(role(false, false)[0].outcome, Outcome::Warning);
+        assert!(role(true, true)[0].next.contains("deploy-broker"));
+        let rules =
+            |resource: &str| json!({"rules": [{"resources": ["clusters"]}, {"resources": [resource]}]});
+        assert!(grants_services(&rules("serviceimports")) && !grants_services(&rules("endpoints")));
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use trieste_control::steps::{Outcome, Steps};
 use super::Plan;
 use crate::error::DeployError;
 use crate::objects::MemberOptions;
-use crate::objects::names::{GATEWAY, ROUTE_AGENT};
+use crate::objects::names::{DISCOVERY_AGENT, DISCOVERY_DNS, GATEWAY, ROUTE_AGENT};
 use crate::place::Place;
 use crate::server::{POLL, Server};
 
@@ -31,6 +31,13 @@ pub(super) async fn until_up(
     steps.begin("Waiting for the route agents");
     rolled_out(local, member, ROUTE_AGENT, until, patience, steps).await?;
     steps.end(Outcome::Success);
+    if member.has_service_discovery() {
+        steps.begin("Waiting for the service discovery agent and the DNS servers");
+        for name in [DISCOVERY_AGENT, DISCOVERY_DNS] {
+            deployed(local, member, name, until, patience).await?;
+        }
+        steps.end(Outcome::Success);
+    }
     if !plan.has_gateway {
         return Ok(());
     }
@@ -120,6 +127,40 @@ async fn rolled_out(
         }
         sleep(POLL).await;
     }
+}
+
+/// Waits until all pods of a Deployment are ready.
+async fn deployed(
+    local: &Server,
+    member: &MemberOptions,
+    name: &str,
+    until: Instant,
+    patience: Duration,
+) -> Result<(), DeployError> {
+    let place = Place::namespaced("apps/v1", "Deployment", &member.namespace, name);
+    loop {
+        let found = local.find(&place).await?.unwrap_or_default();
+        if is_deployed(&found) {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let state = pods(local, &member.namespace, name).await?;
+            let ready = found["status"]["readyReplicas"].as_u64().unwrap_or(0);
+            let what =
+                format!("not all pods of {place} were ready ({ready} of {})", found["spec"]["replicas"]);
+            return Err(late(&what, state, patience));
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Whether so many pods of the present template as there are to be are ready, and no others are left.
+fn is_deployed(deployment: &Value) -> bool {
+    let status = |field: &str| deployment["status"][field].as_u64().unwrap_or(0);
+    let generation = deployment["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);
+    let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(u64::MAX);
+    status("observedGeneration") >= generation
+        && ["replicas", "updatedReplicas", "readyReplicas"].iter().all(|field| status(field) == wanted)
 }
 
 /// Whether the present template runs, ready, on every node that it is for but so many, and on one at least.
@@ -265,6 +306,21 @@ mod tests {
         {
             assert!(!is_rolled_out(&unfinished, 0), "{unfinished}");
         }
+    }
+
+    #[test]
+    fn a_deployment_is_there_when_all_its_pods_are_of_the_present_template_and_ready() {
+        let deployment = |observed: u64, total: u64, updated: u64, ready: u64| {
+            json!({"metadata": {"generation": 2}, "spec": {"replicas": 2}, "status": {"observedGeneration": observed,
+                "replicas": total, "updatedReplicas": updated, "readyReplicas": ready}})
+        };
+        assert!(is_deployed(&deployment(2, 2, 2, 2)));
+        for unfinished in
+            [deployment(1, 2, 2, 2), deployment(2, 3, 2, 2), deployment(2, 2, 1, 2), deployment(2, 2, 2, 1)]
+        {
+            assert!(!is_deployed(&unfinished), "{unfinished}");
+        }
+        assert!(!is_deployed(&json!({})));
     }
 
     #[test]

@@ -5,25 +5,45 @@ use serde_json::json;
 use super::Manifest;
 use super::names::{MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
 
-/// The definition of the kind by which users export services, as the multi-cluster services API has it; for clusters to which
-/// no service discovery has brought it. It has none of our labels: users' exports would go with it.
+/// Returns the definition of the kind by which users export services, as the multi-cluster services API has it; for clusters to
+/// which nobody has brought it. It has none of our labels: users' exports would go with it.
 pub fn service_export() -> Manifest {
+    multi_cluster("ServiceExport", "svcex", &[("Age", "date", ".metadata.creationTimestamp")])
+}
+
+/// Returns the definition of the kind of imported services, likewise.
+pub fn service_import() -> Manifest {
+    let columns = [
+        ("Type", "string", ".spec.type"),
+        ("IP", "string", ".spec.ips"),
+        ("Age", "date", ".metadata.creationTimestamp"),
+    ];
+    multi_cluster("ServiceImport", "svcim", &columns)
+}
+
+fn multi_cluster(kind: &str, short: &str, columns: &[(&str, &str, &str)]) -> Manifest {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let columns: Vec<_> = columns
+        .iter()
+        .map(|(name, kind, path)| json!({"name": name, "type": kind, "jsonPath": path}))
+        .collect();
     let version = json!({
         "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
-        "additionalPrinterColumns": [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}],
+        "additionalPrinterColumns": columns,
         "schema": {"openAPIV3Schema": {"type": "object", "properties": {
             "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
             "spec": anything, "status": anything,
         }}},
     });
+    let singular = kind.to_ascii_lowercase();
+    let plural = format!("{singular}s");
     Manifest::new(json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "serviceexports.multicluster.x-k8s.io"},
+        "metadata": {"name": format!("{plural}.multicluster.x-k8s.io")},
         "spec": {
             "group": "multicluster.x-k8s.io", "scope": "Namespaced",
-            "names": {"plural": "serviceexports", "singular": "serviceexport", "kind": "ServiceExport",
-                "listKind": "ServiceExportList", "shortNames": ["svcex"]},
+            "names": {"plural": plural, "singular": singular, "kind": kind,
+                "listKind": format!("{kind}List"), "shortNames": [short]},
             "versions": [version],
         },
     }))

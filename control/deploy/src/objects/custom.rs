@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::names::{
-    ACTIVE_GATEWAYS, BROKER, BROKER_SECRET, GATEWAY_MEMORY, MULTI_ACTIVE_GATEWAY, NODE_TAINT, PSK_SECRET,
-    ROUTE_AGENT_MEMORY, SUBMARINER,
+    ACTIVE_GATEWAYS, BROKER, BROKER_SECRET, GATEWAY_MEMORY, MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY,
+    NODE_TAINT, PSK_SECRET, ROUTE_AGENT_MEMORY, SUBMARINER,
 };
 use super::options::joined;
 use super::{BrokerOptions, Manifest, MemberOptions, MemoryLimit, Secret};
@@ -44,7 +44,7 @@ pub fn submariner_resource(options: &MemberOptions) -> Manifest {
         "natEnabled": options.nat_enabled,
         "repository": options.image.repository(),
         "serviceCIDR": joined(&options.service_cidrs),
-        "serviceDiscoveryEnabled": false,
+        "serviceDiscoveryEnabled": options.has_service_discovery(),
         "version": options.image.version(),
     });
     if let Some(ca) = &broker.ca {
@@ -55,6 +55,9 @@ pub fn submariner_resource(options: &MemberOptions) -> Manifest {
     }
     if !options.custom_domains.is_empty() {
         spec["customDomains"] = json!(options.custom_domains);
+    }
+    if let Some((namespace, name)) = options.coredns_custom_place() {
+        spec["coreDNSCustomConfig"] = json!({"namespace": namespace, "configMapName": name});
     }
     if !options.node_selector.is_empty() {
         spec["nodeSelector"] = json!(options.node_selector);
@@ -70,7 +73,11 @@ pub fn submariner_resource(options: &MemberOptions) -> Manifest {
 
 /// Annotates a member's object with the choices that upstream's form has no field for.
 fn annotated(resource: Manifest, options: &MemberOptions) -> Manifest {
-    let switches = [(MULTI_ACTIVE_GATEWAY, options.multi_active_gateway), (NODE_TAINT, options.node_taint)];
+    let switches = [
+        (MULTI_ACTIVE_GATEWAY, options.multi_active_gateway),
+        (NODE_TAINT, options.node_taint),
+        (NO_SERVICE_DISCOVERY, options.declines_service_discovery),
+    ];
     let on = switches.into_iter().filter(|(_, is_on)| *is_on);
     let resource = on.fold(resource, |resource, (name, _)| resource.annotated(name, "true"));
     let resource = match options.active_gateways {

@@ -6,7 +6,7 @@
 use super::names::{BROKER_SECRET, PSK_SECRET, cluster_token};
 use super::{
     BrokerAccess, BrokerOptions, Manifest, MemberOptions, RangeError, Secret, broker, broker_member,
-    definitions, member, to_yaml,
+    definitions, member, service_export, service_import, to_yaml,
 };
 
 /// A file.
@@ -23,6 +23,7 @@ pub fn example() -> MemberOptions {
     let access = BrokerAccess::new("broker.example.com:6443", None, Secret::default());
     let mut options = MemberOptions::new("example", access, Secret::default());
     options.cluster_cidrs = ["192.0.2.0/25".parse().expect("a network of documentation")].into();
+    options.service_discovery = true;
     options.service_cidrs = ["192.0.2.128/25".parse().expect("a network of documentation")].into();
     options
 }
@@ -47,6 +48,13 @@ pub fn files(broker_options: &BrokerOptions, options: &MemberOptions) -> Result<
             "crds.yaml",
             "The definitions, for the broker's cluster and for every member's. Apply them first.".to_owned(),
             to_yaml(&definitions()),
+        ),
+        file(
+            "service-crds.yaml",
+            "The definitions of exported and imported services, for every cluster in which nobody else has made them: others \
+             of the same\nname are to stay."
+                .to_owned(),
+            to_yaml(&[service_export(), service_import()]),
         ),
         file(
             "broker.yaml",
@@ -76,7 +84,10 @@ fn member_head(options: &MemberOptions) -> String {
          kubectl -n {namespace} create secret generic {BROKER_SECRET} --from-file=token --from-file=ca.crt \
          --from-literal=namespace={broker}\n\
          kubectl -n {namespace} create secret generic {PSK_SECRET} --from-file=psk\n\
-         Gateways run where nodes are labelled so: kubectl label node NODE submariner.io/gateway=true",
+         Gateways run where nodes are labelled so: kubectl label node NODE submariner.io/gateway=true\n\
+         Pods find exported services by name once the cluster's DNS forwards to the Service {dns}\n\
+         (docs/operations/dns.md says how); service-crds.yaml is to be there before.",
+        dns = super::names::DISCOVERY_DNS,
         broker = options.broker.namespace
     )
 }
@@ -118,7 +129,8 @@ mod tests {
         for file in files {
             assert!(!file.text.contains(&options.psk.to_base64()), "{}", file.name);
             let documents = file.text.matches("\n---\n").count();
-            assert!(documents >= 3, "{} has {documents} objects", file.name);
+            let least = if file.name == "service-crds.yaml" { 2 } else { 3 };
+            assert!(documents >= least, "{} has {documents} objects", file.name);
         }
     }
 }

@@ -1,19 +1,22 @@
 //! A member: all of its objects, in the order in which they are applied.
 
 use super::{Manifest, MemberOptions};
-use super::{crds, custom, gateway, namespaces, rbac, routeagent, secrets, services};
+use super::{crds, custom, discovery, gateway, namespaces, rbac, routeagent, secrets, services};
 
 /// Every object of a member, in the order in which they are applied: what others refer to comes first.
 pub fn member(options: &MemberOptions) -> Vec<Manifest> {
     let namespace = options.namespace.as_str();
     let mut manifests = vec![namespaces::member(namespace), namespaces::paths(namespace)];
     manifests.extend(crds::definitions());
-    manifests.extend(rbac::member(namespace, !options.global_cidrs.is_empty(), options.node_taint));
+    manifests.extend(rbac::member(options));
     manifests.extend(secrets::member(options));
     manifests.push(custom::submariner_resource(options));
     manifests.push(gateway::daemon_set(options));
     manifests.push(routeagent::daemon_set(options));
     manifests.extend(services::member(options));
+    if options.has_service_discovery() {
+        manifests.extend(discovery::member(options));
+    }
     manifests
 }
 
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_load_balancer_comes_with_its_resolver() {
-        let mut options = example();
+        let mut options = MemberOptions { service_discovery: false, ..example() };
         let services = |options: &MemberOptions| {
             member(options).iter().filter(|manifest| manifest.kind() == "Service").count()
         };

@@ -12,6 +12,7 @@
 mod broker;
 mod crds;
 mod custom;
+mod discovery;
 mod files;
 mod gateway;
 mod image;
@@ -31,7 +32,7 @@ mod secrets;
 mod services;
 
 pub use broker::{BrokerOptions, ClusterSetIp, Component, Globalnet, broker, broker_member};
-pub use crds::{definitions, service_export};
+pub use crds::{definitions, service_export, service_import};
 pub use custom::{broker_resource, submariner_resource, submariner_status};
 pub use files::{File, example, files};
 pub use image::{Image, PullPolicy, UnknownPullPolicy};

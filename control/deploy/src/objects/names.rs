@@ -11,6 +11,10 @@ pub const GATEWAY: &str = "submariner-gateway";
 pub const ROUTE_AGENT: &str = "submariner-routeagent";
 /// The DaemonSet of upstream's Globalnet: there is none of ours, since gateways do its work. Their Roles for it.
 pub const GLOBALNET: &str = "submariner-globalnet";
+/// The service discovery agent's Deployment, container, ServiceAccount and Roles.
+pub const DISCOVERY_AGENT: &str = "submariner-lighthouse-agent";
+/// The Deployment of the DNS server for the set's names, its container, ServiceAccount and Roles, and the Service in front.
+pub const DISCOVERY_DNS: &str = "submariner-lighthouse-coredns";
 /// The Service in front of the gateways' metrics.
 pub const GATEWAY_METRICS: &str = "submariner-gateway-metrics";
 
@@ -96,6 +100,9 @@ pub const NODE_TAINT_KEY: &str = "trieste.io/not-ready";
 
 /// Says on the Submariner object that route agents take the taint away.
 pub const NODE_TAINT: &str = "trieste.io/node-taint";
+
+/// On the Submariner object: that the cluster takes no part in the set's service discovery, though the set has it.
+pub const NO_SERVICE_DISCOVERY: &str = "trieste.io/no-service-discovery";
 
 /// The variable that says what other members may claim, to both programs.
 pub(crate) const ALLOW_REMOTE_CIDRS: &str = "TRIESTE_ALLOW_REMOTE_CIDRS";

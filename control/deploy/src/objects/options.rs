@@ -15,6 +15,9 @@ const NAT_DISCOVERY_PORT: u16 = 4490;
 /// Where gateways serve metrics and what a kubelet asks (env-metrics §1).
 const METRICS_PORT: u16 = 32780;
 
+/// The domain that every set has.
+const SET_DOMAIN: &str = "clusterset.local";
+
 /// What can be chosen about a member.
 #[derive(Debug, Clone)]
 pub struct MemberOptions {
@@ -76,8 +79,15 @@ pub struct MemberOptions {
     pub proxy: Proxy,
     /// Whether a gateway ends when the broker's certificate is not accepted, so that it reads its Secret anew.
     pub halt_on_certificate_error: bool,
+    /// Whether the set has service discovery.
+    pub service_discovery: bool,
+    /// Whether the cluster takes no part in it.
+    pub declines_service_discovery: bool,
     /// Domains beside `clusterset.local`.
     pub custom_domains: Vec<String>,
+    /// The ConfigMap, `NAME` in `kube-system` or `NAMESPACE/NAME`, from which the cluster's DNS takes further servers; empty
+    /// leaves it to what is found.
+    pub coredns_custom_config: String,
     /// Labels that nodes must have beside those that the programs need.
     pub node_selector: BTreeMap<String, String>,
     /// Whether route agents take the taint [`super::names::NODE_TAINT_KEY`] from their nodes.
@@ -184,13 +194,44 @@ impl MemberOptions {
             psk,
             proxy: Proxy::default(),
             halt_on_certificate_error: true,
+            service_discovery: false,
+            declines_service_discovery: false,
             custom_domains: Vec::new(),
+            coredns_custom_config: String::new(),
             node_selector: BTreeMap::new(),
             node_taint: false,
             gateway_memory: MemoryLimit::GATEWAY,
             route_agent_memory: MemoryLimit::ROUTE_AGENT,
             tolerations: Vec::new(),
         }
+    }
+
+    /// Returns the domains of the set's names.
+    pub fn zones(&self) -> Vec<String> {
+        Self::zones_with(self.custom_domains.clone())
+    }
+
+    /// Returns the domains of a set that has these beside its own.
+    pub(crate) fn zones_with(custom_domains: Vec<String>) -> Vec<String> {
+        let mut zones: Vec<String> = Vec::new();
+        for zone in std::iter::once(SET_DOMAIN.to_owned()).chain(custom_domains) {
+            let zone = zone.trim_matches('.').to_ascii_lowercase();
+            if !zone.is_empty() && !zones.contains(&zone) {
+                zones.push(zone);
+            }
+        }
+        zones
+    }
+
+    /// Returns `true` if the cluster takes part in service discovery.
+    pub fn has_service_discovery(&self) -> bool {
+        self.service_discovery && !self.declines_service_discovery
+    }
+
+    /// Returns namespace and name of the ConfigMap with further servers for the cluster's DNS, if one was said.
+    pub fn coredns_custom_place(&self) -> Option<(&str, &str)> {
+        let said = self.coredns_custom_config.as_str();
+        (!said.is_empty()).then(|| said.split_once('/').unwrap_or(("kube-system", said)))
     }
 
     /// The network plugin, never empty.

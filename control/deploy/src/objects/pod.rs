@@ -53,6 +53,12 @@ impl Volume {
         Self { name, source, at, is_read_only: true }
     }
 
+    /// A Secret that the pod's group can read, for programs that do not run as root.
+    pub(super) fn group_secret(name: &'static str, secret: &str, at: String) -> Self {
+        let source = json!({"secret": {"secretName": secret, "defaultMode": 0o440}});
+        Self { name, source, at, is_read_only: true }
+    }
+
     /// The node's network settings.
     pub(super) fn sysctls() -> Self {
         let mut volume = Self::host("host-proc-sys-net", "/proc/sys/net", "Directory");
@@ -66,6 +72,13 @@ impl Volume {
             mount["readOnly"] = json!(true);
         }
         mount
+    }
+
+    /// Returns it as a pod's specification has it.
+    pub(super) fn object(self) -> Value {
+        let mut object = self.source;
+        object["name"] = json!(self.name);
+        object
     }
 }
 
@@ -103,11 +116,7 @@ impl Daemon<'_> {
         container["name"] = json!(self.name);
         dress(&mut container, options, program_security());
         container["volumeMounts"] = self.volumes.iter().map(Volume::mount).collect();
-        let volumes = self.volumes.into_iter().map(|volume| {
-            let mut object = volume.source;
-            object["name"] = json!(volume.name);
-            object
-        });
+        let volumes = self.volumes.into_iter().map(Volume::object);
         let tolerations = if options.tolerations.is_empty() {
             json!([{"operator": "Exists"}])
         } else {
@@ -144,6 +153,15 @@ pub(super) fn init_container(options: &MemberOptions, name: &str, program: &str,
     dress(&mut container, options, bare_security());
     container["resources"] = MemoryLimit::BESIDE.resources("10m", "16Mi");
     container
+}
+
+/// Adds what all containers have to one that needs no right, and not to be root.
+pub(super) fn unprivileged(container: &mut Value, options: &MemberOptions) {
+    let mut security = bare_security();
+    if let Some(security) = security.as_object_mut() {
+        security.remove("runAsUser");
+    }
+    dress(container, options, security);
 }
 
 fn dress(container: &mut Value, options: &MemberOptions, security: Value) {
@@ -208,11 +226,16 @@ pub(super) fn common_variables(options: &MemberOptions) -> Vec<Value> {
     if !options.allow_remote_cidrs.is_empty() {
         variables.push(variable(ALLOW_REMOTE_CIDRS, joined(&options.allow_remote_cidrs)));
     }
+    variables.extend(proxy_variables(options));
+    variables
+}
+
+/// The variables that say how the world is reached.
+pub(super) fn proxy_variables(options: &MemberOptions) -> impl Iterator<Item = Value> {
     let proxy = &options.proxy;
     let named = [("HTTP_PROXY", &proxy.http), ("HTTPS_PROXY", &proxy.https), ("NO_PROXY", &proxy.no_proxy)];
     let said = named.into_iter().filter(|(_, value)| !value.is_empty());
-    variables.extend(said.map(|(name, value)| variable(name, value)));
-    variables
+    said.map(|(name, value)| variable(name, value))
 }
 
 /// Not on virtual nodes, where such pods never start.

@@ -7,14 +7,16 @@
 use serde_json::{Value, json};
 use trieste_control::members::paths_namespace;
 
-use super::Manifest;
 use super::names::{
     BROKER_ADMIN, CLUSTERSET_IP_INFO, GATEWAY, GLOBALNET, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT,
     UPSTREAM_MEMBER_ROLE,
 };
+use super::{Manifest, MemberOptions};
 
+mod discovery;
 mod globalnet;
 
+pub use discovery::DISCOVERY_ACCOUNTS;
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -60,6 +62,7 @@ pub const ACCOUNTS: [Account; 2] = [
 ];
 
 const SUBMARINER: &str = "submariner.io";
+const MULTI_CLUSTER: &str = "multicluster.x-k8s.io";
 
 const GATEWAY_HERE: &[Right] = &[
     Right {
@@ -223,13 +226,36 @@ const SYNC: &[&str] = &["create", "get", "list", "watch", "patch", "update", "de
 
 /// What a member that Trieste lets join may do in the broker's namespace. Which objects it may write is told by the
 /// admission policy.
-pub const MEMBER: &[Right] = &[Right {
-    group: SUBMARINER,
-    resources: &["clusters", "endpoints"],
-    names: &[],
-    verbs: &["list", "watch", "create", "update", "delete"],
-    reason: "the leader publishes its own, follows everybody's, and removes its own when uninstalled",
-}];
+pub const MEMBER: &[Right] = &[
+    Right {
+        group: SUBMARINER,
+        resources: &["clusters", "endpoints"],
+        names: &[],
+        verbs: &["list", "watch", "create", "update", "delete"],
+        reason: "the leader publishes its own, follows everybody's, and removes its own when uninstalled",
+    },
+    Right {
+        group: MULTI_CLUSTER,
+        resources: &["serviceimports"],
+        names: &[],
+        verbs: &["list", "watch", "create", "update", "delete"],
+        reason: "the agent says which services it exports, and follows what all do",
+    },
+    Right {
+        group: MULTI_CLUSTER,
+        resources: &["serviceimports/status"],
+        names: &[],
+        verbs: &["update"],
+        reason: "the agent adds its cluster to those that export a service",
+    },
+    Right {
+        group: "discovery.k8s.io",
+        resources: &["endpointslices", "endpointslices/restricted"],
+        names: &[],
+        verbs: &["list", "watch", "create", "update", "delete"],
+        reason: "the agent publishes the addresses of exported services, and follows everybody's",
+    },
+];
 
 /// What a member that upstream's tool lets join may do in the broker's namespace: what its programs ask for. To list
 /// Secrets is among it, so that such a member can read the tokens of all others; nobody has this Role until upstream's
@@ -250,7 +276,7 @@ pub const UPSTREAM_MEMBER: &[Right] = &[
         reason: "upstream's operator learns what the broker offers",
     },
     Right {
-        group: "multicluster.x-k8s.io",
+        group: MULTI_CLUSTER,
         resources: &["serviceimports", "serviceimports/status"],
         names: &[],
         verbs: SYNC,
@@ -326,33 +352,40 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
 ];
 
 /// Accounts, Roles and bindings of a member's cluster.
-pub(super) fn member(namespace: &str, has_globalnet: bool, has_taint: bool) -> Vec<Manifest> {
-    let mut manifests = of_accounts(namespace, if has_taint { NODE_TAINT } else { &[] });
-    if has_globalnet {
+pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
+    let namespace = options.namespace.as_str();
+    let mut manifests = of_accounts(namespace, &ACCOUNTS, if options.node_taint { NODE_TAINT } else { &[] });
+    if !options.global_cidrs.is_empty() {
         for (scope, rights) in [(namespace, GLOBALNET_HERE), ("", GLOBALNET_EVERYWHERE)] {
             manifests.push(role(scope, GLOBALNET, rights));
             manifests.push(binding(scope, GLOBALNET, GLOBALNET, (namespace, GATEWAY)));
         }
     }
+    if options.has_service_discovery() {
+        manifests.extend(of_accounts(namespace, &DISCOVERY_ACCOUNTS, &[]));
+    }
     manifests
 }
 
 /// Makes accounts, Roles and bindings; route agents have `more` rights in the whole cluster than usual.
-fn of_accounts(namespace: &str, more: &[Right]) -> Vec<Manifest> {
+fn of_accounts(namespace: &str, accounts: &[Account], more: &[Right]) -> Vec<Manifest> {
     let paths = paths_namespace(namespace);
     let of = |account: &Account| {
         [(namespace, account.here), (paths.as_str(), account.beside), ("", account.everywhere)]
     };
     let [mut roles, mut bindings] = [const { Vec::new() }; 2];
     for place in 0..3 {
-        for account in &ACCOUNTS {
+        for account in accounts {
             let (scope, rights) = of(account)[place];
             let more = if scope.is_empty() && account.name == ROUTE_AGENT { more } else { &[] };
-            roles.push(role(scope, account.name, &[rights, more].concat()));
-            bindings.push(binding(scope, account.name, account.name, (namespace, account.name)));
+            let rights = [rights, more].concat();
+            if !rights.is_empty() {
+                roles.push(role(scope, account.name, &rights));
+                bindings.push(binding(scope, account.name, account.name, (namespace, account.name)));
+            }
         }
     }
-    let accounts = ACCOUNTS.iter().map(|account| service_account(namespace, account.name));
+    let accounts = accounts.iter().map(|account| service_account(namespace, account.name));
     accounts.chain(roles).chain(bindings).collect()
 }
 

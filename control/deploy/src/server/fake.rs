@@ -139,10 +139,9 @@ impl State {
             }
         };
         let items: Vec<&Value> = self.objects.values().filter(is_of).filter(is_chosen).collect();
-        // A path that ends with a name is that of an object.
-        let is_namespace = path.starts_with("/api/v1/namespaces/") && path.matches('/').count() == 4;
-        let is_collection = !items.is_empty()
-            || (!is_namespace && path.rsplit('/').next().is_some_and(|last| last.ends_with('s')));
+        // After the group: the kind, or a namespace and the kind; with a name behind it, it is an object's path.
+        let head = if path.starts_with("/apis/") { 4 } else { 3 };
+        let is_collection = (path.split('/').count() - head) % 2 == 1;
         if is_collection { success(&json!({"items": items, "metadata": {}})) } else { failure(404) }
     }
 }

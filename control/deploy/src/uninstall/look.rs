@@ -19,8 +19,10 @@ const POLICIES: &str = "admissionregistration.k8s.io/v1";
 const DEFINITIONS: &str = "apiextensions.k8s.io/v1";
 
 /// Kinds of ours in a member's namespace, in the order in which they go: rights last of what programs need.
-const IN_NAMESPACE: [(&str, &str); 7] = [
+const IN_NAMESPACE: [(&str, &str); 9] = [
     ("apps/v1", "DaemonSet"),
+    ("apps/v1", "Deployment"),
+    ("policy/v1", "PodDisruptionBudget"),
     ("v1", "Service"),
     ("v1", "Secret"),
     ("v1", "ConfigMap"),

@@ -1,3 +1,4 @@
+use super::super::names::{DISCOVERY_AGENT, DISCOVERY_DNS};
 use super::*;
 
 fn every_right() -> Vec<Right> {
@@ -6,7 +7,10 @@ fn every_right() -> Vec<Right> {
         .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
     let of_globalnet = GLOBALNET_HERE.iter().chain(GLOBALNET_EVERYWHERE);
     let of_broker = MEMBER.iter().chain(UPSTREAM_MEMBER).chain(BROKER_ADMINISTRATOR);
-    of_accounts.chain(NODE_TAINT).chain(of_globalnet).chain(of_broker).copied().collect()
+    let of_discovery = DISCOVERY_ACCOUNTS
+        .iter()
+        .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
+    of_accounts.chain(of_discovery).chain(NODE_TAINT).chain(of_globalnet).chain(of_broker).copied().collect()
 }
 
 #[test]
@@ -39,9 +43,42 @@ fn in_a_members_cluster_nobody_reads_secrets_and_only_nodes_and_services_are_rea
 }
 
 #[test]
+fn service_discovery_has_accounts_where_it_is_and_the_dns_server_only_reads() {
+    let mut options = crate::objects::example();
+    options.declines_service_discovery = true;
+    let named = |options: &MemberOptions, name: &str| {
+        member(options).iter().filter(|manifest| manifest.name() == name).count()
+    };
+    assert_eq!(named(&options, DISCOVERY_AGENT) + named(&options, DISCOVERY_DNS), 0);
+    options.declines_service_discovery = false;
+    assert_eq!((named(&options, DISCOVERY_AGENT), named(&options, DISCOVERY_DNS)), (5, 3));
+    let [agent, dns] = DISCOVERY_ACCOUNTS;
+    assert!(dns.everywhere.iter().all(|right| right.verbs == ["list", "watch"]));
+    let of_agent = || agent.here.iter().chain(agent.everywhere);
+    assert!(of_agent().all(|right| !right.resources.contains(&"secrets")));
+    let writes = |right: &&Right| right.verbs.iter().any(|verb| !matches!(*verb, "get" | "list" | "watch"));
+    let written: Vec<&str> =
+        agent.everywhere.iter().filter(writes).flat_map(|right| right.resources).copied().collect();
+    assert_eq!(
+        written,
+        [
+            "endpointslices",
+            "endpointslices/restricted",
+            "serviceexports/status",
+            "serviceimports/status",
+            "serviceimports"
+        ]
+    );
+}
+
+#[test]
 fn globalnets_rights_are_given_where_there_is_globalnet_and_to_the_gateway_alone() {
     let named = |has_globalnet| -> Vec<String> {
-        let manifests = member("ns", has_globalnet, false);
+        let mut options = crate::objects::example();
+        if has_globalnet {
+            options.global_cidrs.push("242.0.0.0/16".parse().unwrap());
+        }
+        let manifests = member(&options);
         let named = manifests.iter().filter(|manifest| manifest.name() == GLOBALNET);
         named.map(|manifest| manifest.to_yaml()).collect()
     };
@@ -63,7 +100,7 @@ fn lines() -> Vec<String> {
         format!("| `{who}` | {place} | {what}{group}{names} | {verbs} | {} |", right.reason)
     };
     let mut lines = Vec::new();
-    for Account { name, here, beside, everywhere } in &ACCOUNTS {
+    for Account { name, here, beside, everywhere } in ACCOUNTS.iter().chain(&DISCOVERY_ACCOUNTS) {
         lines.extend(here.iter().map(|right| line(name, "namespace", right)));
         lines.extend(beside.iter().map(|right| line(name, "paths' namespace", right)));
         lines.extend(everywhere.iter().map(|right| line(name, "cluster", right)));
