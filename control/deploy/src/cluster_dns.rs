@@ -208,7 +208,7 @@ fn by_hand(forward: &Forward, what: String) -> DeployError {
     DeployError::refused(what, format!("let the cluster's DNS have:\n{}", forward.blocks(53)))
 }
 
-/// A ConfigMap for further servers where there is none: it goes with ours.
+/// Returns a ConfigMap for further servers where there is none: it goes with ours.
 fn custom_map(place: &Place, forward: &Forward) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -230,7 +230,7 @@ fn custom(found: &Value, forward: Option<&Forward>) -> Value {
     object
 }
 
-/// OpenShift's servers: one of ours for each zone, after those of others.
+/// Returns OpenShift's object with a server of ours for each zone, after those of others, or without any.
 fn servers(found: &Value, forward: Option<&Forward>) -> Value {
     let mut object = found.clone();
     let all = found["spec"]["servers"].as_array().cloned().unwrap_or_default();
@@ -255,7 +255,7 @@ fn servers(found: &Value, forward: Option<&Forward>) -> Value {
     object
 }
 
-/// kube-dns's stub domains are a JSON text. One that is none is left alone.
+/// Returns kube-dns's object with these stub domains or without them, which are a JSON text. One that is none is left alone.
 fn stub_domains(found: &Value, forward: Option<&Forward>, names: &Forward) -> Value {
     let mut object = found.clone();
     let text = found["data"]["stubDomains"].as_str().unwrap_or("{}");

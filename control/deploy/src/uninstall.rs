@@ -224,7 +224,8 @@ async fn unlabel(server: &Server, steps: &mut dyn Steps) -> Result<(), DeployErr
     Ok(())
 }
 
-/// Definitions of upstream's kinds, whoever has installed them, as upstream's tool does; those of other projects stay.
+/// Removes definitions of upstream's kinds, whoever has installed them, as upstream's tool does; those of other projects stay, and ours
+/// of a kind of theirs while there is an object.
 async fn definitions(server: &Server, steps: &mut dyn Steps) -> Result<(), DeployError> {
     let found = look::definitions(server).await?;
     if found.is_empty() {
@@ -232,7 +233,13 @@ async fn definitions(server: &Server, steps: &mut dyn Steps) -> Result<(), Deplo
     }
     steps.begin("Deleting the definitions");
     for place in &found {
-        remove_definition(server, place).await?;
+        let left = services::left_of(server, place).await?;
+        if left.is_empty() {
+            remove_definition(server, place).await?;
+        } else {
+            let text = format!("{place} stays: it is that of {}", left.join(", "));
+            steps.remark(Outcome::Warning, &text);
+        }
     }
     steps.end(Outcome::Success);
     Ok(())

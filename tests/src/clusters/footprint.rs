@@ -18,7 +18,11 @@ const LOOKS: [(&str, &str); 13] = [
     ("rule", "ip -4 rule; ip -6 rule"),
     ("fdb", "bridge fdb show | grep -E 'permanent|static' || true"),
     ("neighbour", "ip neighbour show nud permanent; ip -6 neighbour show proxy; ip -4 neighbour show proxy"),
-    ("nftables", "nft -s list ruleset"),
+    // Chains of Services that are gone are emptied at once, and deleted when kube-proxy next goes through all.
+    (
+        "nftables",
+        r"nft -s list ruleset | sed -E -z 's/\n\tchain (service|endpoint|external|firewall)-[^\n]* \{\n\t\}\n//g'",
+    ),
     ("iptables", "iptables-save | sed -E '/^#/d; s/\\[[0-9]+:[0-9]+\\]//'"),
     ("ip6tables", "ip6tables-save | sed -E '/^#/d; s/\\[[0-9]+:[0-9]+\\]//'"),
     (

@@ -85,11 +85,24 @@ impl ClusterSet {
         said(&self.trieste(cluster).args(&words[1..]).args(flags).timeout(JOIN).output()?)
     }
 
-    /// Makes the first cluster the broker; returns what the command said.
+    /// Makes the first cluster the broker of a set without service discovery; returns what the command said.
     ///
     /// # Errors
     /// If it failed.
     pub fn deploy_broker(&self) -> anyhow::Result<String> {
+        self.follow(
+            &self.clusters.all()[0],
+            INSTALL,
+            "trieste deploy-broker",
+            &["--components", "connectivity"],
+        )
+    }
+
+    /// The same with service discovery.
+    ///
+    /// # Errors
+    /// If it failed.
+    pub fn deploy_broker_with_services(&self) -> anyhow::Result<String> {
         self.follow(&self.clusters.all()[0], INSTALL, "trieste deploy-broker", &[])
     }
 

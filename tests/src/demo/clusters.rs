@@ -10,13 +10,17 @@ use anyhow::Context;
 
 use super::screen::Screen;
 use super::{Options, end};
-use crate::clusters::{Cluster, ClusterSet, ClusterShape, MEMBER, Node, Pod, PodShape, RESPONDER_PORT};
+use crate::clusters::{
+    Cluster, ClusterSet, ClusterShape, MEMBER, Node, Pod, PodShape, RELOADED, RESPONDER_PORT,
+};
 use crate::interrupt;
 use crate::lab::Lab;
 use crate::wait::eventually;
 
 /// How long the first packet may take to find its way.
 const FIRST_PACKET: Duration = Duration::from_secs(30);
+/// The Service that is exported.
+const NAME: &str = "web.default.svc.clusterset.local";
 const PING_BYTES: usize = 56;
 const TCP_BYTES: usize = 4 << 20;
 
@@ -54,7 +58,7 @@ fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<
         Ok((vec![], left::State::of(set)?))
     })?;
     screen.heading("Installed as users install it");
-    screen.step("east $ trieste deploy-broker", || Ok(lines(&set.deploy_broker()?)))?;
+    screen.step("east $ trieste deploy-broker", || Ok(lines(&set.deploy_broker_with_services()?)))?;
     for cluster in [east, west] {
         let (name, driver) = (cluster.name(), &options.cable);
         let title = format!("{name} $ trieste join broker-info.subm --cable-driver {driver}");
@@ -71,6 +75,7 @@ fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<
     screen.heading("Traffic from a pod on a worker node to the other cluster");
     let actors = start_pods(screen, east, west)?;
     show_traffic(screen, &actors)?;
+    names(screen, set, &actors)?;
     screen.heading("What the clusters say");
     screen.line("$ trieste show all --contexts east,west");
     let shown = set.trieste(east).args(["show", "all", "--contexts", "east,west"]).stdout()?;
@@ -160,6 +165,44 @@ fn tcp(client: &Pod, to: &[IpAddr], port: u16) -> anyhow::Result<Vec<String>> {
     to.iter().map(one).collect()
 }
 
+/// The Service by its name, in the other cluster; a name whose cluster is cut off has no answer.
+fn names(screen: &Screen, set: &ClusterSet, actors: &Actors) -> anyhow::Result<()> {
+    let (west, client) = (set.clusters.cluster("west"), &actors.client);
+    screen.heading("The Service by its name");
+    screen.step("west $ trieste export service web -n default", || {
+        set.export(west, "export", "web")?;
+        Ok(vec![])
+    })?;
+    let answered = |addresses: &[IpAddr], within: Duration| {
+        client.wait_resolved(NAME, addresses, within)?;
+        let shown = if addresses.is_empty() { "no address".to_owned() } else { list(addresses) };
+        Ok(vec![format!("{NAME}: {shown}")])
+    };
+    let title = "client $ nslookup, once the cluster's CoreDNS has read its Corefile (up to two minutes)";
+    screen.step(title, || answered(&actors.service, RELOADED))?;
+    screen.step("client $ nc to the Service by its name", || {
+        let output = client.exec(&["nc", "-w", "5", NAME, "80"])?;
+        anyhow::ensure!(output.status.success(), "{}{}", output.stdout, output.stderr);
+        Ok(vec!["connected".to_owned()])
+    })?;
+    let (gateways, _) = west.gateways_and_workers()?;
+    let links = |state: &str| {
+        gateways.iter().try_for_each(|node| {
+            let run = set.clusters.fabric().run("ip").args(["link", "set", node.port().as_str(), state]);
+            run.output()?.success().map(drop)
+        })
+    };
+    links("down")?;
+    let begun = std::time::Instant::now();
+    screen.step("west is cut off: no answer is better than one that does not work", || {
+        let mut lines = answered(&[], FIRST_PACKET)?;
+        lines.push(format!("{:.1} s after the link went down", begun.elapsed().as_secs_f32()));
+        Ok(lines)
+    })?;
+    links("up")?;
+    screen.step("west is back", || answered(&actors.service, FIRST_PACKET * 2))
+}
+
 /// West first: the cluster with the broker stays until nobody needs it.
 fn uninstall(screen: &Screen, set: &ClusterSet, before: &left::State) -> anyhow::Result<()> {
     screen.heading("Uninstalled");
@@ -168,6 +211,7 @@ fn uninstall(screen: &Screen, set: &ClusterSet, before: &left::State) -> anyhow:
         for cluster in [east, west] {
             cluster.kubectl(&["delete", "pods", "--all", "--namespace", "default"])?.success()?;
         }
+        set.export(west, "unexport", "web")?;
         west.kubectl(&["delete", "service", "web"])?.success()?;
         Ok(vec![])
     })?;

@@ -97,7 +97,7 @@ fn grants_services(role: &Value) -> bool {
     resources.into_iter().any(|resource| resource == "serviceimports")
 }
 
-/// What is wrong with the Role that a member gets: upstream's, or an old one of ours.
+/// Returns what is wrong with the Role that a member gets: upstream's, or an old one of ours.
 pub(super) fn role(has_our_role: bool, lacks_service_rights: bool) -> Vec<Finding> {
     if has_our_role && lacks_service_rights {
         return vec![Finding::doubt(

@@ -154,7 +154,7 @@ async fn deployed(
     }
 }
 
-/// Whether so many pods of the present template as there are to be are ready, and no others are left.
+/// Returns `true` if as many pods of the present template as there are to be are ready, and no others are left.
 fn is_deployed(deployment: &Value) -> bool {
     let status = |field: &str| deployment["status"][field].as_u64().unwrap_or(0);
     let generation = deployment["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::Manifest;
-use super::names::{MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
+use super::names::{DEFINITION, MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
 
 /// Returns the definition of the kind by which users export services, as the multi-cluster services API has it; for clusters to
-/// which nobody has brought it. It has none of our labels: users' exports would go with it.
+/// which nobody has brought it. It has none of our labels, but a mark: it goes with us once no user's export is left.
 pub fn service_export() -> Manifest {
     multi_cluster("ServiceExport", "svcex", &[("Age", "date", ".metadata.creationTimestamp")])
 }
@@ -39,7 +39,10 @@ fn multi_cluster(kind: &str, short: &str, columns: &[(&str, &str, &str)]) -> Man
     let plural = format!("{singular}s");
     Manifest::new(json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.multicluster.x-k8s.io")},
+        "metadata": {
+            "name": format!("{plural}.multicluster.x-k8s.io"),
+            "annotations": {DEFINITION: TRIESTE},
+        },
         "spec": {
             "group": "multicluster.x-k8s.io", "scope": "Namespaced",
             "names": {"plural": plural, "singular": singular, "kind": kind,

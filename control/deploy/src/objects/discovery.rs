@@ -23,12 +23,12 @@ const AGENT_METRICS: u16 = 8082;
 /// How long a DNS server goes on answering while no new queries are sent to it, in seconds; then it ends.
 const DNS_DRAIN: u32 = 5;
 
-/// Everything of service discovery but its rights.
+/// Returns everything of service discovery but its rights.
 pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
     vec![agent(options), dns(options), dns_service(options), dns_disruptions(options)]
 }
 
-/// One agent: another one takes over where it is elected, and names are answered without it meanwhile.
+/// Returns one agent: another one takes over where it is elected, and names are answered without it meanwhile.
 fn agent(options: &MemberOptions) -> Manifest {
     let broker = &options.broker;
     let mut variables = vec![
@@ -65,7 +65,7 @@ fn agent(options: &MemberOptions) -> Manifest {
     pods.manifest()
 }
 
-/// Two servers, on two nodes where there are two: while one is exchanged the other answers.
+/// Returns two servers, on two nodes where there are two: while one is exchanged the other answers.
 fn dns(options: &MemberOptions) -> Manifest {
     let variables = vec![
         variable("SUBMARINER_NAMESPACE", &options.namespace),
@@ -92,7 +92,7 @@ fn dns(options: &MemberOptions) -> Manifest {
     pods.manifest()
 }
 
-/// The address to which the cluster's own DNS forwards.
+/// Returns the address to which the cluster's own DNS forwards.
 fn dns_service(options: &MemberOptions) -> Manifest {
     let port = |name: &str, protocol: &str, target: &str| json!({"name": name, "protocol": protocol, "port": 53, "targetPort": target});
     let spec = json!({
@@ -105,7 +105,7 @@ fn dns_service(options: &MemberOptions) -> Manifest {
         .with("spec", spec)
 }
 
-/// Nodes that are emptied one after the other leave one server.
+/// Returns the budget by which nodes that are emptied one after the other leave one server.
 fn dns_disruptions(options: &MemberOptions) -> Manifest {
     let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": DISCOVERY_DNS}}});
     Manifest::make("policy/v1", "PodDisruptionBudget", &options.namespace, DISCOVERY_DNS).with("spec", spec)

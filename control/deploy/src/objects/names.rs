@@ -104,6 +104,9 @@ pub const NODE_TAINT: &str = "trieste.io/node-taint";
 /// On the Submariner object: that the cluster takes no part in the set's service discovery, though the set has it.
 pub const NO_SERVICE_DISCOVERY: &str = "trieste.io/no-service-discovery";
 
+/// On a definition that is not of upstream's kinds: that we have made it, so that it may go with us.
+pub const DEFINITION: &str = "trieste.io/definition";
+
 /// The variable that says what other members may claim, to both programs.
 pub(crate) const ALLOW_REMOTE_CIDRS: &str = "TRIESTE_ALLOW_REMOTE_CIDRS";
 

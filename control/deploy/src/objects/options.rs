@@ -230,8 +230,8 @@ impl MemberOptions {
 
     /// Returns namespace and name of the ConfigMap with further servers for the cluster's DNS, if one was said.
     pub fn coredns_custom_place(&self) -> Option<(&str, &str)> {
-        let said = self.coredns_custom_config.as_str();
-        (!said.is_empty()).then(|| said.split_once('/').unwrap_or(("kube-system", said)))
+        let chosen = self.coredns_custom_config.as_str();
+        (!chosen.is_empty()).then(|| chosen.split_once('/').unwrap_or(("kube-system", chosen)))
     }
 
     /// The network plugin, never empty.

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use trieste_control::members::paths_namespace;
 
 use super::names::{
-    BROKER_ADMIN, CLUSTERSET_IP_INFO, GATEWAY, GLOBALNET, GLOBALNET_INFO, MEMBER_ROLE, ROUTE_AGENT,
-    UPSTREAM_MEMBER_ROLE,
+    BROKER_ADMIN, CLUSTERSET_IP_INFO, DISCOVERY_AGENT, GATEWAY, GLOBALNET, GLOBALNET_INFO, MEMBER_ROLE,
+    ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
 };
 use super::{Manifest, MemberOptions};
 
 mod discovery;
 mod globalnet;
 
-pub use discovery::DISCOVERY_ACCOUNTS;
+pub use discovery::{DISCOVERY_ACCOUNTS, DISCOVERY_GLOBALNET};
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -250,10 +250,17 @@ pub const MEMBER: &[Right] = &[
     },
     Right {
         group: "discovery.k8s.io",
-        resources: &["endpointslices", "endpointslices/restricted"],
+        resources: &["endpointslices"],
         names: &[],
         verbs: &["list", "watch", "create", "update", "delete"],
         reason: "the agent publishes the addresses of exported services, and follows everybody's",
+    },
+    Right {
+        group: "discovery.k8s.io",
+        resources: &["endpointslices/restricted"],
+        names: &[],
+        verbs: &["create"],
+        reason: "OpenShift asks for it of whoever writes slices with addresses of pods",
     },
 ];
 
@@ -354,7 +361,8 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
 /// Accounts, Roles and bindings of a member's cluster.
 pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
     let namespace = options.namespace.as_str();
-    let mut manifests = of_accounts(namespace, &ACCOUNTS, if options.node_taint { NODE_TAINT } else { &[] });
+    let taint = if options.node_taint { NODE_TAINT } else { &[] };
+    let mut manifests = of_accounts(namespace, &ACCOUNTS, (ROUTE_AGENT, taint));
     if !options.global_cidrs.is_empty() {
         for (scope, rights) in [(namespace, GLOBALNET_HERE), ("", GLOBALNET_EVERYWHERE)] {
             manifests.push(role(scope, GLOBALNET, rights));
@@ -362,13 +370,14 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
         }
     }
     if options.has_service_discovery() {
-        manifests.extend(of_accounts(namespace, &DISCOVERY_ACCOUNTS, &[]));
+        let global = if options.global_cidrs.is_empty() { &[] } else { DISCOVERY_GLOBALNET };
+        manifests.extend(of_accounts(namespace, &DISCOVERY_ACCOUNTS, (DISCOVERY_AGENT, global)));
     }
     manifests
 }
 
-/// Makes accounts, Roles and bindings; route agents have `more` rights in the whole cluster than usual.
-fn of_accounts(namespace: &str, accounts: &[Account], more: &[Right]) -> Vec<Manifest> {
+/// Makes accounts, Roles and bindings; one account has more rights in the whole cluster than usual.
+fn of_accounts(namespace: &str, accounts: &[Account], (who, more): (&str, &[Right])) -> Vec<Manifest> {
     let paths = paths_namespace(namespace);
     let of = |account: &Account| {
         [(namespace, account.here), (paths.as_str(), account.beside), ("", account.everywhere)]
@@ -377,7 +386,7 @@ fn of_accounts(namespace: &str, accounts: &[Account], more: &[Right]) -> Vec<Man
     for place in 0..3 {
         for account in accounts {
             let (scope, rights) = of(account)[place];
-            let more = if scope.is_empty() && account.name == ROUTE_AGENT { more } else { &[] };
+            let more = if scope.is_empty() && account.name == who { more } else { &[] };
             let rights = [rights, more].concat();
             if !rights.is_empty() {
                 roles.push(role(scope, account.name, &rights));

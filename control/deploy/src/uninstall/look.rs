@@ -9,7 +9,8 @@ use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
 use crate::join::MADE_FOR;
 use crate::objects::names::{
-    BROKER, BROKER_ADMIN, BROKER_NAMESPACE, GATEWAY, NAMESPACE, ROUTE_AGENT, SUBMARINER, policy_name,
+    BROKER, BROKER_ADMIN, BROKER_NAMESPACE, DEFINITION, GATEWAY, NAMESPACE, ROUTE_AGENT, SUBMARINER, TRIESTE,
+    policy_name,
 };
 use crate::place::Place;
 use crate::server::Server;
@@ -19,9 +20,10 @@ const POLICIES: &str = "admissionregistration.k8s.io/v1";
 const DEFINITIONS: &str = "apiextensions.k8s.io/v1";
 
 /// Kinds of ours in a member's namespace, in the order in which they go: rights last of what programs need.
-const IN_NAMESPACE: [(&str, &str); 9] = [
+const IN_NAMESPACE: [(&str, &str); 10] = [
     ("apps/v1", "DaemonSet"),
     ("apps/v1", "Deployment"),
+    ("batch/v1", "Job"),
     ("policy/v1", "PodDisruptionBudget"),
     ("v1", "Service"),
     ("v1", "Secret"),
@@ -275,7 +277,10 @@ pub(super) async fn registered(
 /// Definitions of upstream's kinds.
 pub(super) async fn definitions(server: &Server) -> Result<Vec<Place>, DeployError> {
     let all = server.list(DEFINITIONS, "CustomResourceDefinition", None, "").await?;
-    Ok(places(&all).into_iter().filter(|place| place.name.ends_with(".submariner.io")).collect())
+    let is_made = |object: &Value| object["metadata"]["annotations"][DEFINITION] == TRIESTE;
+    let made: Vec<Value> = all.iter().filter(|object| is_made(object)).cloned().collect();
+    let of_upstream = places(&all).into_iter().filter(|place| place.name.ends_with(".submariner.io"));
+    Ok(of_upstream.chain(places(&made)).collect())
 }
 
 fn member(submariner: &Value) -> Option<Member> {

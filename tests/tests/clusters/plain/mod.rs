@@ -16,6 +16,7 @@ mod dataplane;
 mod demo;
 mod diagnose;
 mod faults;
+mod names;
 mod several;
 
 use trieste_tests::clusters::{Cluster, Pod, PodShape};
@@ -28,6 +29,7 @@ pub(crate) const TESTS: &[&str] = &[
     "plain::demo::what_the_demo_says_can_be_tried_can_be",
     "plain::diagnose::the_broken_hop_is_named",
     "plain::faults::faults_heal_and_nothing_is_seen_in_clear",
+    "plain::names::names_are_answered_in_both_clusters_and_follow_what_can_be_reached",
     "plain::several::every_way_there_goes_with_every_way_back_and_kube_proxy_does_not_mind",
 ];
 

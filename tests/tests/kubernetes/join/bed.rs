@@ -52,6 +52,9 @@ pub(crate) fn bed(lab: &Lab) -> (Bed, Bed) {
             client.patch(&format!("/api/v1/nodes/{name}/status"), &status).unwrap();
         }
         client.wait("/api/v1/namespaces/kube-system", PATIENCE, |_| true).unwrap();
+        let dns = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"Corefile": ".:53 {\n    reload\n}\n"},
+            "metadata": {"name": "coredns", "namespace": "kube-system"}});
+        client.apply(&dns).unwrap();
         let ca = std::fs::read(server.ca_file()).unwrap();
         let faults = Faults::on_loopback(&server).unwrap();
         let nets = if server.name() == "east" {

@@ -1,4 +1,4 @@
-//! The parts of a cluster that a lone API server lacks: what fills token Secrets, runs DaemonSets, empties namespaces
+//! The parts of a cluster that a lone API server lacks: what fills token Secrets, runs DaemonSets, Deployments and Jobs, empties namespaces
 //! that are being deleted, and a gateway that publishes itself and, uninstalled, takes that back.
 
 use std::sync::Arc;
@@ -26,6 +26,8 @@ impl Controllers {
                 // Conflicts and objects that have just gone are met again at the next turn.
                 let _ = fill_tokens(&server, &ca);
                 let _ = run_daemon_sets(&server);
+                let _ = run_deployments(&server);
+                let _ = run_jobs(&server);
                 let _ = be_gateway(&server, &broker);
                 let _ = finish_namespaces(&server);
                 std::thread::sleep(Duration::from_millis(50));
@@ -94,6 +96,39 @@ fn run_daemon_sets(server: &Client) -> anyhow::Result<()> {
         let namespace = set["metadata"]["namespace"].as_str().unwrap_or_default();
         let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}/status");
         server.patch(&path, &json!({"status": status}))?;
+    }
+    Ok(())
+}
+
+/// Every pod of every Deployment is ready at once.
+fn run_deployments(server: &Client) -> anyhow::Result<()> {
+    for deployment in server.list("/apis/apps/v1/deployments")? {
+        let (generation, count) = (&deployment["metadata"]["generation"], &deployment["spec"]["replicas"]);
+        let status = json!({"observedGeneration": generation, "replicas": count, "updatedReplicas": count,
+            "readyReplicas": count, "availableReplicas": count});
+        if status
+            .as_object()
+            .is_some_and(|fields| fields.iter().all(|(key, value)| deployment["status"][key] == *value))
+        {
+            continue;
+        }
+        let name = deployment["metadata"]["name"].as_str().unwrap_or_default();
+        let namespace = deployment["metadata"]["namespace"].as_str().unwrap_or_default();
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}/status");
+        server.patch(&path, &json!({"status": status}))?;
+    }
+    Ok(())
+}
+
+/// Every Job that is not suspended has ended well at once.
+fn run_jobs(server: &Client) -> anyhow::Result<()> {
+    for job in server.list("/apis/batch/v1/jobs")? {
+        if job["spec"]["suspend"] != json!(true) && job["status"]["succeeded"] != json!(1) {
+            let name = job["metadata"]["name"].as_str().unwrap_or_default();
+            let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
+            let path = format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}/status");
+            server.patch(&path, &json!({"status": {"succeeded": 1}}))?;
+        }
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod crash;
 mod globalnet;
 mod inventory;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bed::{Bed, assert_same, bed};
@@ -340,13 +341,15 @@ pub(crate) fn findings(error: &DeployError) -> String {
     findings.iter().map(|finding| format!("{}\n", finding.text)).collect()
 }
 
-/// The steps without what depends on the server's version, or on how many objects there are, unless there are none.
+/// The steps without what depends on the server's version, on how many objects there are, unless there are none, or on which addresses are given out.
 pub(crate) fn shown(steps: &Record) -> String {
     let text = steps.to_string();
     let lines = text.lines().map(|line| {
         let line = line.split_once(" \"v1.").map_or(line, |(before, _)| before);
         let words = line.split(' ').map(|word| match word.parse::<u32>() {
             Ok(1..) if line.contains("Objects:") => "N",
+            // The address of the DNS servers' Service.
+            _ if word.parse::<Ipv4Addr>().is_ok() => "A",
             _ => word,
         });
         words.collect::<Vec<_>>().join(" ") + "\n"
@@ -383,12 +386,17 @@ Some(Success) Checking requirements
 Some(Success) Creating the account of cluster \"west\" on the broker
 Some(Success) Deploying the gateway and the route agents
   Success Objects: N created, 0 changed, 0 as they should be
+Some(Success) Letting the cluster's DNS forward the set's names
+  Success ConfigMap kube-system/coredns: clusterset.local to A
 Some(Success) Labelling node \"worker\" as a gateway
 Some(Success) Waiting for the route agents
+Some(Success) Waiting for the service discovery agent and the DNS servers
 Some(Success) Waiting for the gateway
   Success Gateway worker is active
 ";
 const LEAVE_STEPS: &str = "\
+Some(Success) Leaving service discovery
+  Success ConfigMap kube-system/coredns says no more where the set's names are answered
 Some(Success) Cleaning the gateway nodes
 Some(Success) Leaving the broker
 Some(Success) Cleaning all nodes

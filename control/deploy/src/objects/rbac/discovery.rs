@@ -17,7 +17,7 @@ const AGENT_HERE: &[Right] = &[
         group: "coordination.k8s.io",
         resources: &["leases"],
         names: &["trieste-discovery-agent-lock"],
-        verbs: &["get", "update"],
+        verbs: &["get", "list", "watch", "update"],
         reason: "agents elect the one that writes",
     },
     Right {
@@ -39,10 +39,17 @@ const AGENT_EVERYWHERE: &[Right] = &[
     },
     Right {
         group: SLICES,
-        resources: &["endpointslices", "endpointslices/restricted"],
+        resources: &["endpointslices"],
         names: &[],
         verbs: &["list", "watch", "create", "update", "delete"],
         reason: "the agent follows the back ends of exported services, and writes the addresses of imported ones",
+    },
+    Right {
+        group: SLICES,
+        resources: &["endpointslices/restricted"],
+        names: &[],
+        verbs: &["create"],
+        reason: "OpenShift asks for it of whoever writes slices with addresses of pods",
     },
     Right {
         group: MULTI_CLUSTER,
@@ -65,14 +72,16 @@ const AGENT_EVERYWHERE: &[Right] = &[
         verbs: &["list", "watch", "create", "update", "delete"],
         reason: "the agent writes what the set exports",
     },
-    Right {
-        group: SUBMARINER,
-        resources: &["globalingressips"],
-        names: &[],
-        verbs: FOLLOW,
-        reason: "the agent exports global addresses where there is Globalnet",
-    },
 ];
+
+/// What the agent may do besides where there is Globalnet.
+pub const DISCOVERY_GLOBALNET: &[Right] = &[Right {
+    group: SUBMARINER,
+    resources: &["globalingressips"],
+    names: &[],
+    verbs: FOLLOW,
+    reason: "with Globalnet only: the agent exports global addresses",
+}];
 
 const DNS_EVERYWHERE: &[Right] = &[
     Right {

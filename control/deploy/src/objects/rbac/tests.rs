@@ -10,7 +10,14 @@ fn every_right() -> Vec<Right> {
     let of_discovery = DISCOVERY_ACCOUNTS
         .iter()
         .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
-    of_accounts.chain(of_discovery).chain(NODE_TAINT).chain(of_globalnet).chain(of_broker).copied().collect()
+    of_accounts
+        .chain(of_discovery)
+        .chain(DISCOVERY_GLOBALNET)
+        .chain(NODE_TAINT)
+        .chain(of_globalnet)
+        .chain(of_broker)
+        .copied()
+        .collect()
 }
 
 #[test]
@@ -105,6 +112,7 @@ fn lines() -> Vec<String> {
         lines.extend(beside.iter().map(|right| line(name, "paths' namespace", right)));
         lines.extend(everywhere.iter().map(|right| line(name, "cluster", right)));
     }
+    lines.extend(DISCOVERY_GLOBALNET.iter().map(|right| line(DISCOVERY_AGENT, "cluster", right)));
     lines.extend(NODE_TAINT.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
     lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
     lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));

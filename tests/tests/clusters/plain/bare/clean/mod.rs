@@ -6,7 +6,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 use trieste_deploy::objects::names::{BROKER_NAMESPACE, GATEWAY_LABEL};
-use trieste_tests::clusters::{Cluster, ClusterSet, Footprint, MEMBER, Node};
+use trieste_tests::clusters::{Cluster, ClusterSet, Footprint, MEMBER, Node, Pod, RELOADED, RESPONDER_PORT};
 use trieste_tests::command::Run;
 use trieste_tests::daemon::Daemon;
 use trieste_tests::lab::Lab;
@@ -33,7 +33,7 @@ fn nothing_stays() {
     let page = pages::read("docs/operations/install.md").unwrap();
     let shown =
         |command: &str, said: &str| assert_eq!(pages::missing(&page, command, said), [""; 0], "{said}");
-    shown("trieste deploy-broker", &set.deploy_broker().unwrap());
+    shown("trieste deploy-broker", &set.deploy_broker_with_services().unwrap());
     let with_broker = Footprint::of(east).unwrap();
 
     let mut faults = Vec::new();
@@ -76,7 +76,8 @@ fn nothing_stays() {
 }
 
 /// Moments in which a command is killed: what it says when a step begins.
-const UNINSTALL: [&str; 3] = ["Cleaning the gateway nodes", "Leaving the broker", "Cleaning all nodes"];
+const UNINSTALL: [&str; 4] =
+    ["Leaving service discovery", "Cleaning the gateway nodes", "Leaving the broker", "Cleaning all nodes"];
 
 const JOIN: [&str; 3] = ["Creating the account", "Deploying the gateway", "Waiting for the gateway"];
 
@@ -162,11 +163,41 @@ fn use_everything(set: &ClusterSet) {
     label(first, "false");
     east.wait_rollout(MEMBER, "daemonset/submariner-gateway").unwrap();
     reach("the gateway has moved");
+    export(set, &client);
     // What it finds is other tests' matter.
     set.trieste(east).args(["diagnose", "all"]).timeout(STEP).output().unwrap();
     for words in [["show", "gateways"].as_slice(), &["gather", "--dir", "gathered-by-hand"]] {
         let output = set.trieste(east).args(words).timeout(STEP).output().unwrap();
         assert!(output.status.success(), "{words:?}: {}{}", output.stdout, output.stderr);
+    }
+}
+
+/// A service of each cluster is exported, answered in the other, and exported no more.
+fn export(set: &ClusterSet, asker: &Pod) {
+    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
+    for (cluster, service) in [(east, "of-east"), (west, "of-west")] {
+        cluster.start_service(service, &format!("on-{}-2", cluster.name())).unwrap();
+        set.export(cluster, "export", service).unwrap();
+    }
+    east.wait("an answer to a name", RELOADED, || {
+        let found = asker.resolve("of-west.default.svc.clusterset.local")?;
+        anyhow::ensure!(!found.is_empty(), "there is none");
+        Ok(())
+    })
+    .unwrap();
+    // What has changed is written again.
+    let change = json!({"spec": {"ports": [{"name": "tcp", "port": 81, "targetPort": RESPONDER_PORT}]}});
+    west.client().patch("/api/v1/namespaces/default/services/of-west", &change).unwrap();
+    let import = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/default/serviceimports/of-west";
+    east.wait("the import of another port", STEP, || {
+        let found = east.client().find(import)?.unwrap_or_default();
+        anyhow::ensure!(found["spec"]["ports"].to_string().contains("81"), "{found}");
+        Ok(())
+    })
+    .unwrap();
+    for (cluster, service) in [(east, "of-east"), (west, "of-west")] {
+        set.export(cluster, "unexport", service).unwrap();
+        cluster.kubectl(&["delete", "service", "-n", "default", service]).unwrap().success().unwrap();
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use trieste_deploy::objects::names::{BROKER_ADMIN, BROKER_NAMESPACE, GATEWAY, ROUTE_AGENT};
+use trieste_deploy::objects::names::{BROKER_ADMIN, BROKER_NAMESPACE, DISCOVERY_AGENT, GATEWAY, ROUTE_AGENT};
 use trieste_deploy::objects::rbac::{
-    ACCOUNTS, Account, BROKER_ADMINISTRATOR, MEMBER as BROKER_MEMBER, Right,
+    ACCOUNTS, Account, BROKER_ADMINISTRATOR, DISCOVERY_ACCOUNTS, MEMBER as BROKER_MEMBER, Right,
 };
 use trieste_tests::clusters::{Cluster, MEMBER, Request};
 
@@ -13,7 +13,9 @@ type Used = (String, String, String, String);
 
 /// Rights that this life of two clusters cannot use, or not each time: account, resource, verb, and why they are given
 /// all the same.
-const EXCEPTIONS: [(&str, &str, &str, &str); 17] = [
+const EXCEPTIONS: [(&str, &str, &str, &str); 19] = [
+    (DISCOVERY_AGENT, "endpointslices/restricted", "create", RESTRICTED),
+    (MEMBERS, "endpointslices/restricted", "create", RESTRICTED),
     (GATEWAY, "gateways", "get", "a gateway reads its object again if somebody has changed it meanwhile"),
     (
         GATEWAY,
@@ -48,6 +50,8 @@ const EXCEPTIONS: [(&str, &str, &str, &str); 17] = [
     ),
 ];
 
+/// Why rights on restricted slices are.
+const RESTRICTED: &str = "no request of its own: OpenShift looks at it when a slice is written";
 /// Why rights on services are given.
 const SERVICES: &str = "services are read where a cluster has several active gateways";
 /// Stands for the accounts of all members.
@@ -85,7 +89,8 @@ fn used(request: &Request) -> Used {
 
 /// What the Roles give, but for upstream's Role on the broker, which none of our accounts has.
 fn granted() -> Vec<Used> {
-    let of_accounts = ACCOUNTS.iter().flat_map(|Account { name, here, beside, everywhere }| {
+    let accounts = ACCOUNTS.iter().chain(&DISCOVERY_ACCOUNTS);
+    let of_accounts = accounts.flat_map(|Account { name, here, beside, everywhere }| {
         let account = format!("{MEMBER}:{name}");
         here.iter().chain(*beside).chain(*everywhere).flat_map(move |right| each(&account, right))
     });
