@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use clap::{Command, FromArgMatches as _};
 use trieste_control::command_line;
-use trieste_discovery::{agent, dns};
+use trieste_discovery::{agent, ask, dns};
 
 /// The program that was chosen.
 enum Chosen {
     Agent(agent::Options),
     Dns(dns::Options),
+    Ask(ask::Options),
 }
 
 fn main() -> ExitCode {
@@ -28,17 +29,20 @@ fn main() -> ExitCode {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(agent::Options::subcommand())
-        .subcommand(dns::Options::subcommand());
+        .subcommand(dns::Options::subcommand())
+        .subcommand(ask::Options::subcommand());
     let matches = command_line::matches(command, arguments, |name| std::env::var_os(name), &[]);
     let chosen = matches.and_then(|matches| match matches.subcommand() {
         Some((agent::NAME, matches)) => agent::Options::from_arg_matches(matches).map(Chosen::Agent),
         Some((dns::NAME, matches)) => dns::Options::from_arg_matches(matches).map(Chosen::Dns),
+        Some((ask::NAME, matches)) => ask::Options::from_arg_matches(matches).map(Chosen::Ask),
         // clap has refused it.
         _ => Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand)),
     });
     match chosen {
         Ok(Chosen::Agent(options)) => agent::main_with(&options),
         Ok(Chosen::Dns(options)) => dns::main_with(&options),
+        Ok(Chosen::Ask(options)) => ask::main_with(&options),
         Err(error) => command_line::refuse(&error),
     }
 }

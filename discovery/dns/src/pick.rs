@@ -13,15 +13,43 @@ use crate::service::{Need, Service};
 /// are chosen for all types of records or for none, or a client that asks for A and AAAA would be sent to a far cluster
 /// because the near one has one family.
 pub(crate) fn pick(service: &Service, need: Need) -> Option<&Export> {
+    match choose(service, need) {
+        Choice::Nobody => None,
+        Choice::One(export) => Some(export),
+        Choice::Turns => round_robin(service, need),
+    }
+}
+
+/// Returns the clusters that clients are sent to at present: one, or those that have turns. No turn is taken.
+pub(crate) fn candidates(service: &Service, need: Need) -> Vec<&Export> {
+    match choose(service, need) {
+        Choice::Nobody => Vec::new(),
+        Choice::One(export) => vec![export],
+        Choice::Turns => {
+            let is_any_weighted = eligible(service, need).any(|export| export.weight > 0);
+            with_turns(eligible(service, need), is_any_weighted).collect()
+        }
+    }
+}
+
+/// Who clients are sent to.
+enum Choice<'s> {
+    Nobody,
+    One(&'s Export),
+    /// Those that are eligible, in turn.
+    Turns,
+}
+
+fn choose(service: &Service, need: Need) -> Choice<'_> {
     let local = || eligible(service, Need::Any).find(|export| export.cluster.is_local());
     match &service.routing {
-        Routing::LocalOnly => local(),
-        Routing::RoundRobin => local().or_else(|| round_robin(service, need)),
-        Routing::Nearest => local().or_else(|| nearest(service, need)),
+        Routing::LocalOnly => local().map_or(Choice::Nobody, Choice::One),
+        Routing::RoundRobin => local().map_or(Choice::Turns, Choice::One),
+        Routing::Nearest => local().or_else(|| nearest(service, need)).map_or(Choice::Nobody, Choice::One),
         Routing::Failover(order) => {
             let listed = order.iter().filter_map(|id| service.export(id.as_bytes()));
             let first = listed.map(AsRef::as_ref).find(|export: &&Export| export.is_eligible());
-            first.or_else(local).or_else(|| round_robin(service, need))
+            first.or_else(local).map_or(Choice::Turns, Choice::One)
         }
     }
 }
@@ -59,12 +87,19 @@ fn round_robin(service: &Service, need: Need) -> Option<&Export> {
         return candidates.clone().next();
     }
     let turn = service.turns.of(need).take();
-    // A weight of 0 keeps clients away as long as there is another cluster.
-    let candidates = candidates.filter(move |export| export.weight > 0 || !is_any_weighted);
+    let candidates = with_turns(candidates, is_any_weighted);
     let index =
         if are_equal { usize::try_from(turn % count).unwrap_or(0) } else { scheduled(service, need, turn) };
     // Between counting and here a cluster may have gone: then the last one has the turn.
     candidates.clone().nth(index).or_else(|| candidates.clone().last())
+}
+
+/// Returns those that have turns: a weight of 0 keeps clients away as long as there is another cluster.
+fn with_turns<'s>(
+    candidates: impl Iterator<Item = &'s Export> + Clone,
+    is_any_weighted: bool,
+) -> impl Iterator<Item = &'s Export> + Clone {
+    candidates.filter(move |export| export.weight > 0 || !is_any_weighted)
 }
 
 /// Returns who has a turn by weight, from the period that is computed whenever the eligible clusters change.

@@ -9,6 +9,7 @@
 //! * [`objects`] — one object as the responder needs it. * [`index`] — which changes follow from an event.
 //! * [`reach`] — which clusters the gateways reach. * [`follow`] — the store's events, one by one.
 //! * [`udp`], [`tcp`] — queries. * [`counters`], [`metrics`], [`http`](crate::http) — what is said of it all. * [`run`] — start and stop.
+//! * [`snapshot`] — answers from the objects of one moment.
 
 pub mod config;
 pub mod corefile;
@@ -20,6 +21,7 @@ pub mod metrics;
 pub mod objects;
 pub mod reach;
 pub mod run;
+pub mod snapshot;
 pub mod tcp;
 pub mod udp;
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
 mod agent;
+mod ask;
 mod fixture;
 mod follow;
 mod sockets;

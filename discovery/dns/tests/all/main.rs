@@ -9,3 +9,4 @@ mod names;
 mod picks;
 mod property;
 mod protocol;
+mod survey;
