@@ -51,7 +51,7 @@ allowed trieste-deploy trieste-control
 allowed trieste-diagnose trieste-control
 allowed trieste-packaging
 allowed trieste-simulator
-allowed trieste-cli trieste-control trieste-deploy trieste-diagnose
+allowed trieste-cli trieste-control trieste-deploy trieste-diagnose trieste-dns trieste-discovery
 allowed trieste-routeagent trieste-control
 allowed trieste-dns
 allowed trieste-discovery-agent trieste-control

@@ -59,10 +59,26 @@ impl Api {
     /// # Errors
     /// As [`Api::get`].
     pub(super) async fn list(&self, path: &str) -> anyhow::Result<Option<List>> {
+        self.list_where(path, "").await
+    }
+
+    /// Reads as [`Api::list`] does those objects that have a label of this name with this value.
+    ///
+    /// # Errors
+    /// As [`Api::get`].
+    pub(super) async fn list_labelled(
+        &self,
+        path: &str,
+        (name, value): (&str, &str),
+    ) -> anyhow::Result<Option<List>> {
+        self.list_where(path, &format!("&labelSelector={name}%3D{value}")).await
+    }
+
+    async fn list_where(&self, path: &str, selector: &str) -> anyhow::Result<Option<List>> {
         let mut list = List::default();
         let mut rest = String::new();
         loop {
-            let Some(page) = self.get(&format!("{path}?limit={PAGE}{rest}")).await? else {
+            let Some(page) = self.get(&format!("{path}?limit={PAGE}{selector}{rest}")).await? else {
                 return Ok(None);
             };
             let token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();

@@ -6,7 +6,7 @@
 //!   trieste uninstall     a cluster leaves, or is a broker no longer
 //!   trieste recover-broker-info
 //!                         what clusters join with, written anew
-//!   trieste show brokers|connections|endpoints|gateways|routeagents|networks|versions|all
+//!   trieste show brokers|connections|endpoints|gateways|routeagents|networks|versions|services|all
 //!                         of the clusters of a kubeconfig, of a store, or of one gateway
 //!   trieste status        one gateway in detail
 //!   trieste drain         a gateway hands its flows over to the others
@@ -35,6 +35,7 @@ mod crds;
 mod deploy_broker;
 mod deploying;
 mod diagnose;
+mod discovery;
 mod drain;
 mod exec;
 mod export;
@@ -54,6 +55,7 @@ mod show;
 mod socket;
 mod source;
 mod status;
+mod store_errors;
 mod table;
 mod trace;
 mod uninstall;
@@ -96,7 +98,7 @@ enum Command {
     RemoveMember(Box<uninstall::RemoveMemberArgs>),
     /// Write broker-info.subm anew, of what the broker and a member have
     RecoverBrokerInfo(Box<recover::RecoverArgs>),
-    /// Show what gateways publish: connections, endpoints, gateways, networks, or all of it
+    /// Show what gateways publish (connections, endpoints, gateways, networks), services of the set, or all of it
     Show(show::ShowArgs),
     /// Show one gateway in detail: stores, election, conditions, cables, health, drops, events
     ///

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod networks;
+mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -9,6 +10,7 @@ use std::net::Ipv4Addr;
 pub(super) use cluster::{BrokerRow, RouteAgentRow, VersionRow, brokers, route_agents, versions};
 pub(super) use networks::Networks;
 use serde::Serialize;
+pub(super) use services::{ServiceRow, services};
 
 use super::table::{Column, column, limited, render, yes_no};
 use trieste_control::api::{Connection, ConnectionStatus, Endpoint, EndpointSpec, Gateway, backend_config};

@@ -13,7 +13,7 @@ use super::contexts::KubeArgs;
 use super::output::Format;
 use super::output::Output;
 use super::progress::Printer;
-use super::rows::{Networks, connections, endpoints, gateways, remarks, route_agents};
+use super::rows::{Networks, connections, endpoints, gateways, remarks, route_agents, services};
 use super::socket::SocketArgs;
 use super::source::{self, Found, Wants};
 use trieste_control::api::{Endpoint, Gateway};
@@ -61,6 +61,8 @@ pub(super) enum What {
     Networks,
     /// Which images were asked for, and what runs
     Versions,
+    /// Services that this cluster exports or imports: who exports them, what is ready and connected, who answers
+    Services,
     /// What one gateway translates: pools, allocations, rules, sessions, ports
     Globalnet,
     /// All of these, but for route agents and globalnet
@@ -112,7 +114,8 @@ pub(super) async fn run(args: &ShowArgs, output: &mut Output) -> anyhow::Result<
 fn wants(what: What) -> Wants {
     match what {
         What::Networks => Wants::Cluster,
-        What::All => Wants::ClusterIfPossible,
+        What::Services => Wants::Services,
+        What::All => Wants::AllPossible,
         What::RouteAgents => Wants::RouteAgents,
         What::Brokers
         | What::Connections
@@ -154,6 +157,11 @@ fn of_gateways(what: What, found: &Found) -> anyhow::Result<View> {
         route_agents: Part::of(has(What::RouteAgents), Ok(route_agents(&found.route_agents))),
         // A gateway does not know them, and that is no failure where all is asked for.
         networks: Part::of(has(What::Networks) && networks.is_some(), Ok(networks)),
+        services: found
+            .services
+            .as_ref()
+            .map(|found| Part::of(has(What::Services), Ok(services(found))))
+            .unwrap_or_default(),
         ..View::default()
     })
 }
@@ -163,10 +171,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_is_what_upstream_shows() {
+    fn all_is_what_upstream_shows_and_services() {
         let parts = What::value_variants().iter().filter(|part| What::All.has(**part));
         let names: Vec<String> =
             parts.map(|part| part.to_possible_value().unwrap().get_name().to_owned()).collect();
-        assert_eq!(names, ["brokers", "connections", "endpoints", "gateways", "networks", "versions", "all"]);
+        assert_eq!(
+            names,
+            ["brokers", "connections", "endpoints", "gateways", "networks", "versions", "services", "all"]
+        );
     }
 }

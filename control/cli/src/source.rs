@@ -2,14 +2,16 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 
+use super::discovery::{Discovery, Lists};
 use super::output::remark;
 use super::show::SourceArgs;
 use super::socket::{self, SocketArgs};
+use super::store_errors::explain;
 use trieste_control::admin::{DEFAULT_SOCKET, GATEWAY_PATH};
-use trieste_control::api::{Cluster, Gateway, Kind, Object, Resource, RouteAgent};
-use trieste_control::store::{AnyStore, Location, Store, StoreError};
+use trieste_control::api::{Cluster, Gateway, Object, Resource, RouteAgent};
+use trieste_control::store::{AnyStore, Location, Store};
 
 /// What there is to show.
 #[derive(Debug, Default)]
@@ -20,6 +22,8 @@ pub(super) struct Found {
     pub(super) cluster: Option<Cluster>,
     /// Every RouteAgent object, by name; a gateway's socket does not know them.
     pub(super) route_agents: Vec<RouteAgent>,
+    /// Service discovery; a gateway's socket does not know it.
+    pub(super) services: Option<Discovery>,
 }
 
 /// What is asked for.
@@ -27,12 +31,14 @@ pub(super) struct Found {
 pub(super) enum Wants {
     /// Gateways alone.
     Gateways,
-    /// Gateways, and the own Cluster object if it can be read.
-    ClusterIfPossible,
+    /// Gateways, and the own Cluster object and services if they can be read.
+    AllPossible,
     /// The own Cluster object.
     Cluster,
     /// Route agents.
     RouteAgents,
+    /// Services.
+    Services,
 }
 
 /// Reads Gateway objects, and what else is wanted.
@@ -44,6 +50,12 @@ pub(super) async fn read(args: &SourceArgs, wants: Wants) -> anyhow::Result<Foun
         bail!(
             "a gateway does not know the route agents of other nodes: name a kubeconfig with --kubeconfig, or read a \
              store with --store"
+        );
+    }
+    if wants == Wants::Services {
+        bail!(
+            "a gateway does not know the services of the set: name a kubeconfig with --kubeconfig, or read a store with \
+             --store"
         );
     }
     let path = args.socket.path();
@@ -64,19 +76,18 @@ async fn of_store(location: &Location, namespace: &str, wants: Wants) -> anyhow:
     let store = AnyStore::attach(location);
     let gateways = list::<Gateway>(&store, location, namespace).await?;
     let clusters = match wants {
-        Wants::Gateways | Wants::RouteAgents => Vec::new(),
+        Wants::Gateways | Wants::RouteAgents | Wants::Services => Vec::new(),
         Wants::Cluster => list::<Cluster>(&store, location, namespace).await?,
-        Wants::ClusterIfPossible => {
-            list::<Cluster>(&store, location, namespace).await.unwrap_or_else(|error| {
-                remark(&format!("warning: no networks are shown: {error:#}"));
-                Vec::new()
-            })
-        }
+        Wants::AllPossible => list::<Cluster>(&store, location, namespace).await.unwrap_or_else(|error| {
+            remark(&format!("warning: no networks are shown: {error:#}"));
+            Vec::new()
+        }),
     };
     let route_agents = match wants {
         Wants::RouteAgents => list::<RouteAgent>(&store, location, namespace).await?,
-        Wants::Gateways | Wants::Cluster | Wants::ClusterIfPossible => Vec::new(),
+        Wants::Gateways | Wants::Cluster | Wants::AllPossible | Wants::Services => Vec::new(),
     };
+    let services = services(&store, location, &gateways, wants).await?;
     for problem in store.problems() {
         remark(&format!("warning: {problem}; ignored"));
     }
@@ -87,7 +98,28 @@ async fn of_store(location: &Location, namespace: &str, wants: Wants) -> anyhow:
         ));
     }
     let cluster = clusters.into_iter().find(|cluster| is_own(cluster, &gateways));
-    Ok(Found { gateways, cluster, route_agents })
+    Ok(Found { gateways, cluster, route_agents, services })
+}
+
+/// Reads the services, if they are wanted.
+async fn services(
+    store: &AnyStore,
+    location: &Location,
+    gateways: &[Gateway],
+    wants: Wants,
+) -> anyhow::Result<Option<Discovery>> {
+    if !matches!(wants, Wants::Services | Wants::AllPossible) {
+        return Ok(None);
+    }
+    let gateways = gateways.iter().map(Resource::to_object).collect();
+    match Lists::Store(store, location).objects(gateways).await {
+        Ok(objects) => Ok(Some(Discovery::new(objects))),
+        Err(error) if wants == Wants::AllPossible => {
+            remark(&format!("warning: no services are shown: {error:#}"));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a Cluster object is of the cluster that these gateways are of. Copies of other clusters' objects carry their
@@ -113,23 +145,6 @@ async fn list<R: Resource>(store: &AnyStore, location: &Location, namespace: &st
     Ok(read)
 }
 
-/// Why a store does not answer, and what to do. The error's own text names its cause already.
-fn explain(error: &StoreError, kind: Kind, location: &Location, namespace: &str) -> anyhow::Error {
-    let what_to_do = match (location, error) {
-        (Location::Dir(_), _) => "does the path exist, and may you read it?".to_owned(),
-        (_, StoreError::Forbidden { .. }) => format!(
-            "this command needs to list {} of {} in namespace {namespace}: ask for a role that allows it, or take \
-             another context with --store kube:KUBECONFIG#CONTEXT",
-            kind.plural(),
-            kind.api_version(),
-        ),
-        _ => "is the API server up, and are kubeconfig, context (kube:KUBECONFIG#CONTEXT) and namespace \
-              (--namespace) the right ones?"
-            .to_owned(),
-    };
-    anyhow!("{location}: {error}; {what_to_do}")
-}
-
 impl SocketArgs {
     /// The socket to use.
     pub(super) fn path(&self) -> PathBuf {
@@ -140,41 +155,5 @@ impl SocketArgs {
     /// Whether somebody said which socket to use.
     pub(super) fn is_asked(&self) -> bool {
         self.socket.is_some() || std::env::var_os("TRIESTE_ADMIN_SOCKET").is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(location: &str, error: &StoreError) -> String {
-        let location: Location = location.parse().unwrap();
-        explain(error, Kind::Gateway, &location, "submariner-operator").to_string()
-    }
-
-    fn cause(kind: std::io::ErrorKind, text: &str) -> std::io::Error {
-        std::io::Error::new(kind, text)
-    }
-
-    #[test]
-    fn who_may_not_is_told_which_right_is_missing_and_the_cause_once() {
-        let source = cause(std::io::ErrorKind::PermissionDenied, "it does not allow this: no role");
-        let error = StoreError::Forbidden { operation: "list gateways at https://k:6443".to_owned(), source };
-        assert_eq!(
-            said("kube:/k#c", &error),
-            "kube:/k#c: may not list gateways at https://k:6443: it does not allow this: no role; this command needs \
-             to list gateways of submariner.io/v1 in namespace submariner-operator: ask for a role that allows it, or \
-             take another context with --store kube:KUBECONFIG#CONTEXT"
-        );
-    }
-
-    #[test]
-    fn a_server_and_a_directory_that_are_away_are_told_apart() {
-        let away = |text| StoreError::Unavailable {
-            operation: "list gateways".to_owned(),
-            source: cause(std::io::ErrorKind::ConnectionRefused, text),
-        };
-        assert!(said("kube:", &away("refused")).contains("refused; is the API server up"));
-        assert!(said("dir:/x", &away("gone")).contains("gone; does the path exist"));
     }
 }

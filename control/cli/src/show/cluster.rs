@@ -8,10 +8,11 @@ use super::What;
 use super::view::{Part, View};
 use crate::api::Api;
 use crate::contexts::{KubeArgs, Target, on_each};
+use crate::discovery::{Discovery, Lists};
 use crate::installation::Installation;
 use crate::output::Format;
 use crate::output::{Output, remark};
-use crate::rows::{Networks, brokers, connections, endpoints, gateways, route_agents, versions};
+use crate::rows::{Networks, brokers, connections, endpoints, gateways, route_agents, services, versions};
 use trieste_control::api::{Cluster, Endpoint, Gateway, Resource, RouteAgent};
 
 pub(super) async fn run(
@@ -79,6 +80,7 @@ async fn read(target: &Target, client: Client, namespace: &str, what: What) -> V
     let versions = workloads.map(|workloads| {
         versions(&workloads, all.as_deref().unwrap_or_default(), agents.as_deref().unwrap_or_default())
     });
+    let discovery = discovery(&api, &all, has(What::Services)).await;
     View {
         // Without the right to look nobody can say that there is nothing.
         is_installed: !matches!(submariner, Ok(None)) || !all.as_ref().is_ok_and(Vec::is_empty),
@@ -91,12 +93,30 @@ async fn read(target: &Target, client: Client, namespace: &str, what: What) -> V
         route_agents: Part::of(has(What::RouteAgents), rows(&agents, route_agents)),
         networks: Part::of(has(What::Networks), networks),
         versions: Part::of(has(What::Versions), versions),
+        services: Part::of(
+            has(What::Services),
+            discovery.map(|found| found.as_ref().map(services).unwrap_or_default()),
+        ),
         ..unread(target)
     }
 }
 
 async fn list<R: Resource>(of: &Installation<'_>, is_needed: bool) -> Result<Vec<R>, String> {
     if is_needed { of.list().await.map_err(|error| told(&error)) } else { Ok(Vec::new()) }
+}
+
+/// Reads the services, if they are asked for. Gateways that cannot be read say nothing of connections.
+async fn discovery(
+    api: &Api,
+    gateways: &Result<Vec<Gateway>, String>,
+    is_asked: bool,
+) -> Result<Option<Discovery>, String> {
+    if !is_asked {
+        return Ok(None);
+    }
+    let gateways = gateways.iter().flatten().map(Resource::to_object).collect();
+    let objects = Lists::Kube(api).objects(gateways).await.map_err(|error| format!("{error:#}"))?;
+    Ok(Some(Discovery::new(objects)))
 }
 
 /// The networks of the cluster's own Cluster object.

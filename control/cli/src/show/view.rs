@@ -7,7 +7,8 @@ use crate::output::Format;
 use crate::output::Output;
 use crate::progress::Printer;
 use crate::rows::{
-    BrokerRow, ConnectionRow, EndpointRow, GatewayRow, Networks, RouteAgentRow, Row, VersionRow, table,
+    BrokerRow, ConnectionRow, EndpointRow, GatewayRow, Networks, RouteAgentRow, Row, ServiceRow, VersionRow,
+    table,
 };
 use trieste_control::steps::{Outcome, Steps as _};
 
@@ -61,6 +62,8 @@ pub(super) struct View {
     pub(super) networks: Part<Option<Networks>>,
     #[serde(skip_serializing_if = "Part::is_not_asked")]
     pub(super) versions: Part<Vec<VersionRow>>,
+    #[serde(skip_serializing_if = "Part::is_not_asked")]
+    pub(super) services: Part<Vec<ServiceRow>>,
 }
 
 impl<T> Part<T> {
@@ -82,6 +85,13 @@ impl<T> Part<T> {
     }
 }
 
+impl<T> Part<Vec<T>> {
+    /// Returns whether it was read and has no rows.
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Read(rows) if rows.is_empty())
+    }
+}
+
 impl View {
     /// For programs: one part is a list of rows, all of it is an object. No connections are an empty list, and no
     /// failure.
@@ -94,6 +104,7 @@ impl View {
             What::RouteAgents => output.write_value(&self.route_agents, format),
             What::Networks => output.write_value(&self.networks, format),
             What::Versions => output.write_value(&self.versions, format),
+            What::Services => output.write_value(&self.services, format),
             // What is translated is a document of its own; it does not come by here.
             What::All | What::Globalnet => output.write_value(self, format),
         }
@@ -109,6 +120,7 @@ impl View {
             || self.route_agents.has_failed()
             || self.networks.has_failed()
             || self.versions.has_failed()
+            || self.services.has_failed()
     }
 
     /// For people, in upstream's form: each part is a step with its table; of all parts each ends with an empty line.
@@ -133,7 +145,17 @@ impl View {
             page.networks(&self.networks);
         }
         page.rows("Showing versions", &self.versions, Empty::Fine("No components found"));
-        if !self.is_installed && !matches!(what, What::Brokers | What::Networks | What::Versions) {
+        // Where there are none, all is what upstream's tool shows.
+        if what == What::Services || !self.services.is_empty() {
+            page.rows(
+                "Showing Services",
+                &self.services,
+                Empty::Fine("No services are exported or imported"),
+            );
+        }
+        if !self.is_installed
+            && !matches!(what, What::Brokers | What::Networks | What::Versions | What::Services)
+        {
             page.printer.remark(Outcome::Warning, NOT_INSTALLED);
         }
         page.missing

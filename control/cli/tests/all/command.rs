@@ -366,7 +366,7 @@ fn store_of_gateways() -> tempfile::TempDir {
     root
 }
 
-fn location(path: &Path) -> String {
+pub(crate) fn location(path: &Path) -> String {
     format!("dir:{}", path.display())
 }
 
@@ -382,7 +382,7 @@ fn command(words: &[&str]) -> Command {
     command
 }
 
-fn trieste(words: &[&str]) -> Output {
+pub(crate) fn trieste(words: &[&str]) -> Output {
     command(words).output().unwrap()
 }
 
@@ -414,10 +414,10 @@ fn wait(child: &mut Child) -> Option<i32> {
     code
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }

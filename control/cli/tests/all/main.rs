@@ -3,4 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod command;
+mod discovery;
+mod discovery_cluster;
 mod gather;
