@@ -1,5 +1,6 @@
 //! `trieste diagnose`: finds what is wrong, in one cluster or between two.
 
+mod discovery;
 mod path;
 
 use std::ffi::OsString;
@@ -36,8 +37,8 @@ enum Check {
     K8sVersion(KubeArgs),
     /// Check the mode of kube-proxy
     KubeProxyMode(KubeArgs),
-    /// Check service discovery, which is not part of this version
-    ServiceDiscovery(KubeArgs),
+    /// Walk from exports to the answers of the real DNS, and name the broken step
+    ServiceDiscovery(Box<discovery::DiscoveryArgs>),
     /// Check that ports pass, by probes
     #[command(subcommand)]
     Firewall(Firewall),
@@ -107,11 +108,7 @@ pub(super) async fn run(args: &DiagnoseArgs, output: &mut Output) -> anyhow::Res
         Check::Path(args) => return path::run(args, output).await,
         Check::Firewall(Firewall::InterCluster(args)) => return two(args, Port::Tunnel, output).await,
         Check::Firewall(Firewall::NatDiscovery(args)) => return two(args, Port::NatDiscovery, output).await,
-        Check::ServiceDiscovery(_) => {
-            anyhow::bail!(
-                "service discovery is not part of this version of Trieste; upstream's Lighthouse works beside it"
-            )
-        }
+        Check::ServiceDiscovery(args) => return discovery::run(args, output).await,
         Check::All(kube) => (One::All, kube),
         Check::Cni(kube) => (One::Cni, kube),
         Check::Connections(kube) => (One::Connections, kube),
@@ -123,7 +120,11 @@ pub(super) async fn run(args: &DiagnoseArgs, output: &mut Output) -> anyhow::Res
     let is_well = on_each(kube, output, async |target, client, printer| {
         let source = Source { client, namespace: kube.namespace.clone() };
         let checked = Checked::new(source, &target.cluster, &kubectl(target.context.as_deref()));
-        check(one, &checked, printer).await
+        check(one, &checked, printer).await?;
+        if one == One::All {
+            discovery::where_installed(kube, checked.source.client, printer).await?;
+        }
+        Ok(())
     })
     .await?;
     if one == One::All {

@@ -1,7 +1,7 @@
 //! Service discovery of one cluster at one moment: its objects, and what its DNS server answers from them.
 //!
 //! ```text
-//!   an API server or a store ─▶ Lists ─▶ Objects ─▶ Discovery (records as the DNS server has them) ─▶ show
+//!   an API server or a store ─▶ Lists ─▶ Objects ─▶ Discovery (records as the DNS server has them) ─▶ show, diagnose
 //! ```
 
 mod facts;
@@ -10,8 +10,9 @@ mod name;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trieste_control::api::{Gateway, HaStatus, Object, Resource as _, label};
+use trieste_control::api::{Gateway, HaStatus, Kind, Object, Resource as _, label};
 use trieste_discovery::dns::index::LocalService;
+use trieste_discovery::dns::objects::SERVICE_NAME;
 use trieste_discovery::dns::snapshot::Snapshot;
 use trieste_dns::{Label, ServiceName};
 
@@ -21,6 +22,8 @@ pub(super) use name::Name;
 
 /// The id of a cluster that nobody tells the name of.
 const NAMELESS: &str = "_";
+/// Ours: of how many services of this cluster the pods' own addresses are read.
+const MOST_OWN: usize = 100;
 
 /// The objects that service discovery is about.
 #[derive(Debug, Default)]
@@ -41,6 +44,8 @@ pub(super) struct Discovery {
     pub(super) local: Option<String>,
     /// Whether a gateway carries traffic, and so says which clusters are connected.
     pub(super) has_active_gateway: bool,
+    /// Headless services of this cluster with global addresses, whose pods are answered by their own.
+    own: BTreeSet<LocalService>,
 }
 
 impl Discovery {
@@ -52,13 +57,31 @@ impl Discovery {
         let label = local.as_deref().and_then(|id| Label::new(id).ok());
         let label = label.or_else(|| Label::new(NAMELESS).ok()).expect("the nameless cluster has a label");
         let mut snapshot = Snapshot::new(label, &objects.imports, &objects.slices, &objects.gateways);
-        for service in &snapshot.wanted() {
+        let own = snapshot.wanted();
+        for service in &own {
             // The global addresses stand for the pods' own until these are read: so many are ready.
             let slices = objects.slices.iter().filter(|slice| is_part(slice, service, local.as_deref()));
             snapshot.add_own(service, slices.cloned().collect());
         }
         let has_active_gateway = gateways.iter().any(|gateway| gateway.status.ha_status == HaStatus::Active);
-        Self { objects, snapshot, local, has_active_gateway }
+        Self { objects, snapshot, local, has_active_gateway, own }
+    }
+
+    /// Reads the slices of this cluster's own pods that are answered instead of global addresses: of one service, or of the first
+    /// [`MOST_OWN`]; one list for each.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(super) async fn read_own(&mut self, lists: &Lists<'_>, only: Option<&Name>) -> anyhow::Result<()> {
+        let is_asked = |(namespace, name): &&LocalService| {
+            only.is_none_or(|only| only.namespace == *namespace && only.name == *name)
+        };
+        for service in self.own.iter().filter(is_asked).take(MOST_OWN) {
+            let slices =
+                lists.list(Kind::EndpointSlice, &service.0, Some((SERVICE_NAME, &service.1))).await?;
+            self.snapshot.add_own(service, slices);
+        }
+        Ok(())
     }
 
     /// Returns the services that this cluster exports or imports, in order.

@@ -98,7 +98,7 @@ impl Installation<'_> {
 }
 
 /// What made a pod: its label, or what owns it without a ReplicaSet's suffix.
-fn workload_of(pod: &Value) -> String {
+pub(super) fn workload_of(pod: &Value) -> String {
     for label in ["app", "name"] {
         let name = text(pod, &format!("/metadata/labels/{label}"));
         if !name.is_empty() {

@@ -68,6 +68,11 @@ impl Service {
         Self { name, export, import: facts, problem: problem.or(error), survey, endpoints }
     }
 
+    /// Returns a condition of the export.
+    pub(crate) fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.export.iter().flatten().find(|condition| condition.kind == kind)
+    }
+
     /// Returns the clusters that export it: those that the import names and those that slices are of.
     pub(crate) fn clusters(&self) -> Vec<String> {
         let named = self.import.iter().flat_map(|import| &import.clusters);
@@ -105,6 +110,13 @@ impl Count {
     fn add(&mut self, is_ready: bool) {
         self.all += 1;
         self.ready += usize::from(is_ready);
+    }
+}
+
+impl Endpoints {
+    /// Returns how many are ready, of the family that has most.
+    pub(crate) fn ready(&self) -> usize {
+        self.v4.ready.max(self.v6.ready)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Objects of a small set: `shop/web` with virtual addresses and `shop/db`, headless.
 
 use serde_json::{Value, json};
-use trieste_control::api::{Kind, Object, ObjectMeta, label};
+use trieste_control::api::{Kind, Object, ObjectMeta, annotation, label};
 
 use super::*;
 
@@ -127,7 +127,7 @@ fn services_are_those_of_exports_and_of_the_sets_imports() {
         (Some(true), Some(false), None)
     );
     assert_eq!(found[0].endpoints["east"].to_string(), "1/2");
-    assert_eq!(found[2].export.as_ref().unwrap()[1].reason, "Exported");
+    assert_eq!(found[2].condition("Ready").unwrap().reason, "Exported");
     assert!(found[1].export.is_some() && found[1].import.is_none() && found[1].survey.is_none());
 }
 
@@ -165,4 +165,31 @@ fn an_import_that_cannot_be_used_says_why() {
     assert!(found[1].problem.as_ref().is_some_and(|why| why.contains("far")), "{:?}", found[1].problem);
     assert!(found[1].import.is_some() && found[1].survey.is_none());
     assert!(found[0].problem.is_some() && found[0].import.is_none());
+}
+
+#[tokio::test]
+async fn own_pods_are_counted_by_their_global_addresses_and_answered_by_their_own() {
+    let mut global = slice("db", "west", &[("242.0.0.1", true), ("242.0.0.2", false)]);
+    global.metadata.labels.insert(label::IS_HEADLESS.to_owned(), "true".to_owned());
+    global.metadata.annotations.insert(annotation::GLOBALNET_ENABLED.to_owned(), "true".to_owned());
+    let mut objects = objects();
+    objects.slices.push(global);
+    let mut discovery = Discovery::new(objects);
+    let db = |discovery: &Discovery| discovery.services().remove(0);
+    let found = db(&discovery);
+    assert_eq!((found.endpoints["west"].to_string(), found.is_up("west")), ("1/2".to_owned(), Some(true)));
+    let addresses = |service: &Service| service.survey.as_ref().unwrap().clusters[2].addresses.clone();
+    assert_eq!(addresses(&found), ["242.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
+    let mut pods = slice("db", "west", &[("10.1.0.7", true)]);
+    pods.metadata.name = "db-x".to_owned();
+    pods.metadata.labels = [(SERVICE_NAME.to_owned(), "db".to_owned())].into();
+    let root = tempfile::tempdir().unwrap();
+    let location = trieste_control::store::Location::Dir(root.path().to_owned());
+    let store = trieste_control::store::AnyStore::open(&location).unwrap();
+    trieste_control::store::Store::create(&store, pods).await.unwrap();
+    let other = Name { namespace: "shop".to_owned(), name: "web".to_owned() };
+    discovery.read_own(&Lists::Store(&store, &location), Some(&other)).await.unwrap();
+    assert_eq!(addresses(&db(&discovery)), addresses(&found), "another service was asked for");
+    discovery.read_own(&Lists::Store(&store, &location), None).await.unwrap();
+    assert_eq!(addresses(&db(&discovery)), ["10.1.0.7".parse::<std::net::IpAddr>().unwrap()]);
 }

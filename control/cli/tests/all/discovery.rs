@@ -1,9 +1,15 @@
-//! Service discovery from a directory of objects.
+//! Service discovery from a directory of objects: shown, walked, and asked for at a server on loopback.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use trieste_control::api::{Kind, Object};
+use trieste_discovery::dns::snapshot::Snapshot;
+use trieste_discovery::dns::udp;
+use trieste_dns::{Label, Settings, Zone};
 
 use crate::command::{location, stderr, stdout, trieste};
 
@@ -73,6 +79,27 @@ fn write(root: &Path, path: &str, object: &Value) {
     fs::write(path, serde_saphyr::to_string(object).unwrap()).unwrap();
 }
 
+/// A DNS server of cluster west on loopback that knows these objects.
+pub(crate) fn server() -> (Vec<udp::Worker>, SocketAddr) {
+    let objects: Vec<Object> =
+        OBJECTS.iter().map(|(path, text)| Object::from_value(document(path, text)).unwrap()).collect();
+    let of = |kind: Kind| -> Vec<Object> {
+        objects.iter().filter(|object| object.kind == kind).cloned().collect()
+    };
+    let snapshot = Snapshot::new(
+        Label::new("west").unwrap(),
+        &of(Kind::ServiceImport),
+        &of(Kind::EndpointSlice),
+        &of(Kind::Gateway),
+    );
+    let mut settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
+    settings.answers_missing_namespaces = true;
+    let workers =
+        udp::begin("127.0.0.1:0".parse().unwrap(), 1, snapshot.records(), &Arc::new(settings)).unwrap();
+    let address = workers[0].address();
+    (workers, address)
+}
+
 #[test]
 fn services_are_shown_in_every_format_and_among_all() {
     let root = store();
@@ -113,4 +140,53 @@ fn a_gateways_socket_does_not_know_services() {
         "{}",
         stderr(&output)
     );
+}
+
+#[test]
+fn the_walk_ends_with_a_real_question() {
+    let root = store();
+    let (workers, address) = server();
+    let (store, address) = (location(root.path()), address.to_string());
+    let words = ["diagnose", "service-discovery", "shop/web", "--store", &store, "--server", &address];
+    let well = trieste(&words);
+    assert_eq!(
+        stdout(&well),
+        "Cluster \"west\"\n\
+         \x20• Checking exports and imports  ...\n ✓ Checking exports and imports\n\
+         \x20• Checking the conditions of exports  ...\n ✓ Checking the conditions of exports\n\
+         \x20  Checking the agent: not applicable without Kubernetes\n\
+         \x20• Checking that the broker has the exports  ...\n ✓ Checking that the broker has the exports\n\
+         \x20• Checking the imports  ...\n ✓ Checking the imports\n\
+         \x20• Checking that endpoints are ready  ...\n ✓ Checking that endpoints are ready\n\
+         \x20• Checking that gateways are connected to exporting clusters  ...\n \
+         ✓ Checking that gateways are connected to exporting clusters\n\
+         \x20  Checking the DNS server: not applicable without Kubernetes\n\
+         \x20  Checking that the cluster's DNS forwards to the DNS server: not applicable without Kubernetes\n\
+         \x20• Asking the DNS  ...\n ✓ Asking the DNS\n\n"
+    );
+    assert_eq!(well.status.code(), Some(0), "{}", stderr(&well));
+    write(
+        root.path(),
+        "shop/endpointslices/web-west",
+        &document("shop/endpointslices/web-west", "SLICE west 10.1.0.9"),
+    );
+    let other = trieste(&words);
+    assert_eq!(other.status.code(), Some(1));
+    let text = stdout(&other);
+    assert!(
+        text.contains(" ✗ Asking the DNS\n ✗ shop/web: web.shop.svc.clusterset.local A is 10.1.0.1 at "),
+        "{text}"
+    );
+    workers.into_iter().for_each(udp::Worker::stop);
+    let away = stdout(&trieste(&words));
+    assert!(
+        away.contains("✗ shop/web: web.shop.svc.clusterset.local A has no answer: cannot ask "),
+        "{away}"
+    );
+    fs::remove_file(root.path().join("shop/serviceimports/web.yaml")).unwrap();
+    let broken = trieste(&words[..5]);
+    let text = stdout(&broken);
+    assert!(text.contains(" ✗ Checking the imports\n ✗ shop/web: the broker has the export"), "{text}");
+    assert!(text.contains("   Asking the DNS: not reached\n"), "{text}");
+    assert_eq!(broken.status.code(), Some(1));
 }

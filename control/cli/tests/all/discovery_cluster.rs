@@ -1,4 +1,4 @@
-//! Service discovery of a cluster with an API server: what is asked for.
+//! Service discovery of a cluster with an API server: what is asked for, and which step is broken.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -7,9 +7,10 @@ use std::process::Output;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use trieste_discovery::dns::udp;
 
 use crate::command::{stdout, trieste};
-use crate::discovery::{OBJECTS, document};
+use crate::discovery::{OBJECTS, document, server};
 
 const AGENT: &str = "submariner-lighthouse-agent";
 const DNS: &str = "submariner-lighthouse-coredns";
@@ -119,4 +120,56 @@ fn services_are_shown_by_one_list_of_each_kind() {
     let (all, _) = run(cluster(), &["show", "all", "-o", "json"]);
     let all: Value = serde_json::from_str(&stdout(&all)).unwrap();
     assert_eq!(all[0]["services"][0]["name"], "web");
+}
+
+#[test]
+fn each_step_that_is_broken_in_kubernetes_is_named_alone() {
+    let missing = |end: &'static str| move |paths: &mut Paths| paths.retain(|(path, _)| !path.ends_with(end));
+    let no_stanza = |paths: &mut Paths| {
+        let maps = paths.iter_mut().find(|(path, _)| path.ends_with("configmaps")).unwrap();
+        maps.1["items"][0]["data"]["Corefile"] = json!(".:53 {\n    forward . /etc/resolv.conf\n}\n");
+    };
+    type Case = (Box<dyn Fn(&mut Paths)>, &'static str);
+    let cases: [Case; 5] = [
+        (Box::new(missing("deployments/submariner-lighthouse-agent")), "Checking the agent"),
+        (Box::new(missing("deployments/submariner-lighthouse-coredns")), "Checking the DNS server"),
+        (Box::new(missing("services/submariner-lighthouse-coredns")), "Checking the DNS server"),
+        (Box::new(no_stanza), "Checking that the cluster's DNS forwards to the DNS server"),
+        (Box::new(missing("serviceimports")), "Checking the imports"),
+    ];
+    let (workers, address) = server();
+    for (change, step) in cases {
+        let mut paths = cluster();
+        change(&mut paths);
+        let (output, _) = run(paths, &["diagnose", "service-discovery", "--server", &address.to_string()]);
+        let text = stdout(&output);
+        let failed: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(" ✗ "))
+            .filter(|line| !line.contains(": "))
+            .collect();
+        assert_eq!(failed, [step], "{text}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+    let (output, _) = run(cluster(), &["diagnose", "service-discovery", "--server", &address.to_string()]);
+    assert!(
+        output.status.success() && stdout(&output).ends_with(" ✓ Asking the DNS\n\n"),
+        "{}",
+        stdout(&output)
+    );
+    workers.into_iter().for_each(udp::Worker::stop);
+}
+
+#[test]
+fn the_agents_pod_is_asked_and_its_refusal_is_told() {
+    let (output, asked) = run(cluster(), &["diagnose", "service-discovery", "shop/web"]);
+    let text = stdout(&output);
+    let command = "/api/v1/namespaces/submariner-operator/pods/agent-1/exec?";
+    let exec: Vec<&String> = asked.iter().filter(|path| path.starts_with(command)).collect();
+    assert_eq!(exec.len(), 1, "{asked:?}");
+    let words = "command=trieste-discovery&command=ask&command=web.shop.svc.clusterset.local&command=A&command=--json";
+    assert!(exec[0].contains(words) && exec[0].contains("container=submariner-lighthouse-agent"), "{exec:?}");
+    assert!(text.contains(" ✗ Asking the DNS\n ✗ no command can be run in pod agent-1: "), "{text}");
+    assert!(text.ends_with("; --server ADDRESS asks a server from here\n\n"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
 }
