@@ -1,12 +1,13 @@
 //! Service discovery of one cluster at one moment: its objects, and what its DNS server answers from them.
 //!
 //! ```text
-//!   an API server or a store ─▶ Lists ─▶ Objects ─▶ Discovery (records as the DNS server has them) ─▶ show, diagnose
+//!   an API server or a store ─▶ Lists ─▶ Objects ─▶ Discovery (records as the DNS server has them) ─▶ show, diagnose, trace
 //! ```
 
 mod facts;
 mod lists;
 mod name;
+mod resolve;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,7 @@ use trieste_dns::{Label, ServiceName};
 pub(super) use facts::{Condition, Count, Endpoints, Service};
 pub(super) use lists::Lists;
 pub(super) use name::Name;
+pub(super) use resolve::{Family, Resolved, is_name, resolve};
 
 /// The id of a cluster that nobody tells the name of.
 const NAMELESS: &str = "_";

@@ -40,6 +40,11 @@ pub(super) struct GatewayPod {
 }
 
 impl GatewayArgs {
+    /// Returns the cluster that these say, if any.
+    pub(super) const fn kube(&self) -> &KubeArgs {
+        &self.kube
+    }
+
     /// Whether a gateway of a cluster is meant, and not the one of this node.
     pub(super) const fn is_of_cluster(&self) -> bool {
         self.node.is_some() || self.kube.is_asked()

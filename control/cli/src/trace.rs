@@ -2,22 +2,30 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::path::Path;
+use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
 use trieste_control::admin::{
     TRACE_PATH, TraceAnswer, TraceDirection, TracePacket, TraceProtocol, TraceRequest,
 };
 
+use super::discovery::{self, Family, Resolved};
 use super::gateway::GatewayArgs;
 use super::output::Format;
 use super::output::{Output, printable};
+use trieste_control::store::Location;
+
+/// A gateway's directory, with the store of those that have no API server.
+const STATE_DIR: &str = "/var/lib/trieste";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TraceArgs {
     /// The packet's source address, as it is when it reaches the gateway
     from: IpAddr,
-    /// The packet's destination address, as it is when it reaches the gateway
-    to: IpAddr,
+    /// The packet's destination address, as it is when it reaches the gateway; or a service's name in the set, such as
+    /// web.shop.svc.clusterset.local, which is resolved as this cluster's DNS server answers it
+    to: Destination,
     #[command(flatten)]
     gateway: GatewayArgs,
     /// tcp, udp, icmp, sctp, or a protocol's number
@@ -35,21 +43,58 @@ pub(super) struct TraceArgs {
     /// The packet comes from another cluster: from a global address to one of this cluster's
     #[arg(long)]
     inbound: bool,
+    /// The cluster's own store, of which a name is resolved [default: the API server of the context that is named below, or
+    /// in a pod its own; else dir:/var/lib/trieste/store]
+    #[arg(long, value_name = "LOCATION")]
+    store: Option<Location>,
     /// How to print it
     #[arg(long, short, value_enum, default_value_t)]
     output: Format,
 }
 
+/// Where a packet goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Destination {
+    Address(IpAddr),
+    Name(String),
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(address) => Ok(Self::Address(address)),
+            Err(_) if discovery::is_name(text) => Ok(Self::Name(text.to_owned())),
+            Err(_) => Err("neither an address nor a name such as web.shop.svc.clusterset.local".to_owned()),
+        }
+    }
+}
+
 impl TraceArgs {
-    fn request(&self) -> TraceRequest {
+    /// Returns the destination of a name, if it is one.
+    async fn resolve(&self) -> anyhow::Result<Option<Resolved>> {
+        let Destination::Name(name) = &self.to else { return Ok(None) };
+        let (gateway, families) = (&self.gateway, [Family::of(self.from)]);
+        let in_pod = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+        let here = || Location::default_of(in_pod.as_deref(), Path::new(STATE_DIR));
+        let store = match (&self.store, gateway.is_of_cluster()) {
+            (None, true) => None,
+            (Some(store), _) => Some(store.clone()),
+            (None, false) => Some(here()),
+        };
+        discovery::resolve(name, &families, gateway.kube(), store.as_ref()).await.map(Some)
+    }
+
+    fn request(&self, to: IpAddr) -> TraceRequest {
         let direction = if self.inbound { TraceDirection::Inbound } else { TraceDirection::Outbound };
-        let Self { from, to, proto, sport, dport, .. } = *self;
+        let Self { from, proto, sport, dport, .. } = *self;
         TraceRequest { from, to, proto, sport, dport, direction }
     }
 
     /// The same question, asked in the gateway's pod.
-    fn words(&self) -> Vec<String> {
-        let request = self.request();
+    fn words(&self, to: IpAddr) -> Vec<String> {
+        let request = self.request(to);
         let mut words: Vec<String> =
             ["trieste", "trace", "--output", "json"].into_iter().map(str::to_owned).collect();
         words.extend([request.from.to_string(), request.to.to_string(), format!("--{}", request.direction)]);
@@ -65,22 +110,32 @@ impl TraceArgs {
 }
 
 pub(super) async fn run(args: &TraceArgs, output: &mut Output) -> anyhow::Result<()> {
-    if args.from.is_ipv4() != args.to.is_ipv4() {
-        bail!("{} and {} are not of one family: such a packet cannot be", args.from, args.to);
+    let resolved = args.resolve().await?;
+    let to = match (&args.to, &resolved) {
+        (Destination::Address(address), _) => *address,
+        (Destination::Name(_), Some(resolved)) => resolved.address,
+        (Destination::Name(name), None) => bail!("{name} has no address"),
+    };
+    if args.from.is_ipv4() != to.is_ipv4() {
+        bail!("{} and {to} are not of one family: such a packet cannot be", args.from);
     }
-    let words = args.words();
+    let words = args.words(to);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let path = format!("{TRACE_PATH}?{}", args.request().to_query());
+    let path = format!("{TRACE_PATH}?{}", args.request(to).to_query());
     let body = args.gateway.document(&path, &words).await?;
-    let value: serde_json::Value =
+    let mut value: serde_json::Value =
         serde_json::from_slice(&body).context("the gateway's answer is not JSON")?;
     if args.output != Format::Table {
+        if let (Some(resolved), Some(fields)) = (&resolved, value.as_object_mut()) {
+            fields.insert("resolved".to_owned(), serde_json::to_value(resolved)?);
+        }
         // As it came: a newer gateway may say more than we know.
         return output.write_value(&value, args.output);
     }
     let answer: TraceAnswer = serde_path_to_error::deserialize(value)
         .context("the gateway's answer makes no sense; is it of another version than this command?")?;
-    output.write(describe(&answer).as_bytes())
+    let name = resolved.map(|resolved| printable(&resolved.to_string()) + "\n").unwrap_or_default();
+    output.write(format!("{name}{}", describe(&answer)).as_bytes())
 }
 
 fn describe(answer: &TraceAnswer) -> String {
@@ -140,13 +195,19 @@ mod tests {
     #[test]
     fn the_question_is_the_same_in_a_pod() {
         let asked = args(&["10.1.0.5", "242.2.0.9", "--proto", "udp", "--dport", "53", "--inbound"]).unwrap();
-        let in_pod = asked.words();
+        let Destination::Address(to) = asked.to else { panic!("{asked:?}") };
+        let in_pod = asked.words(to);
         let words: Vec<&str> = in_pod[2..].iter().map(String::as_str).collect();
         let again = args(&words).unwrap();
-        assert_eq!(again.request(), asked.request());
-        assert_eq!(asked.request().direction, TraceDirection::Inbound);
+        assert_eq!(again.request(to), asked.request(to));
+        assert_eq!(asked.request(to).direction, TraceDirection::Inbound);
         assert!(args(&["10.1.0.5", "242.2.0.9", "--inbound", "--outbound"]).is_err());
         assert!(args(&["10.1.0.5"]).is_err());
+        let name = args(&["10.1.0.5", "web.shop.svc.clusterset.local"]).unwrap().to;
+        assert_eq!(name, Destination::Name("web.shop.svc.clusterset.local".to_owned()));
+        assert!(
+            args(&["10.1.0.5", "web"]).unwrap_err().to_string().contains("neither an address nor a name")
+        );
         assert!(args(&["10.1.0.5", "242.2.0.9", "--proto", "tpc"]).unwrap_err().to_string().contains("sctp"));
     }
 
@@ -157,7 +218,8 @@ mod tests {
             decision: decision.to_owned(),
             why: why.to_owned(),
         };
-        let request = args(&["10.1.0.5", "242.2.0.9", "--sport", "4711"]).unwrap().request();
+        let request = args(&["10.1.0.5", "242.2.0.9", "--sport", "4711"]).unwrap();
+        let request = request.request("242.2.0.9".parse().unwrap());
         let mut answer = TraceAnswer {
             request,
             worker: 1,

@@ -15,6 +15,7 @@ use trieste_diagnose::path::{Destination, PathRequest, PodRef, SideRequest, gath
 
 use super::{RemoteArgs, kubectl};
 use crate::contexts::{KubeArgs, Target};
+use crate::discovery::{Family, Resolved, is_name, resolve};
 use crate::output::Format;
 use crate::output::{Output, printable};
 use crate::progress::Printer;
@@ -26,7 +27,8 @@ const DEFAULT_NAMESPACE: &str = "default";
 pub(super) struct PathArgs {
     /// The pod that speaks first: [NAMESPACE/]NAME
     source: PodName,
-    /// Where it goes to: [NAMESPACE/]NAME of a pod, service:[NAMESPACE/]NAME, or an address
+    /// Where it goes to: [NAMESPACE/]NAME of a pod, service:[NAMESPACE/]NAME, an address, or a service's name in the set,
+    /// such as web.shop.svc.clusterset.local, which is resolved as the first cluster's DNS server answers it
     destination: DestinationName,
     #[command(flatten)]
     kube: KubeArgs,
@@ -61,19 +63,27 @@ impl FromStr for PodName {
 
 /// A destination's name on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct DestinationName(Destination);
+enum DestinationName {
+    /// A pod, a service or an address.
+    Direct(Destination),
+    /// A name in the set.
+    Name(String),
+}
 
 impl FromStr for DestinationName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(address) = text.parse::<IpAddr>() {
-            return Ok(Self(Destination::Address(address)));
+            return Ok(Self::Direct(Destination::Address(address)));
+        }
+        if is_name(text) {
+            return Ok(Self::Name(text.to_owned()));
         }
         let service = ["service:", "service/", "svc/"].iter().find_map(|start| text.strip_prefix(start));
         match service {
-            Some(name) => Ok(Self(Destination::Service(name.parse::<PodName>()?.0))),
-            None => Ok(Self(Destination::Pod(text.parse::<PodName>()?.0))),
+            Some(name) => Ok(Self::Direct(Destination::Service(name.parse::<PodName>()?.0))),
+            None => Ok(Self::Direct(Destination::Pod(text.parse::<PodName>()?.0))),
         }
     }
 }
@@ -81,7 +91,8 @@ impl FromStr for DestinationName {
 pub(super) async fn run(args: &PathArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
     let near = args.kube.target()?;
     let far = args.remote.target(&args.kube)?;
-    if far.is_none() && !matches!(args.destination.0, Destination::Address(_)) {
+    let (destination, resolved) = args.destination().await?;
+    if far.is_none() && !matches!(destination, Destination::Address(_)) {
         anyhow::bail!(
             "a pod or service of another cluster is found by its API server: name its context with --remotecontext, or \
              give its address instead of its name"
@@ -89,7 +100,7 @@ pub(super) async fn run(args: &PathArgs, output: &mut Output) -> anyhow::Result<
     }
     let request = PathRequest {
         source: args.source.0.clone(),
-        destination: args.destination.0.clone(),
+        destination,
         source_side: args.side(&near).await?,
         destination_side: match &far {
             Some(far) => Some(args.side(far).await?),
@@ -99,7 +110,7 @@ pub(super) async fn run(args: &PathArgs, output: &mut Output) -> anyhow::Result<
         run: Run::random(&mut OsRng),
     };
     tokio::select! {
-        code = walk(args, &near, &request, output) => code,
+        code = walk(args, &near, (&request, resolved.as_ref()), output) => code,
         () = interrupted() => {
             give_up(&request).await;
             anyhow::bail!("interrupted; nothing is left behind")
@@ -125,13 +136,16 @@ async fn interrupted() {
 async fn walk(
     args: &PathArgs,
     near: &Target,
-    request: &PathRequest,
+    (request, resolved): (&PathRequest, Option<&Resolved>),
     output: &mut Output,
 ) -> anyhow::Result<ExitCode> {
     let diagnosis = match args.output {
         Format::Table => {
             let mut printer = Printer::new(output);
             printer.heading(&near.cluster);
+            if let Some(resolved) = resolved {
+                printer.remark(Outcome::Success, &resolved.to_string());
+            }
             let evidence = gather(request, &mut printer).await.context("the connection cannot be judged")?;
             let diagnosis = judge(&evidence);
             print(&diagnosis, &mut printer);
@@ -141,7 +155,11 @@ async fn walk(
         Format::Json | Format::Yaml => {
             let evidence = gather(request, &mut Record::default()).await;
             let diagnosis = judge(&evidence.context("the connection cannot be judged")?);
-            output.write_value(&diagnosis, args.output)?;
+            let mut document = serde_json::to_value(&diagnosis)?;
+            if let (Some(resolved), Some(fields)) = (resolved, document.as_object_mut()) {
+                fields.insert("resolved".to_owned(), serde_json::to_value(resolved)?);
+            }
+            output.write_value(&document, args.output)?;
             diagnosis
         }
     };
@@ -149,6 +167,17 @@ async fn walk(
 }
 
 impl PathArgs {
+    /// Returns where the connection goes to; of a name also what it was resolved to.
+    async fn destination(&self) -> anyhow::Result<(Destination, Option<Resolved>)> {
+        match &self.destination {
+            DestinationName::Direct(destination) => Ok((destination.clone(), None)),
+            DestinationName::Name(name) => {
+                let resolved = resolve(name, &[Family::V4, Family::V6], &self.kube, None).await?;
+                Ok((Destination::Address(resolved.address), Some(resolved)))
+            }
+        }
+    }
+
     async fn side(&self, target: &Target) -> anyhow::Result<SideRequest> {
         let source = Source { client: target.client().await?, namespace: self.kube.namespace.clone() };
         Ok(SideRequest { source, kubectl: kubectl(target.context.as_deref()) })
@@ -222,7 +251,10 @@ mod tests {
     use super::*;
 
     fn destination(text: &str) -> Destination {
-        text.parse::<DestinationName>().unwrap().0
+        match text.parse().unwrap() {
+            DestinationName::Direct(destination) => destination,
+            DestinationName::Name(name) => panic!("{name}"),
+        }
     }
 
     fn named(namespace: &str, name: &str) -> PodRef {
@@ -236,6 +268,8 @@ mod tests {
         assert_eq!(destination("service:shop/db"), Destination::Service(named("shop", "db")));
         assert_eq!(destination("svc/db"), Destination::Service(named("default", "db")));
         assert_eq!(destination("10.2.1.7"), Destination::Address([10, 2, 1, 7].into()));
+        let name = "web.shop.svc.clusterset.local";
+        assert_eq!(name.parse(), Ok(DestinationName::Name(name.to_owned())));
         for wrong in ["", "a/b/c", "shop/", "x y"] {
             assert!(wrong.parse::<DestinationName>().is_err(), "{wrong}");
         }

@@ -284,14 +284,14 @@ fn wrong_words_are_an_error_of_code_1_and_help_is_an_answer() {
 }
 
 /// A gateway that serves one request.
-struct Gateway {
+pub(crate) struct Gateway {
     _root: tempfile::TempDir,
     socket: String,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Gateway {
-    fn serve(work: impl FnOnce(&str, &mut UnixStream) + Send + 'static) -> Self {
+    pub(crate) fn serve(work: impl FnOnce(&str, &mut UnixStream) + Send + 'static) -> Self {
         let root = tempfile::tempdir().unwrap();
         let socket = root.path().join("gateway.sock").to_str().unwrap().to_owned();
         let listener = UnixListener::bind(&socket).unwrap();
@@ -305,7 +305,7 @@ impl Gateway {
         Self { _root: root, socket, thread: Some(thread) }
     }
 
-    fn socket(&self) -> &str {
+    pub(crate) fn socket(&self) -> &str {
         &self.socket
     }
 }
@@ -333,7 +333,7 @@ fn capturing_gateway(packets: usize) -> Gateway {
     })
 }
 
-fn answer(stream: &mut UnixStream, status: &str, body: &[u8]) {
+pub(crate) fn answer(stream: &mut UnixStream, status: &str, body: &[u8]) {
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body).unwrap();

@@ -1,4 +1,4 @@
-//! Service discovery from a directory of objects: shown, walked, and asked for at a server on loopback.
+//! Service discovery from a directory of objects: shown, walked, asked for at a server on loopback, and traced by name.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use trieste_discovery::dns::snapshot::Snapshot;
 use trieste_discovery::dns::udp;
 use trieste_dns::{Label, Settings, Zone};
 
-use crate::command::{location, stderr, stdout, trieste};
+use crate::command::{Gateway, answer, location, stderr, stdout, trieste};
 
 /// Where objects are, by namespace, plural and name.
 pub(crate) const OBJECTS: &[(&str, &str)] = &[
@@ -189,4 +189,34 @@ fn the_walk_ends_with_a_real_question() {
     assert!(text.contains(" ✗ Checking the imports\n ✗ shop/web: the broker has the export"), "{text}");
     assert!(text.contains("   Asking the DNS: not reached\n"), "{text}");
     assert_eq!(broken.status.code(), Some(1));
+}
+
+#[test]
+fn a_trace_takes_a_name_and_says_what_it_is() {
+    let root = store();
+    let gateway = Gateway::serve(|path, stream| {
+        assert!(path.starts_with("/v1/trace?from=10.1.0.5&to=10.2.0.1&"), "{path}");
+        let body = json!({"request": {"from": "10.1.0.5", "to": "10.2.0.1", "proto": "tcp", "sport": 40000,
+            "dport": 80, "direction": "outbound"}, "worker": 0, "is_live": false, "steps": []});
+        answer(stream, "200 OK", body.to_string().as_bytes());
+    });
+    let store = location(root.path());
+    let trace =
+        |name: &str| trieste(&["trace", "10.1.0.5", name, "--store", &store, "--socket", gateway.socket()]);
+    let output = trace("east.web.shop.svc.clusterset.local");
+    assert!(
+        stdout(&output).starts_with(
+            "east.web.shop.svc.clusterset.local is 10.2.0.1 of cluster east\noutbound tcp 10.1.0.5:40000 -> 10.2.0.1:80\n"
+        ),
+        "{}{}",
+        stdout(&output),
+        stderr(&output)
+    );
+    let unknown = trace("new.shop.svc.clusterset.local");
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(
+        stderr(&unknown).contains("service shop/new is not imported in this cluster"),
+        "{}",
+        stderr(&unknown)
+    );
 }

@@ -173,3 +173,10 @@ fn the_agents_pod_is_asked_and_its_refusal_is_told() {
     assert!(text.ends_with("; --server ADDRESS asks a server from here\n\n"), "{text}");
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn a_name_is_resolved_from_the_api_server() {
+    let (output, _) = run(cluster(), &["trace", "10.1.0.5", "x.web.shop.svc.clusterset.local"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("does not exist: service shop/web is exported by east, west"), "{error}");
+}
