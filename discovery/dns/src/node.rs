@@ -50,15 +50,16 @@ pub(crate) struct PortName<'s> {
 }
 
 /// Finds what a name below a service, or the service's own name, stands for. `prefix` is the number of labels in front of
-/// the service's.
+/// the service's. Without `has_cluster_names` a cluster has no records of its own, as KEP-1645 wants it; hosts keep theirs.
 pub(crate) fn below<'s>(
     service: &'s Service,
     name: &'s QueryName,
     prefix: usize,
     has_cluster_names: bool,
 ) -> Node<'s> {
+    let is_headless = service.kind == ServiceKind::Headless;
     let cluster = |index| {
-        let has_names = has_cluster_names || service.kind == ServiceKind::Headless;
+        let has_names = has_cluster_names || is_headless;
         service.export(name.label(index)).filter(|_| has_names).map(AsRef::as_ref)
     };
     let protocol = |index| Protocol::from_label(without_underscore(name.label(index)));
@@ -68,21 +69,23 @@ pub(crate) fn below<'s>(
     match prefix {
         0 => Node::Service(service),
         1 => match (cluster(0), protocol(0)) {
-            (Some(export), _) => Node::Cluster(service, export),
+            (Some(export), _) if has_cluster_names => Node::Cluster(service, export),
+            // Names of its hosts lie below.
+            (Some(_), _) => Node::Empty,
             (None, Some(_)) => Node::Empty,
             (None, None) => Node::Absent,
         },
         2 => match (cluster(1), protocol(1)) {
             (Some(export), _) => match (export.host(name.label(0)), protocol(0)) {
                 (Some(host), _) => Node::Host(service, export, host),
-                (None, Some(_)) => Node::Empty,
-                (None, None) => Node::Absent,
+                (None, Some(_)) if has_cluster_names => Node::Empty,
+                (None, _) => Node::Absent,
             },
             (None, Some(protocol)) => port(protocol, None),
             (None, None) => Node::Absent,
         },
         3 => match (cluster(2), protocol(1)) {
-            (Some(export), Some(protocol)) => port(protocol, Some(export)),
+            (Some(export), Some(protocol)) if has_cluster_names => port(protocol, Some(export)),
             _ => Node::Absent,
         },
         _ => Node::Absent,

@@ -25,8 +25,8 @@ pub struct Settings {
     pub addresses: Vec<IpAddr>,
     /// Whether services are answered whose namespace the own cluster does not have.
     pub answers_missing_namespaces: bool,
-    /// Whether services with virtual IPs have names with a cluster's id, as upstream has it. The Multi-Cluster Services API
-    /// wants none.
+    /// Whether a cluster's part of a service has a name, `cluster.svc.ns`, as upstream has it. The Multi-Cluster Services API
+    /// wants none but those of hosts.
     pub has_cluster_names: bool,
 }
 

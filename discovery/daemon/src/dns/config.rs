@@ -81,8 +81,8 @@ pub struct Options {
     #[arg(long, env = "SUBMARINER_CLUSTERSET_IP_CIDR", default_value = "", value_name = "CIDRS")]
     pub clusterset_ip_cidrs: Cidrs,
 
-    /// Whether services with virtual IPs have names with a cluster's id in front, as Lighthouse has them. The Multi-Cluster
-    /// Services API wants none.
+    /// Whether a cluster's part of a service has a name, with the cluster's id in front, as Lighthouse has it. The
+    /// Multi-Cluster Services API wants none but those of hosts.
     #[arg(long, env = "TRIESTE_DNS_CLUSTER_NAMES", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]
     pub cluster_names: bool,
 

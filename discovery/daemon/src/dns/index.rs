@@ -177,7 +177,8 @@ impl Index {
                 let name =
                     ServiceName::parse(namespace, service).map_err(|error| Unusable(error.to_string()))?;
                 let content = Content::Slice(name.clone(), self.local.clone());
-                let change = Change::Slice(name, self.local.clone(), slice.into(), objects::slice(object)?);
+                let read = objects::slice(object, true)?;
+                let change = Change::Slice(name, self.local.clone(), slice.into(), read);
                 Ok((content, Some(change)))
             }
         }

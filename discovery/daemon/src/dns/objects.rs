@@ -1,5 +1,7 @@
 //! One object as the responder needs it. An object that cannot be used costs itself alone.
 
+use std::net::IpAddr;
+
 use serde_json::{Map, Value};
 use trieste_control::api::{Object, Resource as _, ServiceImport, ServiceImportType, annotation, label};
 use trieste_dns::{
@@ -89,15 +91,17 @@ pub fn exported(object: &Object) -> Result<Option<Exported>, Unusable> {
     let cluster = Label::new(text(label::SOURCE_CLUSTER)?).map_err(|error| Unusable::because(&error))?;
     let is = |text: Option<&String>| text.is_some_and(|text| text == "true");
     let annotations = &object.metadata.annotations;
-    let is_global = is(labels.get(label::IS_HEADLESS)) && is(annotations.get(annotation::GLOBALNET_ENABLED));
-    Ok(Some(Exported { service, cluster, is_global, slice: slice(object)? }))
+    let is_headless = is(labels.get(label::IS_HEADLESS));
+    let is_global = is_headless && is(annotations.get(annotation::GLOBALNET_ENABLED));
+    Ok(Some(Exported { service, cluster, is_global, slice: slice(object, is_headless)? }))
 }
 
-/// Reads what a slice says, whoever wrote it.
+/// Reads what a slice says, whoever wrote it. Each endpoint of a headless service has a host name, as KEP-1645 wants it: one
+/// that has no name is called by its address, as in a cluster's own DNS.
 ///
 /// # Errors
 /// That the object has no body.
-pub fn slice(object: &Object) -> Result<Slice, Unusable> {
+pub fn slice(object: &Object, is_headless: bool) -> Result<Slice, Unusable> {
     if let Some(reason) = &object.withheld {
         return Err(Unusable(reason.clone()));
     }
@@ -109,20 +113,20 @@ pub fn slice(object: &Object) -> Result<Slice, Unusable> {
     });
     let publish = object.metadata.annotations.get(annotation::PUBLISH_NOT_READY);
     Ok(Slice {
-        endpoints: endpoints.map(endpoint).collect(),
+        endpoints: endpoints.map(|entry| endpoint(entry, is_headless)).collect(),
         ports: ports.collect(),
         publishes_not_ready: publish.is_some_and(|text| text == "true"),
     })
 }
 
-fn endpoint(entry: &Map<String, Value>) -> Endpoint {
+fn endpoint(entry: &Map<String, Value>, is_headless: bool) -> Endpoint {
     let addresses = entry.get("addresses").and_then(Value::as_array).into_iter().flatten();
     let conditions = entry.get("conditions").and_then(Value::as_object);
     let ready = conditions.and_then(|conditions| conditions.get("ready")).and_then(Value::as_bool);
     Endpoint {
         // Kubernetes allows 100.
         addresses: addresses.take(100).filter_map(|address| address.as_str()?.parse().ok()).collect(),
-        host: host(entry),
+        host: host(entry).or_else(|| address_as_host(entry).filter(|_| is_headless)),
         // What is not said is to be taken so (EndpointConditions).
         is_ready: ready.unwrap_or(true),
     }
@@ -137,6 +141,12 @@ fn host(entry: &Map<String, Value>) -> Option<Label> {
         text(target, "name").filter(|_| is_pod)
     };
     Label::new(own.or_else(pod)?).ok()
+}
+
+/// Returns the first address of an endpoint with dashes, as Kubernetes' DNS names what has no name.
+fn address_as_host(entry: &Map<String, Value>) -> Option<Label> {
+    let address: IpAddr = entry.get("addresses")?.get(0)?.as_str()?.parse().ok()?;
+    Label::new(&address.to_string().replace(['.', ':'], "-")).ok()
 }
 
 fn port(name: &str, protocol: &str, number: u16) -> Option<Port> {

@@ -215,13 +215,21 @@ fn answers_keep_the_case_of_the_question() {
 }
 
 #[test]
-fn names_with_a_clusters_id_can_be_off_for_virtual_ips() {
+fn names_with_a_clusters_id_alone_can_be_off() {
     let mut server = server();
     server.settings.has_cluster_names = false;
     let ask = |question: &str| server.ask(&format!("{question}.{ZONE}"), Rtype::A).rcode;
-    assert_eq!(ask("east.web.shop.svc"), Rcode::NXDOMAIN);
-    assert_eq!(ask("east.db.shop.svc"), Rcode::NOERROR);
-    assert_eq!(ask("db-0.east.db.shop.svc"), Rcode::NOERROR);
+    for question in ["east.web.shop.svc", "_http._tcp.east.web.shop.svc", "_http._tcp.east.db.shop.svc"] {
+        assert_eq!(ask(question), Rcode::NXDOMAIN, "{question}");
+    }
+    assert_eq!(ask("_tcp.east.db.shop.svc"), Rcode::NXDOMAIN, "nothing is below");
+    for rtype in [Rtype::A, Rtype::AAAA, Rtype::SRV] {
+        let reply = server.ask(&format!("east.db.shop.svc.{ZONE}"), rtype);
+        assert_eq!((reply.rcode, reply.answers.len()), (Rcode::NOERROR, 0), "hosts are below: {rtype}");
+    }
+    assert_eq!(server.data(&format!("db-0.east.db.shop.svc.{ZONE}"), Rtype::A), ["10.2.1.1"]);
+    let found = server.data(&format!("_http._tcp.db.shop.svc.{ZONE}"), Rtype::SRV);
+    assert!(found.contains(&"0 50 80 db-0.east.db.shop.svc.clusterset.local".to_owned()), "{found:?}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn an_import_of_the_set_is_read() {
     let (name, read) = import(&object).unwrap().unwrap();
     assert_eq!(name.to_string(), "shop/web");
     assert_eq!((read.kind, read.ports.len()), (ServiceKind::ClusterSetIp, 1));
-    assert_eq!(read.ips, ["243.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(read.ips, ["243.0.0.1".parse::<IpAddr>().unwrap()]);
     assert_eq!(read.routing, Routing::Nearest);
     assert_eq!(read.weights, [(Label::new("east").unwrap(), 5)].into());
 }
@@ -88,6 +88,31 @@ fn endpoints_have_the_names_of_their_hosts_or_pods() {
     assert_eq!(ready, [true, true, true, false, true]);
     assert_eq!(read.slice.endpoints[2].addresses.len(), 1);
     assert_eq!(read.slice.ports.len(), 1);
+}
+
+#[test]
+fn endpoints_of_a_headless_service_that_have_no_name_are_called_by_their_addresses() {
+    let mut object = slice_object("db-a", "east", &["10.2.0.1"]);
+    object.body.insert(
+        "endpoints".to_owned(),
+        json!([
+            {"addresses": ["10.2.0.1"]}, {"addresses": ["fd02::1"]}, {"addresses": ["10.2.0.3"], "hostname": "db-3"},
+            {"addresses": ["bad"]}, {"addresses": []},
+        ]),
+    );
+    let hosts = |object: &Object| {
+        let read = exported(object).unwrap().unwrap().slice.endpoints;
+        read.into_iter().map(|endpoint| endpoint.host.map(|host| host.to_string())).collect::<Vec<_>>()
+    };
+    let none = || None::<String>;
+    assert_eq!(
+        hosts(&object),
+        [none(), none(), Some("db-3".into()), none(), none()],
+        "a virtual IP has none"
+    );
+    object.metadata.labels.insert(label::IS_HEADLESS.to_owned(), "true".to_owned());
+    let named = ["10-2-0-1", "fd02--1", "db-3"].map(|host| Some(host.to_owned()));
+    assert_eq!(hosts(&object), [&named[..], &[None, None]].concat());
 }
 
 #[test]
